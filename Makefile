@@ -1,0 +1,74 @@
+# Each target does all that it needs, on a fresh machine too. `make help` lists them.
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# Set PYTHON to choose the interpreter that .venv is made from: make demo PYTHON=/opt/python3.12/bin/python
+PYTHON ?=
+PYTHON_CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.10 python3)
+# Passes on an interpreter that runs, is of a version that all requirements are published for, and
+# can make virtual environments.
+PYTHON_IS_SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))
+
+VENV := .venv
+# AllenNLP's metadata contradicts what is installed on purpose; pip need not say so every time.
+PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
+
+# Stamps are written last, so an interrupted step is done again. A changed prerequisite does it again too.
+PYTHON_STAMP := $(VENV)/.stamp-python
+RUNTIME_STAMP := $(VENV)/.stamp-runtime
+DEV_STAMP := $(VENV)/.stamp-dev
+
+.PHONY: help demo test lint clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(RUNTIME_STAMP) ## train and try a small ELMo tagger on real text
+	@$(VENV)/bin/python scripts/demo.py
+
+test: $(DEV_STAMP) ## run the tests, with coverage of the package
+	$(VENV)/bin/python -m pytest --cov --cov-report=term --cov-fail-under=90
+
+lint: $(DEV_STAMP) ## check style, format and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+clean: ## remove caches and build leftovers; .venv and runs/ stay
+	rm -rf build dist *.egg-info htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+$(PYTHON_STAMP):
+	@if $(VENV)/bin/python -c '$(PYTHON_IS_SUITABLE)' 2>/dev/null \
+	    && $(VENV)/bin/python -m pip --version >/dev/null 2>&1; then \
+	  echo "Using the $(VENV) that is here."; \
+	else \
+	  python=; \
+	  for candidate in $(PYTHON_CANDIDATES); do \
+	    if "$$candidate" -c '$(PYTHON_IS_SUITABLE)' >/dev/null 2>&1; then python=$$candidate; break; fi; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo "No Python 3.10, 3.11 or 3.12 that runs and has its venv module (tried: $(PYTHON_CANDIDATES))." >&2; \
+	    echo "Install one, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Creating $(VENV) with $$("$$python" --version)."; \
+	  "$$python" -m venv --clear $(VENV); \
+	fi
+	@touch $@
+
+$(RUNTIME_STAMP): $(PYTHON_STAMP) requirements-build.txt requirements.txt requirements-nodeps.txt setup.py
+	@echo "Installing what elmo_plugin needs into $(VENV) (the first time this downloads a few GB and takes minutes) ..."
+	@$(PIP_INSTALL) -r requirements-build.txt
+	@$(PIP_INSTALL) --no-build-isolation -r requirements.txt
+	@$(PIP_INSTALL) --no-deps -r requirements-nodeps.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV_STAMP): $(RUNTIME_STAMP) requirements-dev.txt requirements-dev-nodeps.txt
+	@echo "Installing what the tests and checks need into $(VENV) (a minute the first time) ..."
+	@$(PIP_INSTALL) --no-build-isolation -r requirements-dev.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -r requirements-dev-nodeps.txt
+	@touch $@

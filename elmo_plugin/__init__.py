@@ -1,0 +1,16 @@
+"""ELMo for AllenNLP: importing this package registers everything that configs can name."""
+
+# The environment is checked before anything imports AllenNLP, whose own errors would not say what to do.
+# ruff: noqa: E402
+from elmo_plugin.compat import check_environment, mend_allennlp
+
+check_environment()
+mend_allennlp()
+
+from elmo_plugin import tasks
+from elmo_plugin.bilm import BiLM, batch_to_ids
+from elmo_plugin.modules import Elmo, ElmoTokenEmbedder, TextEncoder
+
+__version__ = "0.1.0"
+
+__all__ = ["BiLM", "Elmo", "ElmoTokenEmbedder", "TextEncoder", "batch_to_ids", "tasks"]

@@ -1,0 +1,269 @@
+"""The sizes of a biLM, as bilm-tf's `options.json` states them, checked once when they are read."""
+
+import copy
+import json
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+from allennlp.common.checks import ConfigurationError
+
+ACTIVATIONS = ("relu", "tanh")
+
+# bilm-tf writes 261 while it trains and asks for 262 when the file is used; the weights are the same.
+ACCEPTED_NUM_CHARACTERS = (261, 262)
+
+# Bytes 0-255, begin and end of sentence, begin and end of word, padding within a word.
+NUM_CHARACTER_EMBEDDINGS = 261
+
+
+@dataclass(frozen=True)
+class BiLMOptions:
+    """
+    Everything that decides the shape and the arithmetic of a biLM.
+
+    The defaults are those of the paper's model (2 layers of 4096 cells projected to 512). Build it from
+    a file or a dictionary in bilm-tf's form with `from_file` and `from_dict`, which check every value.
+
+    # Parameters
+
+    activation : `str`
+        `relu` or `tanh`, applied after the max over time of the character convolutions.
+    character_embedding_dim : `int`
+        Width of a character embedding.
+    filters : `Tuple[Tuple[int, int], ...]`
+        `(width, count)` of each character convolution.
+    max_characters_per_token : `int`
+        Number of character ids of one token, word marks included.
+    num_highway : `int`
+        Highway layers between the convolutions and the projection.
+    cell_size : `int`
+        Width of an LSTM memory cell.
+    projection_dim : `int`
+        Width of a token vector and of an LSTM state in one direction. Where it equals `cell_size`
+        bilm-tf builds cells without projection (and without `proj_clip`), and so do we; where it
+        equals the number of filters the character encoder ends without projection.
+    num_layers : `int`
+        LSTM layers in each direction.
+    cell_clip, proj_clip : `float`, optional
+        Largest magnitude of a memory cell and of a projected state; `None` does not clip.
+        An absent, null or zero entry of the file reads as `None`.
+    use_skip_connections : `bool`
+        Whether the input of each LSTM layer but the first is added to its output.
+    extra : `Mapping[str, Any]`
+        The file's other entries (training settings, say), kept so that saving loses nothing.
+    """
+
+    activation: str = "relu"
+    character_embedding_dim: int = 16
+    filters: Tuple[Tuple[int, int], ...] = (
+        (1, 32),
+        (2, 32),
+        (3, 64),
+        (4, 128),
+        (5, 256),
+        (6, 512),
+        (7, 1024),
+    )
+    max_characters_per_token: int = 50
+    num_highway: int = 2
+    cell_size: int = 4096
+    projection_dim: int = 512
+    num_layers: int = 2
+    cell_clip: Optional[float] = 3.0
+    proj_clip: Optional[float] = 3.0
+    use_skip_connections: bool = True
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def num_filters(self) -> int:
+        """Width of the concatenated character convolutions."""
+        return sum(count for _, count in self.filters)
+
+    @property
+    def has_token_projection(self) -> bool:
+        """Whether the character encoder ends in a projection."""
+        return self.num_filters != self.projection_dim
+
+    @property
+    def has_state_projection(self) -> bool:
+        """Whether the LSTM cells project their output."""
+        return self.cell_size != self.projection_dim
+
+    @classmethod
+    def from_file(cls, path: Union[str, PathLike]) -> "BiLMOptions":
+        """
+        Read and check a local options file.
+
+        # Raises
+
+        `ConfigurationError` naming the file and the key if the file is missing, is not JSON, or holds
+        a missing, mistyped or impossible value.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path}: cannot read the options file ({error.strerror or error}). "
+                "Give the path of an existing options.json in bilm-tf's form."
+            ) from error
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(
+                f"{path}: the options file is not UTF-8 text ({error.reason} at byte {error.start}), "
+                "expected JSON. Were options_file and weight_file swapped?"
+            ) from error
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigurationError(
+                f"{path}: line {error.lineno}, column {error.colno}: not JSON ({error.msg}). "
+                "Expected an options.json in bilm-tf's form."
+            ) from error
+        return cls.from_dict(values, str(path))
+
+    @classmethod
+    def from_dict(cls, values: Any, name: str = "options") -> "BiLMOptions":
+        """
+        Check options in bilm-tf's form. `name` says in errors where they came from.
+
+        # Raises
+
+        `ConfigurationError` naming the key, what was found and what was expected.
+        """
+        reader = _Reader(name, values)
+        if reader.get("bidirectional", True) is not True:
+            raise reader.error("bidirectional", "true (a forward language model alone is no biLM)")
+        if not reader.has("char_cnn"):
+            raise reader.error(
+                "char_cnn",
+                "an object with the sizes of the character encoder (biLMs over whole words "
+                "cannot embed new words and are not supported)",
+            )
+        num_characters = reader.get("char_cnn.n_characters", NUM_CHARACTER_EMBEDDINGS)
+        if (
+            isinstance(num_characters, bool)
+            or not isinstance(num_characters, int)
+            or num_characters not in ACCEPTED_NUM_CHARACTERS
+        ):
+            raise reader.error("char_cnn.n_characters", "261 (training) or 262 (use)")
+        max_characters = reader.integer("char_cnn.max_characters_per_token", minimum=3)
+        return cls(
+            activation=reader.choice("char_cnn.activation", ACTIVATIONS),
+            character_embedding_dim=reader.integer("char_cnn.embedding.dim"),
+            filters=reader.filters("char_cnn.filters", max_characters),
+            max_characters_per_token=max_characters,
+            num_highway=reader.integer("char_cnn.n_highway", minimum=0, default=0),
+            cell_size=reader.integer("lstm.dim"),
+            projection_dim=reader.integer("lstm.projection_dim"),
+            num_layers=reader.integer("lstm.n_layers"),
+            cell_clip=reader.clip("lstm.cell_clip"),
+            proj_clip=reader.clip("lstm.proj_clip"),
+            use_skip_connections=reader.flag("lstm.use_skip_connections", default=False),
+            extra=copy.deepcopy(values),
+        )
+
+    def to_dict(self) -> Dict[str, Any]:
+        """These options in bilm-tf's form, with every extra entry they were read with."""
+        values: Dict[str, Any] = copy.deepcopy(dict(self.extra))
+        char_cnn = values.setdefault("char_cnn", {})
+        char_cnn.update(
+            activation=self.activation,
+            filters=[list(pair) for pair in self.filters],
+            max_characters_per_token=self.max_characters_per_token,
+            n_highway=self.num_highway,
+        )
+        char_cnn.setdefault("n_characters", NUM_CHARACTER_EMBEDDINGS + 1)
+        char_cnn.setdefault("embedding", {})["dim"] = self.character_embedding_dim
+        values.setdefault("lstm", {}).update(
+            dim=self.cell_size,
+            projection_dim=self.projection_dim,
+            n_layers=self.num_layers,
+            # AllenNLP reads both keys without a default, and takes 0 for no clipping.
+            cell_clip=self.cell_clip or 0,
+            proj_clip=self.proj_clip or 0,
+            use_skip_connections=self.use_skip_connections,
+        )
+        return values
+
+
+class _Reader:
+    """Takes checked values out of nested options, by dotted key."""
+
+    def __init__(self, name: str, values: Any) -> None:
+        self._name = name
+        if not isinstance(values, dict):
+            raise ConfigurationError(
+                f"{name}: found {_describe(values)}, expected a JSON object with the keys "
+                "'char_cnn' and 'lstm'. Give an options.json in bilm-tf's form."
+            )
+        self._values = values
+
+    def error(self, key: str, expected: str) -> ConfigurationError:
+        found = f"is {_describe(self.get(key))}" if self.has(key) else "is missing"
+        return ConfigurationError(
+            f"{self._name}: {key} {found}, expected {expected}. Fix the options file."
+        )
+
+    def has(self, key: str) -> bool:
+        missing = object()
+        return self.get(key, missing) is not missing
+
+    def get(self, key: str, default: Any = None) -> Any:
+        values: Any = self._values
+        for part in key.split("."):
+            if not isinstance(values, dict) or part not in values:
+                return default
+            values = values[part]
+        return values
+
+    def integer(self, key: str, minimum: int = 1, default: Optional[int] = None) -> int:
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise self.error(key, f"an integer of at least {minimum}")
+        return value
+
+    def clip(self, key: str) -> Optional[float]:
+        value = self.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            raise self.error(key, "a number of at least 0 (0 or null: no clipping)")
+        return float(value) or None
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, "true or false")
+        return value
+
+    def choice(self, key: str, choices: Tuple[str, ...]) -> str:
+        value = self.get(key)
+        if value not in choices:
+            raise self.error(key, f"one of {', '.join(choices)}")
+        return value
+
+    def filters(self, key: str, max_characters: int) -> Tuple[Tuple[int, int], ...]:
+        value = self.get(key)
+        expected = (
+            "a non-empty list of [width, count] pairs of positive integers, "
+            f"no width over max_characters_per_token ({max_characters})"
+        )
+        if not isinstance(value, list) or not value:
+            raise self.error(key, expected)
+        pairs: List[Tuple[int, int]] = []
+        for pair in value:
+            if (
+                not isinstance(pair, (list, tuple))
+                or len(pair) != 2
+                or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in pair)
+                or pair[0] > max_characters
+            ):
+                raise self.error(key, f"{expected} (the pair {_describe(pair)} is none)")
+            pairs.append((pair[0], pair[1]))
+        return tuple(pairs)
+
+
+def _describe(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."

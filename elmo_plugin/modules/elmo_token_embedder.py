@@ -1,0 +1,134 @@
+"""ELMo as one of the embedders of a `TextFieldEmbedder`."""
+
+from typing import List, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.modules.token_embedders import TokenEmbedder
+from torch import Tensor
+
+from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
+from elmo_plugin.modules.elmo import Elmo
+
+# The paper's model, as AI2 publishes it.
+ORIGINAL_MODEL = (
+    "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
+    "elmo_2x4096_512_2048cnn_2xhighway_"
+)
+
+
+@TokenEmbedder.register("elmo")
+class ElmoTokenEmbedder(TokenEmbedder):
+    """
+    One ELMo representation per token. Takes the output of the `elmo_characters` indexer.
+
+    Stands in for AllenNLP's `elmo_token_embedder`: the same arguments with the same meaning, and archives
+    that were trained with it load after their `type` is changed to `elmo`.
+
+    # Parameters
+
+    options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
+        See `Elmo`.
+    do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size
+        See `Elmo`.
+    projection_dim : `int`, optional
+        Project representations to this width.
+    vocab_to_cache : `List[str]`, optional
+        See `Elmo`. `forward` can then be given `word_inputs`.
+    namespace_to_cache : `str`, optional
+        Instead: all words of this namespace of the vocabulary.
+    vocab : `Vocabulary`, optional
+        Filled in by AllenNLP; needed for `namespace_to_cache`.
+    serialization_dir : `str`, optional
+        Filled in by AllenNLP, see `Elmo`.
+
+    # Raises
+
+    `ConfigurationError` for files that are missing or wrong, and for arguments that contradict each other.
+    """
+
+    def __init__(
+        self,
+        options_file: Optional[str] = ORIGINAL_MODEL + "options.json",
+        weight_file: str = ORIGINAL_MODEL + "weights.hdf5",
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        projection_dim: Optional[int] = None,
+        vocab_to_cache: Optional[List[str]] = None,
+        scalar_mix_parameters: Optional[List[float]] = None,
+        namespace_to_cache: Optional[str] = None,
+        stateful: bool = False,
+        word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
+        vocab: Optional[Vocabulary] = None,
+        serialization_dir: Optional[str] = None,
+    ) -> None:
+        super().__init__()
+        if namespace_to_cache is not None:
+            if vocab_to_cache is not None:
+                raise ConfigurationError("Give vocab_to_cache or namespace_to_cache, not both.")
+            vocab_to_cache = _words_of(vocab, namespace_to_cache)
+        # AllenNLP's names, `_elmo` and `_projection`: regexes and archives reach for them.
+        self._elmo = Elmo(
+            options_file,
+            weight_file,
+            num_output_representations=1,
+            requires_grad=requires_grad,
+            do_layer_norm=do_layer_norm,
+            dropout=dropout,
+            vocab_to_cache=vocab_to_cache,
+            scalar_mix_parameters=scalar_mix_parameters,
+            stateful=stateful,
+            word_cache_size=word_cache_size,
+            serialization_dir=serialization_dir,
+        )
+        self._projection: Optional[torch.nn.Linear] = None
+        if projection_dim is not None:
+            self._projection = torch.nn.Linear(self._elmo.get_output_dim(), projection_dim)
+
+    @property
+    def elmo(self) -> Elmo:
+        """The wrapped `Elmo`."""
+        return self._elmo
+
+    def get_output_dim(self) -> int:
+        """Width of a representation, after projection."""
+        if self._projection is not None:
+            return self._projection.out_features
+        return self._elmo.get_output_dim()
+
+    def forward(self, elmo_tokens: Tensor, word_inputs: Optional[Tensor] = None) -> Tensor:
+        """
+        # Parameters
+
+        elmo_tokens : `Tensor`
+            `(batch_size, timesteps, 50)` character ids; further dimensions are kept.
+        word_inputs : `Tensor`, optional
+            `(batch_size, timesteps)`. Indices into the cached vocabulary.
+
+        # Returns
+
+        `Tensor` of shape `(batch_size, timesteps, get_output_dim())`.
+        """
+        representations = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
+        if self._projection is not None:
+            representations = self._projection(representations)
+        return representations
+
+
+def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
+    if vocab is None:
+        raise ConfigurationError(
+            f"namespace_to_cache is '{namespace}', but there is no vocabulary to take the words from. "
+            "Give vocab, or the words themselves as vocab_to_cache."
+        )
+    if namespace not in vocab.get_namespaces():
+        raise ConfigurationError(
+            f"namespace_to_cache is '{namespace}', expected a namespace of the vocabulary: "
+            f"{', '.join(sorted(vocab.get_namespaces())) or 'it has none'}."
+        )
+    return [
+        vocab.get_token_from_index(index, namespace)
+        for index in range(vocab.get_vocab_size(namespace))
+    ]

@@ -1,0 +1,105 @@
+"""The weighted sum of biLM layers."""
+
+from typing import List, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.nn.util import tiny_value_of_dtype
+from torch import BoolTensor, Tensor
+from torch.nn import Parameter, ParameterList
+
+
+class ScalarMix(torch.nn.Module):
+    """
+    Collapse layers into one vector per token, with softmax-normalised weights and a scale (paper, eq. 1).
+
+    Parameters are called `scalar_parameters.0`, `scalar_parameters.1`, ... and `gamma`, as in AllenNLP, so
+    that regularizer regexes reach them.
+
+    # Parameters
+
+    mixture_size : `int`
+        Number of layers.
+    do_layer_norm : `bool`, optional (default = `False`)
+        Normalise each layer before mixing, with one mean and one variance over all unmasked elements of
+        the batch.
+    initial_scalar_parameters : `List[float]`, optional (default = all 0)
+        Weights before the softmax.
+    trainable : `bool`, optional (default = `True`)
+        Whether weights and gamma are learnt.
+
+    # Raises
+
+    `ConfigurationError` if there are not as many initial weights as layers.
+    """
+
+    def __init__(
+        self,
+        mixture_size: int,
+        do_layer_norm: bool = False,
+        initial_scalar_parameters: Optional[List[float]] = None,
+        trainable: bool = True,
+    ) -> None:
+        super().__init__()
+        initial = (
+            [0.0] * mixture_size if initial_scalar_parameters is None else initial_scalar_parameters
+        )
+        if len(initial) != mixture_size:
+            raise ConfigurationError(
+                f"scalar_mix_parameters has {len(initial)} values ({initial}), expected {mixture_size}: one "
+                "for the token representation and one for each LSTM layer."
+            )
+        self.mixture_size = mixture_size
+        self.do_layer_norm = do_layer_norm
+        self.scalar_parameters = ParameterList(
+            Parameter(torch.tensor([float(value)]), requires_grad=trainable) for value in initial
+        )
+        self.gamma = Parameter(torch.ones(1), requires_grad=trainable)
+
+    @property
+    def normalized_weights(self) -> Tensor:
+        """`(mixture_size,)`. The share of each layer; they sum to 1."""
+        return torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)
+
+    def forward(self, layer_activations: List[Tensor], mask: Optional[BoolTensor] = None) -> Tensor:
+        """
+        # Parameters
+
+        layer_activations : `List[Tensor]`
+            One tensor per layer, token representation first, each `(batch_size, timesteps, dim)`.
+        mask : `BoolTensor`, optional
+            `(batch_size, timesteps)`. Needed for layer normalisation, and only for that.
+
+        # Returns
+
+        `Tensor` of shape `(batch_size, timesteps, dim)`. Padded positions are not zeroed.
+
+        # Raises
+
+        `ValueError` if the number of layers is not the one this mix was built for, or if the mask that
+        layer normalisation needs is missing.
+        """
+        if len(layer_activations) != self.mixture_size:
+            raise ValueError(
+                f"Got {len(layer_activations)} layers to mix, expected {self.mixture_size}."
+            )
+        if self.do_layer_norm:
+            if mask is None:
+                raise ValueError(
+                    "Layer normalisation in a scalar mix needs the mask; none was given."
+                )
+            layer_activations = [_layer_norm(layer, mask) for layer in layer_activations]
+        weights = self.gamma * self.normalized_weights
+        mixed = weights[0] * layer_activations[0]
+        for weight, layer in zip(weights[1:], layer_activations[1:]):
+            mixed = mixed + weight * layer
+        return mixed
+
+
+def _layer_norm(layer: Tensor, mask: Tensor) -> Tensor:
+    """Shift and scale by mean and variance over every unmasked element, sentence marks included."""
+    selected = mask.unsqueeze(-1)  # (batch_size, timesteps, 1)
+    num_elements = mask.sum() * layer.size(-1)
+    mean = (layer * selected).sum() / num_elements
+    variance = (((layer - mean) * selected) ** 2).sum() / num_elements
+    return (layer - mean) / torch.sqrt(variance + tiny_value_of_dtype(variance.dtype))

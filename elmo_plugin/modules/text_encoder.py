@@ -1,0 +1,176 @@
+"""The way from tokens to contextual vectors that all tasks share."""
+
+from typing import Dict, NamedTuple, Optional
+
+import torch
+from allennlp.common import Lazy, Registrable
+from allennlp.common.checks import ConfigurationError, check_dimensions_match
+from allennlp.data import TextFieldTensors
+from allennlp.modules import Seq2SeqEncoder, TextFieldEmbedder
+from allennlp.nn.util import get_text_field_mask
+from torch import BoolTensor, Tensor
+
+from elmo_plugin.modules.placed_elmo import PlacedElmo
+
+
+class EncodedText(NamedTuple):
+    """
+    What a `TextEncoder` makes of a batch.
+
+    # Parameters
+
+    contextualized : `Tensor`
+        `(batch_size, timesteps, TextEncoder.get_output_dim())`. Output of the task RNN, followed by output
+        ELMo where there is one.
+    embedded : `Tensor`
+        `(batch_size, timesteps, TextEncoder.get_input_dim())`. What the task RNN read, before dropout.
+    mask : `BoolTensor`
+        `(batch_size, timesteps)`. `True` on real tokens.
+    """
+
+    contextualized: Tensor
+    embedded: Tensor
+    mask: BoolTensor
+
+
+class TextEncoder(torch.nn.Module, Registrable):
+    """
+    Embed tokens, add ELMo, features and dropout, run the task RNN, add ELMo again: `[x; ELMo]` goes in and
+    `[h; ELMo']` comes out, wherever the config says that ELMo is (paper, section 3.3).
+
+    In a config `encoder` needs no `input_size`: it follows from what is embedded, so that moving ELMo is
+    one word.
+
+    # Parameters
+
+    text_field_embedder : `TextFieldEmbedder`, optional
+        Context-independent embeddings; ELMo may also stand in here, as the embedder `elmo`. `None` only if
+        ELMo is at the input.
+    encoder : `Seq2SeqEncoder`
+        The task RNN.
+    elmo : `PlacedElmo`, optional
+        ELMo beside the text field embedder, and its places.
+    feature_dim : `int`, optional (default = `0`)
+        Width of extra features per token that `forward` is given.
+    dropout : `float`, optional (default = `0.0`)
+        Dropout on what the task RNN reads.
+
+    # Raises
+
+    `ConfigurationError` if the task RNN's input is not as wide as what is embedded, or nothing is.
+    """
+
+    default_implementation = "elmo_text_encoder"
+
+    def __init__(
+        self,
+        text_field_embedder: Optional[TextFieldEmbedder],
+        encoder: Seq2SeqEncoder,
+        elmo: Optional[PlacedElmo] = None,
+        feature_dim: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_dimensions_match(
+            _input_dim(text_field_embedder, elmo, feature_dim),
+            encoder.get_input_dim(),
+            "embedded text",
+            "task RNN input",
+        )
+        self.text_field_embedder = text_field_embedder
+        self.encoder = encoder
+        self.elmo = elmo
+        self.feature_dim = feature_dim
+        self.dropout = torch.nn.Dropout(dropout)
+
+    @classmethod
+    def from_partial_objects(
+        cls,
+        encoder: Lazy[Seq2SeqEncoder],
+        text_field_embedder: Optional[TextFieldEmbedder] = None,
+        elmo: Optional[PlacedElmo] = None,
+        feature_dim: int = 0,
+        dropout: float = 0.0,
+    ) -> "TextEncoder":
+        """The constructor that configs use: the encoder's input width is derived."""
+        input_dim = _input_dim(text_field_embedder, elmo, feature_dim)
+        # AllenNLP's encoders call it by one name or the other.
+        built_encoder = encoder.construct(input_size=input_dim, input_dim=input_dim)
+        return cls(text_field_embedder, built_encoder, elmo, feature_dim, dropout)
+
+    def get_input_dim(self) -> int:
+        """Width of what the task RNN reads."""
+        return self.encoder.get_input_dim()
+
+    def get_output_dim(self) -> int:
+        """Width of the contextual vectors."""
+        output_elmo_dim = 0 if self.elmo is None else self.elmo.get_output_dim("output")
+        return self.encoder.get_output_dim() + output_elmo_dim
+
+    def forward(
+        self,
+        tokens: TextFieldTensors,
+        features: Optional[Tensor] = None,
+        mask: Optional[BoolTensor] = None,
+    ) -> EncodedText:
+        """
+        # Parameters
+
+        tokens : `TextFieldTensors`
+            One text field, `(batch_size, timesteps)`.
+        features : `Tensor`, optional
+            `(batch_size, timesteps, feature_dim)`. Required if `feature_dim` is not 0.
+        mask : `BoolTensor`, optional
+            `(batch_size, timesteps)`. Derived from `tokens` if not given.
+
+        # Returns
+
+        `EncodedText`
+
+        # Raises
+
+        `ConfigurationError` if ELMo's characters are not among `tokens`; `ValueError` if features are
+        missing or not as wide as announced.
+        """
+        if mask is None:
+            mask = get_text_field_mask(tokens)
+        elmo_at: Dict[str, Tensor] = {}
+        if self.elmo is not None:
+            elmo_at, tokens = self.elmo.split(tokens)
+
+        pieces = []
+        if self.text_field_embedder is not None:
+            pieces.append(self.text_field_embedder(tokens))
+        if "input" in elmo_at:
+            pieces.append(elmo_at["input"])
+        if self.feature_dim > 0:
+            pieces.append(self._check_features(features))
+        embedded = torch.cat(pieces, dim=-1)  # (batch_size, timesteps, input_dim)
+        contextualized = self.encoder(self.dropout(embedded), mask)
+        if "output" in elmo_at:
+            contextualized = torch.cat([contextualized, elmo_at["output"]], dim=-1)
+        return EncodedText(contextualized, embedded, mask)
+
+    def _check_features(self, features: Optional[Tensor]) -> Tensor:
+        if features is None or features.size(-1) != self.feature_dim:
+            found = "none" if features is None else f"width {features.size(-1)}"
+            raise ValueError(f"Got {found} of extra features, expected width {self.feature_dim}.")
+        return features
+
+
+TextEncoder.register("elmo_text_encoder", constructor="from_partial_objects")(TextEncoder)
+
+
+def _input_dim(
+    text_field_embedder: Optional[TextFieldEmbedder],
+    elmo: Optional[PlacedElmo],
+    feature_dim: int,
+) -> int:
+    embedder_dim = 0 if text_field_embedder is None else text_field_embedder.get_output_dim()
+    elmo_dim = 0 if elmo is None else elmo.get_output_dim("input")
+    if embedder_dim + elmo_dim == 0:
+        raise ConfigurationError(
+            "The task RNN has no words to read: there is no text_field_embedder, and no ELMo at the input. "
+            "Give text_encoder.text_field_embedder, or set text_encoder.elmo.placement to input or both."
+        )
+    return embedder_dim + elmo_dim + feature_dim

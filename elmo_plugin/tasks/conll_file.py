@@ -1,0 +1,116 @@
+"""Files of the CoNLL shared tasks: a token per line, a blank line after a sentence."""
+
+import codecs
+import re
+from os import PathLike
+from typing import Iterator, List, NamedTuple, Sequence, Union
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.file_utils import cached_path
+
+# Other white space, such as a no-break space, is a part of the token.
+_COLUMN_SEPARATOR = re.compile(r"[ \t]+")
+_MAX_SHOWN = 60  # characters of a wrong line that an error repeats
+
+
+class SentencePlace(NamedTuple):
+    """Where a sentence stands. Its tokens stand on lines that follow each other."""
+
+    file_path: str
+    first_line: int
+
+    def of_token(self, index: int) -> str:
+        """File and line of a token, as errors name them."""
+        return f"{self.file_path}, line {self.first_line + index}"
+
+
+class ConllSentence(NamedTuple):
+    """The lines of a sentence, not yet split into columns: workers split only their own."""
+
+    place: SentencePlace
+    lines: List[str]
+
+    def rows(self, column_names: Sequence[str]) -> List[List[str]]:
+        """
+        The columns of each line.
+
+        # Raises
+
+        `ConfigurationError` naming the line, if its number of columns is not that of
+        `column_names`.
+        """
+        rows = [_COLUMN_SEPARATOR.split(line) for line in self.lines]
+        for index, row in enumerate(rows):
+            if len(row) != len(column_names):
+                raise ConfigurationError(
+                    f"{self.place.of_token(index)}: found {len(row)} columns "
+                    f"('{self.lines[index][:_MAX_SHOWN]}'), expected {len(column_names)} "
+                    f"({' '.join(column_names)}) set apart by spaces or tabs. Correct the line."
+                )
+        return rows
+
+
+def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:
+    """
+    The sentences of a file. A line whose first column is `-DOCSTART-` ends a sentence as a blank
+    one does.
+
+    # Parameters
+
+    file_path : `str` or `PathLike`
+        A path, or a URL that `cached_path` can fetch.
+
+    # Raises
+
+    `ConfigurationError` if there is no such file, if it has no sentence, or if a line, which it
+    names, is not UTF-8.
+    """
+    lines: List[str] = []
+    first_line, num_sentences = 0, 0
+    for line_number, line in enumerate(_decoded_lines(file_path), start=1):
+        if line and _COLUMN_SEPARATOR.split(line, maxsplit=1)[0] != "-DOCSTART-":
+            if not lines:
+                first_line = line_number
+            lines.append(line)
+        elif lines:
+            num_sentences += 1
+            yield ConllSentence(SentencePlace(str(file_path), first_line), lines)
+            lines = []
+    if lines:
+        num_sentences += 1
+        yield ConllSentence(SentencePlace(str(file_path), first_line), lines)
+    if num_sentences == 0:
+        raise ConfigurationError(
+            f"{file_path}: found no sentence, expected a token on each line and a blank line after "
+            "each sentence. Give the path of a file with data."
+        )
+
+
+def _decoded_lines(file_path: Union[str, PathLike]) -> Iterator[str]:
+    """Lines without the white space around them."""
+    # Bytes, since text files split lines at more than "\n", and decode in blocks that hide the
+    # line.
+    with open(_local_path(file_path), "rb") as data_file:
+        for line_number, line in enumerate(data_file, start=1):
+            if line_number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            try:
+                yield line.decode("utf-8").strip(" \t\r\n")
+            except UnicodeDecodeError as error:
+                raise ConfigurationError(
+                    f"{file_path}, line {line_number}: found the bytes "
+                    f"{line[error.start : error.end]!r}, expected UTF-8. Convert the file, for "
+                    "instance with iconv."
+                ) from error
+
+
+def _local_path(file_path: Union[str, PathLike]) -> str:
+    try:
+        local_path = cached_path(file_path)
+        with open(local_path, "rb"):
+            return local_path
+    # Missing files, folders, unreachable hosts and refused downloads are all OSErrors.
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file_path}: cannot be read ({error}). Give the path or the URL of a data file."
+        ) from error

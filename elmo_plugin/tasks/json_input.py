@@ -1,0 +1,113 @@
+"""The JSON that predictors are given, checked, and the JSON that they give back."""
+
+import json
+from typing import Any, List, Sequence
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import JsonDict
+
+_MAX_SHOWN = 100  # characters of a wrong input that an error repeats
+
+
+def parse_json_object(line: str, example: str) -> JsonDict:
+    """
+    One line of a JSON lines file as a dictionary.
+
+    # Parameters
+
+    line : `str`
+        The line.
+    example : `str`
+        A correct input of the predictor, repeated in errors.
+
+    # Raises
+
+    `ConfigurationError` if the line is not JSON, or is JSON but no object.
+    """
+    try:
+        inputs = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(
+            f"Found a line that is not JSON ({error}): {_shown(line.strip())}. "
+            f"Expected one JSON object per line, such as {example}"
+        ) from error
+    if not isinstance(inputs, dict):
+        raise _wrong_input("The input", inputs, "a JSON object", example)
+    return inputs
+
+
+def find_key(inputs: JsonDict, keys: Sequence[str], example: str) -> str:
+    """
+    The one of `keys` that is in `inputs`. Keys that are not asked for may stand beside it.
+
+    # Raises
+
+    `ConfigurationError` if `inputs` has none of `keys`, or more than one.
+    """
+    found = [key for key in keys if key in inputs]
+    if len(found) != 1:
+        raise ConfigurationError(
+            f"Found the keys {', '.join(map(repr, inputs)) or '(none)'} in the input, expected "
+            f"exactly one of {', '.join(map(repr, keys))}, as in {example}"
+        )
+    return found[0]
+
+
+def get_text(inputs: JsonDict, key: str, example: str) -> str:
+    """
+    The text at `key`.
+
+    # Raises
+
+    `ConfigurationError` if it is missing, is no string, holds nothing but white space, or is no
+    Unicode text (a lone surrogate).
+    """
+    find_key(inputs, [key], example)
+    text = inputs[key]
+    if not _is_text(text):
+        raise _wrong_input(f"'{key}'", text, "a text that is not empty", example)
+    return text
+
+
+def get_words(inputs: JsonDict, key: str, example: str) -> List[str]:
+    """
+    The words at `key`.
+
+    # Raises
+
+    `ConfigurationError` if they are missing, are no list, or one of them is no text, see
+    `get_text`.
+    """
+    find_key(inputs, [key], example)
+    words = inputs[key]
+    if not isinstance(words, list) or not words:
+        raise _wrong_input(f"'{key}'", words, "a list of words that is not empty", example)
+    for index, word in enumerate(words):
+        if not _is_text(word):
+            raise _wrong_input(f"'{key}'[{index}]", word, "a word that is not empty", example)
+    return words
+
+
+def dump_json_line(outputs: JsonDict) -> str:
+    """A line of JSON in which letters of all languages stand as they are, for people to read."""
+    return json.dumps(outputs, ensure_ascii=False) + "\n"
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, str) or not value.strip():
+        return False
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        # JSON can spell half of a surrogate pair, "\\ud83d", which no file can hold.
+        return False
+    return True
+
+
+def _wrong_input(place: str, found: Any, expected: str, example: str) -> ConfigurationError:
+    found_json = _shown(json.dumps(found, default=repr))
+    return ConfigurationError(f"{place} is {found_json}, expected {expected}, as in {example}")
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

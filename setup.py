@@ -1,0 +1,47 @@
+"""Packaging of elmo_plugin. `make demo`, `make test` and requirements*.txt hold the exact versions."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+PACKAGE_SOURCE = (Path(__file__).parent / "elmo_plugin" / "__init__.py").read_text(encoding="utf-8")
+
+setup(
+    name="elmo_plugin",
+    version=re.search(r'^__version__ = "(.+)"$', PACKAGE_SOURCE, re.MULTILINE).group(1),
+    description="ELMo for AllenNLP 2.10.1 on today's Python and torch",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.10,<3.13",
+    packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
+    package_data={"elmo_plugin": ["py.typed"]},
+    install_requires=[
+        # Not allennlp: the metadata of 2.10.1 asks for torch<1.13, which has no build for
+        # Python 3.11, so pip could never satisfy it. Install it beside this package with
+        # `pip install --no-deps allennlp==2.10.1`; what its code needs stands here instead.
+        "torch>=2.12,<2.13",
+        "torchvision>=0.27,<0.28",
+        "transformers>=4.40,<4.50",
+        "huggingface-hub<1",
+        "base58>=2.1,<3",
+        "cached-path>=1.6,<2",
+        "dill>=0.3.8,<0.5",
+        "fairscale>=0.4.13,<0.5",
+        "filelock>=3.13,<4",
+        "h5py>=3.11,<4",
+        "jsonnet>=0.20,<1",
+        "lmdb>=1.4,<4",
+        "more-itertools>=10,<12",
+        "nltk>=3.8,<4",
+        "numpy>=2.0,<3",
+        "packaging>=23",
+        "requests>=2.31,<3",
+        "scikit-learn>=1.5,<2",
+        "scipy>=1.13,<2",
+        "spacy>=3.7,<4",
+        "tensorboardX>=2.6,<3",
+        "termcolor>=2,<4",
+        "tqdm>=4.66,<5",
+    ],
+)

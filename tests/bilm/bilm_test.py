@@ -1,0 +1,443 @@
+import copy
+import itertools
+import logging
+import pickle
+from dataclasses import replace
+from typing import Any, Callable, Dict, List
+
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules.elmo import Elmo as AllenNlpElmo
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm.allennlp_weights import translate_allennlp_bilm
+from tests.bilm.slow_bilm import SlowBiLM
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
+
+WriteBiLM = Callable[..., BiLMFiles]
+
+# Shapes that AllenNLP can load (it requires skip connections), each varying something.
+SHAPES = {
+    "tiny": TINY_OPTIONS,
+    "tanh": replace(TINY_OPTIONS, activation="tanh"),
+    "no highway": replace(TINY_OPTIONS, num_highway=0),
+    "three highways": replace(TINY_OPTIONS, num_highway=3),
+    "one layer": replace(TINY_OPTIONS, num_layers=1),
+    "three layers": replace(TINY_OPTIONS, num_layers=3),
+    "four layers": replace(TINY_OPTIONS, num_layers=4),
+    "no clips": replace(TINY_OPTIONS, cell_clip=None, proj_clip=None),
+    "tight clips": replace(TINY_OPTIONS, cell_clip=0.3, proj_clip=0.1),
+    "one wide filter": replace(TINY_OPTIONS, filters=((50, 5),)),
+    "filters in any order": replace(TINY_OPTIONS, filters=((7, 3), (1, 2), (7, 2))),
+    "fixture of bilm-tf": BiLMOptions(
+        character_embedding_dim=4,
+        filters=((1, 4), (2, 8), (3, 16), (4, 32), (5, 64)),
+        cell_size=64,
+        projection_dim=16,
+    ),
+}  # fmt: skip
+
+
+def largest_difference(ours: List[Tensor], theirs: List[Tensor]) -> float:
+    assert [tensor.shape for tensor in ours] == [tensor.shape for tensor in theirs]
+    return max(float((a - b).detach().abs().max()) for a, b in zip(ours, theirs))
+
+
+def allennlp_bilm(files: BiLMFiles, requires_grad: bool = False) -> torch.nn.Module:
+    """AllenNLP's biLM, stateless."""
+    bilm = AllenNlpElmo(*files, 1, requires_grad=requires_grad)._elmo_lstm
+    bilm._elmo_lstm.stateful = False
+    return bilm
+
+
+def slow_activations(files: BiLMFiles, batches: List[List[List[str]]]) -> List[List[Tensor]]:
+    """Activations of the slow loop for each sentence of each batch, rows carrying their states."""
+    slow_bilm = SlowBiLM(*files)
+    states: Dict[int, Any] = {}
+    return [
+        [
+            torch.from_numpy(slow_bilm.activations(sentence, states.setdefault(row, {})))
+            for row, sentence in enumerate(batch)
+        ]
+        for batch in batches
+    ]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_values_equal_those_of_allennlp(shape: str, write_bilm: WriteBiLM) -> None:
+    # 1e-5 is absolute: weights are such that activations stay within about 10, as a trained model's do.
+    files = write_bilm(SHAPES[shape], scale=0.15 if SHAPES[shape].num_filters > 100 else 0.5)
+    character_ids = batch_to_ids(SENTENCES)
+    ours, theirs = BiLM.from_files(*files)(character_ids), allennlp_bilm(files)(character_ids)
+    assert torch.equal(ours["mask"], theirs["mask"])
+    assert largest_difference(ours["activations"], theirs["activations"]) < 1e-5
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_equal_those_of_allennlp(shape: str, write_bilm: WriteBiLM) -> None:
+    # Moderate weights: 1e-5 is absolute, and gradients grow with the weights.
+    check_gradients(write_bilm(SHAPES[shape], scale=0.2), SENTENCES)
+
+
+def test_the_official_shape_equals_allennlp(write_bilm: WriteBiLM) -> None:
+    files = write_bilm(BiLMOptions(), scale=0.02)
+    character_ids = batch_to_ids(SENTENCES)
+    ours, theirs = BiLM.from_files(*files)(character_ids), allennlp_bilm(files)(character_ids)
+    assert largest_difference(ours["activations"], theirs["activations"]) < 1e-5
+    assert float(theirs["activations"][-1].abs().max()) > 0.01
+    del ours, theirs
+    check_gradients(files, SENTENCES[:3])
+
+
+def check_gradients(files: BiLMFiles, sentences: List[List[str]]) -> None:
+    character_ids = batch_to_ids(sentences)
+    ours = BiLM.from_files(*files).requires_grad_(True)
+    theirs = allennlp_bilm(files, requires_grad=True)
+    for bilm in (ours, theirs):
+        activations = torch.stack(bilm(character_ids)["activations"])
+        weights = torch.linspace(-1, 1, activations.numel()).view_as(activations)
+        (activations * weights).mean().backward()
+    their_gradients = {name: p.grad for name, p in theirs.named_parameters()}
+    for name in their_gradients:
+        if name.endswith("state_linearity.bias"):
+            # The translation takes the forget bias of 1 away from values; gradients have none.
+            their_gradients[name].chunk(4)[1].add_(1.0)
+    translate_allennlp_bilm(ours, their_gradients, "")
+    our_gradients = {name: p.grad for name, p in ours.named_parameters()}
+    assert our_gradients.keys() == their_gradients.keys()
+    for name, gradient in our_gradients.items():
+        assert float((gradient - their_gradients[name]).abs().max()) < 1e-5, name
+        assert float(gradient.abs().max()) > 0, name
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        replace(TINY_OPTIONS, use_skip_connections=skip, num_layers=layers, cell_clip=clip)
+        for skip, layers, clip in itertools.product([True, False], [1, 3], [None, 0.3])
+    ]
+    + [
+        replace(TINY_OPTIONS, cell_size=6),  # no state projection
+        replace(TINY_OPTIONS, filters=((2, 6),)),  # no token projection
+    ],
+    ids=str,
+)
+def test_values_equal_those_of_a_slow_loop(options: BiLMOptions, write_bilm: WriteBiLM) -> None:
+    files = write_bilm(options)
+    output = BiLM.from_files(*files)(batch_to_ids(SENTENCES))
+    for row, expected in enumerate(slow_activations(files, [SENTENCES])[0]):
+        ours = torch.stack(output["activations"])[:, row]
+        length = expected.size(1)
+        assert float((ours[:, :length] - expected).abs().max()) < 1e-5
+        assert not ours[:, length:].any()
+
+
+def test_stateful_batches_equal_a_slow_loop_that_carries_states(write_bilm: WriteBiLM) -> None:
+    files = write_bilm()
+    # Growing and shrinking batches, with an empty row.
+    batches = [SENTENCES[:2], SENTENCES, SENTENCES[3:4], SENTENCES[1:4]]
+    bilm = BiLM.from_files(*files, stateful=True)
+    for batch, expected in zip(batches, slow_activations(files, batches)):
+        activations = torch.stack(bilm(batch_to_ids(batch))["activations"])
+        for row, row_expected in enumerate(expected):
+            ours = activations[:, row, : row_expected.size(1)]
+            assert float((ours - row_expected).abs().max()) < 1e-5
+
+
+def test_stateful_batches_equal_those_of_allennlp(bilm_files: BiLMFiles) -> None:
+    ours = BiLM.from_files(*bilm_files, stateful=True)
+    theirs = AllenNlpElmo(*bilm_files, 1)._elmo_lstm
+    for batch in (SENTENCES[:2], SENTENCES, SENTENCES[3:4], SENTENCES):
+        character_ids = batch_to_ids(batch)
+        difference = largest_difference(
+            ours(character_ids)["activations"], theirs(character_ids)["activations"]
+        )
+        assert difference < 1e-5
+
+
+def test_reset_states_starts_from_zeros(bilm_files: BiLMFiles) -> None:
+    bilm = BiLM.from_files(*bilm_files, stateful=True)
+    character_ids = batch_to_ids(SENTENCES)
+    first = bilm(character_ids)["activations"][-1]
+    second = bilm(character_ids)["activations"][-1]
+    bilm.reset_states()
+    third = bilm(character_ids)["activations"][-1]
+    assert float((first - second).abs().max()) > 1e-3
+    assert torch.equal(first, third)
+
+
+def test_stateless_by_default(bilm_files: BiLMFiles) -> None:
+    bilm = BiLM.from_files(*bilm_files)
+    character_ids = batch_to_ids(SENTENCES)
+    first = bilm(character_ids)["activations"][-1]
+    bilm(batch_to_ids(SENTENCES[:2]))
+    assert torch.equal(first, bilm(character_ids)["activations"][-1])
+
+
+def test_carried_states_do_not_hold_on_to_the_graph_of_earlier_batches() -> None:
+    bilm = BiLM(TINY_OPTIONS, stateful=True)
+    for _ in range(2):  # the second backward pass would fail
+        bilm(batch_to_ids(SENTENCES))["activations"][-1].sum().backward()
+
+
+words = st.text(max_size=12)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(sentences=st.lists(st.lists(words, max_size=6), min_size=1, max_size=5), data=st.data())
+def test_padding_batch_order_and_company_change_nothing(
+    sentences: List[List[str]], data: st.DataObject
+) -> None:
+    bilm = randomize(BiLM(TINY_OPTIONS)).requires_grad_(False)
+    order = data.draw(st.permutations(range(len(sentences))))
+    character_ids = batch_to_ids([sentences[row] for row in order])
+    padded = torch.nn.functional.pad(character_ids, (0, 0, 0, data.draw(st.integers(0, 3))))
+    together = torch.stack(bilm(padded)["activations"])
+    for row, original in enumerate(order):
+        alone = torch.stack(bilm(batch_to_ids([sentences[original]]))["activations"])
+        length = len(sentences[original]) + 2
+        assert torch.allclose(together[:, row, :length], alone[:, 0, :length], atol=1e-6)
+        assert not together[:, row, length:].any()
+
+
+def test_forward_states_ignore_later_words_and_backward_states_earlier_ones(
+    bilm_files: BiLMFiles,
+) -> None:
+    bilm = BiLM.from_files(*bilm_files)
+    sentences = [["a", "b", "c", "d"], ["a", "b", "x", "d"]]
+    for activations in bilm(batch_to_ids(sentences))["activations"][1:]:
+        forward, backward = activations.chunk(2, dim=-1)
+        # Step 3 is the word that differs, after the mark at step 0.
+        assert torch.allclose(forward[0, :3], forward[1, :3], atol=1e-6)
+        assert not torch.allclose(forward[0, 3:], forward[1, 3:], atol=1e-3)
+        assert torch.allclose(backward[0, 4:], backward[1, 4:], atol=1e-6)
+        assert not torch.allclose(backward[0, :4], backward[1, :4], atol=1e-3)
+
+
+def test_a_batch_without_rows_gives_activations_without_rows(bilm_files: BiLMFiles) -> None:
+    output = BiLM.from_files(*bilm_files)(torch.zeros(0, 4, 50, dtype=torch.long))
+    assert [tuple(layer.shape) for layer in output["activations"]] == [(0, 6, 12)] * 3
+    assert output["mask"].shape == (0, 6)
+
+
+def test_a_batch_of_empty_rows_gives_the_marks(bilm_files: BiLMFiles) -> None:
+    output = BiLM.from_files(*bilm_files)(batch_to_ids([[], []]))
+    assert [tuple(layer.shape) for layer in output["activations"]] == [(2, 2, 12)] * 3
+    assert output["mask"].all()
+
+
+class TestFrozen:
+    def test_from_files_is_frozen_and_runs_without_gradients(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        assert bilm.is_frozen
+        activations = bilm(batch_to_ids(SENTENCES))["activations"]
+        assert not any(layer.requires_grad for layer in activations)
+
+    def test_a_new_bilm_is_trainable(self) -> None:
+        bilm = BiLM(TINY_OPTIONS)
+        assert not bilm.is_frozen
+        assert bilm(batch_to_ids(SENTENCES))["activations"][0].requires_grad
+
+    def test_words_are_encoded_once_and_then_remembered(
+        self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        encoded: List[int] = []
+        encode = bilm.character_encoder.forward
+        monkeypatch.setattr(
+            bilm.character_encoder,
+            "forward",
+            lambda types: (encoded.append(len(types)), encode(types))[1],
+        )
+        bilm(batch_to_ids([["a", "b", "a"], ["b"]]))
+        bilm(batch_to_ids([["a", "c", "c"]]))
+        bilm(batch_to_ids([["c", "b", "a"]]))
+        assert encoded == [4, 1]  # a, b and the two marks; then c; then nothing
+        assert bilm.word_cache.hit_rate == pytest.approx(8 / 13)
+
+    def test_a_trainable_bilm_encodes_each_type_of_a_batch_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bilm = BiLM(TINY_OPTIONS)
+        encoded: List[int] = []
+        encode = bilm.character_encoder.forward
+        monkeypatch.setattr(
+            bilm.character_encoder,
+            "forward",
+            lambda types: (encoded.append(len(types)), encode(types))[1],
+        )
+        for _ in range(2):
+            bilm(batch_to_ids([["a", "b", "a"], ["b"]]))
+        assert encoded == [4, 4]
+        assert len(bilm.word_cache) == 0
+
+    @pytest.mark.parametrize("size", [0, 1, 3, 1000])
+    def test_the_cache_does_not_change_values(self, size: int, bilm_files: BiLMFiles) -> None:
+        cached = BiLM.from_files(*bilm_files, word_cache_size=size)
+        uncached = BiLM.from_files(*bilm_files, word_cache_size=0)
+        for batch in (SENTENCES[:2], SENTENCES, SENTENCES[::-1]):
+            character_ids = batch_to_ids(batch)
+            difference = largest_difference(
+                cached(character_ids)["activations"], uncached(character_ids)["activations"]
+            )
+            assert difference < 1e-5
+            assert len(cached.word_cache) <= size
+
+    def test_changed_weights_are_noticed(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        character_ids = batch_to_ids(SENTENCES)
+        other = randomize(BiLM(TINY_OPTIONS), seed=1).requires_grad_(False)
+        expected = other(character_ids)["activations"]
+
+        bilm(character_ids)
+        bilm.load_state_dict(other.state_dict())
+        assert largest_difference(bilm(character_ids)["activations"], expected) < 1e-6
+
+        bilm.load_state_dict(BiLM.from_files(*bilm_files).state_dict(), assign=True)
+        bilm.requires_grad_(False)
+        unlike = bilm(character_ids)["activations"]
+        assert largest_difference(unlike, expected) > 1e-3
+
+    def test_words_are_right_after_fine_tuning_steps_and_freezing_again(
+        self, bilm_files: BiLMFiles
+    ) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        character_ids = batch_to_ids(SENTENCES)
+        before = bilm(character_ids)["activations"][0]
+        bilm.requires_grad_(True)
+        optimizer = torch.optim.SGD(bilm.parameters(), lr=0.1)
+        bilm(character_ids)["activations"][0].sum().backward()
+        optimizer.step()
+        trained = bilm(character_ids)["activations"][0].detach()
+        bilm.requires_grad_(False)
+        after = bilm(character_ids)["activations"][0]
+        assert float((after - before).abs().max()) > 1e-3
+        assert torch.allclose(after, trained, atol=1e-6)
+
+    def test_double_precision_copies_and_pickles_agree(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        character_ids = batch_to_ids(SENTENCES)
+        expected = bilm(character_ids)["activations"]
+        for other in (copy.deepcopy(bilm), pickle.loads(pickle.dumps(bilm))):
+            assert len(other.word_cache) == 0
+            assert largest_difference(other(character_ids)["activations"], expected) < 1e-6
+        double = bilm.double()(character_ids)["activations"]
+        assert double[0].dtype == torch.float64
+        assert largest_difference([layer.float() for layer in double], expected) < 1e-5
+
+
+class TestCachedVocabulary:
+    VOCABULARY = ["@@PADDING@@", "the", "naïve", "日本語"]
+
+    def word_ids(self) -> Tensor:
+        return torch.tensor([[1, 2, 3], [3, 0, 0]])
+
+    def character_ids(self) -> Tensor:
+        return batch_to_ids([self.VOCABULARY[1:], ["日本語"]])
+
+    def test_word_ids_give_the_same_as_characters(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        expected = bilm(self.character_ids())
+        bilm.cache_vocabulary(self.VOCABULARY)
+        # Characters of the right shape, but of other words: they are not read.
+        ours = bilm(torch.ones_like(self.character_ids()), self.word_ids())
+        assert largest_difference(ours["activations"], expected["activations"]) < 1e-6
+        assert torch.equal(ours["mask"], expected["mask"])
+
+    def test_word_ids_outside_the_vocabulary_are_said_once_and_go_by_characters(
+        self, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        expected = bilm(self.character_ids())["activations"]
+        bilm.cache_vocabulary(self.VOCABULARY)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                ours = bilm(self.character_ids(), self.word_ids() + 1)["activations"]
+        assert largest_difference(ours, expected) < 1e-6
+        assert caplog.text.count("outside the cached vocabulary of 4 words") == 1
+
+    def test_word_ids_without_a_vocabulary_are_ignored_with_a_warning(
+        self, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        with caplog.at_level(logging.WARNING):
+            ours = bilm(self.character_ids(), self.word_ids())["activations"]
+        assert "no vocabulary is cached" in caplog.text
+        assert largest_difference(ours, bilm(self.character_ids())["activations"]) == 0
+
+    def test_a_trainable_bilm_trains_the_cached_words(
+        self, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bilm = BiLM.from_files(*bilm_files).requires_grad_(True)
+        bilm.cache_vocabulary(self.VOCABULARY)
+        assert "cached words train their own vectors" in caplog.text
+        for _ in range(2):
+            bilm(self.character_ids(), self.word_ids())["activations"][-1].sum().backward()
+        assert bilm.word_embedding.weight.grad.abs().sum() > 0
+
+    def test_an_empty_vocabulary_is_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="vocab_to_cache is an empty list"):
+            BiLM.from_files(*bilm_files).cache_vocabulary([])
+
+    def test_word_ids_of_another_shape_are_refused(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        bilm.cache_vocabulary(self.VOCABULARY)
+        with pytest.raises(ValueError, match=r"word_ids has shape \(2, 2\), expected .* \(2, 3\)"):
+            bilm(self.character_ids(), self.word_ids()[:, :2])
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("shape", [(4, 50), (2, 3, 49), (1, 2, 3, 50)])
+    def test_wrong_shapes_are_refused(self, shape: Any, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ValueError, match=r"expected \(batch_size, timesteps, 50\)"):
+            BiLM.from_files(*bilm_files)(torch.ones(*shape, dtype=torch.long))
+
+    def test_wrong_types_are_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ValueError, match=r"has type torch.float32, expected integers"):
+            BiLM.from_files(*bilm_files)(torch.ones(1, 2, 50))
+
+    @pytest.mark.parametrize("wrong", [-1, 262, 10_000])
+    def test_character_ids_out_of_range_are_located(
+        self, wrong: int, bilm_files: BiLMFiles
+    ) -> None:
+        character_ids = batch_to_ids(SENTENCES)
+        character_ids[3, 1, 4] = wrong
+        with pytest.raises(
+            ValueError, match=rf"character_ids\[3, 1, 4\] is {wrong}, expected 0 .* 261"
+        ):
+            BiLM.from_files(*bilm_files)(character_ids)
+
+    def test_padding_before_a_word_is_located(self, bilm_files: BiLMFiles) -> None:
+        character_ids = batch_to_ids(SENTENCES)
+        character_ids[3, 1] = 0
+        with pytest.raises(ValueError, match=r"Row 3 has padding .* at step 1 before a word"):
+            BiLM.from_files(*bilm_files)(character_ids)
+
+    def test_an_unknown_precision_is_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(
+            ConfigurationError, match="precision is 'float8', expected one of: float32"
+        ):
+            BiLM.from_files(*bilm_files, precision="float8")
+
+
+def test_short_integer_character_ids_are_accepted(bilm_files: BiLMFiles) -> None:
+    bilm = BiLM.from_files(*bilm_files)
+    character_ids = batch_to_ids(SENTENCES)
+    assert torch.equal(
+        bilm(character_ids.short())["activations"][-1], bilm(character_ids)["activations"][-1]
+    )
+
+
+def test_serves_as_the_module_of_allennlps_elmo(bilm_files: BiLMFiles) -> None:
+    character_ids = batch_to_ids(SENTENCES)
+    bilm = BiLM.from_files(*bilm_files)
+    theirs = AllenNlpElmo(None, None, 1, dropout=0.0, module=bilm)
+    whole = AllenNlpElmo(*bilm_files, 1, dropout=0.0)
+    assert theirs.get_output_dim() == 12
+    ours = theirs(character_ids)["elmo_representations"]
+    assert largest_difference(ours, whole(character_ids)["elmo_representations"]) < 1e-5

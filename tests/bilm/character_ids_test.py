@@ -1,0 +1,33 @@
+import pytest
+import torch
+from allennlp.modules.elmo import batch_to_ids as allennlp_batch_to_ids
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmo_plugin import batch_to_ids
+from elmo_plugin.bilm.character_ids import sentence_marks
+from tests.conftest import SENTENCES
+
+
+def test_ids_are_those_of_allennlp() -> None:
+    assert torch.equal(batch_to_ids(SENTENCES), allennlp_batch_to_ids(SENTENCES))
+
+
+@given(st.lists(st.lists(st.text(max_size=60), min_size=1, max_size=3), min_size=1, max_size=3))
+def test_ids_of_any_text_are_those_of_allennlp(sentences: list) -> None:
+    assert torch.equal(batch_to_ids(sentences), allennlp_batch_to_ids(sentences))
+
+
+def test_batches_without_words_keep_three_dimensions() -> None:
+    assert batch_to_ids([]).shape == (0, 0, 50)
+    assert batch_to_ids([[], []]).shape == (2, 0, 50)
+
+
+def test_a_string_in_place_of_words_is_refused() -> None:
+    with pytest.raises(ValueError, match="Sentence 1 is the string 'Hello there', expected a list"):
+        batch_to_ids([["Hello"], "Hello there"])
+
+
+def test_marks_are_those_of_the_words_s() -> None:
+    assert torch.equal(sentence_marks(50), batch_to_ids([["<S>", "</S>"]])[0])
+    assert sentence_marks(10).shape == (2, 10)

@@ -1,0 +1,93 @@
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin import BiLM, batch_to_ids
+from tests.conftest import SENTENCES, BiLMFiles
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allennlp.common.file_utils.CACHE_DIRECTORY", str(tmp_path / "cache"))
+
+
+def make_zip(path: Path, **files: str) -> str:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, source in files.items():
+            archive.write(source, name.replace("__", "."))
+    return str(path)
+
+
+def test_a_zip_with_options_and_weights_is_a_model(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    options_file, weight_file = bilm_files
+    name = make_zip(
+        tmp_path / "209.zip",
+        options__json=options_file,
+        model__hdf5=weight_file,
+        LICENSE=options_file,
+    )
+    character_ids = batch_to_ids(SENTENCES)
+    expected = BiLM.from_files(*bilm_files)(character_ids)["activations"][-1]
+    for options in (None, name):
+        assert torch.equal(
+            BiLM.from_files(options, name)(character_ids)["activations"][-1], expected
+        )
+
+
+def test_a_zip_without_weights_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    name = make_zip(tmp_path / "half.zip", options__json=bilm_files.options_file)
+    with pytest.raises(
+        ConfigurationError, match=r"half\.zip: found 0 files named \*\.hdf5 \(none\)"
+    ):
+        BiLM.from_files(None, name)
+
+
+def test_a_zip_with_two_weights_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    options_file, weight_file = bilm_files
+    name = make_zip(
+        tmp_path / "two.zip", options__json=options_file, a__hdf5=weight_file, b__hdf5=weight_file
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"found 2 files named \*\.hdf5 \(a\.hdf5, b\.hdf5\)"
+    ):
+        BiLM.from_files(None, name)
+
+
+def test_a_zip_beside_other_options_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    name = make_zip(tmp_path / "m.zip", options__json=bilm_files.options_file)
+    with pytest.raises(ConfigurationError, match="zip with its own options, but options_file is"):
+        BiLM.from_files(bilm_files.options_file, name)
+
+
+def test_a_zip_that_is_none_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    name = str(tmp_path / "fake.zip")
+    shutil.copy(bilm_files.options_file, name)
+    with pytest.raises(ConfigurationError, match=r"fake\.zip"):
+        BiLM.from_files(None, name)
+
+
+def test_weights_without_options_are_refused(bilm_files: BiLMFiles) -> None:
+    with pytest.raises(ConfigurationError, match="options_file is missing beside weight_file"):
+        BiLM.from_files(None, bilm_files.weight_file)
+
+
+@pytest.mark.parametrize("key", ["options_file", "weight_file"])
+def test_a_missing_file_is_named_with_its_key(key: str, bilm_files: BiLMFiles) -> None:
+    files = {**bilm_files._asdict(), key: "no/such/file"}
+    with pytest.raises(ConfigurationError, match=f"^{key}: cannot find no/such/file"):
+        BiLM.from_files(**files)
+
+
+def test_an_unreachable_url_is_named(
+    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr("elmo_plugin.bilm.model_files.cached_path", refuse)
+    with pytest.raises(ConfigurationError, match=r"weight_file|options_file.*no route to host"):
+        BiLM.from_files(bilm_files.options_file, "https://example.org/weights.hdf5")

@@ -1,0 +1,167 @@
+import copy
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.bilm import BiLMOptions
+
+VALUES: Dict[str, Any] = {
+    "char_cnn": {
+        "activation": "relu",
+        "embedding": {"dim": 4},
+        "filters": [[1, 4], [2, 8]],
+        "max_characters_per_token": 50,
+        "n_characters": 262,
+        "n_highway": 2,
+    },
+    "lstm": {
+        "dim": 64,
+        "projection_dim": 16,
+        "n_layers": 2,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "use_skip_connections": True,
+    },
+}
+
+
+def changed(key: str, value: Any = None, drop: bool = False) -> Dict[str, Any]:
+    values = copy.deepcopy(VALUES)
+    *parents, last = key.split(".")
+    target = values
+    for parent in parents:
+        target = target[parent]
+    if drop:
+        del target[last]
+    else:
+        target[last] = value
+    return values
+
+
+def test_options_of_the_original_model_are_the_defaults(tmp_path: Path) -> None:
+    values = changed("lstm.dim", 4096)
+    values["lstm"]["projection_dim"] = 512
+    values["char_cnn"]["embedding"]["dim"] = 16
+    values["char_cnn"]["filters"] = [
+        [1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]
+    ]  # fmt: skip
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(values))
+    assert BiLMOptions.from_file(path) == BiLMOptions()
+
+
+def test_writing_and_reading_options_is_the_identity_and_keeps_extra_keys() -> None:
+    values = changed("dropout", 0.1)
+    values["lstm"]["reverse"] = False
+    values["char_cnn"]["embedding"]["note"] = "kept"
+    options = BiLMOptions.from_dict(values)
+    assert options.to_dict() == values
+    assert BiLMOptions.from_dict(options.to_dict()) == options
+
+
+@pytest.mark.parametrize("clip", [0, 0.0, None, "absent"])
+@pytest.mark.parametrize("key", ["cell_clip", "proj_clip"])
+def test_absent_null_and_zero_clips_do_not_clip(key: str, clip: Any) -> None:
+    values = changed(f"lstm.{key}", clip, drop=clip == "absent")
+    assert getattr(BiLMOptions.from_dict(values), key) is None
+
+
+def test_absent_highways_and_skip_connections_read_as_in_bilm_tf() -> None:
+    values = changed("char_cnn.n_highway", drop=True)
+    del values["lstm"]["use_skip_connections"]
+    options = BiLMOptions.from_dict(values)
+    assert options.num_highway == 0
+    assert not options.use_skip_connections
+
+
+@pytest.mark.parametrize("num_characters", [261, 262])
+def test_both_numbers_of_characters_are_accepted(num_characters: int) -> None:
+    values = changed("char_cnn.n_characters", num_characters)
+    assert BiLMOptions.from_dict(values) == BiLMOptions.from_dict(VALUES)
+
+
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        ("char_cnn", 3, r"char_cnn\.max_characters_per_token is missing"),
+        (
+            "char_cnn.activation",
+            "gelu",
+            r"char_cnn\.activation is \"gelu\", expected one of relu, tanh",
+        ),
+        ("char_cnn.activation", ["relu"], r"char_cnn\.activation is \[\"relu\"\], expected one of"),
+        (
+            "char_cnn.embedding.dim",
+            -4,
+            r"char_cnn\.embedding\.dim is -4, expected an integer of at",
+        ),
+        ("char_cnn.filters", [], r"char_cnn\.filters is \[\], expected a non-empty list"),
+        ("char_cnn.filters", [[1, 4], [2]], r"the pair \[2\] is none"),
+        ("char_cnn.filters", [[51, 4]], r"no width over max_characters_per_token \(50\)"),
+        ("char_cnn.filters", [[1, True]], r"the pair \[1, true\] is none"),
+        ("char_cnn.n_characters", 300, r"char_cnn\.n_characters is 300, expected 261"),
+        ("char_cnn.n_characters", "262", r"char_cnn\.n_characters is \"262\", expected 261"),
+        ("char_cnn.n_highway", -1, r"char_cnn\.n_highway is -1, expected an integer of at least 0"),
+        ("lstm.dim", "64", r"lstm\.dim is \"64\", expected an integer"),
+        ("lstm.dim", 64.5, r"lstm\.dim is 64\.5, expected an integer"),
+        ("lstm.n_layers", 0, r"lstm\.n_layers is 0, expected an integer of at least 1"),
+        ("lstm.projection_dim", True, r"lstm\.projection_dim is true, expected an integer"),
+        ("lstm.cell_clip", -3, r"lstm\.cell_clip is -3, expected a number of at least 0"),
+        ("lstm.proj_clip", "3", r"lstm\.proj_clip is \"3\", expected a number of at least 0"),
+        (
+            "lstm.use_skip_connections",
+            1,
+            r"lstm\.use_skip_connections is 1, expected true or false",
+        ),
+        ("bidirectional", False, r"bidirectional is false, expected true"),
+    ],
+)
+def test_a_wrong_value_is_named(key: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        BiLMOptions.from_dict(changed(key, value), "somewhere/options.json")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "char_cnn",
+        "char_cnn.activation",
+        "char_cnn.embedding",
+        "char_cnn.filters",
+        "char_cnn.max_characters_per_token",
+        "lstm",
+        "lstm.dim",
+        "lstm.projection_dim",
+        "lstm.n_layers",
+    ],
+)
+def test_a_missing_value_is_named_with_the_file(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^somewhere/options\.json: {key}.* is missing"):
+        BiLMOptions.from_dict(changed(key, drop=True), "somewhere/options.json")
+
+
+def test_json_that_is_not_an_object_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"found \[1\], expected a JSON object"):
+        BiLMOptions.from_dict([1])
+
+
+def test_a_file_that_is_not_json_is_named_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "options.json"
+    path.write_text('{"lstm": {},\n oops}')
+    with pytest.raises(ConfigurationError, match=r"options\.json: line 2, column 2: not JSON"):
+        BiLMOptions.from_file(path)
+
+
+def test_a_binary_file_is_refused_with_a_hint(tmp_path: Path) -> None:
+    path = tmp_path / "weights.hdf5"
+    path.write_bytes(b"\x89HDF\r\n\xff")
+    with pytest.raises(ConfigurationError, match=r"not UTF-8 text.*swapped"):
+        BiLMOptions.from_file(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nowhere\.json: cannot read the options file"):
+        BiLMOptions.from_file(tmp_path / "nowhere.json")

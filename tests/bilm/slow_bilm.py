@@ -1,0 +1,106 @@
+"""
+A biLM in the plainest float64 loop, straight from the datasets of a weight file.
+
+It follows bilm-tf's rules one by one (gates i, j, f, o; forget bias 1 added at run time; "carry" opens the
+transformed path; cell clip before the output tanh, projection clip after the projection; the skip
+connection outside the cell), word by word and step by step, and shares no code with the package.
+"""
+
+import json
+from typing import Dict, List, Tuple
+
+import h5py
+import numpy
+
+from elmo_plugin import batch_to_ids
+
+State = Tuple[numpy.ndarray, numpy.ndarray]
+
+
+class SlowBiLM:
+    def __init__(self, options_file: str, weight_file: str) -> None:
+        with open(options_file) as file:
+            self.options = json.load(file)
+        self.weights: Dict[str, numpy.ndarray] = {}
+        with h5py.File(weight_file, "r") as hdf5_file:
+            hdf5_file.visititems(self._keep)
+
+    def _keep(self, name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset):
+            self.weights[name] = item[...].astype(numpy.float64)
+
+    def token_vector(self, characters: numpy.ndarray) -> numpy.ndarray:
+        options = self.options["char_cnn"]
+        embedded = self.weights["char_embed"][characters - 1]  # ids count from 1
+        pooled: List[float] = []
+        for i, (width, _count) in enumerate(options["filters"]):
+            kernel = self.weights[f"CNN/W_cnn_{i}"][0]  # (width, character_dim, count)
+            responses = [
+                numpy.einsum("wc,wcn->n", embedded[start : start + width], kernel)
+                for start in range(len(characters) - width + 1)
+            ]
+            pooled.extend(numpy.max(responses, axis=0) + self.weights[f"CNN/b_cnn_{i}"])
+        vector = numpy.array(pooled)
+        vector = numpy.tanh(vector) if options["activation"] == "tanh" else numpy.maximum(vector, 0)
+        for k in range(options["n_highway"]):
+            group = f"CNN_high_{k}"
+            gate = _sigmoid(
+                vector @ self.weights[f"{group}/W_carry"] + self.weights[f"{group}/b_carry"]
+            )
+            transformed = numpy.maximum(
+                vector @ self.weights[f"{group}/W_transform"]
+                + self.weights[f"{group}/b_transform"],
+                0,
+            )
+            vector = gate * transformed + (1 - gate) * vector
+        if "CNN_proj/W_proj" in self.weights:
+            vector = vector @ self.weights["CNN_proj/W_proj"] + self.weights["CNN_proj/b_proj"]
+        return vector
+
+    def run_direction(
+        self, tokens: numpy.ndarray, direction: int, states: Dict[Tuple[int, int], State]
+    ) -> List[numpy.ndarray]:
+        """Outputs of each layer, `(num_tokens, projection_dim)`; `states` is read and updated."""
+        options = self.options["lstm"]
+        layer_input = tokens[::-1] if direction == 1 else tokens
+        outputs: List[numpy.ndarray] = []
+        for layer in range(options["n_layers"]):
+            cell_name = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            kernel, bias = self.weights[f"{cell_name}/W_0"], self.weights[f"{cell_name}/B"]
+            projection = self.weights.get(f"{cell_name}/W_P_0")
+            zeros = (numpy.zeros(options["projection_dim"]), numpy.zeros(options["dim"]))
+            state, cell = states.get((layer, direction), zeros)
+            layer_output = []
+            for token in layer_input:
+                i, j, f, o = numpy.split(numpy.concatenate([token, state]) @ kernel + bias, 4)
+                cell = _sigmoid(f + 1.0) * cell + _sigmoid(i) * numpy.tanh(j)
+                cell = _clip(cell, options.get("cell_clip"))
+                state = _sigmoid(o) * numpy.tanh(cell)
+                if projection is not None:
+                    state = _clip(state @ projection, options.get("proj_clip"))
+                skips = options.get("use_skip_connections") and layer > 0
+                layer_output.append(state + token if skips else state)
+            states[layer, direction] = (state, cell)
+            layer_input = numpy.array(layer_output)
+            outputs.append(layer_input[::-1] if direction == 1 else layer_input)
+        return outputs
+
+    def activations(
+        self, sentence: List[str], states: Dict[Tuple[int, int], State]
+    ) -> numpy.ndarray:
+        """`(num_layers + 1, num_tokens + 2, 2 * projection_dim)` of one sentence with its marks."""
+        characters = batch_to_ids([["<S>", *sentence, "</S>"]])[0].numpy()
+        tokens = numpy.array([self.token_vector(word) for word in characters])
+        forward = self.run_direction(tokens, 0, states)
+        backward = self.run_direction(tokens, 1, states)
+        layers = [numpy.concatenate([tokens, tokens], axis=1)]
+        layers += [numpy.concatenate(pair, axis=1) for pair in zip(forward, backward)]
+        return numpy.array(layers)
+
+
+def _sigmoid(array: numpy.ndarray) -> numpy.ndarray:
+    return 1.0 / (1.0 + numpy.exp(-array))
+
+
+def _clip(array: numpy.ndarray, limit: object) -> numpy.ndarray:
+    return numpy.clip(array, -limit, limit) if limit else array  # type: ignore[operator]

@@ -1,0 +1,66 @@
+"""What tests of several folders need: random biLMs in bilm-tf's files."""
+
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+import pytest
+import torch
+
+from elmo_plugin import BiLM
+from elmo_plugin.bilm import BiLMOptions
+
+TINY_OPTIONS = BiLMOptions(
+    character_embedding_dim=4,
+    filters=((1, 4), (2, 8), (3, 12)),
+    num_highway=1,
+    cell_size=20,
+    projection_dim=6,
+)
+
+# Non-ASCII words, words over 48 bytes, one-character words, sentence marks as words, an empty sentence.
+SENTENCES = [
+    ["The", "naïve", "日本語", "the", "x" * 80, "é" * 30, "."],
+    ["Hi"],
+    [],
+    ["<S>", "the", "</S>", "<UNK>", ""],
+    ["a", "b", "a", "b", "a", "b", "a"],
+]
+
+
+class BiLMFiles(NamedTuple):
+    """Paths of a biLM's files, as strings, because configs hold strings."""
+
+    options_file: str
+    weight_file: str
+
+
+def randomize(bilm: BiLM, seed: int = 0, scale: float = 0.5) -> BiLM:
+    """Give every parameter values large enough that clips and gates matter."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in bilm.parameters():
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
+        bilm.character_encoder.character_embedding.weight[0] = 0.0
+    return bilm
+
+
+@pytest.fixture
+def write_bilm(tmp_path: Path) -> Callable[..., BiLMFiles]:
+    """Write a random biLM: `write_bilm(options, seed=0, scale=0.5)`."""
+
+    def write(
+        options: BiLMOptions = TINY_OPTIONS, seed: int = 0, scale: float = 0.5, name: str = "bilm"
+    ) -> BiLMFiles:
+        files = BiLMFiles(
+            str(tmp_path / f"{name}_options.json"), str(tmp_path / f"{name}_weights.hdf5")
+        )
+        randomize(BiLM(options), seed, scale).save(*files)
+        return files
+
+    return write
+
+
+@pytest.fixture
+def bilm_files(write_bilm: Callable[..., BiLMFiles]) -> BiLMFiles:
+    """The files of one tiny random biLM."""
+    return write_bilm()

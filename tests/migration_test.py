@@ -1,0 +1,384 @@
+"""`elmo` in place of `elmo_token_embedder`: in configs of others, and in archives that exist already."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.util import import_module_and_submodules, prepare_environment
+from allennlp.data import DatasetReader, Vocabulary
+from allennlp.data.batch import Batch
+from allennlp.models import Model, load_archive
+
+from tests.conftest import BiLMFiles
+
+TAGGED = [
+    "The###DT naïve###JJ cat###NN sat###VBD .###.",
+    "It###PRP sat###VBD",
+    "Why###WRB ?###.",
+] * 2
+
+CONLL = "\n\n".join(
+    "\n".join(f"{word} -X- O {tag}" for word, tag in sentence)
+    for sentence in [
+        [("Ada", "I-PER"), ("met", "O"), ("Bo", "I-PER"), ("in", "O"), ("Rome", "I-LOC")],
+        [("Rome", "I-LOC"), ("sleeps", "O")],
+    ]
+)
+
+SQUAD = {
+    "data": [
+        {
+            "title": "Rome",
+            "paragraphs": [
+                {
+                    "context": "Rome was not built in a day. Ada was there.",
+                    "qas": [
+                        {
+                            "id": "1",
+                            "question": "Who was there?",
+                            "answers": [{"text": "Ada", "answer_start": 29}],
+                        },
+                        {
+                            "id": "2",
+                            "question": "What was not built in a day?",
+                            "answers": [{"text": "Rome", "answer_start": 0}],
+                        },
+                    ],
+                }
+            ],
+        }
+    ]
+}
+
+SNLI = "\n".join(
+    json.dumps({"gold_label": label, "sentence1": "A cat sits .", "sentence2": second})
+    for label, second in [
+        ("entailment", "An animal sits ."),
+        ("contradiction", "Nobody sits ."),
+        ("neutral", "It is tired ."),
+    ]
+)
+
+
+def embedders(files: BiLMFiles, **arguments: Any) -> Dict[str, Any]:
+    """A text field embedder with words and ELMo, 4 + 12 wide."""
+    elmo = {"type": "elmo_token_embedder", **files._asdict(), "dropout": 0.0, **arguments}
+    return {"token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}, "elmo": elmo}}
+
+
+INDEXERS = {"tokens": {"type": "single_id"}, "elmo": {"type": "elmo_characters"}}
+
+
+def lstm(input_size: int) -> Dict[str, Any]:
+    return {"type": "lstm", "input_size": input_size, "hidden_size": 5, "bidirectional": True}
+
+
+def feedforward(input_dim: int, hidden_dim: int, activation: str = "relu") -> Dict[str, Any]:
+    return {
+        "input_dim": input_dim,
+        "num_layers": 1,
+        "hidden_dims": hidden_dim,
+        "activations": activation,
+    }
+
+
+def simple_tagger(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
+    data = folder / "tagged.txt"
+    data.write_text("\n".join(line.replace(" ", "\t") for line in TAGGED), encoding="utf-8")
+    return {
+        "dataset_reader": {"type": "sequence_tagging", "token_indexers": INDEXERS},
+        "train_data_path": str(data),
+        "validation_data_path": str(data),
+        "model": {
+            "type": "simple_tagger",
+            "text_field_embedder": embedders(files),
+            "encoder": lstm(16),
+            "regularizer": {"regexes": [["scalar_parameters", {"type": "l2", "alpha": 0.1}]]},
+        },
+    }
+
+
+def crf_tagger(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
+    data = folder / "ner.conll"
+    data.write_text(CONLL, encoding="utf-8")
+    return {
+        "dataset_reader": {
+            "type": "conll2003",
+            "tag_label": "ner",
+            "coding_scheme": "BIOUL",
+            "token_indexers": INDEXERS,
+        },
+        "train_data_path": str(data),
+        "validation_data_path": str(data),
+        "model": {
+            "type": "crf_tagger",
+            "label_encoding": "BIOUL",
+            "text_field_embedder": embedders(files),
+            "encoder": lstm(16),
+        },
+    }
+
+
+def bidaf(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
+    data = folder / "squad.json"
+    data.write_text(json.dumps(SQUAD), encoding="utf-8")
+    return {
+        "dataset_reader": {
+            "type": "squad",
+            "tokenizer": {"type": "elmo_rule_based"},
+            "token_indexers": INDEXERS,
+        },
+        "train_data_path": str(data),
+        "validation_data_path": str(data),
+        "model": {
+            "type": "bidaf",
+            "text_field_embedder": embedders(files),
+            "num_highway_layers": 1,
+            "phrase_layer": lstm(16),
+            "matrix_attention": {
+                "type": "linear",
+                "combination": "x,y,x*y",
+                "tensor_1_dim": 10,
+                "tensor_2_dim": 10,
+            },
+            "modeling_layer": lstm(40),
+            "span_end_encoder": lstm(70),
+            "dropout": 0.0,
+        },
+    }
+
+
+def esim(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
+    data = folder / "snli.jsonl"
+    data.write_text(SNLI, encoding="utf-8")
+    return {
+        "dataset_reader": {
+            "type": "snli",
+            "tokenizer": {"type": "whitespace"},
+            "token_indexers": INDEXERS,
+        },
+        "train_data_path": str(data),
+        "validation_data_path": str(data),
+        "model": {
+            "type": "esim",
+            "text_field_embedder": embedders(files),
+            "encoder": lstm(16),
+            "matrix_attention": {"type": "dot_product"},
+            "projection_feedforward": feedforward(40, 6),
+            "inference_encoder": lstm(6),
+            "output_feedforward": feedforward(40, 6),
+            "output_logit": feedforward(6, 3, "linear"),
+            "dropout": 0.0,
+        },
+    }
+
+
+MODELS: Dict[str, Callable[[BiLMFiles, Path], Dict[str, Any]]] = {
+    "simple_tagger": simple_tagger,
+    "crf_tagger": crf_tagger,
+    "bidaf": bidaf,
+    "esim": esim,
+}
+
+
+@pytest.fixture(params=list(MODELS))
+def config(request: Any, bilm_files: BiLMFiles, tmp_path: Path) -> Dict[str, Any]:
+    """A complete experiment with AllenNLP's embedder."""
+    if request.param != "simple_tagger":
+        pytest.importorskip("allennlp_models")
+        import_module_and_submodules("allennlp_models")
+    return {
+        **MODELS[request.param](bilm_files, tmp_path),
+        "data_loader": {"batch_size": 2},
+        "trainer": {"optimizer": {"type": "adam", "lr": 0.01}, "num_epochs": 2, "cuda_device": -1},
+    }
+
+
+def elmo_in(config: Dict[str, Any]) -> Dict[str, Any]:
+    return config["model"]["text_field_embedder"]["token_embedders"]["elmo"]
+
+
+def with_our_embedder(config: Dict[str, Any], **arguments: Any) -> Dict[str, Any]:
+    """The one word that a user changes."""
+    config = copy.deepcopy(config)
+    elmo_in(config).update(type="elmo", **arguments)
+    return config
+
+
+OVERRIDES = json.dumps({"model.text_field_embedder.token_embedders.elmo.type": "elmo"})
+
+
+def train(config: Dict[str, Any], folder: Path) -> Path:
+    params = Params(copy.deepcopy(config))
+    prepare_environment(params)
+    train_model(params, str(folder))
+    return folder / "model.tar.gz"
+
+
+def predictions(model: Model, config: Dict[str, Any]) -> List[Dict[str, Any]]:
+    reader = DatasetReader.from_params(Params(copy.deepcopy(config["dataset_reader"])))
+    outputs = model.forward_on_instances(list(reader.read(config["validation_data_path"])))
+    for output in outputs:
+        output.pop("loss", None)
+    return outputs
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            assert_same(ours[key], theirs[key])
+    elif isinstance(ours, (list, tuple)):
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs):
+            assert_same(a, b)
+    elif hasattr(ours, "dtype"):
+        assert torch.allclose(torch.as_tensor(ours), torch.as_tensor(theirs), atol=1e-5)
+    elif isinstance(ours, float):
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    else:
+        assert ours == theirs
+
+
+def test_a_trained_archive_loads_with_the_type_overridden_and_predicts_the_same(
+    config: Dict[str, Any], tmp_path: Path
+) -> None:
+    archive_file = train(config, tmp_path / "theirs")
+    theirs = load_archive(archive_file).model
+    ours = load_archive(archive_file, overrides=OVERRIDES).model
+    their_mix = [p for name, p in theirs.named_parameters() if "scalar_mix" in name]
+    our_mix = [p for name, p in ours.named_parameters() if "scalar_mix" in name]
+    assert all(torch.equal(a, b) for a, b in zip(our_mix, their_mix, strict=True))
+    # Their first pass starts from zero states, as all of ours do; bidaf takes more passes than one.
+    for module in theirs.modules():
+        if hasattr(module, "stateful"):
+            module.stateful = False
+    assert_same(predictions(ours, config), predictions(theirs, config))
+
+
+def test_training_goes_the_same_way(config: Dict[str, Any]) -> None:
+    """From the same initial weights, five steps of both give the same losses."""
+    reader = DatasetReader.from_params(Params(copy.deepcopy(config["dataset_reader"])))
+    instances = list(reader.read(config["train_data_path"]))
+    vocab = Vocabulary.from_instances(instances)
+    theirs = Model.from_params(Params(copy.deepcopy(config["model"])), vocab=vocab)
+    # AllenNLP carries states from batch to batch; so do we, if asked.
+    ours_config = with_our_embedder(config, stateful=True)
+    ours = Model.from_params(Params(ours_config["model"]), vocab=vocab)
+    ours.load_state_dict(theirs.state_dict())
+    batch = Batch(instances)
+    batch.index_instances(vocab)
+    tensors = batch.as_tensor_dict()
+    losses: List[List[float]] = []
+    for model in (ours, theirs):
+        model.train()
+        optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
+        losses.append([])
+        for _ in range(5):
+            optimizer.zero_grad()
+            penalty = model.get_regularization_penalty()
+            loss = model(**tensors)["loss"] + (0.0 if penalty is None else penalty)
+            loss.backward()
+            optimizer.step()
+            losses[-1].append(loss.item())
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_one_changed_word_trains_archives_and_predicts(
+    config: Dict[str, Any], tmp_path: Path
+) -> None:
+    ours = with_our_embedder(config)
+    model = load_archive(train(ours, tmp_path / "ours")).model
+    metrics = json.loads((tmp_path / "ours" / "metrics.json").read_text())
+    assert metrics["best_epoch"] in (0, 1)
+    assert len(predictions(model, ours)) > 0
+
+
+@pytest.mark.parametrize("arguments", [{"requires_grad": True}, {"projection_dim": 12}], ids=str)
+def test_fine_tuned_and_projected_archives_load_too(
+    arguments: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
+) -> None:
+    config = {
+        **simple_tagger(bilm_files, tmp_path),
+        "data_loader": {"batch_size": 6},
+        "trainer": {"optimizer": {"type": "adam", "lr": 0.01}, "num_epochs": 3, "cuda_device": -1},
+    }
+    elmo_in(config).update(arguments)
+    archive_file = train(config, tmp_path / "theirs")
+    theirs = load_archive(archive_file).model
+    ours = load_archive(archive_file, overrides=OVERRIDES).model
+    assert_same(predictions(ours, config), predictions(theirs, config))
+
+
+class TestStandAlone:
+    @pytest.fixture
+    def trained(self, bilm_files: BiLMFiles, tmp_path: Path) -> Dict[str, Any]:
+        config = with_our_embedder(
+            {
+                **simple_tagger(bilm_files, tmp_path),
+                "data_loader": {"batch_size": 2},
+                "trainer": {"optimizer": "adam", "num_epochs": 1, "cuda_device": -1},
+            }
+        )
+        archive_file = train(config, tmp_path / "run")
+        return {
+            "config": config,
+            "archive_file": archive_file,
+            "expected": predictions(load_archive(archive_file).model, config),
+        }
+
+    def test_an_archive_predicts_the_same_without_the_files_of_its_bilm(
+        self, trained: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
+    ) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        moved = shutil.move(trained["archive_file"], elsewhere / "model.tar.gz")
+        for name in bilm_files:
+            Path(name).unlink()
+        shutil.rmtree(tmp_path / "run")
+        model = load_archive(moved).model
+        assert_same(predictions(model, trained["config"]), trained["expected"])
+
+    def test_a_training_folder_loads_without_the_files_too(
+        self, trained: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
+    ) -> None:
+        for name in bilm_files:
+            Path(name).unlink()
+        model = load_archive(tmp_path / "run").model
+        assert_same(predictions(model, trained["config"]), trained["expected"])
+
+    def test_the_weights_are_in_the_archive_once(self, trained: Dict[str, Any]) -> None:
+        model = load_archive(trained["archive_file"]).model
+        state_dict = model.state_dict()
+        bilm = model.text_field_embedder.token_embedder_elmo.elmo.bilm
+        for name, parameter in bilm.named_parameters():
+            assert [key for key in state_dict if key.endswith(f"_elmo_lstm.{name}")]
+            same = [key for key, value in state_dict.items() if value.equal(parameter)]
+            assert len(same) == 1 or not parameter.any(), name
+
+    def test_other_files_named_in_overrides_give_the_shape(
+        self, trained: Dict[str, Any], write_bilm: Callable[..., BiLMFiles]
+    ) -> None:
+        """The archive's weights fill the model; the named files must exist and fit."""
+        other = write_bilm(seed=3, name="other")
+        overrides = {
+            f"model.text_field_embedder.token_embedders.elmo.{key}": name
+            for key, name in other._asdict().items()
+        }
+        model = load_archive(trained["archive_file"], overrides=json.dumps(overrides)).model
+        assert_same(predictions(model, trained["config"]), trained["expected"])
+
+    def test_missing_files_without_an_archive_are_named(
+        self, trained: Dict[str, Any], bilm_files: BiLMFiles
+    ) -> None:
+        Path(bilm_files.options_file).unlink()
+        config = trained["config"]
+        with pytest.raises(Exception, match=r"options_file: cannot find .*bilm_options\.json"):
+            Model.from_params(Params(copy.deepcopy(config["model"])), vocab=Vocabulary())

@@ -1,0 +1,264 @@
+import copy
+import inspect
+import pickle
+from typing import Any, Dict
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules.elmo import Elmo as AllenNlpElmo
+from allennlp.nn import RegularizerApplicator
+
+from elmo_plugin import BiLM, Elmo, batch_to_ids
+from tests.conftest import SENTENCES, BiLMFiles
+
+VOCABULARY = ["@@PADDING@@", "the", "naïve", "日本語"]
+
+ARGUMENTS: Dict[str, Dict[str, Any]] = {
+    "defaults": {},
+    "layer norm": {"do_layer_norm": True},
+    "kept boundaries": {"keep_sentence_boundaries": True},
+    "kept boundaries and layer norm": {"keep_sentence_boundaries": True, "do_layer_norm": True},
+    "fixed mix": {"scalar_mix_parameters": [0.5, -1.0, 2.0]},
+    "one layer": {"scalar_mix_parameters": [-9e10, 1, -9e10]},
+    "cached words": {"vocab_to_cache": VOCABULARY},
+    "fine-tuning": {"requires_grad": True},
+}
+
+
+def allennlp_elmo(files: BiLMFiles, *args: Any, **kwargs: Any) -> AllenNlpElmo:
+    elmo = AllenNlpElmo(*files, *args, **kwargs)
+    elmo._elmo_lstm._elmo_lstm.stateful = False
+    return elmo
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_result_equals_that_of_allennlp(arguments: str, bilm_files: BiLMFiles) -> None:
+    keywords = ARGUMENTS[arguments]
+    character_ids = batch_to_ids(SENTENCES)
+    ours = Elmo(*bilm_files, 2, dropout=0.0, **keywords)
+    theirs = allennlp_elmo(bilm_files, 2, dropout=0.0, **keywords)
+    for elmo in (ours, theirs):
+        elmo.scalar_mix_1.gamma.data.fill_(0.7)
+        elmo.scalar_mix_1.scalar_parameters[2].data.fill_(1.5)
+    result, expected = ours(character_ids), theirs(character_ids)
+    assert result.keys() == expected.keys()
+    assert torch.equal(result["mask"], expected["mask"])
+    assert len(result["elmo_representations"]) == 2
+    for ours_tensor, their_tensor in zip(
+        result["elmo_representations"], expected["elmo_representations"]
+    ):
+        assert ours_tensor.shape == their_tensor.shape
+        assert torch.allclose(ours_tensor, their_tensor, atol=1e-5)
+        assert ours_tensor.requires_grad == their_tensor.requires_grad
+
+
+def test_word_inputs_give_the_same_as_in_allennlp(bilm_files: BiLMFiles) -> None:
+    word_ids = torch.tensor([[[1, 2, 3], [3, 0, 0]]])  # wrapped: (1, 2, 3)
+    character_ids = batch_to_ids([VOCABULARY[1:], VOCABULARY[3:]]).unsqueeze(0)
+    ours = Elmo(*bilm_files, 1, dropout=0.0, vocab_to_cache=VOCABULARY)
+    theirs = allennlp_elmo(bilm_files, 1, dropout=0.0, vocab_to_cache=VOCABULARY)
+    result, expected = ours(character_ids, word_ids), theirs(character_ids, word_ids)
+    assert torch.equal(result["mask"], expected["mask"])
+    representation = result["elmo_representations"][0]
+    assert representation.shape == (1, 2, 3, 12)
+    assert torch.allclose(representation, expected["elmo_representations"][0], atol=1e-5)
+
+
+@pytest.mark.parametrize("keep_sentence_boundaries", [False, True])
+def test_wrapped_inputs_keep_their_dimensions(
+    keep_sentence_boundaries: bool, bilm_files: BiLMFiles
+) -> None:
+    elmo = Elmo(*bilm_files, 1, dropout=0.0, keep_sentence_boundaries=keep_sentence_boundaries)
+    character_ids = batch_to_ids(SENTENCES[:4])
+    flat = elmo(character_ids)
+    wrapped = elmo(character_ids.view(2, 1, 2, *character_ids.shape[1:]))
+    timesteps = character_ids.size(1) + 2 * keep_sentence_boundaries
+    assert wrapped["mask"].shape == (2, 1, 2, timesteps)
+    assert wrapped["elmo_representations"][0].shape == (2, 1, 2, timesteps, 12)
+    assert torch.equal(wrapped["mask"].flatten(0, 2), flat["mask"])
+    assert torch.equal(
+        wrapped["elmo_representations"][0].flatten(0, 2), flat["elmo_representations"][0]
+    )
+
+
+def test_several_mixes_take_one_pass_of_the_bilm(
+    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elmo = Elmo(*bilm_files, 3)
+    passes = []
+    monkeypatch.setattr(
+        elmo.bilm,
+        "forward",
+        lambda *args, forward=elmo.bilm.forward: (passes.append(1), forward(*args))[1],
+    )
+    assert len(elmo(batch_to_ids(SENTENCES))["elmo_representations"]) == 3
+    assert len(passes) == 1
+
+
+def test_dropout_applies_in_training_only(bilm_files: BiLMFiles) -> None:
+    elmo = Elmo(*bilm_files, 1, dropout=0.5)
+    character_ids = batch_to_ids(SENTENCES)
+    full = elmo.eval()(character_ids)["elmo_representations"][0]
+    dropped = elmo.train()(character_ids)["elmo_representations"][0]
+    assert (dropped[full != 0] == 0).float().mean().item() == pytest.approx(0.5, abs=0.15)
+
+
+def test_only_mixes_are_trained_unless_the_bilm_is_fine_tuned(bilm_files: BiLMFiles) -> None:
+    frozen = Elmo(*bilm_files, 1)
+    trained = {name for name, p in frozen.named_parameters() if p.requires_grad}
+    assert trained == {"scalar_mix_0.gamma"} | {
+        f"scalar_mix_0.scalar_parameters.{layer}" for layer in range(3)
+    }
+    fine_tuned = Elmo(*bilm_files, 1, requires_grad=True)
+    assert all(parameter.requires_grad for parameter in fine_tuned.parameters())
+
+
+def test_a_fine_tuning_step_learns(bilm_files: BiLMFiles) -> None:
+    elmo = Elmo(*bilm_files, 1, requires_grad=True, dropout=0.0)
+    optimizer = torch.optim.Adam(elmo.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_the_usual_regex_regularizes_mix_weights_and_not_gamma(bilm_files: BiLMFiles) -> None:
+    elmo = Elmo(*bilm_files, 2, scalar_mix_parameters=None)
+    for mix in elmo.scalar_mixes:
+        for parameter in mix.parameters():
+            parameter.data.fill_(2.0)
+    regularizer = RegularizerApplicator.from_params(
+        Params({"regexes": [["scalar_parameters", {"type": "l2", "alpha": 0.1}]]})
+    )
+    penalty = regularizer(elmo)
+    assert penalty.item() == pytest.approx(0.1 * 6 * 2.0**2)  # lambda ||w||^2, two mixes
+    penalty.backward()
+    assert elmo.scalar_mixes[0].gamma.grad is None
+
+
+def test_the_first_arguments_are_those_of_allennlp_in_order() -> None:
+    theirs = list(inspect.signature(AllenNlpElmo.__init__).parameters)
+    ours = list(inspect.signature(Elmo.__init__).parameters)
+    assert ours[: len(theirs)] == theirs
+    their_defaults = {
+        name: p.default for name, p in inspect.signature(AllenNlpElmo.__init__).parameters.items()
+    }
+    for name, parameter in inspect.signature(Elmo.__init__).parameters.items():
+        if name in their_defaults:
+            assert parameter.default == their_defaults[name], name
+
+
+def test_built_from_a_config(bilm_files: BiLMFiles) -> None:
+    elmo = Elmo.from_params(
+        Params({**bilm_files._asdict(), "num_output_representations": 2, "dropout": 0.1})
+    )
+    assert elmo.get_output_dim() == 12
+    assert elmo.dropout.p == 0.1
+
+
+class TestModule:
+    def test_a_bilm_in_place_of_files(self, bilm_files: BiLMFiles) -> None:
+        character_ids = batch_to_ids(SENTENCES)
+        elmo = Elmo(None, None, 1, dropout=0.0, module=BiLM.from_files(*bilm_files))
+        expected = Elmo(*bilm_files, 1, dropout=0.0)(character_ids)["elmo_representations"][0]
+        assert torch.equal(elmo(character_ids)["elmo_representations"][0], expected)
+
+    def test_allennlps_own_bilm_in_place_of_files(self, bilm_files: BiLMFiles) -> None:
+        character_ids = batch_to_ids(SENTENCES)
+        theirs = allennlp_elmo(bilm_files, 1, dropout=0.0)
+        elmo = Elmo(None, None, 1, dropout=0.0, module=theirs._elmo_lstm)
+        expected = theirs(character_ids)["elmo_representations"][0]
+        assert torch.allclose(elmo(character_ids)["elmo_representations"][0], expected, atol=1e-6)
+
+    def test_a_module_and_files_are_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="given a module and files as well"):
+            Elmo(*bilm_files, 1, module=BiLM.from_files(*bilm_files))
+
+    def test_neither_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="neither a weight_file nor a module"):
+            Elmo(None, None, 1)
+
+
+class TestStates:
+    def test_stateless_by_default(self, bilm_files: BiLMFiles) -> None:
+        elmo = Elmo(*bilm_files, 1, dropout=0.0)
+        character_ids = batch_to_ids(SENTENCES)
+        first = elmo(character_ids)["elmo_representations"][0]
+        assert torch.equal(first, elmo(character_ids)["elmo_representations"][0])
+
+    def test_stateful_equals_allennlp(self, bilm_files: BiLMFiles) -> None:
+        ours = Elmo(*bilm_files, 1, dropout=0.0, stateful=True)
+        theirs = AllenNlpElmo(*bilm_files, 1, dropout=0.0)
+        for batch in (SENTENCES, SENTENCES[:2], SENTENCES):
+            character_ids = batch_to_ids(batch)
+            assert torch.allclose(
+                ours(character_ids)["elmo_representations"][0],
+                theirs(character_ids)["elmo_representations"][0],
+                atol=1e-5,
+            )
+
+
+class TestStateDict:
+    @pytest.mark.parametrize("arguments", [{}, {"vocab_to_cache": VOCABULARY}])
+    def test_that_of_allennlp_loads(
+        self, arguments: dict, bilm_files: BiLMFiles, write_bilm: Any
+    ) -> None:
+        other_files = write_bilm(seed=1, name="other")
+        theirs = allennlp_elmo(other_files, 2, dropout=0.0, **arguments)
+        theirs.scalar_mix_1.scalar_parameters[0].data.fill_(2.0)
+        ours = Elmo(*bilm_files, 2, dropout=0.0, **arguments)
+        ours.load_state_dict(theirs.state_dict())
+        character_ids = batch_to_ids(SENTENCES)
+        for ours_tensor, their_tensor in zip(
+            ours(character_ids)["elmo_representations"],
+            theirs(character_ids)["elmo_representations"],
+        ):
+            assert torch.allclose(ours_tensor, their_tensor, atol=1e-5)
+
+    def test_that_of_a_differently_named_biLM_loads(
+        self, bilm_files: BiLMFiles, write_bilm: Any
+    ) -> None:
+        other = Elmo(*write_bilm(seed=1, name="a_much_longer_name"), 1)
+        ours = Elmo(*bilm_files, 1)
+        ours.load_state_dict(other.state_dict())
+        assert torch.equal(ours.bilm.forward_layers[0].weight, other.bilm.forward_layers[0].weight)
+
+    def test_that_of_another_shape_is_refused(self, bilm_files: BiLMFiles) -> None:
+        state_dict = Elmo(*bilm_files, 1).state_dict()
+        del state_dict["_elmo_lstm.forward_layers.0.bias"]
+        with pytest.raises(RuntimeError, match=r"Missing key.*_elmo_lstm\.forward_layers\.0\.bias"):
+            Elmo(*bilm_files, 1).load_state_dict(state_dict)
+
+    def test_copies_and_pickles_agree(self, bilm_files: BiLMFiles) -> None:
+        elmo = Elmo(*bilm_files, 1, dropout=0.0)
+        character_ids = batch_to_ids(SENTENCES)
+        expected = elmo(character_ids)["elmo_representations"][0]
+        for other in (copy.deepcopy(elmo), pickle.loads(pickle.dumps(elmo))):
+            assert torch.equal(other(character_ids)["elmo_representations"][0], expected)
+            other.load_state_dict(elmo.state_dict())
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("shape", [(50,), (4, 50)])
+    def test_low_ranks_are_refused(self, shape: Any, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ValueError, match=r"expected \(batch_size, timesteps, 50\)"):
+            Elmo(*bilm_files, 1)(torch.ones(*shape, dtype=torch.long))
+
+    @pytest.mark.parametrize("dropout", [-0.1, 1.5])
+    def test_impossible_dropout_is_refused(self, dropout: float, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match=f"dropout is {dropout}, expected 0 to 1"):
+            Elmo(*bilm_files, 1, dropout=dropout)
+
+    def test_no_representations_are_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="num_output_representations is 0"):
+            Elmo(*bilm_files, 0)
+
+    def test_a_wrong_number_of_mix_weights_is_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="scalar_mix_parameters has 2 values"):
+            Elmo(*bilm_files, 1, scalar_mix_parameters=[0.0, 1.0])

@@ -1,0 +1,80 @@
+from typing import List
+
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules import ScalarMix as AllenNlpScalarMix
+from torch import Tensor
+
+from elmo_plugin.modules import ScalarMix
+
+MASK = torch.tensor([[True, True, True], [True, False, False]])
+
+
+def layers() -> List[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [3 * torch.randn(2, 3, 4, generator=generator) + layer for layer in range(3)]
+
+
+@pytest.mark.parametrize("do_layer_norm", [False, True])
+@pytest.mark.parametrize("weights", [None, [0.5, -1.0, 2.0], [-9e10, 1, -9e10]])
+def test_values_and_gradients_equal_those_of_allennlp(do_layer_norm: bool, weights: list) -> None:
+    ours = ScalarMix(3, do_layer_norm, weights)
+    theirs = AllenNlpScalarMix(3, do_layer_norm, weights)
+    theirs.load_state_dict(ours.state_dict())
+    for mix in (ours, theirs):
+        mix.gamma.data.fill_(1.7)
+    inputs = [layer.requires_grad_(True) for layer in layers()]
+    their_inputs = [layer.requires_grad_(True) for layer in layers()]
+    mixed, expected = ours(inputs, MASK), theirs(their_inputs, MASK)
+    assert torch.allclose(mixed, expected, atol=1e-6)
+    mixed.pow(2).sum().backward()
+    expected.pow(2).sum().backward()
+    for ours_input, their_input in zip(inputs, their_inputs):
+        assert torch.allclose(ours_input.grad, their_input.grad, atol=1e-4)
+    for name, parameter in ours.named_parameters():
+        assert torch.allclose(parameter.grad, theirs.get_parameter(name).grad, rtol=1e-4), name
+
+
+def test_initial_weights_are_even_and_gamma_scales() -> None:
+    mix = ScalarMix(3)
+    assert torch.allclose(mix.normalized_weights, torch.full((3,), 1 / 3))
+    average = torch.stack(layers()).mean(dim=0)
+    assert torch.allclose(mix(layers()), average, atol=1e-6)
+    mix.gamma.data.fill_(2.0)
+    assert torch.allclose(mix(layers()), 2 * average, atol=1e-6)
+
+
+def test_weights_sum_to_one() -> None:
+    mix = ScalarMix(4, initial_scalar_parameters=[3.0, -1.0, 0.0, 7.0])
+    assert mix.normalized_weights.sum().item() == pytest.approx(1.0)
+
+
+def test_fixed_weights_and_their_gamma_are_not_trained() -> None:
+    mix = ScalarMix(3, initial_scalar_parameters=[0, 1, 0], trainable=False)
+    assert not any(parameter.requires_grad for parameter in mix.parameters())
+
+
+def test_padding_does_not_change_layer_norm_of_real_tokens() -> None:
+    mix = ScalarMix(3, do_layer_norm=True)
+    changed = [layer.clone() for layer in layers()]
+    for layer in changed:
+        layer[1, 1:] = 100.0
+    assert torch.allclose(mix(layers(), MASK)[MASK], mix(changed, MASK)[MASK], atol=1e-6)
+
+
+def test_a_wrong_number_of_weights_is_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"scalar_mix_parameters has 2 values .* expected 3"
+    ):
+        ScalarMix(3, initial_scalar_parameters=[0.0, 1.0])
+
+
+def test_a_wrong_number_of_layers_is_refused() -> None:
+    with pytest.raises(ValueError, match="Got 2 layers to mix, expected 3"):
+        ScalarMix(3)(layers()[:2])
+
+
+def test_layer_norm_without_a_mask_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs the mask"):
+        ScalarMix(3, do_layer_norm=True)(layers())

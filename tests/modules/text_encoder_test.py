@@ -1,0 +1,256 @@
+import json
+from typing import Any, Dict, List, Optional
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.modules.seq2seq_encoders import PassThroughEncoder
+
+from elmo_plugin import Elmo, TextEncoder, batch_to_ids
+from elmo_plugin.modules import PlacedElmo
+from tests.conftest import SENTENCES, BiLMFiles
+
+WORD_DIM, ELMO_DIM, HIDDEN = 5, 12, 4
+
+ENCODERS: Dict[str, Any] = {
+    "lstm": {"type": "lstm", "hidden_size": HIDDEN, "bidirectional": True},
+    "gru": {"type": "gru", "hidden_size": HIDDEN},
+    "alternating_lstm": {"type": "alternating_lstm", "hidden_size": HIDDEN, "num_layers": 2},
+    "stacked_bidirectional_lstm": {
+        "type": "stacked_bidirectional_lstm",
+        "hidden_size": HIDDEN,
+        "num_layers": 2,
+    },
+    "pass_through": {"type": "pass_through"},
+    "pytorch_transformer": {
+        "type": "pytorch_transformer",
+        "num_layers": 1,
+        "feedforward_hidden_dim": 8,
+        "num_attention_heads": 1,
+    },
+    "compose": {
+        "type": "compose",
+        "encoders": [
+            {"type": "lstm", "hidden_size": HIDDEN, "bidirectional": True},
+            {"type": "lstm", "input_size": 2 * HIDDEN, "hidden_size": 3, "bidirectional": True},
+        ],
+    },
+}
+
+
+def text_fields() -> TextFieldTensors:
+    longest = max(len(sentence) for sentence in SENTENCES)
+    words = torch.zeros(len(SENTENCES), longest, dtype=torch.long)
+    for row, sentence in enumerate(SENTENCES):
+        words[row, : len(sentence)] = torch.arange(2, 2 + len(sentence))
+    return {"tokens": {"tokens": words}, "elmo": {"elmo_tokens": batch_to_ids(SENTENCES)}}
+
+
+def build(
+    files: BiLMFiles,
+    placement: Optional[str] = "both",
+    encoder: Any = ENCODERS["lstm"],
+    elmo: Optional[Dict[str, Any]] = None,
+    **more: Any,
+) -> TextEncoder:
+    params: Dict[str, Any] = {
+        "text_field_embedder": {
+            "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": WORD_DIM}}
+        },
+        "encoder": encoder,
+        **more,
+    }
+    if placement is not None:
+        params["elmo"] = {"placement": placement, **files._asdict(), "dropout": 0.0, **(elmo or {})}
+    vocab = Vocabulary()
+    for word in range(20):
+        vocab.add_token_to_namespace(f"word{word}", "tokens")
+    return TextEncoder.from_params(Params(json.loads(json.dumps(params))), vocab=vocab)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(
+    "placement, at_input, at_output",
+    [("none", 0, 0), ("input", 1, 0), ("output", 0, 1), ("both", 1, 1), (None, 0, 0)],
+)
+def test_one_word_moves_elmo_and_dimensions_follow(
+    placement: str, at_input: int, at_output: int, encoder: str, bilm_files: BiLMFiles
+) -> None:
+    text_encoder = build(bilm_files, placement, ENCODERS[encoder])
+    assert text_encoder.get_input_dim() == WORD_DIM + at_input * ELMO_DIM
+    rnn_dim = text_encoder.encoder.get_output_dim()
+    assert text_encoder.get_output_dim() == rnn_dim + at_output * ELMO_DIM
+    tokens = text_fields()
+    if placement is None:
+        del tokens["elmo"]
+    encoded = text_encoder(tokens)
+    assert encoded.mask.tolist() == (text_fields()["tokens"]["tokens"] > 0).tolist()
+    assert encoded.embedded.shape == (5, 7, text_encoder.get_input_dim())
+    assert encoded.contextualized.shape == (5, 7, text_encoder.get_output_dim())
+
+
+def test_vectors_are_those_of_the_parts_put_together(bilm_files: BiLMFiles) -> None:
+    text_encoder = build(bilm_files, "both").eval()
+    input_mix, output_mix = text_encoder.elmo.elmo.scalar_mixes
+    input_mix.gamma.data.fill_(2.0)
+    output_mix.gamma.data.fill_(3.0)
+    tokens = text_fields()
+    mixed = Elmo(*bilm_files, 1, dropout=0.0)(tokens["elmo"]["elmo_tokens"])
+    representation = mixed["elmo_representations"][0]
+    words = text_encoder.text_field_embedder({"tokens": tokens["tokens"]})
+    embedded = torch.cat([words, 2 * representation], dim=-1)
+    hidden = text_encoder.encoder(embedded, mixed["mask"])
+    encoded = text_encoder(tokens)
+    assert torch.allclose(encoded.embedded, embedded, atol=1e-5)
+    expected = torch.cat([hidden, 3 * representation], dim=-1)
+    assert torch.allclose(encoded.contextualized, expected, atol=1e-5)
+
+
+def test_two_places_take_one_pass_of_the_bilm(
+    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text_encoder = build(bilm_files, "both")
+    bilm = text_encoder.elmo.elmo.bilm
+    passes: List[int] = []
+    monkeypatch.setattr(
+        bilm, "forward", lambda *args, forward=bilm.forward: (passes.append(1), forward(*args))[1]
+    )
+    text_encoder(text_fields())
+    assert len(passes) == 1
+
+
+def test_the_tokens_of_the_caller_are_left_as_they_are(bilm_files: BiLMFiles) -> None:
+    tokens = text_fields()
+    build(bilm_files, "both")(tokens)
+    assert set(tokens) == {"tokens", "elmo"}
+
+
+def test_no_place_reads_no_file() -> None:
+    text_encoder = build(BiLMFiles("no/options.json", "no/weights.hdf5"), "none")
+    assert text_encoder(text_fields()).contextualized.shape == (5, 7, 2 * HIDDEN)
+
+
+def test_elmo_inside_the_text_field_embedder_works_too(bilm_files: BiLMFiles) -> None:
+    embedders = {
+        "tokens": {"type": "embedding", "embedding_dim": WORD_DIM},
+        "elmo": {"type": "elmo", **bilm_files._asdict(), "dropout": 0.0},
+    }
+    inside = build(bilm_files, None, text_field_embedder={"token_embedders": embedders})
+    beside = build(bilm_files, "input")
+    assert inside.get_input_dim() == beside.get_input_dim()
+    beside.encoder.load_state_dict(inside.encoder.state_dict())
+    # Embedders are concatenated in the order of their names: elmo, tokens.
+    embedded = inside(text_fields()).embedded
+    words, elmo = embedded[..., ELMO_DIM:], embedded[..., :ELMO_DIM]
+    expected = beside(text_fields()).embedded
+    assert torch.allclose(elmo, expected[..., WORD_DIM:], atol=1e-6)
+    assert words.shape == expected[..., :WORD_DIM].shape
+
+
+def test_elmo_alone_is_enough_at_the_input(bilm_files: BiLMFiles) -> None:
+    text_encoder = build(bilm_files, "both", text_field_embedder=None)
+    assert text_encoder(text_fields()).embedded.size(-1) == ELMO_DIM
+
+
+def test_features_are_appended_to_what_the_task_rnn_reads(bilm_files: BiLMFiles) -> None:
+    text_encoder = build(bilm_files, "input", feature_dim=2)
+    features = torch.rand(5, 7, 2)
+    embedded = text_encoder(text_fields(), features=features).embedded
+    assert torch.equal(embedded[..., -2:], features)
+
+
+def test_dropout_applies_to_what_the_task_rnn_reads_in_training(bilm_files: BiLMFiles) -> None:
+    text_encoder = build(bilm_files, "input", {"type": "pass_through"}, dropout=0.5)
+    assert (text_encoder.train()(text_fields()).contextualized == 0).float().mean() > 0.3
+    encoded = text_encoder.eval()(text_fields())
+    assert torch.equal(encoded.contextualized, encoded.embedded * encoded.mask.unsqueeze(-1))
+
+
+def test_a_given_mask_is_used(bilm_files: BiLMFiles) -> None:
+    text_encoder = build(bilm_files, "input")
+    mask = torch.zeros(5, 7, dtype=torch.bool)
+    mask[:, :2] = True
+    encoded = text_encoder(text_fields(), mask=mask)
+    assert encoded.mask is mask
+    assert not encoded.contextualized[:, 2:].any()
+
+
+def test_another_name_of_the_indexer(bilm_files: BiLMFiles) -> None:
+    tokens = text_fields()
+    tokens["characters"] = tokens.pop("elmo")
+    encoded = build(bilm_files, "both", elmo={"indexer": "characters"})(tokens)
+    assert encoded.embedded.size(-1) == WORD_DIM + ELMO_DIM
+
+
+def test_gradients_reach_every_mix(bilm_files: BiLMFiles) -> None:
+    text_encoder = build(bilm_files, "both")
+    text_encoder(text_fields()).contextualized.pow(2).sum().backward()
+    for mix in text_encoder.elmo.elmo.scalar_mixes:
+        assert all(parameter.grad is not None for parameter in mix.parameters())
+
+
+class TestBadConfig:
+    @pytest.mark.parametrize("word", ["inputs", "", "BOTH", 1, ["input"]])
+    def test_an_unknown_placement_is_refused(self, word: Any, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(
+            ConfigurationError,
+            match=r"elmo\.placement is .*, expected one of none, input, output, both",
+        ):
+            build(bilm_files, word)
+
+    def test_a_number_of_representations_is_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match=r"follows from elmo\.placement"):
+            build(bilm_files, "both", elmo={"num_output_representations": 2})
+
+    def test_an_unknown_key_is_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="placment"):
+            build(bilm_files, "both", elmo={"placment": "input"})
+
+    def test_a_reader_without_elmo_characters_is_named(self, bilm_files: BiLMFiles) -> None:
+        tokens = text_fields()
+        del tokens["elmo"]
+        with pytest.raises(
+            ConfigurationError,
+            match=r"'elmo_characters' under the name 'elmo', but the reader's token_indexers are: tokens",
+        ):
+            build(bilm_files, "output")(tokens)
+
+    def test_an_indexer_of_another_type_is_named(self, bilm_files: BiLMFiles) -> None:
+        tokens = text_fields()
+        tokens["elmo"] = tokens["tokens"]
+        with pytest.raises(ConfigurationError, match="needs an indexer of type 'elmo_characters'"):
+            build(bilm_files, "output")(tokens)
+
+    def test_a_wrong_input_size_is_named(self, bilm_files: BiLMFiles) -> None:
+        encoder = {"type": "lstm", "input_size": 100, "hidden_size": 3}
+        message = "embedded text must match task RNN input, but got 17 and 100"
+        with pytest.raises(ConfigurationError, match=message):
+            build(bilm_files, "input", encoder)
+
+    @pytest.mark.parametrize("placement", ["output", "none", None])
+    def test_nothing_to_read_is_refused(self, placement: str, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="no words to read"):
+            build(bilm_files, placement, text_field_embedder=None)
+
+    @pytest.mark.parametrize("features", [None, torch.rand(5, 7, 3)])
+    def test_missing_or_wrong_features_are_refused(
+        self, features: Any, bilm_files: BiLMFiles
+    ) -> None:
+        with pytest.raises(ValueError, match="of extra features, expected width 2"):
+            build(bilm_files, "input", feature_dim=2)(text_fields(), features=features)
+
+    def test_an_elmo_that_does_not_fit_its_placement_is_refused(
+        self, bilm_files: BiLMFiles
+    ) -> None:
+        with pytest.raises(
+            ConfigurationError, match="has 1 representations, expected 2 for placement"
+        ):
+            PlacedElmo(Elmo(*bilm_files, 1), "both")
+
+
+def test_built_from_objects(bilm_files: BiLMFiles) -> None:
+    placed = PlacedElmo(Elmo(*bilm_files, 1, dropout=0.0), "input")
+    text_encoder = TextEncoder(None, PassThroughEncoder(ELMO_DIM), placed)
+    assert text_encoder(text_fields()).contextualized.shape == (5, 7, ELMO_DIM)

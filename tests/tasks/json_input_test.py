@@ -1,0 +1,99 @@
+import json
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.tasks.json_input import (
+    dump_json_line,
+    find_key,
+    get_text,
+    get_words,
+    parse_json_object,
+)
+
+EXAMPLE = '{"sentence": "It rains."}'
+
+
+def test_an_object_is_parsed():
+    assert parse_json_object('{"sentence": "S\\u00e3o Paulo", "id": 3}\n', EXAMPLE) == {
+        "sentence": "São Paulo",
+        "id": 3,
+    }
+
+
+@pytest.mark.parametrize("line", ["It rains.", '{"sentence": "It rains."', "{'sentence': ''}"])
+def test_a_line_that_is_not_json_is_shown(line):
+    with pytest.raises(ConfigurationError, match="Found a line that is not JSON") as error:
+        parse_json_object(line + "\n", EXAMPLE)
+    assert f"): {line}. Expected one JSON object per line, such as {EXAMPLE}" in str(error.value)
+
+
+@pytest.mark.parametrize("line", ['"It rains."', '["It", "rains"]', "3", "null"])
+def test_json_that_is_no_object_is_shown(line):
+    with pytest.raises(
+        ConfigurationError, match=r"The input is .*, expected a JSON object"
+    ) as error:
+        parse_json_object(line, EXAMPLE)
+    assert line in str(error.value)
+
+
+def test_a_long_line_is_not_shown_whole():
+    with pytest.raises(ConfigurationError) as error:
+        parse_json_object("x" * 10_000, EXAMPLE)
+    assert len(str(error.value)) < 400
+
+
+def test_the_key_that_is_there_is_found():
+    assert find_key({"id": 3, "words": []}, ["sentence", "words"], EXAMPLE) == "words"
+
+
+@pytest.mark.parametrize(
+    "inputs, found",
+    [
+        ({}, r"\(none\)"),
+        ({"text": "It rains."}, "'text'"),
+        ({"sentence": "It rains.", "words": ["It", "rains", "."]}, "'sentence', 'words'"),
+    ],
+)
+def test_none_or_two_of_the_keys_are_refused(inputs, found):
+    message = f"Found the keys {found} in the input, expected exactly one of 'sentence', 'words'"
+    with pytest.raises(ConfigurationError, match=message):
+        find_key(inputs, ["sentence", "words"], EXAMPLE)
+
+
+def test_text_and_words_are_taken_as_they_are():
+    assert get_text({"sentence": " It  rains. "}, "sentence", EXAMPLE) == " It  rains. "
+    assert get_words({"words": ["New York", "!"]}, "words", EXAMPLE) == ["New York", "!"]
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", 3, None, ["It", "rains"], "\ud83d"])
+def test_what_is_no_text_is_refused(text):
+    with pytest.raises(ConfigurationError, match=r"'sentence' is .*, expected a text that is not"):
+        get_text({"sentence": text}, "sentence", EXAMPLE)
+
+
+@pytest.mark.parametrize("words", ["It rains.", [], None, {"It": "rains"}])
+def test_what_is_no_list_of_words_is_refused(words):
+    with pytest.raises(ConfigurationError, match=r"'words' is .*, expected a list of words"):
+        get_words({"words": words}, "words", EXAMPLE)
+
+
+@pytest.mark.parametrize("word", ["", " ", 3, None, ["rains"], "\ud83d"])
+def test_the_word_that_is_none_is_named(word):
+    with pytest.raises(
+        ConfigurationError, match=r"'words'\[1\] is .*, expected a word that is not"
+    ):
+        get_words({"words": ["It", word]}, "words", EXAMPLE)
+
+
+def test_a_missing_key_is_named():
+    with pytest.raises(ConfigurationError, match=r"Found the keys 'text' .* one of 'sentence'"):
+        get_text({"text": "It rains."}, "sentence", EXAMPLE)
+    with pytest.raises(ConfigurationError, match=r"Found the keys 'text' .* one of 'words'"):
+        get_words({"text": "It rains."}, "words", EXAMPLE)
+
+
+def test_output_is_one_line_that_people_can_read():
+    line = dump_json_line({"words": ["São", "\n"]})
+    assert line == '{"words": ["São", "\\n"]}\n'
+    assert json.loads(line) == {"words": ["São", "\n"]}

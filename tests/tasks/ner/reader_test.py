@@ -1,0 +1,200 @@
+import pickle
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.token_indexers import SingleIdTokenIndexer
+from allennlp.data.tokenizers import Token
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmo_plugin.tasks.ner import NerReader
+from elmo_plugin.tasks.tag_schemes import spans_to_tags, tags_to_spans
+from tests.tasks.span_strategies import sentences_with_spans
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "ner"
+TINY_FILE = FIXTURES / "tiny" / "train.conll"
+
+SCHEMES = ["IOB1", "BIO", "BIOUL"]
+
+
+def words_of(instance):
+    return [token.text for token in instance["tokens"]]
+
+
+def write(folder, *columns):
+    """A file of one sentence, with the given tokens and tags."""
+    file_path = Path(folder) / "data.conll"
+    file_path.write_text("".join(f"{column} -X- O {tag}\n" for column, tag in columns))
+    return file_path
+
+
+def test_sentences_words_and_tags_are_read():
+    instances = list(NerReader().read(TINY_FILE))
+    assert [len(instance["tokens"]) for instance in instances] == [6, 4, 4, 8, 7, 6, 7, 1]
+    assert words_of(instances[3]) == ["Peter", "flew", "from", "Paris", "to", "São", "Paulo", "."]
+    assert list(instances[3]["tags"]) == ["U-PER", "O", "O", "U-LOC", "O", "B-LOC", "L-LOC", "O"]
+    assert list(instances[4]["tags"]) == ["O", "U-LOC", "U-LOC", "O", "O", "O", "O"]
+    assert instances[7]["metadata"].metadata == {"words": ["Rain"]}
+
+
+def test_model_can_learn_bio():
+    instances = list(NerReader(label_scheme="BIO").read(TINY_FILE))
+    assert list(instances[4]["tags"]) == ["O", "B-LOC", "B-LOC", "O", "O", "O", "O"]
+
+
+@given(
+    sentences=st.lists(sentences_with_spans(min_pieces=1), min_size=1, max_size=4),
+    input_scheme=st.sampled_from(SCHEMES),
+    label_scheme=st.sampled_from(["BIO", "BIOUL"]),
+    separator=st.sampled_from([" ", "\t", "  \t "]),
+    divider=st.sampled_from(["\n", "\n\n \n", "-DOCSTART- -X- O O\n\n"]),
+)
+@settings(deadline=None)
+def test_spans_written_to_a_file_are_read_from_it(
+    sentences, input_scheme, label_scheme, separator, divider
+):
+    blocks = []
+    for num_tokens, spans in sentences:
+        tags = spans_to_tags(spans, num_tokens, input_scheme)
+        rows = [(f"w{index}", "NN", "I-NP", tag) for index, tag in enumerate(tags)]
+        blocks.append("".join(separator.join(row) + "\n" for row in rows))
+    with TemporaryDirectory() as folder:
+        file_path = Path(folder) / "data.conll"
+        file_path.write_text(divider.join(blocks))
+        reader = NerReader(input_scheme=input_scheme, label_scheme=label_scheme)
+        instances = list(reader.read(file_path))
+    assert [
+        (len(instance["tokens"]), tags_to_spans(instance["tags"].labels, label_scheme))
+        for instance in instances
+    ] == sentences
+
+
+def test_tags_given_to_text_to_instance_are_in_the_input_scheme():
+    tokens = [Token("New"), Token("York")]
+    instance = NerReader(input_scheme="BIO").text_to_instance(tokens, ["B-LOC", "I-LOC"])
+    assert list(instance["tags"]) == ["B-LOC", "L-LOC"]
+
+
+def test_without_tags_there_is_no_field_of_tags():
+    assert set(NerReader().text_to_instance([Token("Rain")]).fields) == {"tokens", "metadata"}
+
+
+def test_metadata_has_character_offsets_if_the_tokens_have():
+    tokens = [Token("New", idx=2), Token("York", idx=6)]
+    metadata = NerReader().text_to_instance(tokens)["metadata"].metadata
+    assert metadata == {"words": ["New", "York"], "character_offsets": [(2, 5), (6, 10)]}
+
+
+def test_namespace_and_indexers_are_those_asked_for():
+    reader = DatasetReader.from_params(
+        Params(
+            {
+                "type": "elmo_ner",
+                "token_indexers": {"words": {"type": "single_id", "namespace": "words"}},
+                "label_namespace": "ner_tags",
+                "max_instances": 3,
+            }
+        )
+    )
+    instances = list(reader.read(TINY_FILE))
+    vocab = Vocabulary.from_instances(instances)
+    assert len(instances) == 3
+    assert vocab.get_vocab_size("words") > 2
+    assert set(vocab.get_token_to_index_vocabulary("ner_tags")) == (
+        {"O", "B-PER", "L-PER", "B-LOC", "L-LOC"}
+    )
+
+
+def test_workers_share_the_sentences():
+    reader = NerReader({"tokens": SingleIdTokenIndexer()})
+    loader = MultiProcessDataLoader(
+        reader, TINY_FILE, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
+    )
+    sentences = [words_of(instance) for instance in loader.iter_instances()]
+    assert sorted(sentences) == sorted(map(words_of, reader.read(TINY_FILE)))
+
+
+def test_instances_can_be_sent_to_other_processes():
+    instance = next(iter(NerReader().read(TINY_FILE)))
+    assert list(pickle.loads(pickle.dumps(instance))["tags"]) == list(instance["tags"])
+
+
+def test_the_sample_for_the_demo_can_be_read():
+    train = list(NerReader().read(FIXTURES / "wikigold_sample" / "train.conll"))
+    dev = list(NerReader().read(FIXTURES / "wikigold_sample" / "dev.conll"))
+    assert (len(train), len(dev)) == (455, 161)
+    assert not {tuple(words_of(sentence)) for sentence in train if len(words_of(sentence)) > 8} & {
+        tuple(words_of(sentence)) for sentence in dev
+    }
+
+
+@pytest.mark.parametrize("line, num_columns", [("Smith NNP I-PER", 3), ("Smith N I-NP I-PER x", 5)])
+def test_a_wrong_number_of_columns_is_named_with_its_line(tmp_path, line, num_columns):
+    file_path = tmp_path / "data.conll"
+    file_path.write_text(f"-DOCSTART- -X- O O\n\nMary NNP I-NP I-PER\n{line}\n")
+    message = rf"data\.conll, line 4: found {num_columns} columns .* \(TOKEN POS CHUNK TAG\)"
+    with pytest.raises(ConfigurationError, match=message):
+        list(NerReader().read(file_path))
+
+
+@pytest.mark.parametrize("tag", ["PER", "S-PER", "L-PER", "I-", "I_PER", "o"])
+def test_a_tag_that_no_scheme_has_is_named_with_its_line(tmp_path, tag):
+    file_path = write(tmp_path, ("Mary", "I-PER"), ("ran", tag))
+    message = (
+        rf"data\.conll, line 2: found tag '{tag}', impossible in the IOB1 .* Correct the tag\."
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        list(NerReader().read(file_path))
+
+
+@pytest.mark.parametrize(
+    "input_scheme, tags, fault, fitting",
+    [
+        ("IOB1", ["O", "B-PER"], "line 2: found tag 'B-PER' after 'O'", "BIO"),
+        ("BIO", ["O", "I-PER"], "line 2: found tag 'I-PER' after 'O'", "IOB1"),
+        ("BIO", ["I-PER", "O"], "line 1: found tag 'I-PER' at the start", "IOB1"),
+        ("BIO", ["O", "U-PER"], "line 2: found tag 'U-PER'", "BIOUL"),
+        ("BIOUL", ["O", "B-PER"], "line 2: found tag 'B-PER' at the end", "BIO"),
+        ("BIOUL", ["B-PER", "O"], "line 2: found tag 'O' after 'B-PER'", "BIO"),
+    ],
+)
+def test_data_in_another_scheme_is_told_which_to_set(tmp_path, input_scheme, tags, fault, fitting):
+    file_path = write(tmp_path, *zip(["Mary", "ran"], tags, strict=True))
+    with pytest.raises(ConfigurationError, match=fault) as error:
+        list(NerReader(input_scheme=input_scheme).read(file_path))
+    assert f'give the reader "input_scheme": "{fitting}"' in str(error.value)
+
+
+def test_an_impossible_tag_without_a_file_is_named_with_its_token():
+    with pytest.raises(ConfigurationError, match=r"^Token 1: found tag 'B-PER' after 'O'"):
+        NerReader().text_to_instance([Token("Hi"), Token("Mary")], ["O", "B-PER"])
+
+
+def test_a_sentence_without_tokens_is_refused():
+    with pytest.raises(ConfigurationError, match="without tokens, expected at least one"):
+        NerReader().text_to_instance([])
+
+
+def test_an_empty_a_missing_and_a_broken_file_are_refused(tmp_path):
+    (tmp_path / "empty.conll").write_text("")
+    (tmp_path / "latin1.conll").write_bytes("São NNP I-NP O\n".encode("latin-1"))
+    with pytest.raises(ConfigurationError, match=r"empty\.conll: found no sentence"):
+        list(NerReader().read(tmp_path / "empty.conll"))
+    with pytest.raises(ConfigurationError, match=r"missing\.conll: cannot be read"):
+        list(NerReader().read(tmp_path / "missing.conll"))
+    with pytest.raises(ConfigurationError, match=r"latin1\.conll, line 1: .*expected UTF-8"):
+        list(NerReader().read(tmp_path / "latin1.conll"))
+
+
+def test_unknown_schemes_are_refused():
+    with pytest.raises(
+        ConfigurationError, match="input_scheme is 'IOB2', expected one of: IOB1, B"
+    ):
+        NerReader(input_scheme="IOB2")
+    with pytest.raises(ConfigurationError, match="label_scheme is 'IOB1', expected one of: BIO, B"):
+        NerReader(label_scheme="IOB1")

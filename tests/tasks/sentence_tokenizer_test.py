@@ -1,0 +1,39 @@
+import pytest
+import spacy
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.tokenizers import SpacyTokenizer, WhitespaceTokenizer
+
+from elmo_plugin.tasks import RuleBasedTokenizer
+from elmo_plugin.tasks.sentence_tokenizer import build_sentence_tokenizer
+
+
+def test_rules_are_the_default():
+    assert isinstance(build_sentence_tokenizer(), RuleBasedTokenizer)
+
+
+def test_a_tokenizer_is_taken_as_it_is():
+    tokenizer = WhitespaceTokenizer()
+    assert build_sentence_tokenizer(tokenizer) is tokenizer
+
+
+def test_a_configuration_is_built_and_not_emptied():
+    configuration = {"type": "whitespace"}
+    assert isinstance(build_sentence_tokenizer(configuration), WhitespaceTokenizer)
+    assert configuration == {"type": "whitespace"}
+
+
+def test_a_spacy_model_on_this_machine_is_used(tmp_path):
+    spacy.blank("de").to_disk(tmp_path / "german")
+    tokenizer = build_sentence_tokenizer(spacy_model=str(tmp_path / "german"))
+    assert isinstance(tokenizer, SpacyTokenizer)
+    assert [token.text for token in tokenizer.tokenize("Er kam ca. um zwei.")][2] == "ca."
+
+
+def test_a_missing_spacy_model_is_an_error_and_no_download():
+    with pytest.raises(ConfigurationError, match="Run `python -m spacy download xx_none_sm`"):
+        build_sentence_tokenizer(spacy_model="xx_none_sm")
+
+
+def test_tokenizer_and_spacy_model_together_are_refused():
+    with pytest.raises(ConfigurationError, match="are both given, expected at most one"):
+        build_sentence_tokenizer({"type": "whitespace"}, spacy_model="en_core_web_sm")

@@ -1,0 +1,19 @@
+"""Random labelled spans, for property tests."""
+
+from typing import Any, List, Tuple
+
+from hypothesis import strategies as st
+
+from elmo_plugin.tasks.tag_schemes import Span
+
+
+@st.composite
+def sentences_with_spans(draw: Any, min_pieces: int = 0) -> Tuple[int, List[Span]]:
+    """A number of tokens and spans over them, often side by side. Each piece has tokens."""
+    spans, num_tokens = [], 0
+    pieces = st.tuples(st.sampled_from(["PER", "creative-work", None]), st.integers(1, 4))
+    for label, length in draw(st.lists(pieces, min_size=min_pieces, max_size=8)):
+        if label is not None:
+            spans.append(Span(num_tokens, num_tokens + length, label))
+        num_tokens += length
+    return num_tokens, spans

@@ -1,0 +1,110 @@
+import pytest
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.dataset_readers.dataset_utils.span_utils import to_bioul
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmo_plugin.tasks.tag_schemes import (
+    Span,
+    TagFault,
+    check_scheme,
+    convert_tags,
+    find_tag_fault,
+    spans_to_tags,
+    split_tag,
+    tags_to_spans,
+)
+from tests.tasks.span_strategies import sentences_with_spans
+
+SCHEMES = ["IOB1", "BIO", "BIOUL"]
+ALL_TAGS = ["O"] + [f"{prefix}-{label}" for prefix in "BIUL" for label in ("PER", "creative-work")]
+
+
+@pytest.mark.parametrize(
+    "scheme, tags",
+    [
+        ("IOB1", ["I-PER", "I-PER", "B-PER", "I-LOC", "O", "I-PER"]),
+        ("BIO", ["B-PER", "I-PER", "B-PER", "B-LOC", "O", "B-PER"]),
+        ("BIOUL", ["B-PER", "L-PER", "U-PER", "U-LOC", "O", "U-PER"]),
+    ],
+)
+def test_schemes_write_the_same_spans(scheme, tags):
+    spans = [Span(0, 2, "PER"), Span(2, 3, "PER"), Span(3, 4, "LOC"), Span(5, 6, "PER")]
+    assert spans_to_tags(spans, 6, scheme) == tags
+    assert tags_to_spans(tags, scheme) == spans
+    assert spans_to_tags(reversed(spans), 6, scheme) == tags
+
+
+@given(sentences_with_spans(), st.sampled_from(SCHEMES), st.sampled_from(SCHEMES))
+@settings(deadline=None)
+def test_spans_survive_being_written_read_and_converted(sentence, scheme, new_scheme):
+    num_tokens, spans = sentence
+    tags = spans_to_tags(spans, num_tokens, scheme)
+    assert len(tags) == num_tokens
+    assert find_tag_fault(tags, scheme) is None
+    assert tags_to_spans(tags, scheme) == spans
+    new_tags = convert_tags(tags, scheme, new_scheme)
+    assert new_tags == spans_to_tags(spans, num_tokens, new_scheme)
+    assert convert_tags(new_tags, new_scheme, scheme) == tags
+
+
+@given(sentences_with_spans(), st.sampled_from(["IOB1", "BIO"]))
+@settings(deadline=None)
+def test_bioul_is_what_allennlp_makes_of_the_tags(sentence, scheme):
+    num_tokens, spans = sentence
+    tags = spans_to_tags(spans, num_tokens, scheme)
+    assert convert_tags(tags, scheme, "BIOUL") == to_bioul(tags, encoding=scheme)
+
+
+@given(st.lists(st.sampled_from(ALL_TAGS), max_size=5), st.sampled_from(SCHEMES))
+@settings(deadline=None)
+def test_tags_without_fault_are_exactly_those_that_spans_can_have(tags, scheme):
+    try:
+        spans = tags_to_spans(tags, scheme)
+        spans_can_have_them = spans_to_tags(spans, len(tags), scheme) == tags
+    except Exception:  # AllenNLP's function for BIOUL and tags of another scheme
+        spans_can_have_them = False
+    assert (find_tag_fault(tags, scheme) is None) == spans_can_have_them
+
+
+@pytest.mark.parametrize(
+    "scheme, tags, fault",
+    [
+        ("BIO", ["O", "I-PER"], TagFault(1, "tag 'I-PER' after 'O'")),
+        ("BIO", ["I-PER"], TagFault(0, "tag 'I-PER' at the start of a sentence")),
+        ("BIO", ["B-PER", "I-LOC"], TagFault(1, "tag 'I-LOC' after 'B-PER'")),
+        ("BIO", ["B-PER", "L-PER"], TagFault(1, "tag 'L-PER'")),
+        ("IOB1", ["O", "B-PER"], TagFault(1, "tag 'B-PER' after 'O'")),
+        ("IOB1", ["I-LOC", "B-PER"], TagFault(1, "tag 'B-PER' after 'I-LOC'")),
+        ("BIOUL", ["B-PER", "O"], TagFault(1, "tag 'O' after 'B-PER'")),
+        ("BIOUL", ["O", "B-PER"], TagFault(1, "tag 'B-PER' at the end of a sentence")),
+        ("BIOUL", ["U-PER", "L-PER"], TagFault(1, "tag 'L-PER' after 'U-PER'")),
+        ("IOB1", ["O", "PER"], TagFault(1, "tag 'PER'")),
+        ("IOB1", ["I-"], TagFault(0, "tag 'I-'")),
+        ("IOB1", ["I"], TagFault(0, "tag 'I'")),
+        ("IOB1", ["-PER"], TagFault(0, "tag '-PER'")),
+        ("IOB1", ["IB-PER"], TagFault(0, "tag 'IB-PER'")),
+        ("IOB1", ["o"], TagFault(0, "tag 'o'")),
+        ("IOB1", ["O-PER"], TagFault(0, "tag 'O-PER'")),
+    ],
+)
+def test_the_first_fault_is_found(scheme, tags, fault):
+    assert find_tag_fault(tags, scheme) == fault
+
+
+def test_a_label_may_have_dashes():
+    assert split_tag("B-creative-work", "BIO") == ("B", "creative-work")
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [[Span(0, 2, "PER"), Span(1, 3, "LOC")], [Span(1, 1, "PER")], [Span(2, 4, "PER")]],
+)
+def test_spans_that_no_tags_can_show_are_refused(spans):
+    with pytest.raises(ValueError, match="is empty, overlaps another or is not in 3 tokens"):
+        spans_to_tags(spans, 3, "BIO")
+
+
+def test_an_unknown_scheme_is_refused():
+    with pytest.raises(ConfigurationError, match="input_scheme is 'IOB', expected one of: IOB1, B"):
+        check_scheme("input_scheme", "IOB", ["IOB1", "BIO"])

@@ -1,0 +1,102 @@
+"""Every experiment file is evaluated, and its model built on fixtures, in each of its variants."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+from allennlp.common import Params
+from allennlp.data import DatasetReader, Vocabulary
+from allennlp.models import Model
+
+REPOSITORY = Path(__file__).parents[1]
+CONFIGS = sorted((REPOSITORY / "training_configs").glob("*.jsonnet"))
+TINY_BILM = REPOSITORY / "fixtures" / "bilm" / "tiny"
+ELMO = "model.text_encoder.elmo"
+
+# What a user may define: see the head comment of each config.
+DATA = {"ner": REPOSITORY / "fixtures" / "ner" / "tiny" / "train.conll"}
+
+VARIANTS: Dict[str, Dict[str, Any]] = {
+    "as it is": {},
+    **{
+        f"placement {word}": {f"{ELMO}.placement": word}
+        for word in ("none", "input", "output", "both")
+    },
+    "last layer": {f"{ELMO}.scalar_mix_parameters": [-9e10, -9e10, 1]},
+    "lambda 1": {"model.regularizer.regexes.0.1.alpha": 1.0},
+    "lambda 0.001": {"model.regularizer.regexes.0.1.alpha": 0.001},
+}
+
+
+@pytest.fixture
+def ext_vars(tmp_path: Path) -> Dict[str, str]:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("rain " + " ".join(["0.1"] * 50) + "\n")
+    return {
+        "NER_DATA": "data",
+        "NER_SCHEME": "IOB1",
+        "WORD_VECTORS": str(vectors),
+        "ELMO": str(TINY_BILM),
+    }
+
+
+def test_there_are_configs() -> None:
+    assert {path.name for path in CONFIGS} >= {"ner.jsonnet", "ner_baseline.jsonnet"}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_builds_its_model(path: Path, variant: str, ext_vars: Dict[str, str]) -> None:
+    overrides = {
+        f"{ELMO}.options_file": str(TINY_BILM / "options.json"),
+        f"{ELMO}.weight_file": str(TINY_BILM / "weights.hdf5"),
+        **VARIANTS[variant],
+    }
+    params = Params.from_file(path, params_overrides=json.dumps(overrides), ext_vars=ext_vars)
+    reader = DatasetReader.from_params(params.pop("dataset_reader"))
+    instances = list(reader.read(DATA[path.stem.split("_")[0]]))
+    vocab = Vocabulary.from_instances(instances)
+    model = Model.from_params(params.pop("model"), vocab=vocab)
+    outputs = model.forward_on_instances(instances[:2])
+    assert len(outputs) == 2
+
+    text_encoder = model.text_encoder
+    if variant.startswith("placement"):
+        word = variant.split()[1]
+        assert text_encoder.elmo.places == {"both": ("input", "output"), "none": ()}.get(
+            word, (word,)
+        )
+    if variant.startswith("lambda"):
+        if text_encoder.elmo.elmo is None:
+            assert model.get_regularization_penalty() == 0.0
+        else:
+            for mix in text_encoder.elmo.elmo.scalar_mixes:
+                for parameter in mix.scalar_parameters:
+                    parameter.data.fill_(1.0)
+            expected = float(variant.split()[1]) * 3
+            assert model.get_regularization_penalty().item() == pytest.approx(expected)
+
+
+def test_a_baseline_differs_from_its_experiment_in_elmo_alone(ext_vars: Dict[str, str]) -> None:
+    for baseline in CONFIGS:
+        if not baseline.stem.endswith("_baseline"):
+            continue
+        experiment = baseline.with_name(baseline.name.replace("_baseline", ""))
+        one = Params.from_file(baseline, ext_vars=ext_vars).as_dict()
+        other = Params.from_file(experiment, ext_vars=ext_vars).as_dict()
+        assert one["model"]["text_encoder"].pop("elmo")["placement"] == "none"
+        assert other["model"]["text_encoder"].pop("elmo")["placement"] != "none"
+        assert one == other
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_files_come_from_external_variables_or_urls(path: Path, ext_vars: Dict[str, str]) -> None:
+    files = {
+        key: value
+        for key, value in Params.from_file(path, ext_vars=ext_vars).as_flat_dict().items()
+        if key.endswith(("_path", "_file")) and value is not None
+    }
+    assert len(files) >= 5
+    for key, value in files.items():
+        assert value.startswith(("https://", *ext_vars.values())), key

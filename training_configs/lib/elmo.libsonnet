@@ -1,0 +1,31 @@
+// ELMo in a task's `text_encoder`: which biLM, where it is added, and how its mix weights are regularized.
+local original =
+  'https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/'
+  + 'elmo_2x4096_512_2048cnn_2xhighway_';
+
+{
+  // The paper's biLM, as AI2 publishes it (374 MB, fetched once).
+  original:: {
+    options_file: original + 'options.json',
+    weight_file: original + 'weights.hdf5',
+  },
+
+  // A biLM of your own: the folder holds options.json and weights.hdf5.
+  in_folder(folder):: {
+    options_file: folder + '/options.json',
+    weight_file: folder + '/weights.hdf5',
+  },
+
+  // The `elmo` part of a text encoder. `placement`: input, output, both or none. `none` makes the
+  // baseline: the same model without ELMo, whose biLM is not even read.
+  part(placement, bilm=self.original, dropout=0.5):: bilm {
+    placement: placement,
+    dropout: dropout,
+  },
+
+  // For the reader's token_indexers, under the name that the part above expects.
+  indexers:: { elmo: { type: 'elmo_characters' } },
+
+  // lambda * ||w||^2 on the mix weights before the softmax (paper, section 3.2); gamma stays free.
+  regularizer(lambda):: { regexes: [['scalar_parameters', { type: 'l2', alpha: lambda }]] },
+}

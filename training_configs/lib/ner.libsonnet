@@ -1,0 +1,106 @@
+// NER: biLSTM-CRF over word vectors, character convolutions and ELMo.
+local elmo = import 'elmo.libsonnet';
+
+{
+  // Four-column files called `train`, `dev` and `test` in a folder.
+  files(folder, train, dev, test):: {
+    train: folder + '/' + train,
+    dev: folder + '/' + dev,
+    test: folder + '/' + test,
+  },
+
+  // word_vectors: a file or URL in GloVe's text format, of width word_dim; null starts them at random.
+  experiment(
+    data,
+    elmo_part,
+    word_vectors,
+    word_dim=50,
+    character_dim=16,
+    num_character_filters=128,
+    character_filter_width=3,
+    rnn_sizes=[200, 100],
+    dropout=0.5,
+    input_scheme='IOB1',
+    scalar_mix_l2=0.1,
+    batch_size=64,
+    learning_rate=0.001,
+    num_epochs=75,
+    patience=25,
+    seed=13370,
+  ):: {
+    random_seed: seed,
+    numpy_seed: seed,
+    pytorch_seed: seed,
+
+    dataset_reader: {
+      type: 'elmo_ner',
+      input_scheme: input_scheme,
+      token_indexers: {
+        tokens: { type: 'single_id', lowercase_tokens: true },
+        token_characters: { type: 'characters', min_padding_length: character_filter_width },
+      } + elmo.indexers,
+    },
+    train_data_path: data.train,
+    validation_data_path: data.dev,
+    test_data_path: data.test,
+    evaluate_on_test: true,
+
+    model: {
+      type: 'elmo_ner',
+      text_encoder: {
+        text_field_embedder: {
+          token_embedders: {
+            tokens: {
+              type: 'embedding',
+              embedding_dim: word_dim,
+              [if word_vectors != null then 'pretrained_file']: word_vectors,
+              trainable: true,
+            },
+            token_characters: {
+              type: 'character_encoding',
+              embedding: { embedding_dim: character_dim, vocab_namespace: 'token_characters' },
+              encoder: {
+                type: 'cnn',
+                embedding_dim: character_dim,
+                num_filters: num_character_filters,
+                ngram_filter_sizes: [character_filter_width],
+                conv_layer_activation: 'relu',
+              },
+            },
+          },
+        },
+        elmo: elmo_part,
+        // The first layer's width follows from the embedders and from ELMo's placement.
+        encoder: {
+          type: 'compose',
+          encoders: [
+            {
+              type: 'lstm',
+              [if layer > 0 then 'input_size']: 2 * rnn_sizes[layer - 1],
+              hidden_size: rnn_sizes[layer],
+              bidirectional: true,
+            }
+            for layer in std.range(0, std.length(rnn_sizes) - 1)
+          ],
+        },
+        dropout: dropout,
+      },
+      dropout: dropout,
+      regularizer: elmo.regularizer(scalar_mix_l2),
+    },
+
+    data_loader: {
+      batch_sampler: { type: 'bucket', batch_size: batch_size, sorting_keys: ['tokens'] },
+    },
+    // Evaluation keeps the order of the file.
+    validation_data_loader: { batch_size: batch_size },
+    trainer: {
+      optimizer: { type: 'adam', lr: learning_rate },
+      grad_norm: 5.0,
+      num_epochs: num_epochs,
+      patience: patience,
+      validation_metric: '+f1',
+      checkpointer: { keep_most_recent_by_count: 1 },
+    },
+  },
+}

@@ -1,0 +1,22 @@
+// Named entity recognition for a small corpus, a biLM of your own, and two CPU cores: no pretrained word
+// vectors, a small task RNN. Made for RESULTS.md; a start for a language or a domain of yours.
+//
+//   export NER_DATA=...       a folder with train.conll, dev.conll and test.conll
+//   export NER_SCHEME=IOB1    how they are tagged: IOB1, BIO or BIOUL
+//   export ELMO=...           a folder with a biLM's options.json and weights.hdf5
+//   allennlp train training_configs/ner_small.jsonnet -s runs/ner_small --include-package elmo_plugin
+//
+// Without ELMo: --overrides '{"model.text_encoder.elmo.placement": "none"}'
+local elmo = import 'lib/elmo.libsonnet';
+local ner = import 'lib/ner.libsonnet';
+
+ner.experiment(
+  data=ner.files(std.extVar('NER_DATA'), 'train.conll', 'dev.conll', 'test.conll'),
+  elmo_part=elmo.part('input', bilm=elmo.in_folder(std.extVar('ELMO'))),
+  word_vectors=null,
+  rnn_sizes=[100],
+  input_scheme=std.extVar('NER_SCHEME'),
+  batch_size=32,
+  num_epochs=20,
+  patience=5,
+)
