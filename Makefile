@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-# Set PYTHON to choose the interpreter that .venv is made from: make demo PYTHON=/opt/python3.12/bin/python
+# Set PYTHON to choose the interpreter that .venv is made from: make demo PYTHON=/path/to/python3.12
 PYTHON ?=
 PYTHON_CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.10 python3)
 # Passes on an interpreter that runs, is of a version that all requirements are published for, and

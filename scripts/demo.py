@@ -26,16 +26,18 @@ def main() -> None:
 
     archive_file = RUN / "model.tar.gz"
     predictor = Predictor.from_archive(load_archive(archive_file))
-    print("\nHeld-out sentences (validation data, best of {} epochs):".format(metrics["epoch"] + 1))
+    print(
+        f"\nHeld-out sentences ({SAMPLE / 'test.conll'}), with the best of {metrics['epoch'] + 1} epochs:"
+    )
     for name in ("precision", "recall", "f1"):
-        print(f"  {name:9} {100 * metrics[f'best_validation_{name}']:5.1f}")
+        print(f"  {name:9} {100 * metrics[f'test_{name}']:5.1f}")
     print("\nThree sentences that it has not seen, tagged:")
     for line in SENTENCES.read_text(encoding="utf-8").splitlines():
         print(f"  {predictor.predict_json(json.loads(line))['tagged']}")
     print(
         f"\nThe trained model is {archive_file}; it needs no other file. Try next:\n"
         f"  .venv/bin/allennlp predict {archive_file} {SENTENCES}\n"
-        f"  .venv/bin/allennlp evaluate {archive_file} {SAMPLE / 'dev.conll'}\n"
+        f"  .venv/bin/allennlp evaluate {archive_file} {SAMPLE / 'test.conll'}\n"
         "The biLM of this demo is a tiny one with random weights: it shows the way, not what ELMo gains."
     )
 

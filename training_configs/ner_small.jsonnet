@@ -16,7 +16,8 @@ ner.experiment(
   word_vectors=null,
   rnn_sizes=[100],
   input_scheme=std.extVar('NER_SCHEME'),
-  batch_size=32,
+  batch_size=16,
+  learning_rate=0.003,
   num_epochs=20,
   patience=5,
 )

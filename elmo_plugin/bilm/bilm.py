@@ -297,11 +297,11 @@ class BiLM(torch.nn.Module):
     def _encode_types(self, types: Tensor) -> Tensor:
         if torch.is_grad_enabled() or not self.is_frozen or self.word_cache.capacity == 0:
             return self.character_encoder(types)
-        return self.word_cache.encode(
-            types,
-            self.character_encoder,
-            (version_of(self.character_encoder), torch.is_autocast_enabled(types.device.type)),
-        )
+        # Vectors of one mode are of no use in another: autocast gives them another type, and tensors made
+        # in inference mode cannot be written to outside of it.
+        mode = (torch.is_autocast_enabled(types.device.type), torch.is_inference_mode_enabled())
+        version = (version_of(self.character_encoder), mode)
+        return self.word_cache.encode(types, self.character_encoder, version)
 
     def _run_layers(self, tokens: Tensor, packing: Packing) -> List[Tuple[Tensor, Tensor]]:
         """The outputs of each layer in both directions, packed, each `(num_tokens, projection_dim)`."""

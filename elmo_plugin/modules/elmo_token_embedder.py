@@ -29,7 +29,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
     # Parameters
 
     options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
-        See `Elmo`.
+        See `Elmo`. With a `.zip` as `weight_file`, `options_file` may be left out.
     do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size
         See `Elmo`.
     projection_dim : `int`, optional
@@ -65,6 +65,9 @@ class ElmoTokenEmbedder(TokenEmbedder):
         serialization_dir: Optional[str] = None,
     ) -> None:
         super().__init__()
+        if weight_file.endswith(".zip") and options_file == ORIGINAL_MODEL + "options.json":
+            # Left out: the zip has its own.
+            options_file = None
         if namespace_to_cache is not None:
             if vocab_to_cache is not None:
                 raise ConfigurationError("Give vocab_to_cache or namespace_to_cache, not both.")

@@ -330,6 +330,19 @@ class TestFrozen:
         assert double[0].dtype == torch.float64
         assert largest_difference([layer.float() for layer in double], expected) < 1e-5
 
+    def test_modes_may_change_between_batches(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        first, second = batch_to_ids(SENTENCES), batch_to_ids([["some", "new", "words", "the"]])
+        expected = bilm(first)["activations"]
+        with torch.inference_mode():
+            bilm(first)
+            bilm(second)
+        assert largest_difference(bilm(second)["activations"], bilm(second)["activations"]) == 0
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            low = bilm(first)["activations"]
+        assert largest_difference(bilm(first)["activations"], expected) < 1e-6
+        assert 0 < largest_difference([layer.float() for layer in low], expected) < 1
+
 
 class TestCachedVocabulary:
     VOCABULARY = ["@@PADDING@@", "the", "naïve", "日本語"]

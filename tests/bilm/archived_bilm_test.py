@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict
+
+import pytest
+import torch
+from allennlp.commands.train import train_model_from_file
+from allennlp.models import load_archive
+from allennlp.predictors import Predictor
+
+from elmo_plugin import Elmo, batch_to_ids
+from elmo_plugin.bilm.archived_bilm import load_archived_bilm
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
+
+TINY = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny"
+
+
+@pytest.fixture
+def two_elmos(write_bilm: Callable[..., BiLMFiles]) -> Dict[str, BiLMFiles]:
+    return {
+        "source": write_bilm(seed=1, name="source"),
+        "target": write_bilm(seed=2, name="target"),
+    }
+
+
+def save_state_dict(elmos: Dict[str, BiLMFiles], path: Path, **arguments: Any) -> torch.nn.Module:
+    model = torch.nn.ModuleDict(
+        {name: Elmo(*files, 1, dropout=0.0, **arguments) for name, files in elmos.items()}
+    )
+    torch.save(model.state_dict(), path)
+    return model
+
+
+@pytest.mark.parametrize("weights_name", ["weights.th", "best.th"])
+def test_each_bilm_is_found_by_the_names_of_its_files(
+    weights_name: str, two_elmos: Dict[str, BiLMFiles], tmp_path: Path
+) -> None:
+    model = save_state_dict(two_elmos, tmp_path / weights_name)
+    character_ids = batch_to_ids(SENTENCES)
+    for name, files in two_elmos.items():
+        bilm = load_archived_bilm(tmp_path, *files, stateful=False, word_cache_size=7)
+        assert bilm is not None
+        assert bilm.is_frozen
+        assert bilm.word_cache.capacity == 7
+        expected = model[name].bilm(character_ids)["activations"][-1]
+        assert torch.equal(bilm(character_ids)["activations"][-1], expected)
+
+
+def test_a_cached_vocabulary_does_not_get_in_the_way(
+    two_elmos: Dict[str, BiLMFiles], tmp_path: Path
+) -> None:
+    save_state_dict(two_elmos, tmp_path / "weights.th", vocab_to_cache=["@@PADDING@@", "the"])
+    assert load_archived_bilm(tmp_path, *two_elmos["source"], False, 0) is not None
+
+
+def test_other_names_find_nothing(two_elmos: Dict[str, BiLMFiles], tmp_path: Path) -> None:
+    save_state_dict(two_elmos, tmp_path / "weights.th")
+    names = (two_elmos["source"].options_file, two_elmos["target"].weight_file)
+    assert load_archived_bilm(tmp_path, *names, False, 0) is None
+
+
+@pytest.mark.parametrize("folder", [None, "nowhere", ""])
+def test_a_folder_without_weights_holds_nothing(
+    folder: Any, bilm_files: BiLMFiles, tmp_path: Path
+) -> None:
+    place = None if folder is None else tmp_path / folder
+    assert load_archived_bilm(place, *bilm_files, False, 0) is None
+
+
+def test_a_state_dict_of_others_holds_nothing(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.th")
+    assert load_archived_bilm(tmp_path, *bilm_files, False, 0) is None
+
+
+def test_a_tagger_with_placed_elmo_predicts_the_same_without_its_bilms_files(
+    write_bilm: Callable[..., BiLMFiles], tmp_path: Path
+) -> None:
+    files = write_bilm(TINY_OPTIONS)
+    overrides = {f"model.text_encoder.elmo.{key}": name for key, name in files._asdict().items()}
+    train_model_from_file(
+        TINY / "experiment_elmo.jsonnet", tmp_path / "run", overrides=json.dumps(overrides)
+    )
+    archive_file = tmp_path / "run" / "model.tar.gz"
+    sentence = {"sentence": "Mary Smith visited New York."}
+    before = Predictor.from_archive(load_archive(archive_file)).predict_json(sentence)
+    for name in files:
+        Path(name).unlink()
+    after = Predictor.from_archive(load_archive(archive_file)).predict_json(sentence)
+    assert after == before

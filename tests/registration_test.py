@@ -1,0 +1,43 @@
+"""The names that configs can use: ours, and none of anybody else."""
+
+from typing import Iterator, Tuple
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common import Registrable
+from allennlp.data import DatasetReader, Tokenizer
+from allennlp.models import Model
+from allennlp.modules import TokenEmbedder
+from allennlp.predictors import Predictor
+
+import elmo_plugin
+
+
+def registered_here() -> Iterator[Tuple[type, str]]:
+    for base, entries in Registrable._registry.items():
+        for name, (registered, _) in entries.items():
+            if registered.__module__.startswith("elmo_plugin."):
+                yield base, name
+
+
+def test_every_registered_name_is_elmo_or_starts_with_elmo() -> None:
+    names = [name for _, name in registered_here()]
+    assert len(names) >= 6
+    for name in names:
+        assert name == "elmo" or name.startswith(("elmo_", "elmo-")), name
+
+
+def test_the_names_that_configs_rely_on_are_there() -> None:
+    assert TokenEmbedder.by_name("elmo") is elmo_plugin.ElmoTokenEmbedder
+    for base in (DatasetReader, Model, Predictor):
+        assert base.by_name("elmo_ner").__module__.startswith("elmo_plugin.tasks.ner.")
+    assert Tokenizer.by_name("elmo_rule_based") is elmo_plugin.tasks.RuleBasedTokenizer
+    assert "train" in Subcommand.list_available()
+
+
+def test_allennlps_own_embedder_is_untouched() -> None:
+    assert TokenEmbedder.by_name("elmo_token_embedder").__module__.startswith("allennlp.")
+
+
+def test_the_public_names_are_importable_from_the_top() -> None:
+    for name in elmo_plugin.__all__:
+        assert hasattr(elmo_plugin, name), name
