@@ -13,7 +13,7 @@ from allennlp.predictors import Predictor
 
 import elmo_plugin  # noqa: F401  (registers what the config names)
 
-SAMPLE = Path("fixtures/ner/wikigold_sample")
+SAMPLE = Path("fixtures/ner/wikigold")
 CONFIG = SAMPLE / "experiment.jsonnet"
 SENTENCES = SAMPLE / "sentences.jsonl"
 RUN = Path("runs/demo")

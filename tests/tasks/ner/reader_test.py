@@ -125,8 +125,8 @@ def test_instances_can_be_sent_to_other_processes():
 
 
 def test_the_sample_for_the_demo_can_be_read():
-    train = list(NerReader().read(FIXTURES / "wikigold_sample" / "train.conll"))
-    dev = list(NerReader().read(FIXTURES / "wikigold_sample" / "dev.conll"))
+    train = list(NerReader().read(FIXTURES / "wikigold" / "train.conll"))
+    dev = list(NerReader().read(FIXTURES / "wikigold" / "dev.conll"))
     assert (len(train), len(dev)) == (455, 161)
     assert not {tuple(words_of(sentence)) for sentence in train if len(words_of(sentence)) > 8} & {
         tuple(words_of(sentence)) for sentence in dev
