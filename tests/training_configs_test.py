@@ -9,6 +9,8 @@ from allennlp.common import Params
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.models import Model
 
+from elmo_plugin.modules.elmo_token_embedder import ORIGINAL_MODEL
+
 REPOSITORY = Path(__file__).parents[1]
 CONFIGS = sorted((REPOSITORY / "training_configs").glob("*.jsonnet"))
 TINY_BILM = REPOSITORY / "fixtures" / "bilm" / "tiny"
@@ -23,7 +25,7 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
         f"placement {word}": {f"{ELMO}.placement": word}
         for word in ("none", "input", "output", "both")
     },
-    "last layer": {f"{ELMO}.scalar_mix_parameters": [-9e10, -9e10, 1]},
+    "last layer": {f"{ELMO}.top_layer_only": True},
     "lambda 1": {"model.regularizer.regexes.0.1.alpha": 1.0},
     "lambda 0.001": {"model.regularizer.regexes.0.1.alpha": 0.001},
 }
@@ -39,6 +41,13 @@ def ext_vars(tmp_path: Path) -> Dict[str, str]:
         "WORD_VECTORS": str(vectors),
         "ELMO": str(TINY_BILM),
     }
+
+
+def test_the_original_model_is_the_same_for_configs_and_for_the_embedder() -> None:
+    library = (REPOSITORY / "training_configs" / "lib" / "elmo.libsonnet").read_text()
+    address, model = ORIGINAL_MODEL.rsplit("/", 1)
+    assert f"'{address}/'" in library
+    assert f"'{model}'" in library
 
 
 def test_there_are_configs() -> None:

@@ -1,6 +1,7 @@
 """A biLM out of a model archive, so that an archive needs no options and weight files beside it."""
 
 import json
+import zipfile
 from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, Optional, Union
@@ -80,6 +81,9 @@ def _names(options_file: FileName, weight_file: FileName) -> Dict[str, Optional[
 def _state_dict_in(folder: Optional[Union[str, PathLike]]) -> Dict[str, Any]:
     for name in WEIGHTS_NAMES:
         if folder is not None and (Path(folder) / name).is_file():
-            # Mapped, not read: of a large model only the biLM is touched.
-            return torch.load(Path(folder) / name, map_location="cpu", mmap=True, weights_only=True)
+            path = Path(folder) / name
+            # Mapped, not read: of a large model only the biLM is touched. Files of torch before 1.6, as
+            # in old archives, are no zip files and cannot be mapped.
+            mmap = zipfile.is_zipfile(path)
+            return torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
     return {}

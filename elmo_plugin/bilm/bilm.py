@@ -2,20 +2,22 @@
 
 import logging
 from os import PathLike
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Set, Tuple, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin.bilm.allennlp_weights import translate_allennlp_bilm
+from elmo_plugin.bilm.carried_states import CarriedStates
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.character_ids import batch_to_ids, sentence_marks
+from elmo_plugin.bilm.input_checks import check_character_ids, check_padding, check_word_ids
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.packing import Packing
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State
-from elmo_plugin.bilm.weight_file import load_weights, save_model
+from elmo_plugin.bilm.weight_file import check_weights, load_weights, save_model
 from elmo_plugin.bilm.word_type_cache import WordTypeCache, version_of
 from elmo_plugin.bilm.word_types import distinct_words
 
@@ -45,7 +47,8 @@ class BiLM(torch.nn.Module):
         starts every sentence from zeros, so that a sentence has the same vectors wherever it stands.
     word_cache_size : `int`, optional (default = 50,000)
         How many word types to remember while frozen; 0 for none. 50,000 types of the paper's model take
-        100 MB.
+        100 MB. Changed weights are noticed, unless they are written through `parameter.data`: call
+        `word_cache.clear()` after that.
     """
 
     def __init__(
@@ -67,13 +70,11 @@ class BiLM(torch.nn.Module):
         # Vectors of a fixed vocabulary, see `cache_vocabulary`.
         self.word_embedding: Optional[torch.nn.Embedding] = None
         self.word_cache = WordTypeCache(word_cache_size)
-        # (2, max_characters_per_token)
-        marks = sentence_marks(options.max_characters_per_token)
-        self.register_buffer("_sentence_marks", marks, persistent=False)
+        self.register_buffer("_sentence_marks", sentence_marks(), persistent=False)  # (2, 50)
         self._sentence_marks: Tensor
-        # State and cell of every row: of layer 0 forward and backward, then layer 1 ... None: zeros.
-        self._states: Optional[List[State]] = None
-        self._warned_of_words_outside_cache = False
+        # Of layer 0 forward and backward, then of layer 1 ...
+        self._carried_states = CarriedStates(2 * options.num_layers)
+        self._warnings_given: Set[str] = set()
         self.register_load_state_dict_pre_hook(translate_allennlp_bilm)
 
     @classmethod
@@ -108,8 +109,11 @@ class BiLM(torch.nn.Module):
                 f"precision is '{precision}', expected one of: {', '.join(PRECISIONS)}."
             )
         options_path, weight_path = resolve_model_files(options_file, weight_file)
-        bilm = cls(BiLMOptions.from_file(options_path), stateful, word_cache_size)
-        load_weights(bilm, bilm.options, weight_path)
+        options = BiLMOptions.from_file(options_path)
+        # First, for wrong options can ask for more memory than there is.
+        check_weights(options, weight_path)
+        bilm = cls(options, stateful, word_cache_size)
+        load_weights(bilm, options, weight_path)
         return bilm.requires_grad_(False)
 
     @property
@@ -148,17 +152,25 @@ class BiLM(torch.nn.Module):
 
         # Raises
 
-        `ValueError` if a tensor has the wrong shape or type, if a character id is out of range, or if
-        padding stands before a word.
+        `ValueError` if a tensor has the wrong shape or type, if an id is out of range, or if padding
+        stands before a word; `RuntimeError` under `torch.nn.DataParallel`.
         """
-        self._check_character_ids(character_ids)
+        if getattr(self, "_is_replica", False):
+            # Replicas hold no parameters, so they would neither train nor notice changed weights.
+            raise RuntimeError(
+                "A biLM cannot run under torch.nn.DataParallel. Use one process for each GPU instead: "
+                "DistributedDataParallel, or the 'distributed' key of an AllenNLP config."
+            )
+        check_character_ids(
+            character_ids, self.character_encoder.character_embedding.num_embeddings
+        )
         batch_size, timesteps = character_ids.shape[:2]
         if not self._can_look_up(word_ids, character_ids):
             word_ids = None
         # (batch_size, timesteps)
         mask = (character_ids > 0).any(dim=2) if word_ids is None else word_ids > 0
         lengths = mask.sum(dim=1)
-        _check_padding(mask, lengths)
+        check_padding(mask, lengths)
         if batch_size == 0:
             return self._no_activations(character_ids)
 
@@ -189,7 +201,7 @@ class BiLM(torch.nn.Module):
 
     def reset_states(self) -> None:
         """Forget the states carried between batches; the next batch starts from zeros."""
-        self._states = None
+        self._carried_states.reset()
 
     def cache_vocabulary(self, words: List[str]) -> None:
         """
@@ -197,7 +209,8 @@ class BiLM(torch.nn.Module):
 
         The vectors become a parameter, `word_embedding.weight`, frozen if the biLM is. Index 0 means
         padding, so the first of `words` is never looked up: AllenNLP's vocabularies have `@@PADDING@@`
-        there.
+        there. In a trainable biLM sentence marks are still encoded, and train the character encoder;
+        AllenNLP keeps their first vectors as constants.
 
         # Raises
 
@@ -230,52 +243,26 @@ class BiLM(torch.nn.Module):
         """
         save_model(self, self.options, options_file, weight_file)
 
-    def _check_character_ids(self, character_ids: Tensor) -> None:
-        max_characters = self.options.max_characters_per_token
-        if character_ids.dim() != 3 or character_ids.size(2) != max_characters:
-            raise ValueError(
-                f"character_ids has shape {tuple(character_ids.shape)}, expected "
-                f"(batch_size, timesteps, {max_characters}). Make it with batch_to_ids or the "
-                "elmo_characters indexer."
-            )
-        if character_ids.dtype not in (torch.long, torch.int, torch.short):
-            raise ValueError(
-                f"character_ids has type {character_ids.dtype}, expected integers (torch.long)."
-            )
-        if character_ids.numel() > 0:
-            smallest, largest = (int(value) for value in torch.aminmax(character_ids))
-            num_embeddings = self.character_encoder.character_embedding.num_embeddings
-            if smallest < 0 or largest >= num_embeddings:
-                wrong = smallest if smallest < 0 else largest
-                row, step, position = (character_ids == wrong).nonzero()[0].tolist()
-                raise ValueError(
-                    f"character_ids[{row}, {step}, {position}] is {wrong}, expected 0 (padding) to "
-                    f"{num_embeddings - 1}. Make the ids with batch_to_ids or the elmo_characters indexer."
-                )
-
     def _can_look_up(self, word_ids: Optional[Tensor], character_ids: Tensor) -> bool:
         if word_ids is None:
             return False
         if self.word_embedding is None:
-            logger.warning("Word ids were given, but no vocabulary is cached: they are not used.")
+            self._warn_once("Word ids were given, but no vocabulary is cached: they are not used.")
             return False
-        if word_ids.shape != character_ids.shape[:2]:
-            raise ValueError(
-                f"word_ids has shape {tuple(word_ids.shape)}, expected that of character_ids without "
-                f"characters, {tuple(character_ids.shape[:2])}."
-            )
+        check_word_ids(word_ids, character_ids)
         num_words = self.word_embedding.num_embeddings
         if word_ids.numel() == 0 or int(word_ids.max()) < num_words:
             return True
-        if not self._warned_of_words_outside_cache:
-            self._warned_of_words_outside_cache = True
-            logger.warning(
-                "Word id %d is outside the cached vocabulary of %d words: such batches are encoded from "
-                "characters, with the same result, slower. (Said once.)",
-                int(word_ids.max()),
-                num_words,
-            )
+        self._warn_once(
+            f"Some word ids are outside the cached vocabulary of {num_words} words: such batches are "
+            "encoded from characters, with the same result, slower."
+        )
         return False
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warnings_given:
+            self._warnings_given.add(message)
+            logger.warning("%s (Said once.)", message)
 
     def _encode_distinct(self, words: Tensor) -> Tuple[Tensor, Tensor]:
         """
@@ -299,13 +286,18 @@ class BiLM(torch.nn.Module):
             return self.character_encoder(types)
         # Vectors of one mode are of no use in another: autocast gives them another type, and tensors made
         # in inference mode cannot be written to outside of it.
-        mode = (torch.is_autocast_enabled(types.device.type), torch.is_inference_mode_enabled())
-        version = (version_of(self.character_encoder), mode)
+        device = types.device.type
+        autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
+        version = (version_of(self.character_encoder), autocast, torch.is_inference_mode_enabled())
         return self.word_cache.encode(types, self.character_encoder, version)
 
     def _run_layers(self, tokens: Tensor, packing: Packing) -> List[Tuple[Tensor, Tensor]]:
         """The outputs of each layer in both directions, packed, each `(num_tokens, projection_dim)`."""
-        initial_states = self._initial_states(packing)
+        initial_states = (
+            self._carried_states.initial(packing, like=tokens)
+            if self.stateful
+            else [None] * self._carried_states.num_lstms
+        )
         final_states: List[State] = []
         outputs: List[Tuple[Tensor, Tensor]] = []
         forward_input = tokens
@@ -325,30 +317,8 @@ class BiLM(torch.nn.Module):
             final_states += [final_forward, final_backward]
             forward_input, backward_input = forward_output, backward_output
         if self.stateful:
-            self._keep_states(final_states, packing)
+            self._carried_states.keep(final_states, packing)
         return outputs
-
-    def _initial_states(self, packing: Packing) -> Sequence[Optional[State]]:
-        if not self.stateful or self._states is None:
-            return [None] * (2 * self.options.num_layers)
-        order = packing.order
-        return [
-            (_rows(state, packing.batch_size)[order], _rows(cell, packing.batch_size)[order])
-            for state, cell in self._states
-        ]
-
-    def _keep_states(self, states: List[State], packing: Packing) -> None:
-        """Keep the states of this batch's rows; those of further rows of a larger batch stay."""
-        back_in_place = packing.order.argsort()
-        kept = [
-            (state.detach()[back_in_place], cell.detach()[back_in_place]) for state, cell in states
-        ]
-        if self._states is not None:
-            kept = [
-                (_followed_by(state, old_state), _followed_by(cell, old_cell))
-                for (state, cell), (old_state, old_cell) in zip(kept, self._states)
-            ]
-        self._states = kept
 
     def _no_activations(self, character_ids: Tensor) -> Dict[str, Union[Tensor, List[Tensor]]]:
         shape = (0, character_ids.size(1) + 2)
@@ -367,27 +337,3 @@ def _new_layer(options: BiLMOptions) -> ProjectedLSTM:
         options.cell_clip,
         options.proj_clip,
     )
-
-
-def _check_padding(mask: Tensor, lengths: Tensor) -> None:
-    positions = torch.arange(mask.size(1), device=mask.device)
-    misplaced = mask != (positions.unsqueeze(0) < lengths.unsqueeze(1))
-    if bool(misplaced.any()):
-        row, step = misplaced.nonzero()[0].tolist()
-        raise ValueError(
-            f"Row {row} has padding (only zeros) at step {step} before a word, expected all padding at "
-            "the end of the row."
-        )
-
-
-def _rows(tensor: Tensor, num_rows: int) -> Tensor:
-    """The first `num_rows` rows of `(rows, dim)`, zeros where there are fewer."""
-    missing = num_rows - tensor.size(0)
-    if missing <= 0:
-        return tensor[:num_rows]
-    return torch.cat([tensor, tensor.new_zeros(missing, tensor.size(1))])
-
-
-def _followed_by(rows: Tensor, old_rows: Tensor) -> Tensor:
-    """`rows`, and after them those of `old_rows` that they do not replace."""
-    return torch.cat([rows, old_rows[rows.size(0) :]])

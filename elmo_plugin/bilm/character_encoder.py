@@ -36,7 +36,7 @@ class CharacterEncoder(torch.nn.Module):
             _new_convolution(options, width, count) for width, count in options.filters
         )
         self.highways = torch.nn.ModuleList(
-            Highway(options.num_filters) for _ in range(options.num_highway)
+            _Highway(options.num_filters) for _ in range(options.num_highway)
         )
         self.projection: torch.nn.Module = torch.nn.Identity()
         if options.has_token_projection:
@@ -47,7 +47,7 @@ class CharacterEncoder(torch.nn.Module):
         # Parameters
 
         words : `Tensor`
-            `(num_words, max_characters_per_token)`, character ids.
+            `(num_words, 50)`, character ids.
 
         # Returns
 
@@ -69,7 +69,7 @@ class CharacterEncoder(torch.nn.Module):
         return self.projection(vectors)  # (num_words, projection_dim)
 
 
-class Highway(torch.nn.Module):
+class _Highway(torch.nn.Module):
     """
     `g * relu(x W_transform + b) + (1 - g) * x` with `g = sigmoid(x W_carry + b)`.
 
@@ -120,6 +120,6 @@ def _num_telling_characters(words: Tensor, widest_filter: int) -> int:
     num_characters = words.size(1)
     if words.size(0) == 0:
         return num_characters
-    differs = (words != words[:, -1:]).any(dim=0)  # (max_characters_per_token,)
+    differs = (words != words[:, -1:]).any(dim=0)  # (50,)
     telling = int(differs.nonzero().max()) + 1 if bool(differs.any()) else 0
     return min(num_characters, telling + widest_filter)

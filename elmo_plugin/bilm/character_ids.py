@@ -6,15 +6,14 @@ import torch
 from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from torch import Tensor
 
+# Fixed by the indexer, and so by every biLM: the bytes of a word and two word marks.
+MAX_CHARACTERS_PER_TOKEN = ELMoCharacterMapper.max_word_length
 
-def sentence_marks(max_characters: int) -> Tensor:
-    """The character ids of the begin and the end of a sentence, `(2, max_characters)`."""
-    mapper = ELMoCharacterMapper()
-    # +1 as in every id that the mapper gives out: 0 is padding.
-    marks = torch.full((2, max_characters), mapper.padding_character + 1)
-    for row, mark in enumerate((mapper.bos_token, mapper.eos_token)):
-        marks[row, :3] = torch.tensor(mapper.convert_word_to_char_ids(mark)[:3])
-    return marks
+
+def sentence_marks() -> Tensor:
+    """The character ids of the begin and the end of a sentence, `(2, 50)`."""
+    marks = (ELMoCharacterMapper.bos_token, ELMoCharacterMapper.eos_token)
+    return torch.tensor([ELMoCharacterMapper().convert_word_to_char_ids(mark) for mark in marks])
 
 
 def batch_to_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
@@ -46,7 +45,7 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
             )
     timesteps = max((len(sentence) for sentence in sentences), default=0)
     character_ids = torch.zeros(
-        len(sentences), timesteps, ELMoCharacterMapper.max_word_length, dtype=torch.long
+        len(sentences), timesteps, MAX_CHARACTERS_PER_TOKEN, dtype=torch.long
     )
     for row, sentence in enumerate(sentences):
         if len(sentence) > 0:

@@ -41,26 +41,35 @@ def resolve_model_files(options_file: Optional[Name], weight_file: Name) -> Tupl
             f"options_file is missing beside weight_file {weight_file}. Give the options.json of the same "
             "model (only a .zip with both needs none)."
         )
-    return _local_path("options_file", options_file), _local_path("weight_file", weight_file)
+    return local_path("options_file", options_file), local_path("weight_file", weight_file)
 
 
-def _local_path(key: str, name: Name, extract: bool = False) -> Path:
+def local_path(what: str, name: Name, extract_archive: bool = False) -> Path:
+    """
+    Find or fetch one file. `what` says in errors which it is, such as a key of a config.
+
+    # Raises
+
+    `ConfigurationError` if it is not there, or cannot be fetched.
+    """
     try:
-        return Path(cached_path(str(name), extract_archive=extract))
-    except zipfile.BadZipFile as error:
+        return Path(cached_path(str(name), extract_archive=extract_archive))
+    # Missing files, unreachable hosts and refused downloads are OSErrors; malformed names of hubs are
+    # ValueErrors.
+    except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{key}: {name} is no zip file ({error}). Expected a zip with options and weights."
-        ) from error
-    # Missing files, unreachable hosts and refused downloads are all OSErrors.
-    except OSError as error:
-        raise ConfigurationError(
-            f"{key}: cannot find {name} ({error}). Give the path of an existing file, or a URL or hf:// "
+            f"{what}: cannot find {name} ({error}). Give the path of an existing file, or a URL or hf:// "
             "name that this machine can reach."
         ) from error
 
 
 def _files_in_zip(name: Name) -> Tuple[Path, Path]:
-    folder = _local_path("weight_file", name, extract=True)
+    if not zipfile.is_zipfile(local_path("weight_file", name)):
+        raise ConfigurationError(
+            f"weight_file: {name} is no zip file, or one cut short, expected a zip with options and "
+            "weights. Get another copy."
+        )
+    folder = local_path("weight_file", name, extract_archive=True)
     return _only_file(folder, "options*.json", name), _only_file(folder, "*.hdf5", name)
 
 

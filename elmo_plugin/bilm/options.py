@@ -9,6 +9,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.bilm.character_ids import MAX_CHARACTERS_PER_TOKEN
+
 ACTIVATIONS = ("relu", "tanh")
 
 # bilm-tf writes 261 while it trains and asks for 262 when the file is used; the weights are the same.
@@ -34,8 +36,6 @@ class BiLMOptions:
         Width of a character embedding.
     filters : `Tuple[Tuple[int, int], ...]`
         `(width, count)` of each character convolution.
-    max_characters_per_token : `int`
-        Number of character ids of one token, word marks included.
     num_highway : `int`
         Highway layers between the convolutions and the projection.
     cell_size : `int`
@@ -66,7 +66,6 @@ class BiLMOptions:
         (6, 512),
         (7, 1024),
     )
-    max_characters_per_token: int = 50
     num_highway: int = 2
     cell_size: int = 4096
     projection_dim: int = 512
@@ -102,7 +101,7 @@ class BiLMOptions:
         a missing, mistyped or impossible value.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
         except OSError as error:
             raise ConfigurationError(
                 f"{path}: cannot read the options file ({error.strerror or error}). "
@@ -134,12 +133,12 @@ class BiLMOptions:
         reader = _Reader(name, values)
         if reader.get("bidirectional", True) is not True:
             raise reader.error("bidirectional", "true (a forward language model alone is no biLM)")
-        if not reader.has("char_cnn"):
-            raise reader.error(
-                "char_cnn",
-                "an object with the sizes of the character encoder (biLMs over whole words "
-                "cannot embed new words and are not supported)",
-            )
+        for key, content in (
+            ("char_cnn", "the character encoder (biLMs over whole words are not supported)"),
+            ("lstm", "the LSTMs"),
+        ):
+            if not isinstance(reader.get(key), dict):
+                raise reader.error(key, f"an object with the sizes of {content}")
         num_characters = reader.get("char_cnn.n_characters", NUM_CHARACTER_EMBEDDINGS)
         if (
             isinstance(num_characters, bool)
@@ -147,12 +146,16 @@ class BiLMOptions:
             or num_characters not in ACCEPTED_NUM_CHARACTERS
         ):
             raise reader.error("char_cnn.n_characters", "261 (training) or 262 (use)")
-        max_characters = reader.integer("char_cnn.max_characters_per_token", minimum=3)
+        max_characters = reader.integer("char_cnn.max_characters_per_token")
+        if max_characters != MAX_CHARACTERS_PER_TOKEN:
+            raise reader.error(
+                "char_cnn.max_characters_per_token",
+                f"{MAX_CHARACTERS_PER_TOKEN}, the number of character ids that indexers give a word",
+            )
         return cls(
             activation=reader.choice("char_cnn.activation", ACTIVATIONS),
             character_embedding_dim=reader.integer("char_cnn.embedding.dim"),
-            filters=reader.filters("char_cnn.filters", max_characters),
-            max_characters_per_token=max_characters,
+            filters=reader.filters("char_cnn.filters"),
             num_highway=reader.integer("char_cnn.n_highway", minimum=0, default=0),
             cell_size=reader.integer("lstm.dim"),
             projection_dim=reader.integer("lstm.projection_dim"),
@@ -170,7 +173,7 @@ class BiLMOptions:
         char_cnn.update(
             activation=self.activation,
             filters=[list(pair) for pair in self.filters],
-            max_characters_per_token=self.max_characters_per_token,
+            max_characters_per_token=MAX_CHARACTERS_PER_TOKEN,
             n_highway=self.num_highway,
         )
         char_cnn.setdefault("n_characters", NUM_CHARACTER_EMBEDDINGS + 1)
@@ -243,11 +246,11 @@ class _Reader:
             raise self.error(key, f"one of {', '.join(choices)}")
         return value
 
-    def filters(self, key: str, max_characters: int) -> Tuple[Tuple[int, int], ...]:
+    def filters(self, key: str) -> Tuple[Tuple[int, int], ...]:
         value = self.get(key)
         expected = (
             "a non-empty list of [width, count] pairs of positive integers, "
-            f"no width over max_characters_per_token ({max_characters})"
+            f"no width over max_characters_per_token ({MAX_CHARACTERS_PER_TOKEN})"
         )
         if not isinstance(value, list) or not value:
             raise self.error(key, expected)
@@ -257,7 +260,7 @@ class _Reader:
                 not isinstance(pair, (list, tuple))
                 or len(pair) != 2
                 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in pair)
-                or pair[0] > max_characters
+                or pair[0] > MAX_CHARACTERS_PER_TOKEN
             ):
                 raise self.error(key, f"{expected} (the pair {_describe(pair)} is none)")
             pairs.append((pair[0], pair[1]))

@@ -17,6 +17,19 @@ from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weight_layout import BILM_GROUPS, WeightEntry, weight_layout
 
 
+def check_weights(options: BiLMOptions, weight_file: Union[str, PathLike]) -> None:
+    """
+    Compare names, shapes and types of a local HDF5 file with what `options` say. No weight is read.
+
+    # Raises
+
+    `ConfigurationError` naming the file and the dataset if the file cannot be read, lacks a dataset, has
+    one of another shape or type, or describes a larger model.
+    """
+    with _opened(weight_file) as file:
+        _check_datasets(file, weight_layout(options), weight_file)
+
+
 def load_weights(
     bilm: torch.nn.Module, options: BiLMOptions, weight_file: Union[str, PathLike]
 ) -> None:
@@ -25,31 +38,24 @@ def load_weights(
 
     # Raises
 
-    `ConfigurationError` naming the file and the dataset if the file cannot be read, lacks a dataset, has
-    one of another shape than `options` say or one more layer than they say, or holds NaN or infinity.
+    `ConfigurationError` as `check_weights` does, and if a weight is NaN or infinite in float32.
     """
     entries = weight_layout(options)
-    try:
-        with h5py.File(weight_file, "r") as file:
-            _check_datasets(file, entries, weight_file)
-            for entry in entries:
-                array = file[entry.dataset][...]
-                if not numpy.isfinite(array).all():
-                    raise ConfigurationError(
-                        f"{weight_file}: dataset {entry.dataset} holds NaN or infinite values, expected "
-                        "finite weights. The file is damaged, or its training diverged; get another copy."
-                    )
-                parameter = entry.to_parameter(array.astype(numpy.float32, copy=False))
-                with torch.no_grad():
-                    bilm.get_parameter(entry.parameter).copy_(
-                        torch.from_numpy(numpy.ascontiguousarray(parameter))
-                    )
-    except OSError as error:
-        raise ConfigurationError(
-            f"{weight_file}: cannot be read as an HDF5 file ({error}). Expected bilm-tf's weights; the "
-            "file may be missing, cut short by a broken download, or of another kind. "
-            "Were options_file and weight_file swapped?"
-        ) from error
+    with _opened(weight_file) as file:
+        _check_datasets(file, entries, weight_file)
+        for entry in entries:
+            # What overflows is found below.
+            with numpy.errstate(over="ignore"):
+                array = file[entry.dataset][...].astype(numpy.float32, copy=False)
+            if not numpy.isfinite(array).all():
+                raise ConfigurationError(
+                    f"{weight_file}: dataset {entry.dataset} holds NaN or infinite values, expected "
+                    "finite float32 weights. The file is damaged, or its training diverged; get another "
+                    "copy."
+                )
+            parameter = torch.from_numpy(numpy.ascontiguousarray(entry.to_parameter(array)))
+            with torch.no_grad():
+                bilm.get_parameter(entry.parameter).copy_(parameter)
 
 
 def save_model(
@@ -59,20 +65,20 @@ def save_model(
     weight_file: Union[str, PathLike],
 ) -> None:
     """
-    Write options and weights, float32, in bilm-tf's form. Each file appears complete or not at all.
+    Write options and weights, float32, in bilm-tf's form. Both files appear complete, or neither does.
 
     # Raises
 
     `OSError` if a file cannot be written.
     """
-    with _replacing(weight_file) as partial_file, h5py.File(partial_file, "w") as file:
-        for entry in weight_layout(options):
-            parameter = bilm.get_parameter(entry.parameter).detach().float().cpu().numpy()
-            file.create_dataset(
-                entry.dataset, data=entry.to_dataset(parameter), dtype=numpy.float32
-            )
-    with _replacing(options_file) as partial_file:
-        partial_file.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
+    with _replacing(options_file) as new_options, _replacing(weight_file) as new_weights:
+        new_options.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
+        with h5py.File(new_weights, "w") as file:
+            for entry in weight_layout(options):
+                parameter = bilm.get_parameter(entry.parameter).detach().float().cpu().numpy()
+                file.create_dataset(
+                    entry.dataset, data=entry.to_dataset(parameter), dtype=numpy.float32
+                )
 
 
 def _check_datasets(
@@ -107,6 +113,20 @@ def _check_datasets(
             f"{weight_file}: dataset {surplus[0]} is there, but the options describe a smaller model "
             "without it. Options and weights must belong to the same model."
         )
+
+
+@contextmanager
+def _opened(weight_file: Union[str, PathLike]) -> Iterator[h5py.File]:
+    """The file, open to read; whatever HDF5 finds wrong with it becomes a `ConfigurationError`."""
+    try:
+        with h5py.File(weight_file, "r") as file:
+            yield file
+    except OSError as error:
+        raise ConfigurationError(
+            f"{weight_file}: cannot be read as an HDF5 file ({error}). Expected bilm-tf's weights; the "
+            "file may be missing, cut short by a broken download, or of another kind. "
+            "Were options_file and weight_file swapped?"
+        ) from error
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
+from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 logger = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ class WordTypeCache:
     encoder would answer differently, and a new version empties the cache. Several threads may use one
     cache. Copies and pickles start empty.
 
-    The hit rate is logged after 1, 10, 100, 1,000, ... batches.
+    The hit rate is logged after 1, 10, 100, and every 1,000 batches.
 
     # Parameters
 
@@ -31,12 +32,14 @@ class WordTypeCache:
 
     # Raises
 
-    `ValueError` if `capacity` is negative.
+    `ConfigurationError` if `capacity` is negative.
     """
 
     def __init__(self, capacity: int) -> None:
         if capacity < 0:
-            raise ValueError(f"The word cache size is {capacity}, expected 0 (no cache) or more.")
+            raise ConfigurationError(
+                f"word_cache_size is {capacity}, expected 0 (no cache) or the number of words to remember."
+            )
         self.capacity = capacity
         self.num_hits = 0
         self.num_lookups = 0
@@ -99,9 +102,9 @@ class WordTypeCache:
                     known.append(position)
                     rows.append(row)
                     self._row_of_word.move_to_end(spelling)
-            self._count(len(known), len(spellings))
             if not unknown:
                 assert self._table is not None
+                self._count(len(known), len(spellings))
                 return self._table[torch.tensor(rows, device=types.device)]
             unknown_index = torch.tensor(unknown, device=types.device)
             new_vectors = encoder(types[unknown_index])  # (num_unknown, dim)
@@ -112,6 +115,7 @@ class WordTypeCache:
                 known_index = torch.tensor(known, device=types.device)
                 vectors[known_index] = self._table[torch.tensor(rows, device=types.device)]
             self._keep([spellings[position] for position in unknown], new_vectors)
+            self._count(len(known), len(spellings))
             return vectors
 
     def _keep(self, spellings: List[bytes], vectors: Tensor) -> None:
@@ -148,7 +152,7 @@ class WordTypeCache:
         self.num_hits += hits
         self.num_lookups += lookups
         self._num_batches += 1
-        if _is_power_of_ten(self._num_batches):
+        if self._num_batches in (1, 10, 100) or self._num_batches % 1000 == 0:
             logger.info(
                 "Word-type cache: hit rate %.1f%% of %s word types in %s batches; "
                 "holds %s types, room for %s.",
@@ -175,7 +179,3 @@ def version_of(module: torch.nn.Module) -> Tuple[Any, ...]:
         )
         for parameter in module.parameters()
     )
-
-
-def _is_power_of_ten(number: int) -> bool:
-    return str(number).strip("0") == "1"

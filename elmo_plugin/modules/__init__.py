@@ -2,8 +2,17 @@
 
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+from elmo_plugin.modules.encoder_stack import EncoderStack
 from elmo_plugin.modules.placed_elmo import PlacedElmo
 from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.modules.text_encoder import EncodedText, TextEncoder
 
-__all__ = ["Elmo", "ElmoTokenEmbedder", "EncodedText", "PlacedElmo", "ScalarMix", "TextEncoder"]
+__all__ = [
+    "Elmo",
+    "ElmoTokenEmbedder",
+    "EncodedText",
+    "EncoderStack",
+    "PlacedElmo",
+    "ScalarMix",
+    "TextEncoder",
+]

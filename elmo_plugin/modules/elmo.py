@@ -50,6 +50,8 @@ class Elmo(torch.nn.Module, FromParams):
         Carry LSTM states from batch to batch as bilm-tf and AllenNLP do.
     word_cache_size : `int`, optional (default = 50,000)
         How many word types a frozen biLM remembers, see `BiLM`.
+    top_layer_only : `bool`, optional (default = `False`)
+        Use the last layer alone, with a gamma that is learnt (paper, table 2, "last only").
     serialization_dir : `str`, optional
         Filled in by AllenNLP, not by configs: where an archive is being loaded from. If it holds this
         biLM, the files are not needed.
@@ -73,6 +75,7 @@ class Elmo(torch.nn.Module, FromParams):
         module: Optional[torch.nn.Module] = None,
         stateful: bool = False,
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
+        top_layer_only: bool = False,
         serialization_dir: Optional[str] = None,
     ) -> None:
         super().__init__()
@@ -81,6 +84,10 @@ class Elmo(torch.nn.Module, FromParams):
         if num_output_representations < 1:
             raise ConfigurationError(
                 f"num_output_representations is {num_output_representations}, expected at least 1."
+            )
+        if top_layer_only and scalar_mix_parameters is not None:
+            raise ConfigurationError(
+                "top_layer_only fixes the weights of the layers. Leave out scalar_mix_parameters, or it."
             )
         source: Optional[Tensor] = None
         # AllenNLP's name. Any module will do that has what is documented above.
@@ -114,12 +121,16 @@ class Elmo(torch.nn.Module, FromParams):
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.num_output_representations = num_output_representations
         self.dropout = torch.nn.Dropout(dropout)
+        num_layers = self._elmo_lstm.num_layers
+        if top_layer_only:
+            scalar_mix_parameters = [-9e10] * (num_layers - 1) + [1.0]
         for index in range(num_output_representations):
             mix = ScalarMix(
-                self._elmo_lstm.num_layers,
+                num_layers,
                 do_layer_norm=do_layer_norm,
                 initial_scalar_parameters=scalar_mix_parameters,
                 trainable=scalar_mix_parameters is None,
+                trainable_gamma=scalar_mix_parameters is None or top_layer_only,
             )
             self.add_module(f"scalar_mix_{index}", mix)
 
@@ -140,6 +151,10 @@ class Elmo(torch.nn.Module, FromParams):
         """Width of a representation."""
         return self._elmo_lstm.get_output_dim()
 
+    def reset_states(self) -> None:
+        """Let a stateful biLM start the next batch from zeros."""
+        self._elmo_lstm.reset_states()
+
     def forward(
         self, inputs: Tensor, word_inputs: Optional[Tensor] = None
     ) -> Dict[str, Union[Tensor, List[Tensor]]]:
@@ -157,7 +172,7 @@ class Elmo(torch.nn.Module, FromParams):
         A dictionary with `elmo_representations`, a list of `num_output_representations` tensors
         `(batch_size, timesteps, get_output_dim())`, zero at padding, and `mask`,
         `(batch_size, timesteps)`; both with the further dimensions of `inputs`, and with 2 more steps
-        if sentence boundaries are kept.
+        if sentence boundaries are kept. (Boundaries kept and layers normalised: padding is not zero.)
 
         # Raises
 
@@ -204,3 +219,6 @@ def _keep_own_source(elmo: Elmo, state_dict: Dict[str, Tensor], prefix: str, *un
     source = getattr(elmo, SOURCE_KEY)
     if source is not None:
         state_dict[prefix + SOURCE_KEY] = source
+    else:
+        # This biLM was given as a module.
+        state_dict.pop(prefix + SOURCE_KEY, None)

@@ -30,7 +30,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
 
     options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
         See `Elmo`. With a `.zip` as `weight_file`, `options_file` may be left out.
-    do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size
+    do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size,
+    top_layer_only
         See `Elmo`.
     projection_dim : `int`, optional
         Project representations to this width.
@@ -61,11 +62,12 @@ class ElmoTokenEmbedder(TokenEmbedder):
         namespace_to_cache: Optional[str] = None,
         stateful: bool = False,
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
+        top_layer_only: bool = False,
         vocab: Optional[Vocabulary] = None,
         serialization_dir: Optional[str] = None,
     ) -> None:
         super().__init__()
-        if weight_file.endswith(".zip") and options_file == ORIGINAL_MODEL + "options.json":
+        if str(weight_file).endswith(".zip") and options_file == ORIGINAL_MODEL + "options.json":
             # Left out: the zip has its own.
             options_file = None
         if namespace_to_cache is not None:
@@ -84,6 +86,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
             scalar_mix_parameters=scalar_mix_parameters,
             stateful=stateful,
             word_cache_size=word_cache_size,
+            top_layer_only=top_layer_only,
             serialization_dir=serialization_dir,
         )
         self._projection: Optional[torch.nn.Linear] = None

@@ -1,5 +1,6 @@
 """ELMo with the places where a text encoder adds it."""
 
+import inspect
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
@@ -17,14 +18,23 @@ PLACES_OF = {
     "both": ("input", "output"),
 }
 
+# Arguments of `Elmo` that make no sense here.
+REFUSED_KEYS = {
+    "num_output_representations": "follows from elmo.placement",
+    "keep_sentence_boundaries": "would give more steps than there are tokens",
+    "vocab_to_cache": "needs word ids, which a text encoder does not pass; words are remembered anyway",
+    "module": "cannot be given in a config",
+    "serialization_dir": "is filled in by AllenNLP",
+}
+
 
 class PlacedElmo(torch.nn.Module, FromParams):
     """
     ELMo at the input of a task RNN, at its output, at both or at none, with its own mix for each place
     over one pass of the biLM (paper, section 3.3).
 
-    In a config, `placement` and `indexer` stand beside the arguments of `Elmo`, but for
-    `num_output_representations`, which follows from `placement`. With `none` no file is read.
+    In a config, `placement` and `indexer` stand beside the arguments of `Elmo`, but for those of
+    `REFUSED_KEYS`. With `none` no file is read.
 
     # Parameters
 
@@ -37,7 +47,8 @@ class PlacedElmo(torch.nn.Module, FromParams):
 
     # Raises
 
-    `ConfigurationError` if `placement` is another word, or the number of representations does not fit it.
+    `ConfigurationError` if `placement` is another word, the number of representations does not fit it, or
+    the config has another key.
     """
 
     def __init__(
@@ -65,10 +76,10 @@ class PlacedElmo(torch.nn.Module, FromParams):
         placement = params.pop("placement", "input")
         indexer = params.pop("indexer", "elmo")
         places = _places_of(placement)
-        if "num_output_representations" in params:
-            raise ConfigurationError(
-                "elmo.num_output_representations follows from elmo.placement. Leave it out."
-            )
+        _check_keys(params)
+        # A zip of both files is given as weight_file alone.
+        if "options_file" not in params:
+            params["options_file"] = None
         elmo: Optional[Elmo] = None
         if places:
             elmo = Elmo.from_params(params, num_output_representations=len(places), **extras)
@@ -101,16 +112,45 @@ class PlacedElmo(torch.nn.Module, FromParams):
         others = {name: tensors for name, tensors in tokens.items() if name != self.indexer}
         if self.elmo is None:
             return {}, others
-        characters = tokens.get(self.indexer, {}).get("elmo_tokens")
-        if characters is None:
-            raise ConfigurationError(
-                f"ELMo needs an indexer of type 'elmo_characters' under the name '{self.indexer}', but the "
-                f"reader's token_indexers are: {', '.join(sorted(tokens)) or 'none'}. Add "
-                f'"{self.indexer}": {{"type": "elmo_characters"}} to dataset_reader.token_indexers, or name '
-                "the right one as elmo.indexer."
-            )
+        characters = elmo_characters(tokens, self.indexer)
         representations = self.elmo(characters)["elmo_representations"]
         return dict(zip(self.places, representations)), others
+
+
+def elmo_characters(tokens: TextFieldTensors, indexer: str) -> Tensor:
+    """
+    The character ids of a text field, `(batch_size, timesteps, 50)`.
+
+    # Raises
+
+    `ConfigurationError` if `indexer` is not the name of an `elmo_characters` indexer.
+    """
+    if indexer not in tokens:
+        found = f"has no such indexer, only {', '.join(sorted(tokens)) or 'none'}"
+    elif "elmo_tokens" not in tokens[indexer]:
+        found = f"has an indexer of another type there, which gives {', '.join(tokens[indexer])}"
+    else:
+        return tokens[indexer]["elmo_tokens"]
+    raise ConfigurationError(
+        f"ELMo reads the indexer '{indexer}', expected of type 'elmo_characters', but the reader {found}. "
+        f'Put "{indexer}": {{"type": "elmo_characters"}} into dataset_reader.token_indexers.'
+    )
+
+
+def _check_keys(params: Params) -> None:
+    """Refuse keys that a text encoder decides itself or cannot use, and misspelt ones, whatever the place."""
+    for key, reason in REFUSED_KEYS.items():
+        if key in params:
+            raise ConfigurationError(
+                f"elmo.{key} {reason}. Leave it out of the text encoder's elmo."
+            )
+    known = [key for key in inspect.signature(Elmo.__init__).parameters if key != "self"]
+    unknown = sorted(set(params.keys()) - set(known))
+    if unknown:
+        raise ConfigurationError(
+            f"elmo.{unknown[0]} is no argument of ELMo, expected some of: placement, indexer, "
+            f"{', '.join(key for key in known if key not in REFUSED_KEYS)}."
+        )
 
 
 def _places_of(placement: Any) -> Tuple[str, ...]:

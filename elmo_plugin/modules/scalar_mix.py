@@ -1,5 +1,6 @@
 """The weighted sum of biLM layers."""
 
+import math
 from typing import List, Optional
 
 import torch
@@ -26,11 +27,13 @@ class ScalarMix(torch.nn.Module):
     initial_scalar_parameters : `List[float]`, optional (default = all 0)
         Weights before the softmax.
     trainable : `bool`, optional (default = `True`)
-        Whether weights and gamma are learnt.
+        Whether the weights are learnt.
+    trainable_gamma : `bool`, optional (default = `trainable`)
+        Whether gamma is learnt.
 
     # Raises
 
-    `ConfigurationError` if there are not as many initial weights as layers.
+    `ConfigurationError` if there are not as many initial weights as layers, or one is not a number.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class ScalarMix(torch.nn.Module):
         do_layer_norm: bool = False,
         initial_scalar_parameters: Optional[List[float]] = None,
         trainable: bool = True,
+        trainable_gamma: Optional[bool] = None,
     ) -> None:
         super().__init__()
         initial = (
@@ -49,12 +53,18 @@ class ScalarMix(torch.nn.Module):
                 f"scalar_mix_parameters has {len(initial)} values ({initial}), expected {mixture_size}: one "
                 "for the token representation and one for each LSTM layer."
             )
+        if not all(isinstance(value, (int, float)) and math.isfinite(value) for value in initial):
+            raise ConfigurationError(
+                f"scalar_mix_parameters is {initial}, expected finite numbers."
+            )
         self.mixture_size = mixture_size
         self.do_layer_norm = do_layer_norm
         self.scalar_parameters = ParameterList(
             Parameter(torch.tensor([float(value)]), requires_grad=trainable) for value in initial
         )
-        self.gamma = Parameter(torch.ones(1), requires_grad=trainable)
+        if trainable_gamma is None:
+            trainable_gamma = trainable
+        self.gamma = Parameter(torch.ones(1), requires_grad=trainable_gamma)
 
     @property
     def normalized_weights(self) -> Tensor:

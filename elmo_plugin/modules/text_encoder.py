@@ -1,6 +1,6 @@
 """The way from tokens to contextual vectors that all tasks share."""
 
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 import torch
 from allennlp.common import Lazy, Registrable
@@ -10,7 +10,8 @@ from allennlp.modules import Seq2SeqEncoder, TextFieldEmbedder
 from allennlp.nn.util import get_text_field_mask
 from torch import BoolTensor, Tensor
 
-from elmo_plugin.modules.placed_elmo import PlacedElmo
+from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+from elmo_plugin.modules.placed_elmo import PlacedElmo, elmo_characters
 
 
 class EncodedText(NamedTuple):
@@ -78,6 +79,7 @@ class TextEncoder(torch.nn.Module, Registrable):
             "task RNN input",
         )
         self.text_field_embedder = text_field_embedder
+        self._indexers_of_embedded_elmo = _indexers_of_elmo_in(text_field_embedder)
         self.encoder = encoder
         self.elmo = elmo
         self.feature_dim = feature_dim
@@ -139,6 +141,8 @@ class TextEncoder(torch.nn.Module, Registrable):
             elmo_at, tokens = self.elmo.split(tokens)
 
         pieces = []
+        for indexer in self._indexers_of_embedded_elmo:
+            elmo_characters(tokens, indexer)  # raises what AllenNLP would say less clearly
         if self.text_field_embedder is not None:
             pieces.append(self.text_field_embedder(tokens))
         if "input" in elmo_at:
@@ -159,6 +163,17 @@ class TextEncoder(torch.nn.Module, Registrable):
 
 
 TextEncoder.register("elmo_text_encoder", constructor="from_partial_objects")(TextEncoder)
+
+
+def _indexers_of_elmo_in(text_field_embedder: Optional[TextFieldEmbedder]) -> List[str]:
+    """The names of the embedders, and so of the indexers, that are ELMo."""
+    if text_field_embedder is None:
+        return []
+    return [
+        name[len("token_embedder_") :]
+        for name, embedder in text_field_embedder.named_children()
+        if isinstance(embedder, ElmoTokenEmbedder) and name.startswith("token_embedder_")
+    ]
 
 
 def _input_dim(

@@ -3,10 +3,12 @@
 import codecs
 import re
 from os import PathLike
+from pathlib import Path
 from typing import Iterator, List, NamedTuple, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.file_utils import cached_path
+
+from elmo_plugin.bilm.model_files import local_path
 
 # Other white space, such as a no-break space, is a part of the token.
 _COLUMN_SEPARATOR = re.compile(r"[ \t]+")
@@ -90,7 +92,7 @@ def _decoded_lines(file_path: Union[str, PathLike]) -> Iterator[str]:
     """Lines without the white space around them."""
     # Bytes, since text files split lines at more than "\n", and decode in blocks that hide the
     # line.
-    with open(_local_path(file_path), "rb") as data_file:
+    with open(_data_file(file_path), "rb") as data_file:
         for line_number, line in enumerate(data_file, start=1):
             if line_number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
@@ -104,13 +106,10 @@ def _decoded_lines(file_path: Union[str, PathLike]) -> Iterator[str]:
                 ) from error
 
 
-def _local_path(file_path: Union[str, PathLike]) -> str:
-    try:
-        local_path = cached_path(file_path)
-        with open(local_path, "rb"):
-            return local_path
-    # Missing files, folders, unreachable hosts and refused downloads are all OSErrors.
-    except OSError as error:
+def _data_file(file_path: Union[str, PathLike]) -> Path:
+    path = local_path("data file", file_path)
+    if not path.is_file():
         raise ConfigurationError(
-            f"{file_path}: cannot be read ({error}). Give the path or the URL of a data file."
-        ) from error
+            f"data file: {file_path} is a folder, expected a file. Give the path of a data file."
+        )
+    return path

@@ -7,6 +7,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 
 _MAX_SHOWN = 100  # characters of a wrong input that an error repeats
+_TEXT = "a text that is not empty (nor half of a surrogate pair)"
+_WORD = "a word that is not empty (nor half of a surrogate pair)"
 
 
 def parse_json_object(line: str, example: str) -> JsonDict:
@@ -65,7 +67,7 @@ def get_text(inputs: JsonDict, key: str, example: str) -> str:
     find_key(inputs, [key], example)
     text = inputs[key]
     if not _is_text(text):
-        raise _wrong_input(f"'{key}'", text, "a text that is not empty", example)
+        raise _wrong_input(f"'{key}'", text, _TEXT, example)
     return text
 
 
@@ -84,7 +86,12 @@ def get_words(inputs: JsonDict, key: str, example: str) -> List[str]:
         raise _wrong_input(f"'{key}'", words, "a list of words that is not empty", example)
     for index, word in enumerate(words):
         if not _is_text(word):
-            raise _wrong_input(f"'{key}'[{index}]", word, "a word that is not empty", example)
+            raise _wrong_input(
+                f"'{key}'[{index}]",
+                word,
+                _WORD,
+                example,
+            )
     return words
 
 

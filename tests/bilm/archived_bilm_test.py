@@ -23,19 +23,22 @@ def two_elmos(write_bilm: Callable[..., BiLMFiles]) -> Dict[str, BiLMFiles]:
     }
 
 
-def save_state_dict(elmos: Dict[str, BiLMFiles], path: Path, **arguments: Any) -> torch.nn.Module:
+def save_state_dict(
+    elmos: Dict[str, BiLMFiles], path: Path, legacy: bool = False, **arguments: Any
+) -> torch.nn.Module:
     model = torch.nn.ModuleDict(
         {name: Elmo(*files, 1, dropout=0.0, **arguments) for name, files in elmos.items()}
     )
-    torch.save(model.state_dict(), path)
+    torch.save(model.state_dict(), path, _use_new_zipfile_serialization=not legacy)
     return model
 
 
+@pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("weights_name", ["weights.th", "best.th"])
 def test_each_bilm_is_found_by_the_names_of_its_files(
-    weights_name: str, two_elmos: Dict[str, BiLMFiles], tmp_path: Path
+    weights_name: str, legacy: bool, two_elmos: Dict[str, BiLMFiles], tmp_path: Path
 ) -> None:
-    model = save_state_dict(two_elmos, tmp_path / weights_name)
+    model = save_state_dict(two_elmos, tmp_path / weights_name, legacy)
     character_ids = batch_to_ids(SENTENCES)
     for name, files in two_elmos.items():
         bilm = load_archived_bilm(tmp_path, *files, stateful=False, word_cache_size=7)

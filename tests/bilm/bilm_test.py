@@ -1,8 +1,10 @@
 import copy
 import itertools
+import json
 import logging
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import pytest
@@ -179,6 +181,16 @@ def test_stateless_by_default(bilm_files: BiLMFiles) -> None:
     assert torch.equal(first, bilm(character_ids)["activations"][-1])
 
 
+def test_carried_states_follow_a_cast(bilm_files: BiLMFiles) -> None:
+    bilm = BiLM.from_files(*bilm_files, stateful=True)
+    single = BiLM.from_files(*bilm_files, stateful=True)
+    for batch in (SENTENCES, SENTENCES[:2], SENTENCES):
+        expected = single(batch_to_ids(batch))["activations"]
+        ours = bilm(batch_to_ids(batch))["activations"]
+        bilm.double()
+        assert largest_difference([layer.float() for layer in ours], expected) < 1e-5
+
+
 def test_carried_states_do_not_hold_on_to_the_graph_of_earlier_batches() -> None:
     bilm = BiLM(TINY_OPTIONS, stateful=True)
     for _ in range(2):  # the second backward pass would fail
@@ -342,6 +354,8 @@ class TestFrozen:
             low = bilm(first)["activations"]
         assert largest_difference(bilm(first)["activations"], expected) < 1e-6
         assert 0 < largest_difference([layer.float() for layer in low], expected) < 1
+        with torch.autocast("cpu", dtype=torch.float16):
+            bilm(second)
 
 
 class TestCachedVocabulary:
@@ -374,13 +388,14 @@ class TestCachedVocabulary:
         assert largest_difference(ours, expected) < 1e-6
         assert caplog.text.count("outside the cached vocabulary of 4 words") == 1
 
-    def test_word_ids_without_a_vocabulary_are_ignored_with_a_warning(
+    def test_word_ids_without_a_vocabulary_are_ignored_with_one_warning(
         self, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
     ) -> None:
         bilm = BiLM.from_files(*bilm_files)
         with caplog.at_level(logging.WARNING):
-            ours = bilm(self.character_ids(), self.word_ids())["activations"]
-        assert "no vocabulary is cached" in caplog.text
+            for _ in range(2):
+                ours = bilm(self.character_ids(), self.word_ids())["activations"]
+        assert caplog.text.count("no vocabulary is cached") == 1
         assert largest_difference(ours, bilm(self.character_ids())["activations"]) == 0
 
     def test_a_trainable_bilm_trains_the_cached_words(
@@ -397,6 +412,14 @@ class TestCachedVocabulary:
         with pytest.raises(ConfigurationError, match="vocab_to_cache is an empty list"):
             BiLM.from_files(*bilm_files).cache_vocabulary([])
 
+    def test_negative_word_ids_are_located(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        bilm.cache_vocabulary(self.VOCABULARY)
+        word_ids = self.word_ids()
+        word_ids[0, 1] = -2
+        with pytest.raises(ValueError, match=r"word_ids\[0, 1\] is -2, expected 0 \(padding\) or"):
+            bilm(self.character_ids(), word_ids)
+
     def test_word_ids_of_another_shape_are_refused(self, bilm_files: BiLMFiles) -> None:
         bilm = BiLM.from_files(*bilm_files)
         bilm.cache_vocabulary(self.VOCABULARY)
@@ -405,6 +428,22 @@ class TestCachedVocabulary:
 
 
 class TestBadInput:
+    def test_data_parallel_replicas_are_refused(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files)
+        bilm._is_replica = True  # as torch.nn.parallel.replicate marks its copies
+        with pytest.raises(RuntimeError, match="Use one process for each GPU instead"):
+            bilm(batch_to_ids(SENTENCES))
+
+    def test_sizes_beyond_memory_are_found_before_they_are_allocated(
+        self, write_bilm: WriteBiLM
+    ) -> None:
+        files = write_bilm()
+        options = json.loads(Path(files.options_file).read_text())
+        options["lstm"]["dim"] = 10**10
+        Path(files.options_file).write_text(json.dumps(options))
+        with pytest.raises(ConfigurationError, match=r"W_0 has shape .* belong to the same model"):
+            BiLM.from_files(*files)
+
     @pytest.mark.parametrize("shape", [(4, 50), (2, 3, 49), (1, 2, 3, 50)])
     def test_wrong_shapes_are_refused(self, shape: Any, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ValueError, match=r"expected \(batch_size, timesteps, 50\)"):

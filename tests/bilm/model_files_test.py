@@ -1,4 +1,3 @@
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -63,11 +62,22 @@ def test_a_zip_beside_other_options_is_refused(bilm_files: BiLMFiles, tmp_path: 
         BiLM.from_files(bilm_files.options_file, name)
 
 
-def test_a_zip_that_is_none_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
-    name = str(tmp_path / "fake.zip")
-    shutil.copy(bilm_files.options_file, name)
-    with pytest.raises(ConfigurationError, match=r"fake\.zip"):
-        BiLM.from_files(None, name)
+@pytest.mark.parametrize("kept_share", [0.0, 0.7])
+def test_a_zip_that_is_none_or_cut_short_is_refused(
+    kept_share: float, bilm_files: BiLMFiles, tmp_path: Path
+) -> None:
+    options_file, weight_file = bilm_files
+    path = Path(make_zip(tmp_path / "m.zip", options__json=options_file, weights__hdf5=weight_file))
+    path.write_bytes(path.read_bytes()[: int(kept_share * path.stat().st_size)])
+    with pytest.raises(
+        ConfigurationError, match=r"weight_file: .*m\.zip is no zip file, or one cut"
+    ):
+        BiLM.from_files(None, str(path))
+
+
+def test_a_malformed_hub_name_is_named(bilm_files: BiLMFiles) -> None:
+    with pytest.raises(ConfigurationError, match=r"^weight_file: cannot find hf://a b/c"):
+        BiLM.from_files(bilm_files.options_file, "hf://a b/c/d")
 
 
 def test_weights_without_options_are_refused(bilm_files: BiLMFiles) -> None:

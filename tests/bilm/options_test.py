@@ -86,7 +86,13 @@ def test_both_numbers_of_characters_are_accepted(num_characters: int) -> None:
 @pytest.mark.parametrize(
     "key, value, message",
     [
-        ("char_cnn", 3, r"char_cnn\.max_characters_per_token is missing"),
+        (
+            "char_cnn",
+            3,
+            r"char_cnn is 3, expected an object with the sizes of the character encoder",
+        ),
+        ("lstm", [1], r"lstm is \[1\], expected an object with the sizes of the LSTMs"),
+        ("char_cnn.max_characters_per_token", 30, r"max_characters_per_token is 30, expected 50"),
         (
             "char_cnn.activation",
             "gelu",
@@ -146,6 +152,12 @@ def test_a_missing_value_is_named_with_the_file(key: str) -> None:
 def test_json_that_is_not_an_object_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"found \[1\], expected a JSON object"):
         BiLMOptions.from_dict([1])
+
+
+def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(VALUES), encoding="utf-8-sig")
+    assert BiLMOptions.from_file(path) == BiLMOptions.from_dict(VALUES)
 
 
 def test_a_file_that_is_not_json_is_named_with_the_line(tmp_path: Path) -> None:

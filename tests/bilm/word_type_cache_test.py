@@ -6,6 +6,7 @@ from typing import List
 
 import pytest
 import torch
+from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -106,22 +107,26 @@ def test_threads_share_a_small_cache_without_mixing_words_up() -> None:
     assert not wrong
 
 
-def test_the_hit_rate_is_logged_after_1_10_and_100_batches(
+def test_the_hit_rate_is_logged_after_1_10_100_and_every_1000_batches(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cache = WordTypeCache(10)
     with caplog.at_level(logging.INFO):
-        for _ in range(100):
+        for _ in range(2000):
             cache.encode(types_of(1, 2), CountingEncoder(), version=0)
     assert [record.getMessage() for record in caplog.records] == [
-        "Word-type cache: hit rate 0.0% of 2 word types in 1 batches; holds 0 types, room for 10.",
+        "Word-type cache: hit rate 0.0% of 2 word types in 1 batches; holds 2 types, room for 10.",
         "Word-type cache: hit rate 90.0% of 20 word types in 10 batches; holds 2 types, room for 10.",
         "Word-type cache: hit rate 99.0% of 200 word types in 100 batches; holds 2 types, room for 10.",
+        "Word-type cache: hit rate 99.9% of 2,000 word types in 1,000 batches; holds 2 types, "
+        "room for 10.",
+        "Word-type cache: hit rate 100.0% of 4,000 word types in 2,000 batches; holds 2 types, "
+        "room for 10.",
     ]
 
 
 def test_a_negative_capacity_is_refused() -> None:
-    with pytest.raises(ValueError, match="word cache size is -1, expected 0"):
+    with pytest.raises(ConfigurationError, match="word_cache_size is -1, expected 0"):
         WordTypeCache(-1)
 
 

@@ -203,8 +203,39 @@ class TestStates:
                 atol=1e-5,
             )
 
+    def test_reset_states_starts_from_zeros(self, bilm_files: BiLMFiles) -> None:
+        elmo = Elmo(*bilm_files, 1, dropout=0.0, stateful=True)
+        character_ids = batch_to_ids(SENTENCES)
+        first = elmo(character_ids)["elmo_representations"][0]
+        elmo.reset_states()
+        assert torch.equal(first, elmo(character_ids)["elmo_representations"][0])
+
+
+class TestTopLayerOnly:
+    def test_it_is_the_last_layer_times_a_gamma_that_is_learnt(self, bilm_files: BiLMFiles) -> None:
+        elmo = Elmo(*bilm_files, 1, dropout=0.0, top_layer_only=True)
+        elmo.scalar_mix_0.gamma.data.fill_(2.0)
+        character_ids = batch_to_ids(SENTENCES)
+        top = elmo.bilm(character_ids)["activations"][-1]
+        representation = elmo(character_ids)["elmo_representations"][0]
+        assert torch.allclose(representation[0], 2 * top[0, 1:-1], atol=1e-6)
+        trained = {name for name, p in elmo.named_parameters() if p.requires_grad}
+        assert trained == {"scalar_mix_0.gamma"}
+
+    def test_with_weights_it_is_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="Leave out scalar_mix_parameters"):
+            Elmo(*bilm_files, 1, top_layer_only=True, scalar_mix_parameters=[0.0, 0.0, 1.0])
+
 
 class TestStateDict:
+    def test_that_of_an_elmo_from_files_loads_into_one_with_a_module(
+        self, bilm_files: BiLMFiles
+    ) -> None:
+        from_files = Elmo(*bilm_files, 1)
+        with_module = Elmo(None, None, 1, module=BiLM.from_files(*bilm_files))
+        with_module.load_state_dict(from_files.state_dict())
+        from_files.load_state_dict(with_module.state_dict())
+
     @pytest.mark.parametrize("arguments", [{}, {"vocab_to_cache": VOCABULARY}])
     def test_that_of_allennlp_loads(
         self, arguments: dict, bilm_files: BiLMFiles, write_bilm: Any

@@ -70,6 +70,12 @@ def test_a_wrong_number_of_weights_is_refused() -> None:
         ScalarMix(3, initial_scalar_parameters=[0.0, 1.0])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None])
+def test_weights_that_are_no_numbers_are_refused(value: object) -> None:
+    with pytest.raises(ConfigurationError, match="expected finite numbers"):
+        ScalarMix(3, initial_scalar_parameters=[0.0, value, 1.0])
+
+
 def test_a_wrong_number_of_layers_is_refused() -> None:
     with pytest.raises(ValueError, match="Got 2 layers to mix, expected 3"):
         ScalarMix(3)(layers()[:2])

@@ -1,4 +1,6 @@
 import json
+import zipfile
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import pytest
@@ -29,6 +31,13 @@ ENCODERS: Dict[str, Any] = {
         "num_layers": 1,
         "feedforward_hidden_dim": 8,
         "num_attention_heads": 1,
+    },
+    "elmo_stack": {
+        "type": "elmo_stack",
+        "encoders": [
+            {"type": "lstm", "hidden_size": HIDDEN, "bidirectional": True},
+            {"type": "gru", "hidden_size": 3, "bidirectional": True},
+        ],
     },
     "compose": {
         "type": "compose",
@@ -184,6 +193,28 @@ def test_another_name_of_the_indexer(bilm_files: BiLMFiles) -> None:
     assert encoded.embedded.size(-1) == WORD_DIM + ELMO_DIM
 
 
+def test_a_zip_needs_no_options_file(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    name = str(tmp_path / "model.zip")
+    with zipfile.ZipFile(name, "w") as archive:
+        archive.write(bilm_files.options_file, "options.json")
+        archive.write(bilm_files.weight_file, "weights.hdf5")
+    params = {"placement": "input", "weight_file": name, "dropout": 0.0}
+    placed = PlacedElmo.from_params(Params(params))
+    assert placed.get_output_dim("input") == ELMO_DIM
+
+
+def test_dimensions_are_derived_without_a_warning(
+    bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    build(bilm_files, "both", ENCODERS["elmo_stack"])
+    assert "input_size" not in caplog.text
+
+
+def test_an_empty_stack_is_refused(bilm_files: BiLMFiles) -> None:
+    with pytest.raises(ConfigurationError, match=r"elmo_stack\.encoders is empty"):
+        build(bilm_files, "both", {"type": "elmo_stack", "encoders": []})
+
+
 def test_gradients_reach_every_mix(bilm_files: BiLMFiles) -> None:
     text_encoder = build(bilm_files, "both")
     text_encoder(text_fields()).contextualized.pow(2).sum().backward()
@@ -200,28 +231,55 @@ class TestBadConfig:
         ):
             build(bilm_files, word)
 
-    def test_a_number_of_representations_is_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match=r"follows from elmo\.placement"):
-            build(bilm_files, "both", elmo={"num_output_representations": 2})
-
-    def test_an_unknown_key_is_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="placment"):
-            build(bilm_files, "both", elmo={"placment": "input"})
+    @pytest.mark.parametrize(
+        "key, value, reason",
+        [
+            ("num_output_representations", 2, "follows from elmo.placement"),
+            ("keep_sentence_boundaries", True, "would give more steps than there are tokens"),
+            ("vocab_to_cache", ["a"], "needs word ids, which a text encoder does not pass"),
+            ("module", {}, "cannot be given in a config"),
+            ("serialization_dir", "x", "is filled in by AllenNLP"),
+            (
+                "placment",
+                "input",
+                "is no argument of ELMo, expected some of: placement, indexer, opt",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("placement", ["none", "both"])
+    def test_keys_that_make_no_sense_are_refused(
+        self, placement: str, key: str, value: Any, reason: str, bilm_files: BiLMFiles
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=rf"elmo\.{key} {reason}"):
+            build(bilm_files, placement, elmo={key: value})
 
     def test_a_reader_without_elmo_characters_is_named(self, bilm_files: BiLMFiles) -> None:
         tokens = text_fields()
         del tokens["elmo"]
         with pytest.raises(
             ConfigurationError,
-            match=r"'elmo_characters' under the name 'elmo', but the reader's token_indexers are: tokens",
+            match=r"reads the indexer 'elmo', expected of type 'elmo_characters', but the reader has no "
+            r"such indexer, only tokens\. Put",
         ):
             build(bilm_files, "output")(tokens)
 
     def test_an_indexer_of_another_type_is_named(self, bilm_files: BiLMFiles) -> None:
         tokens = text_fields()
         tokens["elmo"] = tokens["tokens"]
-        with pytest.raises(ConfigurationError, match="needs an indexer of type 'elmo_characters'"):
+        with pytest.raises(
+            ConfigurationError, match="has an indexer of another type there, which gives tokens"
+        ):
             build(bilm_files, "output")(tokens)
+
+    @pytest.mark.parametrize("wrong_type", [False, True])
+    def test_elmo_inside_the_text_field_embedder_without_its_indexer_is_named(
+        self, wrong_type: bool, bilm_files: BiLMFiles
+    ) -> None:
+        embedders = {"elmo": {"type": "elmo", **bilm_files._asdict()}}
+        inside = build(bilm_files, None, text_field_embedder={"token_embedders": embedders})
+        tokens = {"elmo" if wrong_type else "tokens": text_fields()["tokens"]}
+        with pytest.raises(ConfigurationError, match="reads the indexer 'elmo', expected of type"):
+            inside(tokens)
 
     def test_a_wrong_input_size_is_named(self, bilm_files: BiLMFiles) -> None:
         encoder = {"type": "lstm", "input_size": 100, "hidden_size": 3}

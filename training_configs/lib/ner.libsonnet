@@ -70,18 +70,10 @@ local elmo = import 'elmo.libsonnet';
           },
         },
         elmo: elmo_part,
-        // The first layer's width follows from the embedders and from ELMo's placement.
+        // Widths follow from the embedders and from ELMo's placement.
         encoder: {
-          type: 'compose',
-          encoders: [
-            {
-              type: 'lstm',
-              [if layer > 0 then 'input_size']: 2 * rnn_sizes[layer - 1],
-              hidden_size: rnn_sizes[layer],
-              bidirectional: true,
-            }
-            for layer in std.range(0, std.length(rnn_sizes) - 1)
-          ],
+          type: 'elmo_stack',
+          encoders: [{ type: 'lstm', hidden_size: size, bidirectional: true } for size in rnn_sizes],
         },
         dropout: dropout,
       },

@@ -127,7 +127,7 @@ def test_instances_can_be_sent_to_other_processes():
 def test_the_sample_for_the_demo_can_be_read():
     train = list(NerReader().read(FIXTURES / "wikigold" / "train.conll"))
     dev = list(NerReader().read(FIXTURES / "wikigold" / "dev.conll"))
-    assert (len(train), len(dev)) == (455, 161)
+    assert (len(train), len(dev)) == (1202, 161)
     assert not {tuple(words_of(sentence)) for sentence in train if len(words_of(sentence)) > 8} & {
         tuple(words_of(sentence)) for sentence in dev
     }
@@ -185,7 +185,7 @@ def test_an_empty_a_missing_and_a_broken_file_are_refused(tmp_path):
     (tmp_path / "latin1.conll").write_bytes("São NNP I-NP O\n".encode("latin-1"))
     with pytest.raises(ConfigurationError, match=r"empty\.conll: found no sentence"):
         list(NerReader().read(tmp_path / "empty.conll"))
-    with pytest.raises(ConfigurationError, match=r"missing\.conll: cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"cannot find .*missing\.conll"):
         list(NerReader().read(tmp_path / "missing.conll"))
     with pytest.raises(ConfigurationError, match=r"latin1\.conll, line 1: .*expected UTF-8"):
         list(NerReader().read(tmp_path / "latin1.conll"))
