@@ -1,0 +1,61 @@
+"""What README.md shows works as it stands there."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+from allennlp.common import Params
+from allennlp.modules import TextFieldEmbedder
+
+from elmo_plugin import TextEncoder
+
+REPOSITORY = Path(__file__).parents[1]
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+TINY_BILM = REPOSITORY / "fixtures" / "bilm" / "tiny"
+
+
+@pytest.fixture(autouse=True)
+def folder_with_a_bilm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("options.json", "weights.hdf5"):
+        shutil.copy(TINY_BILM / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def snippets(language: str) -> list:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_python_snippet_runs(folder_with_a_bilm: Path) -> None:
+    (snippet,) = snippets("python")
+    names: Dict[str, Any] = {}
+    exec(snippet, names)
+    assert names["result"]["elmo_representations"][0].shape == (2, 3, 16)
+    assert len(names["layers"]) == 3
+    assert (folder_with_a_bilm / "copy.hdf5").exists()
+
+
+def test_the_config_snippets_build(folder_with_a_bilm: Path) -> None:
+    token_embedders, text_encoder = snippets("jsonnet")
+    path = folder_with_a_bilm / "config.jsonnet"
+    path.write_text("{" + token_embedders + "}")
+    embedder = TextFieldEmbedder.from_params(Params.from_file(path))
+    assert embedder.get_output_dim() == 16
+
+    path.write_text("{" + text_encoder + "}")
+    params = Params.from_file(path)["text_encoder"]
+    params["text_field_embedder"]["token_embedders"]["tokens"]["num_embeddings"] = 5
+    assert TextEncoder.from_params(params).get_output_dim() == 400 + 16
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
+def test_linked_files_exist(name: str) -> None:
+    assert (REPOSITORY / name).exists()
+
+
+def test_make_targets_exist() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    for target in set(re.findall(r"`?make (\w+)", README)):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
