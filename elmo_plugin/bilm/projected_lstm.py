@@ -5,11 +5,8 @@ from typing import List, Optional, Tuple
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.nn.functional import linear
 
-# Input products are made for this many tokens at a time: enough for a fast matrix product, and bounded
-# memory (128 MiB at 4 x 4096 gates) however long a document is.
-TOKENS_PER_PRODUCT = 2048
+from elmo_plugin.bilm.packed_lstm import run_packed_lstm
 
 State = Tuple[Tensor, Tensor]
 
@@ -20,7 +17,7 @@ class ProjectedLSTM(torch.nn.Module):
 
     `c = clip(sigmoid(f + 1) * c + sigmoid(i) * tanh(j))` and `h = clip((sigmoid(o) * tanh(c)) W_P)`.
 
-    This is the reference loop. It knows no direction: a backward layer is given reversed sequences.
+    It knows no direction: a backward layer is given reversed sequences.
 
     # Parameters
 
@@ -94,46 +91,17 @@ class ProjectedLSTM(torch.nn.Module):
             cell = inputs.new_zeros(step_sizes[0], self.cell_size)
         else:
             state, cell = initial_state
-        # (4 * cell_size, input_dim) and (4 * cell_size, projection_dim)
-        input_weight, state_weight = self.weight.split([self.input_dim, self.projection_dim], dim=1)
-        bias = self.bias + self.forget_bias
-
-        outputs: List[Tensor] = []
-        finished: List[State] = []  # the shortest sequences first
-        for first_step, last_step in _blocks_of_steps(step_sizes):
-            sizes = step_sizes[first_step:last_step]
-            start = sum(step_sizes[:first_step])
-            # (tokens of these steps, 4 * cell_size): inputs do not wait for states.
-            input_gates = linear(inputs[start : start + sum(sizes)], input_weight, bias)
-            for gates, size in zip(input_gates.split(sizes), sizes):
-                if size < state.size(0):
-                    finished.append((state[size:], cell[size:]))
-                    state, cell = state[:size], cell[:size]
-                # (size, cell_size) each
-                i, f, g, o = (gates + linear(state, state_weight)).chunk(4, dim=1)
-                cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-                if self.cell_clip is not None:
-                    cell = cell.clamp(-self.cell_clip, self.cell_clip)
-                state = torch.sigmoid(o) * torch.tanh(cell)
-                if self.projection is not None:
-                    state = linear(state, self.projection)  # (size, projection_dim)
-                    if self.proj_clip is not None:
-                        state = state.clamp(-self.proj_clip, self.proj_clip)
-                outputs.append(state)
-        finished.append((state, cell))
-        final_states, final_cells = zip(*reversed(finished))
-        return torch.cat(outputs), (torch.cat(final_states), torch.cat(final_cells))
-
-
-def _blocks_of_steps(step_sizes: List[int]) -> List[Tuple[int, int]]:
-    """Cut the steps into `(first, last + 1)` ranges of about `TOKENS_PER_PRODUCT` tokens."""
-    blocks: List[Tuple[int, int]] = []
-    first, num_tokens = 0, 0
-    for step, size in enumerate(step_sizes):
-        num_tokens += size
-        if num_tokens >= TOKENS_PER_PRODUCT:
-            blocks.append((first, step + 1))
-            first, num_tokens = step + 1, 0
-    if first < len(step_sizes):
-        blocks.append((first, len(step_sizes)))
-    return blocks
+        # In the precision of the weights, also under autocast: its casts do not reach tensors written to.
+        with torch.autocast(inputs.device.type, enabled=False):
+            outputs, state, cell = run_packed_lstm(
+                inputs.to(self.weight.dtype),
+                self.weight,
+                self.bias + self.forget_bias,
+                self.projection,
+                state.to(self.weight.dtype),
+                cell.to(self.weight.dtype),
+                step_sizes,
+                self.cell_clip,
+                self.proj_clip,
+            )
+        return outputs, (state, cell)

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import OrderedDict
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -53,11 +53,8 @@ class WordTypeCache:
     def __len__(self) -> int:
         return len(self._row_of_word)
 
-    def __getstate__(self) -> Dict[str, int]:
-        return {"capacity": self.capacity}
-
-    def __setstate__(self, state: Dict[str, int]) -> None:
-        self.__init__(state["capacity"])  # type: ignore[misc]
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return WordTypeCache, (self.capacity,)
 
     @property
     def hit_rate(self) -> float:

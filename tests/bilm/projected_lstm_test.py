@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm import projected_lstm
+from elmo_plugin.bilm import packed_lstm
 from elmo_plugin.bilm.packing import Packing
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
 
@@ -57,22 +57,52 @@ def test_clips_hold() -> None:
     assert cell.abs().max().item() == pytest.approx(0.2)
 
 
-def test_blocks_of_input_products_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    lstm = ProjectedLSTM(6, 10, 4)
+def test_without_gradients_blocks_of_steps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.1)
     inputs, packing = packed_inputs(LENGTHS, 6)
-    expected, _ = lstm(inputs, packing.step_sizes)
-    for tokens in (1, 7, 10):
-        monkeypatch.setattr(projected_lstm, "TOKENS_PER_PRODUCT", tokens)
-        assert torch.allclose(lstm(inputs, packing.step_sizes)[0], expected, atol=1e-6)
+    expected, expected_state = lstm(inputs, packing.step_sizes)
+    for tokens in (1, 7, 10, 1000):
+        monkeypatch.setattr(packed_lstm, "TOKENS_PER_BLOCK", tokens)
+        with torch.no_grad():
+            outputs, state = lstm(inputs, packing.step_sizes)
+        assert torch.allclose(outputs, expected, atol=1e-6)
+        assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(state, expected_state))
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
-    lstm = ProjectedLSTM(3, 4, 2, cell_clip=0.5, proj_clip=0.4).double()
+@pytest.mark.parametrize("projection_dim", [2, 4])
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_gradients_are_those_of_finite_differences(projection_dim: int, clip: float) -> None:
+    """Of inputs, parameters and initial states, from outputs and final states."""
+    lstm = ProjectedLSTM(3, 4, projection_dim, cell_clip=clip, proj_clip=clip).double()
+    torch.nn.init.normal_(lstm.weight)
     inputs, packing = packed_inputs([3, 1, 2], 3)
-    assert torch.autograd.gradcheck(
-        lambda *tensors: lstm(tensors[0], packing.step_sizes)[0],
-        (inputs.double().requires_grad_(True), *lstm.parameters()),
-    )
+    state = (torch.randn(3, projection_dim).double(), torch.randn(3, 4).double())
+
+    def run(inputs: Tensor, state: Tensor, cell: Tensor, *_: Tensor) -> Tuple[Tensor, ...]:
+        outputs, final_state = lstm(inputs, packing.step_sizes, (state, cell))
+        return (outputs, *final_state)
+
+    tensors = [tensor.requires_grad_(True) for tensor in (inputs.double(), *state)]
+    assert torch.autograd.gradcheck(run, (*tensors, *lstm.parameters()))
+
+
+def test_gradients_equal_those_of_autograd_through_a_plain_loop() -> None:
+    lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.3, proj_clip=0.2).double()
+    torch.nn.init.normal_(lstm.weight)
+    inputs = packed_inputs([5, 5, 5], 6)[0].double()
+    assert lstm.projection is not None
+    state, cell, outputs = torch.zeros(3, 4).double(), torch.zeros(3, 10).double(), []
+    for step in inputs.split(3):
+        gates = torch.cat([step, state], dim=1) @ lstm.weight.t() + lstm.bias + lstm.forget_bias
+        i, f, g, o = gates.chunk(4, dim=1)
+        cell = (f.sigmoid() * cell + i.sigmoid() * g.tanh()).clamp(-0.3, 0.3)
+        state = ((o.sigmoid() * cell.tanh()) @ lstm.projection.t()).clamp(-0.2, 0.2)
+        outputs.append(state)
+    weights = torch.randn(15, 4).double()
+    plain = torch.autograd.grad((torch.cat(outputs) * weights).sum(), list(lstm.parameters()))
+    ours = torch.autograd.grad((lstm(inputs, [3] * 5)[0] * weights).sum(), list(lstm.parameters()))
+    for our_gradient, plain_gradient in zip(ours, plain):
+        assert torch.allclose(our_gradient, plain_gradient, atol=1e-12)
 
 
 def test_initial_values_are_glorots() -> None:
