@@ -7,10 +7,19 @@ from elmo_plugin.compat import check_environment, mend_allennlp
 check_environment()
 mend_allennlp()
 
-from elmo_plugin import tasks
+from elmo_plugin import commands, pretraining, tasks
 from elmo_plugin.bilm import BiLM, batch_to_ids
 from elmo_plugin.modules import Elmo, ElmoTokenEmbedder, TextEncoder
 
 __version__ = "0.1.0"
 
-__all__ = ["BiLM", "Elmo", "ElmoTokenEmbedder", "TextEncoder", "batch_to_ids", "tasks"]
+__all__ = [
+    "BiLM",
+    "Elmo",
+    "ElmoTokenEmbedder",
+    "TextEncoder",
+    "batch_to_ids",
+    "commands",
+    "pretraining",
+    "tasks",
+]

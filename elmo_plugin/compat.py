@@ -132,6 +132,7 @@ def mend_allennlp() -> None:
     _mend_transformer_tokenizers()
     _mend_spawned_data_workers()
     _mend_mixed_precision_names()
+    _mend_norms_of_sparse_gradients()
 
 
 def _mend_reduce_on_plateau() -> None:
@@ -281,3 +282,32 @@ def _mend_mixed_precision_names() -> None:
     )
     gradient_descent_trainer.amp = amp
     ddp_accelerator.amp = amp
+
+
+def _mend_norms_of_sparse_gradients() -> None:
+    """
+    torch's `clip_grad_norm_` refuses sparse gradients, and AllenNLP came to use it for `grad_norm`; its
+    own, which took them, is gone. The softmax of a biLM has them: rows of the sampled words only.
+    """
+    import torch
+    from allennlp.nn.parallel import ddp_accelerator
+    from allennlp.training import gradient_descent_trainer
+
+    clip_dense = torch.nn.utils.clip_grad_norm_
+
+    @functools.wraps(clip_dense)
+    def clip_grad_norm(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        dense = []
+        for parameter in [parameters] if isinstance(parameters, torch.Tensor) else parameters:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                # Rows that occur twice are added first, so that the norm is that of the dense gradient.
+                parameter.grad = parameter.grad.coalesce()
+                stand_in = torch.empty_like(parameter.grad.values())
+                stand_in.grad = parameter.grad.values()  # shares memory, and so is scaled in place
+                dense.append(stand_in)
+            else:
+                dense.append(parameter)
+        return clip_dense(dense, *args, **kwargs)
+
+    gradient_descent_trainer.clip_grad_norm_ = clip_grad_norm
+    ddp_accelerator.clip_grad_norm_ = clip_grad_norm

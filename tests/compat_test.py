@@ -382,3 +382,24 @@ def test_mending_again_changes_nothing() -> None:
         cached_transformers.get_tokenizer,
     )
     assert after == before
+
+
+class TestNormsOfSparseGradients:
+    @pytest.mark.parametrize("max_norm", [0.1, 100.0])
+    def test_sparse_gradients_are_clipped_as_dense_ones_are(self, max_norm: float) -> None:
+        from allennlp.training import gradient_descent_trainer
+
+        words = torch.tensor([1, 3, 1])
+        norms, gradients = [], []
+        for sparse in (False, True):
+            torch.manual_seed(0)
+            embedding = torch.nn.Embedding(5, 2, sparse=sparse)
+            linear = torch.nn.Linear(2, 1)
+            linear(embedding(words)).pow(2).sum().backward()
+            parameters = [*embedding.parameters(), *linear.parameters()]
+            norms.append(gradient_descent_trainer.clip_grad_norm_(parameters, max_norm))
+            assert embedding.weight.grad.is_sparse == sparse
+            gradients.append([embedding.weight.grad.to_dense(), linear.weight.grad])
+        assert norms[0].item() == pytest.approx(norms[1].item())
+        for dense, sparse_made_dense in zip(*gradients):
+            assert torch.allclose(dense, sparse_made_dense)

@@ -9,6 +9,9 @@ import torch
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 
+# Tensors here are tiny: threads that wait for each other cost more than they give.
+torch.set_num_threads(1)
+
 TINY_OPTIONS = BiLMOptions(
     character_embedding_dim=4,
     filters=((1, 4), (2, 8), (3, 12)),

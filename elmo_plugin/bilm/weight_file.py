@@ -1,19 +1,18 @@
 """Reading and writing bilm-tf's weight files."""
 
 import json
-import os
-import tempfile
 from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
-from typing import Iterator, List, Union
+from typing import Iterator, List, Mapping, Optional, Union
 
 import h5py
 import numpy
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
 from elmo_plugin.bilm.options import BiLMOptions
+from elmo_plugin.bilm.replaced_file import replaced_file
 from elmo_plugin.bilm.weight_layout import BILM_GROUPS, WeightEntry, weight_layout
 
 
@@ -63,22 +62,39 @@ def save_model(
     options: BiLMOptions,
     options_file: Union[str, PathLike],
     weight_file: Union[str, PathLike],
+    dtype: str = "float32",
+    extra: Optional[Mapping[str, Tensor]] = None,
 ) -> None:
     """
-    Write options and weights, float32, in bilm-tf's form. Both files appear complete, or neither does.
+    Write options and weights in bilm-tf's form. Both files appear complete, or neither does.
+
+    # Parameters
+
+    bilm, options
+        What to write.
+    options_file, weight_file : `str` or `PathLike`
+        Where to.
+    dtype : `str`, optional (default = `"float32"`)
+        `float32` or `float16`.
+    extra : `Mapping[str, Tensor]`, optional
+        Further datasets by path, such as a softmax. Loading ignores them.
 
     # Raises
 
     `OSError` if a file cannot be written.
     """
-    with _replacing(options_file) as new_options, _replacing(weight_file) as new_weights:
+    with replaced_file(options_file) as new_options, replaced_file(weight_file) as new_weights:
         new_options.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
         with h5py.File(new_weights, "w") as file:
             for entry in weight_layout(options):
-                parameter = bilm.get_parameter(entry.parameter).detach().float().cpu().numpy()
-                file.create_dataset(
-                    entry.dataset, data=entry.to_dataset(parameter), dtype=numpy.float32
-                )
+                array = entry.to_dataset(_as_array(bilm.get_parameter(entry.parameter)))
+                file.create_dataset(entry.dataset, data=array, dtype=dtype)
+            for path, tensor in (extra or {}).items():
+                file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
+
+
+def _as_array(tensor: Tensor) -> numpy.ndarray:
+    return tensor.detach().float().cpu().numpy()
 
 
 def _check_datasets(
@@ -127,22 +143,3 @@ def _opened(weight_file: Union[str, PathLike]) -> Iterator[h5py.File]:
             "file may be missing, cut short by a broken download, or of another kind. "
             "Were options_file and weight_file swapped?"
         ) from error
-
-
-@contextmanager
-def _replacing(path: Union[str, PathLike]) -> Iterator[Path]:
-    """A path to write to; on success it replaces `path`, on failure it goes."""
-    path = Path(path)
-    handle, partial_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    partial_file = Path(partial_name)
-    try:
-        yield partial_file
-        # mkstemp makes files that only their owner may read; an ordinary file follows the umask.
-        umask = os.umask(0)
-        os.umask(umask)
-        partial_file.chmod(0o666 & ~umask)
-        os.replace(partial_file, path)
-    except BaseException:
-        partial_file.unlink(missing_ok=True)
-        raise

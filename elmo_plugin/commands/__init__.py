@@ -1,0 +1,6 @@
+"""Subcommands of `allennlp`."""
+
+from elmo_plugin.commands.elmo_export import ElmoExport, export_bilm
+from elmo_plugin.commands.elmo_vocab import ElmoVocab, make_vocabulary
+
+__all__ = ["ElmoExport", "ElmoVocab", "export_bilm", "make_vocabulary"]

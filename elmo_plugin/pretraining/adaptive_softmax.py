@@ -1,0 +1,91 @@
+"""The softmax that spends less on rare words."""
+
+import itertools
+from typing import List
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from torch import Tensor
+from torch.nn import AdaptiveLogSoftmaxWithLoss
+from torch.nn.functional import linear
+
+from elmo_plugin.pretraining.softmax import LMSoftmax, chunked_nll
+
+
+@LMSoftmax.register("elmo_adaptive")
+class AdaptiveSoftmax(LMSoftmax):
+    """
+    torch's adaptive softmax (Grave et al. 2017): frequent words and one entry per cluster of rarer words
+    share a first softmax; each cluster has its own, of narrower vectors. Exact in training and in
+    evaluation. Words must be sorted by falling count. Not in the paper.
+
+    A cluster that no target of a batch falls into gets no gradient, so distributed training needs
+    `find_unused_parameters`.
+
+    # Parameters
+
+    num_words : `int`
+        Size of the vocabulary.
+    input_dim : `int`
+        Width of the states.
+    cutoffs : `List[int]`
+        First word of each cluster, rising. `[2000, 10000]`: words 0 to 1999 are in the first softmax.
+    div_value : `float`, optional (default = `4.0`)
+        Cluster `i`, from 1, has vectors of width `input_dim / div_value ** i`.
+
+    # Raises
+
+    `ConfigurationError` if cutoffs are not rising words of the vocabulary, or a cluster's vectors would
+    have no width.
+    """
+
+    def __init__(
+        self, num_words: int, input_dim: int, cutoffs: List[int], div_value: float = 4.0
+    ) -> None:
+        super().__init__(num_words, input_dim)
+        bounds = [0, *cutoffs, num_words]
+        if not cutoffs or any(low >= high for low, high in itertools.pairwise(bounds)):
+            raise ConfigurationError(
+                f"softmax.cutoffs is {cutoffs}, expected rising numbers from 1 to {num_words - 1}, since "
+                f"the vocabulary has {num_words} words. Leave out larger ones, or use type 'elmo_full'."
+            )
+        if div_value <= 0 or input_dim / div_value ** len(cutoffs) < 1:
+            raise ConfigurationError(
+                f"softmax.div_value is {div_value}, which leaves no width to the vectors of cluster "
+                f"{len(cutoffs)}: {input_dim} / {div_value} ** {len(cutoffs)} must be 1 or more. Choose a "
+                "smaller div_value above 0, or fewer cutoffs."
+            )
+        self.cutoffs = cutoffs
+        # head_bias: the full softmax has biases too. torch has none for the clusters.
+        self.adaptive = AdaptiveLogSoftmaxWithLoss(
+            input_dim, num_words, cutoffs, div_value, head_bias=True
+        )
+
+    def forward(self, states: Tensor, targets: Tensor) -> Tensor:
+        self.check_inputs(states, targets)
+        return -self.adaptive(states, targets).output  # (num_positions,)
+
+    @torch.no_grad()
+    def exact_nll(self, states: Tensor, targets: Tensor) -> Tensor:
+        self.check_inputs(states, targets)
+        # torch would hold (positions, words) for a whole cluster. So its two steps are made here, in chunks.
+        # The cluster of each position, 0 for the first softmax. (num_positions,)
+        clusters = torch.bucketize(targets, targets.new_tensor(self.cutoffs), right=True)
+        # The entries of clusters follow the frequent words.
+        head_targets = torch.where(clusters == 0, targets, self.cutoffs[0] - 1 + clusters)
+        head = self.adaptive.head
+        nll = chunked_nll(states, head_targets, head.weight, head.bias)
+        for number, (first_word, tail) in enumerate(zip(self.cutoffs, self.adaptive.tail), start=1):
+            # (narrow_dim, input_dim) and (words of the cluster, narrow_dim)
+            narrowing, weight = tail.parameters()
+            positions = (clusters == number).nonzero().squeeze(1)
+            with torch.autocast(states.device.type, enabled=False):
+                narrow_states = linear(states[positions].to(narrowing.dtype), narrowing)
+            # torch's clusters have no biases.
+            nll[positions] += chunked_nll(
+                narrow_states,
+                targets[positions] - first_word,
+                weight,
+                weight.new_zeros(len(weight)),
+            )
+        return nll

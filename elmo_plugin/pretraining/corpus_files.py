@@ -1,0 +1,209 @@
+"""Files of a language-model corpus: one tokenized sentence on each line, plain or gzip."""
+
+import codecs
+import glob
+import gzip
+import io
+import zlib
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO, Dict, Iterator, List, Sequence, Union
+
+from allennlp.common.checks import ConfigurationError
+
+# Some 180,000 English words: far over any sentence, and little memory when no line ever ends.
+MAX_LINE_BYTES = 1_000_000
+_MAX_SHOWN = 5  # files that an error lists
+
+
+def expand_corpus(patterns: Sequence[str]) -> List[Path]:
+    """
+    The files of a corpus.
+
+    # Parameters
+
+    patterns : `Sequence[str]`
+        Paths of files, or globs such as `lm/train-*.txt.gz`, in which `**` stands for folders of any
+        depth. Folders that a glob matches are left out.
+
+    # Returns
+
+    The files, sorted by path, each once even where several patterns or links lead to it.
+
+    # Raises
+
+    `ConfigurationError` if there is no pattern, or one that matches no file; if a file is empty,
+    cannot be read, or is named `.gz` and is not gzip.
+    """
+    if isinstance(patterns, str) or not patterns:
+        raise ConfigurationError(
+            f"corpus: found {patterns!r}, expected a list of at least one path or glob. Name the files "
+            "of the corpus."
+        )
+    matches = sorted(path for pattern in patterns for path in _matches(str(pattern)))
+    files: Dict[Path, Path] = {}
+    for path in matches:
+        files.setdefault(path.resolve(), path)
+    paths = list(files.values())
+    empty = [path for path in paths if _is_empty(path)]
+    if empty:
+        listing = ", ".join(map(str, empty[:_MAX_SHOWN])) + (", ..." * (len(empty) > _MAX_SHOWN))
+        raise ConfigurationError(
+            f"corpus: {len(empty)} of {len(paths)} files are empty ({listing}), expected sentences in "
+            "each. Remove them, or write them again if they were cut short."
+        )
+    return paths
+
+
+def read_sentences(path: Union[str, PathLike]) -> Iterator[List[str]]:
+    """
+    The sentences of a file, one at a time: memory does not grow with the file.
+
+    Tokens are set apart by spaces and tabs alone: other white space, such as a no-break space, is a
+    part of the token. Blank lines are skipped.
+
+    # Raises
+
+    `ConfigurationError` naming the file, if it cannot be read or holds no sentence, and the line, if
+    that is not UTF-8 or longer than `MAX_LINE_BYTES`.
+    """
+    with CorpusFile(path) as file:
+        yield from file.sentences()
+
+
+class CorpusFile:
+    """
+    A file of sentences, open to be read once, that knows how far it was read.
+
+    # Parameters
+
+    path : `str` or `PathLike`
+        A file whose name ends in `.gz` is unpacked as it is read.
+
+    # Raises
+
+    `ConfigurationError` if the file cannot be opened.
+    """
+
+    def __init__(self, path: Union[str, PathLike]) -> None:
+        self._path = Path(path)
+        try:
+            self._stored: BinaryIO = open(path, "rb")  # noqa: SIM115 - closed by __exit__
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+        self._unpacked: BinaryIO = self._stored
+        if self._path.suffix == ".gz":
+            # GzipFile takes lines apart in Python, BufferedReader does it in C.
+            self._unpacked = io.BufferedReader(gzip.GzipFile(fileobj=self._stored))
+
+    def __enter__(self) -> "CorpusFile":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stored.close()
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the file that were read, compressed ones where it is compressed."""
+        return self._stored.tell()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether not one byte follows. Reads no further than a buffer."""
+        try:
+            return not self._unpacked.read(1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise _unreadable(self._path, error) from error
+
+    def sentences(self) -> Iterator[List[str]]:
+        """The tokens of each line that is not blank; raises as `read_sentences` does."""
+        has_sentence = False
+        for line in decoded_lines(self._unpacked, self._path, "one tokenized sentence"):
+            tokens = line.strip(" \t\r").replace("\t", " ").split(" ")
+            if "" in tokens:  # a blank line, or several separators in a row
+                tokens = [token for token in tokens if token]
+            if tokens:
+                has_sentence = True
+                yield tokens
+        if not has_sentence:
+            raise ConfigurationError(
+                f"{self._path}: found no sentence, expected one tokenized sentence on each line. "
+                "Remove the file from the corpus."
+            )
+
+
+def decoded_lines(file: BinaryIO, path: Path, line_content: str) -> Iterator[str]:
+    """
+    The lines of a UTF-8 file without their line feed; a byte order mark is dropped.
+
+    # Parameters
+
+    file : `BinaryIO`
+        Bytes, since text files split lines at more than the line feed, decode in blocks that hide
+        the line, and hold a line in memory however long it is.
+    path : `Path`
+        Names the file in errors.
+    line_content : `str`
+        What errors say that a line should hold.
+
+    # Raises
+
+    `ConfigurationError` naming file and line, if the line is not UTF-8 or longer than
+    `MAX_LINE_BYTES`; naming the file, if it is damaged.
+    """
+    line_number = 0
+    while True:
+        try:
+            line = file.readline(MAX_LINE_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise _unreadable(path, error) from error
+        if not line:
+            return
+        line_number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise ConfigurationError(
+                f"{path}, line {line_number}: found a line of more than {MAX_LINE_BYTES:,} bytes, "
+                f"expected {line_content} on each line, which a line feed ends. Split the line."
+            )
+        if line_number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        try:
+            yield line.decode("utf-8").removesuffix("\n")
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(
+                f"{path}, line {line_number}: found the bytes {line[error.start : error.end]!r}, "
+                "expected UTF-8. Convert the file, for instance with iconv; if it is compressed, its "
+                "name must end in .gz."
+            ) from error
+
+
+def _matches(pattern: str) -> List[Path]:
+    # Looked up first, as names may hold brackets.
+    if Path(pattern).is_file():
+        return [Path(pattern)]
+    if Path(pattern).is_dir():
+        raise ConfigurationError(
+            f"corpus: {pattern} is a folder, expected a file or a glob. Name its files, for instance "
+            f"with {Path(pattern) / '*.txt'}."
+        )
+    # A link that leads nowhere stays in the list: a shard that is missing must not be passed over.
+    paths = [Path(name) for name in glob.glob(pattern, recursive=True)]
+    paths = [path for path in paths if not path.is_dir()]
+    if not paths:
+        raise ConfigurationError(
+            f"corpus: {pattern} matches no file, expected the path of a file or a glob, from the folder "
+            f"{Path.cwd()}. Correct the path, and quote a glob that the shell should leave alone."
+        )
+    return paths
+
+
+def _is_empty(path: Path) -> bool:
+    with CorpusFile(path) as file:
+        return file.is_empty
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path}: cannot be read ({error}), expected a text file, or a complete gzip file if its name "
+        "ends in .gz. Correct the path, or get another copy of the file."
+    )

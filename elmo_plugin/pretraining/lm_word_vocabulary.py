@@ -1,0 +1,28 @@
+"""The words that a biLM predicts, as AllenNLP's vocabulary, so that they are saved with the model."""
+
+from allennlp.data import Vocabulary
+
+from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
+
+WORDS_NAMESPACE = "lm_words"
+
+
+@Vocabulary.register("elmo_lm_words", constructor="from_vocabulary_file")
+class LMWordVocabulary(Vocabulary):
+    """
+    AllenNLP's vocabulary with the words of a bilm-tf vocabulary file, in their order, in the namespace
+    `lm_words`. An archive holds it, so that a trained biLM can be exported without the file.
+
+    Registered as a `Vocabulary` with name `elmo_lm_words`.
+
+    # Parameters
+
+    vocabulary_file : `str`
+        See `LMVocabulary`.
+    """
+
+    @classmethod
+    def from_vocabulary_file(cls, vocabulary_file: str) -> "LMWordVocabulary":
+        """The constructor that configs use."""
+        words = LMVocabulary.from_file(vocabulary_file).words
+        return cls(tokens_to_add={WORDS_NAMESPACE: words}, non_padded_namespaces=[WORDS_NAMESPACE])

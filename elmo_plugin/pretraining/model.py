@@ -1,0 +1,179 @@
+"""The model that pretraining trains: a biLM over streams of text, with its softmax."""
+
+import math
+import time
+from typing import Any, Dict, List, Optional
+
+from allennlp.common import Lazy
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from torch import Tensor
+from torch.nn.functional import dropout
+
+from elmo_plugin.bilm import BiLM, BiLMOptions
+from elmo_plugin.bilm.projected_lstm import State
+from elmo_plugin.bilm.word_types import distinct_words
+from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
+from elmo_plugin.pretraining.softmax import LMSoftmax
+
+DIRECTIONS = ("forward", "backward")
+
+
+@Model.register("elmo_bilm", constructor="from_partial_objects")
+class BiLMTrainingModel(Model):
+    """
+    Predict the next word in both directions from words spelled as characters (paper, section 3.1): one
+    character encoder and one softmax, an LSTM stack for each direction.
+
+    Batches are windows into contiguous streams. The states of each row are carried from one window to the
+    next, detached: back-propagation through time ends at the edge of a window. Evaluation has states of its
+    own, which start from zeros after each `get_metrics(reset=True)`.
+
+    Registered as a `Model` with name `elmo_bilm`.
+
+    # Parameters
+
+    vocab : `Vocabulary`
+        With the words that are predicted, see `LMWordVocabulary`.
+    bilm : `BiLM`
+        In a config `options` stands in its place: the sizes, in the form of bilm-tf's options.json.
+    softmax : `LMSoftmax`
+        Training takes its loss; evaluation always takes the exact one.
+    dropout : `float`, optional (default = `0.1`)
+        On the input of every LSTM layer, what its skip connection adds included, and on the top output, as in
+        bilm-tf; none on recurrent connections.
+
+    # Raises
+
+    `ConfigurationError` for sizes that are wrong, and for a vocabulary without words.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        bilm: BiLM,
+        softmax: LMSoftmax,
+        dropout: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        self.bilm = bilm
+        self.softmax = softmax
+        self.dropout = dropout
+        # Of the forward layers, then of the backward layers; for training and for evaluation.
+        self._states: Dict[bool, Optional[List[State]]] = {True: None, False: None}
+        self._reset_metrics()
+
+    @classmethod
+    def from_partial_objects(
+        cls,
+        vocab: Vocabulary,
+        options: Dict[str, Any],
+        softmax: Lazy[LMSoftmax],
+        dropout: float = 0.1,
+        **kwargs: Any,
+    ) -> "BiLMTrainingModel":
+        """The constructor that configs use: sizes follow from `options` and from the vocabulary."""
+        if WORDS_NAMESPACE not in vocab.get_namespaces():
+            raise ConfigurationError(
+                f"The vocabulary has no namespace '{WORDS_NAMESPACE}', expected the words that the biLM "
+                'predicts. Set vocabulary to {"type": "elmo_lm_words", "vocabulary_file": ...}.'
+            )
+        num_words = vocab.get_vocab_size(WORDS_NAMESPACE)
+        bilm = BiLM(BiLMOptions.from_dict(options, "model.options"))
+        built_softmax = softmax.construct(
+            num_words=num_words, input_dim=bilm.options.projection_dim
+        )
+        return cls(vocab, bilm, built_softmax, dropout, **kwargs)
+
+    def forward(
+        self,
+        forward_inputs: Tensor,
+        forward_targets: Tensor,
+        backward_inputs: Tensor,
+        backward_targets: Tensor,
+    ) -> Dict[str, Tensor]:
+        """
+        # Parameters
+
+        forward_inputs, backward_inputs : `Tensor`
+            `(rows, steps, 50)` character ids, without padding. The backward stream is already reversed.
+        forward_targets, backward_targets : `Tensor`
+            `(rows, steps)`. The word to predict at each step.
+
+        # Returns
+
+        A dictionary with `loss`: the mean negative log-likelihood of both directions, times `steps`, as
+        bilm-tf scales the gradient.
+        """
+        inputs = {"forward": forward_inputs, "backward": backward_inputs}
+        targets = {"forward": forward_targets, "backward": backward_targets}
+        num_rows, num_steps = forward_targets.shape
+        old_states = self._states_for(num_rows)
+        new_states: List[State] = []
+        losses: List[Tensor] = []
+        for number, direction in enumerate(DIRECTIONS):
+            layers = getattr(self.bilm, f"{direction}_layers")
+            # Packed rows of one length: step by step, all rows. (num_steps * num_rows, projection_dim)
+            layer_input = self._encode(inputs[direction].transpose(0, 1).flatten(0, 1))
+            for depth, layer in enumerate(layers):
+                layer_input = self._drop(layer_input)
+                state = None if old_states is None else old_states[number * len(layers) + depth]
+                output, final_state = layer(layer_input, [num_rows] * num_steps, state)
+                if depth > 0 and self.bilm.options.use_skip_connections:
+                    output = output + layer_input
+                new_states.append((final_state[0].detach(), final_state[1].detach()))
+                layer_input = output
+            predicted_from = self._drop(layer_input)
+            predicted = targets[direction].t().flatten()  # (num_steps * num_rows,)
+            if self.training:
+                nll = self.softmax(predicted_from, predicted)
+            else:
+                nll = self.softmax.exact_nll(predicted_from, predicted)
+            losses.append(nll.mean())
+            self._nll[direction] += float(nll.detach().double().sum())
+        self._states[self.training] = new_states
+        self._num_predictions += num_rows * num_steps
+        return {"loss": num_steps * (losses[0] + losses[1]) / 2}
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        Since the last reset: the perplexity of each direction, `perplexity`, their mean (as the paper reports
+        it), and `tokens_per_second`, words of both directions counted once.
+
+        In training these are of the training loss, with dropout and sampled negatives where there are any;
+        only those of evaluation are perplexities of the model.
+        """
+        metrics: Dict[str, float] = {}
+        if self._num_predictions > 0:
+            for direction in DIRECTIONS:
+                mean_nll = self._nll[direction] / self._num_predictions
+                metrics[f"{direction}_perplexity"] = math.exp(min(mean_nll, 700.0))
+            metrics["perplexity"] = sum(metrics.values()) / len(DIRECTIONS)
+            metrics["tokens_per_second"] = self._num_predictions / (
+                time.perf_counter() - self._start
+            )
+        if reset:
+            self._reset_metrics()
+            self._states[False] = None
+        return metrics
+
+    def _reset_metrics(self) -> None:
+        self._nll = dict.fromkeys(DIRECTIONS, 0.0)
+        self._num_predictions = 0
+        self._start = time.perf_counter()
+
+    def _states_for(self, num_rows: int) -> Optional[List[State]]:
+        states = self._states[self.training]
+        if states is None or states[0][0].size(0) != num_rows:
+            return None
+        return states
+
+    def _encode(self, words: Tensor) -> Tensor:
+        """Token vectors of `(num_words, 50)`, each distinct word encoded once."""
+        types, index = distinct_words(words.long())
+        return self.bilm.character_encoder(types)[index]
+
+    def _drop(self, vectors: Tensor) -> Tensor:
+        return dropout(vectors, self.dropout, self.training)

@@ -1,0 +1,97 @@
+"""Reads the sentences of a language model's corpus."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Union
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance
+from allennlp.data.fields import Field, TensorField
+
+from elmo_plugin.bilm.character_ids import batch_to_ids
+from elmo_plugin.pretraining.corpus_files import expand_corpus, read_sentences
+from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
+from elmo_plugin.pretraining.sentence_streams import DIRECTIONS, marked_sentence
+
+
+@DatasetReader.register("elmo_bilm")
+class BiLMReader(DatasetReader):
+    """
+    Reads a corpus of tokenized sentences, one on each line, words set apart by spaces.
+
+    Every sentence is an instance of its own, and is read from its begin to its end. That serves to score
+    sentences. To train on streams, whose rows continue from batch to batch, give the configuration a
+    `data_loader` of type `elmo_bilm_streams`, which takes the vocabulary from this reader and reads
+    the files itself.
+
+    An instance holds four fields, where a sentence of `n` words has `n + 1` timesteps:
+    `forward_inputs` and `backward_inputs`, `(timesteps, 50)`, are the character ids of the words to
+    read; `forward_targets` and `backward_targets`, `(timesteps,)`, are the vocabulary's indices of the
+    words that follow. Padding is zero throughout. Zero is also the target `<S>`: where there is padding,
+    the inputs tell.
+
+    Registered as a `DatasetReader` with name `elmo_bilm`.
+
+    # Parameters
+
+    vocabulary_file : `str`
+        The words that the softmax tells apart, in bilm-tf's format; `allennlp elmo-vocab` writes one.
+        Words outside of it are read like all others, from their characters, and predicted as `<UNK>`.
+
+    # Attributes
+
+    vocabulary : `LMVocabulary`
+        What stands in that file.
+
+    # Raises
+
+    `ConfigurationError` if there is no vocabulary in that file; and, while reading, for files that are
+    missing, empty or not UTF-8.
+    """
+
+    def __init__(self, vocabulary_file: str, **kwargs: Any) -> None:
+        super().__init__(
+            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
+        )
+        self.vocabulary = LMVocabulary.from_file(vocabulary_file)
+
+    def text_to_instance(self, tokens: List[str]) -> Instance:
+        """
+        # Parameters
+
+        tokens : `List[str]`
+            The words of a sentence, at least one, without sentence marks.
+
+        # Raises
+
+        `ConfigurationError` if there are no words.
+        """
+        if not tokens:
+            raise ConfigurationError("Found a sentence without words, expected at least one word.")
+        fields: Dict[str, Field] = {}
+        for direction in DIRECTIONS:
+            marked = marked_sentence(tokens, direction)
+            inputs = batch_to_ids([marked[:-1]])[0]  # (timesteps, 50)
+            targets = torch.tensor(
+                [self.vocabulary.index_of(word) for word in marked[1:]]
+            )  # (timesteps,)
+            fields[f"{direction}_inputs"] = TensorField(inputs)
+            fields[f"{direction}_targets"] = TensorField(targets)
+        return Instance(fields)
+
+    def files(self, data_path: Union[str, PathLike, List[str]]) -> List[Path]:
+        """
+        The files of a corpus, see `expand_corpus`.
+
+        # Parameters
+
+        data_path : `str`, `PathLike` or `List[str]`
+            A path or glob, or a list of them.
+        """
+        return expand_corpus(data_path if isinstance(data_path, list) else [str(data_path)])
+
+    def _read(self, file_path: Union[str, PathLike, List[str]]) -> Iterable[Instance]:
+        sentences = (words for path in self.files(file_path) for words in read_sentences(path))
+        for words in self.shard_iterable(sentences):
+            yield self.text_to_instance(words)

@@ -1,0 +1,154 @@
+"""The softmax over the target and a sample of other words, for large vocabularies."""
+
+import math
+from typing import Optional, Tuple
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from torch import Tensor
+
+from elmo_plugin.pretraining.full_softmax import FullSoftmax
+from elmo_plugin.pretraining.softmax import LMSoftmax, log_partition
+
+
+@LMSoftmax.register("elmo_sampled")
+class SampledSoftmax(FullSoftmax):
+    """
+    A full softmax that is trained on the target and on words drawn anew for each call, as TensorFlow's
+    `sampled_softmax_loss` does for bilm-tf. Its parameters are a full softmax's, so weights move freely
+    between the two, and `exact_nll` is the same.
+
+    The draw is log-uniform, `P(k) = ln((k + 2) / (k + 1)) / ln(num_words + 1)`, which is about the frequency
+    of word `k` if words are sorted by falling count. It is one draw per call, shared by all positions, and
+    of distinct words. Logits are lessened by the logarithm of the expected count of their word, the
+    target's too, and a target that was also drawn counts once.
+
+    This teaches the right probabilities, but the loss is no estimate of the exact one: it is lower, by up to
+    the logarithm of the target's expected count. It says whether training moves, and no more.
+
+    # Parameters
+
+    num_words : `int`
+        Size of the vocabulary.
+    input_dim : `int`
+        Width of the states.
+    num_samples : `int`, optional (default = `8192`)
+        Number of distinct words in a draw. From about half of the vocabulary on, a draw takes so many
+        tries that the full softmax is the better choice.
+    sparse_gradients : `bool`, optional (default = `False`)
+        Whether the gradient of the parameters holds the rows of targets and drawn words alone, which
+        makes a step, and what distributed workers exchange, independent of the size of the vocabulary.
+        Values are the same either way. Sparse gradients need an optimizer that knows them: Adagrad without
+        weight decay, SGD, SparseAdam. (AllenNLP's `grad_norm` takes them, mended in `compat.py`.)
+
+    # Raises
+
+    `ConfigurationError` if `num_samples` is not between 1 and the size of the vocabulary.
+    """
+
+    def __init__(
+        self,
+        num_words: int,
+        input_dim: int,
+        num_samples: int = 8192,
+        sparse_gradients: bool = False,
+    ) -> None:
+        if num_samples < 1:
+            raise ConfigurationError(
+                f"softmax.num_samples is {num_samples}, expected 1 or more. bilm-tf draws 8192."
+            )
+        if num_samples > num_words:
+            raise ConfigurationError(
+                f"softmax.num_samples is {num_samples}, but the vocabulary has only {num_words} words to "
+                f"draw from. Set num_samples to {num_words} at most (a fifth is plenty), use softmax type "
+                "'elmo_full', or make a larger vocabulary."
+            )
+        super().__init__(num_words, input_dim)
+        self.num_samples = num_samples
+        self.word_vectors.sparse = sparse_gradients
+        self.word_biases.sparse = sparse_gradients
+
+    def forward(self, states: Tensor, targets: Tensor) -> Tensor:
+        # Before the check, which waits for a GPU: meanwhile it has the LSTMs to do.
+        sampled_words, num_tries = self.draw_words()
+        self.check_inputs(states, targets)
+        return self.sampled_nll(states, targets, sampled_words.to(targets.device), num_tries)
+
+    def draw_words(self, generator: Optional[torch.Generator] = None) -> Tuple[Tensor, int]:
+        """
+        Draw until there are `num_samples` distinct words. On the CPU, so that a seed gives the same words
+        on any device.
+
+        # Parameters
+
+        generator : `torch.Generator`, optional (default = torch's global one)
+            Source of the random numbers.
+
+        # Returns
+
+        `Tuple[Tensor, int]`
+            The distinct words, ascending, `(num_samples,)`; and how many draws it took to meet them.
+        """
+        # Each batch has room for repetitions. Most draws of a small share of the words need just one.
+        tries_per_batch = 2 * self.num_samples
+        num_tries = 0
+        # The try at which each word came first; `never` for words that did not come.
+        never = torch.iinfo(torch.long).max
+        first_tries = torch.full((self.num_words,), never)
+        while True:
+            # float64: in float32, the steps between numbers below 1 would leave out some rare words.
+            uniform = torch.rand(tries_per_batch, dtype=torch.float64, generator=generator)
+            words = uniform.mul_(math.log(self.num_words + 1)).exp_().long().sub_(1)
+            # Rounding may reach one beyond the last word.
+            words.clamp_max_(self.num_words - 1)
+            tries = torch.arange(num_tries, num_tries + tries_per_batch)
+            first_tries.scatter_reduce_(0, words, tries, reduce="amin")
+            num_tries += tries_per_batch
+            drawn_words = (first_tries < never).nonzero().squeeze(1)
+            if len(drawn_words) >= self.num_samples:
+                # The try that completed the draw; what came after it is dropped.
+                last_try = int(first_tries[drawn_words].kthvalue(self.num_samples).values)
+                return drawn_words[first_tries[drawn_words] <= last_try], last_try + 1
+
+    def expected_counts(self, words: Tensor, num_tries: int) -> Tensor:
+        """How often each word is expected in `num_tries` draws when only the first time counts; float64."""
+        probabilities = (1 / (words.double() + 1)).log1p() / math.log(self.num_words + 1)
+        # 1 - (1 - p) ** num_tries, without loss for small p.
+        return -torch.expm1(num_tries * torch.log1p(-probabilities))
+
+    def sampled_nll(
+        self, states: Tensor, targets: Tensor, sampled_words: Tensor, num_tries: int
+    ) -> Tensor:
+        """
+        The loss of `forward`, given a draw.
+
+        # Parameters
+
+        states : `Tensor`
+            `(num_positions, input_dim)`.
+        targets : `Tensor`
+            `(num_positions,)`.
+        sampled_words : `Tensor`
+            `(num_samples,)`, distinct and ascending.
+        num_tries : `int`
+            Number of draws it took to meet the sampled words.
+
+        # Returns
+
+        `Tensor` of shape `(num_positions,)`.
+        """
+        # One look-up for all rows, so that the gradient is touched once.
+        words = torch.cat([targets, sampled_words])  # (num_positions + num_samples,)
+        sizes = [len(targets), len(sampled_words)]
+        target_vectors, sampled_vectors = self.word_vectors(words).split(sizes)
+        counts = self.expected_counts(words, num_tries)
+        biases = self.word_biases(words).squeeze(1)
+        target_biases, sampled_biases = (biases - counts.log().to(biases.dtype)).split(sizes)
+
+        target_logits = (states * target_vectors).sum(dim=1) + target_biases  # (num_positions,)
+        log_sum = log_partition(states, sampled_vectors, sampled_biases)  # (num_positions,)
+        # An accidental hit has the same logit as the target. To remove it and add the target is to
+        # leave the sum as it is; in TensorFlow it costs a matrix as large as the logits.
+        nearest = torch.searchsorted(sampled_words, targets).clamp_max(len(sampled_words) - 1)
+        is_hit = sampled_words[nearest] == targets
+        return torch.where(is_hit, log_sum, torch.logaddexp(log_sum, target_logits)) - target_logits

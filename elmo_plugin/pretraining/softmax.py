@@ -1,0 +1,211 @@
+"""What the softmaxes of the language model share: their interface, and two ways to sum over all words."""
+
+import math
+from typing import Any, List, Tuple
+
+import torch
+from allennlp.common import Registrable
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# So many logits are held at a time, whatever the vocabulary: what fits a CPU's caches (4 MiB in float32,
+# the fastest of 1 to 16 MiB), and what gives a GPU enough to do (64 MiB, not measured).
+LOGITS_PER_CHUNK = 2**20
+LOGITS_PER_CHUNK_ON_GPU = 2**24
+# And for so many positions at a time, so that a chunk spans enough words for a fast product.
+POSITIONS_PER_CHUNK = 4096
+
+
+class LMSoftmax(torch.nn.Module, Registrable):
+    """
+    The output layer of the biLM, shared by the two directions: from the state before a word to the word's
+    probability (paper, section 3.1).
+
+    A softmax may train on another loss than it is judged by. What is reported must come from `exact_nll`.
+
+    # Parameters
+
+    num_words : `int`
+        Size of the vocabulary. Not set in configs: the model gives it.
+    input_dim : `int`
+        Width of the states, the biLM's `projection_dim`. Not set in configs: the model gives it.
+    """
+
+    def __init__(self, num_words: int, input_dim: int) -> None:
+        super().__init__()
+        self.num_words = num_words
+        self.input_dim = input_dim
+
+    def forward(self, states: Tensor, targets: Tensor) -> Tensor:
+        """
+        The loss to train on.
+
+        # Parameters
+
+        states : `Tensor`
+            `(num_positions, input_dim)`. Padding must have been left out.
+        targets : `LongTensor`
+            `(num_positions,)`. The word of each position, from 0 to `num_words - 1`.
+
+        # Returns
+
+        `Tensor` of shape `(num_positions,)`: negative log-likelihoods, or a loss that stands in for them.
+
+        # Raises
+
+        `ValueError` if shapes do not fit, or a target is no word of the vocabulary.
+        """
+        raise NotImplementedError
+
+    def exact_nll(self, states: Tensor, targets: Tensor) -> Tensor:
+        """
+        The negative log-likelihoods to report, over the whole vocabulary, in bounded memory and without
+        gradients. Parameters and errors are those of `forward`.
+
+        # Returns
+
+        `Tensor` of shape `(num_positions,)`, in float64 so that sums over a corpus lose nothing.
+        """
+        raise NotImplementedError
+
+    def check_inputs(self, states: Tensor, targets: Tensor) -> None:
+        """Raise the `ValueError`s that `forward` and `exact_nll` promise."""
+        if states.dim() != 2 or states.size(1) != self.input_dim:
+            raise ValueError(
+                f"Got states of shape {tuple(states.shape)}, expected (num_positions, {self.input_dim})."
+            )
+        if targets.shape != states.shape[:1]:
+            raise ValueError(
+                f"Got targets of shape {tuple(targets.shape)} for {states.size(0)} states, expected "
+                "one for each."
+            )
+        if targets.numel() == 0:
+            return
+        lowest, highest = (int(bound) for bound in torch.aminmax(targets))
+        if lowest < 0 or highest >= self.num_words:
+            raise ValueError(
+                f"Got targets from {lowest} to {highest}, expected words of the vocabulary, from 0 to "
+                f"{self.num_words - 1}."
+            )
+
+
+def log_partition(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """
+    `logsumexp(states @ weight.T + bias)` over words, for training.
+
+    The matrix of logits is never held as a whole, only a chunk of it; for the gradient, chunks are made
+    again. That is one product more than autograd needs, and still takes less time, since autograd passes
+    over the whole matrix several times. Under autocast, products are made in its type, summed in float32.
+
+    # Parameters
+
+    states : `Tensor`
+        `(num_positions, input_dim)`.
+    weight : `Tensor`
+        `(num_words, input_dim)`.
+    bias : `Tensor`
+        `(num_words,)`.
+
+    # Returns
+
+    `Tensor` of shape `(num_positions,)`, in the type of `bias`.
+    """
+    device_type = states.device.type
+    product_type = weight.dtype
+    if torch.is_autocast_enabled(device_type):
+        product_type = torch.get_autocast_dtype(device_type)
+    weight = weight.to(product_type)
+    return torch.cat(
+        [
+            _LogPartition.apply(chunk, weight, bias)
+            for chunk in states.to(product_type).split(POSITIONS_PER_CHUNK)
+        ]
+    )
+
+
+@torch.no_grad()
+def chunked_nll(states: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """
+    Exact negative log-likelihoods of `softmax(states @ weight.T + bias)`, for evaluation: without
+    gradients, in float32 (float64 if the weight is) under autocast too, and without ever holding more
+    than a chunk of the logits.
+
+    # Parameters
+
+    states : `Tensor`
+        `(num_positions, input_dim)`.
+    targets : `Tensor`
+        `(num_positions,)`.
+    weight : `Tensor`
+        `(num_words, input_dim)`.
+    bias : `Tensor`
+        `(num_words,)`.
+
+    # Returns
+
+    `Tensor` of shape `(num_positions,)`, float64, nowhere below 0.
+    """
+    product_type = torch.promote_types(weight.dtype, torch.float32)
+    weight, bias = weight.to(product_type), bias.to(product_type)
+    chunks = []
+    with torch.autocast(states.device.type, enabled=False):
+        for chunk_states, chunk_targets in zip(
+            states.to(product_type).split(POSITIONS_PER_CHUNK), targets.split(POSITIONS_PER_CHUNK)
+        ):
+            # (positions of the chunk,) each
+            target_logits = (chunk_states.double() * weight[chunk_targets].double()).sum(dim=1)
+            target_logits += bias[chunk_targets]
+            log_sum = _log_sum_of_chunks(chunk_states, weight, bias)
+            # The probability of a word that is all but sure may come out above 1, by rounding.
+            chunks.append((log_sum - target_logits).clamp_min(0))
+    return torch.cat(chunks)
+
+
+class _LogPartition(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        log_sum = _log_sum_of_chunks(states, weight, bias).to(bias.dtype)
+        ctx.save_for_backward(states, weight, bias, log_sum)
+        return log_sum
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+        states, weight, bias, log_sum = ctx.saved_tensors
+        scale = gradient.unsqueeze(1)  # (num_positions, 1)
+        # Scaling the narrow matrix of states spares a pass over the wide one of probabilities.
+        scaled_states = (scale * states).to(states.dtype)
+        # Chunks are added up in the type of the bias, which autocast does not lower.
+        states_gradient = torch.zeros_like(states, dtype=bias.dtype)
+        weight_gradient, bias_gradient = torch.empty_like(weight), torch.empty_like(bias)
+        for words in _chunks_of_words(states, weight):
+            # (num_positions, words of the chunk)
+            probabilities = _logits(states, weight[words], bias[words])
+            probabilities.sub_(log_sum.unsqueeze(1)).exp_()
+            torch.mv(probabilities.t(), gradient, out=bias_gradient[words])
+            probabilities = probabilities.to(states.dtype)
+            torch.mm(probabilities.t(), scaled_states, out=weight_gradient[words])
+            states_gradient += torch.mm(probabilities, weight[words])
+        return states_gradient.mul_(scale).to(states.dtype), weight_gradient, bias_gradient
+
+
+def _log_sum_of_chunks(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`logsumexp(states @ weight.T + bias)`, `(num_positions,)`; chunks are added up in float64."""
+    log_sum = states.new_full(states.shape[:1], -math.inf, dtype=torch.float64)
+    for words in _chunks_of_words(states, weight):
+        chunk_sum = _logits(states, weight[words], bias[words]).logsumexp(dim=1)
+        log_sum = torch.logaddexp(log_sum, chunk_sum.double())
+    return log_sum
+
+
+def _logits(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`(num_positions, num_words)`, in the type of the bias."""
+    return torch.mm(states, weight.t()).to(bias.dtype).add_(bias)
+
+
+def _chunks_of_words(states: Tensor, weight: Tensor) -> List[slice]:
+    """Cut the vocabulary so that no chunk of logits is larger than the device's limit."""
+    on_cpu = states.device.type == "cpu"
+    num_logits = LOGITS_PER_CHUNK if on_cpu else LOGITS_PER_CHUNK_ON_GPU
+    num_words = max(1, num_logits // max(1, len(states)))
+    return [slice(start, start + num_words) for start in range(0, len(weight), num_words)]

@@ -1,0 +1,266 @@
+"""Batches for training a biLM on streams of sentences."""
+
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import Dict, Iterator, List, Optional, Union
+
+import numpy as np
+import torch
+import torch.distributed
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.tqdm import Tqdm
+from allennlp.common.util import is_distributed
+from allennlp.data import DataLoader, DatasetReader, Instance, Vocabulary
+from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
+from torch import Tensor
+
+from elmo_plugin.bilm.character_ids import MAX_CHARACTERS_PER_TOKEN
+from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
+from elmo_plugin.pretraining.reader import BiLMReader
+from elmo_plugin.pretraining.sentence_streams import (
+    DIRECTIONS,
+    Direction,
+    SentenceStreams,
+    Window,
+    count_predictions,
+    ordered_sentences,
+    shuffled_sentences,
+)
+
+# Enough to tell whether the vocabulary is sorted.
+TOKENS_TO_CHECK_VOCABULARY = 100_000
+
+WORD_TABLE_SIZE = 100_000  # words; their characters take 10 MB
+
+
+@DataLoader.register("elmo_bilm_streams")
+class StreamDataLoader(DataLoader):
+    """
+    Batches of `rows` streams of sentences, `unroll_steps` words from each, where every row continues
+    in the next batch: for truncated back-propagation with a carried state, as bilm-tf trains. What a
+    stream is, and what of an epoch's end is dropped, is told in `SentenceStreams`.
+
+    A batch is a dictionary of four tensors. `forward_inputs` and `backward_inputs`, int16,
+    `(rows, unroll_steps, 50)`, are character ids; `forward_targets` and `backward_targets`, int64,
+    `(rows, unroll_steps)`, are the vocabulary's indices of the words to predict. The two directions
+    read the corpus in orders of their own: the rows of one say nothing about those of the other. The
+    backward direction reads from the ends of sentences to their begins, in the order of the steps.
+
+    Iterating once is an epoch: the corpus once, from a new sentence in every row. (bilm-tf's streams
+    never end, and its epochs are a number of words; an epoch that starts afresh can be repeated.) Its
+    batches depend on the files, on the arguments, on `epoch` and on the rank of a distributed worker,
+    and on nothing else; `epoch` then counts one up. So `allennlp train --recover`, which passes over
+    all that was trained on, comes to the batches that follow, and so does setting `epoch` and passing
+    over batches. Distributed workers read different sentences, see `shuffled_sentences`.
+
+    Batches are made in a thread of their own, ahead of the model. Memory holds a file of the corpus for
+    each direction, never all of it.
+
+    Constructing reads the corpus once, to count it and to find what is wrong with it before training.
+
+    Registered as a `DataLoader` with name `elmo_bilm_streams`.
+
+    # Parameters
+
+    reader : `BiLMReader`
+        Has the vocabulary. Configurations leave it out: it is their `dataset_reader`.
+    data_path : `str` or `List[str]`
+        Names the files of the corpus. Configurations leave it out: it is their `train_data_path`.
+    rows : `int`, optional (default = 128)
+        Rows of a batch. In distributed training, of each worker's batch.
+    unroll_steps : `int`, optional (default = 20)
+        Words that a batch takes from each row.
+    shuffle : `bool`, optional (default = `True`)
+        Read files and sentences in a random order, another one in each epoch. Without it, both
+        directions read in the order of the files, in every epoch: for a `validation_data_loader`,
+        so that each epoch is measured on the same batches.
+    seed : `int`, optional (default = 13370)
+        Not negative. Decides the order.
+    prefetch : `int`, optional (default = 8)
+        How many batches are made ahead of the model, at least 1.
+
+    # Attributes
+
+    epoch : `int`
+        The epoch that the next iteration gives, 0 at first.
+
+    # Raises
+
+    `ConfigurationError` for an impossible argument, for files that are missing, empty or not UTF-8,
+    for a corpus that does not fill a batch, and for a vocabulary that is not sorted by falling count.
+    """
+
+    def __init__(
+        self,
+        reader: DatasetReader,
+        data_path: Union[str, List[str]],
+        rows: int = 128,
+        unroll_steps: int = 20,
+        shuffle: bool = True,
+        seed: int = 13370,
+        prefetch: int = 8,
+    ) -> None:
+        if not isinstance(reader, BiLMReader):
+            raise ConfigurationError(
+                f"data_loader of type elmo_bilm_streams: the dataset_reader is a {type(reader).__name__}, "
+                "expected one of type elmo_bilm. Change one of the two."
+            )
+        _check_at_least(1, rows=rows, unroll_steps=unroll_steps, prefetch=prefetch)
+        _check_at_least(0, seed=seed)
+        self.epoch = 0
+        self._reader = reader
+        self._data_path = data_path
+        self._rows = rows
+        self._unroll_steps = unroll_steps
+        self._shuffle = shuffle
+        self._seed = seed
+        self._prefetch = prefetch
+        self._device: Optional[torch.device] = None
+        self._rank = torch.distributed.get_rank() if is_distributed() else 0
+        self._world_size = torch.distributed.get_world_size() if is_distributed() else 1
+        self._files = reader.files(data_path)
+        self._num_predictions = count_predictions(
+            Tqdm.tqdm(self._files, desc="counting words"), self._world_size
+        )
+        self._check_corpus_fills_a_batch()
+        self._check_vocabulary_is_sorted()
+
+    def __len__(self) -> int:
+        """
+        The number of batches in an epoch, or a few more than that: how much is left over in the
+        rows at the end of an epoch depends on its order. The same number in all distributed workers,
+        since learning rate schedules are computed from it.
+        """
+        return min(self._num_predictions) // (self._rows * self._unroll_steps)
+
+    def __iter__(self) -> Iterator[Dict[str, Tensor]]:
+        epoch = self.epoch
+        # Now rather than at the end, which an iteration that is broken off does not come to.
+        self.epoch += 1
+        return self._iterate(epoch)
+
+    def iter_instances(self) -> Iterator[Instance]:
+        """The corpus, a sentence per instance, as the reader gives it."""
+        return iter(self._reader.read(self._data_path))
+
+    def index_with(self, vocab: Vocabulary) -> None:
+        """Does nothing: targets are indices of the reader's vocabulary."""
+
+    def set_target_device(self, device: torch.device) -> None:
+        self._device = device
+
+    def _check_vocabulary_is_sorted(self) -> None:
+        counts: Counter = Counter()
+        for sentence in ordered_sentences(self._files):
+            counts.update(sentence)
+            if counts.total() >= TOKENS_TO_CHECK_VOCABULARY:
+                break
+        self._reader.vocabulary.check_falling_counts(counts)
+
+    def _check_corpus_fills_a_batch(self) -> None:
+        for direction in DIRECTIONS:
+            if next(self._windows(direction, self.epoch), None) is None:
+                raise self._corpus_too_small()
+
+    def _iterate(self, epoch: int) -> Iterator[Dict[str, Tensor]]:
+        batches = self._batches(epoch)
+        # A thread rather than a process: making a batch takes about 3 ms, so there is little to win, and a
+        # thread hands it over without a copy.
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="elmo_bilm_streams")
+        try:
+            ahead = deque(executor.submit(next, batches, None) for _ in range(self._prefetch))
+            # What was raised in the thread is raised by `result`.
+            while (batch := ahead.popleft().result()) is not None:
+                ahead.append(executor.submit(next, batches, None))
+                yield {name: tensor.to(self._device) for name, tensor in batch.items()}
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+    def _batches(self, epoch: int) -> Iterator[Dict[str, Tensor]]:
+        window_size = self._rows * self._unroll_steps
+        table = _WordTable(self._reader.vocabulary, max(WORD_TABLE_SIZE, window_size))
+        is_empty = True
+        for windows in zip(*(self._windows(direction, epoch) for direction in DIRECTIONS)):
+            is_empty = False
+            batch: Dict[str, Tensor] = {}
+            for direction, window in zip(DIRECTIONS, windows):
+                character_ids = table.character_ids(window.inputs)
+                vocabulary_indices = table.vocabulary_indices(window.targets)
+                batch[f"{direction}_inputs"] = character_ids.view(
+                    self._rows, self._unroll_steps, MAX_CHARACTERS_PER_TOKEN
+                )
+                batch[f"{direction}_targets"] = vocabulary_indices.view(
+                    self._rows, self._unroll_steps
+                )
+            yield batch
+        if is_empty:
+            raise self._corpus_too_small()
+
+    def _windows(self, direction: Direction, epoch: int) -> Iterator[Window]:
+        sentences = (
+            shuffled_sentences(
+                self._files, self._seed, epoch, direction, self._rank, self._world_size
+            )
+            if self._shuffle
+            else ordered_sentences(self._files, self._rank, self._world_size)
+        )
+        return iter(SentenceStreams(sentences, self._rows, self._unroll_steps, direction))
+
+    def _corpus_too_small(self) -> ConfigurationError:
+        each = f" for worker {self._rank} of {self._world_size}" if self._world_size > 1 else ""
+        return ConfigurationError(
+            f"{self._data_path}: found {self._num_predictions[self._rank]:,} words and sentence ends{each}, "
+            f"which do not fill a batch of {self._rows * self._unroll_steps:,} (rows {self._rows} x "
+            f"unroll_steps {self._unroll_steps}) where each sentence stays in one row. Set fewer rows "
+            "or steps in the data_loader, or give more text."
+        )
+
+
+class _WordTable:
+    """
+    Character ids and vocabulary indices of words, made once for each distinct word. A full table is
+    emptied: frequent words are soon back in it.
+
+    # Parameters
+
+    vocabulary : `LMVocabulary`
+        Has the indices.
+    capacity : `int`
+        How many words it holds, and so how many distinct ones may be asked for at once.
+    """
+
+    def __init__(self, vocabulary: LMVocabulary, capacity: int) -> None:
+        self._vocabulary = vocabulary
+        self._mapper = ELMoCharacterMapper()
+        self._capacity = capacity
+        self._places: Dict[str, int] = {}
+        # Ids are at most 261. Eight bytes each would be the bulk of what goes to a GPU.
+        self._character_ids = np.empty((capacity, MAX_CHARACTERS_PER_TOKEN), dtype=np.int16)
+        self._vocabulary_indices = np.empty(capacity, dtype=np.int64)
+
+    def character_ids(self, words: List[str]) -> Tensor:
+        """`(len(words), 50)`"""
+        return torch.from_numpy(self._character_ids[self._places_of(words)])
+
+    def vocabulary_indices(self, words: List[str]) -> Tensor:
+        """`(len(words),)`"""
+        return torch.from_numpy(self._vocabulary_indices[self._places_of(words)])
+
+    def _places_of(self, words: List[str]) -> np.ndarray:
+        new_words = set(words).difference(self._places)
+        if len(self._places) + len(new_words) > self._capacity:
+            self._places.clear()
+            new_words = set(words)
+        for place, word in enumerate(new_words, start=len(self._places)):
+            self._character_ids[place] = self._mapper.convert_word_to_char_ids(word)
+            self._vocabulary_indices[place] = self._vocabulary.index_of(word)
+            self._places[word] = place
+        return np.fromiter(map(self._places.__getitem__, words), dtype=np.int64, count=len(words))
+
+
+def _check_at_least(smallest: int, **arguments: int) -> None:
+    for name, value in arguments.items():
+        if value < smallest:
+            raise ConfigurationError(
+                f"data_loader: {name} is {value}, expected at least {smallest}. Correct it."
+            )

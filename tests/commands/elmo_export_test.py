@@ -1,0 +1,105 @@
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+import h5py
+import pytest
+import torch
+from allennlp.commands import main
+from allennlp.commands.train import train_model_from_file
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import load_archive
+from allennlp.modules.elmo import Elmo as AllenNlpElmo
+
+from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.commands import export_bilm
+from tests.conftest import SENTENCES
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The training folder of a biLM that saw a few windows."""
+    folder = tmp_path_factory.mktemp("pretrained") / "run"
+    overrides: Dict[str, Any] = {
+        "train_data_path": str(FIXTURES / "lm" / "heldout.txt"),
+        "trainer.num_epochs": 1,
+        "trainer.cuda_device": -1,
+    }
+    train_model_from_file(
+        FIXTURES / "lm" / "experiment.jsonnet", folder, overrides=json.dumps(overrides)
+    )
+    return folder
+
+
+def test_the_exported_bilm_is_the_trained_one(pretrained: Path, tmp_path: Path) -> None:
+    files = export_bilm(pretrained / "model.tar.gz", tmp_path / "new" / "export")
+    assert [file.name for file in files] == [
+        "options.json",
+        "weights.hdf5",
+        "README.md",
+        "vocab.txt",
+    ]
+    trained = load_archive(pretrained / "model.tar.gz").model
+    exported = BiLM.from_files(*files[:2])
+    character_ids = batch_to_ids(SENTENCES)
+    with torch.no_grad():
+        expected = trained.bilm(character_ids)["activations"]
+    for ours, theirs in zip(exported(character_ids)["activations"], expected):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+    # And for AllenNLP.
+    representation = AllenNlpElmo(*map(str, files[:2]), 1, dropout=0.0)(character_ids)
+    mixed = torch.stack(expected).mean(dim=0)[0, 1:-1]
+    assert torch.allclose(representation["elmo_representations"][0][0], mixed, atol=1e-5)
+    assert files[3].read_text() == (FIXTURES / "lm" / "vocab.txt").read_text()
+    with h5py.File(files[1]) as weights:
+        assert torch.equal(torch.from_numpy(weights["softmax/W"][...]), trained.softmax.weight)
+        assert torch.equal(torch.from_numpy(weights["softmax/b"][...]), trained.softmax.bias)
+    assert "24 cells projected to 12" in files[2].read_text()
+
+
+def test_the_command_writes_float16_and_prints_the_files(
+    pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["allennlp", "elmo-export", str(pretrained), str(tmp_path), "--dtype", "float16"],
+    )
+    main()
+    assert str(tmp_path / "weights.hdf5") in capsys.readouterr().out
+    with h5py.File(tmp_path / "weights.hdf5") as weights:
+        assert weights["char_embed"].dtype == "float16"
+    BiLM.from_files(tmp_path / "options.json", tmp_path / "weights.hdf5")
+
+
+def test_existing_files_are_replaced_only_on_request(pretrained: Path, tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text("mine")
+    with pytest.raises(
+        ConfigurationError, match=r"options\.json: there already\. Give --overwrite"
+    ):
+        export_bilm(pretrained, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["options.json"]
+    export_bilm(pretrained, tmp_path, overwrite=True)
+    assert json.loads((tmp_path / "options.json").read_text())["lstm"]["dim"] == 24
+
+
+@pytest.mark.parametrize("with_elmo", [True, False])
+def test_task_archives(with_elmo: bool, tmp_path: Path) -> None:
+    """Their biLM is exported, where they have one."""
+    name = "experiment_elmo.jsonnet" if with_elmo else "experiment.jsonnet"
+    overrides = json.dumps({"trainer.num_epochs": 1, "trainer.cuda_device": -1})
+    train_model_from_file(FIXTURES / "ner" / "tiny" / name, tmp_path / "run", overrides=overrides)
+    archive_file = tmp_path / "run" / "model.tar.gz"
+    if not with_elmo:
+        with pytest.raises(ConfigurationError, match=r"holds 0 biLMs \(none\), expected one"):
+            export_bilm(archive_file, tmp_path / "export")
+        assert not (tmp_path / "export").exists()
+        return
+    files = export_bilm(archive_file, tmp_path / "export")
+    assert [file.name for file in files] == ["options.json", "weights.hdf5", "README.md"]
+    original = BiLM.from_files(*(FIXTURES / "bilm" / "tiny" / file.name for file in files[:2]))
+    for mine, theirs in zip(BiLM.from_files(*files[:2]).parameters(), original.parameters()):
+        assert torch.equal(mine, theirs)

@@ -1,0 +1,251 @@
+import gzip
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from allennlp.commands import main
+from allennlp.common.checks import ConfigurationError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmo_plugin.commands import elmo_vocab
+from elmo_plugin.commands.elmo_vocab import make_vocabulary
+from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """A glob of two files: `the` 4 times, `b` and `a` 2, `z` and `é` 1."""
+    (tmp_path / "1.txt").write_text("the b a the\nz the\n", encoding="utf-8")
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress("the b\n\na é\n".encode()))
+    monkeypatch.chdir(tmp_path)
+    return "[12].txt*"
+
+
+def words_of(path="vocab.txt"):
+    words = LMVocabulary.from_file(path).words
+    assert tuple(words[:3]) == SPECIALS
+    return words[3:]
+
+
+class TestMakeVocabulary:
+    def test_words_stand_by_falling_count_then_by_code_point(self, corpus):
+        make_vocabulary([corpus], "vocab.txt")
+        expected = b"<S>\n</S>\n<UNK>\nthe\na\nb\nz\n\xc3\xa9\n"
+        assert Path("vocab.txt").read_bytes() == expected
+
+    def test_files_are_given_in_any_order_and_number(self, corpus):
+        make_vocabulary([corpus], "vocab.txt")
+        make_vocabulary(["2.txt.gz", "1.txt", corpus], Path("other.txt"))
+        assert words_of("other.txt") == words_of()
+
+    def test_rare_words_are_left_out(self, corpus):
+        make_vocabulary([corpus], "vocab.txt", min_count=2)
+        assert words_of() == ["the", "a", "b"]
+
+    def test_the_size_counts_the_marks(self, corpus):
+        make_vocabulary([corpus], "vocab.txt", max_size=5)
+        assert words_of() == ["the", "a"]
+        make_vocabulary([corpus], "large.txt", max_size=100)
+        assert len(words_of("large.txt")) == 5
+
+    def test_the_summary_says_what_was_counted_and_kept(self, corpus):
+        summary = make_vocabulary([corpus], "vocab.txt", min_count=2, max_size=5)
+        assert summary == (2, 4, 10, 5, 2, 6, 0)
+        assert summary.coverage == pytest.approx(0.6)
+        rows = [line.rsplit(maxsplit=1) for line in str(summary).splitlines()]
+        assert rows == [
+            ["files", "2"],
+            ["sentences", "4"],
+            ["tokens", "10"],
+            ["types", "5"],
+            ["types kept", "2"],
+            ["entries, with <S>, </S>, <UNK>", "5"],
+            ["coverage of the tokens", "60.00%"],
+        ]
+
+    def test_marks_spelled_in_the_corpus_are_not_listed_again(self, tmp_path):
+        (tmp_path / "a.txt").write_text("<S> it <UNK> </S> <unk>\n")
+        summary = make_vocabulary([str(tmp_path / "a.txt")], tmp_path / "vocab.txt")
+        assert words_of(tmp_path / "vocab.txt") == ["<unk>", "it"]
+        assert (summary.num_tokens, summary.num_kept_tokens) == (5, 2)
+
+    @pytest.mark.parametrize("character", "\u00a0\u3000\u0085\u2028\x0b\x1c\r")
+    def test_words_with_white_space_are_left_out_and_counted(self, tmp_path, character):
+        (tmp_path / "a.txt").write_bytes(f"8{character}1/2 km\n".encode())
+        summary = make_vocabulary([str(tmp_path / "a.txt")], tmp_path / "vocab.txt")
+        assert words_of(tmp_path / "vocab.txt") == ["km"]
+        assert summary.num_unwritable_types == 1
+        assert " ".join(str(summary).split()).endswith("types left out: white space 1")
+
+    @settings(max_examples=30)
+    @given(
+        sentences=st.lists(
+            st.lists(st.sampled_from(["a", "b", "日", "ß", "<unk>", "''"]), min_size=1), min_size=1
+        ),
+        min_count=st.integers(1, 3),
+        max_size=st.none() | st.integers(4, 8),
+    )
+    def test_the_file_holds_what_a_slow_count_finds(
+        self, tmp_path_factory, sentences, min_count, max_size
+    ):
+        folder = tmp_path_factory.mktemp("corpus")
+        text = "".join(" ".join(sentence) + "\n" for sentence in sentences)
+        (folder / "a.txt").write_text(text, encoding="utf-8")
+        counts = Counter(text.split())
+        expected = [word for word in sorted(counts) if counts[word] >= min_count]
+        expected.sort(key=lambda word: -counts[word])
+        if max_size is not None:
+            expected = expected[: max_size - 3]
+        arguments = ([str(folder / "a.txt")], folder / "vocab.txt", min_count, max_size)
+        if not expected:
+            with pytest.raises(
+                ConfigurationError, match="--min-count: no word of the corpus occurs"
+            ):
+                make_vocabulary(*arguments)
+            return
+        summary = make_vocabulary(*arguments)
+        assert words_of(folder / "vocab.txt") == expected
+        assert summary.num_kept_tokens == sum(counts[word] for word in expected)
+
+    def test_what_it_writes_stands_by_falling_count(self, corpus):
+        make_vocabulary([corpus], "vocab.txt")
+        vocabulary = LMVocabulary.from_file("vocab.txt")
+        vocabulary.check_falling_counts({"the": 400, "b": 200, "a": 200, "z": 100, "é": 100})
+
+
+class TestBadInput:
+    """Each is refused before any file of the corpus is read, or leaves nothing behind."""
+
+    @pytest.fixture
+    def unread(self, corpus, monkeypatch):
+        def count_words(paths):
+            raise AssertionError("the corpus was read")
+
+        monkeypatch.setattr(elmo_vocab, "_count_words", count_words)
+        return corpus
+
+    @pytest.mark.parametrize("min_count", [0, -1])
+    def test_a_count_under_one_is_refused(self, unread, min_count):
+        with pytest.raises(
+            ConfigurationError, match=f"--min-count: found {min_count}, expected at"
+        ):
+            make_vocabulary([unread], "vocab.txt", min_count=min_count)
+
+    def test_a_size_without_room_for_a_word_is_refused(self, unread):
+        with pytest.raises(ConfigurationError, match="--max-size: found 3, expected at least 4"):
+            make_vocabulary([unread], "vocab.txt", max_size=3)
+
+    def test_an_existing_file_is_kept(self, unread):
+        Path("vocab.txt").write_text("former")
+        with pytest.raises(ConfigurationError, match=r"--output: vocab\.txt exists.*--overwrite"):
+            make_vocabulary([unread], "vocab.txt")
+        assert Path("vocab.txt").read_text() == "former"
+
+    def test_a_missing_folder_is_named(self, unread):
+        with pytest.raises(
+            ConfigurationError, match="--output: there is no folder missing to write"
+        ):
+            make_vocabulary([unread], "missing/vocab.txt")
+
+    def test_a_folder_as_output_is_refused(self, unread):
+        with pytest.raises(ConfigurationError, match=r"--output: \. is a folder, expected a file"):
+            make_vocabulary([unread], ".", overwrite=True)
+
+    def test_a_folder_that_may_not_be_written_is_named(self, unread, monkeypatch):
+        # Not by permissions: the superuser, as whom tests may run, writes anywhere.
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+        with pytest.raises(
+            ConfigurationError, match="--output: nothing may be written in the folder"
+        ):
+            make_vocabulary([unread], "vocab.txt")
+
+    def test_a_file_of_the_corpus_is_not_overwritten(self, unread):
+        with pytest.raises(ConfigurationError, match=r"--output: 1\.txt is a file of the corpus"):
+            make_vocabulary([unread], "1.txt", overwrite=True)
+
+    def test_a_missing_shard_is_refused(self, unread):
+        with pytest.raises(ConfigurationError, match=r"corpus: 3\.txt matches no file"):
+            make_vocabulary([unread, "3.txt"], "vocab.txt")
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, ConfigurationError])
+    def test_an_interrupt_while_reading_leaves_nothing(self, corpus, monkeypatch, error):
+        files = set(os.listdir())
+
+        def sentences(file):
+            yield ["the"]
+            raise error("interrupted")
+
+        monkeypatch.setattr(elmo_vocab.CorpusFile, "sentences", sentences)
+        with pytest.raises(error):
+            make_vocabulary([corpus], "vocab.txt")
+        assert set(os.listdir()) == files
+
+    def test_an_interrupt_while_writing_leaves_the_former_file(self, corpus, monkeypatch):
+        def replace(*args):
+            raise KeyboardInterrupt
+
+        Path("vocab.txt").write_text("former")
+        files = set(os.listdir())
+        monkeypatch.setattr(os, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            make_vocabulary([corpus], "vocab.txt", overwrite=True)
+        assert Path("vocab.txt").read_text() == "former"
+        assert set(os.listdir()) == files
+
+
+class TestCommand:
+    """Through AllenNLP's parser, as users call it."""
+
+    @pytest.fixture
+    def run(self, corpus, monkeypatch):
+        def run(*arguments):
+            monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-vocab", *arguments])
+            main()
+
+        return run
+
+    def test_corpus_and_output_are_enough(self, run, capsys):
+        run("1.txt", "2.txt.gz", "--output", "vocab.txt")
+        assert words_of() == ["the", "a", "b", "z", "é"]
+        captured = capsys.readouterr()
+        assert captured.out.splitlines()[-1].split() == [
+            "coverage",
+            "of",
+            "the",
+            "tokens",
+            "100.00%",
+        ]
+        assert "counting words" in captured.err
+        assert "4 sentences" in captured.err
+        assert "tokens/s" in captured.err
+
+    def test_min_count_leaves_out_rare_words(self, run, corpus):
+        run(corpus, "--output", "vocab.txt", "--min-count", "2")
+        assert words_of() == ["the", "a", "b"]
+
+    def test_max_size_keeps_the_most_frequent_words(self, run, corpus):
+        run(corpus, "--output", "vocab.txt", "--max-size", "4")
+        assert words_of() == ["the"]
+
+    def test_overwrite_replaces_the_file(self, run, corpus):
+        Path("vocab.txt").write_text("former")
+        with pytest.raises(ConfigurationError, match="exists"):
+            run(corpus, "--output", "vocab.txt")
+        run(corpus, "--output", "vocab.txt", "--overwrite")
+        assert words_of() == ["the", "a", "b", "z", "é"]
+
+    def test_help_teaches(self, run, capsys):
+        with pytest.raises(SystemExit, match="0"):
+            run("--help")
+        text = " ".join(capsys.readouterr().out.split())
+        assert "--min-count 3 --max-size 100000" in text
+        assert "fewer than N times in the corpus (default = 1)" in text
+        assert "(default: no limit)" in text
+
+    def test_the_output_must_be_named(self, run, corpus, capsys):
+        with pytest.raises(SystemExit, match="2"):
+            run(corpus)
+        assert "--output" in capsys.readouterr().err

@@ -1,0 +1,209 @@
+from typing import Tuple
+
+import pytest
+import torch
+from allennlp.common import Lazy, Params
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from elmo_plugin.pretraining import FullSoftmax, LMSoftmax, softmax
+
+NUM_WORDS, INPUT_DIM, NUM_POSITIONS = 37, 6, 11
+
+
+def softmax_with_biases() -> FullSoftmax:
+    torch.manual_seed(0)
+    full = FullSoftmax(NUM_WORDS, INPUT_DIM)
+    torch.nn.init.normal_(full.word_biases.weight)
+    return full
+
+
+def positions(scale: float = 1.0) -> Tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    states = scale * torch.randn(NUM_POSITIONS, INPUT_DIM, generator=generator)
+    return states, torch.randint(NUM_WORDS, (NUM_POSITIONS,), generator=generator)
+
+
+def brute_force_nll(full: FullSoftmax, states: Tensor, targets: Tensor) -> Tensor:
+    """One position and one word at a time, in float64."""
+    nll = []
+    for state, target in zip(states.double(), targets):
+        logits = [
+            (state * row).sum() + bias
+            for row, bias in zip(full.weight.double(), full.bias.double())
+        ]
+        nll.append(torch.stack(logits).exp().sum().log() - logits[int(target)])
+    return torch.stack(nll)
+
+
+def set_chunks(monkeypatch: pytest.MonkeyPatch, logits: int, positions_per_chunk: int) -> None:
+    monkeypatch.setattr(softmax, "LOGITS_PER_CHUNK", logits)
+    monkeypatch.setattr(softmax, "POSITIONS_PER_CHUNK", positions_per_chunk)
+
+
+@pytest.mark.parametrize("chunks", [(2**20, 4096), (1, 1), (7, 1), (24, 4), (NUM_WORDS, 3)])
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_losses_equal_brute_force_whatever_the_chunks(
+    chunks: Tuple[int, int], scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_chunks(monkeypatch, *chunks)
+    full = softmax_with_biases()
+    states, targets = positions(scale)
+    expected = brute_force_nll(full, states, targets)
+    # float32 products: some units in the seventh digit of the largest logit.
+    tolerance = 1e-6 * max(1.0, scale)
+    exact = full.exact_nll(states, targets)
+    assert exact.dtype == torch.float64
+    assert torch.allclose(exact, expected, rtol=0, atol=tolerance)
+    assert torch.allclose(full(states, targets).double(), expected, rtol=0, atol=2 * tolerance)
+
+
+@pytest.mark.parametrize("chunks", [(2**20, 4096), (24, 4), (1, 1)])
+def test_gradients_are_those_of_cross_entropy(
+    chunks: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_chunks(monkeypatch, *chunks)
+    full = softmax_with_biases()
+    states, targets = positions()
+    states.requires_grad_(True)
+    inputs = (states, *full.parameters())
+    weights = torch.linspace(-1, 2, NUM_POSITIONS)  # every position counts differently
+    gradients = torch.autograd.grad((weights * full(states, targets)).sum(), inputs)
+    logits = torch.nn.functional.linear(states, full.weight, full.bias)
+    expected_loss = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+    expected = torch.autograd.grad((weights * expected_loss).sum(), inputs)
+    for gradient, expected_gradient in zip(gradients, expected):
+        assert torch.allclose(gradient, expected_gradient, rtol=0, atol=2e-6)
+
+
+def test_gradients_are_those_of_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_chunks(monkeypatch, 8, 3)
+    full = softmax_with_biases().double()
+    states, targets = positions()
+
+    def loss(states: Tensor, *_: Tensor) -> Tensor:
+        return full(states, targets)
+
+    assert torch.autograd.gradcheck(
+        loss, (states.double().requires_grad_(True), *full.parameters())
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    num_words=st.integers(1, 40),
+    num_positions=st.integers(0, 9),
+    logits_per_chunk=st.integers(1, 60),
+    positions_per_chunk=st.integers(1, 10),
+)
+def test_chunks_never_change_the_exact_loss(
+    num_words: int, num_positions: int, logits_per_chunk: int, positions_per_chunk: int
+) -> None:
+    torch.manual_seed(num_words)
+    full = FullSoftmax(num_words, 3)
+    states, targets = torch.randn(num_positions, 3), torch.randint(num_words, (num_positions,))
+    expected = full.exact_nll(states, targets)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        set_chunks(monkeypatch, logits_per_chunk, positions_per_chunk)
+        assert torch.allclose(full.exact_nll(states, targets), expected, atol=1e-6)
+
+
+def test_no_chunk_of_logits_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    make_logits = softmax._logits
+
+    def measured_logits(*tensors: Tensor) -> Tensor:
+        logits = make_logits(*tensors)
+        sizes.append(logits.numel())
+        return logits
+
+    monkeypatch.setattr(softmax, "_logits", measured_logits)
+    set_chunks(monkeypatch, 100, 8)
+    full = softmax_with_biases()
+    states, targets = positions()
+    full.exact_nll(states, targets)
+    full(states.requires_grad_(True), targets).sum().backward()
+    assert len(sizes) >= 3 * NUM_WORDS * NUM_POSITIONS // 100
+    assert max(sizes) <= 100
+
+
+def test_an_all_but_sure_word_has_no_negative_loss() -> None:
+    full = softmax_with_biases()
+    states, targets = positions(1000.0)
+    assert (full.exact_nll(states, targets) >= 0).all()
+
+
+def test_the_exact_loss_has_no_gradient_and_ignores_autocast() -> None:
+    full = softmax_with_biases()
+    states, targets = positions()
+    expected = full.exact_nll(states.requires_grad_(True), targets)
+    assert not expected.requires_grad
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(full.exact_nll(states, targets), expected)
+
+
+def test_autocast_changes_training_by_rounding_only() -> None:
+    full = softmax_with_biases()
+    states, targets = positions()
+    inputs = (states.requires_grad_(True), *full.parameters())
+    expected = full(states, targets)
+    expected_gradients = torch.autograd.grad(expected.mean(), inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = full(states, targets)
+    assert loss.dtype == torch.float32
+    # bfloat16 has 8 bits: three digits at most.
+    assert torch.allclose(loss, expected, rtol=0, atol=0.03)
+    for gradient, expected_gradient in zip(
+        torch.autograd.grad(loss.mean(), inputs), expected_gradients
+    ):
+        assert gradient.dtype == torch.float32
+        assert torch.allclose(gradient, expected_gradient, rtol=0, atol=0.003)
+
+
+def test_initial_values_are_bilm_tfs() -> None:
+    torch.manual_seed(0)
+    full = FullSoftmax(4000, 16)
+    assert full.weight.shape == (4000, 16)
+    assert full.bias.shape == (4000,)
+    # 64,000 values: the deviation is known to 0.3%.
+    assert full.weight.std().item() == pytest.approx(16**-0.5, rel=0.02)
+    assert full.weight.mean().item() == pytest.approx(0.0, abs=0.005)
+    assert not full.bias.any()
+    assert all(parameter.requires_grad for parameter in full.parameters())
+
+
+def test_configs_name_the_type_and_the_model_gives_the_sizes() -> None:
+    lazy = Lazy(LMSoftmax, params=Params({"type": "elmo_full"}))
+    full = lazy.construct(num_words=5, input_dim=3)
+    assert isinstance(full, FullSoftmax)
+    assert (full.num_words, full.input_dim) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"), [(-1, "from -1 to 3"), (NUM_WORDS, f"from 2 to {NUM_WORDS}")]
+)
+def test_a_target_out_of_range_is_refused(target: int, message: str) -> None:
+    full = softmax_with_biases()
+    states = torch.zeros(3, INPUT_DIM)
+    targets = torch.tensor([2, 3, target])
+    for loss in (full, full.exact_nll):
+        with pytest.raises(ValueError, match=f"{message}, expected .* from 0 to {NUM_WORDS - 1}"):
+            loss(states, targets)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    full = softmax_with_biases()
+    states, targets = positions()
+    for loss in (full, full.exact_nll):
+        with pytest.raises(ValueError, match=r"states of shape \(11, 5\), expected .*, 6\)"):
+            loss(states[:, :5], targets)
+        with pytest.raises(ValueError, match=r"targets of shape \(10,\) for 11 states"):
+            loss(states, targets[:10])
+
+
+def test_no_positions_have_no_losses() -> None:
+    full = softmax_with_biases()
+    states, targets = torch.zeros(0, INPUT_DIM), torch.zeros(0, dtype=torch.long)
+    assert full(states, targets).shape == (0,)
+    assert full.exact_nll(states, targets).shape == (0,)

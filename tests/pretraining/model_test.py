@@ -1,0 +1,215 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Dict, List
+
+import numpy
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from torch import Tensor
+
+from elmo_plugin import BiLM
+from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.pretraining import (
+    BiLMReader,
+    BiLMTrainingModel,
+    FullSoftmax,
+    LMSoftmax,
+    LMVocabulary,
+    LMWordVocabulary,
+    SampledSoftmax,
+    StreamDataLoader,
+)
+from tests.bilm.slow_bilm import SlowBiLM
+from tests.conftest import TINY_OPTIONS, randomize
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
+VOCABULARY_FILE = str(FIXTURES / "vocab.txt")
+OPTIONS = replace(TINY_OPTIONS, cell_clip=0.5, proj_clip=0.5)
+
+
+def windows(num_batches: int, rows: int = 3, steps: int = 4) -> List[Dict[str, Tensor]]:
+    reader = BiLMReader(vocabulary_file=VOCABULARY_FILE)
+    loader = StreamDataLoader(
+        reader, str(FIXTURES / "heldout.txt"), rows=rows, unroll_steps=steps, shuffle=False
+    )
+    batches = iter(loader)
+    return [next(batches) for _ in range(num_batches)]
+
+
+def build(
+    options: BiLMOptions = OPTIONS, dropout: float = 0.0, softmax: LMSoftmax = None
+) -> BiLMTrainingModel:
+    vocab = LMWordVocabulary.from_vocabulary_file(VOCABULARY_FILE)
+    torch.manual_seed(0)
+    bilm = randomize(BiLM(options))
+    if softmax is None:
+        softmax = FullSoftmax(
+            num_words=len(LMVocabulary.from_file(VOCABULARY_FILE)),
+            input_dim=options.projection_dim,
+        )
+    return BiLMTrainingModel(vocab, bilm, softmax, dropout)
+
+
+@pytest.mark.parametrize("use_skip_connections", [True, False])
+def test_perplexity_is_that_of_a_slow_float64_loop(
+    use_skip_connections: bool, tmp_path: Path
+) -> None:
+    model = build(replace(OPTIONS, use_skip_connections=use_skip_connections)).eval()
+    batches = windows(3)
+    for batch in batches:
+        with torch.no_grad():
+            model(**batch)
+    metrics = model.get_metrics()
+
+    model.bilm.save(tmp_path / "options.json", tmp_path / "weights.hdf5")
+    slow = SlowBiLM(str(tmp_path / "options.json"), str(tmp_path / "weights.hdf5"))
+    weight, bias = (
+        value.detach().double().numpy() for value in (model.softmax.weight, model.softmax.bias)
+    )
+    for number, direction in enumerate(("forward", "backward")):
+        negative_log_likelihoods = []
+        for row in range(3):
+            states: dict = {}
+            for batch in batches:
+                characters = batch[f"{direction}_inputs"][row].numpy()
+                tokens = numpy.array([slow.token_vector(word) for word in characters])
+                # The slow loop turns a backward sentence around itself; the stream is turned already.
+                tokens = tokens[::-1] if number == 1 else tokens
+                top = slow.run_direction(tokens, number, states)[-1]
+                top = top[::-1] if number == 1 else top
+                logits = top @ weight.T + bias
+                log_sums = numpy.log(numpy.exp(logits).sum(axis=1))
+                targets = batch[f"{direction}_targets"][row].numpy()
+                negative_log_likelihoods.extend(log_sums - logits[range(len(targets)), targets])
+        expected = numpy.exp(numpy.mean(negative_log_likelihoods))
+        assert metrics[f"{direction}_perplexity"] == pytest.approx(expected, rel=1e-5)
+    mean = (metrics["forward_perplexity"] + metrics["backward_perplexity"]) / 2
+    assert metrics["perplexity"] == pytest.approx(mean)
+
+
+def test_short_windows_with_carried_states_are_long_windows() -> None:
+    model = build().eval()
+    long_windows = windows(2, steps=6)
+    for batch in long_windows:
+        model(**batch)
+    in_long = model.get_metrics(reset=True)
+    for batch in long_windows:
+        for start in (0, 2, 4):
+            model(**{name: tensor[:, start : start + 2] for name, tensor in batch.items()})
+    in_short = model.get_metrics(reset=True)
+    for name in ("forward_perplexity", "backward_perplexity"):
+        assert in_short[name] == pytest.approx(in_long[name], rel=1e-5)
+
+
+def test_loss_is_the_mean_of_both_directions_times_the_steps() -> None:
+    model = build()
+    loss = model(**windows(1)[0])["loss"]
+    metrics = model.get_metrics()
+    mean = sum(numpy.log(metrics[f"{name}_perplexity"]) for name in ("forward", "backward")) / 2
+    assert loss.item() == pytest.approx(4 * mean, rel=1e-5)
+
+
+def test_evaluation_has_states_of_its_own_which_a_reset_forgets() -> None:
+    model = build()
+    first, second, third = windows(3)
+    model.eval()
+    expected = model(**first)["loss"].item()
+    model.get_metrics(reset=True)
+    model.train()
+    model(**second)
+    model.eval()
+    assert model(**first)["loss"].item() == pytest.approx(expected)
+    # Without a reset the state goes on.
+    assert model(**first)["loss"].item() != pytest.approx(expected, rel=1e-4)
+    # And training goes on where it was.
+    model.train()
+    continued = model(**third)["loss"].item()
+    fresh = build().train()
+    fresh(**second)
+    assert continued == pytest.approx(fresh(**third)["loss"].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_training_learns_the_windows_it_sees(sampled: bool) -> None:
+    softmax = None
+    if sampled:
+        softmax = SampledSoftmax(
+            num_words=len(LMVocabulary.from_file(VOCABULARY_FILE)), input_dim=6, num_samples=300
+        )
+    model = build(softmax=softmax, dropout=0.1)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
+    batches = windows(2)
+
+    def exact_perplexity() -> float:
+        model.eval()
+        with torch.no_grad():
+            for batch in batches:
+                model(**batch)
+        perplexity = model.get_metrics(reset=True)["perplexity"]
+        model.train()
+        return perplexity
+
+    before = exact_perplexity()
+    for _ in range(30):
+        for batch in batches:  # carried states must not hold the graph of the window before
+            optimizer.zero_grad()
+            model(**batch)["loss"].backward()
+            optimizer.step()
+    model.get_metrics(reset=True)
+    assert exact_perplexity() < 0.3 * before
+
+
+def test_every_parameter_gets_a_gradient() -> None:
+    model = build()
+    model(**windows(1)[0])["loss"].backward()
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad.to_dense()
+        assert gradient.abs().sum() > 0, name
+
+
+def test_dropout_is_for_training_only() -> None:
+    batch = windows(1)[0]
+    model = build(dropout=0.5)
+    losses = {model(**batch)["loss"].item() for _ in range(3)}
+    assert len(losses) == 3
+    model.eval()
+    model.get_metrics(reset=True)
+    first = model(**batch)["loss"].item()
+    model.get_metrics(reset=True)
+    assert model(**batch)["loss"].item() == first
+
+
+def test_another_number_of_rows_starts_from_zeros() -> None:
+    model = build().eval()
+    model(**windows(1, rows=3)[0])
+    two_rows = windows(1, rows=2)[0]
+    loss = model(**two_rows)["loss"].item()
+    assert loss == pytest.approx(build().eval()(**two_rows)["loss"].item())
+
+
+def test_a_vocabulary_without_words_is_refused() -> None:
+    params = {"type": "elmo_bilm", "options": OPTIONS.to_dict(), "softmax": {"type": "elmo_full"}}
+    with pytest.raises(ConfigurationError, match="no namespace 'lm_words', expected the words"):
+        Model.from_params(Params(params), vocab=Vocabulary())
+
+
+def test_wrong_sizes_are_named() -> None:
+    options = OPTIONS.to_dict()
+    options["lstm"]["dim"] = -1
+    params = {"type": "elmo_bilm", "options": options, "softmax": {"type": "elmo_full"}}
+    vocab = LMWordVocabulary.from_vocabulary_file(VOCABULARY_FILE)
+    with pytest.raises(ConfigurationError, match=r"^model\.options: lstm\.dim is -1"):
+        Model.from_params(Params(params), vocab=vocab)
+
+
+def test_targets_of_the_stream_are_indices_of_the_saved_vocabulary(tmp_path: Path) -> None:
+    vocab = LMWordVocabulary.from_vocabulary_file(VOCABULARY_FILE)
+    vocab.save_to_files(str(tmp_path / "vocabulary"))
+    loaded = LMWordVocabulary.from_files(str(tmp_path / "vocabulary"))
+    words = LMVocabulary.from_file(VOCABULARY_FILE).words
+    assert [loaded.get_token_from_index(i, "lm_words") for i in range(len(words))] == words
+    assert loaded.get_vocab_size("lm_words") == len(words)

@@ -1,0 +1,90 @@
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, DatasetReader, Vocabulary
+
+from elmo_plugin import batch_to_ids
+from elmo_plugin.pretraining import BiLMReader
+
+
+@pytest.fixture
+def vocabulary_file(tmp_path):
+    path = tmp_path / "vocabulary.txt"
+    path.write_text("<S>\n</S>\n<UNK>\nIt\nrains\n")
+    return str(path)
+
+
+@pytest.fixture
+def reader(vocabulary_file):
+    return BiLMReader(vocabulary_file)
+
+
+def spelled(*words):
+    return batch_to_ids([words])[0].tolist()
+
+
+def test_a_sentence_is_read_and_predicted_in_both_directions(reader):
+    fields = reader.text_to_instance(["It", "rains", "café"]).as_tensor_dict()
+    assert fields["forward_inputs"].tolist() == spelled("<S>", "It", "rains", "café")
+    assert fields["forward_targets"].tolist() == [3, 4, 2, 1]
+    assert fields["backward_inputs"].tolist() == spelled("</S>", "café", "rains", "It")
+    assert fields["backward_targets"].tolist() == [2, 4, 3, 0]
+
+
+def test_padding_is_zero(reader):
+    batch = Batch([reader.text_to_instance(["It", "rains"]), reader.text_to_instance(["Hail"])])
+    tensors = batch.as_tensor_dict()
+    assert tensors["forward_inputs"].shape == (2, 3, 50)
+    assert tensors["forward_targets"].tolist() == [[3, 4, 1], [2, 1, 0]]
+    assert tensors["backward_targets"].tolist() == [[4, 3, 0], [2, 0, 0]]
+    for direction in ("forward", "backward"):
+        padding = (tensors[f"{direction}_inputs"] == 0).all(dim=2)
+        assert padding.tolist() == [[False] * 3, [False, False, True]]
+        assert tensors[f"{direction}_targets"].dtype == torch.long
+
+
+def test_files_are_read_in_order(reader, tmp_path):
+    (tmp_path / "b.txt").write_text("rains\n")
+    (tmp_path / "a.txt").write_text("It rains\n\nIt\n")
+    expected = [[3, 4, 1], [3, 1], [4, 1]]
+    for data_path in (
+        str(tmp_path / "[ab].txt"),
+        [str(tmp_path / "b.txt"), str(tmp_path / "a.txt")],
+    ):
+        instances = list(reader.read(data_path))
+        assert [instance["forward_targets"].tensor.tolist() for instance in instances] == expected
+
+
+def test_it_is_named_in_configurations(vocabulary_file):
+    reader = DatasetReader.from_params(
+        Params({"type": "elmo_bilm", "vocabulary_file": vocabulary_file, "max_instances": 1})
+    )
+    assert isinstance(reader, BiLMReader)
+    assert len(reader.vocabulary) == 5
+
+
+def test_instances_need_no_allennlp_vocabulary(reader):
+    instance = reader.text_to_instance(["It"])
+    assert Vocabulary.from_instances([instance]).get_namespaces() == set()
+
+
+def test_a_sentence_without_words_is_an_error(reader):
+    with pytest.raises(ConfigurationError, match="Found a sentence without words"):
+        reader.text_to_instance([])
+
+
+def test_a_missing_vocabulary_is_an_error(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"none\.txt"):
+        BiLMReader(str(tmp_path / "none.txt"))
+
+
+def test_a_missing_corpus_is_an_error(reader, tmp_path):
+    with pytest.raises(ConfigurationError, match="matches no file"):
+        list(reader.read(str(tmp_path / "none-*.txt")))
+
+
+def test_invalid_utf_8_is_an_error_with_its_line(reader, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"It\nrains \xff\n")
+    with pytest.raises(ConfigurationError, match=r"a\.txt, line 2.*UTF-8"):
+        list(reader.read(str(tmp_path / "a.txt")))

@@ -1,0 +1,300 @@
+import math
+from typing import List, Tuple
+
+import pytest
+import torch
+from allennlp.common import Lazy, Params
+from allennlp.common.checks import ConfigurationError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from elmo_plugin.pretraining import FullSoftmax, LMSoftmax, SampledSoftmax
+
+NUM_WORDS, INPUT_DIM, NUM_POSITIONS = 50, 6, 12
+
+
+def sampled_softmax(num_samples: int = 20, sparse_gradients: bool = False) -> SampledSoftmax:
+    torch.manual_seed(0)
+    sampled = SampledSoftmax(NUM_WORDS, INPUT_DIM, num_samples, sparse_gradients)
+    torch.nn.init.normal_(sampled.word_biases.weight)
+    return sampled
+
+
+def positions() -> Tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    states = torch.randn(NUM_POSITIONS, INPUT_DIM, generator=generator)
+    return states, torch.randint(NUM_WORDS, (NUM_POSITIONS,), generator=generator)
+
+
+def slow_loss(
+    sampled: SampledSoftmax, states: Tensor, targets: Tensor, words: List[int], num_tries: int
+) -> Tensor:
+    """The definition, word by word: corrected logits of the target and of every other drawn word."""
+
+    def corrected_logit(state: Tensor, word: int) -> Tensor:
+        probability = math.log((word + 2) / (word + 1)) / math.log(sampled.num_words + 1)
+        expected_count = 1 - (1 - probability) ** num_tries
+        logit = (state * sampled.weight[word].double()).sum() + sampled.bias[word].double()
+        return logit - math.log(expected_count)
+
+    losses = []
+    for state, target in zip(states.double(), targets.tolist()):
+        logits = [corrected_logit(state, target)]
+        logits += [corrected_logit(state, word) for word in words if word != target]
+        losses.append(torch.stack(logits).exp().sum().log() - logits[0])
+    return torch.stack(losses)
+
+
+@settings(deadline=None, max_examples=50)
+@given(num_words=st.integers(1, 300), share=st.floats(0, 1), seed=st.integers(0, 1000))
+def test_drawn_words_are_distinct_ascending_and_of_the_vocabulary(
+    num_words: int, share: float, seed: int
+) -> None:
+    num_samples = max(1, int(share * num_words))
+    sampled = SampledSoftmax(num_words, 2, num_samples)
+    words, num_tries = sampled.draw_words(torch.Generator().manual_seed(seed))
+    assert words.shape == (num_samples,)
+    assert words[0] >= 0 and words[-1] < num_words
+    assert (words[1:] > words[:-1]).all()
+    assert num_tries >= num_samples
+
+
+def test_a_draw_is_the_first_distinct_words_of_single_draws() -> None:
+    sampled = SampledSoftmax(1000, 2, 60)
+    words, num_tries = sampled.draw_words(torch.Generator().manual_seed(3))
+    # The same random numbers one by one: 120 in a batch.
+    generator = torch.Generator().manual_seed(3)
+    expected: List[int] = []
+    tries = 0
+    while len(expected) < 60:
+        for number in torch.rand(120, dtype=torch.float64, generator=generator).tolist():
+            word = int(math.exp(number * math.log(1001))) - 1
+            if len(expected) < 60:
+                tries += 1
+                expected += [word] if word not in expected else []
+    assert words.tolist() == sorted(expected)
+    assert num_tries == tries
+
+
+def test_words_are_drawn_as_often_as_the_loss_assumes() -> None:
+    sampled = SampledSoftmax(500, 2, 50)
+    generator = torch.Generator().manual_seed(0)
+    num_draws = 4000
+    times_drawn = torch.zeros(500, dtype=torch.float64)
+    expected_counts = torch.zeros(500, dtype=torch.float64)
+    for _ in range(num_draws):
+        words, num_tries = sampled.draw_words(generator)
+        times_drawn[words] += 1
+        expected_counts += sampled.expected_counts(torch.arange(500), num_tries) / num_draws
+    shares = times_drawn / num_draws
+    # Five deviations of a share of 4000 draws; and 1% for the formula, which is TensorFlow's
+    # approximation: it takes the number of tries as given.
+    deviations = (shares * (1 - shares) / num_draws).sqrt()
+    assert ((shares - expected_counts).abs() <= 5 * deviations + 0.01 * expected_counts).all()
+    assert expected_counts.sum().item() == pytest.approx(50, rel=0.01)
+    assert shares[0] > 0.99 and shares[-1] < 0.1
+
+
+def test_rare_words_of_a_large_vocabulary_are_all_reachable() -> None:
+    sampled = SampledSoftmax(793_471, 1, 8192)
+    generator = torch.Generator().manual_seed(0)
+    words = torch.cat([sampled.draw_words(generator)[0] for _ in range(4)])
+    rare_words = words[words > 400_000]
+    # In float32, the random numbers' steps would favour some words there over their neighbours.
+    assert len(rare_words) > 1000
+    assert (rare_words % 2).float().mean().item() == pytest.approx(0.5, abs=0.06)
+    assert rare_words.max() > 790_000
+
+
+def test_torchs_seed_reproduces_the_loss() -> None:
+    sampled = sampled_softmax()
+    losses = []
+    for seed in (5, 5, 6):
+        torch.manual_seed(seed)
+        losses.append(sampled(*positions()))
+    assert torch.equal(losses[0], losses[1])
+    assert not torch.equal(losses[0], losses[2])
+
+
+@pytest.mark.parametrize("num_tries", [3, 40])
+def test_the_loss_of_a_fixed_draw_equals_a_slow_loop(num_tries: int) -> None:
+    sampled = sampled_softmax()
+    states, targets = positions()
+    # Words 0 and 49 and three of the targets: accidental hits, at both ends and in between.
+    targets[0], targets[1] = 0, 49
+    words = sorted({0, 8, 17, 49, *targets[2:5].tolist()})
+    loss = sampled.sampled_nll(states, targets, torch.tensor(words), num_tries)
+    expected = slow_loss(sampled, states, targets, words, num_tries)
+    assert torch.allclose(loss.double(), expected, rtol=0, atol=2e-6)
+
+
+def test_an_accidental_hit_changes_nothing() -> None:
+    sampled = sampled_softmax()
+    states, _ = positions()
+    targets = torch.full((NUM_POSITIONS,), 7)
+    without = sampled.sampled_nll(states, targets, torch.tensor([1, 4, 30]), 5)
+    with_hit = sampled.sampled_nll(states, targets, torch.tensor([1, 4, 7, 30]), 5)
+    assert torch.allclose(with_hit, without, rtol=0, atol=2e-6)
+    # Only the target was drawn: it is all there is, and sure.
+    alone = sampled.sampled_nll(states, targets, torch.tensor([7]), 5)
+    assert torch.allclose(alone, torch.zeros(NUM_POSITIONS), atol=2e-6)
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    sampled = sampled_softmax().double()
+    states, targets = positions()
+    words = torch.tensor(sorted({0, 8, 49, *targets[:3].tolist()}))
+
+    def loss(states: Tensor, *_: Tensor) -> Tensor:
+        return sampled.sampled_nll(states, targets, words, 9)
+
+    inputs = (states.double().requires_grad_(True), *sampled.parameters())
+    assert torch.autograd.gradcheck(loss, inputs)
+
+
+def test_with_all_words_drawn_the_loss_is_about_the_full_one() -> None:
+    sampled = sampled_softmax(num_samples=NUM_WORDS)
+    states, targets = positions()
+    exact = sampled.exact_nll(states, targets).float()
+    # The draw that completes the vocabulary comes late, so that expected counts are close to 1.
+    assert torch.allclose(sampled(states, targets), exact, rtol=0, atol=0.05)
+
+
+def test_the_expected_loss_follows_from_the_full_one() -> None:
+    """
+    `exp(nll) - 1` sums `exp(logit - target logit)` over all other words. In the sampled loss a word is there
+    with probability `count`, counts `1 / count` times, and the target's correction multiplies all by `count`
+    of the target: so `(exp(loss) - 1) / count of the target` has the mean `exp(nll) - 1`.
+    """
+    sampled = sampled_softmax(num_samples=25)
+    states, targets = positions()
+    estimates = []
+    with torch.no_grad():
+        for _ in range(800):
+            words, num_tries = sampled.draw_words()
+            loss = sampled.sampled_nll(states, targets, words, num_tries)
+            estimates.append(loss.double().expm1() / sampled.expected_counts(targets, num_tries))
+    stacked = torch.stack(estimates)  # (draws, positions)
+    expected = sampled.exact_nll(states, targets).expm1()
+    # Four deviations of the mean; and 1% because counts are expected ones given the number of tries.
+    deviations = stacked.std(dim=0) / len(estimates) ** 0.5
+    assert (deviations < 0.05 * expected).all()
+    assert ((stacked.mean(dim=0) - expected).abs() <= 4 * deviations + 0.01 * expected).all()
+
+
+def average_gradients(
+    sampled: SampledSoftmax, states: Tensor, targets: Tensor, shares: Tensor, correct: bool
+) -> Tensor:
+    """Over 400 draws, of all parameters, with positions weighted by their shares."""
+    gradients = []
+    torch.manual_seed(2)
+    for _ in range(400):
+        words, num_tries = sampled.draw_words()
+        # After so many tries every word is sure to be drawn, and logarithms of counts are 0.
+        loss = sampled.sampled_nll(states, targets, words, num_tries if correct else 10**9)
+        weight, bias = torch.autograd.grad((shares * loss).sum(), list(sampled.parameters()))
+        gradients.append(torch.cat([weight.flatten(), bias.flatten()]))
+    return torch.stack(gradients).mean(dim=0)
+
+
+def test_the_average_gradient_points_where_the_full_one_does() -> None:
+    sampled = sampled_softmax()
+    full = FullSoftmax(NUM_WORDS, INPUT_DIM)
+    full.load_state_dict(sampled.state_dict())
+    states, targets = positions()
+    shares = torch.full((NUM_POSITIONS,), 1 / NUM_POSITIONS)
+    average = average_gradients(sampled, states, targets, shares, correct=True)
+    exact = torch.autograd.grad(full(states, targets).mean(), list(full.parameters()))
+    exact = torch.cat([gradient.flatten() for gradient in exact])
+    assert torch.nn.functional.cosine_similarity(average, exact, dim=0).item() > 0.9
+
+
+def test_where_the_model_is_right_there_is_nothing_to_learn() -> None:
+    """Targets as often as the model predicts them: the full gradient is zero, and so is the average."""
+    sampled = sampled_softmax()
+    state = positions()[0][0]
+    states, targets = state.expand(NUM_WORDS, INPUT_DIM), torch.arange(NUM_WORDS)
+    shares = (-sampled.exact_nll(states, targets)).exp().float()
+    corrected = average_gradients(sampled, states, targets, shares, correct=True).norm()
+    uncorrected = average_gradients(sampled, states, targets, shares, correct=False).norm()
+    # What is left is chance, which falls with the square root of the number of draws.
+    assert corrected.item() < 0.05
+    assert uncorrected.item() > 0.3
+
+
+def trained(sparse_gradients: bool, num_steps: int = 3) -> SampledSoftmax:
+    sampled = sampled_softmax(sparse_gradients=sparse_gradients)
+    optimizer = torch.optim.Adagrad(sampled.parameters(), lr=0.2, initial_accumulator_value=1.0)
+    states, targets = positions()
+    torch.manual_seed(4)
+    for _ in range(num_steps):
+        optimizer.zero_grad()
+        # Two calls, as for the two directions.
+        (sampled(states, targets).mean() + sampled(-states, targets.flip(0)).mean()).backward()
+        for parameter in sampled.parameters():
+            assert parameter.grad is not None
+            assert parameter.grad.is_sparse == sparse_gradients
+        optimizer.step()
+    return sampled
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
+def test_sparse_and_dense_gradients_train_alike() -> None:
+    dense, sparse = trained(False), trained(True)
+    for ours, expected in zip(sparse.parameters(), dense.parameters()):
+        assert torch.allclose(ours.grad.to_dense(), expected.grad, rtol=0, atol=1e-6)
+        assert torch.allclose(ours, expected, rtol=0, atol=1e-6)
+
+
+def test_sparse_gradients_hold_the_rows_of_targets_and_drawn_words_alone() -> None:
+    sampled = sampled_softmax(sparse_gradients=True)
+    states, targets = positions()
+    words = torch.tensor([2, 5, 40])
+    sampled.sampled_nll(states, targets, words, 4).sum().backward()
+    for parameter in sampled.parameters():
+        assert parameter.grad is not None
+        rows = parameter.grad.coalesce().indices().flatten().tolist()
+        assert rows == sorted({*words.tolist(), *targets.tolist()})
+
+
+def test_the_exact_loss_and_the_parameters_are_a_full_softmaxs() -> None:
+    sampled = sampled_softmax()
+    full = FullSoftmax(NUM_WORDS, INPUT_DIM)
+    full.load_state_dict(sampled.state_dict())
+    assert torch.equal(sampled.exact_nll(*positions()), full.exact_nll(*positions()))
+
+
+def test_autocast_changes_the_loss_by_rounding_only() -> None:
+    sampled = sampled_softmax()
+    states, targets = positions()
+    words, num_tries = sampled.draw_words()
+    expected = sampled.sampled_nll(states, targets, words, num_tries)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = sampled.sampled_nll(states.bfloat16(), targets, words, num_tries)
+    assert loss.dtype == torch.float32
+    # bfloat16 has 8 bits: three digits at most.
+    assert torch.allclose(loss, expected, rtol=0, atol=0.05)
+
+
+def test_configs_choose_the_number_of_samples() -> None:
+    lazy = Lazy(LMSoftmax, params=Params({"type": "elmo_sampled", "num_samples": 7}))
+    sampled = lazy.construct(num_words=30, input_dim=3)
+    assert isinstance(sampled, SampledSoftmax)
+    assert sampled.num_samples == 7
+    assert len(sampled.draw_words()[0]) == 7
+
+
+def test_more_samples_than_words_are_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"num_samples is 8192, .* only 50 words .* Set num_samples to 50"
+    ):
+        SampledSoftmax(NUM_WORDS, INPUT_DIM)
+    with pytest.raises(ConfigurationError, match="num_samples is 0, expected 1 or more"):
+        SampledSoftmax(NUM_WORDS, INPUT_DIM, 0)
+
+
+@pytest.mark.parametrize("target", [-1, NUM_WORDS])
+def test_a_target_out_of_range_is_refused(target: int) -> None:
+    with pytest.raises(ValueError, match="expected words of the vocabulary, from 0 to 49"):
+        sampled_softmax()(torch.zeros(1, INPUT_DIM), torch.tensor([target]))

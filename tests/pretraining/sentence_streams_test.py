@@ -1,0 +1,213 @@
+from collections import deque
+from itertools import chain, islice, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmo_plugin.pretraining import sentence_streams
+from elmo_plugin.pretraining.sentence_streams import (
+    SentenceStreams,
+    count_predictions,
+    marked_sentence,
+    ordered_sentences,
+    shuffled_sentences,
+)
+
+DIRECTIONS = ["forward", "backward"]
+
+
+@st.composite
+def corpora(draw):
+    """Sentences of words that occur once each."""
+    lengths = draw(st.lists(st.integers(1, 12), max_size=20))
+    return [[f"{index}.{place}" for place in range(length)] for index, length in enumerate(lengths)]
+
+
+def slow_windows(sentences, rows, unroll_steps, direction):
+    """One prediction at a time: `(input, target)` pairs of each row of each window."""
+    unread = deque(sentences)
+    pairs_of_row = [deque() for _ in range(rows)]
+    windows = []
+    while True:
+        window = [[] for _ in range(rows)]
+        for row in range(rows):
+            for _ in range(unroll_steps):
+                if not pairs_of_row[row]:
+                    if not unread:
+                        return windows
+                    words = ["<S>", *unread.popleft(), "</S>"]
+                    if direction == "backward":
+                        words.reverse()
+                    pairs_of_row[row].extend(
+                        (words[i], words[i + 1]) for i in range(len(words) - 1)
+                    )
+                window[row].append(pairs_of_row[row].popleft())
+        windows.append(window)
+
+
+def fast_windows(sentences, rows, unroll_steps, direction):
+    pairs = [
+        list(zip(window.inputs, window.targets, strict=True))
+        for window in SentenceStreams(sentences, rows, unroll_steps, direction)
+    ]
+    return [
+        [window[row * unroll_steps : (row + 1) * unroll_steps] for row in range(rows)]
+        for window in pairs
+    ]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Files of 20 sentences each, whose words name their file, sentence and place."""
+
+    def write(num_files):
+        paths = [tmp_path / f"{file}.txt" for file in range(num_files)]
+        for file, path in enumerate(paths):
+            lines = (
+                " ".join(f"{file}.{line}.{place}" for place in range(1 + line % 4)) + "\n"
+                for line in range(20)
+            )
+            path.write_text("".join(lines))
+        return paths
+
+    return write
+
+
+def all_sentences(files):
+    return [line.split() for path in files for line in path.read_text().splitlines()]
+
+
+def test_a_sentence_of_n_words_has_n_plus_1_predictions():
+    assert marked_sentence(["It", "rains"], "forward") == ["<S>", "It", "rains", "</S>"]
+    assert marked_sentence(["It", "rains"], "backward") == ["</S>", "rains", "It", "<S>"]
+
+
+def test_rows_continue_their_sentences():
+    sentences = [["a", "b", "c"], ["d"], ["e"], ["f", "g"], ["h", "i"]]
+    windows = list(SentenceStreams(sentences, rows=2, unroll_steps=3, direction="forward"))
+    assert [window.inputs for window in windows] == [
+        ["<S>", "a", "b", "<S>", "d", "<S>"],
+        ["c", "<S>", "f", "e", "<S>", "h"],
+    ]
+    assert [window.targets for window in windows] == [
+        ["a", "b", "c", "d", "</S>", "e"],
+        ["</S>", "f", "g", "</S>", "h", "i"],
+    ]
+
+
+@given(corpora(), st.integers(1, 4), st.integers(1, 6), st.sampled_from(DIRECTIONS))
+@settings(deadline=None)
+def test_windows_equal_a_slow_construction(sentences, rows, unroll_steps, direction):
+    assert fast_windows(sentences, rows, unroll_steps, direction) == slow_windows(
+        sentences, rows, unroll_steps, direction
+    )
+
+
+@given(corpora(), st.integers(1, 4), st.integers(1, 6), st.sampled_from(DIRECTIONS))
+@settings(deadline=None)
+def test_rows_hold_whole_sentences_and_only_the_last_window_is_lost(
+    sentences, rows, unroll_steps, direction
+):
+    windows = fast_windows(sentences, rows, unroll_steps, direction)
+    begun = []
+    for row in range(rows):
+        pairs = [pair for window in windows for pair in window[row]]
+        while pairs:
+            index = int(pairs[0][1].split(".")[0])  # sentences have words, so not a mark
+            marked = marked_sentence(sentences[index], direction)
+            sentence = list(pairwise(marked))
+            # Only the last sentence of a row is not read to its end.
+            assert pairs[: len(sentence)] == sentence[: len(pairs)]
+            pairs = pairs[len(sentence) :]
+            begun.append(index)
+    assert sorted(begun) == list(range(len(begun)))
+
+    num_left = sum(len(words) + 1 for words in sentences) - len(windows) * rows * unroll_steps
+    longest = max(map(len, sentences), default=0) + 1
+    # Less than a window was not read, and each row may hold the rest of a sentence.
+    assert 0 <= num_left < rows * unroll_steps + rows * longest
+
+
+@given(corpora(), st.integers(1, 4), st.integers(1, 6))
+@settings(deadline=None)
+def test_backward_is_forward_on_reversed_sentences_with_swapped_marks(
+    sentences, rows, unroll_steps
+):
+    swapped = {"<S>": "</S>", "</S>": "<S>"}
+    forward = SentenceStreams(
+        [words[::-1] for words in sentences], rows, unroll_steps, direction="forward"
+    )
+    expected = [
+        tuple([swapped.get(word, word) for word in words] for words in window) for window in forward
+    ]
+    assert list(SentenceStreams(sentences, rows, unroll_steps, "backward")) == expected
+
+
+def test_sentences_are_read_as_they_are_needed():
+    def endless():
+        while True:
+            yield ["It", "rains"]
+
+    windows = SentenceStreams(endless(), rows=2, unroll_steps=5, direction="forward")
+    assert len(list(islice(windows, 10))) == 10
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_an_epoch_has_every_sentence_once_in_random_order(corpus, direction):
+    files = corpus(3)
+    sentences = list(shuffled_sentences(files, seed=1, epoch=0, direction=direction))
+    assert sentences != all_sentences(files)
+    assert sorted(sentences) == sorted(all_sentences(files))
+
+
+def test_files_are_read_one_after_another_in_random_order(corpus):
+    orders = set()
+    for epoch in range(20):
+        sentences = shuffled_sentences(corpus(3), seed=1, epoch=epoch, direction="forward")
+        files = [words[0].split(".")[0] for words in sentences]
+        orders.add(tuple(files[::20]))
+        assert files == [file for file in files[::20] for _ in range(20)]
+    assert len(orders) == 6
+
+
+def test_the_order_depends_on_seed_epoch_and_direction_only(corpus):
+    files = corpus(2)
+    keys = [
+        (seed, epoch, direction) for seed in (0, 1) for epoch in (0, 1) for direction in DIRECTIONS
+    ]
+    orders = [list(shuffled_sentences(files, *key)) for key in keys]
+    assert all(orders[i] != orders[j] for i in range(8) for j in range(i))
+    assert orders == [list(shuffled_sentences(files, *key)) for key in keys]
+
+
+def test_a_large_file_is_shuffled_in_blocks(corpus, monkeypatch):
+    monkeypatch.setattr(sentence_streams, "MAX_SENTENCES_IN_MEMORY", 8)
+    files = corpus(1)
+    sentences = list(shuffled_sentences(files, seed=1, epoch=0, direction="forward"))
+    expected = all_sentences(files)
+    for block in (slice(0, 8), slice(8, 16), slice(16, 20)):
+        assert sentences[block] != expected[block]
+        assert sorted(sentences[block]) == sorted(expected[block])
+
+
+@pytest.mark.parametrize("num_files", [1, 3, 5])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_workers_read_different_sentences_and_together_all(corpus, num_files, world_size):
+    files = corpus(num_files)
+    ordered = [list(ordered_sentences(files, rank, world_size)) for rank in range(world_size)]
+    for epoch in range(2):
+        for direction in DIRECTIONS:
+            for rank in range(world_size):
+                sentences = shuffled_sentences(files, 1, epoch, direction, rank, world_size)
+                assert sorted(sentences) == sorted(ordered[rank])
+    # Sentences are distinct, so equal lists mean that no two workers share one.
+    assert sorted(chain(*ordered)) == sorted(all_sentences(files))
+    assert count_predictions(files, world_size) == [
+        sum(len(words) + 1 for words in sentences) for sentences in ordered
+    ]
+
+
+def test_one_worker_alone_can_read_in_the_order_of_the_files(corpus):
+    files = corpus(2)
+    assert list(ordered_sentences(files)) == all_sentences(files)

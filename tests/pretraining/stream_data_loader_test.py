@@ -1,0 +1,298 @@
+import threading
+from itertools import islice
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DataLoader, Vocabulary
+
+from elmo_plugin import batch_to_ids
+from elmo_plugin.pretraining import BiLMReader, StreamDataLoader, stream_data_loader
+from elmo_plugin.pretraining.sentence_streams import (
+    SentenceStreams,
+    ordered_sentences,
+    shuffled_sentences,
+)
+from elmo_plugin.tasks.ner import NerReader
+
+WORDS = ["It", "rains", "cats", "and", "dogs", "naïve", "日本語", "x" * 80, "."]
+DIRECTIONS = ["forward", "backward"]
+
+
+@pytest.fixture
+def reader(tmp_path):
+    path = tmp_path / "vocabulary.txt"
+    # Not all the words: others are targets as <UNK>.
+    path.write_text("\n".join(["<S>", "</S>", "<UNK>", *WORDS[:6]]) + "\n")
+    return BiLMReader(str(path))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Three files of 30 sentences, 1 to 7 words long."""
+    paths = [tmp_path / f"train-{file}.txt" for file in range(3)]
+    for file, path in enumerate(paths):
+        lines = (
+            " ".join(WORDS[(file + line + place) % 9] for place in range(1 + line % 7))
+            for line in range(30)
+        )
+        path.write_text("\n".join(lines) + "\n")
+    return paths
+
+
+@pytest.fixture
+def new_loader(reader, files):
+    def new(**arguments):
+        arguments = {"rows": 4, "unroll_steps": 5, "seed": 1, **arguments}
+        return StreamDataLoader(reader, [str(path) for path in files], **arguments)
+
+    return new
+
+
+def as_lists(batches):
+    return [{name: tensor.tolist() for name, tensor in batch.items()} for batch in batches]
+
+
+def slow_batches(reader, sentences_of_direction, rows, unroll_steps):
+    """Each batch spelled and looked up word by word."""
+    windows = {
+        direction: list(SentenceStreams(sentences, rows, unroll_steps, direction))
+        for direction, sentences in sentences_of_direction.items()
+    }
+    batches = []
+    for number in range(min(map(len, windows.values()))):
+        batch = {}
+        for direction in DIRECTIONS:
+            inputs, targets = (
+                [words[row * unroll_steps : (row + 1) * unroll_steps] for row in range(rows)]
+                for words in windows[direction][number]
+            )
+            batch[f"{direction}_inputs"] = batch_to_ids(inputs).tolist()
+            batch[f"{direction}_targets"] = [
+                [reader.vocabulary.index_of(word) for word in row] for row in targets
+            ]
+        batches.append(batch)
+    return batches
+
+
+def threads():
+    return [thread.name for thread in threading.enumerate() if "elmo_bilm" in thread.name]
+
+
+def test_shuffled_batches_equal_a_slow_construction(reader, files, new_loader):
+    loader = new_loader()
+    for epoch in range(2):
+        sentences = {
+            direction: list(shuffled_sentences(files, 1, epoch, direction))
+            for direction in DIRECTIONS
+        }
+        expected = slow_batches(reader, sentences, rows=4, unroll_steps=5)
+        assert len(expected) > 10
+        assert as_lists(loader) == expected
+
+
+def test_without_shuffling_every_epoch_is_in_the_order_of_the_files(reader, files, new_loader):
+    sentences = list(ordered_sentences(files))
+    expected = slow_batches(reader, dict.fromkeys(DIRECTIONS, sentences), rows=4, unroll_steps=5)
+    loader = new_loader(shuffle=False)
+    assert as_lists(loader) == expected
+    assert as_lists(loader) == expected
+
+
+def test_a_full_word_table_changes_nothing(new_loader, monkeypatch):
+    expected = as_lists(new_loader(rows=1))
+    # It then holds the five words of a window, and is emptied at nearly every one.
+    monkeypatch.setattr(stream_data_loader, "WORD_TABLE_SIZE", 1)
+    assert as_lists(new_loader(rows=1)) == expected
+
+
+def test_types_and_shapes(new_loader):
+    batch = next(iter(new_loader()))
+    assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in batch.items()} == {
+        "forward_inputs": (torch.int16, (4, 5, 50)),
+        "forward_targets": (torch.int64, (4, 5)),
+        "backward_inputs": (torch.int16, (4, 5, 50)),
+        "backward_targets": (torch.int64, (4, 5)),
+    }
+
+
+def test_the_same_seed_gives_the_same_batches_and_another_seed_others(new_loader):
+    assert as_lists(new_loader()) == as_lists(new_loader(prefetch=1))
+    assert as_lists(new_loader()) != as_lists(new_loader(seed=2))
+
+
+def test_epochs_differ_and_can_be_set(new_loader):
+    loader = new_loader()
+    epochs = [as_lists(loader) for _ in range(3)]
+    assert loader.epoch == 3
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    loader.epoch = 1
+    assert as_lists(loader) == epochs[1]
+
+
+def test_passing_over_batches_gives_those_that_follow(new_loader):
+    loader = new_loader()
+    epochs = [as_lists(loader) for _ in range(2)]
+    # As `--recover` does: whole epochs first, then batches.
+    recovered = new_loader()
+    for _ in recovered:
+        pass
+    batches = iter(recovered)
+    for _ in range(7):
+        next(batches)
+    assert as_lists(batches) == epochs[1][7:]
+
+
+def test_an_iteration_that_is_broken_off_counts_as_an_epoch(new_loader):
+    loader = new_loader()
+    next(iter(loader))
+    assert loader.epoch == 1
+
+
+@pytest.mark.parametrize("rows", [1, 4, 20])
+def test_the_length_is_that_of_an_epoch_or_little_more(new_loader, rows):
+    loader = new_loader(rows=rows)
+    for _ in range(3):
+        num_batches = len(list(loader))
+        # A row may hold most of a sentence of 7 words when nothing is left to read.
+        assert num_batches <= len(loader) <= num_batches + 3
+
+
+def test_no_more_batches_are_made_ahead_than_asked_for(new_loader, monkeypatch):
+    made = []
+    batches_of = StreamDataLoader._batches
+
+    def counted(self, epoch):
+        for batch in batches_of(self, epoch):
+            made.append(batch)
+            yield batch
+
+    monkeypatch.setattr(StreamDataLoader, "_batches", counted)
+    batches = iter(new_loader(prefetch=3))
+    for number in range(1, 6):
+        next(batches)
+        assert len(made) <= number + 3
+    batches.close()
+
+
+def test_threads_end_with_the_iteration(new_loader):
+    loader = new_loader(prefetch=2)
+    assert len(list(loader)) > 10
+    assert threads() == []
+    batches = iter(loader)
+    next(batches)
+    assert len(threads()) == 1
+    batches.close()
+    assert threads() == []
+    for _ in islice(loader, 3):
+        pass
+    assert threads() == []
+
+
+def test_what_goes_wrong_while_batches_are_made_is_raised(new_loader, files):
+    loader = new_loader(shuffle=False)
+    files[2].write_bytes(b"It\nrains \xff\n")
+    with pytest.raises(ConfigurationError, match=r"train-2\.txt, line 2.*UTF-8"):
+        list(loader)
+    assert threads() == []
+
+
+def test_it_is_built_from_a_configuration(reader, files):
+    params = Params({"type": "elmo_bilm_streams", "rows": 2, "unroll_steps": 3})
+    loader = DataLoader.from_params(
+        params, reader=reader, data_path=str(files[0].with_name("train-*.txt"))
+    )
+    loader.index_with(Vocabulary())
+    loader.set_target_device(torch.device("meta"))
+    batch = next(iter(loader))
+    assert {tensor.device.type for tensor in batch.values()} == {"meta"}
+
+
+def test_instances_are_the_sentences_of_the_corpus(reader, files, new_loader):
+    instances = list(new_loader().iter_instances())
+    assert [len(instance["forward_targets"].tensor) - 1 for instance in instances] == [
+        len(words) for words in ordered_sentences(files)
+    ]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_distributed_workers_read_different_sentences(reader, files, monkeypatch, shuffle):
+    # Every word once, so that spelled words tell sentences apart.
+    for file, path in enumerate(files):
+        path.write_text("".join(f"{file}.{line}.a {file}.{line}.b\n" for line in range(30 + file)))
+    monkeypatch.setattr(stream_data_loader, "is_distributed", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    lengths, words = [], []
+    for rank in range(2):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        loader = StreamDataLoader(
+            reader, [str(path) for path in files], rows=2, unroll_steps=3, shuffle=shuffle
+        )
+        lengths.append(len(loader))
+        words.append({"forward": set(), "backward": set()})
+        for batch in loader:
+            for direction in DIRECTIONS:
+                inputs = batch[f"{direction}_inputs"].flatten(0, 1)
+                words[rank][direction] |= {tuple(word) for word in inputs.tolist()}
+    # The second worker has one file of three, and both workers must agree.
+    assert lengths == [31 * 3 // 6] * 2
+    for direction, mark in (("forward", "<S>"), ("backward", "</S>")):
+        shared = words[0][direction] & words[1][direction]
+        assert shared == {tuple(batch_to_ids([[mark]])[0, 0].tolist())}
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_corpus_that_fills_no_batch_is_an_error(reader, tmp_path, shuffle):
+    (tmp_path / "train.txt").write_text("It rains\n" * 10)
+    data_path = str(tmp_path / "train.txt")
+    assert len(StreamDataLoader(reader, data_path, rows=5, unroll_steps=6)) == 1
+    with pytest.raises(ConfigurationError, match=r"found 30 words.*\(rows 5 x unroll_steps 7\)"):
+        StreamDataLoader(reader, data_path, rows=5, unroll_steps=7, shuffle=shuffle)
+
+
+def test_one_long_sentence_fills_no_second_row(reader, tmp_path):
+    (tmp_path / "train.txt").write_text("It " * 1000 + "\n")
+    data_path = str(tmp_path / "train.txt")
+    assert len(list(StreamDataLoader(reader, data_path, rows=1, unroll_steps=5))) == 200
+    with pytest.raises(ConfigurationError, match="each sentence stays in one row"):
+        StreamDataLoader(reader, data_path, rows=2, unroll_steps=5)
+
+
+def test_an_epoch_without_a_batch_is_an_error(new_loader, files):
+    loader = new_loader()
+    for path in files:
+        path.write_text("It\n")
+    with pytest.raises(ConfigurationError, match="do not fill a batch"):
+        list(loader)
+
+
+def test_a_damaged_corpus_is_found_before_training(new_loader, files):
+    files[2].write_bytes(b"It\nrains \xff\n")
+    with pytest.raises(ConfigurationError, match=r"train-2\.txt, line 2.*UTF-8"):
+        new_loader()
+    files[2].write_text("")
+    with pytest.raises(ConfigurationError, match="empty"):
+        new_loader()
+    files[2].unlink()
+    with pytest.raises(ConfigurationError, match="matches no file"):
+        new_loader()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"rows": 0}, "rows is 0, expected at least 1"),
+        ({"unroll_steps": 0}, "unroll_steps is 0, expected at least 1"),
+        ({"prefetch": 0}, "prefetch is 0, expected at least 1"),
+        ({"seed": -1}, "seed is -1, expected at least 0"),
+    ],
+)
+def test_impossible_arguments_are_errors(new_loader, arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        new_loader(**arguments)
+
+
+def test_another_reader_is_an_error(files):
+    with pytest.raises(ConfigurationError, match="expected one of type elmo_bilm"):
+        StreamDataLoader(NerReader(), str(files[0]))

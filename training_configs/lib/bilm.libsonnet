@@ -1,0 +1,65 @@
+// Pretraining a biLM: sizes, and bilm-tf's way to train.
+{
+  // The sizes of a biLM in the form of bilm-tf's options.json.
+  options(cell_size, projection_dim, num_highway, filters=self.paper_filters, num_layers=2):: {
+    char_cnn: {
+      activation: 'relu',
+      embedding: { dim: 16 },
+      filters: filters,
+      max_characters_per_token: 50,
+      n_characters: 261,
+      n_highway: num_highway,
+    },
+    lstm: {
+      dim: cell_size,
+      projection_dim: projection_dim,
+      n_layers: num_layers,
+      cell_clip: 3,
+      proj_clip: 3,
+      use_skip_connections: true,
+    },
+  },
+
+  paper_filters:: [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+
+  // train, heldout: files or globs; vocabulary: as `allennlp elmo-vocab` writes it.
+  experiment(
+    train,
+    heldout,
+    vocabulary,
+    options,
+    softmax={ type: 'elmo_sampled', num_samples: 8192, sparse_gradients: true },
+    dropout=0.1,
+    rows=128,
+    unroll_steps=20,
+    heldout_rows=128,
+    learning_rate=0.2,
+    num_epochs=10,
+    checkpoint_batches=1250,
+    seed=13370,
+  ):: {
+    random_seed: seed,
+    numpy_seed: seed,
+    pytorch_seed: seed,
+
+    dataset_reader: { type: 'elmo_bilm', vocabulary_file: vocabulary },
+    vocabulary: { type: 'elmo_lm_words', vocabulary_file: vocabulary },
+    train_data_path: train,
+    validation_data_path: heldout,
+    model: { type: 'elmo_bilm', options: options, softmax: softmax, dropout: dropout },
+    data_loader: { type: 'elmo_bilm_streams', rows: rows, unroll_steps: unroll_steps, seed: seed },
+    validation_data_loader: {
+      type: 'elmo_bilm_streams',
+      rows: heldout_rows,
+      unroll_steps: unroll_steps,
+      shuffle: false,
+    },
+    trainer: {
+      optimizer: { type: 'adagrad', lr: learning_rate, initial_accumulator_value: 1.0 },
+      grad_norm: 10.0,
+      num_epochs: num_epochs,
+      validation_metric: '-perplexity',
+      checkpointer: { save_every_num_batches: checkpoint_batches, keep_most_recent_by_count: 2 },
+    },
+  },
+}
