@@ -4,6 +4,7 @@ import math
 import time
 from typing import Any, Dict, List, Optional
 
+import torch
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
@@ -43,6 +44,9 @@ class BiLMTrainingModel(Model):
     dropout : `float`, optional (default = `0.1`)
         On the input of every LSTM layer, what its skip connection adds included, and on the top output, as in
         bilm-tf; none on recurrent connections.
+    state_reset : `float`, optional (default = `0.0`)
+        In training, the probability that a row starts a window from zeros. bilm-tf never resets (0), and so a
+        biLM may come to rely on states that no cold start reaches; ELMo starts every sentence cold.
 
     # Raises
 
@@ -55,12 +59,17 @@ class BiLMTrainingModel(Model):
         bilm: BiLM,
         softmax: LMSoftmax,
         dropout: float = 0.1,
+        state_reset: float = 0.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
+        for name, share in (("dropout", dropout), ("state_reset", state_reset)):
+            if not 0.0 <= share <= 1.0:
+                raise ConfigurationError(f"model.{name} is {share}, expected 0 to 1.")
         self.bilm = bilm
         self.softmax = softmax
         self.dropout = dropout
+        self.state_reset = state_reset
         # Of the forward layers, then of the backward layers; for training and for evaluation.
         self._states: Dict[bool, Optional[List[State]]] = {True: None, False: None}
         self._reset_metrics()
@@ -72,6 +81,7 @@ class BiLMTrainingModel(Model):
         options: Dict[str, Any],
         softmax: Lazy[LMSoftmax],
         dropout: float = 0.1,
+        state_reset: float = 0.0,
         **kwargs: Any,
     ) -> "BiLMTrainingModel":
         """The constructor that configs use: sizes follow from `options` and from the vocabulary."""
@@ -85,7 +95,7 @@ class BiLMTrainingModel(Model):
         built_softmax = softmax.construct(
             num_words=num_words, input_dim=bilm.options.projection_dim
         )
-        return cls(vocab, bilm, built_softmax, dropout, **kwargs)
+        return cls(vocab, bilm, built_softmax, dropout, state_reset, **kwargs)
 
     def forward(
         self,
@@ -168,6 +178,11 @@ class BiLMTrainingModel(Model):
         states = self._states[self.training]
         if states is None or states[0][0].size(0) != num_rows:
             return None
+        if self.training and self.state_reset > 0:
+            like = states[0][0]
+            # (num_rows, 1): 0 for the rows that start anew
+            kept = (torch.rand(num_rows, 1, device=like.device) >= self.state_reset).to(like)
+            return [(state * kept, cell * kept) for state, cell in states]
         return states
 
     def _encode(self, words: Tensor) -> Tensor:

@@ -183,6 +183,32 @@ def test_dropout_is_for_training_only() -> None:
     assert model(**batch)["loss"].item() == first
 
 
+def test_rows_start_anew_with_the_given_probability_in_training_only() -> None:
+    first, second = windows(2)
+    losses = {}
+    for state_reset in (0.0, 1.0):
+        model = build()
+        model.state_reset = state_reset
+        model(**first)
+        losses[state_reset] = model(**second)["loss"].item()
+    assert losses[1.0] == pytest.approx(build()(**second)["loss"].item(), rel=1e-6)
+    assert losses[0.0] != pytest.approx(losses[1.0], rel=1e-4)
+    evaluated = []
+    for state_reset in (0.0, 1.0):
+        model = build().eval()
+        model.state_reset = state_reset
+        model(**first)
+        evaluated.append(model(**second)["loss"].item())
+    assert evaluated[0] == evaluated[1]
+
+
+@pytest.mark.parametrize("name", ["dropout", "state_reset"])
+def test_impossible_shares_are_refused(name: str) -> None:
+    model = build()
+    with pytest.raises(ConfigurationError, match=rf"model\.{name} is 1\.5, expected 0 to 1"):
+        BiLMTrainingModel(model.vocab, model.bilm, model.softmax, **{name: 1.5})
+
+
 def test_another_number_of_rows_starts_from_zeros() -> None:
     model = build().eval()
     model(**windows(1, rows=3)[0])
