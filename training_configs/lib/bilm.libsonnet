@@ -30,6 +30,7 @@
     options,
     softmax={ type: 'elmo_sampled', num_samples: 8192, sparse_gradients: true },
     dropout=0.1,
+    state_reset=0.0,  // bilm-tf's; RESULTS.md shows what 0.05 does for short training
     rows=128,
     unroll_steps=20,
     heldout_rows=128,
@@ -46,7 +47,13 @@
     vocabulary: { type: 'elmo_lm_words', vocabulary_file: vocabulary },
     train_data_path: train,
     validation_data_path: heldout,
-    model: { type: 'elmo_bilm', options: options, softmax: softmax, dropout: dropout },
+    model: {
+      type: 'elmo_bilm',
+      options: options,
+      softmax: softmax,
+      dropout: dropout,
+      state_reset: state_reset,
+    },
     data_loader: { type: 'elmo_bilm_streams', rows: rows, unroll_steps: unroll_steps, seed: seed },
     validation_data_loader: {
       type: 'elmo_bilm_streams',
