@@ -201,9 +201,12 @@ class _PackedLSTM(torch.autograd.Function):
 
 def _blocks_of_steps(step_sizes: List[int]) -> List[List[int]]:
     """Cut the steps into runs of about `TOKENS_PER_BLOCK` tokens."""
-    blocks: List[List[int]] = [[]]
+    blocks: List[List[int]] = []
+    num_tokens = TOKENS_PER_BLOCK  # in the last block; full, so that the first step opens one
     for size in step_sizes:
-        if sum(blocks[-1]) >= TOKENS_PER_BLOCK:
+        if num_tokens >= TOKENS_PER_BLOCK:
             blocks.append([])
+            num_tokens = 0
         blocks[-1].append(size)
+        num_tokens += size
     return blocks

@@ -90,15 +90,15 @@ def export_bilm(
     name, bilm = _bilm_in(archive.model, str(archive_file))
     folder.mkdir(parents=True, exist_ok=True)
     options_file, weight_file, card_file, vocabulary_file = files
-    extra: Dict[str, Any] = {}
+    softmax_datasets: Dict[str, Tensor] = {}
     if isinstance(archive.model, BiLMTrainingModel):
-        extra = _softmax_datasets(archive.model.softmax)
-    save_model(bilm, bilm.options, options_file, weight_file, dtype, extra)
+        softmax_datasets = _softmax_datasets(archive.model.softmax)
+        words = archive.model.vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
+        LMVocabulary([words[index] for index in range(len(words))]).to_file(vocabulary_file)
+    else:
+        files.remove(vocabulary_file)
+    save_model(bilm, bilm.options, options_file, weight_file, dtype, softmax_datasets)
     card_file.write_text(_model_card(archive.model, archive.config.as_dict(quiet=True), bilm))
-    if not isinstance(archive.model, BiLMTrainingModel):
-        return files[:3]
-    words = archive.model.vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
-    LMVocabulary([words[index] for index in range(len(words))]).to_file(vocabulary_file)
     logger.info("Exported %s of %s to %s.", name, archive_file, folder)
     return files
 

@@ -16,9 +16,8 @@ from elmo_plugin.bilm import BiLM, BiLMOptions
 from elmo_plugin.bilm.projected_lstm import State
 from elmo_plugin.bilm.word_types import distinct_words
 from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
+from elmo_plugin.pretraining.sentence_streams import DIRECTIONS
 from elmo_plugin.pretraining.softmax import LMSoftmax
-
-DIRECTIONS = ("forward", "backward")
 
 
 @Model.register("elmo_bilm", constructor="from_partial_objects")
