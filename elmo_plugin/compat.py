@@ -6,6 +6,7 @@ import importlib.metadata
 import inspect
 import io
 import logging
+import os
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Callable, Optional
@@ -133,6 +134,7 @@ def mend_allennlp() -> None:
     _mend_spawned_data_workers()
     _mend_mixed_precision_names()
     _mend_norms_of_sparse_gradients()
+    _mend_interrupted_checkpoints()
 
 
 def _mend_reduce_on_plateau() -> None:
@@ -311,3 +313,38 @@ def _mend_norms_of_sparse_gradients() -> None:
 
     gradient_descent_trainer.clip_grad_norm_ = clip_grad_norm
     ddp_accelerator.clip_grad_norm_ = clip_grad_norm
+
+
+def _mend_interrupted_checkpoints() -> None:
+    """
+    Checkpoints were written in place, weights before the trainer's state. A full disk or a killed process
+    left half a file, which `--recover` took for the latest checkpoint, and half a `best.th` where a whole one
+    had been. Now each file appears complete or not at all, and only whole checkpoints count.
+    """
+    import torch
+    from allennlp.training import checkpointer
+    from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
+
+    from elmo_plugin.bilm.replaced_file import replaced_file
+
+    def save(content: Any, path: str) -> None:
+        with replaced_file(path) as partial_file:
+            torch.save(content, partial_file)
+
+    def save_model_state(self: Any, path: str) -> None:
+        save((self._ddp_wrapped_model or self.model).state_dict(), path)
+
+    find_all_checkpoints = checkpointer.Checkpointer._find_all_checkpoints
+
+    @functools.wraps(find_all_checkpoints)
+    def find_whole_checkpoints(self: Any) -> Any:
+        return {
+            checkpoint
+            for checkpoint in find_all_checkpoints(self)
+            if os.path.isfile(self._training_state_path(*checkpoint))
+        }
+
+    # All that its module still calls: `load_checkpoint` is mended above.
+    checkpointer.torch = SimpleNamespace(save=save)
+    checkpointer.Checkpointer._find_all_checkpoints = find_whole_checkpoints
+    GradientDescentTrainer._save_model_state = save_model_state

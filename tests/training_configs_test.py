@@ -126,4 +126,5 @@ def test_files_come_from_external_variables_or_urls(path: Path, ext_vars: Dict[s
     }
     assert len(files) >= 4
     for key, value in files.items():
-        assert value.startswith(("https://", *ext_vars.values())), key
+        for path_or_url in value if isinstance(value, list) else [value]:
+            assert path_or_url.startswith(("https://", *ext_vars.values())), key

@@ -17,7 +17,8 @@ class ProjectedLSTM(torch.nn.Module):
 
     `c = clip(sigmoid(f + 1) * c + sigmoid(i) * tanh(j))` and `h = clip((sigmoid(o) * tanh(c)) W_P)`.
 
-    It knows no direction: a backward layer is given reversed sequences.
+    It knows no direction: a backward layer is given reversed sequences. Under autocast products are made in
+    its type, all else in the type of the weights.
 
     # Parameters
 
@@ -91,8 +92,12 @@ class ProjectedLSTM(torch.nn.Module):
             cell = inputs.new_zeros(step_sizes[0], self.cell_size)
         else:
             state, cell = initial_state
-        # In the precision of the weights, also under autocast: its casts do not reach tensors written to.
-        with torch.autocast(inputs.device.type, enabled=False):
+        device_type = inputs.device.type
+        product_type = None
+        if torch.is_autocast_enabled(device_type):
+            product_type = torch.get_autocast_dtype(device_type)
+        # Autocast's own casts do not reach tensors that are written to.
+        with torch.autocast(device_type, enabled=False):
             outputs, state, cell = run_packed_lstm(
                 inputs.to(self.weight.dtype),
                 self.weight,
@@ -103,5 +108,6 @@ class ProjectedLSTM(torch.nn.Module):
                 step_sizes,
                 self.cell_clip,
                 self.proj_clip,
+                product_type,
             )
         return outputs, (state, cell)

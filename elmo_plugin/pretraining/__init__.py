@@ -9,10 +9,12 @@ from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.sampled_softmax import SampledSoftmax
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.stream_data_loader import StreamDataLoader
+from elmo_plugin.pretraining.training_state import BiLMStateCallback
 
 __all__ = [
     "AdaptiveSoftmax",
     "BiLMReader",
+    "BiLMStateCallback",
     "BiLMTrainingModel",
     "FullSoftmax",
     "LMSoftmax",

@@ -2,7 +2,8 @@
 
 import math
 import time
-from typing import Any, Dict, List, Optional
+from contextlib import nullcontext
+from typing import Any, ContextManager, Dict, List, Optional
 
 import torch
 from allennlp.common import Lazy
@@ -18,6 +19,8 @@ from elmo_plugin.bilm.word_types import distinct_words
 from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
 from elmo_plugin.pretraining.sentence_streams import DIRECTIONS
 from elmo_plugin.pretraining.softmax import LMSoftmax
+
+PRECISIONS = ("float32", "bfloat16")
 
 
 @Model.register("elmo_bilm", constructor="from_partial_objects")
@@ -46,6 +49,9 @@ class BiLMTrainingModel(Model):
     state_reset : `float`, optional (default = `0.0`)
         In training, the probability that a row starts a window from zeros. bilm-tf never resets (0), and so a
         biLM may come to rely on states that no cold start reaches; ELMo starts every sentence cold.
+    precision : `str`, optional (default = `"float32"`)
+        `"bfloat16"`: in training, matrices are multiplied in bfloat16, while weights, sums, states and
+        gradients stay float32. Faster on CPUs and GPUs that have such products. Evaluation takes float32.
 
     # Raises
 
@@ -59,16 +65,22 @@ class BiLMTrainingModel(Model):
         softmax: LMSoftmax,
         dropout: float = 0.1,
         state_reset: float = 0.0,
+        precision: str = "float32",
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
         for name, share in (("dropout", dropout), ("state_reset", state_reset)):
             if not 0.0 <= share <= 1.0:
                 raise ConfigurationError(f"model.{name} is {share}, expected 0 to 1.")
+        if precision not in PRECISIONS:
+            raise ConfigurationError(
+                f"model.precision is '{precision}', expected one of: {', '.join(PRECISIONS)}."
+            )
         self.bilm = bilm
         self.softmax = softmax
         self.dropout = dropout
         self.state_reset = state_reset
+        self.precision = precision
         # Of the forward layers, then of the backward layers; for training and for evaluation.
         self._states: Dict[bool, Optional[List[State]]] = {True: None, False: None}
         self._reset_metrics()
@@ -81,6 +93,7 @@ class BiLMTrainingModel(Model):
         softmax: Lazy[LMSoftmax],
         dropout: float = 0.1,
         state_reset: float = 0.0,
+        precision: str = "float32",
         **kwargs: Any,
     ) -> "BiLMTrainingModel":
         """The constructor that configs use: sizes follow from `options` and from the vocabulary."""
@@ -94,7 +107,7 @@ class BiLMTrainingModel(Model):
         built_softmax = softmax.construct(
             num_words=num_words, input_dim=bilm.options.projection_dim
         )
-        return cls(vocab, bilm, built_softmax, dropout, state_reset, **kwargs)
+        return cls(vocab, bilm, built_softmax, dropout, state_reset, precision, **kwargs)
 
     def forward(
         self,
@@ -118,7 +131,13 @@ class BiLMTrainingModel(Model):
         """
         inputs = {"forward": forward_inputs, "backward": backward_inputs}
         targets = {"forward": forward_targets, "backward": backward_targets}
-        num_rows, num_steps = forward_targets.shape
+        with self._lowered_products(forward_inputs.device.type):
+            losses = self._losses(inputs, targets)
+        return {"loss": forward_targets.size(1) * (losses[0] + losses[1]) / 2}
+
+    def _losses(self, inputs: Dict[str, Tensor], targets: Dict[str, Tensor]) -> List[Tensor]:
+        """The mean loss of each direction. Carries states, and counts for the metrics."""
+        num_rows, num_steps = targets["forward"].shape
         old_states = self._states_for(num_rows)
         new_states: List[State] = []
         losses: List[Tensor] = []
@@ -144,7 +163,7 @@ class BiLMTrainingModel(Model):
             self._nll[direction] += float(nll.detach().double().sum())
         self._states[self.training] = new_states
         self._num_predictions += num_rows * num_steps
-        return {"loss": num_steps * (losses[0] + losses[1]) / 2}
+        return losses
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
@@ -168,6 +187,22 @@ class BiLMTrainingModel(Model):
             self._states[False] = None
         return metrics
 
+    @property
+    def carried_states(self) -> Optional[List[State]]:
+        """
+        The states that training carries from batch to batch: `(rows, projection_dim)` and `(rows, cell_size)`
+        of each forward layer, then of each backward one; `None` before the first batch. Checkpoints hold them
+        by way of `BiLMStateCallback`; they are no part of the model's weights.
+        """
+        return self._states[True]
+
+    @carried_states.setter
+    def carried_states(self, states: Optional[List[State]]) -> None:
+        if states is not None:
+            device = next(self.parameters()).device
+            states = [(state.to(device), cell.to(device)) for state, cell in states]
+        self._states[True] = states
+
     def _reset_metrics(self) -> None:
         self._nll = dict.fromkeys(DIRECTIONS, 0.0)
         self._num_predictions = 0
@@ -188,6 +223,11 @@ class BiLMTrainingModel(Model):
         """Token vectors of `(num_words, 50)`, each distinct word encoded once."""
         types, index = distinct_words(words.long())
         return self.bilm.character_encoder(types)[index]
+
+    def _lowered_products(self, device_type: str) -> ContextManager[Any]:
+        if self.precision == "float32" or not self.training:
+            return nullcontext()  # An outer autocast, as of the trainer's use_amp, stays in force.
+        return torch.autocast(device_type, dtype=torch.bfloat16)
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return dropout(vectors, self.dropout, self.training)

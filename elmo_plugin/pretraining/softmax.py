@@ -193,7 +193,10 @@ def _log_sum_of_chunks(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """`logsumexp(states @ weight.T + bias)`, `(num_positions,)`; chunks are added up in float64."""
     log_sum = states.new_full(states.shape[:1], -math.inf, dtype=torch.float64)
     for words in _chunks_of_words(states, weight):
-        chunk_sum = _logits(states, weight[words], bias[words]).logsumexp(dim=1)
+        logits = _logits(states, weight[words], bias[words])
+        # torch's logsumexp leaves its argument alone, and passes over it twice as often.
+        highest = logits.amax(dim=1, keepdim=True)
+        chunk_sum = logits.sub_(highest).exp_().sum(dim=1).log_().add_(highest.squeeze(1))
         log_sum = torch.logaddexp(log_sum, chunk_sum.double())
     return log_sum
 

@@ -31,10 +31,12 @@
     softmax={ type: 'elmo_sampled', num_samples: 8192, sparse_gradients: true },
     dropout=0.1,
     state_reset=0.0,  // bilm-tf's; RESULTS.md shows what 0.05 does for short training
+    precision='float32',
     rows=128,
     unroll_steps=20,
     heldout_rows=128,
-    learning_rate=0.2,
+    optimizer={ type: 'adagrad', lr: 0.2, initial_accumulator_value: 1.0 },
+    learning_rate_scheduler=null,
     num_epochs=10,
     checkpoint_batches=1250,
     seed=13370,
@@ -53,6 +55,7 @@
       softmax: softmax,
       dropout: dropout,
       state_reset: state_reset,
+      precision: precision,
     },
     data_loader: { type: 'elmo_bilm_streams', rows: rows, unroll_steps: unroll_steps, seed: seed },
     validation_data_loader: {
@@ -62,10 +65,13 @@
       shuffle: false,
     },
     trainer: {
-      optimizer: { type: 'adagrad', lr: learning_rate, initial_accumulator_value: 1.0 },
+      optimizer: optimizer,
+      learning_rate_scheduler: learning_rate_scheduler,
       grad_norm: 10.0,
       num_epochs: num_epochs,
       validation_metric: '-perplexity',
+      // With these two, --recover goes on as if nothing had happened.
+      callbacks: ['elmo_bilm_state'],
       checkpointer: { save_every_num_batches: checkpoint_batches, keep_most_recent_by_count: 2 },
     },
   },
