@@ -42,8 +42,8 @@ class BiLMStateCallback(TrainerCallback):
         super().on_start(trainer, is_primary, **kwargs)
         if not isinstance(trainer.model, BiLMTrainingModel):
             raise TypeError(
-                f"The trainer callback 'elmo_bilm_state' got a model {type(trainer.model).__name__}, expected "
-                "one of type 'elmo_bilm'. Remove it from trainer.callbacks."
+                f"The trainer callback 'elmo_bilm_state' got a model {type(trainer.model).__name__}, "
+                "expected one of type 'elmo_bilm'. Remove it from trainer.callbacks."
             )
         self._model = trainer.model
         # Checkpoints are read before training starts, and before there is a model here.
