@@ -3,7 +3,7 @@
 import math
 import time
 from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, List, Optional
+from typing import Any, ContextManager, Dict, List, Optional, Tuple
 
 import torch
 from allennlp.common import Lazy
@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from elmo_plugin.bilm import BiLM, BiLMOptions
+from elmo_plugin.bilm.input_checks import check_padding
+from elmo_plugin.bilm.packing import Packing
 from elmo_plugin.bilm.projected_lstm import State
 from elmo_plugin.bilm.word_types import distinct_words
 from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
@@ -29,9 +31,9 @@ class BiLMTrainingModel(Model):
     Predict the next word in both directions from words spelled as characters (paper, section 3.1): one
     character encoder and one softmax, an LSTM stack for each direction.
 
-    Batches are windows into contiguous streams. The states of each row are carried from one window to the
-    next, detached: back-propagation through time ends at the edge of a window. Evaluation has states of its
-    own, which start from zeros after each `get_metrics(reset=True)`.
+    Batches are windows into contiguous streams, or whole sentences. The states of a stream are carried from
+    one window to the next, detached: back-propagation through time ends at the edge of a window. Evaluation
+    has states of its own, which start from zeros after each `get_metrics(reset=True)`.
 
     Registered as a `Model` with name `elmo_bilm`.
 
@@ -115,55 +117,53 @@ class BiLMTrainingModel(Model):
         forward_targets: Tensor,
         backward_inputs: Tensor,
         backward_targets: Tensor,
+        rows_continue: bool = False,
     ) -> Dict[str, Tensor]:
         """
         # Parameters
 
         forward_inputs, backward_inputs : `Tensor`
-            `(rows, steps, 50)` character ids, without padding. The backward stream is already reversed.
+            `(rows, steps, 50)` character ids. The backward stream is already reversed. Rows of zeros are
+            padding and stand at the end.
         forward_targets, backward_targets : `Tensor`
             `(rows, steps)`. The word to predict at each step.
+        rows_continue : `bool`, optional (default = `False`)
+            Whether every row goes on where the same row of the batch before ended, as in streams, which have
+            no padding. Otherwise rows are whole sentences, read from zeros.
 
         # Returns
 
-        A dictionary with `loss`: the mean negative log-likelihood of both directions, times `steps`, as
-        bilm-tf scales the gradient.
+        A dictionary with `loss`: the negative log-likelihood of a row, summed over its steps, in the mean of
+        rows and directions. For streams that is the mean of all predictions times `steps`, as bilm-tf scales
+        the gradient.
+
+        # Raises
+
+        `ValueError` if padding stands before a word, or the two directions have other lengths.
         """
         inputs = {"forward": forward_inputs, "backward": backward_inputs}
         targets = {"forward": forward_targets, "backward": backward_targets}
-        with self._lowered_products(forward_inputs.device.type):
-            losses = self._losses(inputs, targets)
-        return {"loss": forward_targets.size(1) * (losses[0] + losses[1]) / 2}
-
-    def _losses(self, inputs: Dict[str, Tensor], targets: Dict[str, Tensor]) -> List[Tensor]:
-        """The mean loss of each direction. Carries states, and counts for the metrics."""
-        num_rows, num_steps = targets["forward"].shape
-        old_states = self._states_for(num_rows)
+        lengths = self._lengths(inputs, rows_continue)
+        packing = Packing.from_lengths(lengths, forward_targets.size(1))
+        old_states = self._states_for(packing.batch_size) if rows_continue else None
         new_states: List[State] = []
         losses: List[Tensor] = []
-        for number, direction in enumerate(DIRECTIONS):
-            layers = getattr(self.bilm, f"{direction}_layers")
-            # Packed rows of one length: step by step, all rows. (num_steps * num_rows, projection_dim)
-            layer_input = self._encode(inputs[direction].transpose(0, 1).flatten(0, 1))
-            for depth, layer in enumerate(layers):
-                layer_input = self._drop(layer_input)
-                state = None if old_states is None else old_states[number * len(layers) + depth]
-                output, final_state = layer(layer_input, [num_rows] * num_steps, state)
-                if depth > 0 and self.bilm.options.use_skip_connections:
-                    output = output + layer_input
-                new_states.append((final_state[0].detach(), final_state[1].detach()))
-                layer_input = output
-            predicted_from = self._drop(layer_input)
-            predicted = targets[direction].t().flatten()  # (num_steps * num_rows,)
-            if self.training:
-                nll = self.softmax(predicted_from, predicted)
-            else:
-                nll = self.softmax.exact_nll(predicted_from, predicted)
-            losses.append(nll.mean())
-            self._nll[direction] += float(nll.detach().double().sum())
-        self._states[self.training] = new_states
-        self._num_predictions += num_rows * num_steps
-        return losses
+        with self._lowered_products(forward_inputs.device.type):
+            for number, direction in enumerate(DIRECTIONS):
+                words = inputs[direction][packing.row, packing.step]  # (num_tokens, 50)
+                predicted = targets[direction][packing.row, packing.step]  # (num_tokens,)
+                top, states = self._run_direction(number, words, packing, old_states)
+                if self.training:
+                    nll = self.softmax(top, predicted)
+                else:
+                    nll = self.softmax.exact_nll(top, predicted)
+                new_states += states
+                losses.append(nll.sum() / packing.batch_size)
+                self._nll[direction] += float(nll.detach().double().sum())
+        if rows_continue:
+            self._states[self.training] = new_states
+        self._num_predictions += sum(packing.step_sizes)
+        return {"loss": (losses[0] + losses[1]) / 2}
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
@@ -207,6 +207,34 @@ class BiLMTrainingModel(Model):
         self._nll = dict.fromkeys(DIRECTIONS, 0.0)
         self._num_predictions = 0
         self._start = time.perf_counter()
+
+    def _lengths(self, inputs: Dict[str, Tensor], rows_continue: bool) -> Tensor:
+        """`(rows,)`, on the CPU for streams: their lengths are known without asking a GPU."""
+        num_rows, num_steps = inputs["forward"].shape[:2]
+        if rows_continue:
+            return torch.full((num_rows,), num_steps)
+        masks = [(inputs[direction] > 0).any(dim=2) for direction in DIRECTIONS]
+        lengths = masks[0].sum(dim=1)
+        for mask in masks:
+            check_padding(mask, lengths)
+        return lengths
+
+    def _run_direction(
+        self, number: int, words: Tensor, packing: Packing, old_states: Optional[List[State]]
+    ) -> Tuple[Tensor, List[State]]:
+        """The top outputs, `(num_tokens, projection_dim)`, and the detached state of each layer."""
+        layers = getattr(self.bilm, f"{DIRECTIONS[number]}_layers")
+        states: List[State] = []
+        layer_input = self._encode(words)
+        for depth, layer in enumerate(layers):
+            layer_input = self._drop(layer_input)
+            old_state = None if old_states is None else old_states[number * len(layers) + depth]
+            output, (state, cell) = layer(layer_input, packing.step_sizes, old_state)
+            if depth > 0 and self.bilm.options.use_skip_connections:
+                output = output + layer_input
+            states.append((state.detach(), cell.detach()))
+            layer_input = output
+        return self._drop(layer_input), states
 
     def _states_for(self, num_rows: int) -> Optional[List[State]]:
         states = self._states[self.training]

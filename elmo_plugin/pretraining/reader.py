@@ -20,10 +20,10 @@ class BiLMReader(DatasetReader):
     """
     Reads a corpus of tokenized sentences, one on each line, words set apart by spaces.
 
-    Every sentence is an instance of its own, and is read from its begin to its end. That serves to score
-    sentences. To train on streams, whose rows continue from batch to batch, give the configuration a
-    `data_loader` of type `elmo_bilm_streams`, which takes the vocabulary from this reader and reads
-    the files itself.
+    Every sentence is an instance of its own, and is read from its begin to its end, from zeros. That serves
+    to score sentences, and to train on whole ones with AllenNLP's own loaders. To train on streams, whose
+    rows continue from batch to batch, give the configuration a `data_loader` of type `elmo_bilm_streams`,
+    which takes the vocabulary from this reader and reads the files itself.
 
     An instance holds four fields, where a sentence of `n` words has `n + 1` timesteps:
     `forward_inputs` and `backward_inputs`, `(timesteps, 50)`, are the character ids of the words to

@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 import torch
@@ -40,11 +40,12 @@ class StreamDataLoader(DataLoader):
     in the next batch: for truncated back-propagation with a carried state, as bilm-tf trains. What a
     stream is, and what of an epoch's end is dropped, is told in `SentenceStreams`.
 
-    A batch is a dictionary of four tensors. `forward_inputs` and `backward_inputs`, int16,
-    `(rows, unroll_steps, 50)`, are character ids; `forward_targets` and `backward_targets`, int64,
-    `(rows, unroll_steps)`, are the vocabulary's indices of the words to predict. The two directions
-    read the corpus in orders of their own: the rows of one say nothing about those of the other. The
-    backward direction reads from the ends of sentences to their begins, in the order of the steps.
+    A batch is a dictionary of four tensors, and of `rows_continue`, which is `True`. `forward_inputs` and
+    `backward_inputs`, int16, `(rows, unroll_steps, 50)`, are character ids; `forward_targets` and
+    `backward_targets`, int64, `(rows, unroll_steps)`, are the vocabulary's indices of the words to
+    predict. The two directions read the corpus in orders of their own: the rows of one say nothing about
+    those of the other. The backward direction reads from the ends of sentences to their begins, in the
+    order of the steps.
 
     Iterating once is an epoch: the corpus once, from a new sentence in every row. (bilm-tf's streams
     never end, and its epochs are a number of words; an epoch that starts afresh can be repeated.) Its
@@ -133,7 +134,7 @@ class StreamDataLoader(DataLoader):
         """
         return min(self._num_predictions) // (self._rows * self._unroll_steps)
 
-    def __iter__(self) -> Iterator[Dict[str, Tensor]]:
+    def __iter__(self) -> Iterator[Dict[str, Any]]:
         epoch = self.epoch
         # Now rather than at the end, which an iteration that is broken off does not come to.
         self.epoch += 1
@@ -162,7 +163,7 @@ class StreamDataLoader(DataLoader):
             if next(self._windows(direction, self.epoch), None) is None:
                 raise self._corpus_too_small()
 
-    def _iterate(self, epoch: int) -> Iterator[Dict[str, Tensor]]:
+    def _iterate(self, epoch: int) -> Iterator[Dict[str, Any]]:
         batches = self._batches(epoch)
         # A thread rather than a process: making a batch takes about 3 ms, so there is little to win, and a
         # thread hands it over without a copy.
@@ -172,7 +173,10 @@ class StreamDataLoader(DataLoader):
             # What was raised in the thread is raised by `result`.
             while (batch := ahead.popleft().result()) is not None:
                 ahead.append(executor.submit(next, batches, None))
-                yield {name: tensor.to(self._device) for name, tensor in batch.items()}
+                yield {
+                    **{name: tensor.to(self._device) for name, tensor in batch.items()},
+                    "rows_continue": True,
+                }
         finally:
             executor.shutdown(cancel_futures=True)
 

@@ -1,13 +1,15 @@
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List
+from typing import Any, Dict, List
 
 import numpy
 import pytest
 import torch
+from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Vocabulary
+from allennlp.data import Batch, Vocabulary
 from allennlp.models import Model
 from torch import Tensor
 
@@ -28,6 +30,7 @@ from tests.conftest import TINY_OPTIONS, randomize
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
 VOCABULARY_FILE = str(FIXTURES / "vocab.txt")
+TENSORS = ("forward_inputs", "forward_targets", "backward_inputs", "backward_targets")
 OPTIONS = replace(TINY_OPTIONS, cell_clip=0.5, proj_clip=0.5)
 
 
@@ -99,7 +102,8 @@ def test_short_windows_with_carried_states_are_long_windows() -> None:
     in_long = model.get_metrics(reset=True)
     for batch in long_windows:
         for start in (0, 2, 4):
-            model(**{name: tensor[:, start : start + 2] for name, tensor in batch.items()})
+            window = {name: batch[name][:, start : start + 2] for name in TENSORS}
+            model(**window, rows_continue=True)
     in_short = model.get_metrics(reset=True)
     for name in ("forward_perplexity", "backward_perplexity"):
         assert in_short[name] == pytest.approx(in_long[name], rel=1e-5)
@@ -215,6 +219,119 @@ def test_another_number_of_rows_starts_from_zeros() -> None:
     two_rows = windows(1, rows=2)[0]
     loss = model(**two_rows)["loss"].item()
     assert loss == pytest.approx(build().eval()(**two_rows)["loss"].item())
+
+
+def sentences(texts: List[str]) -> Dict[str, Tensor]:
+    """A batch as AllenNLP's loaders make it, with padding."""
+    reader = BiLMReader(vocabulary_file=VOCABULARY_FILE)
+    batch = Batch([reader.text_to_instance(text.split()) for text in texts])
+    batch.index_instances(Vocabulary())
+    return batch.as_tensor_dict()
+
+
+TEXTS = ["the rain fell .", "he", "they went out into the street", "it was late ."]
+
+
+def test_whole_sentences_have_the_perplexity_that_each_has_alone() -> None:
+    model = build().eval()
+    together = model(**sentences(TEXTS))["loss"].item()
+    metrics = model.get_metrics(reset=True)
+    alone = []
+    for text in TEXTS:
+        alone.append(model(**sentences([text]))["loss"].item())
+    # Each the sum over the steps of its row: the mean over rows is that of the batch.
+    assert together == pytest.approx(numpy.mean(alone), rel=1e-6)
+    each = model.get_metrics(reset=True)
+    for name in ("forward_perplexity", "backward_perplexity"):
+        assert metrics[name] == pytest.approx(each[name], rel=1e-6)
+    num_predictions = sum(len(text.split()) + 1 for text in TEXTS)
+    mean = sum(numpy.log(metrics[f"{name}_perplexity"]) for name in ("forward", "backward")) / 2
+    assert together * len(TEXTS) / num_predictions == pytest.approx(mean, rel=1e-6)
+
+
+def test_whole_sentences_neither_read_nor_write_the_states_of_streams() -> None:
+    first, second = windows(2)
+    expected = build()
+    expected(**first)
+    model = build()
+    model(**first)
+    lone = model(**sentences(TEXTS[:3]))["loss"].item()
+    assert lone == pytest.approx(build()(**sentences(TEXTS[:3]))["loss"].item(), rel=1e-6)
+    assert model(**second)["loss"].item() == pytest.approx(expected(**second)["loss"].item())
+
+
+def test_directions_of_other_lengths_are_refused() -> None:
+    batch = sentences(TEXTS)
+    batch["backward_inputs"] = batch["backward_inputs"].flip(0)
+    with pytest.raises(ValueError, match=r"padding"):
+        build()(**batch)
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        {"batch_size": 4, "shuffle": True},
+        {"batch_sampler": {"type": "bucket", "batch_size": 4}},
+        {"batch_size": 4, "max_instances_in_memory": 8},
+    ],
+    ids=["simple", "bucket", "lazy"],
+)
+def test_allennlps_loaders_train_on_whole_sentences(loader: Dict[str, Any], tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(TEXTS * 4) + "\n")
+    params = Params(
+        {
+            "dataset_reader": {"type": "elmo_bilm", "vocabulary_file": VOCABULARY_FILE},
+            "vocabulary": {"type": "elmo_lm_words", "vocabulary_file": VOCABULARY_FILE},
+            "train_data_path": str(corpus),
+            "validation_data_path": str(corpus),
+            "model": {
+                "type": "elmo_bilm",
+                "options": TINY_OPTIONS.to_dict(),
+                "softmax": {"type": "elmo_full"},
+            },
+            "data_loader": loader,
+            "trainer": {"optimizer": {"type": "adam", "lr": 0.02}, "num_epochs": 8},
+        }
+    )
+    train_model(params, str(tmp_path / "run"))
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    first = json.loads((tmp_path / "run" / "metrics_epoch_0.json").read_text())
+    assert metrics["validation_perplexity"] < 0.5 * first["validation_perplexity"]
+
+
+@pytest.mark.parametrize("wrong", ["float16", "half"])
+def test_another_precision_is_refused(wrong: str) -> None:
+    model = build()
+    with pytest.raises(
+        ConfigurationError, match=rf"model\.precision is '{wrong}', expected one of"
+    ):
+        BiLMTrainingModel(model.vocab, model.bilm, model.softmax, precision=wrong)
+
+
+def test_products_in_bfloat16_train_like_those_in_float32() -> None:
+    batch = windows(1)[0]
+    gradients = {}
+    for precision in ("float32", "bfloat16"):
+        model = build()
+        torch.manual_seed(0)
+        model.bilm = BiLM(TINY_OPTIONS)  # initial values, which no clip holds
+        model.precision = precision
+        model(**batch)["loss"].backward()
+        gradients[precision] = torch.cat([p.grad.flatten() for p in model.parameters()])
+        assert gradients[precision].dtype == torch.float32
+    difference = (gradients["bfloat16"] - gradients["float32"]).norm()
+    assert 1e-5 < difference / gradients["float32"].norm() < 0.02
+
+
+def test_evaluation_takes_float32_whatever_the_precision_of_training() -> None:
+    batch = windows(1)[0]
+    losses = []
+    for precision in ("float32", "bfloat16"):
+        model = build().eval()
+        model.precision = precision
+        losses.append(model(**batch)["loss"].item())
+    assert losses[0] == losses[1]
 
 
 def test_a_vocabulary_without_words_is_refused() -> None:

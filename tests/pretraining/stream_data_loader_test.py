@@ -50,8 +50,12 @@ def new_loader(reader, files):
     return new
 
 
+def tensors(batch):
+    return {name: value for name, value in batch.items() if name != "rows_continue"}
+
+
 def as_lists(batches):
-    return [{name: tensor.tolist() for name, tensor in batch.items()} for batch in batches]
+    return [{name: tensor.tolist() for name, tensor in tensors(batch).items()} for batch in batches]
 
 
 def slow_batches(reader, sentences_of_direction, rows, unroll_steps):
@@ -109,12 +113,18 @@ def test_a_full_word_table_changes_nothing(new_loader, monkeypatch):
 
 def test_types_and_shapes(new_loader):
     batch = next(iter(new_loader()))
-    assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in batch.items()} == {
+    assert {
+        name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors(batch).items()
+    } == {
         "forward_inputs": (torch.int16, (4, 5, 50)),
         "forward_targets": (torch.int64, (4, 5)),
         "backward_inputs": (torch.int16, (4, 5, 50)),
         "backward_targets": (torch.int64, (4, 5)),
     }
+
+
+def test_the_model_is_told_that_rows_continue(new_loader):
+    assert all(batch["rows_continue"] is True for batch in new_loader())
 
 
 def test_the_same_seed_gives_the_same_batches_and_another_seed_others(new_loader):
@@ -206,7 +216,7 @@ def test_it_is_built_from_a_configuration(reader, files):
     loader.index_with(Vocabulary())
     loader.set_target_device(torch.device("meta"))
     batch = next(iter(loader))
-    assert {tensor.device.type for tensor in batch.values()} == {"meta"}
+    assert {tensor.device.type for tensor in tensors(batch).values()} == {"meta"}
 
 
 def test_instances_are_the_sentences_of_the_corpus(reader, files, new_loader):
