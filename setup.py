@@ -15,7 +15,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
-    package_data={"elmo_plugin": ["py.typed"]},
+    package_data={"elmo_plugin": ["py.typed", "pretrained/*/*"]},
     install_requires=[
         # Not allennlp: the metadata of 2.10.1 asks for torch<1.13, which has no build for
         # Python 3.11, so pip could never satisfy it. Install it beside this package with

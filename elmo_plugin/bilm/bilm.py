@@ -81,7 +81,7 @@ class BiLM(torch.nn.Module):
     def from_files(
         cls,
         options_file: Optional[Union[str, PathLike]],
-        weight_file: Union[str, PathLike],
+        weight_file: Optional[Union[str, PathLike]] = None,
         stateful: bool = False,
         precision: str = "float32",
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
@@ -92,8 +92,9 @@ class BiLM(torch.nn.Module):
         # Parameters
 
         options_file, weight_file : `str` or `PathLike`
-            Path, URL or `hf://` name of the options (JSON) and the weights (HDF5). A `.zip` with both, as
-            NLPL publishes them, may be given as `weight_file`; `options_file` is then `None` or the same.
+            Path, URL or `hf://` name of the options (JSON) and the weights (HDF5). `elmo_mini`, the name of
+            the biLM that comes with this package, stands for both, and so does a `.zip` with both, as NLPL
+            publishes them: leave the other one out.
         stateful, word_cache_size
             See the class.
         precision : `str`, optional (default = `"float32"`)

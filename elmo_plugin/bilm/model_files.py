@@ -10,16 +10,22 @@ from allennlp.common.file_utils import cached_path
 
 Name = Union[str, PathLike]
 
+# The biLMs that come with this package: a folder each, whose name stands for both of its files.
+PRETRAINED_FOLDER = Path(__file__).parents[1] / "pretrained"
 
-def resolve_model_files(options_file: Optional[Name], weight_file: Name) -> Tuple[Path, Path]:
+
+def resolve_model_files(
+    options_file: Optional[Name], weight_file: Optional[Name]
+) -> Tuple[Path, Path]:
     """
     Find or fetch the options and the weights of a biLM.
 
     # Parameters
 
     options_file, weight_file : `str` or `PathLike`
-        Local path, URL, or `hf://owner/repository/file` name of each. `weight_file` may be a `.zip` that
-        holds both (as NLPL's repository publishes them); `options_file` is then `None` or the same name.
+        Local path, URL, or `hf://owner/repository/file` name of each. The name of a pretrained biLM that
+        comes with this package, such as `elmo_mini`, stands for both files, and so does a `.zip` that holds
+        both (as NLPL's repository publishes them): the other argument is then `None` or the same name.
 
     # Returns
 
@@ -29,19 +35,37 @@ def resolve_model_files(options_file: Optional[Name], weight_file: Name) -> Tupl
 
     `ConfigurationError` naming what could not be found, and where.
     """
-    if str(weight_file).endswith(".zip"):
-        if options_file is not None and str(options_file) != str(weight_file):
+    given = {"options_file": options_file, "weight_file": weight_file}
+    names = [name for name in given.values() if name is not None]
+    for name in names:
+        if not names_both_files(name):
+            continue
+        if any(str(other) != str(name) for other in names):
             raise ConfigurationError(
-                f"weight_file {weight_file} is a zip with its own options, but options_file is "
-                f"{options_file}. Leave options_file out, or unpack the zip."
+                f"options_file is {options_file} and weight_file is {weight_file}, but {name} stands for "
+                "both files. Leave the other one out."
             )
-        return _files_in_zip(weight_file)
-    if options_file is None:
+        if str(name) in pretrained_names():
+            folder = PRETRAINED_FOLDER / str(name)
+            return folder / "options.json", folder / "weights.hdf5"
+        return _files_in_zip(name)
+    if options_file is None or weight_file is None:
         raise ConfigurationError(
-            f"options_file is missing beside weight_file {weight_file}. Give the options.json of the same "
-            "model (only a .zip with both needs none)."
+            f"Found {given}, expected the options (JSON) and the weights (HDF5) of one model. One name is "
+            "enough where it is that of a .zip with both, or of a model that comes with this package: "
+            f"{', '.join(pretrained_names())}."
         )
     return local_path("options_file", options_file), local_path("weight_file", weight_file)
+
+
+def names_both_files(name: Optional[Name]) -> bool:
+    """Whether this one name stands for options and weights: a `.zip`, or a model of this package."""
+    return name is not None and (str(name).endswith(".zip") or str(name) in pretrained_names())
+
+
+def pretrained_names() -> List[str]:
+    """The names of the biLMs that come with this package."""
+    return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/options.json"))
 
 
 def local_path(what: str, name: Name, extract_archive: bool = False) -> Path:

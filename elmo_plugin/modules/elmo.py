@@ -24,8 +24,8 @@ class Elmo(torch.nn.Module, FromParams):
     # Parameters
 
     options_file, weight_file : `str`
-        bilm-tf's files: path, URL or `hf://` name. A `.zip` with both may be given as `weight_file`, with
-        `options_file` `None`.
+        bilm-tf's files: path, URL or `hf://` name. `elmo_mini`, the biLM that comes with this package, stands
+        for both, and so does a `.zip` with both; the other one is then `None`.
     num_output_representations : `int`
         How many mixes to make of the one biLM pass; 2 for ELMo at the input and the output of a task RNN.
     requires_grad : `bool`, optional (default = `False`)
@@ -100,7 +100,7 @@ class Elmo(torch.nn.Module, FromParams):
                 )
             self._elmo_lstm = module
         else:
-            if weight_file is None:
+            if options_file is None and weight_file is None:
                 raise ConfigurationError(
                     "Elmo was given neither a weight_file nor a module. Give options_file and weight_file, "
                     "or module."

@@ -9,6 +9,7 @@ from allennlp.modules.token_embedders import TokenEmbedder
 from torch import Tensor
 
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
+from elmo_plugin.bilm.model_files import names_both_files
 from elmo_plugin.modules.elmo import Elmo
 
 # The paper's model, as AI2 publishes it.
@@ -29,7 +30,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
     # Parameters
 
     options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
-        See `Elmo`. With a `.zip` as `weight_file`, `options_file` may be left out.
+        See `Elmo`. With a name that stands for both files, such as `elmo_mini`, the other is left out.
     do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size,
     top_layer_only
         See `Elmo`.
@@ -52,7 +53,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
     def __init__(
         self,
         options_file: Optional[str] = ORIGINAL_MODEL + "options.json",
-        weight_file: str = ORIGINAL_MODEL + "weights.hdf5",
+        weight_file: Optional[str] = ORIGINAL_MODEL + "weights.hdf5",
         do_layer_norm: bool = False,
         dropout: float = 0.5,
         requires_grad: bool = False,
@@ -67,9 +68,11 @@ class ElmoTokenEmbedder(TokenEmbedder):
         serialization_dir: Optional[str] = None,
     ) -> None:
         super().__init__()
-        if str(weight_file).endswith(".zip") and options_file == ORIGINAL_MODEL + "options.json":
-            # Left out: the zip has its own.
+        # Left out beside a name that stands for both.
+        if names_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
             options_file = None
+        if names_both_files(options_file) and weight_file == ORIGINAL_MODEL + "weights.hdf5":
+            weight_file = None
         if namespace_to_cache is not None:
             if vocab_to_cache is not None:
                 raise ConfigurationError("Give vocab_to_cache or namespace_to_cache, not both.")

@@ -77,9 +77,9 @@ class PlacedElmo(torch.nn.Module, FromParams):
         indexer = params.pop("indexer", "elmo")
         places = _places_of(placement)
         _check_keys(params)
-        # A zip of both files is given as weight_file alone.
-        if "options_file" not in params:
-            params["options_file"] = None
+        # One name may stand for both files.
+        for key in ("options_file", "weight_file"):
+            params.setdefault(key, None)
         elmo: Optional[Elmo] = None
         if places:
             elmo = Elmo.from_params(params, num_output_representations=len(places), **extras)

@@ -1,11 +1,17 @@
+import shutil
 import zipfile
 from pathlib import Path
+from typing import Optional, Tuple
 
 import pytest
 import torch
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.modules.token_embedders import TokenEmbedder
 
 from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.bilm import model_files
+from elmo_plugin.modules.placed_elmo import PlacedElmo
 from tests.conftest import SENTENCES, BiLMFiles
 
 
@@ -58,7 +64,7 @@ def test_a_zip_with_two_weights_is_refused(bilm_files: BiLMFiles, tmp_path: Path
 
 def test_a_zip_beside_other_options_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
     name = make_zip(tmp_path / "m.zip", options__json=bilm_files.options_file)
-    with pytest.raises(ConfigurationError, match="zip with its own options, but options_file is"):
+    with pytest.raises(ConfigurationError, match=r"but .*m\.zip stands for both files"):
         BiLM.from_files(bilm_files.options_file, name)
 
 
@@ -81,8 +87,61 @@ def test_a_malformed_hub_name_is_named(bilm_files: BiLMFiles) -> None:
 
 
 def test_weights_without_options_are_refused(bilm_files: BiLMFiles) -> None:
-    with pytest.raises(ConfigurationError, match="options_file is missing beside weight_file"):
+    with pytest.raises(
+        ConfigurationError, match=r"^Found \{'options_file': None, .* expected the op"
+    ):
         BiLM.from_files(None, bilm_files.weight_file)
+
+
+def test_nothing_at_all_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"'weight_file': None\}, expected the options"):
+        BiLM.from_files(None)
+
+
+@pytest.fixture
+def pretrained(bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BiLMFiles:
+    """A biLM that comes with the package, by the name `elmo_test`."""
+    folder = tmp_path / "pretrained" / "elmo_test"
+    folder.mkdir(parents=True)
+    shutil.copy(bilm_files.options_file, folder / "options.json")
+    shutil.copy(bilm_files.weight_file, folder / "weights.hdf5")
+    monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", folder.parent)
+    return bilm_files
+
+
+@pytest.mark.parametrize(
+    "names", [("elmo_test",), ("elmo_test", "elmo_test"), (None, "elmo_test"), ("elmo_test", None)]
+)
+def test_one_name_stands_for_both_files(
+    names: Tuple[Optional[str], ...], pretrained: BiLMFiles
+) -> None:
+    expected = BiLM.from_files(*pretrained)
+    assert_same_weights(BiLM.from_files(*names), expected)
+
+
+def test_a_name_beside_another_file_is_refused(pretrained: BiLMFiles) -> None:
+    with pytest.raises(ConfigurationError, match=r"but elmo_test stands for both files"):
+        BiLM.from_files("elmo_test", pretrained.weight_file)
+
+
+def test_an_unknown_name_is_no_file(pretrained: BiLMFiles) -> None:
+    with pytest.raises(ConfigurationError, match=r"this package: elmo_test\."):
+        BiLM.from_files("elmo_tset")
+
+
+@pytest.mark.parametrize("key", ["options_file", "weight_file"])
+def test_configs_name_it_by_either_key(key: str, pretrained: BiLMFiles) -> None:
+    expected = BiLM.from_files(*pretrained)
+    embedder = TokenEmbedder.from_params(Params({"type": "elmo", key: "elmo_test"}))
+    assert_same_weights(embedder.elmo.bilm, expected)
+    placed = PlacedElmo.from_params(Params({"placement": "both", key: "elmo_test"}))
+    assert placed.elmo is not None
+    assert_same_weights(placed.elmo.bilm, expected)
+
+
+def assert_same_weights(bilm: torch.nn.Module, expected: torch.nn.Module) -> None:
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(bilm.state_dict()[name], tensor), name
 
 
 @pytest.mark.parametrize("key", ["options_file", "weight_file"])

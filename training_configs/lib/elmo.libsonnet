@@ -10,6 +10,9 @@ local original =
     weight_file: original + 'weights.hdf5',
   },
 
+  // The small one that comes with this package.
+  mini:: { options_file: 'elmo_mini' },
+
   // A biLM of your own: the folder holds options.json and weights.hdf5.
   in_folder(folder):: {
     options_file: folder + '/options.json',
