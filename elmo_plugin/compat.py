@@ -8,6 +8,7 @@ import io
 import logging
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
@@ -319,7 +320,8 @@ def _mend_interrupted_checkpoints() -> None:
     """
     Checkpoints were written in place, weights before the trainer's state. A full disk or a killed process
     left half a file, which `--recover` took for the latest checkpoint, and half a `best.th` where a whole one
-    had been. Now each file appears complete or not at all, and only whole checkpoints count.
+    had been. Now each file is written beside, then moved to its place, and only whole checkpoints count and
+    remain.
     """
     import torch
     from allennlp.training import checkpointer
@@ -328,13 +330,20 @@ def _mend_interrupted_checkpoints() -> None:
     from elmo_plugin.bilm.replaced_file import replaced_file
 
     def save(content: Any, path: str) -> None:
-        with replaced_file(path) as partial_file:
-            torch.save(content, partial_file)
+        with replaced_file(path) as partial_file, open(partial_file, "wb") as file:
+            try:
+                torch.save(content, file)
+            except RuntimeError as error:
+                # torch reports a position in its archive, and hides the reason: that the disk is full, say.
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
 
     def save_model_state(self: Any, path: str) -> None:
         save((self._ddp_wrapped_model or self.model).state_dict(), path)
 
     find_all_checkpoints = checkpointer.Checkpointer._find_all_checkpoints
+    save_checkpoint = checkpointer.Checkpointer.save_checkpoint
 
     @functools.wraps(find_all_checkpoints)
     def find_whole_checkpoints(self: Any) -> Any:
@@ -344,7 +353,29 @@ def _mend_interrupted_checkpoints() -> None:
             if os.path.isfile(self._training_state_path(*checkpoint))
         }
 
+    def remove_half_checkpoint(self: Any) -> None:
+        if not (self._is_primary or self.state_is_sharded):
+            return  # another worker writes
+        for partial_file in Path(self._serialization_dir).glob(".*.th.*"):
+            partial_file.unlink(missing_ok=True)
+        latest = max(find_whole_checkpoints(self), default=(-1, -1))
+        for checkpoint in find_all_checkpoints(self):
+            # Weights of older ones may have been kept by hand.
+            if checkpoint > latest:
+                Path(self._model_state_path(*checkpoint)).unlink(missing_ok=True)
+
+    @functools.wraps(save_checkpoint)
+    def save_whole_checkpoint(self: Any, trainer: Any) -> None:
+        # What a killed process left: weights that are there already are not written again, and would come
+        # to stand beside the state of a recovered training that went another way.
+        remove_half_checkpoint(self)
+        try:
+            save_checkpoint(self, trainer)
+        finally:
+            remove_half_checkpoint(self)
+
     # All that its module still calls: `load_checkpoint` is mended above.
     checkpointer.torch = SimpleNamespace(save=save)
     checkpointer.Checkpointer._find_all_checkpoints = find_whole_checkpoints
+    checkpointer.Checkpointer.save_checkpoint = save_whole_checkpoint
     GradientDescentTrainer._save_model_state = save_model_state

@@ -1,7 +1,9 @@
+import errno
 import importlib.metadata
 import logging
 import os
 import re
+import resource
 import subprocess
 import sys
 import warnings
@@ -19,7 +21,7 @@ from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.dataset_readers import SequenceTaggingDatasetReader
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from allennlp.models import Model
-from allennlp.training import gradient_descent_trainer
+from allennlp.training import checkpointer, gradient_descent_trainer
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from packaging.specifiers import SpecifierSet
@@ -403,3 +405,94 @@ class TestNormsOfSparseGradients:
         assert norms[0].item() == pytest.approx(norms[1].item())
         for dense, sparse_made_dense in zip(*gradients):
             assert torch.allclose(dense, sparse_made_dense)
+
+
+class TestInterruptedCheckpoints:
+    @staticmethod
+    def fill_disk(monkeypatch: pytest.MonkeyPatch, name: str, spared: int = 0) -> None:
+        """Let files of this name break off half-way, but for the first few."""
+        whole_save = torch.save
+        remaining = spared
+
+        def save(content: Any, file: Any) -> None:
+            nonlocal remaining
+            if name in file.name:
+                if remaining == 0:
+                    file.write(b"half of it")
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                remaining -= 1
+            whole_save(content, file)
+
+        monkeypatch.setattr(torch, "save", save)
+
+    @staticmethod
+    def assert_same_weights(ours: Dict[str, torch.Tensor], theirs: Dict[str, torch.Tensor]) -> None:
+        assert ours.keys() == theirs.keys()
+        for name, parameter in ours.items():
+            assert torch.equal(parameter, theirs[name]), name
+
+    @pytest.mark.parametrize("name", ["model_state_e2_b0", "training_state_e2_b0"])
+    def test_a_full_disk_is_reported_and_leaves_the_checkpoint_before(
+        self, name: str, config: Dict[str, Any], tmp_path: Path
+    ) -> None:
+        uninterrupted = train(config, tmp_path / "uninterrupted").state_dict()
+        folder = tmp_path / "run"
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            self.fill_disk(monkeypatch, name)
+            with pytest.raises(OSError, match=r"No space left on device"):
+                train(config, folder)
+        assert {file.name for file in folder.iterdir() if ".th" in file.name} == {
+            "best.th",
+            "model_state_e1_b0.th",
+            "training_state_e1_b0.th",
+        }
+        recovered = train(config, folder, recover=True)
+        self.assert_same_weights(recovered.state_dict(), uninterrupted)
+
+    @pytest.mark.parametrize("num_values", [10, 100_000])
+    def test_the_reason_of_a_failed_write_is_named_whatever_torch_makes_of_it(
+        self, num_values: int, tmp_path: Path
+    ) -> None:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))  # bytes of a file
+        try:
+            with pytest.raises(OSError, match=r"File too large"):
+                checkpointer.torch.save({"weight": torch.zeros(num_values)}, tmp_path / "weights")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_half_a_checkpoint_is_neither_the_latest_nor_a_part_of_the_next(
+        self, config: Dict[str, Any], tmp_path: Path
+    ) -> None:
+        uninterrupted = train(config, tmp_path / "run").state_dict()
+        half, kept = (
+            tmp_path / "run" / "model_state_e2_b0.th",
+            tmp_path / "run" / "model_state_e0_b1.th",
+        )
+        (tmp_path / "run" / "training_state_e2_b0.th").unlink()
+        # Of a training that went another way; and weights that somebody kept.
+        for file in (half, kept):
+            torch.save(
+                {name: torch.zeros_like(weight) for name, weight in uninterrupted.items()}, file
+            )
+        latest = Checkpointer(str(tmp_path / "run")).find_latest_checkpoint()
+        assert [Path(file).name for file in latest] == [
+            "model_state_e1_b0.th",
+            "training_state_e1_b0.th",
+        ]
+        train(config, tmp_path / "run", recover=True)
+        self.assert_same_weights(torch.load(half), uninterrupted)
+        assert kept.exists()
+
+    def test_the_best_weights_stay_until_better_ones_are_written(
+        self, config: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config["trainer"]["checkpointer"] = {"save_completed_epochs": False}
+        config["trainer"]["num_epochs"] = 1
+        first = train(config, tmp_path / "first").state_dict()
+        config["trainer"]["num_epochs"] = 2
+        self.fill_disk(monkeypatch, "best.th", spared=1)
+        with pytest.raises(OSError, match=r"No space left on device"):
+            train(config, tmp_path / "run")
+        self.assert_same_weights(torch.load(tmp_path / "run" / "best.th"), first)

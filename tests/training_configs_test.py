@@ -43,6 +43,7 @@ def ext_vars(tmp_path: Path) -> Dict[str, str]:
         "ELMO": str(TINY_BILM),
         "LM_TRAIN": "data",
         "LM_HELDOUT": "data",
+        "LM_START": str(TINY_BILM),
         "LM_VOCABULARY": str(REPOSITORY / "fixtures" / "lm" / "vocab.txt"),
     }
 
@@ -103,7 +104,10 @@ def test_a_baseline_differs_from_its_experiment_in_elmo_alone(ext_vars: Dict[str
         assert one == other
 
 
-@pytest.mark.parametrize("name, num_parameters", [("bilm", 93_600_848), ("bilm_small", 13_593_296)])
+@pytest.mark.parametrize(
+    "name, num_parameters",
+    [("bilm", 93_600_848), ("bilm_small", 13_593_296), ("bilm_mini", 2_740_048)],
+)
 def test_a_pretraining_config_has_the_released_size(
     name: str, num_parameters: int, ext_vars: Dict[str, str]
 ) -> None:
@@ -115,6 +119,23 @@ def test_a_pretraining_config_has_the_released_size(
     bilm = Model.from_params(params.pop("model"), vocab=vocab).bilm
     # Row 0 of the character embedding is padding, which is no parameter of the file, as in the count.
     assert sum(parameter.numel() for parameter in bilm.parameters()) - 16 == num_parameters
+
+
+@pytest.mark.parametrize(
+    "start, expected",
+    [
+        ("a/model.tar.gz", {"archive_file": "a/model.tar.gz"}),
+        ("a/b", {"options_file": "a/b/options.json", "weight_file": "a/b/weights.hdf5"}),
+        ("elmo_mini", {"options_file": "elmo_mini"}),
+    ],
+)
+def test_finetuning_starts_from_an_archive_a_folder_or_a_name(
+    start: str, expected: Dict[str, str], ext_vars: Dict[str, str]
+) -> None:
+    path = REPOSITORY / "training_configs" / "bilm_finetune.jsonnet"
+    params = Params.from_file(path, ext_vars={**ext_vars, "LM_START": start})
+    model = params["model"].as_dict(quiet=True)
+    assert {key: value for key, value in model.items() if key.endswith("_file")} == expected
 
 
 @pytest.mark.parametrize("path", ALL_CONFIGS, ids=lambda path: path.stem)

@@ -29,8 +29,17 @@ def describe_source(options_file: FileName, weight_file: FileName, options: BiLM
 
     The names are kept to find the same biLM again when the archive's config asks for them.
     """
-    source = {**_names(options_file, weight_file), "options": options.to_dict()}
-    return torch.frombuffer(bytearray(json.dumps(source).encode()), dtype=torch.uint8)
+    return as_bytes({**_names(options_file, weight_file), "options": options.to_dict()})
+
+
+def as_bytes(description: Dict[str, Any]) -> Tensor:
+    """A description as a state dict can hold it: JSON, uint8."""
+    return torch.frombuffer(bytearray(json.dumps(description).encode()), dtype=torch.uint8)
+
+
+def from_bytes(description: Tensor) -> Dict[str, Any]:
+    """What `as_bytes` was given."""
+    return json.loads(bytes(description.numpy().astype(numpy.uint8)))
 
 
 def load_archived_bilm(
@@ -48,12 +57,12 @@ def load_archived_bilm(
     The biLM, or `None` if `folder` holds no state dict or that holds no such biLM (it comes from files
     then: while a model is trained first, or where other names override those of the archive).
     """
-    state_dict = _state_dict_in(folder)
+    state_dict = state_dict_in(folder)
     names = _names(options_file, weight_file)
     for key in state_dict:
         if key.rpartition(".")[2] != SOURCE_KEY:
             continue
-        source = json.loads(bytes(state_dict[key].numpy().astype(numpy.uint8)))
+        source = from_bytes(state_dict[key])
         if {name: source[name] for name in names} != names:
             continue
         bilm = BiLM(
@@ -78,7 +87,8 @@ def _names(options_file: FileName, weight_file: FileName) -> Dict[str, Optional[
     }
 
 
-def _state_dict_in(folder: Optional[Union[str, PathLike]]) -> Dict[str, Any]:
+def state_dict_in(folder: Optional[Union[str, PathLike]]) -> Dict[str, Any]:
+    """The weights in the folder of an archive or of a training run; empty if there are none."""
     for name in WEIGHTS_NAMES:
         if folder is not None and (Path(folder) / name).is_file():
             path = Path(folder) / name

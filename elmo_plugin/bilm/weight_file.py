@@ -3,7 +3,7 @@
 import json
 from contextlib import contextmanager
 from os import PathLike
-from typing import Iterator, List, Mapping, Optional, Union
+from typing import Dict, Iterator, List, Mapping, Optional, Union
 
 import h5py
 import numpy
@@ -55,6 +55,22 @@ def load_weights(
             parameter = torch.from_numpy(numpy.ascontiguousarray(entry.to_parameter(array)))
             with torch.no_grad():
                 bilm.get_parameter(entry.parameter).copy_(parameter)
+
+
+def read_group(weight_file: Union[str, PathLike], group: str) -> Dict[str, Tensor]:
+    """
+    The datasets of a group that is none of bilm-tf's own, float32, by name; empty if there is no such group.
+
+    # Raises
+
+    `ConfigurationError` if the file cannot be read.
+    """
+    with _opened(weight_file) as file:
+        datasets = file.get(group, {})
+        return {
+            name: torch.from_numpy(dataset[...].astype(numpy.float32))
+            for name, dataset in datasets.items()
+        }
 
 
 def save_model(

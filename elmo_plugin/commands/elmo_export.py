@@ -5,7 +5,7 @@ import json
 import logging
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Tuple, Union
+from typing import Any, Dict, List, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.weight_file import save_model
-from elmo_plugin.pretraining.full_softmax import FullSoftmax
-from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
-from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
+from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.pretraining.lm_word_vocabulary import words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
-from elmo_plugin.pretraining.softmax import LMSoftmax
+from elmo_plugin.pretraining.softmax_datasets import SOFTMAX_GROUP, softmax_datasets
+from elmo_plugin.pretraining.starting_point import bilm_in
 
 logger = logging.getLogger(__name__)
 
@@ -80,49 +80,34 @@ def export_bilm(
     `ConfigurationError` if the archive holds no biLM or several, or the files are there already.
     """
     folder = Path(output_folder)
-    files = [folder / name for name in ("options.json", "weights.hdf5", "README.md", "vocab.txt")]
+    files = [
+        folder / name for name in ("options.json", "weights.hdf5", "README.md", VOCABULARY_NAME)
+    ]
     there = [str(file) for file in files if file.exists()]
     if there and not overwrite:
         raise ConfigurationError(
             f"{', '.join(there)}: there already. Give --overwrite to replace, or another folder."
         )
     archive = load_archive(archive_file)
-    name, bilm = _bilm_in(archive.model, str(archive_file))
+    bilm = bilm_in(archive.model, str(archive_file))
     folder.mkdir(parents=True, exist_ok=True)
     options_file, weight_file, card_file, vocabulary_file = files
-    softmax_datasets: Dict[str, Tensor] = {}
+    extra: Dict[str, Tensor] = {}
     if isinstance(archive.model, BiLMTrainingModel):
-        softmax_datasets = _softmax_datasets(archive.model.softmax)
-        words = archive.model.vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
-        LMVocabulary([words[index] for index in range(len(words))]).to_file(vocabulary_file)
+        datasets = softmax_datasets(archive.model.softmax)
+        extra = {f"{SOFTMAX_GROUP}/{name}": tensor for name, tensor in datasets.items()}
+        LMVocabulary(words_of(archive.model.vocab)).to_file(vocabulary_file)
     else:
         files.remove(vocabulary_file)
-    save_model(bilm, bilm.options, options_file, weight_file, dtype, softmax_datasets)
+    save_model(bilm, bilm.options, options_file, weight_file, dtype, extra)
     card_file.write_text(_model_card(archive.model, archive.config.as_dict(quiet=True), bilm))
-    logger.info("Exported %s of %s to %s.", name, archive_file, folder)
+    logger.info("Exported the biLM of %s to %s.", archive_file, folder)
     return files
 
 
 def _export_from_args(args: argparse.Namespace) -> None:
     for file in export_bilm(args.archive_file, args.output_folder, args.dtype, args.overwrite):
         print(file)
-
-
-def _softmax_datasets(softmax: LMSoftmax) -> Dict[str, Tensor]:
-    if isinstance(softmax, FullSoftmax):  # or sampled, which is full but for training
-        return {"softmax/W": softmax.weight, "softmax/b": softmax.bias}
-    return {f"softmax/{name}": value for name, value in softmax.state_dict().items()}
-
-
-def _bilm_in(model: Model, archive_file: str) -> Tuple[str, BiLM]:
-    found = [(name, module) for name, module in model.named_modules() if isinstance(module, BiLM)]
-    if len(found) != 1:
-        names = ", ".join(name for name, _ in found) or "none"
-        raise ConfigurationError(
-            f"{archive_file}: the model holds {len(found)} biLMs ({names}), expected one. Give the archive "
-            "of a pretrained biLM, or of a task model with one ELMo."
-        )
-    return found[0]
 
 
 def _model_card(model: Model, config: Dict[str, Any], bilm: BiLM) -> str:
@@ -142,8 +127,7 @@ def _model_card(model: Model, config: Dict[str, Any], bilm: BiLM) -> str:
         f"- {num_parameters:,} parameters, without the softmax",
     ]
     if isinstance(model, BiLMTrainingModel):
-        num_words = model.vocab.get_vocab_size(WORDS_NAMESPACE)
-        lines.append(f"- {num_words:,} words predicted in training (`vocab.txt`)")
+        lines.append(f"- {len(words_of(model.vocab)):,} words predicted in training (`vocab.txt`)")
     lines += [
         f"- trained on: `{config.get('train_data_path')}`",
         "",

@@ -10,6 +10,7 @@ from elmo_plugin.pretraining.sampled_softmax import SampledSoftmax
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.stream_data_loader import StreamDataLoader
 from elmo_plugin.pretraining.training_state import BiLMStateCallback
+from elmo_plugin.pretraining.validate_first import ValidateFirstCallback
 
 __all__ = [
     "AdaptiveSoftmax",
@@ -22,4 +23,5 @@ __all__ = [
     "LMWordVocabulary",
     "SampledSoftmax",
     "StreamDataLoader",
+    "ValidateFirstCallback",
 ]

@@ -8,8 +8,12 @@ from typing import Dict, Iterable, List, Mapping, Union
 import numpy
 from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
 from elmo_plugin.bilm.replaced_file import replaced_file
 from elmo_plugin.pretraining.corpus_files import decoded_lines
+
+# What `allennlp elmo-export` calls it, beside the weights.
+VOCABULARY_NAME = "vocab.txt"
 
 SPECIALS = ("<S>", "</S>", "<UNK>")
 MIN_SAMPLE_TOKENS = 200  # Order by frequency shows in no fewer.
@@ -58,13 +62,16 @@ class LMVocabulary:
     @classmethod
     def from_file(cls, path: Union[str, PathLike]) -> "LMVocabulary":
         """
-        Read and check a file with one word on each line.
+        Read and check a file with one word on each line; the name of a pretrained biLM that comes with this
+        package, such as `elmo_mini`, stands for its file.
 
         # Raises
 
         `ConfigurationError` naming the file if it cannot be read, and the line where something is
         wrong: as the class says, and if the line is not UTF-8.
         """
+        if str(path) in pretrained_names():
+            path = PRETRAINED_FOLDER / str(path) / VOCABULARY_NAME
         try:
             file = open(path, "rb")  # noqa: SIM115 - used and closed below, without the except clause
         except OSError as error:

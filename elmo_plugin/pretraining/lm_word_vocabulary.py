@@ -1,5 +1,7 @@
 """The words that a biLM predicts, as AllenNLP's vocabulary, so that they are saved with the model."""
 
+from typing import List
+
 from allennlp.data import Vocabulary
 
 from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
@@ -26,3 +28,9 @@ class LMWordVocabulary(Vocabulary):
         """The constructor that configs use."""
         words = LMVocabulary.from_file(vocabulary_file).words
         return cls(tokens_to_add={WORDS_NAMESPACE: words}, non_padded_namespaces=[WORDS_NAMESPACE])
+
+
+def words_of(vocab: Vocabulary) -> List[str]:
+    """The words that a biLM with this vocabulary predicts, by index."""
+    words = vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
+    return [words[index] for index in range(len(words))]

@@ -1,5 +1,6 @@
 """The model that pretraining trains: a biLM over streams of text, with its softmax."""
 
+import logging
 import math
 import time
 from contextlib import nullcontext
@@ -8,21 +9,38 @@ from typing import Any, ContextManager, Dict, List, Optional, Tuple
 import torch
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.models import Model
+from allennlp.nn.util import dist_reduce_sum
 from torch import Tensor
 from torch.nn.functional import dropout
 
 from elmo_plugin.bilm import BiLM, BiLMOptions
+from elmo_plugin.bilm.archived_bilm import as_bytes, from_bytes, state_dict_in
 from elmo_plugin.bilm.input_checks import check_padding
 from elmo_plugin.bilm.packing import Packing
 from elmo_plugin.bilm.projected_lstm import State
 from elmo_plugin.bilm.word_types import distinct_words
-from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
+from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE, words_of
 from elmo_plugin.pretraining.sentence_streams import DIRECTIONS
 from elmo_plugin.pretraining.softmax import LMSoftmax
+from elmo_plugin.pretraining.starting_point import (
+    StartingPoint,
+    start_from_archive,
+    start_from_files,
+)
+
+logger = logging.getLogger(__name__)
 
 PRECISIONS = ("float32", "bfloat16")
+
+# Batches in which a new softmax learns alone.
+DEFAULT_SOFTMAX_FIRST = 500
+
+# The key under which the weights of a biLM that started from files or an archive say its sizes, so that
+# its own archive needs neither.
+RESOLVED_KEY = "bilm_resolved"
 
 
 @Model.register("elmo_bilm", constructor="from_partial_objects")
@@ -54,6 +72,8 @@ class BiLMTrainingModel(Model):
     precision : `str`, optional (default = `"float32"`)
         `"bfloat16"`: in training, matrices are multiplied in bfloat16, while weights, sums, states and
         gradients stay float32. Faster on CPUs and GPUs that have such products. Evaluation takes float32.
+    softmax_first : `int`, optional (default = `0`)
+        For how many batches of training the biLM is frozen, so that a new softmax does not spoil it.
 
     # Raises
 
@@ -68,6 +88,7 @@ class BiLMTrainingModel(Model):
         dropout: float = 0.1,
         state_reset: float = 0.0,
         precision: str = "float32",
+        softmax_first: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -82,7 +103,13 @@ class BiLMTrainingModel(Model):
         self.softmax = softmax
         self.dropout = dropout
         self.state_reset = state_reset
+        if softmax_first < 0:
+            raise ConfigurationError(
+                f"model.softmax_first is {softmax_first}, expected a number of batches, 0 or more."
+            )
         self.precision = precision
+        self.softmax_first = softmax_first
+        self._num_training_batches = 0
         # Of the forward layers, then of the backward layers; for training and for evaluation.
         self._states: Dict[bool, Optional[List[State]]] = {True: None, False: None}
         self._reset_metrics()
@@ -91,25 +118,103 @@ class BiLMTrainingModel(Model):
     def from_partial_objects(
         cls,
         vocab: Vocabulary,
-        options: Dict[str, Any],
         softmax: Lazy[LMSoftmax],
+        options: Optional[Dict[str, Any]] = None,
+        options_file: Optional[str] = None,
+        weight_file: Optional[str] = None,
+        archive_file: Optional[str] = None,
+        new_softmax: bool = False,
+        softmax_first: Optional[int] = None,
         dropout: float = 0.1,
         state_reset: float = 0.0,
         precision: str = "float32",
+        serialization_dir: Optional[str] = None,
         **kwargs: Any,
     ) -> "BiLMTrainingModel":
-        """The constructor that configs use: sizes follow from `options` and from the vocabulary."""
+        """
+        The constructor that configs use. A new biLM has its sizes from `options`; to go on from another one,
+        give in their place its `options_file` and `weight_file`, or the `archive_file` of its training.
+
+        # Parameters
+
+        options : `Dict[str, Any]`, optional
+            Sizes, in the form of bilm-tf's options.json.
+        options_file, weight_file : `str`, optional
+            See `Elmo`. The softmax is taken from the group `softmax` of the weights, where
+            `allennlp elmo-export` puts it.
+        archive_file : `str`, optional
+            The archive of a pretrained biLM, or of a task model with a fine-tuned one.
+        new_softmax : `bool`, optional (default = `False`)
+            Learn another softmax than the one found there: for another vocabulary.
+        softmax_first : `int`, optional
+            For how many batches the biLM is frozen. By default 500 where there is a softmax to learn anew,
+            and 0 otherwise.
+        serialization_dir : `str`, optional
+            Filled in by AllenNLP. An archive is loaded from there without the files that its biLM came from.
+
+        The others are those of the class.
+
+        # Raises
+
+        `ConfigurationError` unless there is one of `options`, files and `archive_file`; for whatever is wrong
+        with them; if the softmax found there predicts other words; and for a vocabulary without words.
+        """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             raise ConfigurationError(
                 f"The vocabulary has no namespace '{WORDS_NAMESPACE}', expected the words that the biLM "
                 'predicts. Set vocabulary to {"type": "elmo_lm_words", "vocabulary_file": ...}.'
             )
-        num_words = vocab.get_vocab_size(WORDS_NAMESPACE)
-        bilm = BiLM(BiLMOptions.from_dict(options, "model.options"))
+        has_files = options_file is not None or weight_file is not None
+        if [options is not None, has_files, archive_file is not None].count(True) != 1:
+            raise ConfigurationError(
+                f"model: found {'no' if options is None else 'some'} options, options_file {options_file}, "
+                f"weight_file {weight_file} and archive_file {archive_file}, expected one of three: options "
+                "for a new biLM, files, or an archive to go on from."
+            )
+        start: Optional[StartingPoint] = None
+        resolved = _resolved_in(serialization_dir) if options is None else None
+        if options is not None:
+            bilm = BiLM(BiLMOptions.from_dict(options, "model.options"))
+        elif resolved is not None:  # Weights follow from the same folder.
+            bilm = BiLM(BiLMOptions.from_dict(resolved["options"], f"{serialization_dir}"))
+            softmax_first = resolved["softmax_first"]
+        else:
+            start = (
+                start_from_files(options_file, weight_file)
+                if archive_file is None
+                else start_from_archive(archive_file)
+            )
+            bilm = start.bilm
         built_softmax = softmax.construct(
-            num_words=num_words, input_dim=bilm.options.projection_dim
+            num_words=len(words_of(vocab)), input_dim=bilm.options.projection_dim
         )
-        return cls(vocab, bilm, built_softmax, dropout, state_reset, precision, **kwargs)
+        if start is not None:
+            is_new = new_softmax or not start.fill_softmax(built_softmax, vocab)
+            if softmax_first is None:
+                softmax_first = DEFAULT_SOFTMAX_FIRST if is_new else 0
+            if is_new:
+                logger.warning(
+                    "%s %s: a new softmax is learnt, in the first %d batches with the biLM frozen "
+                    "(model.softmax_first).",
+                    start.name,
+                    "has a softmax that is not used" if start.datasets else "has no softmax",
+                    softmax_first,
+                )
+        model = cls(
+            vocab,
+            bilm,
+            built_softmax,
+            dropout,
+            state_reset,
+            precision,
+            softmax_first or 0,
+            serialization_dir=serialization_dir,
+            **kwargs,
+        )
+        if options is None:
+            resolved = {"options": bilm.options.to_dict(), "softmax_first": model.softmax_first}
+            model.register_buffer(RESOLVED_KEY, as_bytes(resolved))
+        return model
 
     def forward(
         self,
@@ -148,11 +253,13 @@ class BiLMTrainingModel(Model):
         old_states = self._states_for(packing.batch_size) if rows_continue else None
         new_states: List[State] = []
         losses: List[Tensor] = []
+        is_frozen = self.training and self._num_training_batches < self.softmax_first
         with self._lowered_products(forward_inputs.device.type):
             for number, direction in enumerate(DIRECTIONS):
                 words = inputs[direction][packing.row, packing.step]  # (num_tokens, 50)
                 predicted = targets[direction][packing.row, packing.step]  # (num_tokens,)
-                top, states = self._run_direction(number, words, packing, old_states)
+                with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
+                    top, states = self._run_direction(number, words, packing, old_states)
                 if self.training:
                     nll = self.softmax(top, predicted)
                 else:
@@ -163,7 +270,12 @@ class BiLMTrainingModel(Model):
         if rows_continue:
             self._states[self.training] = new_states
         self._num_predictions += sum(packing.step_sizes)
-        return {"loss": (losses[0] + losses[1]) / 2}
+        self._num_training_batches += int(self.training)
+        loss = (losses[0] + losses[1]) / 2
+        if is_frozen and is_distributed():
+            # DistributedDataParallel expects a gradient of every parameter in every step.
+            loss = loss + 0 * sum(parameter.sum() for parameter in self.bilm.parameters())
+        return {"loss": loss}
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
@@ -172,36 +284,38 @@ class BiLMTrainingModel(Model):
 
         In training these are of the training loss, with dropout and sampled negatives where there are any;
         only those of evaluation are perplexities of the model.
+
+        With `reset`, which all distributed workers must call, they are of all workers together.
         """
+        sums = torch.tensor([*self._nll.values(), self._num_predictions], dtype=torch.float64)
+        if reset:
+            sums = dist_reduce_sum(sums)  # of this worker, where there are no others
+        *nlls, num_predictions = sums.tolist()
         metrics: Dict[str, float] = {}
-        if self._num_predictions > 0:
-            for direction in DIRECTIONS:
-                mean_nll = self._nll[direction] / self._num_predictions
-                metrics[f"{direction}_perplexity"] = math.exp(min(mean_nll, 700.0))
+        if num_predictions > 0:
+            for direction, nll in zip(DIRECTIONS, nlls):
+                mean = min(nll / num_predictions, 700.0)  # which is infinite for all purposes
+                metrics[f"{direction}_perplexity"] = math.exp(mean)
             metrics["perplexity"] = sum(metrics.values()) / len(DIRECTIONS)
-            metrics["tokens_per_second"] = self._num_predictions / (
-                time.perf_counter() - self._start
-            )
+            metrics["tokens_per_second"] = num_predictions / (time.perf_counter() - self._start)
         if reset:
             self._reset_metrics()
             self._states[False] = None
         return metrics
 
-    @property
-    def carried_states(self) -> Optional[List[State]]:
+    def training_state(self) -> Dict[str, Any]:
         """
-        The states that training carries from batch to batch: `(rows, projection_dim)` and `(rows, cell_size)`
-        of each forward layer, then of each backward one; `None` before the first batch. Checkpoints hold them
-        by way of `BiLMStateCallback`; they are no part of the model's weights.
+        What training goes on from, beside the weights: the states that are carried from batch to batch, and
+        the number of batches. Checkpoints hold it by way of `BiLMStateCallback`.
         """
-        return self._states[True]
+        return {"states": self._states[True], "num_batches": self._num_training_batches}
 
-    @carried_states.setter
-    def carried_states(self, states: Optional[List[State]]) -> None:
-        if states is not None:
+    def load_training_state(self, state: Dict[str, Any], with_states: bool = True) -> None:
+        """Go on from what `training_state` gave; without the states, rows start anew."""
+        self._num_training_batches = state["num_batches"]
+        if with_states and state["states"] is not None:
             device = next(self.parameters()).device
-            states = [(state.to(device), cell.to(device)) for state, cell in states]
-        self._states[True] = states
+            self._states[True] = [(h.to(device), c.to(device)) for h, c in state["states"]]
 
     def _reset_metrics(self) -> None:
         self._nll = dict.fromkeys(DIRECTIONS, 0.0)
@@ -259,3 +373,9 @@ class BiLMTrainingModel(Model):
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return dropout(vectors, self.dropout, self.training)
+
+
+def _resolved_in(folder: Optional[str]) -> Optional[Dict[str, Any]]:
+    """What the weights in `folder` say about the model that they are of."""
+    source = state_dict_in(folder).get(RESOLVED_KEY)
+    return None if source is None else from_bytes(source)

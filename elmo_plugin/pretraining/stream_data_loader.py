@@ -16,6 +16,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.character_ids import MAX_CHARACTERS_PER_TOKEN
 from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
+from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.sentence_streams import (
     DIRECTIONS,
@@ -145,7 +146,35 @@ class StreamDataLoader(DataLoader):
         return iter(self._reader.read(self._data_path))
 
     def index_with(self, vocab: Vocabulary) -> None:
-        """Does nothing: targets are indices of the reader's vocabulary."""
+        """
+        Targets are indices of the reader's vocabulary: checks that it is the model's.
+
+        # Parameters
+
+        vocab : `Vocabulary`
+            The model's, see `LMWordVocabulary`. One without such words is left for the model to refuse.
+
+        # Raises
+
+        `ConfigurationError` if its words are others, or stand in another order.
+        """
+        if WORDS_NAMESPACE not in vocab.get_namespaces():
+            return
+        model_words = vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
+        reader_words = dict(enumerate(self._reader.vocabulary.words))
+        if reader_words != model_words:
+            index = next(
+                index
+                for index in range(max(len(reader_words), len(model_words)))
+                if reader_words.get(index) != model_words.get(index)
+            )
+            raise ConfigurationError(
+                f"dataset_reader.vocabulary_file has {len(reader_words):,} words and the model's vocabulary "
+                f"{len(model_words):,}, the first different one on line {index + 1}: "
+                f"{reader_words.get(index)!r} and {model_words.get(index)!r}. Expected the same words in the "
+                "same order. Set vocabulary.vocabulary_file to the same file, or give a trained model the "
+                "file that it was trained with."
+            )
 
     def set_target_device(self, device: torch.device) -> None:
         self._device = device

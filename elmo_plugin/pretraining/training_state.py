@@ -49,13 +49,12 @@ class BiLMStateCallback(TrainerCallback):
         # Checkpoints are read before training starts, and before there is a model here.
         if self._saved is not None:
             _set_random_state(self._saved["random"])
-            if is_primary:
-                self._model.carried_states = self._saved["carried_states"]
+            self._model.load_training_state(self._saved["model"], with_states=is_primary)
             self._saved = None
 
     def state_dict(self) -> Dict[str, Any]:
         assert self._model is not None
-        return {"random": _random_state(), "carried_states": self._model.carried_states}
+        return {"random": _random_state(), "model": self._model.training_state()}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         self._saved = state_dict

@@ -72,6 +72,7 @@
       validation_metric: '-perplexity',
       // With these two, --recover goes on as if nothing had happened.
       callbacks: ['elmo_bilm_state'],
+      run_confidence_checks: false,  // in a recovered run they would go on, and take memory
       checkpointer: { save_every_num_batches: checkpoint_batches, keep_most_recent_by_count: 2 },
     },
   },

@@ -1,0 +1,133 @@
+"""What the training of a biLM goes on from: another one's weights, and its softmax if there is one."""
+
+from os import PathLike
+from typing import Dict, List, NamedTuple, Optional, Union
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models import Model, load_archive
+from torch import Tensor
+
+from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm.model_files import resolve_model_files
+from elmo_plugin.bilm.weight_file import read_group
+from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.pretraining.lm_word_vocabulary import words_of
+from elmo_plugin.pretraining.softmax import LMSoftmax
+from elmo_plugin.pretraining.softmax_datasets import SOFTMAX_GROUP, load_softmax, softmax_datasets
+
+
+class StartingPoint(NamedTuple):
+    """
+    A biLM, trainable, with the softmax that it was trained with.
+
+    # Parameters
+
+    name : `str`
+        Where it is from, for messages.
+    bilm : `BiLM`
+        The weights.
+    datasets : `Dict[str, Tensor]`
+        The softmax, see `softmax_datasets`; empty if there is none.
+    words : `List[str]`, optional
+        The words that it predicts, if they are known.
+    """
+
+    name: str
+    bilm: BiLM
+    datasets: Dict[str, Tensor]
+    words: Optional[List[str]]
+
+    def fill_softmax(self, softmax: LMSoftmax, vocab: Vocabulary) -> bool:
+        """
+        Fill `softmax` from this one.
+
+        # Returns
+
+        Whether there is one.
+
+        # Raises
+
+        `ConfigurationError` if it predicts other words than those of `vocab`, or is of another kind.
+        """
+        if not self.datasets:
+            return False
+        words = words_of(vocab)
+        if self.words is not None and self.words != words:
+            raise ConfigurationError(
+                f"{self.name}: its softmax predicts other words than the vocabulary has: found "
+                f"{_first_difference(self.words, words)}. Set vocabulary_file to the {VOCABULARY_NAME} of "
+                "that model, or set model.new_softmax to learn another softmax."
+            )
+        load_softmax(softmax, self.datasets, self.name)
+        return True
+
+
+def start_from_files(
+    options_file: Optional[Union[str, PathLike]], weight_file: Optional[Union[str, PathLike]]
+) -> StartingPoint:
+    """
+    Start from files in bilm-tf's form. `vocab.txt` beside the weights names the words of their softmax.
+
+    # Raises
+
+    What `BiLM.from_files` raises; and `ConfigurationError` if that vocabulary is damaged.
+    """
+    _, weight_path = resolve_model_files(options_file, weight_file)
+    bilm = BiLM.from_files(options_file, weight_file).requires_grad_(True)
+    datasets = read_group(weight_path, SOFTMAX_GROUP)
+    vocabulary_path = weight_path.with_name(VOCABULARY_NAME)
+    words = None
+    if datasets and vocabulary_path.is_file():
+        words = LMVocabulary.from_file(vocabulary_path).words
+    return StartingPoint(str(weight_file or options_file), bilm, datasets, words)
+
+
+def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
+    """
+    Start from an archive: of a pretrained biLM, with its softmax, or of a task model that holds one.
+
+    # Raises
+
+    `ConfigurationError` if the archive is not there, or holds no biLM or several.
+    """
+    try:
+        model = load_archive(archive_file).model
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "
+            "training run, or its folder. Correct the path."
+        ) from error
+    bilm = bilm_in(model, str(archive_file))
+    softmax = getattr(model, "softmax", None)
+    if not isinstance(softmax, LMSoftmax):
+        return StartingPoint(str(archive_file), bilm.requires_grad_(True), {}, None)
+    datasets = softmax_datasets(softmax)
+    return StartingPoint(
+        str(archive_file), bilm.requires_grad_(True), datasets, words_of(model.vocab)
+    )
+
+
+def bilm_in(model: Model, archive_file: str) -> BiLM:
+    """
+    The biLM that a model holds.
+
+    # Raises
+
+    `ConfigurationError` naming `archive_file` if it holds none, or several.
+    """
+    found = [(name, module) for name, module in model.named_modules() if isinstance(module, BiLM)]
+    if len(found) != 1:
+        names = ", ".join(name for name, _ in found) or "none"
+        raise ConfigurationError(
+            f"{archive_file}: the model holds {len(found)} biLMs ({names}), expected one. Give the archive "
+            "of a pretrained biLM, or of a task model with one ELMo."
+        )
+    return found[0][1]
+
+
+def _first_difference(found: List[str], expected: List[str]) -> str:
+    if len(found) != len(expected):
+        return f"{len(found):,} words, expected {len(expected):,}"
+    line = next(line for line, pair in enumerate(zip(found, expected)) if pair[0] != pair[1])
+    return f"'{found[line]}' in line {line + 1}, expected '{expected[line]}'"

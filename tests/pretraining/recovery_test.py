@@ -1,0 +1,261 @@
+"""`allennlp train --recover` of a biLM goes on as if training had never been interrupted."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, Tuple
+
+import numpy
+import pytest
+import torch
+from allennlp.commands.train import train_model_from_file
+from allennlp.training import TrainerCallback
+
+from elmo_plugin.pretraining import BiLMStateCallback, BiLMTrainingModel
+from tests.pretraining.model_test import build, windows
+
+REPOSITORY = Path(__file__).parents[2]
+FIXTURES = REPOSITORY / "fixtures" / "lm"
+CONFIG = FIXTURES / "experiment.jsonnet"
+
+# Two epochs of 13 batches, with all that is random in training: dropout, resets of rows, sampled words.
+OVERRIDES: Dict[str, Any] = {
+    "train_data_path": str(FIXTURES / "heldout.txt"),
+    "model.dropout": 0.2,
+    "model.state_reset": 0.2,
+    "data_loader.rows": 8,
+    "validation_data_loader.rows": 16,
+    "trainer.checkpointer.save_every_num_batches": 4,
+    "trainer.num_epochs": 2,
+    "trainer.cuda_device": -1,
+}
+BATCHES_PER_EPOCH = 13
+ACCUMULATION = {"trainer.num_gradient_accumulation_steps": 2}
+BFLOAT16 = {"model.precision": "bfloat16"}
+FROZEN_BILM = {"model.softmax_first": BATCHES_PER_EPOCH + 9}  # until after the checkpoint
+
+# Where training is interrupted: after so many batches. (Of an epoch only its end and every fourth are saved.)
+IN_FIRST_EPOCH = 6
+BETWEEN_EPOCHS = BATCHES_PER_EPOCH
+IN_SECOND_EPOCH = BATCHES_PER_EPOCH + 10
+
+# The process ends itself, since a signal from outside would come at another batch each time.
+KILLED_TRAINING = """
+import os, signal, sys
+from allennlp.commands.train import train_model_from_file
+from elmo_plugin.pretraining import BiLMTrainingModel
+
+config, folder, overrides, num_batches = sys.argv[1:]
+forward, batches = BiLMTrainingModel.forward, []
+
+def forward_or_die(model, **batch):
+    if model.training:
+        if len(batches) == int(num_batches):
+            os.kill(os.getpid(), signal.SIGKILL)
+        batches.append(batch)
+    return forward(model, **batch)
+
+BiLMTrainingModel.forward = forward_or_die
+train_model_from_file(config, folder, overrides)
+"""
+
+
+def train(folder: Path, recover: bool = False, **overrides: Any) -> None:
+    train_model_from_file(CONFIG, folder, json.dumps({**OVERRIDES, **overrides}), recover=recover)
+
+
+def interrupt(folder: Path, num_batches: int, **overrides: Any) -> None:
+    """Train, and press Ctrl-C when the model was given so many batches."""
+    forward = BiLMTrainingModel.forward
+    seen = 0
+
+    def forward_or_interrupt(model: BiLMTrainingModel, **batch: Any) -> Dict[str, torch.Tensor]:
+        nonlocal seen
+        if model.training:
+            if seen == num_batches:
+                signal.raise_signal(signal.SIGINT)
+            seen += 1
+        return forward(model, **batch)
+
+    with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(KeyboardInterrupt):
+        monkeypatch.setattr(BiLMTrainingModel, "forward", forward_or_interrupt)
+        train(folder, **overrides)
+
+
+def latest_checkpoint(folder: Path) -> str:
+    """As `e1_b4`: epochs, then batches of the epoch after them."""
+    names = [path.stem[len("training_state_") :] for path in folder.glob("training_state_*.th")]
+    return max(names, key=lambda name: [int(part[1:]) for part in name.split("_")])
+
+
+def final_state(folder: Path) -> Dict[str, Any]:
+    """All that must be equal at the end: weights, the optimizer's sums, states of rows and perplexities."""
+    model = torch.load(folder / "model_state_e2_b0.th")
+    training = torch.load(folder / "training_state_e2_b0.th", weights_only=False)
+    states = training["callbacks"][0].get("model", {"states": []})["states"]
+    metrics = json.loads((folder / "metrics.json").read_text())
+    return {
+        "tensors": {
+            **model,
+            **{f"best {name}": tensor for name, tensor in torch.load(folder / "best.th").items()},
+            **{
+                f"sum {number}": sums["sum"]
+                for number, sums in training["optimizer"]["state"].items()
+            },
+            **{f"state {number}": torch.cat(pair, 1) for number, pair in enumerate(states)},
+        },
+        "perplexities": {
+            key: value
+            for key, value in metrics.items()
+            if "validation" in key and "perplexity" in key
+        },
+    }
+
+
+def assert_equal(ours: Dict[str, Any], theirs: Dict[str, Any]) -> None:
+    assert ours["tensors"].keys() == theirs["tensors"].keys()
+    for name, tensor in ours["tensors"].items():
+        assert torch.equal(tensor, theirs["tensors"][name]), name
+    assert len(ours["perplexities"]) == 6
+    assert ours["perplexities"] == theirs["perplexities"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Dict[str, Any]]:
+    """What training ends with that nothing interrupts; trained once for all tests of the same overrides."""
+    results: Dict[str, Dict[str, Any]] = {}
+
+    def result(**overrides: Any) -> Dict[str, Any]:
+        key = json.dumps(overrides)
+        if key not in results:
+            folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+            train(folder, **overrides)
+            results[key] = final_state(folder)
+        return results[key]
+
+    return result
+
+
+@pytest.mark.parametrize(
+    "overrides, num_batches, checkpoint",
+    [
+        ({}, BETWEEN_EPOCHS, "e1_b0"),
+        ({}, IN_SECOND_EPOCH, "e1_b8"),
+        # Two batches for each update, and for each one that counts.
+        (ACCUMULATION, IN_SECOND_EPOCH, "e1_b4"),
+        (BFLOAT16, IN_SECOND_EPOCH, "e1_b8"),
+        (FROZEN_BILM, IN_SECOND_EPOCH, "e1_b8"),
+    ],
+    ids=["between epochs", "second epoch", "accumulation", "bfloat16", "frozen biLM"],
+)
+def test_a_recovered_training_equals_an_uninterrupted_one(
+    overrides: Dict[str, Any],
+    num_batches: int,
+    checkpoint: str,
+    uninterrupted: Callable[..., Dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "run"
+    interrupt(folder, num_batches, **overrides)
+    assert latest_checkpoint(folder) == checkpoint
+    train(folder, recover=True, **overrides)
+    assert_equal(final_state(folder), uninterrupted(**overrides))
+
+
+def test_a_training_interrupted_twice_equals_an_uninterrupted_one(
+    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    interrupt(folder, IN_FIRST_EPOCH)
+    assert latest_checkpoint(folder) == "e0_b4"
+    interrupt(folder, IN_FIRST_EPOCH, recover=True)
+    assert latest_checkpoint(folder) == "e0_b9"
+    train(folder, recover=True)
+    assert_equal(final_state(folder), uninterrupted())
+
+
+def test_a_killed_process_is_recovered_by_another(
+    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    arguments = [str(CONFIG), str(folder), json.dumps(OVERRIDES), str(IN_SECOND_EPOCH)]
+    result = subprocess.run(
+        [sys.executable, "-c", KILLED_TRAINING, *arguments],
+        cwd=REPOSITORY,
+        # As many threads as here: sums of floats depend on their order.
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    assert latest_checkpoint(folder) == "e1_b8"
+    train(folder, recover=True)
+    assert_equal(final_state(folder), uninterrupted())
+
+
+def test_without_the_callback_a_recovered_training_goes_another_way(
+    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
+) -> None:
+    without = {"trainer.callbacks": []}
+    folder = tmp_path / "run"
+    interrupt(folder, IN_SECOND_EPOCH, **without)
+    train(folder, recover=True, **without)
+    # The callback itself draws nothing: uninterrupted trainings with and without it are the same.
+    ours, expected = final_state(folder), uninterrupted()
+    for name, tensor in ours["tensors"].items():
+        assert not torch.equal(tensor, expected["tensors"][name]), name
+    for name, perplexity in ours["perplexities"].items():
+        assert perplexity != expected["perplexities"][name], name
+
+
+def test_states_of_another_number_of_rows_are_dropped(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    interrupt(folder, IN_FIRST_EPOCH)
+    config = json.loads((folder / "config.json").read_text())
+    config["data_loader"]["rows"] = 4
+    (folder / "config.json").write_text(json.dumps(config))
+    train(folder, recover=True, **{"data_loader.rows": 4})
+    training_state = torch.load(folder / "training_state_e2_b0.th", weights_only=False)
+    for state, cell in training_state["callbacks"][0]["model"]["states"]:
+        assert (state.shape, cell.shape) == ((4, 12), (4, 24))
+
+
+def trainer_of(model: torch.nn.Module) -> Any:
+    return SimpleNamespace(model=model)
+
+
+def random_numbers() -> Tuple[float, float, float]:
+    return random.random(), numpy.random.rand(), torch.rand(()).item()
+
+
+@pytest.mark.parametrize("is_primary", [True, False])
+def test_every_worker_takes_the_random_state_and_only_the_first_one_the_states_of_rows(
+    is_primary: bool,
+) -> None:
+    first, second = windows(2)
+    trained = build()
+    trained(**first)
+    callback = BiLMStateCallback("")
+    callback.on_start(trainer_of(trained))
+    saved = callback.state_dict()
+    expected = random_numbers()
+
+    recovered = build()
+    callback = BiLMStateCallback("")
+    callback.load_state_dict(saved)
+    callback.on_start(trainer_of(recovered), is_primary=is_primary)
+    assert random_numbers() == expected
+    expected_model = trained if is_primary else build()
+    assert torch.equal(recovered(**second)["loss"], expected_model(**second)["loss"])
+
+
+def test_a_model_of_another_type_is_refused() -> None:
+    callback = TrainerCallback.by_name("elmo_bilm_state")("")
+    with pytest.raises(TypeError, match=r"'elmo_bilm_state' got a model Linear, .*'elmo_bilm'"):
+        callback.on_start(trainer_of(torch.nn.Linear(1, 1)))

@@ -1,0 +1,213 @@
+"""Training that goes on from files or from an archive."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import torch
+from allennlp.commands.train import train_model_from_file
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import Model, load_archive
+
+from elmo_plugin import BiLM
+from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.commands import export_bilm
+from elmo_plugin.pretraining import LMVocabulary
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+CONFIG = FIXTURES / "lm" / "experiment.jsonnet"
+
+
+def train(folder: Path, model: Dict[str, Any], config: Path = CONFIG, **overrides: Any) -> Model:
+    """Train on the fixture from what `model` says, which replaces the sizes."""
+    params = {
+        "model": {**model, "type": "elmo_bilm"},
+        "trainer.num_epochs": 1,
+        "trainer.callbacks": ["elmo_validate_first", "elmo_bilm_state"],
+        "train_data_path": str(FIXTURES / "lm" / "heldout.txt"),
+        **overrides,
+    }
+    params["model"].setdefault("softmax", {"type": "elmo_sampled", "num_samples": 64})
+    # Overrides merge: a key that is to be gone must be null.
+    params["model"].setdefault("options", None)
+    return train_model_from_file(config, folder, overrides=json.dumps(params))
+
+
+def perplexities(folder: Path) -> List[float]:
+    """Before training and after it."""
+    before = json.loads((folder / "metrics_before.json").read_text())
+    after = json.loads((folder / "metrics.json").read_text())
+    return [before["perplexity"], after["validation_perplexity"]]
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run that saw a little text, `run`, and its export, `export`."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    overrides = {"trainer.num_epochs": 1, "trainer.callbacks": []}
+    train_model_from_file(CONFIG, folder / "run", overrides=json.dumps(overrides))
+    export_bilm(folder / "run" / "model.tar.gz", folder / "export")
+    return folder
+
+
+def start_of(kind: str, pretrained: Path) -> Dict[str, str]:
+    if kind == "archive":
+        return {"archive_file": str(pretrained / "run" / "model.tar.gz")}
+    export = pretrained / "export"
+    return {
+        "options_file": str(export / "options.json"),
+        "weight_file": str(export / "weights.hdf5"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["archive", "files"])
+def test_training_goes_on_where_pretraining_ended(
+    kind: str, pretrained: Path, tmp_path: Path
+) -> None:
+    train(tmp_path / "run", start_of(kind, pretrained))
+    pretraining = json.loads((pretrained / "run" / "metrics.json").read_text())
+    before, after = perplexities(tmp_path / "run")
+    assert before == pytest.approx(pretraining["validation_perplexity"], rel=1e-5)
+    assert after < before
+
+
+@pytest.mark.parametrize("kind", ["archive", "files"])
+def test_its_archive_needs_neither_files_nor_archive(
+    kind: str, pretrained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(pretrained, tmp_path / "pretrained")
+    model = train(tmp_path / "run", start_of(kind, tmp_path / "pretrained"))
+    shutil.rmtree(tmp_path / "pretrained")
+    loaded = load_archive(tmp_path / "run" / "model.tar.gz").model
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+    export_bilm(tmp_path / "run" / "model.tar.gz", tmp_path / "export")
+
+
+@pytest.fixture
+def without_softmax(tmp_path: Path) -> Dict[str, str]:
+    folder = tmp_path / "published"
+    folder.mkdir()
+    bilm = BiLM(BiLMOptions.from_file(FIXTURES / "bilm" / "tiny" / "options.json"))
+    files = {"options_file": str(folder / "o.json"), "weight_file": str(folder / "w.hdf5")}
+    bilm.save(*files.values())
+    return files
+
+
+def test_a_missing_softmax_is_said_and_learnt_first(
+    without_softmax: Dict[str, str], tmp_path: Path
+) -> None:
+    model = train(tmp_path / "run", without_softmax)
+    log = (tmp_path / "run" / "out.log").read_text()
+    assert "w.hdf5 has no softmax: a new softmax is learnt, in the first 500 batches" in log
+    # The epoch had fewer.
+    start = BiLM.from_files(**without_softmax)
+    for name, parameter in start.named_parameters():
+        assert torch.equal(model.bilm.get_parameter(name), parameter), name
+    before, after = perplexities(tmp_path / "run")
+    assert after < before
+
+
+def test_after_the_softmax_the_bilm_trains(without_softmax: Dict[str, str], tmp_path: Path) -> None:
+    model = train(tmp_path / "run", {**without_softmax, "softmax_first": 3})
+    start = BiLM.from_files(**without_softmax)
+    for name, parameter in start.named_parameters():
+        assert not torch.equal(model.bilm.get_parameter(name), parameter), name
+
+
+def test_the_bilm_of_a_task_model_is_a_start(pretrained: Path, tmp_path: Path) -> None:
+    overrides = {
+        "model.text_encoder.elmo": {
+            **start_of("files", pretrained),
+            "requires_grad": True,
+        },
+        "dataset_reader.token_indexers.elmo": {"type": "elmo_characters"},
+        "trainer.num_epochs": 1,
+    }
+    tagger = train_model_from_file(
+        FIXTURES / "ner" / "tiny" / "experiment.jsonnet",
+        tmp_path / "tagger",
+        overrides=json.dumps(overrides),
+    )
+    archive_file = str(tmp_path / "tagger" / "model.tar.gz")
+    model = train(tmp_path / "run", {"archive_file": archive_file})
+    for name, parameter in tagger.text_encoder.elmo.elmo.bilm.named_parameters():
+        assert torch.equal(model.bilm.get_parameter(name), parameter), name
+
+
+def test_other_words_are_refused_or_learnt_anew(pretrained: Path, tmp_path: Path) -> None:
+    words = LMVocabulary.from_file(FIXTURES / "lm" / "vocab.txt").words
+    words[10], words[11] = words[11], words[10]
+    vocabulary = tmp_path / "other.txt"
+    LMVocabulary(words).to_file(vocabulary)
+    other = {
+        "dataset_reader.vocabulary_file": str(vocabulary),
+        "vocabulary.vocabulary_file": str(vocabulary),
+    }
+    for kind in ("archive", "files"):
+        start = start_of(kind, pretrained)
+        with pytest.raises(
+            ConfigurationError, match=rf"found '{words[11]}' in line 11, expected '{words[10]}'"
+        ):
+            train(tmp_path / f"refused {kind}", start, **other)
+        model = train(tmp_path / kind, {**start, "new_softmax": True}, **other)
+        assert model.softmax_first == 500
+
+
+def test_another_number_of_words_is_refused(pretrained: Path, tmp_path: Path) -> None:
+    words = LMVocabulary.from_file(FIXTURES / "lm" / "vocab.txt").words
+    vocabulary = tmp_path / "other.txt"
+    LMVocabulary(words[:-1]).to_file(vocabulary)
+    folder = tmp_path / "no vocabulary"
+    shutil.copytree(pretrained / "export", folder)
+    (folder / "vocab.txt").unlink()
+    other = {
+        "dataset_reader.vocabulary_file": str(vocabulary),
+        "vocabulary.vocabulary_file": str(vocabulary),
+    }
+    with pytest.raises(ConfigurationError, match=rf"found {len(words)} words, expected"):
+        train(tmp_path / "a", start_of("archive", pretrained), **other)
+    files = {"options_file": folder / "options.json", "weight_file": folder / "weights.hdf5"}
+    with pytest.raises(ConfigurationError, match=r"dataset softmax/W has shape .* expected"):
+        train(tmp_path / "b", {key: str(path) for key, path in files.items()}, **other)
+
+
+def test_another_kind_of_softmax_is_refused(pretrained: Path, tmp_path: Path) -> None:
+    model = {
+        **start_of("archive", pretrained),
+        "softmax": {"type": "elmo_adaptive", "cutoffs": [50]},
+    }
+    with pytest.raises(ConfigurationError, match=r"dataset softmax/W has shape .* expected none"):
+        train(tmp_path, model)
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        ({}, "found no options, options_file None"),
+        ({"archive_file": "a", "weight_file": "b"}, "expected one of three"),
+        ({"archive_file": "no/such.tar.gz"}, "no/such.tar.gz: cannot be loaded as an archive"),
+        ({"options_file": "no/such.json"}, "expected the options"),
+    ],
+)
+def test_an_unclear_start_is_refused(model: Dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        train(tmp_path, model)
+
+
+def test_a_recovered_run_is_not_validated_first_again(pretrained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    start = start_of("files", pretrained)
+    train(folder, start)
+    (folder / "metrics_before.json").unlink()
+    params = {"trainer.num_epochs": 2}
+    config = json.loads((folder / "config.json").read_text())
+    config["trainer"]["num_epochs"] = 2
+    config_file = tmp_path / "config.json"
+    config_file.write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(config))
+    train_model_from_file(config_file, folder, recover=True, overrides=json.dumps(params))
+    assert (folder / "metrics_epoch_1.json").is_file()
+    assert not (folder / "metrics_before.json").exists()
