@@ -1,24 +1,23 @@
 """`allennlp elmo-export`: from the archive of a trained biLM to the files that every ELMo reads."""
 
 import argparse
-import json
 import logging
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Optional, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import Model, load_archive
 from torch import Tensor
 
-from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm.replaced_file import replaced_file
 from elmo_plugin.bilm.weight_file import save_model
+from elmo_plugin.commands.model_card import metrics_beside, model_card
 from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.pretraining.lm_word_vocabulary import words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.softmax_datasets import SOFTMAX_GROUP, softmax_datasets
-from elmo_plugin.pretraining.starting_point import bilm_in
+from elmo_plugin.pretraining.starting_point import bilm_in, opened_archive
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,8 @@ class ElmoExport(Subcommand):
     def add_subparser(self, parser: Any) -> argparse.ArgumentParser:
         description = """Write the biLM in an archive as options.json and weights.hdf5, in bilm-tf's form,
             which `elmo` embedders and AllenNLP's own read. The archive may be that of a pretrained biLM
-            (then the softmax and vocab.txt are written too) or of a task model with a fine-tuned one."""
+            (then the softmax and vocab.txt are written too) or of a task model with a fine-tuned one. A
+            model card is written beside them; its perplexity is that of metrics.json beside the archive."""
         subparser = parser.add_parser(
             self.name, description=description, help="Export the biLM of an archive."
         )
@@ -42,6 +42,12 @@ class ElmoExport(Subcommand):
         subparser.add_argument("output_folder", type=Path, help="folder to write; made if missing")
         subparser.add_argument(
             "--dtype", choices=DTYPES, default="float32", help="type of the weights in the file"
+        )
+        subparser.add_argument(
+            "--name", help="of the model, for its card (default: that of output_folder)"
+        )
+        subparser.add_argument(
+            "--license", help="of the weights, for the card: an identifier such as cc-by-sa-4.0"
         )
         subparser.add_argument(
             "--overwrite", action="store_true", help="replace files that are there already"
@@ -55,6 +61,8 @@ def export_bilm(
     output_folder: Union[str, PathLike],
     dtype: str = "float32",
     overwrite: bool = False,
+    name: Optional[str] = None,
+    license_id: Optional[str] = None,
 ) -> List[Path]:
     """
     Write the biLM of an archive.
@@ -70,6 +78,10 @@ def export_bilm(
         `float32` or `float16`.
     overwrite : `bool`, optional (default = `False`)
         Replace files that are there.
+    name : `str`, optional
+        What the model card calls the model. By default the name of the folder.
+    license_id : `str`, optional
+        Licence of the weights, for the card.
 
     # Returns
 
@@ -88,7 +100,7 @@ def export_bilm(
         raise ConfigurationError(
             f"{', '.join(there)}: there already. Give --overwrite to replace, or another folder."
         )
-    archive = load_archive(archive_file)
+    archive = opened_archive(archive_file)
     bilm = bilm_in(archive.model, str(archive_file))
     folder.mkdir(parents=True, exist_ok=True)
     options_file, weight_file, card_file, vocabulary_file = files
@@ -100,42 +112,24 @@ def export_bilm(
     else:
         files.remove(vocabulary_file)
     save_model(bilm, bilm.options, options_file, weight_file, dtype, extra)
-    card_file.write_text(_model_card(archive.model, archive.config.as_dict(quiet=True), bilm))
+    card = model_card(
+        name or folder.resolve().name,
+        archive.model,
+        bilm,
+        archive.config.as_dict(quiet=True),
+        metrics_beside(archive_file),
+        license_id,
+        weight_file,
+    )
+    with replaced_file(card_file) as new_card:
+        new_card.write_text(card, encoding="utf-8")
     logger.info("Exported the biLM of %s to %s.", archive_file, folder)
     return files
 
 
 def _export_from_args(args: argparse.Namespace) -> None:
-    for file in export_bilm(args.archive_file, args.output_folder, args.dtype, args.overwrite):
+    files = export_bilm(
+        args.archive_file, args.output_folder, args.dtype, args.overwrite, args.name, args.license
+    )
+    for file in files:
         print(file)
-
-
-def _model_card(model: Model, config: Dict[str, Any], bilm: BiLM) -> str:
-    """Hugging Face's form: a YAML head, then text."""
-    options = bilm.options
-    num_parameters = sum(parameter.numel() for parameter in bilm.parameters())
-    lines = [
-        "---",
-        "tags: [elmo, bilm, allennlp]",
-        "---",
-        "",
-        "# A biLM for ELMo",
-        "",
-        f"- {options.num_layers} LSTM layers in each direction, {options.cell_size} cells projected to "
-        f"{options.projection_dim}; vectors of width {bilm.get_output_dim()}",
-        f"- {options.num_filters} character filters, {options.num_highway} highway layers",
-        f"- {num_parameters:,} parameters, without the softmax",
-    ]
-    if isinstance(model, BiLMTrainingModel):
-        lines.append(f"- {len(words_of(model.vocab)):,} words predicted in training (`vocab.txt`)")
-    lines += [
-        f"- trained on: `{config.get('train_data_path')}`",
-        "",
-        "Use it as `options_file` and `weight_file` of an `elmo` embedder. The config that trained it:",
-        "",
-        "```json",
-        json.dumps(config, indent=2),
-        "```",
-        "",
-    ]
-    return "\n".join(lines)

@@ -5,7 +5,7 @@ from typing import Dict, List, NamedTuple, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
-from allennlp.models import Model, load_archive
+from allennlp.models import Archive, Model, load_archive
 from torch import Tensor
 
 from elmo_plugin.bilm import BiLM
@@ -91,13 +91,7 @@ def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
 
     `ConfigurationError` if the archive is not there, or holds no biLM or several.
     """
-    try:
-        model = load_archive(archive_file).model
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "
-            "training run, or its folder. Correct the path."
-        ) from error
+    model = opened_archive(archive_file).model
     bilm = bilm_in(model, str(archive_file))
     softmax = getattr(model, "softmax", None)
     if not isinstance(softmax, LMSoftmax):
@@ -106,6 +100,23 @@ def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
     return StartingPoint(
         str(archive_file), bilm.requires_grad_(True), datasets, words_of(model.vocab)
     )
+
+
+def opened_archive(archive_file: Union[str, PathLike]) -> Archive:
+    """
+    Load an archive.
+
+    # Raises
+
+    `ConfigurationError` if there is none.
+    """
+    try:
+        return load_archive(archive_file)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "
+            "training run, or its folder. Correct the path."
+        ) from error
 
 
 def bilm_in(model: Model, archive_file: str) -> BiLM:

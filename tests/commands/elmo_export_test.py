@@ -1,4 +1,5 @@
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Dict
@@ -6,6 +7,7 @@ from typing import Any, Dict
 import h5py
 import pytest
 import torch
+import yaml
 from allennlp.commands import main
 from allennlp.commands.train import train_model_from_file
 from allennlp.common.checks import ConfigurationError
@@ -57,7 +59,34 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path, tmp_path: Path) 
     with h5py.File(files[1]) as weights:
         assert torch.equal(torch.from_numpy(weights["softmax/W"][...]), trained.softmax.weight)
         assert torch.equal(torch.from_numpy(weights["softmax/b"][...]), trained.softmax.bias)
-    assert "24 cells projected to 12" in files[2].read_text()
+
+
+def test_the_card_says_what_is_known(pretrained: Path, tmp_path: Path) -> None:
+    files = export_bilm(pretrained / "model.tar.gz", tmp_path / "my_model", license_id="cc0-1.0")
+    card = files[2].read_text()
+    head = yaml.safe_load(card.split("---")[1])
+    assert head == {"library_name": "allennlp", "license": "cc0-1.0", "tags": ["elmo", "bilm"]}
+    assert "\n# my_model\n" in card
+    assert "24 cells projected to 12" in card
+    assert f"- corpus: `{FIXTURES / 'lm' / 'heldout.txt'}`" in card
+    metrics = json.loads((pretrained / "metrics.json").read_text())
+    assert f"- held-out perplexity: {metrics['best_validation_perplexity']:.1f} (forward" in card
+
+
+def test_the_card_claims_nothing_that_is_not_known(pretrained: Path, tmp_path: Path) -> None:
+    archive_file = tmp_path / "moved.tar.gz"
+    shutil.copy(pretrained / "model.tar.gz", archive_file)
+    card = export_bilm(archive_file, tmp_path / "export")[2].read_text()
+    assert "license" not in yaml.safe_load(card.split("---")[1])
+    assert "- licence: none was stated" in card
+    assert "- held-out perplexity: not known" in card
+
+
+def test_a_missing_archive_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"no/such\.tar\.gz: cannot be loaded as an archive"
+    ):
+        export_bilm("no/such.tar.gz", tmp_path)
 
 
 def test_the_command_writes_float16_and_prints_the_files(

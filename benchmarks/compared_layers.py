@@ -1,0 +1,133 @@
+"""AllenNLP's and torch's LSTM layers with the weights of ours, behind one interface, to be timed."""
+
+import copy
+from typing import Callable, Dict, List, Optional, Tuple
+
+import torch
+from allennlp.modules.elmo_lstm import ElmoLstm
+from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
+from torch import Tensor
+from torch.nn import Module, ModuleList
+
+from elmo_plugin import BiLM
+from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State
+
+
+class AllenNLPLayer(Module):
+    """A cell of AllenNLP's `ElmoLstm` with the weights of a `ProjectedLSTM`, called like it."""
+
+    def __init__(self, layer: ProjectedLSTM) -> None:
+        super().__init__()
+        self.cell = LstmCellWithProjection(
+            layer.input_dim,
+            layer.projection_dim,
+            layer.cell_size,
+            memory_cell_clip_value=layer.cell_clip,
+            state_projection_clip_value=layer.proj_clip,
+        )
+        copy_weights(layer, self.cell)
+
+    def forward(
+        self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State] = None
+    ) -> Tuple[Tensor, State]:
+        num_steps, num_rows = len(step_sizes), step_sizes[0]
+        if initial_state is not None:
+            initial_state = (initial_state[0].unsqueeze(0), initial_state[1].unsqueeze(0))
+        windows = inputs.view(num_steps, num_rows, -1).transpose(0, 1)
+        outputs, (state, cell) = self.cell(windows, [num_steps] * num_rows, initial_state)
+        return outputs.transpose(0, 1).flatten(0, 1), (state.squeeze(0), cell.squeeze(0))
+
+
+class TorchLayer(Module):
+    """torch's LSTM with the weights of a `ProjectedLSTM`, called like it; it does not clip."""
+
+    def __init__(self, layer: ProjectedLSTM) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(layer.input_dim, layer.cell_size, proj_size=layer.projection_dim)
+        self.lstm.load_state_dict(
+            {
+                "weight_ih_l0": layer.weight[:, : layer.input_dim],
+                "weight_hh_l0": layer.weight[:, layer.input_dim :],
+                "bias_ih_l0": layer.bias + layer.forget_bias,
+                "bias_hh_l0": torch.zeros_like(layer.bias),
+                "weight_hr_l0": layer.projection,
+            }
+        )
+
+    def forward(
+        self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State] = None
+    ) -> Tuple[Tensor, State]:
+        if initial_state is not None:
+            initial_state = (initial_state[0].unsqueeze(0), initial_state[1].unsqueeze(0))
+        windows = inputs.view(len(step_sizes), step_sizes[0], -1)
+        outputs, (state, cell) = self.lstm(windows, initial_state)
+        return outputs.flatten(0, 1), (state.squeeze(0), cell.squeeze(0))
+
+
+class Stacks(Module):
+    """The LSTM layers of a biLM over windows `(rows, steps, width)`, run as BiLMTrainingModel runs them."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        super().__init__()
+        self.directions = ModuleList([bilm.forward_layers, bilm.backward_layers])
+        self._states: Dict[Tuple[int, int], State] = {}
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """The top outputs of both directions, `(rows, steps, 2 * width)`."""
+        num_rows, num_steps, _ = windows.shape
+        outputs: List[Tensor] = []
+        for number, layers in enumerate(self.directions):
+            stream = windows if number == 0 else windows.flip(1)
+            layer_input = stream.transpose(0, 1).flatten(0, 1)  # (steps * rows, width)
+            for depth, layer in enumerate(layers.children()):
+                old_state = self._states.get((number, depth))
+                output, (state, cell) = layer(layer_input, [num_rows] * num_steps, old_state)
+                self._states[number, depth] = (state.detach(), cell.detach())
+                layer_input = output if depth == 0 else output + layer_input
+            output = layer_input.view(num_steps, num_rows, -1).transpose(0, 1)
+            outputs.append(output if number == 0 else output.flip(1))
+        return torch.cat(outputs, dim=2)
+
+
+class ElmoLstmStacks(Module):
+    """AllenNLP's `ElmoLstm` with the weights of a biLM, called like `Stacks`. It carries states itself."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        super().__init__()
+        options = bilm.options
+        self.elmo_lstm = ElmoLstm(
+            input_size=options.projection_dim,
+            hidden_size=options.projection_dim,
+            cell_size=options.cell_size,
+            num_layers=options.num_layers,
+            requires_grad=True,
+            memory_cell_clip_value=options.cell_clip,
+            state_projection_clip_value=options.proj_clip,
+        ).requires_grad_(True)
+        cells = [*self.elmo_lstm.forward_layers, *self.elmo_lstm.backward_layers]
+        for layer, cell in zip([*bilm.forward_layers, *bilm.backward_layers], cells):
+            copy_weights(layer, cell)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        mask = torch.ones(windows.shape[:2], dtype=torch.bool, device=windows.device)
+        return self.elmo_lstm(windows, mask)[-1]
+
+
+def copy_weights(layer: ProjectedLSTM, cell: LstmCellWithProjection) -> None:
+    """Gates stand in one order, i, f, g, o; AllenNLP's bias includes what ours adds for the forget gate."""
+    cell.load_state_dict(
+        {
+            "input_linearity.weight": layer.weight[:, : layer.input_dim],
+            "state_linearity.weight": layer.weight[:, layer.input_dim :],
+            "state_linearity.bias": layer.bias + layer.forget_bias,
+            "state_projection.weight": layer.projection,
+        }
+    )
+
+
+def with_layers(bilm: BiLM, layer_class: Callable[..., Module]) -> BiLM:
+    """A copy of a biLM with layers of another kind, of the same weights."""
+    bilm = copy.deepcopy(bilm)
+    bilm.forward_layers = ModuleList(layer_class(layer) for layer in bilm.forward_layers)
+    bilm.backward_layers = ModuleList(layer_class(layer) for layer in bilm.backward_layers)
+    return bilm

@@ -1,0 +1,68 @@
+"""The benchmarks run and report what they promise; how fast anything is, no test says."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TINY = ["--shapes", "tiny", "--rows", "3", "--steps", "4", "--repetitions", "2", "--threads", "1"]
+
+
+@pytest.fixture
+def training_speed(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    # As a script finds it: the folder is no package, and other projects install one of its name.
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    return importlib.import_module("training_speed")
+
+
+def test_both_scopes_report_every_contender(
+    training_speed: ModuleType, capsys: pytest.CaptureFixture
+) -> None:
+    training_speed.main(TINY)
+    machine, *tables = capsys.readouterr().out.split("\ntiny, ")
+    assert "1 threads, torch " in machine and "device cpu; 3 rows of 4 words" in machine
+    assert [table.partition(":")[0] for table in tables] == ["lstm", "model"]
+    for table in tables:
+        rows = [line.strip("| ").split(" | ") for line in table.splitlines() if "|" in line]
+        assert [row[0] for row in rows[2:]] == [
+            "elmo_plugin, float32",
+            "elmo_plugin, bfloat16",
+            "AllenNLP ElmoLstm, float32",
+            "torch nn.LSTM, float32",
+        ]
+        for row in rows[2:]:
+            median, best, speed = (float(number.replace(",", "")) for number in row[1:4])
+            assert 0 < best <= median
+            # Milliseconds are rounded to one digit after the point.
+            assert speed == pytest.approx(1000 * 3 * 4 / median, rel=0.1)
+        assert rows[4][4] == "1.00"
+
+
+def test_only_the_scopes_that_are_asked_for_run(
+    training_speed: ModuleType, capsys: pytest.CaptureFixture
+) -> None:
+    training_speed.main([*TINY, "--scopes", "lstm"])
+    output = capsys.readouterr().out
+    assert "tiny, lstm:" in output and "tiny, model:" not in output
+
+
+@pytest.mark.parametrize("scope", ["lstm", "model"])
+def test_nothing_is_timed_when_contenders_disagree(
+    scope: str,
+    training_speed: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.setattr("compared_layers.copy_weights", lambda layer, cell: None)
+    with pytest.raises(AssertionError, match="not close"):
+        training_speed.main([*TINY, "--scopes", scope])
+    assert "|" not in capsys.readouterr().out
+
+
+def test_help_teaches(training_speed: ModuleType, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        training_speed.main(["--help"])
+    output = capsys.readouterr().out
+    assert "python benchmarks/training_speed.py --shapes small" in output
+    assert "A step is, by scope:" in output
