@@ -1,7 +1,7 @@
 """AllenNLP's and torch's LSTM layers with the weights of ours, behind one interface, to be timed."""
 
 import copy
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 from allennlp.modules.elmo_lstm import ElmoLstm
@@ -64,29 +64,45 @@ class TorchLayer(Module):
         return outputs.flatten(0, 1), (state.squeeze(0), cell.squeeze(0))
 
 
+class OtherBiLM(BiLM):
+    """A biLM whose layers are of another kind."""
+
+    def run_layer(
+        self,
+        number: int,
+        inputs: Sequence[Tensor],
+        step_sizes: List[int],
+        initial_states: Sequence[Optional[State]],
+    ) -> List[Tuple[Tensor, State]]:
+        layers = (self.forward_layers[number], self.backward_layers[number])
+        return [
+            layer(layer_inputs, step_sizes, state)
+            for layer, layer_inputs, state in zip(layers, inputs, initial_states)
+        ]
+
+
 class Stacks(Module):
     """The LSTM layers of a biLM over windows `(rows, steps, width)`, run as BiLMTrainingModel runs them."""
 
     def __init__(self, bilm: BiLM) -> None:
         super().__init__()
-        self.directions = ModuleList([bilm.forward_layers, bilm.backward_layers])
-        self._states: Dict[Tuple[int, int], State] = {}
+        self.bilm = bilm
+        self._states: List[Optional[State]] = [None] * (2 * bilm.options.num_layers)
 
     def forward(self, windows: Tensor) -> Tensor:
         """The top outputs of both directions, `(rows, steps, 2 * width)`."""
         num_rows, num_steps, _ = windows.shape
-        outputs: List[Tensor] = []
-        for number, layers in enumerate(self.directions):
-            stream = windows if number == 0 else windows.flip(1)
-            layer_input = stream.transpose(0, 1).flatten(0, 1)  # (steps * rows, width)
-            for depth, layer in enumerate(layers.children()):
-                old_state = self._states.get((number, depth))
-                output, (state, cell) = layer(layer_input, [num_rows] * num_steps, old_state)
-                self._states[number, depth] = (state.detach(), cell.detach())
-                layer_input = output if depth == 0 else output + layer_input
-            output = layer_input.view(num_steps, num_rows, -1).transpose(0, 1)
-            outputs.append(output if number == 0 else output.flip(1))
-        return torch.cat(outputs, dim=2)
+        # (steps * rows, width) each
+        inputs = [stream.transpose(0, 1).flatten(0, 1) for stream in (windows, windows.flip(1))]
+        for depth in range(self.bilm.options.num_layers):
+            both = slice(2 * depth, 2 * depth + 2)
+            step_sizes = [num_rows] * num_steps
+            results = self.bilm.run_layer(depth, inputs, step_sizes, self._states[both])
+            self._states[both] = [(state.detach(), cell.detach()) for _, (state, cell) in results]
+            outputs = [output for output, _ in results]
+            inputs = outputs if depth == 0 else [sum(pair) for pair in zip(outputs, inputs)]
+        tops = [top.view(num_steps, num_rows, -1).transpose(0, 1) for top in inputs]
+        return torch.cat([tops[0], tops[1].flip(1)], dim=2)
 
 
 class ElmoLstmStacks(Module):
@@ -128,6 +144,7 @@ def copy_weights(layer: ProjectedLSTM, cell: LstmCellWithProjection) -> None:
 def with_layers(bilm: BiLM, layer_class: Callable[..., Module]) -> BiLM:
     """A copy of a biLM with layers of another kind, of the same weights."""
     bilm = copy.deepcopy(bilm)
+    bilm.__class__ = OtherBiLM
     bilm.forward_layers = ModuleList(layer_class(layer) for layer in bilm.forward_layers)
     bilm.backward_layers = ModuleList(layer_class(layer) for layer in bilm.backward_layers)
     return bilm

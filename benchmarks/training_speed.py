@@ -31,12 +31,11 @@ import string
 import sys
 import time
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import torch
 from allennlp.data import Vocabulary
 from compared_layers import AllenNLPLayer, ElmoLstmStacks, Stacks, TorchLayer, with_layers
-from torch import Tensor
 from torch.nn import Module
 from torch.testing import assert_close
 
@@ -153,7 +152,7 @@ def model_steps(shape: Shape, rows: int, steps: int, device: torch.device) -> Di
 
 def random_batches(
     num_words: int, rows: int, steps: int, device: torch.device
-) -> List[Dict[str, Tensor]]:
+) -> List[Dict[str, Any]]:
     """Arguments of BiLMTrainingModel: made-up words, each as frequent as the softmax expects (Zipf's law)."""
     letters = torch.randint(len(string.ascii_lowercase), (num_words, 12))
     lengths = torch.randint(1, 13, (num_words,))
@@ -162,11 +161,11 @@ def random_batches(
         for word, length in zip(letters.tolist(), lengths.tolist())
     ]
     spelled = batch_to_ids([words])[0].to(device)  # (num_words, 50)
-    batches: List[Dict[str, Tensor]] = []
+    batches: List[Dict[str, Any]] = []
     for _ in range(NUM_BATCHES):
         uniform = torch.rand(rows, steps + 1, dtype=torch.float64)
         text = ((num_words + 1) ** uniform - 1).long().clamp_max(num_words - 1).to(device)
-        batch: Dict[str, Tensor] = {}
+        batch: Dict[str, Any] = {"rows_continue": True}
         for direction, stream in (("forward", text), ("backward", text.flip(1))):
             batch[f"{direction}_inputs"] = spelled[stream[:, :-1]]
             batch[f"{direction}_targets"] = stream[:, 1:]

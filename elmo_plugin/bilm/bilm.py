@@ -2,7 +2,7 @@
 
 import logging
 from os import PathLike
-from typing import Dict, List, Optional, Set, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Set, Tuple, Union, cast
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -16,7 +16,7 @@ from elmo_plugin.bilm.input_checks import check_character_ids, check_padding, ch
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.packing import Packing
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State
+from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State, run_side_by_side
 from elmo_plugin.bilm.weight_file import check_weights, load_weights, save_model
 from elmo_plugin.bilm.word_type_cache import WordTypeCache, version_of
 from elmo_plugin.bilm.word_types import distinct_words
@@ -200,6 +200,22 @@ class BiLM(torch.nn.Module):
             "mask": positions.unsqueeze(0) < (lengths + 2).unsqueeze(1),
         }
 
+    def run_layer(
+        self,
+        number: int,
+        inputs: Sequence[Tensor],
+        step_sizes: List[int],
+        initial_states: Sequence[Optional[State]],
+    ) -> List[Tuple[Tensor, State]]:
+        """
+        Run an LSTM layer in both directions, without its skip connection. Arguments and results are those of
+        `ProjectedLSTM.forward`, forward direction first; the backward inputs are already reversed.
+        """
+        layers = [self.forward_layers[number], self.backward_layers[number]]
+        return run_side_by_side(
+            cast(List[ProjectedLSTM], layers), inputs, step_sizes, initial_states
+        )
+
     def reset_states(self) -> None:
         """Forget the states carried between batches; the next batch starts from zeros."""
         self._carried_states.reset()
@@ -304,11 +320,11 @@ class BiLM(torch.nn.Module):
         forward_input = tokens
         backward_input = tokens.index_select(0, packing.reverse)
         for layer in range(self.options.num_layers):
-            forward_output, final_forward = self.forward_layers[layer](
-                forward_input, packing.step_sizes, initial_states[2 * layer]
-            )
-            backward_output, final_backward = self.backward_layers[layer](
-                backward_input, packing.step_sizes, initial_states[2 * layer + 1]
+            (forward_output, final_forward), (backward_output, final_backward) = self.run_layer(
+                layer,
+                [forward_input, backward_input],
+                packing.step_sizes,
+                initial_states[2 * layer : 2 * layer + 2],
             )
             # The state that is carried excludes the skip connection.
             if self.options.use_skip_connections and layer > 0:

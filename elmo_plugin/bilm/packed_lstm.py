@@ -1,11 +1,13 @@
 """The arithmetic of an LSTM layer with projection and clipping, forward and backward."""
 
 import itertools
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from elmo_plugin.bilm.side_by_side import map_side_by_side
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # gradient * y * (1 - y)
 tanh_backward = torch.ops.aten.tanh_backward  # gradient * (1 - y ** 2)
@@ -14,28 +16,43 @@ tanh_backward = torch.ops.aten.tanh_backward  # gradient * (1 - y ** 2)
 # the length of a document: 128 MiB at 4 x 4096 gates.
 TOKENS_PER_BLOCK = 2048
 
+# In a step; below, two threads are in each other's way. Measured, as the other numbers here.
+MULTIPLICATIONS_WORTH_THREADS = 1_000_000
+
 # The backward pass keeps gradients of gates for fewer, so that they stay in the processor's cache.
 TOKENS_PER_BACKWARD_BLOCK = 512
 
 
-def run_packed_lstm(
-    inputs: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    projection: Optional[Tensor],
-    state: Tensor,
-    cell: Tensor,
-    step_sizes: List[int],
-    cell_clip: Optional[float],
-    proj_clip: Optional[float],
-    product_type: Optional[torch.dtype] = None,
-) -> Tuple[Tensor, Tensor, Tensor]:
+class LSTMSettings(NamedTuple):
     """
-    Run one layer in one direction: `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and
+    How a layer is run over packed sequences.
+
+    # Parameters
+
+    step_sizes : `List[int]`
+        Number of sequences at each step, never rising.
+    cell_clip, proj_clip : `float`, optional
+        Largest magnitudes; `None` does not clip.
+    product_type : `torch.dtype`
+        What matrices are lowered to where they are multiplied: `torch.bfloat16` say, or the type of the
+        weights. Sums, states, cells and gradients stay in the type of the weights.
+    """
+
+    step_sizes: List[int]
+    cell_clip: Optional[float]
+    proj_clip: Optional[float]
+    product_type: torch.dtype
+
+
+class PackedLSTM(NamedTuple):
+    """
+    One layer in one direction, and what it is to read: `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and
     `h = clip((sigmoid(o) * tanh(c)) W_P)`.
 
     # Parameters
 
+    settings : `LSTMSettings`
+        How to run it.
     inputs : `Tensor`
         `(num_tokens, input_dim)`, packed as `Packing` says.
     weight, bias : `Tensor`
@@ -44,39 +61,50 @@ def run_packed_lstm(
         `(state_dim, cell_size)`. `None`: the state is as wide as the cell, and is not clipped.
     state, cell : `Tensor`
         `(num_sequences, state_dim)` and `(num_sequences, cell_size)` before the first step.
-    step_sizes : `List[int]`
-        Number of sequences at each step, never rising.
-    cell_clip, proj_clip : `float`, optional
-        Largest magnitudes; `None` does not clip.
-    product_type : `torch.dtype`, optional
-        What matrices are lowered to where they are multiplied, `torch.bfloat16` say. Sums, states, cells and
-        gradients stay in the type of the weights. `None`: that type for products too.
-
-    # Returns
-
-    Outputs `(num_tokens, state_dim)`, and state and cell of every sequence after its last step.
     """
-    tensors = (inputs, weight, bias, projection, state, cell)
-    product_type = product_type or weight.dtype
+
+    settings: LSTMSettings
+    inputs: Tensor
+    weight: Tensor
+    bias: Tensor
+    projection: Optional[Tensor]
+    state: Tensor
+    cell: Tensor
+
+    @property
+    def tensors(self) -> Tuple[Optional[Tensor], ...]:
+        """All but the settings."""
+        return self.inputs, self.weight, self.bias, self.projection, self.state, self.cell
+
+
+NUM_TENSORS = len(PackedLSTM._fields) - 1
+
+# Outputs `(num_tokens, state_dim)`, and state and cell of every sequence after its last step.
+Outcome = Tuple[Tensor, Tensor, Tensor]
+
+
+def run_packed_lstms(lstms: Sequence[PackedLSTM]) -> List[Outcome]:
+    """Run LSTMs that do not depend on each other, on CPUs side by side."""
+    tensors = [tensor for lstm in lstms for tensor in lstm.tensors]
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-        return _PackedLSTM.apply(*tensors, step_sizes, cell_clip, proj_clip, product_type)
+        flat = _PackedLSTMs.apply([lstm.settings for lstm in lstms], *tensors)
+        return _groups(flat, 3)
+    return map_side_by_side(_run_in_blocks, lstms, _is_worth_threads(lstms))
+
+
+def _run_in_blocks(lstm: PackedLSTM) -> Outcome:
     outputs: List[Tensor] = []
-    final_state, final_cell = state.clone(), cell.clone()
+    final_state, final_cell = lstm.state.clone(), lstm.cell.clone()
     start = 0
-    for block_sizes in _blocks_of_steps(step_sizes, TOKENS_PER_BLOCK):
+    for block_sizes in _blocks_of_steps(lstm.settings.step_sizes, TOKENS_PER_BLOCK):
         end, num_sequences = start + sum(block_sizes), block_sizes[0]
-        trace, final_state[:num_sequences], final_cell[:num_sequences] = _forward(
-            inputs[start:end],
-            weight,
-            bias,
-            projection,
-            final_state[:num_sequences],
-            final_cell[:num_sequences],
-            block_sizes,
-            cell_clip,
-            proj_clip,
-            product_type,
+        block = lstm._replace(
+            inputs=lstm.inputs[start:end],
+            state=final_state[:num_sequences],
+            cell=final_cell[:num_sequences],
+            settings=lstm.settings._replace(step_sizes=block_sizes),
         )
+        trace, final_state[:num_sequences], final_cell[:num_sequences] = _forward(block)
         outputs.append(trace.outputs)
         start = end
     return torch.cat(outputs), final_state, final_cell
@@ -92,20 +120,10 @@ class _Trace(NamedTuple):
     outputs: Tensor  # (num_tokens, state_dim); the same as hidden without projection
 
 
-def _forward(
-    inputs: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    projection: Optional[Tensor],
-    state: Tensor,
-    cell: Tensor,
-    step_sizes: List[int],
-    cell_clip: Optional[float],
-    proj_clip: Optional[float],
-    product_type: torch.dtype,
-) -> Tuple[_Trace, Tensor, Tensor]:
+def _forward(lstm: PackedLSTM) -> Tuple[_Trace, Tensor, Tensor]:
+    settings, inputs, weight, bias, projection, state, cell = lstm
     num_tokens, cell_size = inputs.size(0), cell.size(1)
-    input_weight, state_weight = weight.to(product_type).split(
+    input_weight, state_weight = weight.to(settings.product_type).split(
         [inputs.size(1), state.size(1)], dim=1
     )
     # Inputs do not wait for states: one product for all steps.
@@ -116,10 +134,10 @@ def _forward(
     outputs = hidden
     if projection is not None:
         outputs = inputs.new_empty(num_tokens, state.size(1))
-        projection = projection.to(product_type)
+        projection = projection.to(settings.product_type)
     final_state, final_cell = torch.empty_like(state), torch.empty_like(cell)
     start = 0
-    for size in step_sizes:
+    for size in settings.step_sizes:
         if size < state.size(0):
             final_state[size : state.size(0)] = state[size:]
             final_cell[size : state.size(0)] = cell[size:]
@@ -133,106 +151,150 @@ def _forward(
         step_gates.sigmoid_()
         g.mul_(2).sub_(1)
         cell = torch.mul(f, cell, out=cells[rows]).addcmul_(i, g)
-        if cell_clip is not None:
-            cell.clamp_(-cell_clip, cell_clip)
+        if settings.cell_clip is not None:
+            cell.clamp_(-settings.cell_clip, settings.cell_clip)
         tanh_cell = torch.mul(cell, 2, out=tanh_cells[rows]).sigmoid_().mul_(2).sub_(1)
         state = torch.mul(tanh_cell, o, out=hidden[rows])
         if projection is not None:
             state = _product(state, projection.t(), out=outputs[rows])
-            if proj_clip is not None:
-                state.clamp_(-proj_clip, proj_clip)
+            if settings.proj_clip is not None:
+                state.clamp_(-settings.proj_clip, settings.proj_clip)
     final_state[: state.size(0)] = state
     final_cell[: state.size(0)] = cell
     return _Trace(gates, cells, tanh_cells, hidden, outputs), final_state, final_cell
 
 
-class _PackedLSTM(torch.autograd.Function):
-    """
-    `_forward` with a backward pass of its own: a loop over time for what depends on the next step, and one
-    product for each gradient of a weight after a block of steps, where autograd would make one for each step.
-    """
+class _PackedLSTMs(torch.autograd.Function):
+    """`_forward` of several LSTMs with a backward pass of its own."""
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Tuple[Tensor, Tensor, Tensor]:
-        inputs, weight, _, projection, state, cell, *settings = arguments
-        trace, final_state, final_cell = _forward(*arguments)
-        ctx.save_for_backward(inputs, weight, projection, state, cell, *trace)
+    def forward(
+        ctx: Any, settings: List[LSTMSettings], *tensors: Optional[Tensor]
+    ) -> Tuple[Tensor, ...]:
+        lstms = _lstms(settings, tensors)
+        outcomes = map_side_by_side(_forward, lstms, _is_worth_threads(lstms))
         ctx.settings = settings
-        return trace.outputs, final_state, final_cell
+        ctx.save_for_backward(*tensors, *(saved for trace, _, _ in outcomes for saved in trace))
+        return tuple(
+            tensor for trace, state, cell in outcomes for tensor in (trace.outputs, state, cell)
+        )
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, output_gradient: Tensor, final_state_gradient: Tensor, final_cell_gradient: Tensor
-    ) -> Tuple[Optional[Tensor], ...]:
-        inputs, weight, projection, state, cell, *saved = ctx.saved_tensors
-        step_sizes, cell_clip, proj_clip, product_type = ctx.settings
-        gates, cells, tanh_cells, hidden, outputs = saved
-        starts = [0, *itertools.accumulate(step_sizes)]
-        input_weight, state_weight = weight.to(product_type).split(
-            [inputs.size(1), state.size(1)], dim=1
-        )
-        # The states that each step read, beside its inputs: (num_tokens, input_dim + state_dim)
-        read_states = [state] + [
-            outputs[start : start + size] for start, size in zip(starts, step_sizes[1:])
+    def backward(ctx: Any, *gradients: Tensor) -> Tuple[Optional[Tensor], ...]:
+        num_tensors = NUM_TENSORS * len(ctx.settings)
+        tensors, saved = ctx.saved_tensors[:num_tensors], ctx.saved_tensors[num_tensors:]
+        needs_input_gradient = ctx.needs_input_grad[1 : 1 + num_tensors : NUM_TENSORS]
+        lstms = _lstms(ctx.settings, tensors)
+        jobs = [
+            _BackwardJob(*job)
+            for job in zip(
+                lstms,
+                itertools.starmap(_Trace, _groups(saved, len(_Trace._fields))),
+                _groups(gradients, 3),
+                needs_input_gradient,
+            )
         ]
-        read = torch.cat([inputs, torch.cat(read_states)], dim=1).to(product_type)
-        input_gradient = torch.empty_like(inputs) if ctx.needs_input_grad[0] else None
-        weight_gradient = torch.zeros_like(weight)
-        bias_gradient = weight.new_zeros(weight.size(0))
-        lowered_projection = None if projection is None else projection.to(product_type)
-        # Row by row this becomes the gradient of what left the projection.
-        output_gradient = output_gradient.clone()
-        # Of what a step wrote; after it, of what it read.
-        state_gradient, cell_gradient = final_state_gradient.clone(), final_cell_gradient.clone()
-        step = len(step_sizes)
-        for block_sizes in reversed(_blocks_of_steps(step_sizes, TOKENS_PER_BACKWARD_BLOCK)):
-            block = slice(starts[step - len(block_sizes)], starts[step])
-            # Before the non-linearities: (tokens of the block, 4 * cell_size)
-            gate_gradients = gates.new_empty(block.stop - block.start, gates.size(1))
-            for size in reversed(block_sizes):
-                step -= 1
-                rows = slice(starts[step], starts[step + 1])
-                step_gradient = output_gradient[rows].add_(state_gradient[:size])
-                # What a clip holds does not move: |x| reaches the limit only there.
-                if projection is not None and proj_clip is not None:
-                    step_gradient *= outputs[rows].abs() < proj_clip
-                hidden_gradient = step_gradient
-                if lowered_projection is not None:
-                    hidden_gradient = _product(step_gradient, lowered_projection)
-                i, f, g, o = gates[rows].chunk(4, dim=1)
-                tanh_cell = tanh_cells[rows]
-                step_cell_gradient = cell_gradient[:size]
-                step_cell_gradient += tanh_backward(hidden_gradient * o, tanh_cell)
-                if cell_clip is not None:
-                    step_cell_gradient *= cells[rows].abs() < cell_clip
-                read_cell = cell
-                if step > 0:
-                    read_cell = cells[starts[step - 1] : starts[step - 1] + size]
-                step_gates = gate_gradients[rows.start - block.start : rows.stop - block.start]
-                i_gradient, f_gradient, g_gradient, o_gradient = step_gates.chunk(4, dim=1)
-                sigmoid_backward(step_cell_gradient * g, i, grad_input=i_gradient)
-                sigmoid_backward(step_cell_gradient * read_cell, f, grad_input=f_gradient)
-                tanh_backward.grad_input(step_cell_gradient * i, g, grad_input=g_gradient)
-                sigmoid_backward(hidden_gradient * tanh_cell, o, grad_input=o_gradient)
-                step_cell_gradient *= f
-                _product(step_gates, state_weight, out=state_gradient[:size])
-            bias_gradient += gate_gradients.sum(dim=0)
-            if input_gradient is not None:
-                _product(gate_gradients, input_weight, out=input_gradient[block])
-            _add_product(weight_gradient, gate_gradients.t(), read[block])
-        projection_gradient = None
-        if projection is not None:
-            projection_gradient = _product(output_gradient.t(), hidden.to(product_type))
-        return (
-            input_gradient,
-            weight_gradient,
-            bias_gradient,
-            projection_gradient,
-            state_gradient,
-            cell_gradient,
-            *[None] * len(ctx.settings),
-        )
+        results = map_side_by_side(_backward, jobs, _is_worth_threads(lstms))
+        return (None, *(gradient for result in results for gradient in result))
+
+
+def _is_worth_threads(lstms: Sequence[PackedLSTM]) -> bool:
+    lstm = lstms[0]
+    rows = lstm.inputs.size(0) / len(lstm.settings.step_sizes)  # of a step, in the mean
+    multiplications = rows * lstm.weight.size(0) * lstm.state.size(1)
+    return lstm.inputs.device.type == "cpu" and multiplications >= MULTIPLICATIONS_WORTH_THREADS
+
+
+def _lstms(settings: List[LSTMSettings], tensors: Sequence[Any]) -> List[PackedLSTM]:
+    groups = _groups(tensors, NUM_TENSORS)
+    return [PackedLSTM(setting, *group) for setting, group in zip(settings, groups)]
+
+
+def _groups(sequence: Sequence[Any], size: int) -> List[Any]:
+    return [sequence[start : start + size] for start in range(0, len(sequence), size)]
+
+
+class _BackwardJob(NamedTuple):
+    lstm: PackedLSTM
+    trace: _Trace
+    gradients: Outcome  # of what the forward pass gave
+    needs_input_gradient: bool
+
+
+def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
+    """
+    The gradients of an LSTM's tensors: a loop over time for what depends on the next step, and one product
+    for each gradient of a weight after a block of steps, where autograd would make one for each step.
+    """
+    settings, inputs, weight, _, projection, state, cell = job.lstm
+    step_sizes = settings.step_sizes
+    gates, cells, tanh_cells, hidden, outputs = job.trace
+    output_gradient, final_state_gradient, final_cell_gradient = job.gradients
+    starts = [0, *itertools.accumulate(step_sizes)]
+    input_weight, state_weight = weight.to(settings.product_type).split(
+        [inputs.size(1), state.size(1)], dim=1
+    )
+    # The states that each step read, beside its inputs: (num_tokens, input_dim + state_dim)
+    read_states = [state] + [
+        outputs[start : start + size] for start, size in zip(starts, step_sizes[1:])
+    ]
+    read = torch.cat([inputs, torch.cat(read_states)], dim=1).to(settings.product_type)
+    input_gradient = torch.empty_like(inputs) if job.needs_input_gradient else None
+    weight_gradient = torch.zeros_like(weight)
+    bias_gradient = weight.new_zeros(weight.size(0))
+    lowered_projection = None if projection is None else projection.to(settings.product_type)
+    # Row by row this becomes the gradient of what left the projection.
+    output_gradient = output_gradient.clone()
+    # Of what a step wrote; after it, of what it read.
+    state_gradient, cell_gradient = final_state_gradient.clone(), final_cell_gradient.clone()
+    step = len(step_sizes)
+    for block_sizes in reversed(_blocks_of_steps(step_sizes, TOKENS_PER_BACKWARD_BLOCK)):
+        block = slice(starts[step - len(block_sizes)], starts[step])
+        # Before the non-linearities: (tokens of the block, 4 * cell_size)
+        gate_gradients = gates.new_empty(block.stop - block.start, gates.size(1))
+        for size in reversed(block_sizes):
+            step -= 1
+            rows = slice(starts[step], starts[step + 1])
+            step_gradient = output_gradient[rows].add_(state_gradient[:size])
+            # What a clip holds does not move: |x| reaches the limit only there.
+            if projection is not None and settings.proj_clip is not None:
+                step_gradient *= outputs[rows].abs() < settings.proj_clip
+            hidden_gradient = step_gradient
+            if lowered_projection is not None:
+                hidden_gradient = _product(step_gradient, lowered_projection)
+            i, f, g, o = gates[rows].chunk(4, dim=1)
+            tanh_cell = tanh_cells[rows]
+            step_cell_gradient = cell_gradient[:size]
+            step_cell_gradient += tanh_backward(hidden_gradient * o, tanh_cell)
+            if settings.cell_clip is not None:
+                step_cell_gradient *= cells[rows].abs() < settings.cell_clip
+            read_cell = cell
+            if step > 0:
+                read_cell = cells[starts[step - 1] : starts[step - 1] + size]
+            step_gates = gate_gradients[rows.start - block.start : rows.stop - block.start]
+            i_gradient, f_gradient, g_gradient, o_gradient = step_gates.chunk(4, dim=1)
+            sigmoid_backward(step_cell_gradient * g, i, grad_input=i_gradient)
+            sigmoid_backward(step_cell_gradient * read_cell, f, grad_input=f_gradient)
+            tanh_backward.grad_input(step_cell_gradient * i, g, grad_input=g_gradient)
+            sigmoid_backward(hidden_gradient * tanh_cell, o, grad_input=o_gradient)
+            step_cell_gradient *= f
+            _product(step_gates, state_weight, out=state_gradient[:size])
+        bias_gradient += gate_gradients.sum(dim=0)
+        if input_gradient is not None:
+            _product(gate_gradients, input_weight, out=input_gradient[block])
+        _add_product(weight_gradient, gate_gradients.t(), read[block])
+    projection_gradient = None
+    if projection is not None:
+        projection_gradient = _product(output_gradient.t(), hidden.to(settings.product_type))
+    return (
+        input_gradient,
+        weight_gradient,
+        bias_gradient,
+        projection_gradient,
+        state_gradient,
+        cell_gradient,
+    )
 
 
 def _product(left: Tensor, lowered_right: Tensor, out: Optional[Tensor] = None) -> Tensor:

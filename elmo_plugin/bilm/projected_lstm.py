@@ -1,12 +1,12 @@
 """One layer of one direction: an LSTM with clipped cells and a clipped, projected output."""
 
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from elmo_plugin.bilm.packed_lstm import run_packed_lstm
+from elmo_plugin.bilm.packed_lstm import LSTMSettings, PackedLSTM, run_packed_lstms
 
 State = Tuple[Tensor, Tensor]
 
@@ -87,27 +87,45 @@ class ProjectedLSTM(torch.nn.Module):
             Outputs `(num_tokens, projection_dim)`, packed like the inputs, and for every sequence the
             state and memory cell after its last step.
         """
-        if initial_state is None:
-            state = inputs.new_zeros(step_sizes[0], self.projection_dim)
-            cell = inputs.new_zeros(step_sizes[0], self.cell_size)
-        else:
-            state, cell = initial_state
+        return run_side_by_side([self], [inputs], step_sizes, [initial_state])[0]
+
+    def packed(
+        self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State]
+    ) -> PackedLSTM:
+        """What is to be computed, with the arguments of `forward`."""
+        dtype = self.weight.dtype
+        state, cell = initial_state or (
+            inputs.new_zeros(step_sizes[0], self.projection_dim),
+            inputs.new_zeros(step_sizes[0], self.cell_size),
+        )
         device_type = inputs.device.type
-        product_type = None
-        if torch.is_autocast_enabled(device_type):
-            product_type = torch.get_autocast_dtype(device_type)
-        # Autocast's own casts do not reach tensors that are written to.
-        with torch.autocast(device_type, enabled=False):
-            outputs, state, cell = run_packed_lstm(
-                inputs.to(self.weight.dtype),
-                self.weight,
-                self.bias + self.forget_bias,
-                self.projection,
-                state.to(self.weight.dtype),
-                cell.to(self.weight.dtype),
-                step_sizes,
-                self.cell_clip,
-                self.proj_clip,
-                product_type,
-            )
-        return outputs, (state, cell)
+        is_lowered = torch.is_autocast_enabled(device_type)
+        product_type = torch.get_autocast_dtype(device_type) if is_lowered else dtype
+        return PackedLSTM(
+            LSTMSettings(step_sizes, self.cell_clip, self.proj_clip, product_type),
+            inputs.to(dtype),
+            self.weight,
+            self.bias + self.forget_bias,
+            self.projection,
+            state.to(dtype),
+            cell.to(dtype),
+        )
+
+
+def run_side_by_side(
+    layers: Sequence[ProjectedLSTM],
+    inputs: Sequence[Tensor],
+    step_sizes: List[int],
+    initial_states: Sequence[Optional[State]],
+) -> List[Tuple[Tensor, State]]:
+    """
+    `layer(inputs, step_sizes, initial_state)` for layers that do not depend on each other, such as those of
+    the two directions: on CPUs at the same time.
+    """
+    lstms = [
+        layer.packed(layer_inputs, step_sizes, state)
+        for layer, layer_inputs, state in zip(layers, inputs, initial_states)
+    ]
+    # Autocast's own casts do not reach tensors that are written to.
+    with torch.autocast(inputs[0].device.type, enabled=False):
+        return [(outputs, (state, cell)) for outputs, state, cell in run_packed_lstms(lstms)]

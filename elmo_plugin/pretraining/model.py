@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, List, Optional, Tuple
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from allennlp.common import Lazy
@@ -110,7 +110,7 @@ class BiLMTrainingModel(Model):
         self.precision = precision
         self.softmax_first = softmax_first
         self._num_training_batches = 0
-        # Of the forward layers, then of the backward layers; for training and for evaluation.
+        # Forward and backward, from the lowest layer to the highest; for training and for evaluation.
         self._states: Dict[bool, Optional[List[State]]] = {True: None, False: None}
         self._reset_metrics()
 
@@ -250,21 +250,19 @@ class BiLMTrainingModel(Model):
         targets = {"forward": forward_targets, "backward": backward_targets}
         lengths = self._lengths(inputs, rows_continue)
         packing = Packing.from_lengths(lengths, forward_targets.size(1))
-        old_states = self._states_for(packing.batch_size) if rows_continue else None
-        new_states: List[State] = []
+        old_states = self._states_for(packing.batch_size) if rows_continue else self._no_states
         losses: List[Tensor] = []
         is_frozen = self.training and self._num_training_batches < self.softmax_first
         with self._lowered_products(forward_inputs.device.type):
-            for number, direction in enumerate(DIRECTIONS):
-                words = inputs[direction][packing.row, packing.step]  # (num_tokens, 50)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
+                words = [inputs[name][packing.row, packing.step] for name in DIRECTIONS]
+                tops, new_states = self._run_layers(words, packing, old_states)
+            for direction, top in zip(DIRECTIONS, tops):
                 predicted = targets[direction][packing.row, packing.step]  # (num_tokens,)
-                with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
-                    top, states = self._run_direction(number, words, packing, old_states)
                 if self.training:
                     nll = self.softmax(top, predicted)
                 else:
                     nll = self.softmax.exact_nll(top, predicted)
-                new_states += states
                 losses.append(nll.sum() / packing.batch_size)
                 self._nll[direction] += float(nll.detach().double().sum())
         if rows_continue:
@@ -333,27 +331,35 @@ class BiLMTrainingModel(Model):
             check_padding(mask, lengths)
         return lengths
 
-    def _run_direction(
-        self, number: int, words: Tensor, packing: Packing, old_states: Optional[List[State]]
-    ) -> Tuple[Tensor, List[State]]:
-        """The top outputs, `(num_tokens, projection_dim)`, and the detached state of each layer."""
-        layers = getattr(self.bilm, f"{DIRECTIONS[number]}_layers")
+    def _run_layers(
+        self, words: List[Tensor], packing: Packing, old_states: Sequence[Optional[State]]
+    ) -> Tuple[List[Tensor], List[State]]:
+        """
+        `words` are `(num_tokens, 50)` for each direction. Returns the top outputs of each,
+        `(num_tokens, projection_dim)`, and the detached state of each layer, two by two.
+        """
         states: List[State] = []
-        layer_input = self._encode(words)
-        for depth, layer in enumerate(layers):
-            layer_input = self._drop(layer_input)
-            old_state = None if old_states is None else old_states[number * len(layers) + depth]
-            output, (state, cell) = layer(layer_input, packing.step_sizes, old_state)
+        inputs = [self._encode(words_of_direction) for words_of_direction in words]
+        for depth in range(self.bilm.options.num_layers):
+            inputs = [self._drop(vectors) for vectors in inputs]
+            before = slice(2 * depth, 2 * depth + 2)
+            results = self.bilm.run_layer(depth, inputs, packing.step_sizes, old_states[before])
+            outputs = [output for output, _ in results]
             if depth > 0 and self.bilm.options.use_skip_connections:
-                output = output + layer_input
-            states.append((state.detach(), cell.detach()))
-            layer_input = output
-        return self._drop(layer_input), states
+                outputs = [output + vectors for output, vectors in zip(outputs, inputs)]
+            states += [(state.detach(), cell.detach()) for _, (state, cell) in results]
+            inputs = outputs
+        return [self._drop(vectors) for vectors in inputs], states
 
-    def _states_for(self, num_rows: int) -> Optional[List[State]]:
+    @property
+    def _no_states(self) -> List[Optional[State]]:
+        """Each LSTM starts from zeros."""
+        return [None] * (2 * self.bilm.options.num_layers)
+
+    def _states_for(self, num_rows: int) -> Sequence[Optional[State]]:
         states = self._states[self.training]
         if states is None or states[0][0].size(0) != num_rows:
-            return None
+            return self._no_states
         if self.training and self.state_reset > 0:
             like = states[0][0]
             # (num_rows, 1): 0 for the rows that start anew
