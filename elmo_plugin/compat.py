@@ -327,7 +327,7 @@ def _mend_interrupted_checkpoints() -> None:
     from allennlp.training import checkpointer
     from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 
-    from elmo_plugin.bilm.replaced_file import replaced_file
+    from elmo_plugin.files.replaced_file import replaced_file
 
     def save(content: Any, path: str) -> None:
         with replaced_file(path) as partial_file, open(partial_file, "wb") as file:

@@ -12,8 +12,8 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin.bilm.options import BiLMOptions
-from elmo_plugin.bilm.replaced_file import replaced_file
 from elmo_plugin.bilm.weight_layout import BILM_GROUPS, WeightEntry, weight_layout
+from elmo_plugin.files.replaced_file import replaced_file
 
 
 def check_weights(options: BiLMOptions, weight_file: Union[str, PathLike]) -> None:

@@ -1,6 +1,5 @@
 """Files of a language-model corpus: one tokenized sentence on each line, plain or gzip."""
 
-import codecs
 import glob
 import gzip
 import io
@@ -11,8 +10,8 @@ from typing import BinaryIO, Dict, Iterator, List, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 
-# Some 180,000 English words: far over any sentence, and little memory when no line ever ends.
-MAX_LINE_BYTES = 1_000_000
+from elmo_plugin.files.text_lines import decoded_lines, unreadable
+
 _MAX_SHOWN = 5  # files that an error lists
 
 
@@ -90,7 +89,7 @@ class CorpusFile:
         try:
             self._stored: BinaryIO = open(path, "rb")  # noqa: SIM115 - closed by __exit__
         except OSError as error:
-            raise _unreadable(self._path, error) from error
+            raise unreadable(self._path, error) from error
         self._unpacked: BinaryIO = self._stored
         if self._path.suffix == ".gz":
             # GzipFile takes lines apart in Python, BufferedReader does it in C.
@@ -113,7 +112,7 @@ class CorpusFile:
         try:
             return not self._unpacked.read(1)
         except (OSError, EOFError, zlib.error) as error:
-            raise _unreadable(self._path, error) from error
+            raise unreadable(self._path, error) from error
 
     def sentences(self) -> Iterator[List[str]]:
         """The tokens of each line that is not blank; raises as `read_sentences` does."""
@@ -130,51 +129,6 @@ class CorpusFile:
                 f"{self._path}: found no sentence, expected one tokenized sentence on each line. "
                 "Remove the file from the corpus."
             )
-
-
-def decoded_lines(file: BinaryIO, path: Path, line_content: str) -> Iterator[str]:
-    """
-    The lines of a UTF-8 file without their line feed; a byte order mark is dropped.
-
-    # Parameters
-
-    file : `BinaryIO`
-        Bytes, since text files split lines at more than the line feed, decode in blocks that hide
-        the line, and hold a line in memory however long it is.
-    path : `Path`
-        Names the file in errors.
-    line_content : `str`
-        What errors say that a line should hold.
-
-    # Raises
-
-    `ConfigurationError` naming file and line, if the line is not UTF-8 or longer than
-    `MAX_LINE_BYTES`; naming the file, if it is damaged.
-    """
-    line_number = 0
-    while True:
-        try:
-            line = file.readline(MAX_LINE_BYTES + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise _unreadable(path, error) from error
-        if not line:
-            return
-        line_number += 1
-        if len(line) > MAX_LINE_BYTES:
-            raise ConfigurationError(
-                f"{path}, line {line_number}: found a line of more than {MAX_LINE_BYTES:,} bytes, "
-                f"expected {line_content} on each line, which a line feed ends. Split the line."
-            )
-        if line_number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        try:
-            yield line.decode("utf-8").removesuffix("\n")
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(
-                f"{path}, line {line_number}: found the bytes {line[error.start : error.end]!r}, "
-                "expected UTF-8. Convert the file, for instance with iconv; if it is compressed, its "
-                "name must end in .gz."
-            ) from error
 
 
 def _matches(pattern: str) -> List[Path]:
@@ -200,10 +154,3 @@ def _matches(pattern: str) -> List[Path]:
 def _is_empty(path: Path) -> bool:
     with CorpusFile(path) as file:
         return file.is_empty
-
-
-def _unreadable(path: Path, error: Exception) -> ConfigurationError:
-    return ConfigurationError(
-        f"{path}: cannot be read ({error}), expected a text file, or a complete gzip file if its name "
-        "ends in .gz. Correct the path, or get another copy of the file."
-    )

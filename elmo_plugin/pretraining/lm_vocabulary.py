@@ -2,15 +2,14 @@
 
 import re
 from os import PathLike
-from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, Union
 
 import numpy
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
-from elmo_plugin.bilm.replaced_file import replaced_file
-from elmo_plugin.pretraining.corpus_files import decoded_lines
+from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.text_lines import decoded_lines
 
 # What `allennlp elmo-export` calls it, beside the weights.
 VOCABULARY_NAME = "vocab.txt"
@@ -80,7 +79,7 @@ class LMVocabulary:
                 f"of an existing file; {_HOW_TO_MAKE}"
             ) from error
         with file:
-            lines = decoded_lines(file, Path(path), "one word")
+            lines = decoded_lines(file, path, "one word")
             return cls((line.removesuffix("\r") for line in lines), str(path))
 
     def to_file(self, path: Union[str, PathLike]) -> None:

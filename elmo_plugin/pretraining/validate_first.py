@@ -8,7 +8,7 @@ from typing import Any, Dict
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.util import evaluate
 
-from elmo_plugin.bilm.replaced_file import replaced_file
+from elmo_plugin.files.replaced_file import replaced_file
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,5 @@
 """Files of the CoNLL shared tasks: a token per line, a blank line after a sentence."""
 
-import codecs
 import re
 from os import PathLike
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Iterator, List, NamedTuple, Sequence, Union
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.model_files import local_path
+from elmo_plugin.files.text_lines import decoded_lines
 
 # Other white space, such as a no-break space, is a part of the token.
 _COLUMN_SEPARATOR = re.compile(r"[ \t]+")
@@ -69,7 +69,7 @@ def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSente
     """
     lines: List[str] = []
     first_line, num_sentences = 0, 0
-    for line_number, line in enumerate(_decoded_lines(file_path), start=1):
+    for line_number, line in enumerate(_lines(file_path), start=1):
         if line and _COLUMN_SEPARATOR.split(line, maxsplit=1)[0] != "-DOCSTART-":
             if not lines:
                 first_line = line_number
@@ -88,22 +88,11 @@ def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSente
         )
 
 
-def _decoded_lines(file_path: Union[str, PathLike]) -> Iterator[str]:
+def _lines(file_path: Union[str, PathLike]) -> Iterator[str]:
     """Lines without the white space around them."""
-    # Bytes, since text files split lines at more than "\n", and decode in blocks that hide the
-    # line.
     with open(_data_file(file_path), "rb") as data_file:
-        for line_number, line in enumerate(data_file, start=1):
-            if line_number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            try:
-                yield line.decode("utf-8").strip(" \t\r\n")
-            except UnicodeDecodeError as error:
-                raise ConfigurationError(
-                    f"{file_path}, line {line_number}: found the bytes "
-                    f"{line[error.start : error.end]!r}, expected UTF-8. Convert the file, for "
-                    "instance with iconv."
-                ) from error
+        for line in decoded_lines(data_file, file_path, "one token"):
+            yield line.strip(" \t\r")
 
 
 def _data_file(file_path: Union[str, PathLike]) -> Path:

@@ -7,8 +7,8 @@ from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.files.text_lines import MAX_LINE_BYTES
 from elmo_plugin.pretraining.corpus_files import (
-    MAX_LINE_BYTES,
     CorpusFile,
     expand_corpus,
     read_sentences,
