@@ -1,0 +1,119 @@
+"""Two processes that train one biLM, on the CPU over gloo."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import torch
+import torch.distributed
+import torch.multiprocessing
+from allennlp.commands.train import train_model_from_file
+from torch.nn.parallel import DistributedDataParallel
+
+from elmo_plugin.bilm import BiLM
+from elmo_plugin.pretraining import (
+    BiLMReader,
+    BiLMTrainingModel,
+    LMWordVocabulary,
+    SampledSoftmax,
+    StreamDataLoader,
+)
+from tests.conftest import TINY_OPTIONS
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
+NUM_SAMPLES = 20
+ROWS, STEPS = 2, 3
+NUM_BATCHES = 4
+
+
+def work(rank: int, folder: str) -> None:
+    """What each process does: a few steps, and a report on them."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    vocabulary_file = str(FIXTURES / "vocab.txt")
+    vocab = LMWordVocabulary.from_vocabulary_file(vocabulary_file)
+    reader = BiLMReader(vocabulary_file=vocabulary_file)
+    loader = StreamDataLoader(reader, str(FIXTURES / "train-*.txt"), rows=ROWS, unroll_steps=STEPS)
+    torch.manual_seed(0)
+    softmax = SampledSoftmax(
+        vocab.get_vocab_size("lm_words"), TINY_OPTIONS.projection_dim, NUM_SAMPLES, True
+    )
+    model = BiLMTrainingModel(vocab, BiLM(TINY_OPTIONS), softmax, softmax_first=1)
+    torch.manual_seed(rank)  # other dropout and other sampled words
+    parallel = DistributedDataParallel(model)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
+    words: List[int] = []
+    rows_exchanged: List[int] = []
+    for _, batch in zip(range(NUM_BATCHES), loader):
+        words += batch["forward_targets"].flatten().tolist()
+        optimizer.zero_grad()
+        parallel(**batch)["loss"].backward()
+        gradient = model.softmax.word_vectors.weight.grad
+        rows_exchanged.append(gradient._nnz() if gradient.is_sparse else -1)
+        optimizer.step()
+    report: Dict[str, Any] = {
+        "words": words,
+        "rows_exchanged": rows_exchanged,
+        "parameters": {name: value.detach() for name, value in model.named_parameters()},
+        "metrics_of_worker": model.get_metrics(),
+        "metrics": model.get_metrics(reset=True),
+    }
+    torch.save(report, f"{folder}/report{rank}")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("distributed")
+    torch.multiprocessing.spawn(work, args=(str(folder),), nprocs=2)
+    return [torch.load(folder / f"report{rank}") for rank in range(2)]
+
+
+def test_they_reach_the_same_model(reports: List[Dict[str, Any]]) -> None:
+    first, second = (report["parameters"] for report in reports)
+    for name, parameter in first.items():
+        assert torch.equal(parameter, second[name]), name
+
+
+def test_they_read_different_text(reports: List[Dict[str, Any]]) -> None:
+    assert reports[0]["words"] != reports[1]["words"]
+
+
+def test_of_the_softmax_only_sampled_rows_are_exchanged(reports: List[Dict[str, Any]]) -> None:
+    # Of both workers and both directions: drawn words and targets.
+    most = 2 * 2 * (NUM_SAMPLES + ROWS * STEPS)
+    num_words = len((FIXTURES / "vocab.txt").read_text().splitlines())
+    assert most < num_words
+    for report in reports:
+        assert len(report["rows_exchanged"]) == NUM_BATCHES
+        assert all(0 < rows <= most for rows in report["rows_exchanged"])
+
+
+def test_perplexity_is_that_of_both_together(reports: List[Dict[str, Any]]) -> None:
+    for direction in ("forward", "backward"):
+        name = f"{direction}_perplexity"
+        together = {report["metrics"][name] for report in reports}
+        assert len(together) == 1
+        each = torch.tensor([report["metrics_of_worker"][name] for report in reports])
+        assert together.pop() == pytest.approx(each.log().mean().exp().item(), rel=1e-5)
+
+
+def test_allennlp_trains_it_with_its_distributed_key(tmp_path: Path) -> None:
+    overrides = {
+        "distributed": {"cuda_devices": [-1, -1]},
+        "trainer.cuda_device": None,
+        "trainer.num_epochs": 1,
+        "trainer.callbacks": ["elmo_validate_first", "elmo_bilm_state"],
+    }
+    train_model_from_file(
+        FIXTURES / "experiment.jsonnet",
+        tmp_path / "run",
+        overrides=json.dumps(overrides),
+        include_package=["elmo_plugin"],
+    )
+    before = json.loads((tmp_path / "run" / "metrics_before.json").read_text())
+    after = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert after["validation_perplexity"] < before["perplexity"]
