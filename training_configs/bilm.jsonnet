@@ -2,8 +2,8 @@
 // projected to 512, 2048 character filters, 793,471 words predicted, 10 epochs. The paper reports a mean perplexity
 // of 39.7 (forward and backward) on held-out text after training on 3 GPUs for about two weeks.
 //
-//   export LM_TRAIN=...        files of training text, a glob: one tokenized sentence per line
-//   export LM_HELDOUT=...      files of held-out text
+//   export LM_TRAIN=...        files or globs of training text, separated by commas: one tokenized sentence per line
+//   export LM_HELDOUT=...      held-out text, likewise
 //   export LM_VOCABULARY=...   from: allennlp elmo-vocab "$LM_TRAIN" --output vocab.txt
 //   allennlp train training_configs/bilm.jsonnet -s runs/bilm --include-package elmo_plugin
 //   allennlp elmo-export runs/bilm/model.tar.gz runs/bilm/export --include-package elmo_plugin

@@ -16,7 +16,7 @@ local bilm = import 'lib/bilm.libsonnet';
 local start = std.extVar('LM_START');
 
 bilm.experiment(
-  train=std.split(std.extVar('LM_TRAIN'), ','),
+  train=std.extVar('LM_TRAIN'),
   heldout=std.extVar('LM_HELDOUT'),
   vocabulary=std.extVar('LM_VOCABULARY'),
   options=null,

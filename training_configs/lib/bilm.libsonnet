@@ -22,7 +22,7 @@
 
   paper_filters:: [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
 
-  // train, heldout: files or globs; vocabulary: as `allennlp elmo-vocab` writes it.
+  // train, heldout: files or globs, separated by commas; vocabulary: as `allennlp elmo-vocab` writes it.
   experiment(
     train,
     heldout,
@@ -47,8 +47,8 @@
 
     dataset_reader: { type: 'elmo_bilm', vocabulary_file: vocabulary },
     vocabulary: { type: 'elmo_lm_words', vocabulary_file: vocabulary },
-    train_data_path: train,
-    validation_data_path: heldout,
+    train_data_path: std.split(train, ','),
+    validation_data_path: std.split(heldout, ','),
     model: {
       type: 'elmo_bilm',
       options: options,
