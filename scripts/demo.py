@@ -38,7 +38,7 @@ def main() -> None:
         f"\nThe trained model is {archive_file}; it needs no other file. Try next:\n"
         f"  .venv/bin/allennlp predict {archive_file} {SENTENCES}\n"
         f"  .venv/bin/allennlp evaluate {archive_file} {SAMPLE / 'test.conll'}\n"
-        "The biLM of this demo is a tiny one with random weights: it shows the way, not what ELMo gains."
+        "ELMo here is elmo_mini, which comes with this package. README.md has what it gains."
     )
 
 

@@ -91,7 +91,7 @@ def main() -> None:
     )
     parser.add_argument("--data", nargs="+", required=True, metavar="NAME=FOLDER:SCHEME",
                         help="a data set, its folder and how it is tagged")  # fmt: skip
-    parser.add_argument("--bilm", required=True, help="folder with options.json and weights.hdf5")
+    parser.add_argument("--bilm", required=True, help="as ELMO in the config")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="(default: 1 2 3)")
     parser.add_argument("--placements", nargs="+", default=["none", "input"],
                         help="where ELMo is (default: none input)")  # fmt: skip

@@ -13,6 +13,7 @@
 // Where the weights have no softmax (the published ones do not), one is learnt first, with the biLM frozen: any
 // vocabulary will do then, and one epoch is too short. Set model.softmax_first (batches) and trainer.num_epochs.
 local bilm = import 'lib/bilm.libsonnet';
+local elmo = import 'lib/elmo.libsonnet';
 local start = std.extVar('LM_START');
 
 bilm.experiment(
@@ -31,9 +32,6 @@ bilm.experiment(
 ) + {
   model+:
     if std.endsWith(start, '.tar.gz') then { archive_file: start }
-    else if std.length(std.findSubstr('/', start)) > 0 then {
-      options_file: start + '/options.json',
-      weight_file: start + '/weights.hdf5',
-    } else { options_file: start },
+    else elmo.named(start),
   trainer+: { callbacks: ['elmo_validate_first'] + super.callbacks },
 }

@@ -3,7 +3,7 @@
 //
 //   export NER_DATA=...       a folder with train.conll, dev.conll and test.conll
 //   export NER_SCHEME=IOB1    how they are tagged: IOB1, BIO or BIOUL
-//   export ELMO=...           a folder with a biLM's options.json and weights.hdf5
+//   export ELMO=elmo_mini     a biLM that comes with this package, or a folder with options.json and weights.hdf5
 //   allennlp train training_configs/ner_small.jsonnet -s runs/ner_small --include-package elmo_plugin
 //
 // Without ELMo: --overrides '{"model.text_encoder.elmo.placement": "none"}'
@@ -12,7 +12,7 @@ local ner = import 'lib/ner.libsonnet';
 
 ner.experiment(
   data=ner.files(std.extVar('NER_DATA'), 'train.conll', 'dev.conll', 'test.conll'),
-  elmo_part=elmo.part('input', bilm=elmo.in_folder(std.extVar('ELMO'))),
+  elmo_part=elmo.part('input', bilm=elmo.named(std.extVar('ELMO'))),
   word_vectors=null,
   rnn_sizes=[100],
   input_scheme=std.extVar('NER_SCHEME'),

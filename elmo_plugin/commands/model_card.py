@@ -62,7 +62,7 @@ def model_card(
         "",
         f"- {options.num_layers} LSTM layers in each direction, {options.cell_size} cells projected to "
         f"{options.projection_dim}: vectors of width {bilm.get_output_dim()}",
-        f"- {options.num_filters} character filters, {options.num_highway} highway layers",
+        f"- {options.num_filters} character filters; highway layers: {options.num_highway}",
         f"- {num_parameters:,} parameters, without the softmax",
         f"- `{weight_file.name}`: {weight_file.stat().st_size / 1e6:.1f} MB",
     ]

@@ -11,13 +11,13 @@ local original =
   },
 
   // The small one that comes with this package.
-  mini:: { options_file: 'elmo_mini' },
+  mini:: self.named('elmo_mini'),
 
-  // A biLM of your own: the folder holds options.json and weights.hdf5.
-  in_folder(folder):: {
-    options_file: folder + '/options.json',
-    weight_file: folder + '/weights.hdf5',
-  },
+  // A biLM of your own, in a folder with options.json and weights.hdf5; or, without a slash, one that comes with
+  // this package.
+  named(name)::
+    if std.length(std.findSubstr('/', name)) == 0 then { options_file: name }
+    else { options_file: name + '/options.json', weight_file: name + '/weights.hdf5' },
 
   // The `elmo` part of a text encoder. `placement`: input, output, both or none. `none` makes the
   // baseline: the same model without ELMo, whose biLM is not even read.

@@ -1,0 +1,60 @@
+"""The biLM that comes with the package."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from allennlp.common import Lazy, Params
+from allennlp.modules.elmo import Elmo as AllenNLPElmo
+
+import elmo_plugin
+from elmo_plugin import BiLM, Elmo, batch_to_ids
+from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
+from elmo_plugin.pretraining import BiLMReader, BiLMTrainingModel, LMWordVocabulary, SampledSoftmax
+from elmo_plugin.pretraining.corpus_files import read_sentences
+from tests.conftest import SENTENCES
+
+FOLDER = PRETRAINED_FOLDER / "elmo_mini"
+HELDOUT = Path(__file__).parents[1] / "fixtures" / "lm" / "heldout.txt"
+
+
+def test_it_is_small_and_complete() -> None:
+    assert "elmo_mini" in pretrained_names()
+    names = {"options.json", "weights.hdf5", "vocab.txt", "README.md"}
+    assert {path.name for path in FOLDER.iterdir()} == names
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 12_000_000
+
+
+def test_it_is_installed_with_the_package() -> None:
+    assert FOLDER.parent.parent == Path(elmo_plugin.__file__).parent
+    setup = (Path(elmo_plugin.__file__).parents[1] / "setup.py").read_text()
+    assert '"pretrained/*/*"' in setup
+
+
+def test_one_name_is_enough() -> None:
+    character_ids = batch_to_ids(SENTENCES)
+    ours = Elmo("elmo_mini", None, 1, dropout=0.0)(character_ids)["elmo_representations"][0]
+    files = str(FOLDER / "options.json"), str(FOLDER / "weights.hdf5")
+    theirs = AllenNLPElmo(*files, 1, dropout=0.0)(character_ids)["elmo_representations"][0]
+    # Of float16 files AllenNLP rounds the forget bias.
+    assert torch.allclose(ours, theirs, atol=5e-3)
+    assert ours.shape[-1] == BiLM.from_files("elmo_mini").get_output_dim() == 256
+
+
+@pytest.fixture(scope="module")
+def model() -> BiLMTrainingModel:
+    vocab = LMWordVocabulary.from_vocabulary_file("elmo_mini")
+    softmax = Lazy(SampledSoftmax, params=Params({"num_samples": 100}))
+    return BiLMTrainingModel.from_partial_objects(vocab, softmax, options_file="elmo_mini").eval()
+
+
+def test_it_predicts_words_of_text_that_it_has_not_seen(model: BiLMTrainingModel) -> None:
+    reader = BiLMReader("elmo_mini")
+    with torch.no_grad():
+        for words in read_sentences(HELDOUT):
+            fields = reader.text_to_instance(words).fields
+            model(**{name: field.tensor.unsqueeze(0) for name, field in fields.items()})
+    metrics = model.get_metrics(reset=True)
+    # Over 20,000 words, in each direction; a biLM that only knows how frequent words are has over 500.
+    assert metrics["forward_perplexity"] < 150
+    assert metrics["backward_perplexity"] < 150
