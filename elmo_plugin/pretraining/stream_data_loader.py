@@ -241,8 +241,9 @@ class StreamDataLoader(DataLoader):
 
     def _corpus_too_small(self) -> ConfigurationError:
         each = f" for worker {self._rank} of {self._world_size}" if self._world_size > 1 else ""
+        paths = self._data_path if isinstance(self._data_path, list) else [self._data_path]
         return ConfigurationError(
-            f"{self._data_path}: found {self._num_predictions[self._rank]:,} words and sentence ends{each}, "
+            f"{', '.join(paths)}: found {self._num_predictions[self._rank]:,} words and sentence ends{each}, "
             f"which do not fill a batch of {self._rows * self._unroll_steps:,} (rows {self._rows} x "
             f"unroll_steps {self._unroll_steps}) where each sentence stays in one row. Set fewer rows "
             "or steps in the data_loader, or give more text."
