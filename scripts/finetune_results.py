@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Tuple
 
+from elmo_plugin.tasks.conll_file import read_conll_sentences
 from elmo_plugin.tasks.rule_based_tokenizer import RuleBasedTokenizer
 
 CONFIG = "training_configs/bilm_finetune.jsonnet"
@@ -47,13 +48,8 @@ def snli(path: Path) -> Iterator[str]:
 
 def conll(path: Path) -> Iterator[str]:
     """The words of each sentence of a CoNLL-2012 file."""
-    words: List[str] = []
-    for line in [*lines(path), ""]:
-        if line.strip() and not line.startswith("#"):
-            words.append(line.split()[3])
-        elif words:
-            yield " ".join(words)
-            words = []
+    for sentence in read_conll_sentences(path):
+        yield " ".join(line.split()[3] for line in sentence.lines if not line.startswith("#"))
 
 
 KINDS: Dict[str, Tuple[Callable[[Path], Iterator[str]], str, str]] = {

@@ -339,7 +339,9 @@ class BiLMTrainingModel(Model):
         `(num_tokens, projection_dim)`, and the detached state of each layer, two by two.
         """
         states: List[State] = []
-        inputs = [self._encode(words_of_direction) for words_of_direction in words]
+        # Both directions have most of their words in common.
+        num_tokens = sum(packing.step_sizes)
+        inputs = list(self._encode(torch.cat(words)).split(num_tokens))
         for depth in range(self.bilm.options.num_layers):
             inputs = [self._drop(vectors) for vectors in inputs]
             before = slice(2 * depth, 2 * depth + 2)

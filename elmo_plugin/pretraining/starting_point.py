@@ -73,8 +73,8 @@ def start_from_files(
 
     What `BiLM.from_files` raises; and `ConfigurationError` if that vocabulary is damaged.
     """
-    _, weight_path = resolve_model_files(options_file, weight_file)
-    bilm = BiLM.from_files(options_file, weight_file).requires_grad_(True)
+    options_path, weight_path = resolve_model_files(options_file, weight_file)
+    bilm = BiLM.from_files(options_path, weight_path).requires_grad_(True)
     datasets = read_group(weight_path, SOFTMAX_GROUP)
     vocabulary_path = weight_path.with_name(VOCABULARY_NAME)
     words = None

@@ -41,9 +41,8 @@ class ValidateFirstCallback(TrainerCallback):
         if self._is_recovered or data_loader is None:
             return
         logger.info("Validating before training.")
-        metrics = evaluate(
-            trainer.model, data_loader, trainer.cuda_device
-        )  # by all workers together
+        # By all workers together.
+        metrics = evaluate(trainer.model, data_loader, trainer.cuda_device)
         if not is_primary:
             return
         for name, value in metrics.items():
