@@ -49,7 +49,9 @@ def snli(path: Path) -> Iterator[str]:
 def conll(path: Path) -> Iterator[str]:
     """The words of each sentence of a CoNLL-2012 file."""
     for sentence in read_conll_sentences(path):
-        yield " ".join(line.split()[3] for line in sentence.lines if not line.startswith("#"))
+        words = [line.split()[3] for line in sentence.lines if not line.startswith("#")]
+        if words:  # else a sentence of comments: the end of a document
+            yield " ".join(words)
 
 
 KINDS: Dict[str, Tuple[Callable[[Path], Iterator[str]], str, str]] = {
