@@ -1,9 +1,12 @@
-"""AllenNLP's and torch's LSTM layers with the weights of ours, behind one interface, to be timed."""
+"""AllenNLP's and torch's parts of a biLM with the weights of ours, behind one interface, to be timed."""
 
 import copy
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
+from allennlp.modules.elmo import _ElmoCharacterEncoder
 from allennlp.modules.elmo_lstm import ElmoLstm
 from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
 from torch import Tensor
@@ -11,6 +14,7 @@ from torch.nn import Module, ModuleList
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State
+from elmo_plugin.pretraining import BiLMTrainingModel
 
 
 class AllenNLPLayer(Module):
@@ -127,6 +131,27 @@ class ElmoLstmStacks(Module):
     def forward(self, windows: Tensor) -> Tensor:
         mask = torch.ones(windows.shape[:2], dtype=torch.bool, device=windows.device)
         return self.elmo_lstm(windows, mask)[-1]
+
+
+class EncodingEveryWord(BiLMTrainingModel):
+    """A training model whose character encoder is AllenNLP's and encodes all words, as in its `Elmo`."""
+
+    def _encode(self, words: Tensor) -> Tensor:
+        # As one sentence; AllenNLP's encoder puts its marks around it.
+        encoded = self.bilm.character_encoder(words.long().unsqueeze(0))["token_embedding"]
+        return encoded[0, 1:-1]
+
+
+def with_allennlp_encoder(model: BiLMTrainingModel, bilm: BiLM) -> BiLMTrainingModel:
+    """The same model, with AllenNLP's character encoder, of the weights of `bilm`."""
+    with TemporaryDirectory() as folder:
+        options_path, weight_path = Path(folder, "options.json"), Path(folder, "weights.hdf5")
+        bilm.save(options_path, weight_path)
+        model.bilm.character_encoder = _ElmoCharacterEncoder(
+            str(options_path), str(weight_path), requires_grad=True
+        )
+    model.__class__ = EncodingEveryWord
+    return model
 
 
 def copy_weights(layer: ProjectedLSTM, cell: LstmCellWithProjection) -> None:

@@ -1,14 +1,17 @@
 """
 How fast a biLM trains with our LSTM layers, in float32 and with products in bfloat16, beside the same biLM on
-AllenNLP's `ElmoLstm` and on torch's `nn.LSTM`. All run in one process and take turns, step by step.
+AllenNLP's `ElmoLstm` and on torch's `nn.LSTM`. All run in one process and take turns, step by step; or, with
+--separate, one after the other, each in a process of its own, where the threads that our layers start on CPUs
+cannot be in the way of the others.
 
 A step is, by scope:
   lstm   The LSTM stacks of both directions alone: forward, then backward from a random gradient of their top
          outputs, to weights and inputs. No optimizer.
   model  The whole step of BiLMTrainingModel on random words: character encoder, LSTM stacks, dropout, sampled
-         softmax, backward, Adagrad. Gradients are not clipped. Contenders differ in their LSTM layers alone.
-         AllenNLP's are the cells that `ElmoLstm` is made of: as a whole it has no dropout between layers, and
-         reads the same words in both directions, where pretraining reads two streams.
+         softmax, backward, Adagrad. Gradients are not clipped. Contenders differ in their LSTM layers alone,
+         but for the last, which has AllenNLP's character encoder too: it encodes a word wherever it occurs.
+         AllenNLP's layers are the cells that `ElmoLstm` is made of: as a whole it has no dropout between
+         layers, and reads the same words in both directions, where pretraining reads two streams.
 
 All start from the same weights, have skip connections, and carry the states of their rows, detached. nn.LSTM
 clips neither cells nor states; the others clip both at 3. Before anything is timed, ours in float32 and
@@ -30,12 +33,21 @@ import statistics
 import string
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import torch
 from allennlp.data import Vocabulary
-from compared_layers import AllenNLPLayer, ElmoLstmStacks, Stacks, TorchLayer, with_layers
+from compared_layers import (
+    AllenNLPLayer,
+    ElmoLstmStacks,
+    Stacks,
+    TorchLayer,
+    with_allennlp_encoder,
+    with_layers,
+)
 from torch.nn import Module
 from torch.testing import assert_close
 
@@ -45,6 +57,11 @@ from elmo_plugin.pretraining import BiLMTrainingModel, SampledSoftmax
 
 OURS, OURS_BFLOAT16 = "elmo_plugin, float32", "elmo_plugin, bfloat16"
 ALLENNLP, TORCH = "AllenNLP ElmoLstm, float32", "torch nn.LSTM, float32"
+ALLENNLP_ENCODER = "AllenNLP ElmoLstm and character encoder, float32"
+CONTENDERS = {
+    "lstm": [OURS, OURS_BFLOAT16, ALLENNLP, TORCH],
+    "model": [OURS, OURS_BFLOAT16, ALLENNLP, TORCH, ALLENNLP_ENCODER],
+}
 
 TOLERANCE = 1e-4
 WARM_UP_STEPS = 2
@@ -75,7 +92,31 @@ SHAPES = {
 }  # fmt: skip
 
 
-def lstm_steps(shape: Shape, rows: int, steps: int, device: torch.device) -> Dict[str, Step]:
+class Setting(NamedTuple):
+    """What is measured, and on what."""
+
+    shape: str
+    scope: str
+    rows: int
+    steps: int
+    device: torch.device
+    repetitions: int
+    threads: Optional[int]
+
+    def prepare(self, is_checked: bool) -> Dict[str, Step]:
+        """The step of each contender."""
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        # float32 means float32 to all: by default cuDNN, nn.LSTM's kernel, would round to TF32.
+        torch.backends.cudnn.allow_tf32 = False
+        torch.manual_seed(0)
+        new_steps = {"lstm": lstm_steps, "model": model_steps}[self.scope]
+        return new_steps(SHAPES[self.shape], self.rows, self.steps, self.device, is_checked)
+
+
+def lstm_steps(
+    shape: Shape, rows: int, steps: int, device: torch.device, is_checked: bool
+) -> Dict[str, Step]:
     """The step of each contender in the scope `lstm`, after the check that they agree."""
     width = shape.options.projection_dim
     bilm = BiLM(shape.options)
@@ -107,7 +148,8 @@ def lstm_steps(shape: Shape, rows: int, steps: int, device: torch.device) -> Dic
 
     for stacks in contenders.values():
         stacks.to(device)
-    for windows, gradient in batches[:2]:  # the second window starts from carried states
+    # The second window starts from carried states.
+    for windows, gradient in batches[: 2 if is_checked else 0]:
         results = []
         for name in (OURS, ALLENNLP):
             outputs = contenders[name](windows)
@@ -116,16 +158,21 @@ def lstm_steps(shape: Shape, rows: int, steps: int, device: torch.device) -> Dic
     return {name: new_step(name, stacks) for name, stacks in contenders.items()}
 
 
-def model_steps(shape: Shape, rows: int, steps: int, device: torch.device) -> Dict[str, Step]:
+def model_steps(
+    shape: Shape, rows: int, steps: int, device: torch.device, is_checked: bool
+) -> Dict[str, Step]:
     """The step of each contender in the scope `model`, after the check that they agree."""
     softmax = SampledSoftmax(
         shape.num_words, shape.options.projection_dim, shape.num_samples, sparse_gradients=True
     )
     ours = BiLMTrainingModel(Vocabulary(), BiLM(shape.options), softmax, DROPOUT)
-    contenders = {name: copy.deepcopy(ours) for name in (OURS, OURS_BFLOAT16, ALLENNLP, TORCH)}
+    contenders = {name: copy.deepcopy(ours) for name in CONTENDERS["model"][:-1]}
     contenders[OURS_BFLOAT16].precision = "bfloat16"
     contenders[ALLENNLP].bilm = with_layers(ours.bilm, AllenNLPLayer)
     contenders[TORCH].bilm = with_layers(ours.bilm, TorchLayer)
+    contenders[ALLENNLP_ENCODER] = with_allennlp_encoder(
+        copy.deepcopy(contenders[ALLENNLP]), ours.bilm
+    )
     batches = random_batches(shape.num_words, rows, steps, device)
 
     def new_step(model: BiLMTrainingModel) -> Step:
@@ -141,12 +188,13 @@ def model_steps(shape: Shape, rows: int, steps: int, device: torch.device) -> Di
 
     for model in contenders.values():
         model.to(device)
-    for seed, batch in enumerate(batches[:2]):
+    for seed, batch in enumerate(batches[: 2 if is_checked else 0]):
         losses = []
-        for name in (OURS, ALLENNLP):
+        for name in (OURS, ALLENNLP, ALLENNLP_ENCODER):
             torch.manual_seed(seed)  # the same dropout and the same sampled words
             losses.append(contenders[name](**batch)["loss"] / steps)
         assert_close(losses[0], losses[1], atol=TOLERANCE, rtol=0)
+        assert_close(losses[0], losses[2], atol=TOLERANCE, rtol=0)
     return {name: new_step(model) for name, model in contenders.items()}
 
 
@@ -187,6 +235,20 @@ def measure(
             if repetition >= WARM_UP_STEPS:
                 seconds[name].append(time.perf_counter() - start)
     return seconds
+
+
+def measure_apart(setting: Setting) -> Dict[str, List[float]]:
+    """As `measure`, each contender in a process of its own."""
+    seconds: Dict[str, List[float]] = {}
+    for name in CONTENDERS[setting.scope]:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
+            seconds[name] = executor.submit(_measure_one, setting, name).result()
+    return seconds
+
+
+def _measure_one(setting: Setting, name: str) -> List[float]:
+    step = setting.prepare(is_checked=False)[name]
+    return measure({name: step}, setting.repetitions, setting.device)[name]
 
 
 def synchronize(device: torch.device) -> None:
@@ -231,7 +293,7 @@ def main(argv: Optional[List[str]] = None) -> None:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["mini", "small"], metavar="SHAPE",
                         help="sizes of the biLM: tiny (for tests), mini (512 cells, projection 128), small "
                         "(1024, 128), original (4096, 512; takes 9 GB) (default: mini small)")  # fmt: skip
-    parser.add_argument("--scopes", nargs="+", choices=SCOPES, default=list(SCOPES),
+    parser.add_argument("--scopes", nargs="+", choices=CONTENDERS, default=list(CONTENDERS),
                         help="what a step is, see above (default: both)")  # fmt: skip
     parser.add_argument("--rows", type=int, default=128, help="rows of a batch (default: 128)")
     parser.add_argument("--steps", type=int, default=20, help="words of a row (default: 20)")
@@ -240,26 +302,34 @@ def main(argv: Optional[List[str]] = None) -> None:
     parser.add_argument("--threads", type=int, help="CPU threads (default: torch's choice)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"),
                         help="cpu, cuda or cuda:N (default: cpu)")  # fmt: skip
+    parser.add_argument(
+        "--separate", action="store_true", help="measure each contender in a process of its own"
+    )
     arguments = parser.parse_args(argv)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    # float32 means float32 to all: by default cuDNN, nn.LSTM's kernel, would round to TF32.
-    torch.backends.cudnn.allow_tf32 = False
-    torch.manual_seed(0)
-    print(f"{machine(arguments.device)}; {arguments.rows} rows of {arguments.steps} words")
-    for name, scope in itertools.product(arguments.shapes, arguments.scopes):
-        print(f"{name}, {scope}: building, checking, measuring ...", file=sys.stderr)
-        seconds = measure(
-            SCOPES[scope](SHAPES[name], arguments.rows, arguments.steps, arguments.device),
-            arguments.repetitions,
+    print(f"{machine(arguments.device)}; {arguments.rows} rows of {arguments.steps} words; "
+          f"{'a process each' if arguments.separate else 'in one process'}")  # fmt: skip
+    for shape, scope in itertools.product(arguments.shapes, arguments.scopes):
+        print(f"{shape}, {scope}: building, checking, measuring ...", file=sys.stderr)
+        setting = Setting(
+            shape,
+            scope,
+            arguments.rows,
+            arguments.steps,
             arguments.device,
+            arguments.repetitions,
+            arguments.threads,
         )
-        print(
-            f"\n{name}, {scope}:\n\n{table(seconds, arguments.rows * arguments.steps)}", flush=True
-        )
+        contenders = setting.prepare(is_checked=True)
+        if arguments.separate:
+            del contenders
+            seconds = measure_apart(setting)
+        else:
+            seconds = measure(contenders, setting.repetitions, setting.device)
+        num_tokens = setting.rows * setting.steps
+        print(f"\n{shape}, {scope}:\n\n{table(seconds, num_tokens)}", flush=True)
 
-
-SCOPES = {"lstm": lstm_steps, "model": model_steps}
 
 if __name__ == "__main__":
     main()

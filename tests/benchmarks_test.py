@@ -24,12 +24,14 @@ def test_both_scopes_report_every_contender(
     assert "1 threads, torch " in machine and "device cpu; 3 rows of 4 words" in machine
     assert [table.partition(":")[0] for table in tables] == ["lstm", "model"]
     for table in tables:
+        is_model = table.startswith("model")
         rows = [line.strip("| ").split(" | ") for line in table.splitlines() if "|" in line]
         assert [row[0] for row in rows[2:]] == [
             "elmo_plugin, float32",
             "elmo_plugin, bfloat16",
             "AllenNLP ElmoLstm, float32",
             "torch nn.LSTM, float32",
+            *["AllenNLP ElmoLstm and character encoder, float32"] * is_model,
         ]
         for row in rows[2:]:
             median, best, speed = (float(number.replace(",", "")) for number in row[1:4])
@@ -45,6 +47,17 @@ def test_only_the_scopes_that_are_asked_for_run(
     training_speed.main([*TINY, "--scopes", "lstm"])
     output = capsys.readouterr().out
     assert "tiny, lstm:" in output and "tiny, model:" not in output
+
+
+def test_each_contender_can_have_a_process_of_its_own(
+    training_speed: ModuleType, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One contender's process is as good as four, and starts faster.
+    monkeypatch.setitem(training_speed.CONTENDERS, "lstm", [training_speed.ALLENNLP])
+    training_speed.main([*TINY, "--scopes", "lstm", "--separate"])
+    output = capsys.readouterr().out
+    assert "a process each" in output
+    assert "| AllenNLP ElmoLstm, float32 |" in output and "| 1.00 |" in output
 
 
 @pytest.mark.parametrize("scope", ["lstm", "model"])
