@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Tuple
 
-from elmo_plugin.tasks.conll_file import read_conll_sentences
+from elmo_plugin.tasks.conll_2012 import read_conll_2012
 from elmo_plugin.tasks.rule_based_tokenizer import RuleBasedTokenizer
 
 CONFIG = "training_configs/bilm_finetune.jsonnet"
@@ -48,10 +48,9 @@ def snli(path: Path) -> Iterator[str]:
 
 def conll(path: Path) -> Iterator[str]:
     """The words of each sentence of a CoNLL-2012 file."""
-    for sentence in read_conll_sentences(path):
-        words = [line.split()[3] for line in sentence.lines if not line.startswith("#")]
-        if words:  # else a sentence of comments: the end of a document
-            yield " ".join(words)
+    for document in read_conll_2012(path):
+        for sentence in document.sentences():
+            yield " ".join(sentence.words)
 
 
 KINDS: Dict[str, Tuple[Callable[[Path], Iterator[str]], str, str]] = {

@@ -17,8 +17,8 @@ CONFIGS = [path for path in ALL_CONFIGS if not path.stem.startswith("bilm")]
 TINY_BILM = REPOSITORY / "fixtures" / "bilm" / "tiny"
 ELMO = "model.text_encoder.elmo"
 
-# What a user may define: see the head comment of each config.
-DATA = {"ner": REPOSITORY / "fixtures" / "ner" / "tiny" / "train.conll"}
+# Width of the word vectors that a task's configs expect.
+WORD_DIMS = {"ner": 50, "srl": 100, "sst": 300, "snli": 300, "squad": 300, "coref": 300}
 
 VARIANTS: Dict[str, Dict[str, Any]] = {
     "as it is": {},
@@ -32,14 +32,23 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
 }
 
 
+def task_of(config: Path) -> str:
+    return config.stem.split("_")[0]
+
+
+def write_word_vectors(task: str, folder: Path) -> str:
+    path = folder / f"{task}_vectors.txt"
+    path.write_text("rain " + " ".join(["0.1"] * WORD_DIMS[task]) + "\n")
+    return str(path)
+
+
 @pytest.fixture
 def ext_vars(tmp_path: Path) -> Dict[str, str]:
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("rain " + " ".join(["0.1"] * 50) + "\n")
+    """What a user may define: see the head comment of each config."""
     return {
-        "NER_DATA": "data",
+        **{f"{task.upper()}_DATA": "data" for task in WORD_DIMS},
         "NER_SCHEME": "IOB1",
-        "WORD_VECTORS": str(vectors),
+        "WORD_VECTORS": write_word_vectors("ner", tmp_path),
         "ELMO": str(TINY_BILM),
         "LM_TRAIN": "data",
         "LM_HELDOUT": "data",
@@ -55,13 +64,22 @@ def test_the_original_model_is_the_same_for_configs_and_for_the_embedder() -> No
     assert f"'{model}'" in library
 
 
-def test_there_are_configs() -> None:
-    assert {path.name for path in CONFIGS} >= {"ner.jsonnet", "ner_baseline.jsonnet"}
+def test_every_task_has_its_experiment_and_its_baseline() -> None:
+    names = {path.stem for path in CONFIGS}
+    tasks = {
+        path.name for path in (REPOSITORY / "elmo_plugin" / "tasks").iterdir() if path.is_dir()
+    }
+    for task in tasks - {"__pycache__"}:
+        assert {task, f"{task}_baseline", f"{task}_small"} <= names
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_config_builds_its_model(path: Path, variant: str, ext_vars: Dict[str, str]) -> None:
+def test_a_config_builds_its_model(
+    path: Path, variant: str, ext_vars: Dict[str, str], tmp_path: Path
+) -> None:
+    task = task_of(path)
+    ext_vars["WORD_VECTORS"] = write_word_vectors(task, tmp_path)
     overrides = {
         f"{ELMO}.options_file": str(TINY_BILM / "options.json"),
         f"{ELMO}.weight_file": str(TINY_BILM / "weights.hdf5"),
@@ -69,7 +87,8 @@ def test_a_config_builds_its_model(path: Path, variant: str, ext_vars: Dict[str,
     }
     params = Params.from_file(path, params_overrides=json.dumps(overrides), ext_vars=ext_vars)
     reader = DatasetReader.from_params(params.pop("dataset_reader"))
-    instances = list(reader.read(DATA[path.stem.split("_")[0]]))
+    tiny = Params.from_file(REPOSITORY / "fixtures" / task / "tiny" / "experiment.jsonnet")
+    instances = list(reader.read(tiny["train_data_path"]))
     vocab = Vocabulary.from_instances(instances)
     model = Model.from_params(params.pop("model"), vocab=vocab)
     outputs = model.forward_on_instances(instances[:2])
@@ -83,13 +102,16 @@ def test_a_config_builds_its_model(path: Path, variant: str, ext_vars: Dict[str,
         )
     if variant.startswith("lambda"):
         if text_encoder.elmo.elmo is None:
-            assert model.get_regularization_penalty() == 0.0
+            assert not any("scalar" in name for name, _ in model.named_parameters())
         else:
+            penalty = model.get_regularization_penalty()  # the mix weights are zeros at first
             for mix in text_encoder.elmo.elmo.scalar_mixes:
                 for parameter in mix.scalar_parameters:
                     parameter.data.fill_(1.0)
-            expected = float(variant.split()[1]) * 3
-            assert model.get_regularization_penalty().item() == pytest.approx(expected)
+            penalty = (model.get_regularization_penalty() - penalty).item()
+            num_weights = 3 * len(text_encoder.elmo.places)
+            expected = float(variant.split()[1]) * num_weights
+            assert penalty == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_baseline_differs_from_its_experiment_in_elmo_alone(ext_vars: Dict[str, str]) -> None:

@@ -6,7 +6,7 @@ import torch
 from allennlp.common import Lazy, Registrable
 from allennlp.common.checks import ConfigurationError, check_dimensions_match
 from allennlp.data import TextFieldTensors
-from allennlp.modules import Seq2SeqEncoder, TextFieldEmbedder
+from allennlp.modules import InputVariationalDropout, Seq2SeqEncoder, TextFieldEmbedder
 from allennlp.nn.util import get_text_field_mask
 from torch import BoolTensor, Tensor
 
@@ -55,6 +55,8 @@ class TextEncoder(torch.nn.Module, Registrable):
         Width of extra features per token that `forward` is given.
     dropout : `float`, optional (default = `0.0`)
         Dropout on what the task RNN reads.
+    variational_dropout : `bool`, optional (default = `False`)
+        Whether the same units are dropped at all steps of a sentence.
 
     # Raises
 
@@ -70,6 +72,7 @@ class TextEncoder(torch.nn.Module, Registrable):
         elmo: Optional[PlacedElmo] = None,
         feature_dim: int = 0,
         dropout: float = 0.0,
+        variational_dropout: bool = False,
     ) -> None:
         super().__init__()
         check_dimensions_match(
@@ -83,7 +86,8 @@ class TextEncoder(torch.nn.Module, Registrable):
         self.encoder = encoder
         self.elmo = elmo
         self.feature_dim = feature_dim
-        self.dropout = torch.nn.Dropout(dropout)
+        dropout_class = InputVariationalDropout if variational_dropout else torch.nn.Dropout
+        self.dropout: torch.nn.Module = dropout_class(dropout)
 
     @classmethod
     def from_partial_objects(
@@ -93,12 +97,15 @@ class TextEncoder(torch.nn.Module, Registrable):
         elmo: Optional[PlacedElmo] = None,
         feature_dim: int = 0,
         dropout: float = 0.0,
+        variational_dropout: bool = False,
     ) -> "TextEncoder":
         """The constructor that configs use: the encoder's input width is derived."""
         input_dim = _input_dim(text_field_embedder, elmo, feature_dim)
         # AllenNLP's encoders call it by one name or the other.
         built_encoder = encoder.construct(input_size=input_dim, input_dim=input_dim)
-        return cls(text_field_embedder, built_encoder, elmo, feature_dim, dropout)
+        return cls(
+            text_field_embedder, built_encoder, elmo, feature_dim, dropout, variational_dropout
+        )
 
     def get_input_dim(self) -> int:
         """Width of what the task RNN reads."""

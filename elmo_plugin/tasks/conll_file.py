@@ -2,13 +2,12 @@
 
 import re
 from os import PathLike
-from pathlib import Path
 from typing import Iterator, List, NamedTuple, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.files.text_lines import decoded_lines
+from elmo_plugin.tasks.data_files import data_file
 
 # Other white space, such as a no-break space, is a part of the token.
 _COLUMN_SEPARATOR = re.compile(r"[ \t]+")
@@ -90,15 +89,6 @@ def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSente
 
 def _lines(file_path: Union[str, PathLike]) -> Iterator[str]:
     """Lines without the white space around them."""
-    with open(_data_file(file_path), "rb") as data_file:
-        for line in decoded_lines(data_file, file_path, "one token"):
+    with open(data_file(file_path), "rb") as file:
+        for line in decoded_lines(file, file_path, "one token"):
             yield line.strip(" \t\r")
-
-
-def _data_file(file_path: Union[str, PathLike]) -> Path:
-    path = local_path("data file", file_path)
-    if not path.is_file():
-        raise ConfigurationError(
-            f"data file: {file_path} is a folder, expected a file. Give the path of a data file."
-        )
-    return path

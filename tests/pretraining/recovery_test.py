@@ -82,9 +82,14 @@ def interrupt(folder: Path, num_batches: int, **overrides: Any) -> None:
             seen += 1
         return forward(model, **batch)
 
-    with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(KeyboardInterrupt):
-        monkeypatch.setattr(BiLMTrainingModel, "forward", forward_or_interrupt)
-        train(folder, **overrides)
+    # What runs in the background of a shell ignores the signal.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.MonkeyPatch.context() as monkeypatch, pytest.raises(KeyboardInterrupt):
+            monkeypatch.setattr(BiLMTrainingModel, "forward", forward_or_interrupt)
+            train(folder, **overrides)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def latest_checkpoint(folder: Path) -> str:

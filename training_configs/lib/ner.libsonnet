@@ -1,5 +1,6 @@
 // NER: biLSTM-CRF over word vectors, character convolutions and ELMo.
 local elmo = import 'elmo.libsonnet';
+local words = import 'words.libsonnet';
 
 {
   // Four-column files called `train`, `dev` and `test` in a folder.
@@ -35,10 +36,7 @@ local elmo = import 'elmo.libsonnet';
     dataset_reader: {
       type: 'elmo_ner',
       input_scheme: input_scheme,
-      token_indexers: {
-        tokens: { type: 'single_id', lowercase_tokens: true },
-        token_characters: { type: 'characters', min_padding_length: character_filter_width },
-      } + elmo.indexers,
+      token_indexers: words.indexers() + words.character_indexers(character_filter_width) + elmo.indexers,
     },
     train_data_path: data.train,
     validation_data_path: data.dev,
@@ -49,25 +47,10 @@ local elmo = import 'elmo.libsonnet';
       type: 'elmo_ner',
       text_encoder: {
         text_field_embedder: {
-          token_embedders: {
-            tokens: {
-              type: 'embedding',
-              embedding_dim: word_dim,
-              [if word_vectors != null then 'pretrained_file']: word_vectors,
-              trainable: true,
-            },
-            token_characters: {
-              type: 'character_encoding',
-              embedding: { embedding_dim: character_dim, vocab_namespace: 'token_characters' },
-              encoder: {
-                type: 'cnn',
-                embedding_dim: character_dim,
-                num_filters: num_character_filters,
-                ngram_filter_sizes: [character_filter_width],
-                conv_layer_activation: 'relu',
-              },
-            },
-          },
+          token_embedders: words.embedders(word_vectors, word_dim, trainable=true)
+                           + words.character_embedders(
+                             character_dim, num_character_filters, character_filter_width
+                           ),
         },
         elmo: elmo_part,
         // Widths follow from the embedders and from ELMo's placement.

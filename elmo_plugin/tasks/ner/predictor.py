@@ -1,28 +1,21 @@
 """Finds named entities in text."""
 
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Sequence
 
 from allennlp.common.util import JsonDict
-from allennlp.data import DatasetReader, Instance
-from allennlp.data.tokenizers import Token, Tokenizer
+from allennlp.data import Instance
+from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 
-from elmo_plugin.tasks.json_input import (
-    dump_json_line,
-    find_key,
-    get_text,
-    get_words,
-    parse_json_object,
-)
-from elmo_plugin.tasks.ner.model import NerTagger
-from elmo_plugin.tasks.sentence_tokenizer import build_sentence_tokenizer
+from elmo_plugin.tasks.json_input import find_key, get_text, get_words
 from elmo_plugin.tasks.tag_schemes import Span, tags_to_spans
+from elmo_plugin.tasks.task_predictor import TaskPredictor
 
 EXAMPLE = '{"sentence": "John Smith lives in Paris."} or {"tokens": ["John", "Smith", "lives"]}'
 
 
 @Predictor.register("elmo_ner")
-class NerPredictor(Predictor):
+class NerPredictor(TaskPredictor):
     """
     Predicts from `{"sentence": "John Smith lives in Paris."}`, or from `{"tokens": ["John",
     "Smith", ...]}` (`words` is the same). The output has
@@ -34,36 +27,10 @@ class NerPredictor(Predictor):
     - for a sentence also `sentence` as given, and in each span `start_char`, `end_char` (characters
       of `sentence`, `end_char` exclusive), if the tokenizer knows where tokens stand.
 
-    Registered as a `Predictor` with name `elmo_ner`.
-
-    # Parameters
-
-    model : `NerTagger`
-    dataset_reader : `DatasetReader`
-        The `NerReader` of the model.
-    frozen : `bool`, optional (default = `True`)
-        Put the model into evaluation mode.
-    tokenizer : `Tokenizer` or `dict`, optional (default = `RuleBasedTokenizer`)
-        Splits sentences; a tokenizer or its configuration.
-    spacy_model : `str`, optional
-        Name of an installed spaCy model, whose tokenizer splits sentences in place of `tokenizer`.
-
-    # Raises
-
-    `ConfigurationError` for input that is malformed or empty, saying what was found and expected.
+    Registered as a `Predictor` with name `elmo_ner`; its arguments are those of `TaskPredictor`.
     """
 
-    def __init__(
-        self,
-        model: NerTagger,
-        dataset_reader: DatasetReader,
-        frozen: bool = True,
-        tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
-        spacy_model: Optional[str] = None,
-    ) -> None:
-        super().__init__(model, dataset_reader, frozen)
-        self._label_scheme = model.label_scheme
-        self._tokenizer = build_sentence_tokenizer(tokenizer, spacy_model)
+    example = EXAMPLE
 
     def predict_sentence(self, sentence: str) -> JsonDict:
         """The entities of a sentence."""
@@ -73,36 +40,21 @@ class NerPredictor(Predictor):
         """The entities of a sentence that is split into tokens."""
         return self.predict_json({"tokens": tokens})
 
-    def predict_instance(self, instance: Instance) -> JsonDict:
-        return self._readable_output(instance, super().predict_instance(instance))
-
-    def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
-        outputs = super().predict_batch_instance(instances)
-        return [
-            self._readable_output(instance, output)
-            for instance, output in zip(instances, outputs, strict=True)
-        ]
-
-    def load_line(self, line: str) -> JsonDict:
-        return parse_json_object(line, EXAMPLE)
-
-    def dump_line(self, outputs: JsonDict) -> str:
-        return dump_json_line(outputs)
-
-    def _json_to_instance(self, json_dict: JsonDict) -> Instance:
-        key = find_key(json_dict, ("sentence", "tokens", "words"), EXAMPLE)
+    def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
+        key = find_key(inputs, ("sentence", "tokens", "words"), EXAMPLE)
         if key != "sentence":
-            words = get_words(json_dict, key, EXAMPLE)
-            return self._dataset_reader.text_to_instance([Token(word) for word in words])
-        sentence = get_text(json_dict, key, EXAMPLE)
+            tokens = [Token(word) for word in get_words(inputs, key, EXAMPLE)]
+            return [self._dataset_reader.text_to_instance(tokens)]
+        sentence = get_text(inputs, key, EXAMPLE)
         instance = self._dataset_reader.text_to_instance(self._tokenizer.tokenize(sentence))
         instance["metadata"].metadata["sentence"] = sentence
-        return instance
+        return [instance]
 
-    def _readable_output(self, instance: Instance, output: JsonDict) -> JsonDict:
+    def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
+        [instance], [output] = instances, outputs
         metadata = instance["metadata"].metadata
         words, tags = output["words"], output["tags"]
-        spans = tags_to_spans(tags, self._label_scheme)
+        spans = tags_to_spans(tags, self._model.label_scheme)
         readable = {
             "words": words,
             "tags": tags,

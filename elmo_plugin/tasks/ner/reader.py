@@ -1,15 +1,16 @@
 """Reads sentences with named entities."""
 
+from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, List, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, TextField
-from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
+from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token
 
-from elmo_plugin.tasks.conll_file import SentencePlace, read_conll_sentences
+from elmo_plugin.tasks.conll_file import ConllSentence, SentencePlace, read_conll_sentences
 from elmo_plugin.tasks.tag_field import TagField
 from elmo_plugin.tasks.tag_schemes import (
     SCHEME_RULES,
@@ -17,12 +18,13 @@ from elmo_plugin.tasks.tag_schemes import (
     convert_tags,
     find_tag_fault,
 )
+from elmo_plugin.tasks.task_reader import TaskReader
 
 COLUMN_NAMES = ("TOKEN", "POS", "CHUNK", "TAG")
 
 
 @DatasetReader.register("elmo_ner")
-class NerReader(DatasetReader):
+class NerReader(TaskReader):
     """
     Reads the four-column files of CoNLL-2003 (`TOKEN POS CHUNK TAG`): a token per line, columns set
     apart by spaces or tabs, a blank line after a sentence, `-DOCSTART-` lines between documents.
@@ -35,9 +37,6 @@ class NerReader(DatasetReader):
 
     # Parameters
 
-    token_indexers : `Dict[str, TokenIndexer]`, optional (default = `{"tokens":
-    SingleIdTokenIndexer()}`)
-        How tokens are represented. ELMo needs an `elmo_characters` indexer.
     input_scheme : `str`, optional (default = `"IOB1"`)
         How the files are tagged: `IOB1` (CoNLL-2003 as published), `BIO` (also called IOB2) or
         `BIOUL`.
@@ -46,6 +45,8 @@ class NerReader(DatasetReader):
         same.
     label_namespace : `str`, optional (default = `"labels"`)
         The vocabulary's namespace of the tags.
+
+    The others are those of `TaskReader`, whose units are sentences here.
 
     # Raises
 
@@ -62,12 +63,9 @@ class NerReader(DatasetReader):
         label_namespace: str = "labels",
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
-        )
+        super().__init__(token_indexers, **kwargs)
         check_scheme("input_scheme", input_scheme, SCHEME_RULES)
         check_scheme("label_scheme", label_scheme, ("BIO", "BIOUL"))
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._input_scheme = input_scheme
         self._label_scheme = label_scheme
         self._label_namespace = label_namespace
@@ -107,15 +105,14 @@ class NerReader(DatasetReader):
             fields["tags"] = TagField(label_tags, text_field, self._label_namespace, place)
         return Instance(fields)
 
-    def apply_token_indexers(self, instance: Instance) -> None:
-        instance["tokens"].token_indexers = self._token_indexers
+    def _units(self, file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:
+        return read_conll_sentences(file_path)
 
-    def _read(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
-        for sentence in self.shard_iterable(read_conll_sentences(file_path)):
-            rows = sentence.rows(COLUMN_NAMES)
-            tokens = [Token(word) for word, _, _, _ in rows]
-            tags = [tag for _, _, _, tag in rows]
-            yield self.text_to_instance(tokens, tags, sentence.place)
+    def _instances(self, unit: ConllSentence, left_out: Counter) -> Iterable[Instance]:
+        rows = unit.rows(COLUMN_NAMES)
+        tokens = [Token(word) for word, _, _, _ in rows]
+        tags = [tag for _, _, _, tag in rows]
+        yield self.text_to_instance(tokens, tags, unit.place)
 
     def _check_tags(self, tags: List[str], place: Optional[SentencePlace]) -> None:
         fault = find_tag_fault(tags, self._input_scheme)

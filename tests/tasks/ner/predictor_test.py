@@ -1,18 +1,14 @@
-import argparse
 import json
 from pathlib import Path
 
 import pytest
-import torch
-from allennlp.commands.predict import Predict
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.data.tokenizers import WhitespaceTokenizer
-from allennlp.models import Model, archive_model, load_archive
+from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.ner import NerPredictor
+from tests.tasks.task_testing import overfitted_archive, run_predict
 
 TINY = Path(__file__).parents[3] / "fixtures" / "ner" / "tiny"
 
@@ -20,25 +16,7 @@ TINY = Path(__file__).parents[3] / "fixtures" / "ner" / "tiny"
 @pytest.fixture(scope="module")
 def archive_file(tmp_path_factory):
     """A tagger that knows the tiny sentences by heart."""
-    folder = tmp_path_factory.mktemp("ner")
-    params = Params.from_file(TINY / "experiment.jsonnet")
-    params.to_file(folder / "config.json")
-    reader = DatasetReader.from_params(params["dataset_reader"])
-    instances = list(reader.read(TINY / "train.conll"))
-    vocab = Vocabulary.from_instances(instances)
-    vocab.save_to_files(folder / "vocabulary")
-    torch.manual_seed(13)
-    model = Model.from_params(params["model"], vocab=vocab)
-    batch = Batch(instances)
-    batch.index_instances(vocab)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(60):
-        optimizer.zero_grad()
-        model(**batch.as_tensor_dict())["loss"].backward()
-        optimizer.step()
-    torch.save(model.state_dict(), folder / "weights.th")
-    archive_model(folder, weights="weights.th")
-    return folder / "model.tar.gz"
+    return overfitted_archive(TINY / "experiment.jsonnet", tmp_path_factory.mktemp("ner"))
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +27,6 @@ def archive(archive_file):
 @pytest.fixture(scope="module")
 def predictor(archive):
     return Predictor.from_archive(archive)
-
-
-def run_predict(*arguments):
-    """What `allennlp predict` does with the arguments."""
-    parser = argparse.ArgumentParser()
-    Predict().add_subparser(parser.add_subparsers())
-    args = parser.parse_args(["predict", *map(str, arguments)])
-    args.func(args)
 
 
 def test_a_sentence_is_split_and_its_entities_have_characters(predictor):
@@ -182,11 +152,3 @@ def test_wrong_input_is_refused_with_an_example(predictor, inputs, message):
     with pytest.raises(ConfigurationError, match=message) as error:
         predictor.predict_json(inputs)
     assert '{"sentence": "John Smith lives in Paris."}' in str(error.value)
-
-
-@pytest.mark.parametrize("line", ["Mary lives in Paris.", '["Mary"]'])
-def test_a_line_that_is_no_json_object_is_refused(predictor, line):
-    with pytest.raises(
-        ConfigurationError, match=r"expected a JSON object|Expected one JSON object"
-    ):
-        predictor.load_line(line)

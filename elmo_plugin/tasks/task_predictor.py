@@ -1,0 +1,131 @@
+"""What the predictors of all tasks have in common."""
+
+import logging
+from typing import Any, Dict, List, Optional, Union
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import JsonDict, sanitize
+from allennlp.data import DatasetReader, Instance
+from allennlp.data.tokenizers import Tokenizer
+from allennlp.models import Model
+from allennlp.predictors import Predictor
+
+from elmo_plugin.tasks.json_input import dump_json_line, parse_json_object
+from elmo_plugin.tasks.sentence_tokenizer import build_sentence_tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+class TaskPredictor(Predictor):
+    """
+    From JSON to instances, and from what the model says of them to readable JSON.
+
+    Bad input raises `ConfigurationError`. Only in a file of JSON lines, as `allennlp predict` reads it, one
+    bad line does not stop the others: it is answered with `{"error": ...}`, which says what was expected.
+
+    A task gives `example`, `instances_from_json` and `readable_output`.
+
+    # Parameters
+
+    model : `Model`
+    dataset_reader : `DatasetReader`
+        The reader of the model.
+    frozen : `bool`, optional (default = `True`)
+        Put the model into evaluation mode.
+    tokenizer : `Tokenizer` or `dict`, optional (default = `RuleBasedTokenizer`)
+        Splits text into tokens; a tokenizer or its configuration.
+    spacy_model : `str`, optional
+        Name of an installed spaCy model, whose tokenizer is used in place of `tokenizer`.
+
+    # Raises
+
+    `ConfigurationError` if both are given, or the spaCy model is not on this machine.
+    """
+
+    example: str
+    """Correct input, which errors repeat."""
+
+    def __init__(
+        self,
+        model: Model,
+        dataset_reader: DatasetReader,
+        frozen: bool = True,
+        tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
+        spacy_model: Optional[str] = None,
+    ) -> None:
+        super().__init__(model, dataset_reader, frozen)
+        self._tokenizer = build_sentence_tokenizer(tokenizer, spacy_model)
+
+    def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
+        """The instances, at least one, that an input asks about. Raises `ConfigurationError` if it is bad."""
+        raise NotImplementedError
+
+    def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
+        """The answer to an input, from its instances and the model's (human readable) output for each."""
+        raise NotImplementedError
+
+    def predict_json(self, inputs: JsonDict) -> JsonDict:
+        return self.predict_batch_json([inputs])[0]
+
+    def predict_batch_json(self, inputs: List[JsonDict]) -> List[JsonDict]:
+        """The answers to several inputs, from one batch of all their instances."""
+        errors: Dict[int, JsonDict] = {}
+        instances_of: Dict[int, List[Instance]] = {}
+        for index, one_input in enumerate(inputs):
+            try:
+                if isinstance(one_input, _Line) and one_input.error is not None:
+                    raise one_input.error
+                instances_of[index] = self.instances_from_json(one_input)
+            except ConfigurationError as error:
+                if not isinstance(one_input, _Line):
+                    raise
+                logger.error("No prediction for a line: %s", error)
+                errors[index] = {"error": str(error)}
+        all_instances = [instance for group in instances_of.values() for instance in group]
+        outputs = iter(self._run(all_instances))
+        answers = {
+            index: self.readable_output(group, [next(outputs) for _ in group])
+            for index, group in instances_of.items()
+        }
+        return [
+            errors[index] if index in errors else answers[index] for index in range(len(inputs))
+        ]
+
+    def predict_instance(self, instance: Instance) -> JsonDict:
+        return self.predict_batch_instance([instance])[0]
+
+    def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
+        """An answer for each instance by itself."""
+        outputs = self._run(instances)
+        return [
+            self.readable_output([instance], [output])
+            for instance, output in zip(instances, outputs, strict=True)
+        ]
+
+    def load_line(self, line: str) -> JsonDict:
+        try:
+            return _Line(parse_json_object(line, self.example))
+        except ConfigurationError as error:
+            return _Line({}, error)
+
+    def dump_line(self, outputs: JsonDict) -> str:
+        return dump_json_line(outputs)
+
+    def _json_to_instance(self, json_dict: JsonDict) -> Instance:
+        # AllenNLP's interpreters and attackers ask for one.
+        return self.instances_from_json(json_dict)[0]
+
+    def _run(self, instances: List[Instance]) -> List[JsonDict]:
+        if not instances:
+            return []
+        for instance in instances:
+            self._dataset_reader.apply_token_indexers(instance)
+        return sanitize(self._model.forward_on_instances(instances))
+
+
+class _Line(dict):
+    """A line of a file: the object that it holds, or why it holds none."""
+
+    def __init__(self, inputs: JsonDict, error: Optional[ConfigurationError] = None) -> None:
+        super().__init__(inputs)
+        self.error = error

@@ -1,0 +1,123 @@
+"""
+What holds for every task with a folder `tiny` in the fixtures: `experiment_elmo.jsonnet` trains in seconds,
+and its archive answers the lines of `inputs.jsonl`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+from _pytest.fixtures import SubRequest
+from allennlp.commands.evaluate import evaluate_from_archive
+from allennlp.commands.train import train_model_from_file
+from allennlp.common import Params
+from allennlp.models import load_archive
+from allennlp.predictors import Predictor
+
+from tests.tasks.task_testing import FIXTURES, run_predict
+
+TASKS = sorted(path.parent.parent.name for path in FIXTURES.glob("*/tiny/experiment_elmo.jsonnet"))
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def trained(request: SubRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the archive of a task, named as the task is."""
+    folder = tmp_path_factory.mktemp("trained") / request.param
+    train_model_from_file(FIXTURES / request.param / "tiny" / "experiment_elmo.jsonnet", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def predictor(trained: Path) -> Predictor:
+    return Predictor.from_archive(load_archive(trained))
+
+
+@pytest.fixture(scope="module")
+def inputs(trained: Path) -> List[Dict[str, Any]]:
+    lines = (FIXTURES / trained.name / "tiny" / "inputs.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def rounded(value: Any) -> Any:
+    """Without the last digits of numbers, which depend on the batch."""
+    if isinstance(value, float):
+        return pytest.approx(value, abs=1e-4)
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return value
+
+
+def test_there_are_tasks() -> None:
+    assert "ner" in TASKS
+
+
+def test_reader_model_and_predictor_share_the_tasks_name(
+    trained: Path, predictor: Predictor
+) -> None:
+    params = Params.from_file(trained / "config.json")
+    name = f"elmo_{trained.name}"
+    assert params["dataset_reader"]["type"] == params["model"]["type"] == name
+    assert type(predictor) is Predictor.by_name(name)
+
+
+def test_the_best_epoch_is_evaluated_as_in_training(trained: Path, tmp_path: Path) -> None:
+    metrics = json.loads((trained / "metrics.json").read_text())
+    data = Params.from_file(trained / "config.json")["validation_data_path"]
+    evaluated = evaluate_from_archive(str(trained), data, str(tmp_path / "metrics.json"))
+    evaluated = {key: value for key, value in evaluated.items() if isinstance(value, (int, float))}
+    assert evaluated
+    for name, value in evaluated.items():
+        if f"best_validation_{name}" in metrics:
+            assert value == pytest.approx(metrics[f"best_validation_{name}"], abs=1e-4), name
+
+
+def test_predictions_in_a_batch_equal_single_ones(
+    predictor: Predictor, inputs: List[Dict[str, Any]]
+) -> None:
+    assert len(inputs) >= 3
+    singly = [predictor.predict_json(one_input) for one_input in inputs]
+    assert predictor.predict_batch_json(inputs) == [rounded(output) for output in singly]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_bad_line_is_answered_with_an_error_and_stops_no_other(
+    batch_size: int,
+    trained: Path,
+    predictor: Predictor,
+    inputs: List[Dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    lines = [
+        json.dumps(inputs[0]),
+        "Not JSON",
+        "[1]",
+        json.dumps({"wrong key": 1}),
+        json.dumps(inputs[-1]),
+    ]
+    input_file, output_file = tmp_path / "inputs.jsonl", tmp_path / "outputs.jsonl"
+    input_file.write_text("\n".join(lines) + "\n")
+    run_predict(
+        *(trained / "model.tar.gz", input_file, "--output-file", output_file),
+        *("--batch-size", batch_size, "--silent"),
+    )
+    outputs = [json.loads(line) for line in output_file.read_text().splitlines()]
+    assert len(outputs) == len(lines)
+    assert outputs[0] == rounded(predictor.predict_json(inputs[0]))
+    assert outputs[-1] == rounded(predictor.predict_json(inputs[-1]))
+    for output, found in zip(outputs[1:-1], ("not JSON", "The input is [1]", "wrong key")):
+        assert list(output) == ["error"]
+        assert found in output["error"] and predictor.example in output["error"]
+
+
+def test_the_command_predicts_from_a_data_file(trained: Path, tmp_path: Path) -> None:
+    data = Params.from_file(trained / "config.json")["validation_data_path"]
+    output_file = tmp_path / "outputs.jsonl"
+    run_predict(
+        *(trained / "model.tar.gz", data, "--output-file", output_file),
+        *("--use-dataset-reader", "--batch-size", 2, "--silent"),
+    )
+    outputs = [json.loads(line) for line in output_file.read_text().splitlines()]
+    assert outputs and all("error" not in output for output in outputs)

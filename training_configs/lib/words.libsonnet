@@ -1,0 +1,35 @@
+// Context-independent embeddings of words, and what a reader needs for them.
+{
+  indexers(lowercase=true):: { tokens: { type: 'single_id', lowercase_tokens: lowercase } },
+
+  // word_vectors: a file or URL in GloVe's text format, of width `dim`; null starts them at random.
+  embedders(word_vectors, dim, trainable):: {
+    tokens: {
+      type: 'embedding',
+      embedding_dim: dim,
+      [if word_vectors != null then 'pretrained_file']: word_vectors,
+      trainable: trainable,
+    },
+  },
+
+  // Words need at least as many characters as the widest filter.
+  character_indexers(widest_filter):: {
+    token_characters: { type: 'characters', min_padding_length: widest_filter },
+  },
+
+  // Convolutions over the characters of a word, with the maximum over time.
+  character_embedders(dim, num_filters, filter_width, dropout=0.0):: {
+    token_characters: {
+      type: 'character_encoding',
+      embedding: { embedding_dim: dim, vocab_namespace: 'token_characters' },
+      encoder: {
+        type: 'cnn',
+        embedding_dim: dim,
+        num_filters: num_filters,
+        ngram_filter_sizes: [filter_width],
+        conv_layer_activation: 'relu',
+      },
+      [if dropout > 0 then 'dropout']: dropout,
+    },
+  },
+}
