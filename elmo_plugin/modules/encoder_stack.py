@@ -1,18 +1,21 @@
 """Task RNNs one on another, and what may stand below them."""
 
-from typing import List
+from itertools import pairwise
+from typing import List, Optional
 
+import torch
 from allennlp.common import Lazy
-from allennlp.common.checks import ConfigurationError
+from allennlp.common.checks import ConfigurationError, check_dimensions_match
 from allennlp.modules import FeedForward, Seq2SeqEncoder
-from allennlp.modules.seq2seq_encoders import ComposeEncoder, FeedForwardEncoder
+from allennlp.modules.seq2seq_encoders import FeedForwardEncoder
+from torch import BoolTensor, Tensor
 
 
 @Seq2SeqEncoder.register("elmo_stack", constructor="from_partial_objects")
-class EncoderStack(ComposeEncoder):
+class EncoderStack(Seq2SeqEncoder):
     """
-    AllenNLP's `compose` encoder, with derived widths: each encoder reads what the one below gives, so that
-    no `input_size` stands in the config.
+    Encoders with derived widths: each reads what the one below gives, so that no `input_size` stands in the
+    config. (AllenNLP's `compose` takes only encoders of one kind: no feed-forward network below a biLSTM.)
 
     Registered as a `Seq2SeqEncoder` with name `elmo_stack`.
 
@@ -23,22 +26,49 @@ class EncoderStack(ComposeEncoder):
 
     # Raises
 
-    `ConfigurationError` if there is no encoder.
+    `ConfigurationError` if there is no encoder, or one does not read what the one below gives.
     """
+
+    def __init__(self, encoders: List[Seq2SeqEncoder]) -> None:
+        super().__init__()
+        if not encoders:
+            raise ConfigurationError("elmo_stack.encoders is empty, expected at least one encoder.")
+        for index, (lower, upper) in enumerate(pairwise(encoders)):
+            check_dimensions_match(
+                lower.get_output_dim(),
+                upper.get_input_dim(),
+                f"output of elmo_stack.encoders[{index}]",
+                f"input of elmo_stack.encoders[{index + 1}]",
+            )
+        self.encoders = torch.nn.ModuleList(encoders)
 
     @classmethod
     def from_partial_objects(
         cls, encoders: List[Lazy[Seq2SeqEncoder]], input_size: int
     ) -> "EncoderStack":
         """The constructor that configs use. `input_size`: the width of what the lowest encoder reads."""
-        if not encoders:
-            raise ConfigurationError("elmo_stack.encoders is empty, expected at least one encoder.")
         built: List[Seq2SeqEncoder] = []
         for encoder in encoders:
             # AllenNLP's encoders call it by one name or the other.
             built.append(encoder.construct(input_size=input_size, input_dim=input_size))
             input_size = built[-1].get_output_dim()
         return cls(built)
+
+    def get_input_dim(self) -> int:
+        return self.encoders[0].get_input_dim()
+
+    def get_output_dim(self) -> int:
+        return self.encoders[-1].get_output_dim()
+
+    def is_bidirectional(self) -> bool:
+        """Whether the highest encoder is."""
+        return self.encoders[-1].is_bidirectional()
+
+    def forward(self, inputs: Tensor, mask: Optional[BoolTensor] = None) -> Tensor:
+        """From `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`."""
+        for encoder in self.encoders:
+            inputs = encoder(inputs, mask)
+        return inputs
 
 
 @Seq2SeqEncoder.register("elmo_feedforward", constructor="from_partial_objects")

@@ -31,7 +31,7 @@ class TaskReader(DatasetReader):
     # Raises
 
     While reading: `ConfigurationError` for a bad unit, unless `skip_invalid`; and in any case for a file that
-    cannot be read, or of which nothing is left.
+    cannot be read, or of which (read by one process alone) nothing is left.
     """
 
     def __init__(
@@ -69,7 +69,9 @@ class TaskReader(DatasetReader):
             yield from instances
         for reason, count in left_out.items():
             logger.warning("%s: left out %d of %d: %s", file_path, count, num_units, reason)
-        if num_units and not num_instances:
+        # One of several workers may well have none.
+        is_alone = self.get_worker_info() is None and self.get_distributed_info() is None
+        if is_alone and num_units and not num_instances:
             reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
             raise ConfigurationError(
                 f"{file_path}: nothing to learn from is left of {num_units} read"

@@ -39,6 +39,16 @@ ENCODERS: Dict[str, Any] = {
             {"type": "gru", "hidden_size": 3, "bidirectional": True},
         ],
     },
+    "elmo_feedforward": {
+        "type": "elmo_stack",
+        "encoders": [
+            {
+                "type": "elmo_feedforward",
+                "feedforward": {"num_layers": 1, "hidden_dims": 7, "activations": "relu"},
+            },
+            {"type": "lstm", "hidden_size": HIDDEN, "bidirectional": True},
+        ],
+    },
     "compose": {
         "type": "compose",
         "encoders": [
@@ -312,3 +322,21 @@ def test_built_from_objects(bilm_files: BiLMFiles) -> None:
     placed = PlacedElmo(Elmo(*bilm_files, 1, dropout=0.0), "input")
     text_encoder = TextEncoder(None, PassThroughEncoder(ELMO_DIM), placed)
     assert text_encoder(text_fields()).contextualized.shape == (5, 7, ELMO_DIM)
+
+
+@pytest.mark.parametrize("is_variational", [False, True])
+def test_variational_dropout_drops_the_same_units_at_all_steps(
+    is_variational: bool, bilm_files: BiLMFiles
+) -> None:
+    torch.manual_seed(0)
+    text_encoder = build(
+        *(bilm_files, "none", {"type": "pass_through"}),
+        dropout=0.5,
+        variational_dropout=is_variational,
+    )
+    read = text_encoder(text_fields()).contextualized  # (batch_size, timesteps, WORD_DIM)
+    masks = read[0] == 0
+    assert 0 < masks.float().mean() < 1
+    assert bool((masks == masks[:1]).all()) is is_variational
+    text_encoder.eval()
+    assert not (text_encoder(text_fields()).contextualized[0] == 0).any()
