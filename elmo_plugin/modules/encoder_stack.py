@@ -40,7 +40,7 @@ class EncoderStack(Seq2SeqEncoder):
                 f"output of elmo_stack.encoders[{index}]",
                 f"input of elmo_stack.encoders[{index + 1}]",
             )
-        self.encoders = torch.nn.ModuleList(encoders)
+        self._stack = torch.nn.ModuleList(encoders)
 
     @classmethod
     def from_partial_objects(
@@ -53,6 +53,11 @@ class EncoderStack(Seq2SeqEncoder):
             built.append(encoder.construct(input_size=input_size, input_dim=input_size))
             input_size = built[-1].get_output_dim()
         return cls(built)
+
+    @property
+    def encoders(self) -> List[Seq2SeqEncoder]:
+        """From the lowest to the highest."""
+        return list(self._stack)
 
     def get_input_dim(self) -> int:
         return self.encoders[0].get_input_dim()
