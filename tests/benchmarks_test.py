@@ -79,3 +79,19 @@ def test_help_teaches(training_speed: ModuleType, capsys: pytest.CaptureFixture)
     output = capsys.readouterr().out
     assert "python benchmarks/training_speed.py --shapes small" in output
     assert "A step is, by scope:" in output
+
+
+def test_the_cost_of_a_task_is_measured_with_and_without_elmo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    repository = Path(__file__).parents[1]
+    monkeypatch.syspath_prepend(repository / "benchmarks")
+    monkeypatch.chdir(repository)
+    monkeypatch.setenv("ELMO", "fixtures/bilm/tiny")
+    monkeypatch.setenv("NER_SCHEME", "IOB1")
+    task_cost = importlib.import_module("task_cost")
+    task_cost.main(["ner=fixtures/ner/wikigold", "--instances", "20", "--threads", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ner")]
+    assert [row[:3] for row in rows] == [["ner", "20", "none"], ["ner", "20", "as in the config"]]
+    assert all(float(seconds) > 0 and float(gigabytes) > 0.1 for *_, seconds, gigabytes in rows)
