@@ -5,7 +5,7 @@ without validation; each run in a process of its own.
 
     ELMO=elmo_mini NER_SCHEME=IOB1 python benchmarks/task_cost.py ner=DATA/ner/wikigold sst=DATA/sst
 
-The time is that of AllenNLP's trainer: reading is not in it. Peak memory is the process's, libraries included.
+The time is that of AllenNLP's trainer, without reading. Peak memory is the process's, libraries included.
 An instance is a sentence (ner, sst), a pair (snli), a predicate (srl), a question (squad) or a document
 (coref).
 """
