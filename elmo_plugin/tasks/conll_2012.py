@@ -91,14 +91,15 @@ class Conll2012Document(NamedTuple):
 
 def read_conll_2012(path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
     """
-    The documents of a file, or of all `*.gold_conll` files below a folder, one at a time.
+    The documents of a file, or of all files below a folder whose names end in `gold_conll`, such as
+    `a.gold_conll` and `b.v4_gold_conll`, one at a time.
 
     # Raises
 
     `ConfigurationError` if there is no such file; if a file holds no document, or a token outside of one, or
     is not UTF-8. File and line are named.
     """
-    for file_path in data_files(path, ".gold_conll"):
+    for file_path in data_files(path, "gold_conll"):
         yield from _documents(str(file_path))
 
 

@@ -62,10 +62,10 @@ def test_columns_may_be_set_apart_by_any_number_of_spaces(tmp_path: Path) -> Non
 def test_a_folder_stands_for_the_files_below_it(tmp_path: Path) -> None:
     (tmp_path / "cnn").mkdir()
     write(tmp_path / "cnn" / "1.gold_conll", DOCUMENT)
-    write(tmp_path / "a.gold_conll", DOCUMENT)
+    write(tmp_path / "a.v4_gold_conll", DOCUMENT)
     write(tmp_path / "a.auto_conll", ["something else"])
     paths = [Path(document.file_path).name for document in read_conll_2012(tmp_path)]
-    assert paths == ["a.gold_conll", "1.gold_conll"]
+    assert paths == ["a.v4_gold_conll", "1.gold_conll"]
 
 
 def test_a_bad_document_does_not_spoil_the_others(tmp_path: Path) -> None:

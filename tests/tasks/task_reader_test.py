@@ -55,8 +55,8 @@ def test_bad_units_are_left_out_whole_where_asked_and_counted(
     with caplog.at_level(logging.WARNING):
         assert words(WordReader(skip_invalid=True).read(path)) == ["a", "b", "d"]
     assert "Left out (skip_invalid): line 2 is bad" in caplog.text
-    assert f"{path}: left out 2 of 4: invalid" in caplog.text
-    assert f"{path}: left out 1 of 4: without a label" in caplog.text
+    assert f"{path}: left out: 2 invalid (4 units read)" in caplog.text
+    assert f"{path}: left out: 1 without a label (4 units read)" in caplog.text
 
 
 def test_a_file_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
