@@ -136,6 +136,7 @@ def mend_allennlp() -> None:
     _mend_mixed_precision_names()
     _mend_norms_of_sparse_gradients()
     _mend_interrupted_checkpoints()
+    _mend_recovered_averages()
 
 
 def _mend_reduce_on_plateau() -> None:
@@ -379,3 +380,22 @@ def _mend_interrupted_checkpoints() -> None:
     checkpointer.Checkpointer._find_all_checkpoints = find_whole_checkpoints
     checkpointer.Checkpointer.save_checkpoint = save_whole_checkpoint
     GradientDescentTrainer._save_model_state = save_model_state
+
+
+def _mend_recovered_averages() -> None:
+    """
+    A checkpoint held a moving average with the parameters that it followed. Restored, it followed copies of
+    them, which no longer changed: after `--recover` the average was that of old weights, and what was evaluated
+    and archived were the raw ones. Now only the averages are saved and restored.
+    """
+    from allennlp.training.moving_average import MovingAverage
+
+    def state_dict(self: Any) -> Any:
+        return {"shadows": self._shadows}
+
+    def load_state_dict(self: Any, state: Any) -> None:
+        for name, shadow in self._shadows.items():
+            shadow.copy_(state["shadows"][name])
+
+    MovingAverage.state_dict = state_dict
+    MovingAverage.load_state_dict = load_state_dict

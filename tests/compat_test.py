@@ -272,6 +272,20 @@ class TestRecovery:
         for name, parameter in recovered.items():
             assert torch.equal(parameter, uninterrupted[name])
 
+    def test_a_recovered_training_follows_its_moving_average(
+        self, config: Dict[str, Any], tmp_path: Path
+    ) -> None:
+        config["trainer"]["moving_average"] = {"type": "exponential", "decay": 0.9}
+        uninterrupted = train(config, tmp_path / "run").state_dict()
+        raw = torch.load(tmp_path / "run" / "model_state_e2_b0.th")
+        assert not all(torch.equal(raw[name], average) for name, average in uninterrupted.items())
+
+        for file in [*(tmp_path / "run").glob("*_e2_b0.th"), tmp_path / "run" / "best.th"]:
+            file.unlink()
+        recovered = train(config, tmp_path / "run", recover=True).state_dict()
+        for name, average in recovered.items():
+            assert torch.equal(average, uninterrupted[name])
+
     def test_a_state_that_holds_more_than_tensors_is_restored(self, tmp_path: Path) -> None:
         torch.save({"weight": torch.ones(2)}, tmp_path / "model_state_e1_b0.th")
         torch.save(

@@ -145,7 +145,10 @@ class TextEncoder(torch.nn.Module, Registrable):
             mask = get_text_field_mask(tokens)
         elmo_at: Dict[str, Tensor] = {}
         if self.elmo is not None:
-            elmo_at, tokens = self.elmo.split(tokens)
+            elmo_at, others = self.elmo.split(tokens)
+            # ELMo as an embedder may read the same characters.
+            shared = set(self._indexers_of_embedded_elmo) & set(tokens)
+            tokens = {**others, **{name: tokens[name] for name in shared}}
 
         pieces = []
         for indexer in self._indexers_of_embedded_elmo:

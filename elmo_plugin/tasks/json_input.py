@@ -28,7 +28,8 @@ def parse_json_object(line: str, example: str) -> JsonDict:
     """
     try:
         inputs = json.loads(line)
-    except json.JSONDecodeError as error:
+    # Also numbers with thousands of digits, and brackets nested as deeply.
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"Found a line that is not JSON ({error}): {_shown(line.strip())}. "
             f"Expected one JSON object per line, such as {example}"

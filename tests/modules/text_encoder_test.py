@@ -340,3 +340,17 @@ def test_variational_dropout_drops_the_same_units_at_all_steps(
     assert bool((masks == masks[:1]).all()) is is_variational
     text_encoder.eval()
     assert not (text_encoder(text_fields()).contextualized[0] == 0).any()
+
+
+@pytest.mark.parametrize("placement", ["none", "output"])
+def test_elmo_may_also_be_an_embedder_of_the_same_indexer(
+    placement: str, bilm_files: BiLMFiles
+) -> None:
+    token_embedders = {
+        "tokens": {"type": "embedding", "embedding_dim": WORD_DIM},
+        "elmo": {"type": "elmo", **bilm_files._asdict(), "dropout": 0.0},
+    }
+    text_encoder = build(
+        bilm_files, placement, text_field_embedder={"token_embedders": token_embedders}
+    )
+    assert text_encoder(text_fields()).embedded.size(-1) == WORD_DIM + ELMO_DIM
