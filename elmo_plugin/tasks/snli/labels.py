@@ -1,0 +1,3 @@
+"""How a hypothesis can follow from a premise."""
+
+LABELS = ("entailment", "neutral", "contradiction")

@@ -1,0 +1,248 @@
+"""Compares two sentences token by token: ESIM."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+from allennlp.common import Lazy
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.models import Model
+from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
+from allennlp.modules.matrix_attention import DotProductMatrixAttention
+from allennlp.nn import InitializerApplicator
+from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_sum
+from torch import BoolTensor, LongTensor, Tensor
+from torch.nn.functional import cross_entropy
+
+from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.tasks.class_metrics import ClassMetrics
+from elmo_plugin.tasks.snli.labels import LABELS
+from elmo_plugin.tasks.snli.text_field_batches import concatenate_text_fields
+
+
+@Model.register("elmo_snli", constructor="from_partial_objects")
+class SnliClassifier(Model):
+    """
+    ESIM (Chen et al. 2017, without its tree LSTM), the paper's model of textual entailment. One text encoder
+    reads both sentences; each token is compared with the part of the other sentence that it is aligned with;
+    the inference encoder reads the comparisons; what it says is pooled and classified.
+
+    Premises and hypotheses go through all layers as one batch, so that there is one biLM pass for both.
+    Statistics of ELMo's layer normalisation (`do_layer_norm`) are therefore those of premises and hypotheses
+    together. They are taken over a batch, as in all implementations of ELMo: with them, what a pair is
+    predicted to be depends, a little, on the pairs in the same batch.
+
+    In a config no part needs an input width: `projection.input_dim`, `inference_encoder.input_size` and
+    `output_feedforward.input_dim` are derived.
+
+    Registered as a `Model` with name `elmo_snli`.
+
+    # Parameters
+
+    vocab : `Vocabulary`
+        Its `label_namespace` holds the three labels.
+    text_encoder : `TextEncoder`
+        From tokens to contextual vectors, with ELMo where wanted.
+    projection : `FeedForward`
+        From the comparison of a token, four times as wide as the text encoder's output, to what the inference
+        encoder reads.
+    inference_encoder : `Seq2SeqEncoder`
+        Reads the projected comparisons of a sentence.
+    output_feedforward : `FeedForward`
+        The layers before the last, which is linear. Reads a pooled pair, four times as wide as the inference
+        encoder's output.
+    attention_dropout : `float`, optional (default = `0.0`)
+        On the comparisons.
+    inference_dropout : `float`, optional (default = `0.0`)
+        On what the inference encoder reads, the same units at all steps of a sentence.
+    dropout : `float`, optional (default = `0.0`)
+        On the inputs of `output_feedforward` and of the last layer.
+    label_namespace : `str`, optional (default = `"labels"`)
+        The reader's `label_namespace`.
+    verbose_metrics : `bool`, optional (default = `False`)
+        Show the metrics of each label in progress bars. They are measured in any case.
+    initializer : `InitializerApplicator`, optional
+        Initial values of parameters; PyTorch's and AllenNLP's by default.
+
+    # Raises
+
+    `ConfigurationError` if the vocabulary does not have the three labels, or the widths do not fit.
+    """
+
+    default_predictor = "elmo_snli"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_encoder: TextEncoder,
+        projection: FeedForward,
+        inference_encoder: Seq2SeqEncoder,
+        output_feedforward: FeedForward,
+        attention_dropout: float = 0.0,
+        inference_dropout: float = 0.0,
+        dropout: float = 0.0,
+        label_namespace: str = "labels",
+        verbose_metrics: bool = False,
+        initializer: Optional[InitializerApplicator] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        _check_labels(vocab, label_namespace)
+        self.label_namespace = label_namespace
+        self.text_encoder = text_encoder
+        self.matrix_attention = DotProductMatrixAttention()
+        self.attention_dropout = torch.nn.Dropout(attention_dropout)
+        self.projection = projection
+        self.inference_dropout = InputVariationalDropout(inference_dropout)
+        self.inference_encoder = inference_encoder
+        self.dropout = torch.nn.Dropout(dropout)
+        self.output_feedforward = output_feedforward
+        self.label_projection = torch.nn.Linear(output_feedforward.get_output_dim(), len(LABELS))
+        self._class_metrics = ClassMetrics(vocab, label_namespace, verbose_metrics)
+        if initializer is not None:
+            initializer(self)
+
+    @classmethod
+    def from_partial_objects(
+        cls,
+        vocab: Vocabulary,
+        text_encoder: TextEncoder,
+        projection: Lazy[FeedForward],
+        inference_encoder: Lazy[Seq2SeqEncoder],
+        output_feedforward: Lazy[FeedForward],
+        attention_dropout: float = 0.0,
+        inference_dropout: float = 0.0,
+        dropout: float = 0.0,
+        label_namespace: str = "labels",
+        verbose_metrics: bool = False,
+        initializer: Optional[InitializerApplicator] = None,
+        **kwargs: Any,
+    ) -> "SnliClassifier":
+        """The constructor that configs use: input widths are derived."""
+        built_projection = projection.construct(input_dim=4 * text_encoder.get_output_dim())
+        inference_dim = built_projection.get_output_dim()
+        # AllenNLP's encoders call it by one name or the other.
+        built_encoder = inference_encoder.construct(
+            input_size=inference_dim, input_dim=inference_dim
+        )
+        return cls(
+            vocab,
+            text_encoder,
+            built_projection,
+            built_encoder,
+            output_feedforward.construct(input_dim=4 * built_encoder.get_output_dim()),
+            attention_dropout,
+            inference_dropout,
+            dropout,
+            label_namespace,
+            verbose_metrics,
+            initializer,
+            **kwargs,
+        )
+
+    def forward(
+        self,
+        premise: TextFieldTensors,
+        hypothesis: TextFieldTensors,
+        label: Optional[LongTensor] = None,
+        metadata: Optional[List[Dict[str, Any]]] = None,
+    ) -> Dict[str, Any]:
+        """
+        # Parameters
+
+        premise, hypothesis : `TextFieldTensors`
+            The two sentences of each pair.
+        label : `LongTensor`, optional
+            `(batch_size,)`. Gold label ids.
+        metadata : `List[Dict[str, Any]]`, optional
+            Of each pair, with its `premise_words` and `hypothesis_words`.
+
+        # Returns
+
+        `logits` and `probabilities`, both `(batch_size, num_labels)`; `loss`, the mean cross-entropy, if gold
+        labels are given; `premise_words` and `hypothesis_words`, if metadata is given.
+        """
+        # Rows of all tensors here: the premises of the batch, then its hypotheses.
+        encoded = self.text_encoder(concatenate_text_fields(premise, hypothesis))
+        mask = encoded.mask  # (2 * batch_size, timesteps)
+        # (2 * batch_size, timesteps, encoded_dim)
+        aligned = self._align(encoded.contextualized, mask)
+        # (2 * batch_size, timesteps, 4 * encoded_dim)
+        comparisons = _compare(encoded.contextualized, aligned)
+        # (2 * batch_size, timesteps, projection_dim)
+        projected = self.projection(self.attention_dropout(comparisons))
+        # (2 * batch_size, timesteps, inference_dim)
+        inferred = self.inference_encoder(self.inference_dropout(projected), mask)
+        pair = _pool(inferred, mask)  # (batch_size, 4 * inference_dim)
+        hidden = self.output_feedforward(self.dropout(pair))  # (batch_size, hidden_dim)
+        logits = self.label_projection(self.dropout(hidden))  # (batch_size, num_labels)
+        output: Dict[str, Any] = {"logits": logits, "probabilities": logits.softmax(dim=-1)}
+        if metadata is not None:
+            for key in ("premise_words", "hypothesis_words"):
+                output[key] = [pair_metadata[key] for pair_metadata in metadata]
+        if label is not None:
+            output["loss"] = cross_entropy(logits, label)
+            self._class_metrics(logits, label)
+        return output
+
+    def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
+        """The output of `forward` with the likeliest `label`, and `probabilities` by the names of labels."""
+        ids = {name: self.vocab.get_token_index(name, self.label_namespace) for name in LABELS}
+        rows = [
+            {name: row[label_id] for name, label_id in ids.items()}
+            for row in output_dict["probabilities"].tolist()
+        ]
+        return {
+            **output_dict,
+            "label": [max(row, key=lambda name: row[name]) for row in rows],
+            "probabilities": rows,
+        }
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """The metrics of `ClassMetrics` since the last reset: `accuracy`, and some for each label."""
+        return self._class_metrics.get_metric(reset)
+
+    def _align(self, encoded: Tensor, mask: BoolTensor) -> Tensor:
+        """
+        For each token the mean of the other sentence's tokens, weighted by how alike they are (Chen et al.,
+        equations 11 to 13).
+        """
+        premise, hypothesis = encoded.chunk(2)  # (batch_size, timesteps, encoded_dim)
+        premise_mask, hypothesis_mask = mask.chunk(2)  # (batch_size, timesteps)
+        # (batch_size, timesteps of the premise, timesteps of the hypothesis)
+        similarity = self.matrix_attention(premise, hypothesis)
+        # `memory_efficient`: AllenNLP's other way gives no weight to anything if all similarities are far
+        # below 0, as products of wide vectors can be.
+        hypothesis_weights = masked_softmax(similarity, hypothesis_mask, memory_efficient=True)
+        premise_weights = masked_softmax(
+            similarity.transpose(1, 2), premise_mask, memory_efficient=True
+        )
+        return torch.cat(
+            [weighted_sum(hypothesis, hypothesis_weights), weighted_sum(premise, premise_weights)]
+        )
+
+
+def _compare(encoded: Tensor, aligned: Tensor) -> Tensor:
+    """`[h; a; h - a; h * a]` (Chen et al., equations 14 and 15)."""
+    return torch.cat([encoded, aligned, encoded - aligned, encoded * aligned], dim=-1)
+
+
+def _pool(inferred: Tensor, mask: BoolTensor) -> Tensor:
+    """Average and maximum over the premise's tokens, then the hypothesis's (Chen et al., equation 20)."""
+    token_mask = mask.unsqueeze(-1)  # (2 * batch_size, timesteps, 1)
+    averages = masked_mean(inferred, token_mask, dim=1)  # (2 * batch_size, inference_dim)
+    maxima = masked_max(inferred, token_mask, dim=1)  # (2 * batch_size, inference_dim)
+    premise, hypothesis = torch.cat([averages, maxima], dim=-1).chunk(2)
+    return torch.cat([premise, hypothesis], dim=-1)
+
+
+def _check_labels(vocab: Vocabulary, label_namespace: str) -> None:
+    labels = vocab.get_token_to_index_vocabulary(label_namespace)
+    if set(labels) != set(LABELS):
+        found = ", ".join(map(repr, labels)) or "no labels"
+        raise ConfigurationError(
+            f"The vocabulary's namespace '{label_namespace}' has {found}, expected "
+            f"{', '.join(map(repr, LABELS))}. Give reader and model the same label_namespace, with a name "
+            "that ends in 'labels', and pairs of each label to learn from; or put the labels into the "
+            "vocabulary's `tokens_to_add`."
+        )

@@ -1,0 +1,69 @@
+"""Says whether a hypothesis follows from a premise."""
+
+from typing import Any, Dict, List, Optional, Union
+
+from allennlp.common.util import JsonDict
+from allennlp.data import Instance
+from allennlp.data.tokenizers import Tokenizer
+from allennlp.models import Model
+from allennlp.predictors import Predictor
+
+from elmo_plugin.tasks.json_input import find_key, get_text
+from elmo_plugin.tasks.snli.reader import SnliReader
+from elmo_plugin.tasks.task_predictor import TaskPredictor
+
+EXAMPLE = '{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}'
+
+# The keys of the premise, each with that of the hypothesis beside it.
+_HYPOTHESIS_KEYS = {"premise": "hypothesis", "sentence1": "sentence2"}
+
+
+@Predictor.register("elmo_snli")
+class SnliPredictor(TaskPredictor):
+    """
+    Predicts from `{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}`; `sentence1` and
+    `sentence2` are the same, so that lines of SNLI serve too. The output has
+
+    - `label`, the likeliest of `entailment`, `neutral` and `contradiction`;
+    - `probabilities`, of each label by its name;
+    - `premise_words` and `hypothesis_words`, the tokens that the model read.
+
+    Registered as a `Predictor` with name `elmo_snli`.
+
+    # Parameters
+
+    Those of `TaskPredictor`, but that without `tokenizer` and `spacy_model` sentences are split as the
+    reader splits those of its files.
+    """
+
+    example = EXAMPLE
+
+    def __init__(
+        self,
+        model: Model,
+        dataset_reader: SnliReader,
+        frozen: bool = True,
+        tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
+        spacy_model: Optional[str] = None,
+    ) -> None:
+        if tokenizer is None and spacy_model is None:
+            tokenizer = dataset_reader.tokenizer
+        super().__init__(model, dataset_reader, frozen, tokenizer, spacy_model)
+
+    def predict_pair(self, premise: str, hypothesis: str) -> JsonDict:
+        """How the hypothesis follows from the premise."""
+        return self.predict_json({"premise": premise, "hypothesis": hypothesis})
+
+    def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
+        premise_key = find_key(inputs, list(_HYPOTHESIS_KEYS), EXAMPLE)
+        hypothesis_key = _HYPOTHESIS_KEYS[premise_key]
+        premise, hypothesis = (
+            self._tokenizer.tokenize(get_text(inputs, key, EXAMPLE))
+            for key in (premise_key, hypothesis_key)
+        )
+        return [self._dataset_reader.text_to_instance(premise, hypothesis)]
+
+    def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
+        [output] = outputs
+        keys = ("label", "probabilities", "premise_words", "hypothesis_words")
+        return {key: output[key] for key in keys}

@@ -1,0 +1,137 @@
+"""Reads pairs of sentences and how the one follows from the other."""
+
+from collections import Counter
+from os import PathLike
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance
+from allennlp.data.fields import Field, LabelField, MetadataField, TextField
+from allennlp.data.token_indexers import TokenIndexer
+from allennlp.data.tokenizers import Token, Tokenizer
+
+from elmo_plugin.tasks.data_files import numbered_lines
+from elmo_plugin.tasks.json_input import get_text, parse_json_object
+from elmo_plugin.tasks.rule_based_tokenizer import RuleBasedTokenizer
+from elmo_plugin.tasks.snli.labels import LABELS
+from elmo_plugin.tasks.task_reader import TaskReader
+
+NO_GOLD_LABEL = "-"
+"""What stands in place of a label where the annotators did not agree."""
+
+_EXAMPLE = '{"gold_label": "entailment", "sentence1": "A man sleeps outside.", "sentence2": "A man sleeps."}'
+
+
+class PairLine(NamedTuple):
+    """A line of a file, not yet parsed: workers parse only their own."""
+
+    place: str
+    line: str
+
+
+@DatasetReader.register("elmo_snli")
+class SnliReader(TaskReader):
+    """
+    Reads the JSON lines of SNLI, and of data sets laid out as it is, such as MultiNLI: a pair per line, with
+    the keys `gold_label`, `sentence1` (the premise) and `sentence2` (the hypothesis). Other keys are not
+    used. Pairs labelled `-`, on which the annotators did not agree, are left out and counted.
+
+    Every other pair is an instance of its own, with the fields `premise`, `hypothesis`, `label` and
+    `metadata` (`premise_words` and `hypothesis_words`).
+
+    Registered as a `DatasetReader` with name `elmo_snli`.
+
+    # Parameters
+
+    tokenizer : `Tokenizer`, optional (default = `RuleBasedTokenizer`)
+        Splits the sentences into tokens.
+    label_namespace : `str`, optional (default = `"labels"`)
+        The vocabulary's namespace of the labels.
+
+    The others are those of `TaskReader`, whose units are lines here.
+
+    # Raises
+
+    While reading: `ConfigurationError` for a file that is missing, empty or not UTF-8, a line that is no JSON
+    object, a missing key, a sentence that is empty or no text, and an unknown label. File and line are named.
+    """
+
+    def __init__(
+        self,
+        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
+        tokenizer: Optional[Tokenizer] = None,
+        label_namespace: str = "labels",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(token_indexers, **kwargs)
+        self.tokenizer = tokenizer or RuleBasedTokenizer()
+        self._label_namespace = label_namespace
+
+    def text_to_instance(
+        self,
+        premise: List[Token],
+        hypothesis: List[Token],
+        label: Optional[str] = None,
+        place: Optional[str] = None,
+    ) -> Instance:
+        """
+        # Parameters
+
+        premise, hypothesis : `List[Token]`
+            The tokens of the two sentences, at least one of each.
+        label : `str`, optional
+            One of `LABELS`.
+        place : `str`, optional
+            File and line, to be named in errors.
+
+        # Raises
+
+        `ConfigurationError` if a sentence has no tokens, or the label is another one.
+        """
+        prefix = f"{place}: " if place else ""
+        for name, tokens in (("premise", premise), ("hypothesis", hypothesis)):
+            if not tokens:
+                raise ConfigurationError(
+                    f"{prefix}found a {name} without tokens, expected at least one. Leave the pair out, or "
+                    "use another tokenizer."
+                )
+        fields: Dict[str, Field] = {
+            "premise": TextField(premise),
+            "hypothesis": TextField(hypothesis),
+            "metadata": MetadataField(
+                {
+                    "premise_words": [token.text for token in premise],
+                    "hypothesis_words": [token.text for token in hypothesis],
+                }
+            ),
+        }
+        if label is not None:
+            if label not in LABELS:
+                raise ConfigurationError(
+                    f"{prefix}found the gold_label '{label}', expected {', '.join(LABELS)}, or "
+                    f"{NO_GOLD_LABEL} for a pair to be left out. Correct the label."
+                )
+            fields["label"] = LabelField(label, self._label_namespace)
+        return Instance(fields)
+
+    def _units(self, file_path: Union[str, PathLike]) -> Iterator[PairLine]:
+        for number, line in numbered_lines(file_path, "a JSON object"):
+            yield PairLine(f"{file_path}, line {number}", line)
+
+    def _instances(self, unit: PairLine, left_out: Counter) -> Iterable[Instance]:
+        try:
+            pair = parse_json_object(unit.line, _EXAMPLE)
+            label = get_text(pair, "gold_label", _EXAMPLE)
+            premise, hypothesis = (
+                get_text(pair, key, _EXAMPLE) for key in ("sentence1", "sentence2")
+            )
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{unit.place}: {error}. Correct the line, or give a file of JSON lines as SNLI has them."
+            ) from error
+        if label == NO_GOLD_LABEL:
+            left_out["without a gold label"] += 1
+            return
+        yield self.text_to_instance(
+            self.tokenizer.tokenize(premise), self.tokenizer.tokenize(hypothesis), label, unit.place
+        )

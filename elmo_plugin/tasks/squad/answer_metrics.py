@@ -1,0 +1,84 @@
+"""Exact match and F1 of answers, as SQuAD 1.1 counts them."""
+
+import re
+import string
+from collections import Counter
+from typing import Dict, List, Sequence
+
+from allennlp.nn.util import dist_reduce_sum
+from allennlp.training.metrics import Metric
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalized_answer(text: str) -> str:
+    """In lower case, without (ASCII) punctuation and English articles, single spaces between words."""
+    text = text.lower().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_match(predicted: str, answers: Sequence[str]) -> float:
+    """1 if the prediction, normalized, is one of the answers, else 0."""
+    normalized = normalized_answer(predicted)
+    return float(any(normalized == normalized_answer(answer) for answer in answers))
+
+
+def word_f1(predicted: str, answers: Sequence[str]) -> float:
+    """
+    F1 of the words that the prediction and an answer have in common, normalized, for the answer that has
+    the most. A text that normalizes to nothing ("The") scores 0 even against itself, as in the official
+    script.
+    """
+    return max(_word_f1(normalized_answer(predicted).split(), answer) for answer in answers)
+
+
+class AnswerMetrics(Metric):
+    """
+    Means of exact match and F1 over questions, between 0 and 1; a question counts with the best of its
+    answers (Rajpurkar et al. 2016, section 6.1). Correct in distributed training, where each process must
+    call this once per batch.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def __call__(self, predicted: Sequence[str], answers: Sequence[Sequence[str]]) -> None:
+        """
+        # Parameters
+
+        predicted : `Sequence[str]`
+            One text for each question of a batch.
+        answers : `Sequence[Sequence[str]]`
+            The answers to each of them. A question without answers is not counted.
+        """
+        measured = [pair for pair in zip(predicted, answers, strict=True) if pair[1]]
+        self._exact_match_sum += dist_reduce_sum(sum(exact_match(*pair) for pair in measured))
+        self._f1_sum += dist_reduce_sum(sum(word_f1(*pair) for pair in measured))
+        self._num_questions += dist_reduce_sum(len(measured))
+
+    def get_metric(self, reset: bool = False) -> Dict[str, float]:
+        """`em` and `f1` of all questions since the last reset; 0 if there were none."""
+        num_questions = max(self._num_questions, 1)
+        metrics = {
+            "em": self._exact_match_sum / num_questions,
+            "f1": self._f1_sum / num_questions,
+        }
+        if reset:
+            self.reset()
+        return metrics
+
+    def reset(self) -> None:
+        self._exact_match_sum = 0.0
+        self._f1_sum = 0.0
+        self._num_questions = 0
+
+
+def _word_f1(predicted_words: List[str], answer: str) -> float:
+    answer_words = normalized_answer(answer).split()
+    num_common = (Counter(predicted_words) & Counter(answer_words)).total()
+    if num_common == 0:
+        return 0.0
+    precision = num_common / len(predicted_words)
+    recall = num_common / len(answer_words)
+    return 2 * precision * recall / (precision + recall)

@@ -1,0 +1,278 @@
+"""Answers questions with spans of a passage."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+from allennlp.common import Lazy
+from allennlp.common.checks import ConfigurationError, check_dimensions_match
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.models import Model
+from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
+from allennlp.nn import InitializerApplicator
+from allennlp.nn.util import min_value_of_dtype
+from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
+from torch import BoolTensor, Tensor
+
+from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.tasks.squad.answer_metrics import AnswerMetrics
+from elmo_plugin.tasks.squad.best_span import best_span
+from elmo_plugin.tasks.squad.bidirectional_attention import BidirectionalAttention
+from elmo_plugin.tasks.squad.residual_self_attention import ResidualSelfAttention
+
+
+class QuestionAnswerer(Model):
+    """
+    Clark and Gardner's simplification of BiDAF (2018; paper, section 4). One text encoder reads question and
+    passage, whose tokens then attend to each other; a projection; a residual block with self-attention; then
+    an encoder whose output scores each token as the start of the answer, and another, that also sees the
+    first one's output, for the end.
+
+    The loss is the cross entropy of the start plus that of the end, averaged over the questions of the
+    batch. The best span is exact: that of at most `max_answer_tokens` with the highest sum of scores.
+    Passages are read whole: memory grows with the square of their length, by some 14 bytes for each pair of
+    tokens, 22 in training.
+
+    Registered as a `Model` with name `elmo_squad`. In a config, no part has an input width.
+
+    # Parameters
+
+    vocab : `Vocabulary`
+    text_encoder : `TextEncoder`
+        From tokens to contextual vectors, with ELMo where wanted, shared by question and passage. Each place
+        of ELMo has one mix for both.
+    attention : `BidirectionalAttention`
+        Not in a config: it follows from `text_encoder`.
+    projection : `FeedForward`
+        On each passage token, after the attention.
+    self_attention : `ResidualSelfAttention`
+        In a config, `self_attention_encoder` is the encoder in it.
+    start_encoder, end_encoder : `Seq2SeqEncoder`
+        What scores starts, and what scores ends.
+    max_answer_tokens : `int`, optional (default = `17`)
+        No longer span is predicted.
+    dropout : `float`, optional (default = `0.0`)
+        Variational dropout on the output of the text encoder's RNN, around the encoder in the self-attention
+        block, and on that block's output; beside the text encoder's own.
+    initializer : `InitializerApplicator`, optional
+        Initial values of parameters; PyTorch's and AllenNLP's by default.
+
+    # Raises
+
+    `ConfigurationError` if widths do not fit, or `max_answer_tokens` is not at least 1.
+    """
+
+    default_predictor = "elmo_squad"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_encoder: TextEncoder,
+        attention: BidirectionalAttention,
+        projection: FeedForward,
+        self_attention: ResidualSelfAttention,
+        start_encoder: Seq2SeqEncoder,
+        end_encoder: Seq2SeqEncoder,
+        max_answer_tokens: int = 17,
+        dropout: float = 0.0,
+        initializer: Optional[InitializerApplicator] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        if max_answer_tokens < 1:
+            raise ConfigurationError(
+                f"max_answer_tokens is {max_answer_tokens}, expected at least 1. Correct it, or leave it out."
+            )
+        for given, needed, name, next_name in (
+            (text_encoder, attention, "text encoder output", "attention input"),
+            (attention, projection, "attention output", "projection input"),
+            (projection, self_attention, "projection output", "self-attention input"),
+            (self_attention, start_encoder, "self-attention output", "start encoder input"),
+        ):
+            check_dimensions_match(given.get_output_dim(), needed.get_input_dim(), name, next_name)
+        check_dimensions_match(
+            self_attention.get_output_dim() + start_encoder.get_output_dim(),
+            end_encoder.get_input_dim(),
+            "self-attention output and start encoder output",
+            "end encoder input",
+        )
+        self.text_encoder = text_encoder
+        self.attention = attention
+        self.projection = projection
+        self.self_attention = self_attention
+        self.start_encoder = start_encoder
+        self.end_encoder = end_encoder
+        # Without a bias, which a softmax over the tokens would ignore.
+        self.start_score = torch.nn.Linear(start_encoder.get_output_dim(), 1, bias=False)
+        self.end_score = torch.nn.Linear(end_encoder.get_output_dim(), 1, bias=False)
+        self.max_answer_tokens = max_answer_tokens
+        self.dropout = InputVariationalDropout(dropout)
+        self._answer_metrics = AnswerMetrics()
+        self._start_accuracy = CategoricalAccuracy()
+        self._end_accuracy = CategoricalAccuracy()
+        self._span_accuracy = BooleanAccuracy()
+        if initializer is not None:
+            initializer(self)
+
+    @classmethod
+    def from_partial_objects(
+        cls,
+        vocab: Vocabulary,
+        text_encoder: TextEncoder,
+        projection: Lazy[FeedForward],
+        self_attention_encoder: Lazy[Seq2SeqEncoder],
+        start_encoder: Lazy[Seq2SeqEncoder],
+        end_encoder: Lazy[Seq2SeqEncoder],
+        max_answer_tokens: int = 17,
+        dropout: float = 0.0,
+        initializer: Optional[InitializerApplicator] = None,
+        **kwargs: Any,
+    ) -> "QuestionAnswerer":
+        """The constructor that configs use: all input widths are derived."""
+        attention = BidirectionalAttention(text_encoder.get_output_dim())
+        built_projection = projection.construct(input_dim=attention.get_output_dim())
+        block_dim = built_projection.get_output_dim()
+        self_attention = ResidualSelfAttention(_built(self_attention_encoder, block_dim), dropout)
+        built_start_encoder = _built(start_encoder, block_dim)
+        return cls(
+            vocab,
+            text_encoder,
+            attention,
+            built_projection,
+            self_attention,
+            built_start_encoder,
+            _built(end_encoder, block_dim + built_start_encoder.get_output_dim()),
+            max_answer_tokens,
+            dropout,
+            initializer,
+            **kwargs,
+        )
+
+    def forward(
+        self,
+        question: TextFieldTensors,
+        passage: TextFieldTensors,
+        span_start: Optional[Tensor] = None,
+        span_end: Optional[Tensor] = None,
+        metadata: Optional[List[Dict[str, Any]]] = None,
+    ) -> Dict[str, Any]:
+        """
+        # Parameters
+
+        question, passage : `TextFieldTensors`
+            The questions, and the passage of each.
+        span_start, span_end : `LongTensor`, optional
+            `(batch_size, 1)`. The first and the last token of the answer.
+        metadata : `List[Dict[str, Any]]`, optional
+            Of each question, as the reader gives it.
+
+        # Returns
+
+        `start_logits` and `end_logits` `(batch_size, passage_length)`, the lowest number where there is no
+        token; `best_span` `(batch_size, 2)`, the first and the last token of the answer;
+        `span_probability` `(batch_size,)`, the product of the probabilities of its start and its end;
+        `loss`, if the answers are given. If metadata is given, for each question `best_span_text` and
+        `best_span_characters`, the answer cut from the passage, its first character and the one after its
+        last.
+        """
+        passage_mask, vectors = self._read(question, passage)
+        start_encoded = self.start_encoder(vectors, passage_mask)
+        end_encoded = self.end_encoder(torch.cat([vectors, start_encoded], dim=-1), passage_mask)
+        start_logits = _masked(self.start_score(start_encoded).squeeze(-1), passage_mask)
+        end_logits = _masked(self.end_score(end_encoded).squeeze(-1), passage_mask)
+        spans = best_span(start_logits, end_logits, self.max_answer_tokens)  # (batch_size, 2)
+        output: Dict[str, Any] = {
+            "start_logits": start_logits,
+            "end_logits": end_logits,
+            "best_span": spans,
+            "span_probability": _probability(start_logits, spans[:, 0])
+            * _probability(end_logits, spans[:, 1]),
+        }
+        if span_start is not None and span_end is not None:
+            output["loss"] = self._loss_and_accuracies(
+                start_logits, end_logits, spans, span_start.squeeze(-1), span_end.squeeze(-1)
+            )
+        if metadata is not None:
+            output.update(_cut_answers(spans, metadata))
+            self._answer_metrics(
+                output["best_span_text"], [question["answers"] for question in metadata]
+            )
+        return output
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        `em` and `f1`, which are SQuAD's own over all answers, see `AnswerMetrics`; and, against the first
+        answer alone, how often the highest start and end score, each by itself, and the best span are
+        right. All between 0 and 1.
+        """
+        return {
+            **self._answer_metrics.get_metric(reset),
+            "start_accuracy": self._start_accuracy.get_metric(reset),
+            "end_accuracy": self._end_accuracy.get_metric(reset),
+            "span_accuracy": self._span_accuracy.get_metric(reset),
+        }
+
+    def _read(self, question: TextFieldTensors, passage: TextFieldTensors) -> tuple:
+        """The passage's mask and, in the light of the question, its vectors."""
+        encoded_question = self.text_encoder(question)
+        encoded_passage = self.text_encoder(passage)
+        passage_mask = encoded_passage.mask  # (batch_size, passage_length)
+        # (batch_size, passage_length, attention_dim)
+        attended = self.attention(
+            self._with_dropout(encoded_passage.contextualized),
+            self._with_dropout(encoded_question.contextualized),
+            passage_mask,
+            encoded_question.mask,
+        )
+        # (batch_size, passage_length, block_dim)
+        vectors = self.self_attention(self.projection(attended), passage_mask)
+        return passage_mask, self.dropout(vectors)
+
+    def _with_dropout(self, contextualized: Tensor) -> Tensor:
+        # Output ELMo stands behind the output of the RNN, and has dropout of its own.
+        rnn_dim = self.text_encoder.encoder.get_output_dim()
+        rnn_output, output_elmo = contextualized[..., :rnn_dim], contextualized[..., rnn_dim:]
+        return torch.cat([self.dropout(rnn_output), output_elmo], dim=-1)
+
+    def _loss_and_accuracies(
+        self,
+        start_logits: Tensor,
+        end_logits: Tensor,
+        spans: Tensor,
+        span_start: Tensor,
+        span_end: Tensor,
+    ) -> Tensor:
+        self._start_accuracy(start_logits, span_start)
+        self._end_accuracy(end_logits, span_end)
+        self._span_accuracy(spans, torch.stack([span_start, span_end], dim=-1))
+        start_loss = torch.nn.functional.cross_entropy(start_logits, span_start)
+        end_loss = torch.nn.functional.cross_entropy(end_logits, span_end)
+        return start_loss + end_loss
+
+
+Model.register("elmo_squad", constructor="from_partial_objects")(QuestionAnswerer)
+
+
+def _built(encoder: Lazy[Seq2SeqEncoder], input_dim: int) -> Seq2SeqEncoder:
+    # AllenNLP's encoders call it by one name or the other.
+    return encoder.construct(input_size=input_dim, input_dim=input_dim)
+
+
+def _masked(logits: Tensor, mask: BoolTensor) -> Tensor:
+    """In float32, and without a chance for padding: `(batch_size, passage_length)`."""
+    logits = logits.float()
+    return logits.masked_fill(~mask, min_value_of_dtype(logits.dtype))
+
+
+def _probability(logits: Tensor, indices: Tensor) -> Tensor:
+    """Of one token in each passage, `(batch_size,)`."""
+    return logits.softmax(dim=-1).gather(1, indices.unsqueeze(-1)).squeeze(-1)
+
+
+def _cut_answers(spans: Tensor, metadata: List[Dict[str, Any]]) -> Dict[str, list]:
+    texts, characters = [], []
+    for (first, last), question in zip(spans.tolist(), metadata, strict=True):
+        start_char, _ = question["token_offsets"][first]
+        _, end_char = question["token_offsets"][last]
+        characters.append((start_char, end_char))
+        texts.append(question["passage"][start_char:end_char])
+    return {"best_span_text": texts, "best_span_characters": characters}

@@ -1,0 +1,72 @@
+"""Answers questions about passages."""
+
+from typing import Any, Dict, List, Optional, Union
+
+from allennlp.common.util import JsonDict
+from allennlp.data import Instance
+from allennlp.data.tokenizers import Tokenizer
+from allennlp.models import Model
+from allennlp.predictors import Predictor
+
+from elmo_plugin.tasks.json_input import get_text
+from elmo_plugin.tasks.squad.reader import SquadReader
+from elmo_plugin.tasks.task_predictor import TaskPredictor
+
+EXAMPLE = '{"passage": "It rained in Paris.", "question": "Where did it rain?"}'
+
+
+@Predictor.register("elmo_squad")
+class SquadPredictor(TaskPredictor):
+    """
+    Predicts from `{"passage": "It rained in Paris.", "question": "Where did it rain?"}`. The output has
+
+    - `question` as given, and `id` for a question of a file that has them;
+    - `best_span_text`, the answer: a part of the passage, cut from it as it is written there;
+    - `start_char` and `end_char`, the characters of the passage at which it stands, `end_char` exclusive;
+    - `start` and `end`, its tokens, `end` exclusive, and `passage_words`, the tokens of the passage;
+    - `probability`, that of its start times that of its end, each among all tokens of the passage.
+
+    Registered as a `Predictor` with name `elmo_squad`; its arguments are those of `TaskPredictor`, but for
+    the tokenizer, which by default is the reader's.
+    """
+
+    example = EXAMPLE
+
+    def __init__(
+        self,
+        model: Model,
+        dataset_reader: SquadReader,
+        frozen: bool = True,
+        tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
+        spacy_model: Optional[str] = None,
+    ) -> None:
+        if tokenizer is None and spacy_model is None:
+            tokenizer = dataset_reader.tokenizer
+        super().__init__(model, dataset_reader, frozen, tokenizer, spacy_model)
+
+    def predict_answer(self, question: str, passage: str) -> JsonDict:
+        """The answer to a question about a passage."""
+        return self.predict_json({"passage": passage, "question": question})
+
+    def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
+        passage = get_text(inputs, "passage", EXAMPLE)
+        question = get_text(inputs, "question", EXAMPLE)
+        return [self._dataset_reader.text_to_instance(question, passage, tokenizer=self._tokenizer)]
+
+    def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
+        [instance], [output] = instances, outputs
+        metadata = instance["metadata"].metadata
+        first, last = output["best_span"]
+        start_char, end_char = output["best_span_characters"]
+        readable = {} if metadata["id"] is None else {"id": metadata["id"]}
+        return {
+            **readable,
+            "question": metadata["question"],
+            "best_span_text": output["best_span_text"],
+            "start_char": start_char,
+            "end_char": end_char,
+            "start": first,
+            "end": last + 1,
+            "probability": output["span_probability"],
+            "passage_words": [token.text for token in instance["passage"]],
+        }

@@ -1,0 +1,68 @@
+"""A block in which each token of a passage looks at the others."""
+
+import torch
+from allennlp.modules import InputVariationalDropout, Seq2SeqEncoder
+from allennlp.modules.matrix_attention import LinearMatrixAttention
+from allennlp.nn.util import min_value_of_dtype
+from torch import BoolTensor, Tensor
+
+
+class ResidualSelfAttention(torch.nn.Module):
+    """
+    Encoder, self-attention and a linear layer with ReLU, added to the input (Clark and Gardner 2018,
+    section 3.1): `x + relu(W [a; h; a * h])`, where `h` is the encoded input, and `a` what a token attends
+    to. Similarity is tri-linear. A token does not attend to itself, and may attend to nothing, with a
+    learned score, as in the authors' code.
+
+    # Parameters
+
+    encoder : `Seq2SeqEncoder`
+        Its input is as wide as the block's input and output.
+    dropout : `float`, optional (default = `0.0`)
+        Variational dropout on what the encoder reads and on what it gives.
+    """
+
+    def __init__(self, encoder: Seq2SeqEncoder, dropout: float = 0.0) -> None:
+        super().__init__()
+        dim = encoder.get_output_dim()
+        self.encoder = encoder
+        self.dropout = InputVariationalDropout(dropout)
+        self.similarity = LinearMatrixAttention(dim, dim, combination="x,y,x*y")
+        self.nothing_score = torch.nn.Parameter(torch.tensor(-1.0))  # the authors' start
+        self.projection = torch.nn.Linear(3 * dim, encoder.get_input_dim())
+
+    def get_input_dim(self) -> int:
+        return self.encoder.get_input_dim()
+
+    def get_output_dim(self) -> int:
+        return self.encoder.get_input_dim()
+
+    def forward(self, inputs: Tensor, mask: BoolTensor) -> Tensor:
+        """
+        # Parameters
+
+        inputs : `Tensor`
+            `(batch_size, timesteps, dim)`
+        mask : `BoolTensor`
+            `(batch_size, timesteps)`
+
+        # Returns
+
+        `Tensor` of shape `(batch_size, timesteps, dim)`. Padded positions are not zeroed.
+        """
+        # (batch_size, timesteps, encoder_dim)
+        encoded = self.dropout(self.encoder(self.dropout(inputs), mask))
+        attended = torch.matmul(self._attention(encoded, mask), encoded)
+        merged = torch.cat([attended, encoded, attended * encoded], dim=-1)
+        return inputs + torch.relu(self.projection(merged))
+
+    def _attention(self, encoded: Tensor, mask: BoolTensor) -> Tensor:
+        """How much each token attends to each, `(batch_size, timesteps, timesteps)`; rows sum to under 1."""
+        scores = self.similarity(encoded, encoded)  # (batch_size, timesteps, timesteps)
+        itself = torch.eye(scores.size(-1), dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(itself | ~mask.unsqueeze(1), min_value_of_dtype(scores.dtype))
+        # A softmax over the tokens and nothing.
+        log_sum = torch.logaddexp(
+            torch.logsumexp(scores, dim=-1, keepdim=True), self.nothing_score.to(scores.dtype)
+        )
+        return torch.exp(scores - log_sum)

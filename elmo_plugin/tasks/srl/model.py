@@ -1,0 +1,183 @@
+"""Labels the arguments of a predicate."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.models import Model
+from allennlp.nn import InitializerApplicator
+from allennlp.nn.util import sequence_cross_entropy_with_logits
+from torch import Tensor
+
+from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.tasks.srl.bio_decoder import BioDecoder
+from elmo_plugin.tasks.srl.span_f1 import SrlSpanF1
+from elmo_plugin.tasks.tag_schemes import split_tag
+
+
+@Model.register("elmo_srl")
+class SrlTagger(Model):
+    """
+    Text encoder that is told which word is the predicate, and a linear layer; at evaluation the best sequence
+    of tags that is possible in BIO (paper, section 4; He et al. 2017, "Deep Semantic Role Labeling").
+
+    The loss is the cross entropy of the gold tags, averaged over the tokens of a sentence and then over the
+    sentences of a batch, as AllenNLP's `srl` has it.
+
+    Registered as a `Model` with name `elmo_srl`.
+
+    # Parameters
+
+    vocab : `Vocabulary`
+        Its `label_namespace` holds the tags.
+    text_encoder : `TextEncoder`
+        From tokens to contextual vectors, with ELMo where wanted. Its `feature_dim` is the width of the
+        embedding that tells the predicate's word from the others.
+    label_namespace : `str`, optional (default = `"labels"`)
+        The reader's `label_namespace`.
+    verbose_metrics : `bool`, optional (default = `False`)
+        Show the metrics of each role in progress bars. They are measured in any case, see `get_metrics`.
+    initializer : `InitializerApplicator`, optional
+        Initial values of parameters; PyTorch's and AllenNLP's by default.
+
+    # Raises
+
+    `ConfigurationError` if the vocabulary has no tags, or tags that are not BIO; or if the text encoder's
+    `feature_dim` is 0.
+    """
+
+    default_predictor = "elmo_srl"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_encoder: TextEncoder,
+        label_namespace: str = "labels",
+        verbose_metrics: bool = False,
+        initializer: Optional[InitializerApplicator] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        _check_tag_vocabulary(vocab, label_namespace)
+        if text_encoder.feature_dim == 0:
+            raise ConfigurationError(
+                "text_encoder.feature_dim is 0, expected the width of the predicate indicator's embedding: "
+                "without it the model does not know whose arguments to label. The paper has 100."
+            )
+        self.label_namespace = label_namespace
+        self.text_encoder = text_encoder
+        tags = dict(vocab.get_index_to_token_vocabulary(label_namespace))
+        self.num_tags = len(tags)
+        # Row 0: other words; row 1: the predicate's.
+        self.predicate_embedding = torch.nn.Embedding(2, text_encoder.feature_dim)
+        self.tag_projection = torch.nn.Linear(text_encoder.get_output_dim(), self.num_tags)
+        self._decoder = BioDecoder(tags)
+        self._span_f1 = SrlSpanF1(tags.values())
+        self._role_metric_prefix = "" if verbose_metrics else "_"
+        if initializer is not None:
+            initializer(self)
+
+    def forward(
+        self,
+        tokens: TextFieldTensors,
+        predicate_indicator: Tensor,
+        tags: Optional[Tensor] = None,
+        metadata: Optional[List[Dict[str, Any]]] = None,
+    ) -> Dict[str, Any]:
+        """
+        # Parameters
+
+        tokens : `TextFieldTensors`
+            The sentences, each once for each of its predicates.
+        predicate_indicator : `LongTensor`
+            `(batch_size, timesteps)`. 1 on the predicate's word, 0 on the others.
+        tags : `LongTensor`, optional
+            `(batch_size, timesteps)`. Gold tag ids.
+        metadata : `List[Dict[str, Any]]`, optional
+            Of each sentence, with its `words`.
+
+        # Returns
+
+        `logits` `(batch_size, timesteps, num_tags)`; `mask` `(batch_size, timesteps)`; `loss`, if gold tags
+        are given; `words`, if metadata is given. Not while training, when nobody needs them and decoding is
+        slow: `tags`, for each sentence the list of the best tag ids.
+
+        # Raises
+
+        `ConfigurationError` if, not while training, a gold tag is none of those the model was built for.
+        """
+        features = self.predicate_embedding(predicate_indicator)  # (batch_size, timesteps, dim)
+        encoded = self.text_encoder(tokens, features)
+        mask = encoded.mask  # (batch_size, timesteps)
+        logits = self.tag_projection(encoded.contextualized)  # (batch_size, timesteps, num_tags)
+        output: Dict[str, Any] = {"logits": logits, "mask": mask}
+        if metadata is not None:
+            output["words"] = [sentence["words"] for sentence in metadata]
+        if not self.training:
+            output["tags"] = self._decoder.decode(logits, mask)
+        if tags is not None:
+            if not self.training:
+                self._check_gold_tags(tags)
+                gold_tags = [row[: len(best)] for row, best in zip(tags.tolist(), output["tags"])]
+                self._span_f1(self._names(output["tags"]), self._names(gold_tags))
+            output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask)
+        return output
+
+    def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
+        """The output of `forward` with tags in place of their ids; decoded here, if the model is training."""
+        best_tags = output_dict.get("tags")
+        if best_tags is None:
+            best_tags = self._decoder.decode(output_dict["logits"], output_dict["mask"])
+        return {**output_dict, "tags": self._names(best_tags)}
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        Metrics of arguments since the last reset, counted as CoNLL-2005's scorer does, see `SrlSpanF1`.
+
+        # Returns
+
+        `precision`, `recall` and `f1` over all roles; and the same of each role with a gold or a predicted
+        argument, such as `_f1-ARG0`, with `verbose_metrics` `f1-ARG0`. AllenNLP writes all of them to its
+        metrics files, but leaves names with a leading underscore out of progress bars. Nothing while
+        training, when nothing is decoded.
+        """
+        if self.training:
+            return {}
+        measured = self._span_f1.get_metric(reset)
+        return {
+            f"{self._role_metric_prefix}{name}" if "-" in name else name: value
+            for name, value in measured.items()
+        }
+
+    def _names(self, tag_ids: List[List[int]]) -> List[List[str]]:
+        names = self.vocab.get_index_to_token_vocabulary(self.label_namespace)
+        return [[names[tag_id] for tag_id in sentence] for sentence in tag_ids]
+
+    def _check_gold_tags(self, tags: Tensor) -> None:
+        # The vocabulary can grow after the model was built, for instance by `allennlp evaluate
+        # --extend-vocab`. Training never sees that.
+        if int(tags.max()) >= self.num_tags:
+            tag = self.vocab.get_token_from_index(int(tags.max()), self.label_namespace)
+            raise ConfigurationError(
+                f"Found the gold tag '{tag}', expected one of the {self.num_tags} tags that the model was "
+                "built for. Correct the data, or train a model on data that has the tag."
+            )
+
+
+def _check_tag_vocabulary(vocab: Vocabulary, label_namespace: str) -> None:
+    """Refuse tags that could not be decoded or measured."""
+    tags = vocab.get_token_to_index_vocabulary(label_namespace)
+    place = f"The vocabulary's namespace '{label_namespace}'"
+    if not tags:
+        raise ConfigurationError(
+            f"{place} is empty, expected the tags of the training data. Train on data with semantic roles, "
+            "and give reader and model the same label_namespace."
+        )
+    impossible = sorted(tag for tag in tags if split_tag(tag, "BIO") is None)
+    if impossible:
+        raise ConfigurationError(
+            f"{place} has {', '.join(map(repr, impossible))}, expected only tags of the BIO scheme. Give "
+            "reader and model the same label_namespace, and let its name end in 'labels' or 'tags': others "
+            "have entries for padding."
+        )

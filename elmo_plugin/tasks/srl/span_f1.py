@@ -1,0 +1,156 @@
+"""How many arguments are found, counted as the scorer of CoNLL-2005 counts them."""
+
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Tuple
+
+import torch
+from allennlp.nn.util import dist_reduce_sum
+from allennlp.training.metrics import Metric
+
+from elmo_plugin.tasks.tag_schemes import split_tag, tags_to_spans
+
+_CONTINUATION = "C-"
+_EXCLUDED_ROLE = "V"
+_CORRECT, _EXCESS, _MISSED = range(3)
+
+
+class Argument(NamedTuple):
+    """
+    # Parameters
+
+    role : `str`
+        Such as `ARG0`, `R-ARG0` or `ARGM-TMP`, never one that starts with `C-`.
+    pieces : `Tuple[Tuple[int, int], ...]`
+        Start and end (exclusive) of the pieces, in order: more than one where words that are not of the
+        argument stand between them.
+    """
+
+    role: str
+    pieces: Tuple[Tuple[int, int], ...]
+
+
+@Metric.register("elmo_srl_span_f1")
+class SrlSpanF1(Metric):
+    """
+    Precision, recall and F1 of arguments, overall and for each role, as `srl-eval.pl` of CoNLL-2005 counts
+    them, with which the paper measured:
+
+    - an argument is right if role and words are those of a gold argument of the same predicate;
+    - `C-X` continues the last `X` before it: both are one argument, which is right as a whole or not at all;
+      without an `X` before it, it is an `X` itself;
+    - a reference `R-X` is a role of its own;
+    - `V`, the predicate, is not counted, nor what continues it.
+
+    AllenNLP's `SpanBasedF1Measure` differs: where there is a `C-X`, it makes one span of everything from the
+    first to the last span with `X` in its label, `R-X` and the words between among them.
+
+    Under distributed training the counts of all workers are added up.
+
+    Registered as a `Metric` with name `elmo_srl_span_f1`.
+
+    # Parameters
+
+    tags : `Iterable[str]`
+        All BIO tags that may be gold or predicted. Workers must be given the same.
+    """
+
+    supports_distributed = True
+
+    def __init__(self, tags: Iterable[str]) -> None:
+        parts = (split_tag(tag, "BIO") for tag in tags if tag != "O")
+        roles = {label.removeprefix(_CONTINUATION) for _, label in filter(None, parts)}
+        self._roles = sorted(roles - {_EXCLUDED_ROLE})
+        self._row_of = {role: row for row, role in enumerate(self._roles)}
+        self.reset()
+
+    def reset(self) -> None:
+        # (num_roles, 3): how many arguments are correct, in excess, missed
+        self._counts = torch.zeros(len(self._roles), 3, dtype=torch.long)
+
+    def __call__(
+        self, predicted_tags: Sequence[Sequence[str]], gold_tags: Sequence[Sequence[str]]
+    ) -> None:
+        """
+        Count the arguments of some predicates.
+
+        # Parameters
+
+        predicted_tags : `Sequence[Sequence[str]]`
+            For each predicate the BIO tags of its sentence.
+        gold_tags : `Sequence[Sequence[str]]`
+            The same, as they should be.
+
+        # Raises
+
+        `ValueError` if there are more of one than of the other, or a role is none of those announced.
+        """
+        for predicted_of_one, gold_of_one in zip(predicted_tags, gold_tags, strict=True):
+            if len(predicted_of_one) != len(gold_of_one):
+                raise ValueError(
+                    f"Got {len(predicted_of_one)} predicted and {len(gold_of_one)} gold tags for one "
+                    "sentence, expected as many."
+                )
+            predicted, gold = _counted(predicted_of_one), _counted(gold_of_one)
+            self._count(predicted & gold, _CORRECT)
+            self._count(predicted - gold, _EXCESS)
+            self._count(gold - predicted, _MISSED)
+
+    def get_metric(self, reset: bool = False) -> Dict[str, float]:
+        """
+        The metrics since the last reset, between 0 and 1.
+
+        # Returns
+
+        `precision`, `recall` and `f1` over all roles; and of each role that was gold or predicted, such as
+        `precision-ARG0`, `recall-ARG0`, `f1-ARG0`.
+        """
+        counts = dist_reduce_sum(self._counts)  # (num_roles, 3)
+        metrics = _scores(counts.sum(dim=0).tolist(), "")
+        for role, counts_of_role in zip(self._roles, counts.tolist()):
+            if any(counts_of_role):
+                metrics.update(_scores(counts_of_role, f"-{role}"))
+        if reset:
+            self.reset()
+        return metrics
+
+    def _count(self, arguments: Iterable[Argument], column: int) -> None:
+        for argument in arguments:
+            if argument.role not in self._row_of:
+                raise ValueError(
+                    f"Got the role '{argument.role}', expected one of: {', '.join(self._roles)}."
+                )
+            self._counts[self._row_of[argument.role], column] += 1
+
+
+def tags_to_arguments(tags: Sequence[str]) -> List[Argument]:
+    """The arguments that BIO tags mark, in the order of their first pieces, `V` among them."""
+    arguments: List[Argument] = []
+    # Where in the list the last argument of each role is.
+    last_of: Dict[str, int] = {}
+    for start, end, label in tags_to_spans(tags, "BIO"):
+        role = label.removeprefix(_CONTINUATION)
+        if label != role and role in last_of:
+            continued = arguments[last_of[role]]
+            pieces = (*continued.pieces, (start, end))
+            arguments[last_of[role]] = Argument(role, pieces)
+        else:
+            last_of[role] = len(arguments)
+            arguments.append(Argument(role, ((start, end),)))
+    return arguments
+
+
+def _counted(tags: Sequence[str]) -> FrozenSet[Argument]:
+    return frozenset(
+        argument for argument in tags_to_arguments(tags) if argument.role != _EXCLUDED_ROLE
+    )
+
+
+def _scores(counts: Sequence[int], suffix: str) -> Dict[str, float]:
+    correct, excess, missed = counts
+    precision = _ratio(correct, correct + excess)
+    recall = _ratio(correct, correct + missed)
+    f1 = _ratio(2 * precision * recall, precision + recall)
+    return {f"precision{suffix}": precision, f"recall{suffix}": recall, f"f1{suffix}": f1}
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,106 @@
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.tokenizers import WhitespaceTokenizer
+from allennlp.models import Archive, load_archive
+from allennlp.predictors import Predictor
+
+from elmo_plugin.tasks.snli import SnliPredictor, SnliReader
+from tests.tasks.task_testing import overfitted_archive, run_predict
+
+TINY = Path(__file__).parents[3] / "fixtures" / "snli" / "tiny"
+
+
+@pytest.fixture(scope="module")
+def archive_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier that knows the tiny pairs by heart."""
+    return overfitted_archive(TINY / "experiment.jsonnet", tmp_path_factory.mktemp("snli"))
+
+
+@pytest.fixture(scope="module")
+def archive(archive_file: Path) -> Archive:
+    return load_archive(archive_file)
+
+
+@pytest.fixture(scope="module")
+def predictor(archive: Archive) -> SnliPredictor:
+    predictor = Predictor.from_archive(archive)
+    assert isinstance(predictor, SnliPredictor)
+    return predictor
+
+
+def test_a_pair_is_split_and_labelled(predictor: SnliPredictor) -> None:
+    output = predictor.predict_pair("Two women are reading in a park.", "Nobody reads.")
+    assert list(output) == ["label", "probabilities", "premise_words", "hypothesis_words"]
+    assert output["label"] == "contradiction"
+    assert output["premise_words"] == ["Two", "women", "are", "reading", "in", "a", "park", "."]
+    assert output["hypothesis_words"] == ["Nobody", "reads", "."]
+
+
+def test_probabilities_have_the_names_of_labels_and_sum_to_1(predictor: SnliPredictor) -> None:
+    output = predictor.predict_pair("Two women are reading in a park.", "The women are sisters.")
+    probabilities = output["probabilities"]
+    assert list(probabilities) == ["entailment", "neutral", "contradiction"]
+    assert sum(probabilities.values()) == pytest.approx(1.0)
+    assert output["label"] == max(probabilities, key=probabilities.get) == "neutral"
+
+
+def test_the_keys_of_snli_are_taken_too(predictor: SnliPredictor) -> None:
+    pair = {"sentence1": "Rain", "sentence2": "Rain", "gold_label": "-", "pairID": 3}
+    assert predictor.predict_json(pair) == predictor.predict_pair("Rain", "Rain")
+
+
+def test_the_command_predicts_from_a_data_file(archive_file: Path, tmp_path: Path) -> None:
+    output_file = tmp_path / "output.jsonl"
+    run_predict(
+        *(archive_file, TINY / "train.jsonl", "--use-dataset-reader", "--silent"),
+        *("--batch-size", 3, "--output-file", output_file),
+    )
+    labels = [json.loads(line)["label"] for line in output_file.read_text().splitlines()]
+    assert labels == [
+        *("entailment", "neutral", "contradiction", "entailment"),
+        *("contradiction", "neutral", "entailment", "contradiction"),
+    ]
+
+
+def test_sentences_are_split_as_the_readers_are(archive: Archive) -> None:
+    reader = SnliReader(tokenizer=WhitespaceTokenizer())
+    output = SnliPredictor(archive.model, reader).predict_pair("Rain. Rain.", "It's rain.")
+    assert output["premise_words"] == ["Rain.", "Rain."]
+    assert output["hypothesis_words"] == ["It's", "rain."]
+
+
+def test_another_tokenizer_can_be_given(archive: Archive) -> None:
+    whitespace = {"tokenizer": {"type": "whitespace"}}
+    predictor = Predictor.from_archive(archive, extra_args=whitespace)
+    pair = {"premise": "Rain. Rain.", "hypothesis": "Rain."}
+    assert predictor.predict_json(pair)["premise_words"] == ["Rain.", "Rain."]
+
+
+def test_a_missing_spacy_model_is_refused(archive: Archive) -> None:
+    with pytest.raises(ConfigurationError, match="spacy_model is 'xx_none_sm', expected a spaCy"):
+        Predictor.from_archive(archive, extra_args={"spacy_model": "xx_none_sm"})
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        ({}, r"Found the keys \(none\) .* exactly one of 'premise', 'sentence1'"),
+        ({"hypothesis": "Rain"}, "Found the keys 'hypothesis' .* one of 'premise', 'sentence1'"),
+        ({"premise": "Rain"}, "Found the keys 'premise' .* exactly one of 'hypothesis'"),
+        ({"sentence1": "Rain", "hypothesis": "Rain"}, "exactly one of 'sentence2'"),
+        ({"premise": "Rain", "sentence1": "Rain"}, "Found the keys 'premise', 'sentence1'"),
+        ({"premise": " ", "hypothesis": "Rain"}, "'premise' is \" \", expected a text"),
+        ({"premise": "Rain", "hypothesis": ["Rain"]}, r"'hypothesis' is \[\"Rain\"\], expected a"),
+        ({"sentence1": "Rain", "sentence2": None}, "'sentence2' is null, expected a text"),
+    ],
+)
+def test_wrong_input_is_refused_with_an_example(
+    predictor: SnliPredictor, inputs: Dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message) as error:
+        predictor.predict_json(inputs)
+    assert SnliPredictor.example in str(error.value)

@@ -1,0 +1,239 @@
+import json
+import logging
+import pickle
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import spacy
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.tokenizers import Token, WhitespaceTokenizer
+
+from elmo_plugin.tasks.snli import SnliReader
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+TINY_FILE = FIXTURES / "snli" / "tiny" / "train.jsonl"
+
+PAIR = {"gold_label": "neutral", "sentence1": "It rains.", "sentence2": "It rains hard."}
+
+
+def words_of(instance: Instance) -> List[str]:
+    return [" ".join(token.text for token in instance[name]) for name in ("premise", "hypothesis")]
+
+
+def write(folder: Path, *lines: str) -> Path:
+    file_path = folder / "data.jsonl"
+    file_path.write_text("".join(f"{line}\n" for line in lines))
+    return file_path
+
+
+def write_pairs(folder: Path, *pairs: Dict[str, Any]) -> Path:
+    return write(folder, *map(json.dumps, pairs))
+
+
+def read(file_path: Path, **reader_options: Any) -> List[Instance]:
+    return list(SnliReader(**reader_options).read(file_path))
+
+
+def test_pairs_and_labels_are_read() -> None:
+    instances = read(TINY_FILE)
+    assert [instance["label"].label for instance in instances] == [
+        *("entailment", "neutral", "contradiction", "entailment"),
+        *("contradiction", "neutral", "entailment", "contradiction"),
+    ]
+    assert words_of(instances[0]) == [
+        "Two women are reading in a park .",
+        "People are reading outside .",
+    ]
+    assert words_of(instances[3]) == [
+        "São Paulo 's buses do n't run at night .",
+        "Buses rest at night .",
+    ]
+    assert words_of(instances[4])[0] == words_of(instances[3])[0]
+    assert words_of(instances[7]) == ["A dog sleeps .", "The dog is awake ."]
+    assert instances[6]["metadata"].metadata == {
+        "premise_words": ["Rain"],
+        "hypothesis_words": ["Rain"],
+    }
+
+
+def test_pairs_without_a_gold_label_are_left_out_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert len(read(TINY_FILE)) == 8
+    [message] = caplog.messages
+    assert message.startswith(f"{TINY_FILE}: left out")
+    assert "2 without a gold label" in message
+
+
+def test_a_file_of_nothing_but_pairs_without_a_gold_label_is_refused(tmp_path: Path) -> None:
+    file_path = write_pairs(tmp_path, {**PAIR, "gold_label": "-"}, {**PAIR, "gold_label": "-"})
+    with pytest.raises(
+        ConfigurationError, match=r"data\.jsonl: nothing .* of 2 read \(2 without a gold label\)"
+    ):
+        read(file_path)
+
+
+def test_other_keys_are_not_used(tmp_path: Path) -> None:
+    file_path = write_pairs(tmp_path, {**PAIR, "sentence1_parse": 3, "annotator_labels": None})
+    assert [words_of(instance) for instance in read(file_path)] == [
+        ["It rains .", "It rains hard ."]
+    ]
+
+
+def test_a_pair_to_be_judged_has_no_label() -> None:
+    instance = SnliReader().text_to_instance([Token("Rain")], [Token("Snow")])
+    assert set(instance.fields) == {"premise", "hypothesis", "metadata"}
+
+
+def test_tokenizer_namespace_and_indexers_are_those_asked_for() -> None:
+    reader = DatasetReader.from_params(
+        Params(
+            {
+                "type": "elmo_snli",
+                "tokenizer": {"type": "whitespace"},
+                "token_indexers": {"words": {"type": "single_id", "namespace": "words"}},
+                "label_namespace": "snli_labels",
+                "max_instances": 2,
+            }
+        )
+    )
+    instances = list(reader.read(TINY_FILE))
+    vocab = Vocabulary.from_instances(instances)
+    assert words_of(instances[0])[0] == "Two women are reading in a park."
+    assert vocab.get_token_index("park.", "words") > 1
+    assert set(vocab.get_token_to_index_vocabulary("snli_labels")) == {"entailment", "neutral"}
+
+
+def test_a_spacy_model_can_be_the_tokenizer(tmp_path: Path) -> None:
+    spacy.blank("de").to_disk(tmp_path / "german")
+    reader = DatasetReader.from_params(
+        Params(
+            {
+                "type": "elmo_snli",
+                "tokenizer": {"type": "spacy", "language": str(tmp_path / "german")},
+            }
+        )
+    )
+    pair = {**PAIR, "sentence1": "Er kam ca. um zwei."}
+    [instance] = reader.read(write_pairs(tmp_path, pair))
+    assert words_of(instance)[0] == "Er kam ca. um zwei ."
+
+
+def test_workers_share_the_pairs() -> None:
+    reader = SnliReader()
+    loader = MultiProcessDataLoader(
+        reader, TINY_FILE, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
+    )
+    pairs = [words_of(instance) for instance in loader.iter_instances()]
+    assert sorted(pairs) == sorted(map(words_of, reader.read(TINY_FILE)))
+
+
+def test_instances_can_be_sent_to_other_processes() -> None:
+    instance = read(TINY_FILE)[0]
+    assert words_of(pickle.loads(pickle.dumps(instance))) == words_of(instance)
+
+
+@pytest.mark.parametrize("label", ["entails", "Neutral", "0", "hidden", "neutral "])
+def test_an_unknown_label_is_named_with_its_line(tmp_path: Path, label: str) -> None:
+    file_path = write_pairs(tmp_path, PAIR, {**PAIR, "gold_label": label})
+    message = (
+        rf"data\.jsonl, line 2: found the gold_label '{label}', expected entailment, neutral, "
+        "contradiction, or - for a pair"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        read(file_path)
+
+
+@pytest.mark.parametrize("key", ["gold_label", "sentence1", "sentence2"])
+def test_a_missing_key_is_named_with_its_line(tmp_path: Path, key: str) -> None:
+    pair = {name: value for name, value in PAIR.items() if name != key}
+    message = rf"data\.jsonl, line 3: Found the keys .* expected exactly one of '{key}', as in {{"
+    with pytest.raises(ConfigurationError, match=message):
+        read(write(tmp_path, json.dumps(PAIR), "", json.dumps(pair)))
+
+
+@pytest.mark.parametrize("key", ["gold_label", "sentence1", "sentence2"])
+@pytest.mark.parametrize("text", ["", " \t", 3, None, ["It", "rains"], "\ud83d"])
+def test_what_is_no_text_is_named_with_its_line_and_key(
+    tmp_path: Path, key: str, text: Any
+) -> None:
+    message = rf"data\.jsonl, line 2: '{key}' is .*, expected a text that is not empty"
+    with pytest.raises(ConfigurationError, match=message):
+        read(write_pairs(tmp_path, PAIR, {**PAIR, key: text}))
+
+
+@pytest.mark.parametrize("name", ["premise", "hypothesis"])
+def test_a_sentence_that_the_tokenizer_finds_nothing_in_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    key = {"premise": "sentence1", "hypothesis": "sentence2"}[name]
+    file_path = write_pairs(tmp_path, {**PAIR, key: "..."})
+    reader = SnliReader(tokenizer=_OnlyWords())
+    with pytest.raises(
+        ConfigurationError, match=rf"data\.jsonl, line 1: found a {name} without tokens"
+    ):
+        list(reader.read(file_path))
+
+
+class _OnlyWords(WhitespaceTokenizer):
+    def tokenize(self, text: str) -> List[Token]:
+        return [token for token in super().tokenize(text) if token.text != "..."]
+
+
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        ('{"gold_label": "neutral", "sentence1": "It', "Found a line that is not JSON"),
+        ("gold_label\tsentence1_binary_parse", "Found a line that is not JSON"),
+        ('["neutral", "It rains.", "It snows."]', r"The input is \[.*, expected a JSON object"),
+        ("3", "The input is 3, expected a JSON object"),
+    ],
+)
+def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str, found: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"data\.jsonl, line 2: {found}") as error:
+        read(write(tmp_path, json.dumps(PAIR), line))
+    assert "give a file of JSON lines as SNLI has them" in str(error.value)
+
+
+def test_files_of_other_tasks_are_refused(tmp_path: Path) -> None:
+    squad = write(tmp_path, json.dumps({"version": "1.1", "data": []}))
+    with pytest.raises(ConfigurationError, match=r"line 1: Found the keys 'version', 'data' in"):
+        read(squad)
+    with pytest.raises(ConfigurationError, match=r"train\.conll, line 1: Found a line that is not"):
+        read(FIXTURES / "ner" / "tiny" / "train.conll")
+
+
+def test_an_empty_a_missing_and_a_broken_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n \n")
+    (tmp_path / "latin1.jsonl").write_bytes(b'\n{"sentence1": "S\xe3o Paulo"}\n')
+    with pytest.raises(ConfigurationError, match=r"empty\.jsonl: found nothing but blank lines"):
+        read(tmp_path / "empty.jsonl")
+    with pytest.raises(ConfigurationError, match=r"cannot find .*missing\.jsonl"):
+        read(tmp_path / "missing.jsonl")
+    with pytest.raises(ConfigurationError, match=r"latin1\.jsonl, line 2: .*expected UTF-8"):
+        read(tmp_path / "latin1.jsonl")
+    with pytest.raises(ConfigurationError, match="is a folder, expected a file"):
+        read(tmp_path)
+
+
+def test_bad_lines_are_left_out_and_counted_where_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["no JSON", "[]", *(json.dumps({**PAIR, key: ""}) for key in PAIR)]
+    file_path = write(
+        tmp_path,
+        json.dumps(PAIR),
+        *lines,
+        json.dumps({**PAIR, "gold_label": "-"}),
+        json.dumps(PAIR),
+    )
+    with caplog.at_level(logging.WARNING):
+        assert len(read(file_path, skip_invalid=True)) == 2
+    assert caplog.messages[0].startswith(f"Left out (skip_invalid): {file_path}, line 2: Found a")
+    counts = " ".join(caplog.messages[5:])
+    assert "5 invalid" in counts and "1 without a gold label" in counts

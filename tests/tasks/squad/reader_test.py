@@ -1,0 +1,357 @@
+import json
+import logging
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.tokenizers import Token, Tokenizer, WhitespaceTokenizer
+
+from elmo_plugin.tasks.squad import SquadReader
+from elmo_plugin.tasks.squad.squad_file import Answer
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+TINY_FILE = FIXTURES / "squad" / "tiny" / "train.json"
+PASSAGE = "It rained in Paris."
+PARIS = {"text": "Paris", "answer_start": 13}
+
+
+class LettersOnlyTokenizer(Tokenizer):
+    def tokenize(self, text):
+        return [Token(match[0], idx=match.start()) for match in re.finditer(r"\w+", text)]
+
+
+def id_of(instance):
+    return instance["metadata"]["id"]
+
+
+def span_of(instance):
+    return instance["span_start"].sequence_index, instance["span_end"].sequence_index
+
+
+def question(id_="q1", **changes):
+    """A correct question with some keys changed; those that are `...` are left out."""
+    record = {"id": id_, "question": "Where?", "answers": [PARIS], **changes}
+    return {key: value for key, value in record.items() if value is not ...}
+
+
+def write(folder, *questions, passage=PASSAGE):
+    """A file with one paragraph."""
+    return write_data(folder, [{"paragraphs": [{"context": passage, "qas": list(questions)}]}])
+
+
+def write_data(folder, data):
+    return write_text(folder, json.dumps({"version": "1.1", "data": data}))
+
+
+def write_text(folder, text):
+    file_path = folder / "data.json"
+    file_path.write_text(text, encoding="utf-8")
+    return file_path
+
+
+def read(file_path, **options):
+    return list(SquadReader(**options).read(file_path))
+
+
+def test_questions_passages_and_answers_are_read():
+    instances = read(TINY_FILE)
+    assert [id_of(instance) for instance in instances] == (
+        ["paris", "sun", "hours", "snow", "wrote", "work", "left", "year"]
+    )
+    assert [span_of(instance) for instance in instances] == (
+        [(3, 3), (8, 9), (15, 15), (0, 0), (0, 1), (7, 10), (21, 22), (24, 24)]
+    )
+    wrote = instances[4]
+    assert [token.text for token in wrote["question"]] == [
+        "Who",
+        "wrote",
+        '"',
+        "The",
+        "Storm",
+        '"',
+        "?",
+    ]
+    assert [token.text for token in wrote["passage"]][:4] == ["Mary", "Smith", "(", "born"]
+
+
+def test_metadata_has_what_answers_are_cut_from():
+    metadata = read(TINY_FILE)[1]["metadata"].metadata
+    offsets = metadata.pop("token_offsets")
+    assert metadata == {
+        "id": "sun",
+        "question": "Where did the sun shine?",
+        "passage": "It rained in Paris on Monday. In São Paulo, the sun shone for 6½ hours.",
+        "answers": ["São Paulo", "In São Paulo"],
+        "answer_is_whole_tokens": True,
+    }
+    assert [metadata["passage"][start:end] for start, end in offsets[7:11]] == [
+        "In",
+        "São",
+        "Paulo",
+        ",",
+    ]
+
+
+def test_answers_inside_of_tokens_are_counted(caplog):
+    with caplog.at_level(logging.INFO):
+        instances = read(TINY_FILE)
+    whole = [instance["metadata"]["answer_is_whole_tokens"] for instance in instances]
+    assert whole == [True, True, False] + [True] * 5
+    assert "1 of 8 answers start or end inside of a token" in caplog.text
+
+
+def test_questions_about_a_passage_share_its_field():
+    instances = read(TINY_FILE)
+    passages = [id(instance["passage"]) for instance in instances]
+    assert [passages.index(passage) for passage in passages] == [0, 0, 0, 3, 4, 4, 4, 4]
+
+
+def test_a_question_can_be_given_as_text():
+    instance = SquadReader().text_to_instance(
+        "Where?", PASSAGE, [Answer("Paris", 13), Answer("in Paris", 10)], "q1"
+    )
+    assert span_of(instance) == (3, 3)
+    assert instance["metadata"]["answers"] == ["Paris", "in Paris"]
+    assert id_of(instance) == "q1"
+
+
+def test_without_answers_there_is_no_span():
+    instance = SquadReader().text_to_instance("Where?", PASSAGE)
+    assert set(instance.fields) == {"question", "passage", "metadata"}
+    assert instance["metadata"]["answers"] == []
+
+
+def test_long_passages_and_questions_are_cut_and_answers_beyond_left_out(caplog):
+    instances = read(TINY_FILE, max_passage_tokens=10, max_question_tokens=4)
+    assert [id_of(instance) for instance in instances] == ["paris", "sun", "snow", "wrote"]
+    assert [len(instance["passage"]) for instance in instances] == [10, 10, 2, 10]
+    assert [len(instance["question"]) for instance in instances] == [4, 4, 3, 4]
+    assert (
+        "left out: 4 questions with an answer beyond max_passage_tokens, 10 (8 units" in caplog.text
+    )
+
+
+def test_text_is_never_cut():
+    reader = SquadReader(max_passage_tokens=1, max_question_tokens=1)
+    instance = reader.text_to_instance("Where did it rain?", PASSAGE)
+    assert (len(instance["passage"]), len(instance["question"])) == (5, 5)
+
+
+@pytest.mark.parametrize("key", ["max_passage_tokens", "max_question_tokens"])
+def test_a_maximum_of_nothing_is_refused(key):
+    with pytest.raises(ConfigurationError, match=f"{key} is 0, expected at least 1"):
+        SquadReader(**{key: 0})
+
+
+def test_a_tokenizer_can_be_configured():
+    config = {"type": "elmo_squad", "tokenizer": {"type": "elmo_rule_based", "language": "de"}}
+    reader = DatasetReader.from_params(Params(config))
+    instance = reader.text_to_instance("Wo?", "z.B. in Paris")
+    assert [token.text for token in instance["passage"]] == ["z.B.", "in", "Paris"]
+
+
+def test_a_tokenizer_without_offsets_is_refused():
+    with pytest.raises(ConfigurationError, match="expected a character offset for each token"):
+        read(TINY_FILE, tokenizer=WhitespaceTokenizer())
+
+
+def test_an_answer_of_which_no_token_is_made_is_named(tmp_path):
+    dot = question(answers=[{"text": ".", "answer_start": 18}])
+    tokenizer = LettersOnlyTokenizer()
+    with pytest.raises(
+        ConfigurationError, match=r"\(id q1\): the tokenizer makes no token of the answer '\.'"
+    ):
+        read(write(tmp_path, dot), tokenizer=tokenizer)
+
+
+def test_workers_share_the_questions():
+    reader = SquadReader()
+    loader = MultiProcessDataLoader(
+        reader, TINY_FILE, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
+    )
+    ids = [id_of(instance) for instance in loader.iter_instances()]
+    assert sorted(ids) == sorted(map(id_of, reader.read(TINY_FILE)))
+
+
+def test_instances_can_be_indexed_and_sent_to_other_processes():
+    instances = read(TINY_FILE)
+    vocab = Vocabulary.from_instances(instances)
+    instance = pickle.loads(pickle.dumps(instances[1]))
+    instance.index_fields(vocab)
+    assert instance.as_tensor_dict()["span_start"].tolist() == [8]
+
+
+def test_a_byte_order_mark_is_dropped(tmp_path):
+    file_path = write(tmp_path, question())
+    file_path.write_bytes(b"\xef\xbb\xbf" + file_path.read_bytes())
+    assert len(read(file_path)) == 1
+
+
+PLACE = r"data\.json: data\[0\]\.paragraphs\[0\]\.qas\[1\]"
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (
+            question("q2", is_impossible=True),
+            r"\(id q2\): found 'is_impossible': true, as in SQuAD 2\.0",
+        ),
+        (question("q2", answers=[]), r"\(id q2\): found no answers, expected at least one"),
+        (
+            question("q2", answers=...),
+            r"\(id q2\): found no answers, .* \"require_answers\": false",
+        ),
+        (question("q2", answers="Paris"), r"'answers' is \"Paris\", expected a list"),
+        (question("q2", answers=["Paris"]), r"'answers\[0\]' is \"Paris\", expected an object"),
+        (
+            question("q2", answers=[PARIS, {"text": "Paris"}]),
+            r"'answers\[1\]\.answer_start' is null",
+        ),
+        (
+            question("q2", answers=[{"text": "Paris", "answer_start": "13"}]),
+            r"'answers\[0\]\.answer_start' is \"13\", expected the number of a character",
+        ),
+        (
+            question("q2", answers=[{"text": " ", "answer_start": 2}]),
+            r"'answers\[0\]\.text' is \" \"",
+        ),
+        (
+            question("q2", answers=[{"text": "Paris", "answer_start": 12}]),
+            r"'answers\[0\]' is \"Paris\" with 'answer_start' 12, where \" Pari\" stands; expected .* \(the "
+            r"text stands at 13\)",
+        ),
+        (
+            question("q2", answers=[{"text": "Lyon", "answer_start": 13}]),
+            r"'answers\[0\]' is \"Lyon\" with 'answer_start' 13, where \"Pari\" stands; expected the "
+            r"character of the passage, counted from 0, at which the text starts\. Correct the file",
+        ),
+        (
+            question("q2", answers=[{"text": "Paris", "answer_start": 19}]),
+            "'answer_start' 19, outside of the passage of 19 characters",
+        ),
+        (
+            question("q2", answers=[{"text": ".", "answer_start": -1}]),
+            "'answer_start' -1, outside of the passage of 19 characters",
+        ),
+        (question("q2", question=""), r"'question' is \"\", expected a text that is not empty"),
+        (
+            question("q2", question="\ud83d"),
+            r"'question' is \"\\ud83d\", .* half of a surrogate pair",
+        ),
+        (question("q2", question=...), "'question' is null, expected a text"),
+        (question(..., question="Why?"), "'id' is null, expected a text"),
+        (question("q1"), r"\(id q1\): found the id of data\[0\]\.paragraphs\[0\]\.qas\[0\] again"),
+        ("Where?", 'found "Where\\?", expected an object with a question'),
+    ],
+)
+def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, caplog, bad, message):
+    file_path = write(tmp_path, question(), bad, question("q3"))
+    with pytest.raises(ConfigurationError, match=f"{PLACE}.*{message}"):
+        read(file_path)
+    assert [id_of(instance) for instance in read(file_path, skip_invalid=True)] == ["q1", "q3"]
+    assert "left out: 1 invalid (3 units read)" in caplog.text
+
+
+@pytest.mark.parametrize("passage", ["", " \n", None, ["It", "rained"]])
+def test_a_bad_passage_is_named(tmp_path, passage):
+    file_path = write(tmp_path, question(), passage=passage)
+    with pytest.raises(
+        ConfigurationError,
+        match=r"data\[0\].*qas\[0\] \(id q1\): the paragraph's 'context' is .*, expected",
+    ):
+        read(file_path)
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (
+            [{"title": "Weather"}],
+            r"data\[0\]: found the keys \[\"title\"\], expected a list at the key",
+        ),
+        (
+            [["Weather"]],
+            r"data\[0\]: found \[\"Weather\"\], expected a list at the key 'paragraphs'",
+        ),
+        ([{"paragraphs": {}}], r"data\[0\]: 'paragraphs' is {}, expected a list"),
+        (
+            [{"paragraphs": []}, {"paragraphs": [{"context": PASSAGE}]}],
+            r"data\[1\]\.paragraphs\[0\]: found the keys \[\"context\"\], expected a list at the key 'qas'",
+        ),
+        # Stories of CoQA have other keys.
+        (
+            [{"story": PASSAGE, "questions": []}],
+            r"data\[0\]: found the keys \[\"story\", \"questions\"\]",
+        ),
+    ],
+)
+def test_data_of_another_form_is_named(tmp_path, data, message):
+    with pytest.raises(ConfigurationError, match=message + r".* as in SQuAD 1\.1: {\"data\""):
+        read(write_data(tmp_path, data))
+
+
+def test_questions_to_predict_from_need_no_answers(tmp_path):
+    file_path = write(tmp_path, question(answers=...), question("q2", answers=[]))
+    instances = read(file_path, require_answers=False)
+    assert [id_of(instance) for instance in instances] == ["q1", "q2"]
+    assert all("span_start" not in instance for instance in instances)
+    with pytest.raises(ConfigurationError, match="is_impossible"):
+        read(write(tmp_path, question(is_impossible=True)), require_answers=False)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"data": [\n  {"paragraphs": [}]}', "line 2, column 19: found no JSON .*Expecting value"),
+        ('{"data": [{"paragraphs": [', "line 1, column 27: found no JSON"),
+        ("", "line 1, column 1: found no JSON"),
+        ("Mary NNP I-NP I-PER\n", "line 1, column 1: found no JSON"),
+        ('{"sentence1": "A"}\n{"sentence1": "B"}\n', "line 2, column 1: found lines of JSON"),
+        ('["rain"]', r"data\.json: found \[\"rain\"\], expected a list at the key 'data'"),
+        ('{"version": "1.1"}', r"data\.json: found the keys \[\"version\"\], expected a list at"),
+        (
+            '{"data": {}}',
+            r"data\.json: found the keys \[\"data\"\], expected a list at the key 'data'",
+        ),
+        ('{"data": []}', r"data\.json: found no question, expected SQuAD 1\.1"),
+        ('{"data": [{"paragraphs": []}]}', r"data\.json: found no question"),
+        ("[" * 100_000, "found JSON nested too deeply"),
+    ],
+)
+@pytest.mark.parametrize("skip_invalid", [False, True])
+def test_a_file_of_another_kind_is_refused(tmp_path, text, message, skip_invalid):
+    with pytest.raises(ConfigurationError, match=message):
+        read(write_text(tmp_path, text), skip_invalid=skip_invalid)
+
+
+def test_a_file_that_is_missing_or_not_utf_8_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"cannot find .*missing\.json"):
+        read(tmp_path / "missing.json")
+    (tmp_path / "latin1.json").write_bytes('{"data":\n "S\xe3o"}'.encode("latin-1"))
+    with pytest.raises(
+        ConfigurationError, match=r"latin1\.json, line 2: found .*xe3.*expected UTF-8"
+    ):
+        read(tmp_path / "latin1.json")
+
+
+def test_a_file_without_a_good_question_is_refused_even_if_bad_ones_are_left_out(tmp_path):
+    with pytest.raises(
+        ConfigurationError, match=r"nothing to learn from is left of 1 read \(1 invalid\)"
+    ):
+        read(write(tmp_path, question(answers=[])), skip_invalid=True)
+
+
+def test_files_of_other_tasks_are_refused():
+    others = [
+        FIXTURES / "ner" / "tiny" / "train.conll",
+        FIXTURES / "bilm" / "tiny" / "options.json",
+    ]
+    for other in others:
+        with pytest.raises(ConfigurationError, match=r"expected .*SQuAD 1\.1"):
+            read(other)

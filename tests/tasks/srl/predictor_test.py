@@ -1,0 +1,248 @@
+import json
+from pathlib import Path
+
+import pytest
+import spacy
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.tokenizers import Token, WhitespaceTokenizer
+from allennlp.models import load_archive
+from allennlp.predictors import Predictor
+
+from elmo_plugin.tasks.srl import SrlPredictor
+from tests.tasks.task_testing import overfitted_archive, run_predict
+
+TINY = Path(__file__).parents[3] / "fixtures" / "srl" / "tiny"
+SAT = {
+    "predicate": "sat",
+    "index": 2,
+    "tags": ["B-ARG0", "I-ARG0", "B-V", "O", "O", "O"],
+    "arguments": [
+        {"role": "ARG0", "start": 0, "end": 2, "text": "The cat"},
+        {"role": "V", "start": 2, "end": 3, "text": "sat"},
+    ],
+    "description": "[ARG0: The cat] [V: sat] and slept .",
+}
+SLEPT = {
+    "predicate": "slept",
+    "index": 4,
+    "tags": ["B-ARG0", "I-ARG0", "O", "O", "B-V", "O"],
+    "arguments": [
+        {"role": "ARG0", "start": 0, "end": 2, "text": "The cat"},
+        {"role": "V", "start": 4, "end": 5, "text": "slept"},
+    ],
+    "description": "[ARG0: The cat] sat and [V: slept] .",
+}
+WORDS = ["The", "cat", "sat", "and", "slept", "."]
+
+
+@pytest.fixture(scope="module")
+def archive_file(tmp_path_factory):
+    """A tagger that knows the tiny sentences by heart."""
+    folder = tmp_path_factory.mktemp("srl")
+    return overfitted_archive(TINY / "experiment.jsonnet", folder, num_steps=150)
+
+
+@pytest.fixture(scope="module")
+def archive(archive_file):
+    return load_archive(archive_file)
+
+
+@pytest.fixture(scope="module")
+def predictor(archive):
+    return Predictor.from_archive(archive)
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory):
+    """The folder of a spaCy model that knows a few verbs."""
+    nlp = spacy.blank("en")
+    ruler = nlp.add_pipe("attribute_ruler")
+    verbs = {"sat": "VERB", "slept": "VERB", "was": "AUX"}
+    for word in ("The", "cat", "Hello", *verbs):
+        ruler.add([[{"ORTH": word}]], {"POS": verbs.get(word, "NOUN")})
+    folder = tmp_path_factory.mktemp("spacy") / "with_verbs"
+    nlp.to_disk(folder)
+    return str(folder)
+
+
+def test_each_predicate_gets_its_roles(predictor):
+    expected = {"words": WORDS, "predicates": [SAT, SLEPT]}
+    assert predictor.predict_tokens(WORDS, [2, 4]) == expected
+    assert predictor.predict_json({"words": WORDS, "predicates": [2, 4], "id": 3}) == expected
+
+
+def test_predicates_are_answered_in_the_order_asked(predictor):
+    assert predictor.predict_tokens(WORDS, [4, 2])["predicates"] == [SLEPT, SAT]
+
+
+def test_predicates_of_a_sentence_are_indices_of_its_tokens(predictor):
+    sentence = "The cat  sat and slept."
+    assert predictor.predict_sentence(sentence, [2]) == {
+        "words": WORDS,
+        "predicates": [SAT],
+        "sentence": sentence,
+    }
+
+
+def test_predicates_of_several_words_and_continued_arguments_are_described(predictor):
+    words = ["She", "carried", "out", "the", "plan", "that", "Ann", "had", "made", "."]
+    [carried] = predictor.predict_tokens(words, [1])["predicates"]
+    assert carried["description"] == (
+        "[ARG0: She] [V: carried out] [ARG1: the plan that Ann had made] ."
+    )
+    words = ["The", "plan", ",", "Ann", "said", ",", "was", "José", "'s", "."]
+    [said] = predictor.predict_tokens(words, [4])["predicates"]
+    assert (
+        said["description"] == "[ARG1: The plan] , [ARG0: Ann] [V: said] , [C-ARG1: was José 's] ."
+    )
+
+
+def test_without_predicates_the_answer_is_empty(predictor):
+    assert predictor.predict_tokens(WORDS, []) == {"words": WORDS, "predicates": []}
+    assert predictor.predict_sentence("Hello!", []) == {
+        "words": ["Hello", "!"],
+        "predicates": [],
+        "sentence": "Hello!",
+    }
+
+
+def test_the_verbs_of_a_sentence_are_found_by_a_spacy_model(archive, tagger):
+    predictor = Predictor.from_archive(archive, extra_args={"spacy_model": tagger})
+    output = predictor.predict_sentence("The cat sat and slept.")
+    assert output["predicates"] == [SAT, SLEPT]
+    [auxiliary] = predictor.predict_sentence("It was late.")["predicates"]
+    assert (auxiliary["predicate"], auxiliary["index"]) == ("was", 1)
+    assert predictor.predict_sentence("Hello!")["predicates"] == []
+    # What is given is not looked for.
+    assert predictor.predict_sentence("The cat sat and slept.", [4])["predicates"] == [SLEPT]
+
+
+def test_a_tokenizer_that_tags_finds_the_verbs_as_well(archive, tagger):
+    tokenizer = {"type": "spacy", "language": tagger, "pos_tags": True}
+    predictor = Predictor.from_archive(archive, extra_args={"tokenizer": tokenizer})
+    assert predictor.predict_sentence("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
+
+
+def test_a_sentence_alone_is_refused_where_no_tagger_finds_the_verbs(predictor):
+    message = (
+        "Found a sentence without 'predicates', and no tagger finds the verbs. Give the indices"
+    )
+    with pytest.raises(ConfigurationError, match=message) as error:
+        predictor.predict_sentence("The cat sat.")
+    # Both ways out.
+    assert '"predicates": [2, 4]}' in str(error.value)
+    assert '--predictor-args \'{"spacy_model": "en_core_web_sm"}\'' in str(error.value)
+
+
+def test_a_spacy_model_without_a_tagger_is_named(archive, tmp_path):
+    spacy.blank("en").to_disk(tmp_path / "no_tagger")
+    predictor = Predictor.from_archive(
+        archive, extra_args={"spacy_model": str(tmp_path / "no_tagger")}
+    )
+    with pytest.raises(
+        ConfigurationError, match="no_tagger' gives no parts of speech to find verbs"
+    ):
+        predictor.predict_sentence("The cat sat.")
+    assert predictor.predict_sentence("The cat sat.", [2])["predicates"][0]["predicate"] == "sat"
+
+
+def test_a_missing_spacy_model_is_refused(archive):
+    with pytest.raises(ConfigurationError, match="spacy_model is 'xx_none_sm', expected a spaCy"):
+        Predictor.from_archive(archive, extra_args={"spacy_model": "xx_none_sm"})
+
+
+def test_another_tokenizer_can_be_given(archive):
+    model, reader = archive.model, archive.validation_dataset_reader
+    predictor = SrlPredictor(model, reader, tokenizer=WhitespaceTokenizer())
+    assert predictor.predict_sentence("Rain fell.", [1])["words"] == ["Rain", "fell."]
+
+
+def test_predictions_in_a_batch_equal_single_ones(predictor):
+    inputs = [json.loads(line) for line in (TINY / "inputs.jsonl").read_text().splitlines()]
+    assert predictor.predict_batch_json(inputs) == [predictor.predict_json(i) for i in inputs]
+
+
+def test_an_instance_is_answered_by_itself_in_the_same_form(predictor, archive):
+    reader = archive.validation_dataset_reader
+    tokens = [Token(word) for word in WORDS]
+    instances = [reader.text_to_instance(tokens, index) for index in (2, 4, None)]
+    assert predictor.predict_batch_instance(instances) == [
+        {"words": WORDS, "predicates": [SAT]},
+        {"words": WORDS, "predicates": [SLEPT]},
+        {"words": WORDS, "predicates": []},
+    ]
+    assert predictor.predict_instance(instances[0]) == {"words": WORDS, "predicates": [SAT]}
+
+
+def test_the_command_predicts_from_json_lines(predictor, archive_file, tmp_path):
+    output_file = tmp_path / "output.jsonl"
+    run_predict(
+        archive_file, TINY / "inputs.jsonl", "--batch-size", 2, "--output-file", output_file
+    )
+    lines = output_file.read_text(encoding="utf-8").splitlines()
+    inputs = [json.loads(line) for line in (TINY / "inputs.jsonl").read_text().splitlines()]
+    assert [json.loads(line) for line in lines] == [predictor.predict_json(i) for i in inputs]
+    assert "José" in lines[3]
+
+
+def test_the_command_predicts_from_a_data_file(archive_file, tmp_path):
+    output_file = tmp_path / "output.jsonl"
+    run_predict(
+        *(archive_file, TINY / "train.gold_conll", "--use-dataset-reader", "--silent"),
+        *("--batch-size", 4, "--output-file", output_file),
+    )
+    outputs = [json.loads(line) for line in output_file.read_text().splitlines()]
+    described = [p["description"] for output in outputs for p in output["predicates"]]
+    assert len(outputs) == len(described) == 9
+    assert described[0] == SAT["description"]
+    assert described[8] == "[V: Look] [ARG1: it] [C-V: up] [ARGM-TMP: now] !"
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        (
+            {},
+            r"Found the keys \(none\) in the input, expected exactly one of 'tokens', 'words', 's",
+        ),
+        ({"text": "Rain"}, "Found the keys 'text' in the input"),
+        ({"sentence": "Rain", "tokens": ["Rain"]}, "Found the keys 'sentence', 'tokens'"),
+        ({"sentence": " "}, "'sentence' is \" \", expected a text that is not empty"),
+        ({"tokens": [], "predicates": []}, r"'tokens' is \[\], expected a list of words"),
+        ({"tokens": ["Rain", 3], "predicates": []}, r"'tokens'\[1\] is 3, expected a word"),
+        ({"tokens": ["Rain"]}, "expected exactly one of 'predicates', as in"),
+        (
+            {"tokens": ["Rain"], "predicates": 0},
+            "'predicates' is 0, expected a list of token indic",
+        ),
+        ({"tokens": ["Rain"], "predicates": None}, "'predicates' is null, expected a list of tok"),
+        (
+            {"tokens": ["Rain"], "predicates": ["Rain"]},
+            r"'predicates'\[0\] is \"Rain\", expected the",
+        ),
+        (
+            {"tokens": ["Rain"], "predicates": [0, 1]},
+            r"'predicates'\[1\] is 1, .* 1 tokens, 0 to 0",
+        ),
+        (
+            {"tokens": ["Rain"], "predicates": [-1]},
+            r"'predicates'\[0\] is -1, expected the index of",
+        ),
+        (
+            {"tokens": ["Rain"], "predicates": [True]},
+            r"'predicates'\[0\] is true, expected the index",
+        ),
+        (
+            {"tokens": ["Rain"], "predicates": [0, 0]},
+            r"'predicates'\[1\] is 0 again, expected each",
+        ),
+        (
+            {"sentence": "Rain.", "predicates": [2]},
+            r"'predicates'\[0\] is 2, expected the index of",
+        ),
+    ],
+)
+def test_wrong_input_is_refused_with_an_example(predictor, inputs, message):
+    with pytest.raises(ConfigurationError, match=message) as error:
+        predictor.predict_json(inputs)
+    assert predictor.example in str(error.value)

@@ -1,0 +1,309 @@
+import logging
+import pickle
+from pathlib import Path
+from typing import List
+
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.token_indexers import SingleIdTokenIndexer
+from allennlp.data.tokenizers import Token
+
+from elmo_plugin.tasks.conll_file import SentencePlace
+from elmo_plugin.tasks.srl import SrlReader
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
+TINY_FILE = FIXTURES / "srl" / "tiny" / "train.gold_conll"
+
+
+def words_of(instance):
+    return [token.text for token in instance["tokens"]]
+
+
+def row(word: str, *arguments: str, lemma: str = "-") -> str:
+    """A line of CoNLL-2012."""
+    frameset = "-" if lemma == "-" else "01"
+    columns = ["tale", "0", "0", word, "XX", "*", lemma, frameset, "-", "-", "*", *arguments, "-"]
+    return "\t".join(columns)
+
+
+def write(folder: Path, *lines: str, name: str = "data.gold_conll") -> Path:
+    """A file of one document, whose lines start on line 2."""
+    path = folder / name
+    content = "\n".join(["#begin document (tale); part 003", *lines, "", "#end document"]) + "\n"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def sentence(*cells: str, predicate: int = 1) -> List[str]:
+    """Words with one argument column, of which one is the predicate."""
+    return [
+        row(f"w{index}", cell, lemma="run" if index == predicate else "-")
+        for index, cell in enumerate(cells)
+    ]
+
+
+def read(path: Path, **options):
+    return list(SrlReader(**options).read(path))
+
+
+def test_each_predicate_of_each_sentence_is_an_instance():
+    instances = read(TINY_FILE)
+    metadata = [instance["metadata"].metadata for instance in instances]
+    predicates = [
+        ["sat", "slept", "carried", "made", "said", "was", "fell", "chase", "Look"],
+        [2, 4, 1, 8, 4, 6, 2, 1, 0],
+        ["sit", "sleep", "carry", "make", "say", "be", "fall", "chase", "look"],
+    ]
+    assert [m["words"][m["predicate_index"]] for m in metadata] == predicates[0]
+    assert [m["predicate_index"] for m in metadata] == predicates[1]
+    assert [m["lemma"] for m in metadata] == predicates[2]
+    assert [i["predicate_indicator"].labels.index(1) for i in instances] == predicates[1]
+    assert all(sum(instance["predicate_indicator"].labels) == 1 for instance in instances)
+    assert words_of(instances[0]) == words_of(instances[1]) == metadata[0]["words"]
+    assert words_of(instances[0]) == ["The", "cat", "sat", "and", "slept", "."]
+    assert list(instances[0]["tags"]) == ["B-ARG0", "I-ARG0", "B-V", "O", "O", "O"]
+    assert list(instances[1]["tags"]) == ["B-ARG0", "I-ARG0", "O", "O", "B-V", "O"]
+
+
+def test_predicates_of_several_words_continued_arguments_and_references_are_read():
+    instances = read(TINY_FILE)
+    _, _, carried, made, said, _, _, _, look = (" ".join(i["tags"].labels) for i in instances)
+    assert carried == "B-ARG0 B-V I-V B-ARG1 I-ARG1 I-ARG1 I-ARG1 I-ARG1 I-ARG1 O"
+    assert made == "O O O B-ARG1 I-ARG1 B-R-ARG1 B-ARG0 O B-V O"
+    assert said == "B-ARG1 I-ARG1 O B-ARG0 B-V O B-C-ARG1 I-C-ARG1 I-C-ARG1 O"
+    assert look == "B-V B-ARG1 B-C-V B-ARGM-TMP O"
+
+
+def test_sentences_without_a_predicate_are_left_out_and_counted(caplog):
+    caplog.set_level(logging.WARNING)
+    assert "Hello" not in {word for instance in read(TINY_FILE) for word in words_of(instance)}
+    assert "left out: 1 sentences without a predicate" in caplog.text
+
+
+def test_a_folder_of_files_is_read(tmp_path):
+    (tmp_path / "nw" / "wsj").mkdir(parents=True)
+    write(tmp_path / "nw" / "wsj", *sentence("(ARG0*)", "(V*)"))
+    write(tmp_path / "nw", *sentence("*", "(V*)", "(ARG1*)"), name="a.gold_conll")
+    write(tmp_path / "nw", "no CoNLL-2012", name="notes.txt")
+    assert sorted(len(words_of(instance)) for instance in read(tmp_path)) == [2, 3]
+
+
+def test_the_predicate_is_the_first_word_of_its_span_with_a_lemma(tmp_path):
+    lines = sentence("(ARG0*)", "(V*", "*)", predicate=2)
+    [instance] = read(write(tmp_path, *lines))
+    assert instance["metadata"].metadata["predicate_index"] == 2
+    assert list(instance["tags"]) == ["B-ARG0", "B-V", "I-V"]
+
+
+def test_a_lemma_of_a_word_that_is_no_predicate_is_left_alone(tmp_path):
+    lines = [row("the", "*"), row("run", "*", lemma="run"), row("ended", "(V*)", lemma="end")]
+    [instance] = read(write(tmp_path, *lines))
+    assert instance["metadata"].metadata["lemma"] == "end"
+
+
+def test_labels_of_any_spelling_are_kept(tmp_path):
+    [instance] = read(write(tmp_path, *sentence("(ARG1-DSP*", "*)", "(V*)", predicate=2)))
+    assert list(instance["tags"]) == ["B-ARG1-DSP", "I-ARG1-DSP", "B-V"]
+
+
+def test_without_tags_there_is_no_field_of_tags():
+    instance = SrlReader().text_to_instance([Token("Rain"), Token("fell")], 1)
+    assert set(instance.fields) == {"tokens", "predicate_indicator", "metadata"}
+    assert instance["metadata"].metadata == {"words": ["Rain", "fell"], "predicate_index": 1}
+
+
+def test_a_sentence_may_have_no_predicate():
+    instance = SrlReader().text_to_instance([Token("Rain"), Token("!")])
+    assert instance["predicate_indicator"].labels == [0, 0]
+    assert instance["metadata"].metadata["predicate_index"] is None
+
+
+def test_namespace_indexers_and_limits_are_those_asked_for():
+    reader = DatasetReader.from_params(
+        Params(
+            {
+                "type": "elmo_srl",
+                "token_indexers": {"words": {"type": "single_id", "namespace": "words"}},
+                "label_namespace": "role_tags",
+                "max_instances": 2,
+            }
+        )
+    )
+    instances = list(reader.read(TINY_FILE))
+    vocab = Vocabulary.from_instances(instances)
+    assert len(instances) == 2
+    assert vocab.get_vocab_size("words") > 2
+    assert set(vocab.get_token_to_index_vocabulary("role_tags")) == {"O", "B-ARG0", "I-ARG0", "B-V"}
+    assert vocab.get_vocab_size("predicate_indicator_labels") == 0
+
+
+def test_the_predicate_indicator_becomes_a_tensor_of_0_and_1():
+    instance = read(TINY_FILE)[1]
+    instance.index_fields(Vocabulary.from_instances([instance]))
+    assert instance.as_tensor_dict()["predicate_indicator"].tolist() == [0, 0, 0, 0, 1, 0]
+
+
+def test_workers_share_the_documents():
+    reader = SrlReader({"tokens": SingleIdTokenIndexer()})
+    loader = MultiProcessDataLoader(
+        reader, TINY_FILE, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
+    )
+    read_by_workers = [i["tags"].labels for i in loader.iter_instances()]
+    assert sorted(read_by_workers) == sorted(i["tags"].labels for i in reader.read(TINY_FILE))
+
+
+def test_instances_can_be_sent_to_other_processes():
+    instance = read(TINY_FILE)[0]
+    assert list(pickle.loads(pickle.dumps(instance))["tags"]) == list(instance["tags"])
+
+
+@pytest.mark.parametrize(
+    "cells, line, problem",
+    [
+        (
+            ["(ARG0*", "(V*)"],
+            3,
+            r"found '\(V\*\)' before the end of the span \(ARG0\* of line 2, exp",
+        ),
+        (
+            ["(ARG0*", "*", "(V*)"],
+            4,
+            r"found '\(V\*\)' before the end of the span \(ARG0\* of line",
+        ),
+        (
+            ["(ARG0(ARG1*))", "(V*)"],
+            2,
+            r"found '\(ARG0\(ARG1\*\)\)', expected each span as \(LABEL",
+        ),
+        (["(ARG0*))", "(V*)"], 2, r"found '\(ARG0\*\)\)', expected each span as \(LABEL\*"),
+        (["*)", "(V*)"], 2, r"found '\*\)' outside of a span, expected each span as"),
+        (["*", "(V*)", "(ARG1*"], 4, r"found no end of the span \(ARG1\* of line 4, expected each"),
+        (["(12)", "(V*)"], 2, r"found '\(12\)', expected each span as"),
+        (["(*)", "(V*)"], 2, r"found '\(\*\)', expected each span as"),
+        (["-", "(V*)"], 2, r"found '-', expected each span as"),
+        (["ARG0", "(V*)"], 2, r"found 'ARG0', expected each span as"),
+        (
+            ["(ARG0*)", "*"],
+            2,
+            r"found no predicate in the sentence's column, expected one span \(V\*\)",
+        ),
+        (["*", "(V*)", "(V*)"], 4, r"found a second span \(V\* .*parts are C-V"),
+        (
+            ["(V*)", "*"],
+            2,
+            r"found the predicate 'w0' without a lemma in column 7, expected as many",
+        ),
+    ],
+)
+def test_a_wrong_argument_column_is_named_with_its_line_and_document(
+    tmp_path, cells, line, problem
+):
+    path = write(tmp_path, *sentence(*cells))
+    place = rf"data\.gold_conll, line {line}, column 12, document tale, part 003: "
+    with pytest.raises(ConfigurationError, match=place + problem) as error:
+        read(path)
+    assert str(error.value).endswith("Correct the argument column.")
+
+
+def test_two_columns_for_one_predicate_are_refused(tmp_path):
+    path = write(tmp_path, row("Run", "(V*)", "(V*)", lemma="run"), row("!", "*", "*", lemma="x"))
+    message = (
+        r"data\.gold_conll, line 2, column 13, document tale, part 003: found the predicate 'Run', which "
+        "column 12 has too, expected one column for each predicate"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        read(path)
+
+
+def test_more_argument_columns_than_lemmas_are_refused(tmp_path):
+    path = write(tmp_path, row("Go", "(V*)", "*", lemma="go"), row("run", "*", "(V*)"))
+    message = (
+        r"line 3, column 13, .* found the predicate 'run' without a lemma in column 7, expected"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        read(path)
+
+
+@pytest.mark.parametrize("word", ["[WORD]", "\u00a0"])
+def test_a_missing_word_is_named_with_its_line(tmp_path, word):
+    path = write(tmp_path, row("Rain", "*"), row(word, "(V*)", lemma="fall"))
+    message = (
+        r"data\.gold_conll, line 3, column 4, document tale, part 003: found .*, expected a word"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        read(path)
+
+
+def test_a_wrong_number_of_columns_is_named_with_its_line(tmp_path):
+    path = write(tmp_path, row("Rain", "(ARG1*)"), row("fell", lemma="fall"))
+    with pytest.raises(ConfigurationError, match=r"data\.gold_conll, line 3: found 12 columns"):
+        read(path)
+
+
+def test_files_of_other_tasks_are_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"line 1: found .*expected '#begin document"):
+        read(FIXTURES / "ner" / "tiny" / "train.conll")
+    # The columns of coreference, without arguments.
+    path = write(tmp_path, row("Rain"), row("fell"), "", row("Hail"))
+    message = r"nothing to learn from is left of 1 read \(2 sentences without a predicate\)"
+    with pytest.raises(ConfigurationError, match=message):
+        read(path)
+
+
+def test_an_empty_document_and_one_without_end_are_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="document tale, part 003: found no sentence"):
+        read(write(tmp_path))
+    path = write(tmp_path, *sentence("*", "(V*)"))
+    path.write_text(path.read_text().replace("#end document", ""))
+    with pytest.raises(ConfigurationError, match="document tale, part 003: found no end"):
+        read(path)
+
+
+def test_a_bad_document_is_left_out_if_asked_for(tmp_path, caplog):
+    bad = write(tmp_path, *sentence("*", "(V*)"), "", *sentence("(ARG0*", "(V*)"))
+    path = tmp_path / "both.gold_conll"
+    path.write_text(bad.read_text() + TINY_FILE.read_text())
+    with pytest.raises(ConfigurationError, match=r"both\.gold_conll, line 6, column 12"):
+        read(path)
+    instances = read(path, skip_invalid=True)
+    # None of its sentences is read.
+    assert [words_of(i) for i in instances] == [words_of(i) for i in read(TINY_FILE)]
+    assert "Left out (skip_invalid): " in caplog.text
+    assert "line 6, column 12, document tale" in caplog.text
+    assert "left out: 1 invalid" in caplog.text
+
+
+def test_wrong_arguments_of_an_instance_are_refused():
+    reader, tokens = SrlReader(), [Token("Rain"), Token("fell")]
+    with pytest.raises(ConfigurationError, match="Found a sentence without tokens"):
+        reader.text_to_instance([])
+    for index in (-1, 2):
+        with pytest.raises(
+            ConfigurationError, match=f"Found the predicate index {index}, expected"
+        ):
+            reader.text_to_instance(tokens, index)
+    with pytest.raises(
+        ConfigurationError, match=r"^Token 1: found tag 'I-V' after 'O', impossible"
+    ):
+        reader.text_to_instance(tokens, 1, ["O", "I-V"])
+    place = SentencePlace("a.gold_conll", 5)
+    with pytest.raises(ConfigurationError, match=r"^a\.gold_conll, line 6: found tag 'V', impossi"):
+        reader.text_to_instance(tokens, 1, ["O", "V"], place=place)
+
+
+def test_a_role_that_the_model_does_not_know_is_named_with_its_line(tmp_path):
+    vocab = Vocabulary.from_instances(read(TINY_FILE))
+    [instance] = read(write(tmp_path, *sentence("(ARG5*)", "(V*)")))
+    with pytest.raises(ConfigurationError, match=r"data\.gold_conll, line 2: found tag 'B-ARG5'"):
+        instance.index_fields(vocab)
+
+
+def test_sentences_of_a_document_that_is_left_out_are_not_counted(tmp_path, caplog):
+    bad = write(tmp_path, row("Rain"), "", *sentence("(ARG0*", "(V*)"))
+    path = tmp_path / "both.gold_conll"
+    path.write_text(bad.read_text() + TINY_FILE.read_text())
+    read(path, skip_invalid=True)
+    assert "left out: 1 sentences without a predicate" in caplog.text

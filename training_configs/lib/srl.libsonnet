@@ -1,0 +1,87 @@
+// SRL: alternating highway LSTM layers over word vectors, the predicate's indicator and ELMo.
+local elmo = import 'elmo.libsonnet';
+local words = import 'words.libsonnet';
+
+{
+  // Files, or folders of *.gold_conll files, called `train`, `dev` and `test` in a folder.
+  files(folder, train, dev, test):: {
+    train: folder + '/' + train,
+    dev: folder + '/' + dev,
+    test: folder + '/' + test,
+  },
+
+  // word_vectors: a file or URL in GloVe's text format, of width word_dim; null starts them at random.
+  // max_train, max_evaluation: how many predicates to read of the training data, and of the other files; null
+  // reads all.
+  experiment(
+    data,
+    elmo_part,
+    word_vectors,
+    word_dim=100,
+    predicate_dim=100,
+    rnn_size=300,
+    num_rnn_layers=8,
+    recurrent_dropout=0.1,
+    scalar_mix_l2=0.001,
+    batch_size=80,
+    optimizer={ type: 'adadelta', lr: 1.0, rho: 0.95 },
+    num_epochs=500,
+    patience=200,
+    max_train=null,
+    max_evaluation=null,
+    seed=13370,
+  ):: local reader = {
+    type: 'elmo_srl',
+    token_indexers: words.indexers() + elmo.indexers,
+  };
+  {
+    random_seed: seed,
+    numpy_seed: seed,
+    pytorch_seed: seed,
+
+    dataset_reader: reader { max_instances: max_train },
+    validation_dataset_reader: reader { max_instances: max_evaluation },
+    train_data_path: data.train,
+    validation_data_path: data.dev,
+    test_data_path: data.test,
+    evaluate_on_test: true,
+
+    model: {
+      type: 'elmo_srl',
+      text_encoder: {
+        text_field_embedder: {
+          token_embedders: words.embedders(word_vectors, word_dim, trainable=true),
+        },
+        elmo: elmo_part,
+        // The embedding of the predicate's indicator.
+        feature_dim: predicate_dim,
+        // Its input width follows from the embedders and from ELMo's placement.
+        encoder: {
+          type: 'alternating_lstm',
+          hidden_size: rnn_size,
+          num_layers: num_rnn_layers,
+          recurrent_dropout_probability: recurrent_dropout,
+          use_highway: true,
+        },
+      },
+      // The LSTM's weights are orthogonal and its forget biases 1 by themselves.
+      initializer: { regexes: [['tag_projection.weight', { type: 'orthogonal' }]] },
+      regularizer: elmo.regularizer(scalar_mix_l2),
+    },
+
+    data_loader: {
+      batch_sampler: { type: 'bucket', batch_size: batch_size, sorting_keys: ['tokens'] },
+    },
+    // Evaluation keeps the order of the files.
+    validation_data_loader: { batch_size: batch_size },
+    trainer: {
+      optimizer: optimizer,
+      // Of each value of the gradient.
+      grad_clipping: 1.0,
+      num_epochs: num_epochs,
+      patience: patience,
+      validation_metric: '+f1',
+      checkpointer: { keep_most_recent_by_count: 1 },
+    },
+  },
+}

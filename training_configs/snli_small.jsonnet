@@ -1,0 +1,26 @@
+// Natural-language inference for a small corpus, a biLM of your own, and two CPU cores: no pretrained word
+// vectors, narrow layers, less dropout, few epochs. Made for RESULTS.md; a start for a language or a domain of
+// yours. On the 8,002 pairs of dev data that RESULTS.md takes for training it reads each pair three times.
+//
+//   export SNLI_DATA=...      a folder with train.jsonl, dev.jsonl and test.jsonl
+//   export ELMO=elmo_mini     a biLM that comes with this package, or a folder with options.json and weights.hdf5
+//   allennlp train training_configs/snli_small.jsonnet -s runs/snli_small --include-package elmo_plugin
+//
+// Without ELMo: --overrides '{"model.text_encoder.elmo.placement": "none"}'
+local elmo = import 'lib/elmo.libsonnet';
+local snli = import 'lib/snli.libsonnet';
+
+snli.experiment(
+  data=snli.files(std.extVar('SNLI_DATA'), 'train.jsonl', 'dev.jsonl', 'test.jsonl'),
+  elmo_part=elmo.part('both', bilm=elmo.named(std.extVar('ELMO'))) + { do_layer_norm: true },
+  word_vectors=null,
+  word_dim=100,
+  hidden_dim=100,
+  dropout=0.2,
+  attention_dropout=0.0,
+  initializer=null,  // learns more in one epoch, two seeds: 57.2 and 55.2 % on dev, against 54.2 and 49.9 %
+  lowercase=true,
+  learning_rate=0.002,
+  num_epochs=3,
+  patience=2,
+)
