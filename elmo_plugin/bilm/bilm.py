@@ -180,13 +180,20 @@ class BiLM(torch.nn.Module):
                 vectors, index = self._encode_distinct(character_ids[mask])
             else:
                 vectors, index = self._look_up(word_ids[mask])
-            # (batch_size, timesteps + 2): which of the vectors stands where.
-            vector_at = index.new_zeros(batch_size, timesteps + 2)
+            # (batch_size, timesteps + 2): which of the vectors stands where, -1 at padding.
+            vector_at = index.new_full((batch_size, timesteps + 2), -1)
             vector_at[:, 0] = index[-2]
             vector_at[:, 1:-1][mask] = index[:-2]
             vector_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
 
-            packing = Packing.from_lengths(lengths + 2, timesteps + 2)
+            # A sentence that stands in the batch several times, as in SRL once for each of its predicates,
+            # is read once. Only carried states could tell such rows apart.
+            row_of: Optional[Tensor] = None
+            if not self.stateful:
+                distinct, inverse = torch.unique(vector_at, dim=0, return_inverse=True)
+                if distinct.size(0) < batch_size:
+                    vector_at, row_of = distinct, inverse
+            packing = Packing.from_lengths((vector_at >= 0).sum(dim=1), timesteps + 2)
             # (num_tokens, projection_dim), marks included
             tokens = vectors.index_select(0, vector_at[packing.row, packing.step])
             activations = [packing.unpack(torch.cat([tokens, tokens], dim=1))]
@@ -194,6 +201,8 @@ class BiLM(torch.nn.Module):
                 activations.append(
                     packing.unpack(torch.cat([forward_output, backward_output], dim=1))
                 )
+            if row_of is not None:
+                activations = [layer.index_select(0, row_of) for layer in activations]
         positions = torch.arange(timesteps + 2, device=lengths.device)
         return {
             "activations": activations,

@@ -217,6 +217,46 @@ def test_padding_batch_order_and_company_change_nothing(
         assert not together[:, row, length:].any()
 
 
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_sentence_that_stands_in_a_batch_several_times_is_read_once(
+    is_frozen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: List[List[int]] = []
+    run_layer = BiLM.run_layer
+
+    def record(self: BiLM, number: int, inputs: Any, step_sizes: List[int], states: Any) -> Any:
+        read.append(step_sizes)
+        return run_layer(self, number, inputs, step_sizes, states)
+
+    monkeypatch.setattr(BiLM, "run_layer", record)
+    bilm = randomize(BiLM(TINY_OPTIONS)).requires_grad_(not is_frozen)
+    sentences = [["a", "b"], ["c"], ["a", "b"], ["a", "b", "c"], ["c"], []]
+    output = bilm(batch_to_ids(sentences))
+    # 4 different ones, marks included: 5, 4, 3 and 2 steps.
+    assert read == [[4, 4, 3, 2, 1]] * TINY_OPTIONS.num_layers
+    assert output["mask"].sum(dim=1).tolist() == [4, 3, 4, 5, 3, 2]
+    layers = torch.stack(output["activations"])
+    weights = torch.rand_like(layers)
+    singly = torch.zeros_like(layers)
+    for row, sentence in enumerate(sentences):
+        alone = torch.stack(bilm(batch_to_ids([sentence]))["activations"])
+        singly[:, row, : len(sentence) + 2] = alone[:, 0]
+    assert torch.allclose(layers, singly, atol=1e-6)
+    if not is_frozen:
+        parameters = list(bilm.parameters())
+        together = torch.autograd.grad((layers * weights).sum(), parameters)
+        expected = torch.autograd.grad((singly * weights).sum(), parameters)
+        for gradient, expected_gradient in zip(together, expected):
+            assert torch.allclose(gradient, expected_gradient, atol=1e-4)
+
+
+def test_carried_states_tell_equal_sentences_apart(bilm_files: BiLMFiles) -> None:
+    bilm = BiLM.from_files(*bilm_files, stateful=True)
+    bilm(batch_to_ids([["a"], ["b"]]))
+    first, second = bilm(batch_to_ids([["c"], ["c"]]))["activations"][1]
+    assert not torch.allclose(first, second, atol=1e-3)
+
+
 def test_forward_states_ignore_later_words_and_backward_states_earlier_ones(
     bilm_files: BiLMFiles,
 ) -> None:
