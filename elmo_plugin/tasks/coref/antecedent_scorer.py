@@ -1,0 +1,211 @@
+"""How well a mention goes with each of the mentions before it."""
+
+from typing import List, NamedTuple, Optional
+
+import torch
+from allennlp.common import FromParams
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules import FeedForward
+from allennlp.nn import Activation
+from allennlp.nn.util import bucket_values
+from torch import Tensor
+from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
+
+_NUM_DISTANCE_BUCKETS = 10  # 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more; 0 does not occur
+# Numbers that are held from the forward to the backward pass, about 4 bytes and some such tensors for each.
+_MAX_HELD = 2**25
+_UNKNOWN_SPEAKER, _OTHER_SPEAKER, _SAME_SPEAKER = range(3)
+
+
+class AntecedentScores(NamedTuple):
+    """
+    # Parameters
+
+    scores : `Tensor`
+        `(num_mentions, max_antecedents)`. Column 0 is the mention just before, column 1 the one before that.
+        `-inf` where there is none.
+    is_antecedent : `BoolTensor`
+        `(num_mentions, max_antecedents)`. `False` where there is none.
+    """
+
+    scores: Tensor
+    is_antecedent: Tensor
+
+
+class AntecedentScorer(torch.nn.Module, FromParams):
+    """
+    A feed-forward network over pairs of mentions, `[g_i; g_j; g_i * g_j; features]` (Lee et al. 2017,
+    section 4). The features are the distance in mentions, in buckets; whether the speakers are the same,
+    others, or not known; and the genre of the document.
+
+    The vectors of pairs are never made: the weight matrix of the first layer is split, so that what depends
+    on one mention is computed once for it. Pairs are scored in blocks of mentions. In training, if all blocks
+    together would take much memory until the backward pass, each is computed anew there instead.
+
+    # Parameters
+
+    span_dim : `int`
+        Width of the vectors of mentions. In a config, derived.
+    num_genres : `int`
+        Ids of genres. In a config, derived.
+    unknown_genre : `int`
+        The id of genres that training did not see, whose embedding is zeros. In a config, derived.
+    hidden_dims : `List[int]`, optional (default = `[150, 150]`)
+        Widths of the hidden layers.
+    feature_dim : `int`, optional (default = `20`)
+        Width of the embedding of each feature.
+    activation : `Activation`, optional (default = `relu`)
+        After each hidden layer.
+    dropout : `float`, optional (default = `0.0`)
+        After each hidden layer, and on the embeddings of features.
+    max_antecedents : `int`, optional (default = `250`)
+        How many of the mentions before one are scored, the nearest.
+    mentions_per_block : `int`, optional (default = `16`)
+        How many mentions are scored at once. Changes time and memory, and nothing else.
+
+    # Raises
+
+    `ConfigurationError` if there is no hidden layer, or a number is below 1.
+    """
+
+    def __init__(
+        self,
+        span_dim: int,
+        num_genres: int,
+        unknown_genre: int,
+        hidden_dims: Optional[List[int]] = None,
+        feature_dim: int = 20,
+        activation: Optional[Activation] = None,
+        dropout: float = 0.0,
+        max_antecedents: int = 250,
+        mentions_per_block: int = 16,
+    ) -> None:
+        super().__init__()
+        hidden_dims = [150, 150] if hidden_dims is None else hidden_dims
+        if not hidden_dims:
+            raise ConfigurationError(
+                "antecedent_scorer.hidden_dims is empty, expected the width of at least one hidden layer."
+            )
+        for key, value in (
+            ("max_antecedents", max_antecedents),
+            ("mentions_per_block", mentions_per_block),
+        ):
+            if value < 1:
+                raise ConfigurationError(
+                    f"antecedent_scorer.{key} is {value}, expected a number above 0."
+                )
+        self.max_antecedents = max_antecedents
+        self.mentions_per_block = mentions_per_block
+        self.unknown_genre = unknown_genre
+        self.activation = activation or torch.nn.ReLU()
+        self.dropout = torch.nn.Dropout(dropout)
+        self.distance_embedding = torch.nn.Embedding(_NUM_DISTANCE_BUCKETS, feature_dim)
+        self.speaker_embedding = torch.nn.Embedding(3, feature_dim)
+        self.genre_embedding = torch.nn.Embedding(
+            num_genres, feature_dim, padding_idx=unknown_genre
+        )
+        # Of [g_i; g_j; g_i * g_j; distance; speaker; genre].
+        self._part_dims = [span_dim] * 3 + [feature_dim] * 3
+        self.first_layer = torch.nn.Linear(sum(self._part_dims), hidden_dims[0])
+        self.further_layers = (
+            FeedForward(
+                hidden_dims[0], len(hidden_dims) - 1, hidden_dims[1:], self.activation, dropout
+            )
+            if len(hidden_dims) > 1
+            else torch.nn.Identity()
+        )
+        self.score = torch.nn.Linear(hidden_dims[-1], 1)
+
+    def forward(
+        self, mentions: Tensor, mention_scores: Tensor, speakers: Tensor, genre: Tensor
+    ) -> AntecedentScores:
+        """
+        # Parameters
+
+        mentions : `Tensor`
+            `(num_mentions, span_dim)`. The vectors of a document's mentions, in its order.
+        mention_scores : `Tensor`
+            `(num_mentions)`. How likely each is a mention: a pair's score is the sum of both and of the
+            network's.
+        speakers : `LongTensor`
+            `(num_mentions)`. Ids of speakers, 0 where not known.
+        genre : `LongTensor`
+            `()`. The id of the document's genre.
+
+        # Returns
+
+        `AntecedentScores`
+        """
+        num_mentions = len(mentions)
+        # At least one column, so that a document of one mention has what others have.
+        max_antecedents = max(1, min(self.max_antecedents, num_mentions - 1))
+        indices = torch.arange(num_mentions, device=mentions.device)
+        offsets = torch.arange(1, max_antecedents + 1, device=mentions.device)
+        is_antecedent = indices.unsqueeze(-1) >= offsets  # (num_mentions, max_antecedents)
+
+        by_mention, by_antecedent, by_product, by_distance, by_speaker, by_genre = (
+            self.first_layer.weight.split(self._part_dims, dim=-1)
+        )
+        # What a genre that training did not see is given: ids that the vocabulary got later, too.
+        known = genre < self.genre_embedding.num_embeddings
+        genre = torch.where(known, genre, self.unknown_genre)
+        # (hidden_dim)
+        genre_part = linear(self.dropout(self.genre_embedding(genre)), by_genre)
+        # (num_mentions, hidden_dim)
+        mention_part = linear(mentions, by_mention, self.first_layer.bias) + genre_part
+        antecedent_part = linear(mentions, by_antecedent)  # (num_mentions, hidden_dim)
+        # The same units are dropped for all pairs of a bucket. Each (num_buckets, hidden_dim).
+        distance_part = linear(self.dropout(self.distance_embedding.weight), by_distance)
+        speaker_part = linear(self.dropout(self.speaker_embedding.weight), by_speaker)
+
+        def score_block(first: int, last: int) -> Tensor:
+            # The antecedents of mentions next to each other are, but for the ends, the same.
+            earliest = max(0, first - max_antecedents)
+            antecedents = mentions[earliest:last]  # (num_antecedents, span_dim)
+            # W (g_i * g_j) = (W * g_i) g_j: one product of matrices for all pairs.
+            # (mentions of the block, hidden_dim, span_dim)
+            scaled = mentions[first:last].unsqueeze(1) * by_product
+            # (num_antecedents, mentions of the block, hidden_dim)
+            hidden = linear(antecedents, scaled.flatten(0, 1)).view(
+                len(antecedents), last - first, -1
+            )
+            hidden = hidden.transpose(0, 1)  # (mentions of the block, num_antecedents, hidden_dim)
+            distances = indices[first:last].unsqueeze(-1) - indices[earliest:last]
+            hidden = hidden + distance_part[bucket_values(distances.clamp(min=1))]
+            hidden = (
+                hidden
+                + speaker_part[_compare_speakers(speakers[first:last], speakers[earliest:last])]
+            )
+            hidden = hidden + mention_part[first:last].unsqueeze(1)
+            hidden = hidden + antecedent_part[earliest:last]
+            hidden = self.further_layers(self.dropout(self.activation(hidden)))
+            # (mentions of the block, num_antecedents)
+            scores = self.score(hidden).squeeze(-1)
+            scores = scores + mention_scores[first:last].unsqueeze(-1)
+            scores = scores + mention_scores[earliest:last]
+            # From all pairs to the max_antecedents nearest, the nearest first.
+            columns = indices[first:last].unsqueeze(-1) - offsets - earliest
+            return scores.gather(1, columns.clamp(min=0))
+
+        hidden_dim, span_dim = by_product.shape
+        # Of each mention a block holds weights and the hidden vectors of its pairs.
+        held = num_mentions * hidden_dim * (span_dim + max_antecedents + self.mentions_per_block)
+        computed_anew = torch.is_grad_enabled() and held > _MAX_HELD
+        blocks = []
+        for first in range(0, num_mentions, self.mentions_per_block):
+            last = min(first + self.mentions_per_block, num_mentions)
+            if computed_anew:
+                blocks.append(checkpoint(score_block, first, last, use_reentrant=False))
+            else:
+                blocks.append(score_block(first, last))
+        scores = torch.cat(blocks)  # (num_mentions, max_antecedents)
+        return AntecedentScores(scores.masked_fill(~is_antecedent, -torch.inf), is_antecedent)
+
+
+def _compare_speakers(speakers: Tensor, antecedent_speakers: Tensor) -> Tensor:
+    """`(num_mentions)` and `(num_antecedents)` ids to `(num_mentions, num_antecedents)` features."""
+    speakers = speakers.unsqueeze(-1)
+    is_same = torch.where(speakers == antecedent_speakers, _SAME_SPEAKER, _OTHER_SPEAKER)
+    is_unknown = (speakers == 0) | (antecedent_speakers == 0)
+    return is_same.masked_fill(is_unknown, _UNKNOWN_SPEAKER)

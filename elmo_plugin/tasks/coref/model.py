@@ -1,0 +1,343 @@
+"""Finds mentions of entities, and which of them name the same one."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from allennlp.common import Lazy
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.data.vocabulary import DEFAULT_OOV_TOKEN
+from allennlp.models import Model
+from allennlp.modules import FeedForward
+from allennlp.nn import InitializerApplicator
+from allennlp.nn.util import get_text_field_mask
+from torch import Tensor
+
+from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.tasks.coref.antecedent_scorer import AntecedentScorer, AntecedentScores
+from elmo_plugin.tasks.coref.clusters import Cluster, Span, link_clusters
+from elmo_plugin.tasks.coref.coreference_scores import CoreferenceScores
+from elmo_plugin.tasks.coref.document_encoder import encode_document
+from elmo_plugin.tasks.coref.genre_field import GENRE_NAMESPACE
+from elmo_plugin.tasks.coref.span_representation import SpanRepresentation
+from elmo_plugin.tasks.coref.spans import best_spans, enumerate_spans
+
+
+class Document(NamedTuple):
+    """One document of a batch, without padding."""
+
+    sentences: TextFieldTensors  # (num_sentences, timesteps, ...)
+    mask: Tensor  # (num_sentences, timesteps)
+    speakers: Tensor  # (num_words)
+    genre: Tensor  # ()
+    gold_clusters: Optional[List[Cluster]]
+
+
+class ScoredMentions(NamedTuple):
+    """The spans of a document that were kept, in its order, and how well they go together."""
+
+    spans: List[Span]
+    antecedents: AntecedentScores
+
+
+@Model.register("elmo_coref")
+class CoreferenceResolver(Model):
+    """
+    The span-ranking model of Lee et al. (2017): every span of some words gets a vector and a score for
+    being a mention; the best are kept; each of these is linked to the best of the kept spans before it, or
+    to none, for which the score is 0. Clusters are what links join, so no cluster has one mention alone.
+
+    The loss of a document is the negative log-likelihood of its gold antecedents, summed over kept spans
+    (all gold antecedents among the kept ones count together; spans without any belong to none); that of a
+    batch is the mean over its documents. Which spans are kept is not learnt directly: as in the paper, it
+    gets better as kept spans' scores do.
+
+    Documents of any length are handled, a document at a time, in blocks of bounded size. All that grows
+    with a document is one vector for each word and each kept span, and some numbers for each span and each
+    pair.
+
+    Registered as a `Model` with name `elmo_coref`.
+
+    # Parameters
+
+    vocab : `Vocabulary`
+        Its namespace `genres` holds the genres.
+    text_encoder : `TextEncoder`
+        From the tokens of sentences to contextual vectors, with ELMo where wanted.
+    mention_feedforward : `FeedForward`
+        From the vector of a span to what decides whether it is a mention. In a config, without `input_dim`.
+    antecedent_scorer : `AntecedentScorer`
+        Scores pairs of mentions. In a config, without what is derived.
+    max_span_width : `int`, optional (default = `10`)
+        Tokens of the longest span that may be a mention. Gold mentions that are longer count as missed.
+    spans_per_word : `float`, optional (default = `0.4`)
+        How many spans are kept for each word of a document (the paper's lambda).
+    max_training_sentences : `int`, optional
+        In training, a document with more sentences than that is cut, each time it comes up, to so many that
+        follow each other, from a random one on. In evaluation documents are whole. By default they are
+        always.
+    width_dim : `int`, optional (default = `20`)
+        Width of the embedding of span widths.
+    lexical_dropout : `float`, optional (default = `0.0`)
+        On the embedded tokens that spans attend over; the text encoder has its own.
+    dropout : `float`, optional (default = `0.0`)
+        On the output of the text encoder.
+    initializer : `InitializerApplicator`, optional
+        Initial values of parameters; PyTorch's and AllenNLP's by default.
+    spans_per_block : `int`, optional (default = `1024`)
+        How many spans are scored at once. Changes time and memory, and nothing else.
+    words_per_block : `int`, optional (default = `4096`)
+        How many words are encoded at once. Changes time and memory, and nothing else.
+
+    # Raises
+
+    `ConfigurationError` if a number is not above 0.
+    """
+
+    default_predictor = "elmo_coref"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_encoder: TextEncoder,
+        mention_feedforward: Lazy[FeedForward],
+        antecedent_scorer: Lazy[AntecedentScorer],
+        max_span_width: int = 10,
+        spans_per_word: float = 0.4,
+        max_training_sentences: Optional[int] = None,
+        width_dim: int = 20,
+        lexical_dropout: float = 0.0,
+        dropout: float = 0.0,
+        initializer: Optional[InitializerApplicator] = None,
+        spans_per_block: int = 1024,
+        words_per_block: int = 4096,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        for key, value in (
+            ("max_span_width", max_span_width),
+            ("spans_per_word", spans_per_word),
+            ("max_training_sentences", max_training_sentences),
+            ("spans_per_block", spans_per_block),
+            ("words_per_block", words_per_block),
+        ):
+            if value is not None and value <= 0:
+                raise ConfigurationError(f"model.{key} is {value}, expected a number above 0.")
+        self.text_encoder = text_encoder
+        self.max_span_width = max_span_width
+        self.spans_per_word = spans_per_word
+        self.max_training_sentences = max_training_sentences
+        self.spans_per_block = spans_per_block
+        self.words_per_block = words_per_block
+        self.lexical_dropout = torch.nn.Dropout(lexical_dropout)
+        self.dropout = torch.nn.Dropout(dropout)
+        self.span_representation = SpanRepresentation(
+            text_encoder.get_output_dim(), text_encoder.get_input_dim(), max_span_width, width_dim
+        )
+        span_dim = self.span_representation.get_output_dim()
+        self.mention_feedforward = mention_feedforward.construct(input_dim=span_dim)
+        self.mention_score = torch.nn.Linear(self.mention_feedforward.get_output_dim(), 1)
+        self.antecedent_scorer = antecedent_scorer.construct(
+            span_dim=span_dim,
+            num_genres=vocab.get_vocab_size(GENRE_NAMESPACE),
+            unknown_genre=vocab.get_token_index(DEFAULT_OOV_TOKEN, GENRE_NAMESPACE),
+        )
+        self._scores = CoreferenceScores()
+        if initializer is not None:
+            initializer(self)
+
+    def forward(
+        self,
+        sentences: TextFieldTensors,
+        speakers: Tensor,
+        genre: Tensor,
+        mentions: Optional[Tensor] = None,
+        metadata: Optional[List[Dict[str, Any]]] = None,
+    ) -> Dict[str, Any]:
+        """
+        # Parameters
+
+        sentences : `TextFieldTensors`
+            The sentences of documents, `(batch_size, num_sentences, timesteps, ...)`.
+        speakers : `LongTensor`
+            `(batch_size, num_words)`. Numbers within each document, 0 where not known.
+        genre : `LongTensor`
+            `(batch_size)`. Ids of genres.
+        mentions : `LongTensor`, optional
+            `(batch_size, num_mentions, 3)`. Start, end (exclusive) and cluster of each gold mention, padded
+            with -1.
+        metadata : `List[Dict[str, Any]]`, optional
+            Of each document, with its `words`.
+
+        # Returns
+
+        For each document: `clusters`, lists of mentions `(start, end)`, `end` exclusive; `kept_spans`, all
+        that mentions were chosen from; `words`, if metadata is given. And `loss`, if gold mentions are
+        given.
+        """
+        # (batch_size, num_sentences, timesteps)
+        mask = get_text_field_mask(sentences, num_wrapping_dims=1)
+        losses, clusters, kept_spans, gold_clusters = [], [], [], []
+        for row in range(len(mask)):
+            document = _document_of_batch(row, sentences, mask, speakers, genre, mentions)
+            if self.training and self.max_training_sentences is not None:
+                document = _random_part(document, self.max_training_sentences)
+            scored = self._score_mentions(document)
+            kept_spans.append(scored.spans)
+            clusters.append(_best_clusters(scored))
+            if document.gold_clusters is not None:
+                losses.append(_loss(scored, document.gold_clusters))
+                gold_clusters.append(document.gold_clusters)
+        output: Dict[str, Any] = {"clusters": clusters, "kept_spans": kept_spans}
+        if metadata is not None:
+            output["words"] = [document["words"] for document in metadata]
+        if mentions is not None:
+            output["loss"] = torch.stack(losses).mean()
+            self._scores(clusters, gold_clusters, kept_spans)
+        return output
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """Those of `CoreferenceScores`, since the last reset; in training, of the parts of documents read."""
+        return self._scores.get_metric(reset)
+
+    def _score_mentions(self, document: Document) -> ScoredMentions:
+        # (num_words, dim) each
+        contextualized, embedded = encode_document(
+            self.text_encoder, document.sentences, document.mask, self.words_per_block
+        )
+        contextualized = self.dropout(contextualized)
+        embedded = self.lexical_dropout(embedded)
+        candidates = enumerate_spans(document.mask.sum(dim=-1), self.max_span_width)
+        with torch.no_grad():
+            # The loss is of kept spans alone: what the others' scores were made of need not be held.
+            candidate_scores = torch.cat(
+                [
+                    self._score_spans(self.span_representation(contextualized, embedded, block))
+                    for block in candidates.split(self.spans_per_block)
+                ]
+            )  # (num_candidates)
+        max_spans = max(1, int(self.spans_per_word * len(contextualized)))
+        spans = candidates[best_spans(candidates, candidate_scores, max_spans)]  # (num_kept, 2)
+        vectors = torch.cat(
+            [
+                self.span_representation(contextualized, embedded, block)
+                for block in spans.split(self.spans_per_block)
+            ]
+        )  # (num_kept, span_dim)
+        antecedents = self.antecedent_scorer(
+            vectors,
+            self._score_spans(vectors),
+            # Who speaks is taken from the first word.
+            document.speakers[spans[:, 0]],
+            document.genre,
+        )
+        return ScoredMentions([(start, end) for start, end in spans.tolist()], antecedents)
+
+    def _score_spans(self, vectors: Tensor) -> Tensor:
+        """`(num_spans, span_dim)` to `(num_spans)`."""
+        return self.mention_score(self.mention_feedforward(vectors)).squeeze(-1)
+
+
+def _document_of_batch(
+    row: int,
+    sentences: TextFieldTensors,
+    mask: Tensor,
+    speakers: Tensor,
+    genre: Tensor,
+    mentions: Optional[Tensor],
+) -> Document:
+    """Without the padding that makes documents have the same number of sentences."""
+    num_sentences = int(mask[row].any(dim=-1).sum())
+    document_sentences = {
+        indexer: {name: tensor[row, :num_sentences] for name, tensor in tensors.items()}
+        for indexer, tensors in sentences.items()
+    }
+    document_mask = mask[row, :num_sentences]  # (num_sentences, timesteps)
+    return Document(
+        document_sentences,
+        document_mask,
+        speakers[row, : int(document_mask.sum())],
+        genre[row],
+        None if mentions is None else _gold_clusters(mentions[row].tolist()),
+    )
+
+
+def _gold_clusters(mentions: Sequence[Tuple[int, int, int]]) -> List[Cluster]:
+    clusters: Dict[int, Cluster] = {}
+    for start, end, cluster in mentions:
+        if cluster >= 0:  # no padding
+            clusters.setdefault(cluster, []).append((start, end))
+    return list(clusters.values())
+
+
+def _random_part(document: Document, max_sentences: int) -> Document:
+    """Some sentences that follow each other. Clusters of which one mention is left are left out."""
+    num_sentences = len(document.mask)
+    if num_sentences <= max_sentences:
+        return document
+    first_sentence = int(torch.randint(num_sentences - max_sentences + 1, ()))
+    chosen = slice(first_sentence, first_sentence + max_sentences)
+    first_word = int(document.mask[:first_sentence].sum())
+    last_word = first_word + int(document.mask[chosen].sum())  # exclusive
+    gold_clusters = None
+    if document.gold_clusters is not None:
+        parts = [
+            [
+                (start - first_word, end - first_word)
+                for start, end in cluster
+                if first_word <= start and end <= last_word
+            ]
+            for cluster in document.gold_clusters
+        ]
+        gold_clusters = [
+            part
+            for part, cluster in zip(parts, document.gold_clusters)
+            if len(part) > 1 or len(part) == len(cluster)
+        ]
+    return Document(
+        {
+            indexer: {name: tensor[chosen] for name, tensor in tensors.items()}
+            for indexer, tensors in document.sentences.items()
+        },
+        document.mask[chosen],
+        document.speakers[first_word:last_word],
+        document.genre,
+        gold_clusters,
+    )
+
+
+def _best_clusters(scored: ScoredMentions) -> List[Cluster]:
+    scores, columns = scored.antecedents.scores.max(dim=1)  # (num_kept) each
+    return link_clusters(
+        scored.spans,
+        [
+            index - 1 - column if score > 0 else None
+            for index, (score, column) in enumerate(zip(scores.tolist(), columns.tolist()))
+        ],
+    )
+
+
+def _loss(scored: ScoredMentions, gold_clusters: List[Cluster]) -> Tensor:
+    scores = scored.antecedents.scores  # (num_kept, max_antecedents)
+    cluster_of = {
+        mention: number for number, cluster in enumerate(gold_clusters) for mention in cluster
+    }
+    # (num_kept); -1 for spans that are no gold mention.
+    clusters = torch.tensor(
+        [cluster_of.get(span, -1) for span in scored.spans], device=scores.device
+    )
+    num_kept, max_antecedents = scores.shape
+    indices = torch.arange(num_kept, device=scores.device).unsqueeze(-1)
+    antecedents = indices - 1 - torch.arange(max_antecedents, device=scores.device)
+    # (num_kept, max_antecedents)
+    is_gold = (
+        scored.antecedents.is_antecedent
+        & (clusters.unsqueeze(-1) >= 0)
+        & (clusters.unsqueeze(-1) == clusters[antecedents.clamp(min=0)])
+    )
+    is_none = ~is_gold.any(dim=1, keepdim=True)  # (num_kept, 1)
+    # No antecedent has the score 0. (num_kept, 1 + max_antecedents)
+    all_scores = torch.cat([scores.new_zeros(num_kept, 1), scores], dim=1)
+    is_right = torch.cat([is_none, is_gold], dim=1)
+    right_scores = all_scores.masked_fill(~is_right, -torch.inf)
+    return (all_scores.logsumexp(dim=1) - right_scores.logsumexp(dim=1)).sum()

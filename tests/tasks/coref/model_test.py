@@ -1,0 +1,302 @@
+import itertools
+import json
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.testing import ModelTestCase
+from allennlp.data import Batch, Vocabulary
+from allennlp.data.tokenizers import Token
+from allennlp.models import Model
+from allennlp.nn.util import move_to_device
+
+from elmo_plugin.tasks.coref import CoreferenceReader
+from elmo_plugin.tasks.coref.document_encoder import encode_document
+from tests.tasks.task_testing import FIXTURES, overfit
+
+TINY = FIXTURES / "coref" / "tiny"
+EXPERIMENT = TINY / "experiment.jsonnet"
+EXPERIMENT_WITH_ELMO = TINY / "experiment_elmo.jsonnet"
+
+NO_DROPOUT = {
+    "text_encoder.dropout": 0.0,
+    "mention_feedforward.dropout": 0.0,
+    "antecedent_scorer.dropout": 0.0,
+    "lexical_dropout": 0.0,
+    "dropout": 0.0,
+}
+
+
+@pytest.fixture(scope="module")
+def instances():
+    return list(CoreferenceReader().read(TINY / "train.gold_conll"))
+
+
+@pytest.fixture(scope="module")
+def vocab(instances):
+    return Vocabulary.from_instances(instances)
+
+
+def build_model(vocab, experiment=EXPERIMENT, **options):
+    """The model of the tiny experiment, without dropout."""
+    torch.manual_seed(13)
+    overrides = {f"model.{key}": value for key, value in {**NO_DROPOUT, **options}.items()}
+    params = Params.from_file(experiment, params_overrides=json.dumps(overrides))
+    return Model.from_params(params["model"], vocab=vocab)
+
+
+def tensors_of(instances, vocab):
+    batch = Batch(instances)
+    batch.index_instances(vocab)
+    return batch.as_tensor_dict()
+
+
+class TestTinyExperiment(ModelTestCase):
+    def setup_method(self):
+        super().setup_method()
+        self.set_up_model(EXPERIMENT, TINY / "train.gold_conll", seed=13)
+
+    def test_model_trains_is_saved_and_loaded(self):
+        self.ensure_model_can_train_save_and_load(EXPERIMENT, seed=13)
+
+    def test_gradients_reach_all_trainable_parameters(self):
+        # Also in the smallest document: workers of distributed training wait for each other's gradients.
+        for num_instances in (1, 3):
+            self.model.zero_grad(set_to_none=True)
+            self.model(**tensors_of(self.instances[:num_instances], self.vocab))["loss"].backward()
+            for name, parameter in self.model.named_parameters():
+                assert parameter.grad is not None, name
+                assert parameter.grad.any() or num_instances == 1, name
+
+
+class TestTinyExperimentWithElmo(ModelTestCase):
+    def setup_method(self):
+        super().setup_method()
+        self.set_up_model(EXPERIMENT_WITH_ELMO, TINY / "train.gold_conll", seed=13)
+
+    @pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
+    def test_model_trains_is_saved_and_loaded(self, placement):
+        overrides = json.dumps({"model.text_encoder.elmo.placement": placement})
+        self.ensure_model_can_train_save_and_load(
+            EXPERIMENT_WITH_ELMO, overrides=overrides, seed=13
+        )
+
+    def test_spans_see_elmo_where_it_is(self):
+        dims = {}
+        for placement in ("none", "input", "output", "both"):
+            model = build_model(
+                self.vocab, EXPERIMENT_WITH_ELMO, **{"text_encoder.elmo.placement": placement}
+            )
+            dims[placement] = model.span_representation.get_output_dim()
+        # 2 * 10 units at each end of a span, 8 of attended words, 3 for the width; ELMo is 2 * 16 or so wide.
+        assert dims["none"] == 2 * 20 + 8 + 3
+        elmo_dim = dims["input"] - dims["none"]
+        assert elmo_dim > 0
+        assert dims["output"] == dims["none"] + 2 * elmo_dim
+        assert dims["both"] == dims["none"] + 3 * elmo_dim
+
+
+def test_three_documents_can_be_learned_by_heart(instances, vocab):
+    model = build_model(vocab, max_training_sentences=100)
+    losses = overfit(model, instances, num_steps=100)
+    assert losses[-1] < 0.1 < losses[0]
+    model.get_metrics(reset=True)
+    model.eval()
+    output = model(**tensors_of(instances, vocab))
+    gold = [instance["metadata"].metadata["clusters"] for instance in instances]
+    assert output["clusters"][:2] == gold[:2]
+    # A mention of ten words is too wide to be found, and counts as missed.
+    assert (model.max_span_width, gold[2][1][0]) == (6, (16, 26))
+    assert (16, 26) not in output["kept_spans"][2]
+    assert 0.8 < model.get_metrics()["mention_recall"] < 1.0
+    assert 0.8 < model.get_metrics()["coref_f1"] < 1.0
+
+
+def test_documents_in_a_batch_equal_single_ones(instances, vocab):
+    """Which also says that padding of sentences, of documents and of mentions changes nothing."""
+    model = build_model(vocab)
+    overfit(model, instances, num_steps=10)
+    model.eval()
+    together = model(**tensors_of(instances, vocab))
+    single = [model(**tensors_of([instance], vocab)) for instance in instances]
+    for key in ("clusters", "kept_spans", "words"):
+        assert together[key] == [output[key][0] for output in single]
+    losses = torch.stack([output["loss"] for output in single])
+    torch.testing.assert_close(together["loss"], losses.mean())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"spans_per_block": 1},
+        {"spans_per_block": 7},
+        {"words_per_block": 1},
+        {"words_per_block": 13},
+    ],
+)
+def test_blocks_equal_the_whole_in_values_and_gradients(instances, vocab, options):
+    tensors = tensors_of(instances, vocab)
+    results = []
+    for block_options in (options, {"spans_per_block": 10**6, "words_per_block": 10**6}):
+        model = build_model(vocab, max_training_sentences=100, **block_options)
+        output = model(**tensors)
+        output["loss"].backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        results.append((output["clusters"], output["kept_spans"], output["loss"], gradients))
+    assert results[0][:2] == results[1][:2]
+    # The sums of a thousand or so float32 numbers in another order.
+    torch.testing.assert_close(results[0][2], results[1][2], rtol=1e-5, atol=1e-5)
+    for one, other in zip(results[0][3], results[1][3], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_words_of_a_document_are_in_order_and_read_with_their_sentence_alone(instances, vocab):
+    model = build_model(vocab).eval()
+    tensors = tensors_of(instances[:1], vocab)
+    sentences = {"tokens": {"tokens": tensors["sentences"]["tokens"]["tokens"][0]}}
+    mask = sentences["tokens"]["tokens"] > 0
+    contextualized, embedded = encode_document(model.text_encoder, sentences, mask, 13)
+    first = 0
+    for row, length in enumerate(mask.sum(dim=1).tolist()):
+        words = sentences["tokens"]["tokens"][row : row + 1, :length]
+        encoded = model.text_encoder({"tokens": {"tokens": words}})
+        last = first + length
+        torch.testing.assert_close(contextualized[first:last], encoded.contextualized[0])
+        torch.testing.assert_close(embedded[first:last], encoded.embedded[0])
+        first = last
+    assert len(contextualized) == len(embedded) == first
+
+
+def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instances, vocab):
+    model = build_model(vocab, max_training_sentences=100)
+    tensors = tensors_of(instances[:1], vocab)
+    scored = []
+    model.antecedent_scorer.register_forward_hook(lambda module, args, out: scored.append(out))
+    output = model(**tensors)
+    spans, scores = output["kept_spans"][0], scored[0].scores
+    cluster_of = {
+        (start, end): cluster for start, end, cluster in instances[0]["mentions"].tensor.tolist()
+    }
+    expected = torch.tensor(0.0)
+    num_gold_pairs = 0
+    for i, span in enumerate(spans):
+        candidates = range(max(0, i - scores.size(1)), i)
+        gold = [
+            j
+            for j in candidates
+            if span in cluster_of and cluster_of.get(spans[j]) == cluster_of[span]
+        ]
+        num_gold_pairs += len(gold)
+        weights = {None: torch.tensor(1.0), **{j: scores[i, i - 1 - j].exp() for j in candidates}}
+        right = sum(weights[j] for j in gold or [None])
+        expected = expected - (right / sum(weights.values())).log()
+    assert num_gold_pairs > 0
+    torch.testing.assert_close(output["loss"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_no_gold_clusters_no_loss(instances, vocab):
+    tensors = tensors_of(instances, vocab)
+    del tensors["mentions"]
+    model = build_model(vocab)
+    output = model(**tensors)
+    assert set(output) == {"clusters", "kept_spans", "words"}
+    assert model.get_metrics()["coref_f1"] == 0.0
+
+
+def test_documents_without_mentions_and_of_one_word_are_learned_from(vocab):
+    reader = CoreferenceReader()
+    documents = [["Rain"], ["Rain", "fell", "."]]
+    instances = [
+        reader.text_to_instance([[Token(word) for word in words]], clusters=[])
+        for words in documents
+    ]
+    for instance in instances:
+        reader.apply_token_indexers(instance)
+    model = build_model(vocab)
+    output = model(**tensors_of(instances, vocab))
+    output["loss"].backward()
+    assert torch.isfinite(output["loss"]) and output["clusters"][0] == []
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_in_training_a_random_part_of_long_documents_is_read(instances, vocab, monkeypatch):
+    model = build_model(vocab, max_training_sentences=2)
+    seen = []
+    original = type(model)._score_mentions
+
+    def remember(self, document):
+        seen.append(document)
+        return original(self, document)
+
+    monkeypatch.setattr(type(model), "_score_mentions", remember)
+    tensors = tensors_of(instances[:1], vocab)
+    words = instances[0]["metadata"].metadata["words"]
+    ids = torch.tensor([vocab.get_token_index(word) for word in words])
+    firsts = set()
+    for _ in range(30):
+        model(**tensors)
+        part = seen[-1]
+        assert len(part.mask) == 2
+        part_ids = part.sentences["tokens"]["tokens"][part.mask]
+        [first] = [
+            start
+            for start in (0, 6, 12, 18)
+            if torch.equal(ids[start : start + len(part_ids)], part_ids)
+        ]
+        firsts.add(first)
+        assert torch.equal(part.speakers, tensors["speakers"][0, first : first + len(part_ids)])
+        for cluster in part.gold_clusters:
+            assert len(cluster) > 1
+            [whole] = [
+                whole
+                for whole in instances[0]["metadata"].metadata["clusters"]
+                if (cluster[0][0] + first, cluster[0][1] + first) in whole
+            ]
+            inside = [(a, b) for a, b in whole if a >= first and b <= first + len(part_ids)]
+            assert [(a + first, b + first) for a, b in cluster] == inside
+    assert firsts == {0, 6, 12, 18}
+    model.eval()
+    model(**tensors)
+    assert len(seen[-1].mask) == 5
+
+
+def test_no_predicted_mentions_cross(instances, vocab):
+    model = build_model(vocab)
+    for spans in model(**tensors_of(instances, vocab))["kept_spans"]:
+        for (start, end), (other_start, other_end) in itertools.combinations(spans, 2):
+            assert not start < other_start < end < other_end
+
+
+def test_default_predictor_is_the_tasks_own(vocab):
+    assert build_model(vocab).default_predictor == "elmo_coref"
+
+
+def test_initializer_reaches_the_parameters(vocab):
+    zero = {"regexes": [["mention_score.weight", {"type": "constant", "val": 0.0}]]}
+    assert not build_model(vocab, initializer=zero).mention_score.weight.any()
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("max_span_width", 0),
+        ("spans_per_word", -0.4),
+        ("max_training_sentences", 0),
+        ("spans_per_block", 0),
+        ("words_per_block", 0),
+    ],
+)
+def test_impossible_numbers_are_refused(vocab, key, value):
+    with pytest.raises(ConfigurationError, match=f"model.{key} is {value}, expected a number abov"):
+        build_model(vocab, **{key: value})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_same(instances, vocab):
+    model = build_model(vocab).eval()
+    tensors = tensors_of(instances, vocab)
+    on_cpu = model(**tensors)
+    on_gpu = model.cuda()(**move_to_device(tensors, 0))
+    assert on_gpu["kept_spans"] == on_cpu["kept_spans"]
+    torch.testing.assert_close(on_gpu["loss"].cpu(), on_cpu["loss"], rtol=1e-3, atol=1e-3)

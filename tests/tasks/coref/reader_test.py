@@ -1,0 +1,242 @@
+import pickle
+
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, DatasetReader, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.token_indexers import SingleIdTokenIndexer
+from allennlp.data.tokenizers import Token
+
+from elmo_plugin.tasks.coref import CoreferenceReader
+from tests.tasks.task_testing import FIXTURES
+
+TINY_FILE = FIXTURES / "coref" / "tiny" / "train.gold_conll"
+
+
+def metadata_of(instance):
+    return instance["metadata"].metadata
+
+
+def texts_of(instance):
+    """The clusters with words in place of numbers."""
+    metadata = metadata_of(instance)
+    return [
+        [" ".join(metadata["words"][start:end]) for start, end in cluster]
+        for cluster in metadata["clusters"]
+    ]
+
+
+def write(path, *columns, name="bc/a", speaker="-"):
+    """A file with a document, of which a sentence is a list of (word, coreference)."""
+    lines = [f"#begin document ({name}); part 000"]
+    for sentence in columns:
+        for index, (word, coreference) in enumerate(sentence):
+            lines.append(f"{name} 0 {index} {word} XX * - - - {speaker} * {coreference}")
+        lines.append("")
+    path.write_text("\n".join([*lines, "#end document", ""]))
+    return path
+
+
+def test_documents_sentences_and_clusters_are_read():
+    instances = list(CoreferenceReader().read(TINY_FILE))
+    assert [metadata_of(instance)["sentence_lengths"] for instance in instances] == [
+        [6, 6, 6, 2, 7],
+        [3, 9, 4],
+        [10, 6, 13, 3],
+    ]
+    assert [token.text for token in instances[0]["sentences"][1]] == [
+        "He",
+        "lives",
+        "in",
+        "São",
+        "Paulo",
+        ".",
+    ]
+    assert texts_of(instances[0]) == [
+        ["Mary Smith", "her", "she", "Mary", "her"],
+        ["her brother", "He", "her brother"],
+        ["São Paulo", "the city", "it"],
+    ]
+    assert texts_of(instances[2]) == [
+        ["A man of whom nobody knew", "whom", "He", "his"],
+        ["The old tall grey sad house by the wide sea", "It"],
+    ]
+    assert metadata_of(instances[2])["name"] == "nw/tiny/00/tiny_0002, part 000"
+
+
+def test_parts_of_a_document_are_documents():
+    names = [metadata_of(instance)["name"] for instance in CoreferenceReader().read(TINY_FILE)]
+    assert names[:2] == ["bc/tiny/00/tiny_0001, part 000", "bc/tiny/00/tiny_0001, part 001"]
+
+
+def test_tensors_have_mentions_speakers_and_genre():
+    reader = CoreferenceReader()
+    instances = list(reader.read(TINY_FILE))
+    vocab = Vocabulary.from_instances(instances)
+    batch = Batch(instances[1:])
+    batch.index_instances(vocab)
+    tensors = batch.as_tensor_dict()
+    # (batch_size, num_sentences, timesteps)
+    assert tensors["sentences"]["tokens"]["tokens"].shape == (2, 4, 13)
+    # Start, end and cluster; the king and Spain of `The King of Spain 's wife left him .`, and padding.
+    assert tensors["mentions"][0].tolist() == (
+        [[3, 7, 0], [10, 11, 0], [3, 9, 1], [12, 13, 1], [6, 7, 2], [14, 15, 2]]
+    )
+    # Bob says 12 tokens, then Ann 4; there are 32 of no known speaker in the other document.
+    assert tensors["speakers"].tolist() == [[1] * 12 + [2] * 4 + [0] * 16, [0] * 32]
+    genres = [vocab.get_token_from_index(genre, "genres") for genre in tensors["genre"].tolist()]
+    assert genres == ["bc", "nw"]
+
+
+def test_genres_that_are_not_known_are_no_error():
+    vocab = Vocabulary.from_instances(CoreferenceReader().read(TINY_FILE))
+    instances = [
+        CoreferenceReader().text_to_instance([[Token("Rain")]], genre=genre)
+        for genre in (None, "unheard of", "nw")
+    ]
+    for instance in instances:
+        instance["genre"].index(vocab)
+    ids = [int(instance["genre"].as_tensor({})) for instance in instances]
+    assert ids[0] == ids[1] == vocab.get_token_index("@@UNKNOWN@@", "genres") != ids[2]
+
+
+def test_a_document_name_without_a_slash_has_no_genre(tmp_path):
+    file_path = write(tmp_path / "a.gold_conll", [("I", "(1)"), ("I", "(1)")], name="bleak_house")
+    [instance] = CoreferenceReader().read(file_path)
+    assert instance["genre"].genre is None
+
+
+def test_singletons_are_left_out_and_counted_or_kept(caplog):
+    left_out = list(CoreferenceReader().read(TINY_FILE))
+    reason = "clusters of one mention (keep_singletons is false)"
+    assert caplog.messages == [f"{TINY_FILE}: left out: 3 {reason} (3 units read)"]
+    caplog.clear()
+    kept = list(CoreferenceReader(keep_singletons=True).read(TINY_FILE))
+    assert not caplog.messages
+    assert ["the name"] in texts_of(kept[2]) and ["his name"] in texts_of(kept[2])
+    assert len(kept[2]["mentions"].tensor) == len(left_out[2]["mentions"].tensor) + 3
+
+
+def test_entities_that_share_a_mention_are_taken_as_one(tmp_path, caplog):
+    file_path = write(
+        tmp_path / "a.gold_conll",
+        [("She", "(1)"), ("and", "-"), ("Mary", "(1)|(2)"), ("and", "-"), ("her", "(2)")],
+        [("It", "(3)"), ("is", "-"), ("hers", "(2)"), ("it", "(3)"), ("it", "(1)|(3)")],
+    )
+    [instance] = CoreferenceReader().read(file_path)
+    assert texts_of(instance) == [["She", "Mary", "her", "It", "hers", "it", "it"]]
+    assert [message for message in caplog.messages if "taken as one" in message] == [
+        f"{file_path}, line 4, document bc/a, part 000: 'Mary' is marked as 1 and 2, taken as one",
+        f"{file_path}, line 12, document bc/a, part 000: 'it' is marked as 1 and 3, taken as one",
+    ]
+
+
+def test_a_mention_that_is_marked_twice_counts_once(tmp_path, caplog):
+    file_path = write(tmp_path / "a.gold_conll", [("I", "(1)|(1)"), ("me", "(1)")])
+    [instance] = CoreferenceReader().read(file_path)
+    assert metadata_of(instance)["clusters"] == [[(0, 1), (1, 2)]]
+    message = "line 2, document bc/a, part 000: 'I' is marked twice as 1, counts once"
+    assert any(message in logged for logged in caplog.messages)
+
+
+def test_a_folder_is_read_file_by_file(tmp_path):
+    (tmp_path / "bc").mkdir()
+    write(tmp_path / "bc" / "1.gold_conll", [("I", "(1)"), ("me", "(1)")], name="bc/1")
+    write(tmp_path / "2.gold_conll", [("Rain", "-")], name="bc/2")
+    (tmp_path / "notes.txt").write_text("Not read")
+    names = [metadata_of(instance)["name"] for instance in CoreferenceReader().read(tmp_path)]
+    assert names == ["bc/2, part 000", "bc/1, part 000"]
+
+
+def test_without_gold_clusters_there_is_no_field_of_mentions():
+    instance = CoreferenceReader().text_to_instance([[Token("Rain")]])
+    assert set(instance.fields) == {"sentences", "speakers", "genre", "metadata"}
+    assert set(metadata_of(instance)) == {"words", "sentence_lengths", "name"}
+
+
+def test_indexers_and_other_arguments_are_those_asked_for():
+    reader = DatasetReader.from_params(
+        Params(
+            {
+                "type": "elmo_coref",
+                "token_indexers": {"words": {"type": "single_id", "namespace": "words"}},
+                "max_instances": 2,
+            }
+        )
+    )
+    instances = list(reader.read(TINY_FILE))
+    assert len(instances) == 2
+    assert Vocabulary.from_instances(instances).get_vocab_size("words") > 2
+
+
+def test_workers_share_the_documents():
+    reader = CoreferenceReader({"tokens": SingleIdTokenIndexer()})
+    loader = MultiProcessDataLoader(
+        reader, TINY_FILE, batch_size=1, num_workers=2, max_instances_in_memory=2, quiet=True
+    )
+    names = [metadata_of(instance)["name"] for instance in loader.iter_instances()]
+    assert sorted(names) == sorted(
+        metadata_of(instance)["name"] for instance in reader.read(TINY_FILE)
+    )
+
+
+def test_instances_can_be_sent_to_other_processes():
+    instance = next(iter(CoreferenceReader().read(TINY_FILE)))
+    copied = pickle.loads(pickle.dumps(instance))
+    assert texts_of(copied) == texts_of(instance)
+    assert copied["genre"].genre == "bc"
+
+
+def test_a_bad_document_stops_reading_with_its_name_or_is_left_out(tmp_path, caplog):
+    good = write(tmp_path / "good.gold_conll", [("I", "(1)"), ("me", "(1)")]).read_text()
+    bad = write(tmp_path / "bad.gold_conll", [("I", "(1"), ("me", "-")], name="bc/bad").read_text()
+    file_path = tmp_path / "both.gold_conll"
+    file_path.write_text(bad + good)
+    with pytest.raises(
+        ConfigurationError, match=r"both\.gold_conll, line 2, document bc/bad, part 000: found the"
+    ):
+        list(CoreferenceReader().read(file_path))
+    [instance] = CoreferenceReader(skip_invalid=True).read(file_path)
+    assert metadata_of(instance)["name"] == "bc/a, part 000"
+    assert f"{file_path}: left out: 1 invalid (2 units read)" in caplog.messages
+
+
+def test_a_line_with_too_few_columns_is_named(tmp_path):
+    file_path = tmp_path / "a.gold_conll"
+    file_path.write_text("#begin document (bc/a); part 000\nbc/a 0 0 Rain (1)\n\n#end document\n")
+    with pytest.raises(
+        ConfigurationError, match=r"a\.gold_conll, line 2: found 5 columns .*coreference"
+    ):
+        list(CoreferenceReader().read(file_path))
+
+
+def test_files_of_other_tasks_are_refused(tmp_path):
+    no_mentions = write(tmp_path / "srl.gold_conll", [("Rain", "-"), ("fell", "-")])
+    with pytest.raises(
+        ConfigurationError, match=r"srl\.gold_conll: found no mention in any document"
+    ):
+        list(CoreferenceReader().read(no_mentions))
+    with pytest.raises(
+        ConfigurationError, match=r"train\.conll, line 1: .*expected '#begin document"
+    ):
+        list(CoreferenceReader().read(FIXTURES / "ner" / "tiny" / "train.conll"))
+
+
+def test_an_empty_a_missing_and_a_broken_file_are_refused(tmp_path):
+    (tmp_path / "empty.gold_conll").write_text("")
+    (tmp_path / "latin1.gold_conll").write_bytes("#begin document (São)".encode("latin-1"))
+    with pytest.raises(ConfigurationError, match=r"empty\.gold_conll: found no document"):
+        list(CoreferenceReader().read(tmp_path / "empty.gold_conll"))
+    with pytest.raises(ConfigurationError, match=r"cannot find .*missing\.gold_conll"):
+        list(CoreferenceReader().read(tmp_path / "missing.gold_conll"))
+    with pytest.raises(ConfigurationError, match=r"latin1\.gold_conll, line 1: .*expected UTF-8"):
+        list(CoreferenceReader().read(tmp_path / "latin1.gold_conll"))
+
+
+@pytest.mark.parametrize(
+    "sentences, found", [([], "no sentence"), ([[Token("Rain")], []], "an empty sentence")]
+)
+def test_documents_and_sentences_without_tokens_are_refused(sentences, found):
+    with pytest.raises(ConfigurationError, match=f"Found {found} in document 'bc/a', expected at"):
+        CoreferenceReader().text_to_instance(sentences, name="bc/a")

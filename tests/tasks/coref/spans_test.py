@@ -1,0 +1,57 @@
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmo_plugin.tasks.coref.spans import best_spans, enumerate_spans
+
+
+def test_spans_are_within_sentences_and_not_too_wide():
+    assert enumerate_spans(torch.tensor([3, 1]), max_width=2).tolist() == [
+        [0, 1],
+        [0, 2],
+        [1, 2],
+        [1, 3],
+        [2, 3],
+        [3, 4],
+    ]
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(1, 9))
+def test_all_spans_are_there_in_order(sentence_lengths, max_width):
+    expected, first = [], 0
+    for length in sentence_lengths:
+        for start in range(first, first + length):
+            for end in range(start + 1, min(start + max_width, first + length) + 1):
+                expected.append([start, end])
+        first += length
+    assert enumerate_spans(torch.tensor(sentence_lengths), max_width).tolist() == expected
+
+
+def test_spans_that_cross_a_better_one_are_not_kept():
+    spans = torch.tensor([[0, 2], [1, 3], [1, 2], [0, 4], [3, 5]])
+    scores = torch.tensor([4.0, 5.0, 1.0, 2.0, 3.0])
+    # (0, 2) crosses (1, 3), the best; (0, 4) crosses (3, 5); (1, 2) is within (1, 3).
+    assert best_spans(spans, scores, max_spans=5).tolist() == [1, 2, 4]
+
+
+def test_no_more_than_asked_for_are_kept_and_in_order():
+    spans = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 4]])
+    scores = torch.tensor([3.0, 1.0, 2.0, 4.0])
+    assert best_spans(spans, scores, max_spans=3).tolist() == [0, 2, 3]
+    assert best_spans(spans, scores, max_spans=1).tolist() == [3]
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 1000))
+def test_pruning_equals_the_papers_rule_spelled_out(num_words, max_spans, seed):
+    spans = enumerate_spans(torch.tensor([num_words]), max_width=6)
+    scores = torch.rand(len(spans), generator=torch.Generator().manual_seed(seed))
+    accepted = []
+    for index in scores.argsort(descending=True).tolist():
+        start, end = spans[index].tolist()
+        crosses = any(
+            start < other_start < end < other_end or other_start < start < other_end < end
+            for other_start, other_end in (spans[other].tolist() for other in accepted)
+        )
+        if len(accepted) < max_spans and not crosses:
+            accepted.append(index)
+    assert best_spans(spans, scores, max_spans).tolist() == sorted(accepted)

@@ -1,0 +1,100 @@
+import json
+from pathlib import Path
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.tokenizers import WhitespaceTokenizer
+from allennlp.models import load_archive
+from allennlp.predictors import Predictor
+
+from elmo_plugin.tasks.sst import SstPredictor
+from tests.tasks.task_testing import overfitted_archive, run_predict
+
+TINY = Path(__file__).parents[3] / "fixtures" / "sst" / "tiny"
+CLASSES = ["very_negative", "negative", "neutral", "positive", "very_positive"]
+
+
+@pytest.fixture(scope="module")
+def archive_file(tmp_path_factory):
+    """A classifier that knows the tiny sentences by heart."""
+    return overfitted_archive(
+        TINY / "experiment.jsonnet", tmp_path_factory.mktemp("sst"), num_steps=150, lr=0.01
+    )
+
+
+@pytest.fixture(scope="module")
+def archive(archive_file):
+    return load_archive(archive_file)
+
+
+@pytest.fixture(scope="module")
+def predictor(archive):
+    return Predictor.from_archive(archive)
+
+
+def test_a_sentence_is_split_and_its_classes_have_probabilities(predictor):
+    output = predictor.predict_sentence("The plot is  so awful.")
+    assert list(output) == ["label", "probabilities", "tokens", "sentence"]
+    assert output["label"] == "very_negative"
+    assert output["tokens"] == ["The", "plot", "is", "so", "awful", "."]
+    assert output["sentence"] == "The plot is  so awful."
+    assert list(output["probabilities"]) == CLASSES
+    assert sum(output["probabilities"].values()) == pytest.approx(1.0)
+    assert max(output["probabilities"], key=output["probabilities"].get) == "very_negative"
+
+
+def test_tokens_are_taken_as_they_are(predictor):
+    tokens = ["Dull", "(", "writer/director", ")", "."]
+    output = predictor.predict_tokens(tokens)
+    assert list(output) == ["label", "probabilities", "tokens"]
+    assert (output["label"], output["tokens"]) == ("negative", tokens)
+    assert predictor.predict_json({"words": tokens, "id": 3}) == output
+    assert predictor.predict_tokens(["-LRB-"])["tokens"] == ["-LRB-"]
+
+
+def test_what_the_treebank_escapes_is_known_in_running_text(predictor):
+    from_text = predictor.predict_sentence('"Río" is charming.')
+    assert from_text["tokens"] == ['"', "Río", '"', "is", "charming", "."]
+    assert from_text["label"] == "positive"
+
+
+def test_the_command_predicts_from_a_data_file(archive_file, tmp_path):
+    output_file = tmp_path / "output.jsonl"
+    run_predict(
+        *(archive_file, TINY / "train.txt", "--use-dataset-reader", "--silent"),
+        *("--batch-size", 3, "--output-file", output_file),
+    )
+    outputs = [json.loads(line) for line in output_file.read_text("utf-8").splitlines()]
+    # Sentences, not phrases: the reader of the validation data.
+    assert [output["label"] for output in outputs] == [
+        *("very_positive", "very_negative", "neutral", "positive"),
+        *("negative", "neutral", "negative", "very_positive"),
+    ]
+    assert outputs[4]["tokens"] == ["Dull", "(", "writer/director", ")", "."]
+
+
+def test_another_tokenizer_can_be_given(archive):
+    model, reader = archive.model, archive.validation_dataset_reader
+    predictor = SstPredictor(model, reader, tokenizer=WhitespaceTokenizer())
+    assert predictor.predict_sentence("Not very good.")["tokens"] == ["Not", "very", "good."]
+    from_command = Predictor.from_archive(archive, extra_args={"tokenizer": {"type": "whitespace"}})
+    assert from_command.predict_sentence("very good.")["tokens"] == ["very", "good."]
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        ({}, r"Found the keys \(none\) in the input, expected exactly one of 'sentence', 'tokens'"),
+        ({"text": "Rain"}, "Found the keys 'text' in the input"),
+        ({"sentence": "Rain", "tokens": ["Rain"]}, "Found the keys 'sentence', 'tokens'"),
+        ({"sentence": ["Rain"]}, r"'sentence' is \[\"Rain\"\], expected a text"),
+        ({"sentence": " "}, "'sentence' is \" \", expected a text that is not empty"),
+        ({"tokens": "Rain"}, "'tokens' is \"Rain\", expected a list of words"),
+        ({"tokens": []}, r"'tokens' is \[\], expected a list of words that is not empty"),
+        ({"tokens": ["Rain", 3]}, r"'tokens'\[1\] is 3, expected a word"),
+    ],
+)
+def test_wrong_input_is_refused_with_an_example(predictor, inputs, message):
+    with pytest.raises(ConfigurationError, match=message) as error:
+        predictor.predict_json(inputs)
+    assert predictor.example in str(error.value)
