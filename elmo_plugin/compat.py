@@ -385,8 +385,8 @@ def _mend_interrupted_checkpoints() -> None:
 def _mend_recovered_averages() -> None:
     """
     A checkpoint held a moving average with the parameters that it followed. Restored, it followed copies of
-    them, which no longer changed: after `--recover` the average was that of old weights, and the raw ones were
-    evaluated and archived. Now only the averages are saved and restored.
+    them, which no longer changed: after `--recover` the average was that of old weights, and the raw ones
+    were evaluated and archived. Now only the averages are saved and restored.
     """
     from allennlp.training.moving_average import MovingAverage
 

@@ -68,7 +68,9 @@ class TaskReader(DatasetReader):
             num_instances += len(instances)
             yield from instances
         for reason, count in left_out.items():
-            logger.warning("%s: left out: %d %s (%d units read)", file_path, count, reason, num_units)
+            logger.warning(
+                "%s: left out: %d %s (%d units read)", file_path, count, reason, num_units
+            )
         # One of several workers may well have none.
         is_alone = self.get_worker_info() is None and self.get_distributed_info() is None
         if is_alone and num_units and not num_instances:
