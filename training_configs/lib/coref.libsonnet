@@ -1,14 +1,11 @@
 // Coreference: the span-ranking model of Lee et al. (2017) over word vectors, character convolutions and ELMo.
+local data_files = import 'data.libsonnet';
 local elmo = import 'elmo.libsonnet';
 local words = import 'words.libsonnet';
 
 {
   // Files of CoNLL-2012, or folders of them, called `train`, `dev` and `test` in a folder.
-  files(folder, train, dev, test):: {
-    train: folder + '/' + train,
-    dev: folder + '/' + dev,
-    test: folder + '/' + test,
-  },
+  files:: data_files.files,
 
   // Lee et al.: the learning rate falls by a factor of 0.999 every 100 steps. AllenNLP's scheduler takes one
   // factor for each epoch, which has a step for each document.

@@ -1,14 +1,11 @@
 // NER: biLSTM-CRF over word vectors, character convolutions and ELMo.
+local data_files = import 'data.libsonnet';
 local elmo = import 'elmo.libsonnet';
 local words = import 'words.libsonnet';
 
 {
   // Four-column files called `train`, `dev` and `test` in a folder.
-  files(folder, train, dev, test):: {
-    train: folder + '/' + train,
-    dev: folder + '/' + dev,
-    test: folder + '/' + test,
-  },
+  files:: data_files.files,
 
   // word_vectors: a file or URL in GloVe's text format, of width word_dim; null starts them at random.
   experiment(

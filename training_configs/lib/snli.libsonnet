@@ -1,14 +1,11 @@
 // SNLI: ESIM over word vectors and ELMo.
+local data_files = import 'data.libsonnet';
 local elmo = import 'elmo.libsonnet';
 local words = import 'words.libsonnet';
 
 {
   // JSON lines files called `train`, `dev` and `test` in a folder.
-  files(folder, train, dev, test):: {
-    train: folder + '/' + train,
-    dev: folder + '/' + dev,
-    test: folder + '/' + test,
-  },
+  files:: data_files.files,
 
   // The weights of all layers that are learnt, but for word vectors; never those of the biLM.
   weight_matrices::

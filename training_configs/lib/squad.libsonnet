@@ -1,9 +1,10 @@
 // SQuAD: Clark and Gardner's simplification of BiDAF over word vectors, character convolutions and ELMo.
+local data_files = import 'data.libsonnet';
 local elmo = import 'elmo.libsonnet';
 local words = import 'words.libsonnet';
 
 {
-  files(folder, train, dev):: { train: folder + '/' + train, dev: folder + '/' + dev },
+  files:: data_files.files,
 
   // word_vectors: a file or URL in GloVe's text format, of width word_dim, which stay as they are; null starts
   // vectors at random, and trains them.

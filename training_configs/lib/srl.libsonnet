@@ -1,14 +1,11 @@
 // SRL: alternating highway LSTM layers over word vectors, the predicate's indicator and ELMo.
+local data_files = import 'data.libsonnet';
 local elmo = import 'elmo.libsonnet';
 local words = import 'words.libsonnet';
 
 {
   // Files, or folders of *.gold_conll files, called `train`, `dev` and `test` in a folder.
-  files(folder, train, dev, test):: {
-    train: folder + '/' + train,
-    dev: folder + '/' + dev,
-    test: folder + '/' + test,
-  },
+  files:: data_files.files,
 
   // word_vectors: a file or URL in GloVe's text format, of width word_dim; null starts them at random.
   // max_train, max_evaluation: how many predicates to read of the training data, and of the other files; null
