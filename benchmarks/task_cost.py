@@ -50,6 +50,8 @@ def measure(
     overrides: Dict[str, Any] = {
         "dataset_reader.max_instances": num_instances,
         "trainer.num_epochs": 1,
+        # Some look at validation, of which there is none.
+        "trainer.learning_rate_scheduler": None,
         "validation_data_path": None,
         "test_data_path": None,
         "evaluate_on_test": False,
