@@ -49,8 +49,7 @@ class EncoderStack(Seq2SeqEncoder):
         """The constructor that configs use. `input_size`: the width of what the lowest encoder reads."""
         built: List[Seq2SeqEncoder] = []
         for encoder in encoders:
-            # AllenNLP's encoders call it by one name or the other.
-            built.append(encoder.construct(input_size=input_size, input_dim=input_size))
+            built.append(built_encoder(encoder, input_size))
             input_size = built[-1].get_output_dim()
         return cls(built)
 
@@ -95,3 +94,9 @@ class StackedFeedForward(FeedForwardEncoder):
     ) -> "StackedFeedForward":
         """The constructor that configs use. `input_size`: the width of a token's vector."""
         return cls(feedforward.construct(input_dim=input_size))
+
+
+def built_encoder(encoder: Lazy[Seq2SeqEncoder], input_dim: int) -> Seq2SeqEncoder:
+    """An encoder of a config, reading vectors of this width."""
+    # AllenNLP's encoders call it by one name or the other.
+    return encoder.construct(input_size=input_dim, input_dim=input_dim)

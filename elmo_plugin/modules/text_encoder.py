@@ -11,6 +11,7 @@ from allennlp.nn.util import get_text_field_mask
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+from elmo_plugin.modules.encoder_stack import built_encoder
 from elmo_plugin.modules.placed_elmo import PlacedElmo, elmo_characters
 
 
@@ -101,10 +102,13 @@ class TextEncoder(torch.nn.Module, Registrable):
     ) -> "TextEncoder":
         """The constructor that configs use: the encoder's input width is derived."""
         input_dim = _input_dim(text_field_embedder, elmo, feature_dim)
-        # AllenNLP's encoders call it by one name or the other.
-        built_encoder = encoder.construct(input_size=input_dim, input_dim=input_dim)
         return cls(
-            text_field_embedder, built_encoder, elmo, feature_dim, dropout, variational_dropout
+            text_field_embedder,
+            built_encoder(encoder, input_dim),
+            elmo,
+            feature_dim,
+            dropout,
+            variational_dropout,
         )
 
     def get_input_dim(self) -> int:

@@ -1,4 +1,4 @@
-"""The gold tags of a sentence."""
+"""The gold tags of sentences."""
 
 from typing import List, Optional
 
@@ -6,6 +6,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.data.fields import SequenceLabelField
 from allennlp.data.fields.sequence_field import SequenceField
+from torch import Tensor
 
 from elmo_plugin.tasks.conll_file import SentencePlace
 
@@ -58,3 +59,17 @@ class TagField(SequenceLabelField):
                     "among the data, or with the tag in the vocabulary's `tokens_to_add`."
                 )
         super().index(vocab)
+
+
+def check_gold_tags(tags: Tensor, num_tags: int, vocab: Vocabulary, label_namespace: str) -> None:
+    """
+    Raise `ConfigurationError` if one of these tag ids, of any shape, is none of the `num_tags` that a model
+    was built for. The vocabulary can grow after that, for instance by `allennlp evaluate --extend-vocab`.
+    Training never sees it, and need not wait for the check.
+    """
+    if int(tags.max()) >= num_tags:
+        tag = vocab.get_token_from_index(int(tags.max()), label_namespace)
+        raise ConfigurationError(
+            f"Found the gold tag '{tag}', expected one of the {num_tags} tags that the model was built for. "
+            "Correct the data, or train a model on data that has the tag."
+        )

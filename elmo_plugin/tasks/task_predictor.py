@@ -5,13 +5,14 @@ from typing import Any, Dict, List, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict, sanitize
-from allennlp.data import DatasetReader, Instance
+from allennlp.data import Instance
 from allennlp.data.tokenizers import Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import dump_json_line, parse_json_object
 from elmo_plugin.tasks.sentence_tokenizer import build_sentence_tokenizer
+from elmo_plugin.tasks.task_reader import TaskReader
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +29,13 @@ class TaskPredictor(Predictor):
     # Parameters
 
     model : `Model`
-    dataset_reader : `DatasetReader`
+    dataset_reader : `TaskReader`
         The reader of the model.
     frozen : `bool`, optional (default = `True`)
         Put the model into evaluation mode.
-    tokenizer : `Tokenizer` or `dict`, optional (default = `RuleBasedTokenizer`)
-        Splits text into tokens; a tokenizer or its configuration.
+    tokenizer : `Tokenizer` or `dict`, optional
+        Splits text into tokens; a tokenizer or its configuration. By default as the reader splits the text of
+        its files, or with `RuleBasedTokenizer` where these are split already.
     spacy_model : `str`, optional
         Name of an installed spaCy model, whose tokenizer is used in place of `tokenizer`.
 
@@ -48,12 +50,14 @@ class TaskPredictor(Predictor):
     def __init__(
         self,
         model: Model,
-        dataset_reader: DatasetReader,
+        dataset_reader: TaskReader,
         frozen: bool = True,
         tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
         spacy_model: Optional[str] = None,
     ) -> None:
         super().__init__(model, dataset_reader, frozen)
+        if tokenizer is None and spacy_model is None:
+            tokenizer = dataset_reader.tokenizer
         self._tokenizer = build_sentence_tokenizer(tokenizer, spacy_model)
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:

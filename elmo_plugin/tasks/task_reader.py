@@ -9,6 +9,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
+from allennlp.data.tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,8 @@ class TaskReader(DatasetReader):
     one stops reading with an error that names it, or is left out. Units are shared out among the workers of a
     data loader, and of distributed training, before they are made into instances.
 
-    A task gives `_units`, `_instances` and `text_to_instance`.
+    A task gives `_units`, `_instances` and `text_to_instance`; and `tokenizer`, if its files hold text that
+    is not split into tokens.
 
     # Parameters
 
@@ -33,6 +35,8 @@ class TaskReader(DatasetReader):
     While reading: `ConfigurationError` for a bad unit, unless `skip_invalid`; and in any case for a file that
     cannot be read, or of which (read by one process alone) nothing is left.
     """
+
+    tokenizer: Optional[Tokenizer] = None
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ def overfit(
         loss = model(**batch.as_tensor_dict())["loss"]
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 

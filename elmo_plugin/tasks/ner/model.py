@@ -13,6 +13,7 @@ from allennlp.training.metrics import SpanBasedF1Measure
 from torch import Tensor
 
 from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.tasks.tag_field import check_gold_tags
 from elmo_plugin.tasks.tag_schemes import check_scheme, split_tag
 
 # The names of the metrics here and in AllenNLP's span metric.
@@ -122,7 +123,8 @@ class NerTagger(Model):
         if metadata is not None:
             output["words"] = [sentence["words"] for sentence in metadata]
         if tags is not None:
-            self._check_gold_tags(tags)
+            if not self.training:
+                check_gold_tags(tags, self.num_tags, self.vocab, self.label_namespace)
             # AllenNLP's CRF returns the sum over the batch.
             output["loss"] = -self.crf(logits, tags, mask) / logits.size(0)
             self._span_f1(_as_scores(best_tags, logits), tags, mask)
@@ -155,16 +157,6 @@ class NerTagger(Model):
             for name, key in _METRICS.items():
                 metrics[f"{self._label_metric_prefix}{name}-{label}"] = measured[f"{key}-{label}"]
         return metrics
-
-    def _check_gold_tags(self, tags: Tensor) -> None:
-        # The vocabulary can grow after the model was built, for instance by `allennlp evaluate
-        # --extend-vocab`. Training never sees that, and need not wait for the check.
-        if not self.training and int(tags.max()) >= self.num_tags:
-            tag = self.vocab.get_token_from_index(int(tags.max()), self.label_namespace)
-            raise ConfigurationError(
-                f"Found the gold tag '{tag}', expected one of the {self.num_tags} tags that the "
-                "model was built for. Correct the data, or train a model on data that has the tag."
-            )
 
 
 def _as_scores(tags: List[List[int]], logits: Tensor) -> Tensor:

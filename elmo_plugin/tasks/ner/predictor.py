@@ -4,18 +4,16 @@ from typing import Any, Dict, List, Sequence
 
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
-from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 
-from elmo_plugin.tasks.json_input import find_key, get_text, get_words
+from elmo_plugin.tasks.sentence_predictor import SentencePredictor
 from elmo_plugin.tasks.tag_schemes import Span, tags_to_spans
-from elmo_plugin.tasks.task_predictor import TaskPredictor
 
 EXAMPLE = '{"sentence": "John Smith lives in Paris."} or {"tokens": ["John", "Smith", "lives"]}'
 
 
 @Predictor.register("elmo_ner")
-class NerPredictor(TaskPredictor):
+class NerPredictor(SentencePredictor):
     """
     Predicts from `{"sentence": "John Smith lives in Paris."}`, or from `{"tokens": ["John",
     "Smith", ...]}` (`words` is the same). The output has
@@ -31,24 +29,6 @@ class NerPredictor(TaskPredictor):
     """
 
     example = EXAMPLE
-
-    def predict_sentence(self, sentence: str) -> JsonDict:
-        """The entities of a sentence."""
-        return self.predict_json({"sentence": sentence})
-
-    def predict_tokens(self, tokens: List[str]) -> JsonDict:
-        """The entities of a sentence that is split into tokens."""
-        return self.predict_json({"tokens": tokens})
-
-    def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
-        key = find_key(inputs, ("sentence", "tokens", "words"), EXAMPLE)
-        if key != "sentence":
-            tokens = [Token(word) for word in get_words(inputs, key, EXAMPLE)]
-            return [self._dataset_reader.text_to_instance(tokens)]
-        sentence = get_text(inputs, key, EXAMPLE)
-        instance = self._dataset_reader.text_to_instance(self._tokenizer.tokenize(sentence))
-        instance["metadata"].metadata["sentence"] = sentence
-        return [instance]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         [instance], [output] = instances, outputs

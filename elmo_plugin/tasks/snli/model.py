@@ -14,6 +14,7 @@ from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_s
 from torch import BoolTensor, LongTensor, Tensor
 from torch.nn.functional import cross_entropy
 
+from elmo_plugin.modules.encoder_stack import built_encoder
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.class_metrics import ClassMetrics
 from elmo_plugin.tasks.snli.labels import LABELS
@@ -120,17 +121,15 @@ class SnliClassifier(Model):
     ) -> "SnliClassifier":
         """The constructor that configs use: input widths are derived."""
         built_projection = projection.construct(input_dim=4 * text_encoder.get_output_dim())
-        inference_dim = built_projection.get_output_dim()
-        # AllenNLP's encoders call it by one name or the other.
-        built_encoder = inference_encoder.construct(
-            input_size=inference_dim, input_dim=inference_dim
+        built_inference_encoder = built_encoder(
+            inference_encoder, built_projection.get_output_dim()
         )
         return cls(
             vocab,
             text_encoder,
             built_projection,
-            built_encoder,
-            output_feedforward.construct(input_dim=4 * built_encoder.get_output_dim()),
+            built_inference_encoder,
+            output_feedforward.construct(input_dim=4 * built_inference_encoder.get_output_dim()),
             attention_dropout,
             inference_dropout,
             dropout,

@@ -1,15 +1,12 @@
 """Says whether a hypothesis follows from a premise."""
 
-from typing import Any, Dict, List, Optional, Union
+from typing import List
 
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
-from allennlp.data.tokenizers import Tokenizer
-from allennlp.models import Model
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import find_key, get_text
-from elmo_plugin.tasks.snli.reader import SnliReader
 from elmo_plugin.tasks.task_predictor import TaskPredictor
 
 EXAMPLE = '{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}'
@@ -28,27 +25,10 @@ class SnliPredictor(TaskPredictor):
     - `probabilities`, of each label by its name;
     - `premise_words` and `hypothesis_words`, the tokens that the model read.
 
-    Registered as a `Predictor` with name `elmo_snli`.
-
-    # Parameters
-
-    Those of `TaskPredictor`, but that without `tokenizer` and `spacy_model` sentences are split as the
-    reader splits those of its files.
+    Registered as a `Predictor` with name `elmo_snli`; its arguments are those of `TaskPredictor`.
     """
 
     example = EXAMPLE
-
-    def __init__(
-        self,
-        model: Model,
-        dataset_reader: SnliReader,
-        frozen: bool = True,
-        tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
-        spacy_model: Optional[str] = None,
-    ) -> None:
-        if tokenizer is None and spacy_model is None:
-            tokenizer = dataset_reader.tokenizer
-        super().__init__(model, dataset_reader, frozen, tokenizer, spacy_model)
 
     def predict_pair(self, premise: str, hypothesis: str) -> JsonDict:
         """How the hypothesis follows from the premise."""

@@ -56,6 +56,8 @@ class SnliReader(TaskReader):
     object, a missing key, a sentence that is empty or no text, and an unknown label. File and line are named.
     """
 
+    tokenizer: Tokenizer
+
     def __init__(
         self,
         token_indexers: Optional[Dict[str, TokenIndexer]] = None,

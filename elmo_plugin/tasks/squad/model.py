@@ -13,6 +13,7 @@ from allennlp.nn.util import min_value_of_dtype
 from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
 from torch import BoolTensor, Tensor
 
+from elmo_plugin.modules.encoder_stack import built_encoder
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.squad.answer_metrics import AnswerMetrics
 from elmo_plugin.tasks.squad.best_span import best_span
@@ -131,8 +132,10 @@ class QuestionAnswerer(Model):
         attention = BidirectionalAttention(text_encoder.get_output_dim())
         built_projection = projection.construct(input_dim=attention.get_output_dim())
         block_dim = built_projection.get_output_dim()
-        self_attention = ResidualSelfAttention(_built(self_attention_encoder, block_dim), dropout)
-        built_start_encoder = _built(start_encoder, block_dim)
+        self_attention = ResidualSelfAttention(
+            built_encoder(self_attention_encoder, block_dim), dropout
+        )
+        built_start_encoder = built_encoder(start_encoder, block_dim)
         return cls(
             vocab,
             text_encoder,
@@ -140,7 +143,7 @@ class QuestionAnswerer(Model):
             built_projection,
             self_attention,
             built_start_encoder,
-            _built(end_encoder, block_dim + built_start_encoder.get_output_dim()),
+            built_encoder(end_encoder, block_dim + built_start_encoder.get_output_dim()),
             max_answer_tokens,
             dropout,
             initializer,
@@ -250,11 +253,6 @@ class QuestionAnswerer(Model):
 
 
 Model.register("elmo_squad", constructor="from_partial_objects")(QuestionAnswerer)
-
-
-def _built(encoder: Lazy[Seq2SeqEncoder], input_dim: int) -> Seq2SeqEncoder:
-    # AllenNLP's encoders call it by one name or the other.
-    return encoder.construct(input_size=input_dim, input_dim=input_dim)
 
 
 def _masked(logits: Tensor, mask: BoolTensor) -> Tensor:

@@ -1,15 +1,12 @@
 """Answers questions about passages."""
 
-from typing import Any, Dict, List, Optional, Union
+from typing import List
 
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
-from allennlp.data.tokenizers import Tokenizer
-from allennlp.models import Model
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import get_text
-from elmo_plugin.tasks.squad.reader import SquadReader
 from elmo_plugin.tasks.task_predictor import TaskPredictor
 
 EXAMPLE = '{"passage": "It rained in Paris.", "question": "Where did it rain?"}'
@@ -26,23 +23,10 @@ class SquadPredictor(TaskPredictor):
     - `start` and `end`, its tokens, `end` exclusive, and `passage_words`, the tokens of the passage;
     - `probability`, that of its start times that of its end, each among all tokens of the passage.
 
-    Registered as a `Predictor` with name `elmo_squad`; its arguments are those of `TaskPredictor`, but for
-    the tokenizer, which by default is the reader's.
+    Registered as a `Predictor` with name `elmo_squad`; its arguments are those of `TaskPredictor`.
     """
 
     example = EXAMPLE
-
-    def __init__(
-        self,
-        model: Model,
-        dataset_reader: SquadReader,
-        frozen: bool = True,
-        tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
-        spacy_model: Optional[str] = None,
-    ) -> None:
-        if tokenizer is None and spacy_model is None:
-            tokenizer = dataset_reader.tokenizer
-        super().__init__(model, dataset_reader, frozen, tokenizer, spacy_model)
 
     def predict_answer(self, question: str, passage: str) -> JsonDict:
         """The answer to a question about a passage."""

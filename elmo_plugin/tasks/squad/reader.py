@@ -60,6 +60,8 @@ class SquadReader(TaskReader):
     in `train.json: data[3].paragraphs[0].qas[2] (id 5733be284776f41900661182)`.
     """
 
+    tokenizer: Tokenizer
+
     def __init__(
         self,
         token_indexers: Optional[Dict[str, TokenIndexer]] = None,

@@ -13,6 +13,7 @@ from torch import Tensor
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.srl.bio_decoder import BioDecoder
 from elmo_plugin.tasks.srl.span_f1 import SrlSpanF1
+from elmo_plugin.tasks.tag_field import check_gold_tags
 from elmo_plugin.tasks.tag_schemes import split_tag
 
 
@@ -118,7 +119,7 @@ class SrlTagger(Model):
             output["tags"] = self._decoder.decode(logits, mask)
         if tags is not None:
             if not self.training:
-                self._check_gold_tags(tags)
+                check_gold_tags(tags, self.num_tags, self.vocab, self.label_namespace)
                 gold_tags = [row[: len(best)] for row, best in zip(tags.tolist(), output["tags"])]
                 self._span_f1(self._names(output["tags"]), self._names(gold_tags))
             output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask)
@@ -153,16 +154,6 @@ class SrlTagger(Model):
     def _names(self, tag_ids: List[List[int]]) -> List[List[str]]:
         names = self.vocab.get_index_to_token_vocabulary(self.label_namespace)
         return [[names[tag_id] for tag_id in sentence] for sentence in tag_ids]
-
-    def _check_gold_tags(self, tags: Tensor) -> None:
-        # The vocabulary can grow after the model was built, for instance by `allennlp evaluate
-        # --extend-vocab`. Training never sees that.
-        if int(tags.max()) >= self.num_tags:
-            tag = self.vocab.get_token_from_index(int(tags.max()), self.label_namespace)
-            raise ConfigurationError(
-                f"Found the gold tag '{tag}', expected one of the {self.num_tags} tags that the model was "
-                "built for. Correct the data, or train a model on data that has the tag."
-            )
 
 
 def _check_tag_vocabulary(vocab: Vocabulary, label_namespace: str) -> None:

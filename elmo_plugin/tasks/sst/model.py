@@ -13,6 +13,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import masked_softmax, weighted_sum
 from torch import BoolTensor, Tensor
 
+from elmo_plugin.modules.encoder_stack import built_encoder
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.class_metrics import ClassMetrics
 from elmo_plugin.tasks.sst.four_way_pooling import FourWayPooling
@@ -110,9 +111,7 @@ class BiattentiveClassifier(Model):
         **kwargs: Any,
     ) -> "BiattentiveClassifier":
         """The constructor that configs use: input widths are derived."""
-        input_dim = _integrator_input_dim(text_encoder)
-        # AllenNLP's encoders call it by one name or the other.
-        built_integrator = integrator.construct(input_size=input_dim, input_dim=input_dim)
+        built_integrator = built_encoder(integrator, _integrator_input_dim(text_encoder))
         pooled_dim = FourWayPooling(built_integrator.get_output_dim()).get_output_dim()
         return cls(
             vocab,
