@@ -59,7 +59,7 @@ $(PYTHON_STAMP):
 	fi
 	@touch $@
 
-$(RUNTIME_STAMP): $(PYTHON_STAMP) requirements-build.txt requirements.txt requirements-nodeps.txt setup.py
+$(RUNTIME_STAMP): $(PYTHON_STAMP) requirements-build.txt requirements.txt requirements-nodeps.txt setup.py $(wildcard elmo_plugin/bilm/kernels/*.cpp)
 	@echo "Installing what elmo_plugin needs into $(VENV) (the first time this downloads a few GB and takes minutes) ..."
 	@$(PIP_INSTALL) -r requirements-build.txt
 	@$(PIP_INSTALL) --no-build-isolation -r requirements.txt

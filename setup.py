@@ -1,11 +1,35 @@
 """Packaging of elmo_plugin. `make demo`, `make test` and requirements*.txt hold the exact versions."""
 
+import platform
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 PACKAGE_SOURCE = (Path(__file__).parent / "elmo_plugin" / "__init__.py").read_text(encoding="utf-8")
+
+# The fast kernel of frozen biLMs. Without a compiler, or on another processor, the package installs all the
+# same and runs slower: `kernel` in its README. What the processor can do is asked at run time.
+AVX512_FLAGS = "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mavx512bf16 -mavx512vnni"
+EXTENSIONS = [
+    Extension(
+        "elmo_plugin.bilm.kernels._avx512",
+        ["elmo_plugin/bilm/kernels/avx512.cpp"],
+        language="c++",
+        # -g0: debugging information is several times as large as the code. -ffp-contract=off: a row has the
+        # same result, to the bit, whichever rows it is multiplied with.
+        extra_compile_args=[
+            "-O3",
+            "-std=c++17",
+            "-pthread",
+            "-w",
+            "-g0",
+            "-ffp-contract=off",
+            *AVX512_FLAGS.split(),
+        ],
+        optional=True,
+    )
+]
 
 setup(
     name="elmo_plugin",
@@ -16,6 +40,7 @@ setup(
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
     package_data={"elmo_plugin": ["py.typed", "pretrained/*/*"]},
+    ext_modules=EXTENSIONS if platform.machine() in ("x86_64", "AMD64") else [],
     install_requires=[
         # Not allennlp: the metadata of 2.10.1 asks for torch<1.13, which has no build for
         # Python 3.11, so pip could never satisfy it. Install it beside this package with

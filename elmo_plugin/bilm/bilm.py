@@ -13,6 +13,7 @@ from elmo_plugin.bilm.carried_states import CarriedStates
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.character_ids import batch_to_ids, sentence_marks
 from elmo_plugin.bilm.input_checks import check_character_ids, check_padding, check_word_ids
+from elmo_plugin.bilm.kernels import AUTO, LSTMKernel, PackedWeights, check_kernel, choose_kernel
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.packing import Packing
@@ -24,8 +25,6 @@ from elmo_plugin.bilm.word_types import distinct_words
 logger = logging.getLogger(__name__)
 
 DEFAULT_WORD_CACHE_SIZE = 50_000
-
-PRECISIONS = ("float32",)
 
 
 class BiLM(torch.nn.Module):
@@ -48,7 +47,17 @@ class BiLM(torch.nn.Module):
     word_cache_size : `int`, optional (default = 50,000)
         How many word types to remember while frozen; 0 for none. 50,000 types of the paper's model take
         100 MB. Changed weights are noticed, unless they are written through `parameter.data`: call
-        `word_cache.clear()` after that.
+        `clear_caches()` after that.
+    precision : `str`, optional (default = `"float32"`)
+        In what the frozen LSTM layers multiply: `float32`, `bfloat16` or `int8`. Parameters, sums and
+        activations stay float32. The error of each is in PERFORMANCE.md.
+    kernel : `str`, optional (default = `"auto"`)
+        What runs the frozen LSTM layers: `avx512`, `onednn`, `reference`, or the fastest of them that runs
+        here. The log says once which one it is. They differ in speed, and in rounding.
+
+    # Raises
+
+    `ConfigurationError` for a precision or kernel that there is not, or that this machine lacks.
     """
 
     def __init__(
@@ -56,10 +65,15 @@ class BiLM(torch.nn.Module):
         options: BiLMOptions,
         stateful: bool = False,
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
+        precision: str = "float32",
+        kernel: str = AUTO,
     ) -> None:
         super().__init__()
+        check_kernel(kernel, precision)
         self.options = options
         self.stateful = stateful
+        self.precision = precision
+        self.kernel = kernel
         self.character_encoder = CharacterEncoder(options)
         self.forward_layers = torch.nn.ModuleList(
             _new_layer(options) for _ in range(options.num_layers)
@@ -74,7 +88,8 @@ class BiLM(torch.nn.Module):
         self._sentence_marks: Tensor
         # Of layer 0 forward and backward, then of layer 1 ...
         self._carried_states = CarriedStates(2 * options.num_layers)
-        self._warnings_given: Set[str] = set()
+        self._packed_weights = PackedWeights()
+        self._said: Set[str] = set()
         self.register_load_state_dict_pre_hook(translate_allennlp_bilm)
 
     @classmethod
@@ -85,6 +100,7 @@ class BiLM(torch.nn.Module):
         stateful: bool = False,
         precision: str = "float32",
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
+        kernel: str = AUTO,
     ) -> "BiLM":
         """
         Load a frozen biLM from bilm-tf's files.
@@ -95,25 +111,20 @@ class BiLM(torch.nn.Module):
             Path, URL or `hf://` name of the options (JSON) and the weights (HDF5). `elmo_mini`, the name of
             the biLM that comes with this package, stands for both, and so does a `.zip` with both, as NLPL
             publishes them: leave the other one out.
-        stateful, word_cache_size
+        stateful, precision, word_cache_size, kernel
             See the class.
-        precision : `str`, optional (default = `"float32"`)
-            Only `float32` so far.
 
         # Raises
 
         `ConfigurationError` naming file and key or dataset if a file is missing, is not what it should be,
-        or the two contradict each other.
+        or the two contradict each other; and as the class does.
         """
-        if precision not in PRECISIONS:
-            raise ConfigurationError(
-                f"precision is '{precision}', expected one of: {', '.join(PRECISIONS)}."
-            )
+        check_kernel(kernel, precision)
         options_path, weight_path = resolve_model_files(options_file, weight_file)
         options = BiLMOptions.from_file(options_path)
         # First, for wrong options can ask for more memory than there is.
         check_weights(options, weight_path)
-        bilm = cls(options, stateful, word_cache_size)
+        bilm = cls(options, stateful, word_cache_size, precision, kernel)
         load_weights(bilm, options, weight_path)
         return bilm.requires_grad_(False)
 
@@ -154,13 +165,19 @@ class BiLM(torch.nn.Module):
         # Raises
 
         `ValueError` if a tensor has the wrong shape or type, if an id is out of range, or if padding
-        stands before a word; `RuntimeError` under `torch.nn.DataParallel`.
+        stands before a word; `RuntimeError` under `torch.nn.DataParallel`, and if the biLM is trainable and
+        its precision is not float32.
         """
         if getattr(self, "_is_replica", False):
             # Replicas hold no parameters, so they would neither train nor notice changed weights.
             raise RuntimeError(
                 "A biLM cannot run under torch.nn.DataParallel. Use one process for each GPU instead: "
                 "DistributedDataParallel, or the 'distributed' key of an AllenNLP config."
+            )
+        if self.precision != "float32" and not self.is_frozen:
+            raise RuntimeError(
+                f"The biLM's precision is {self.precision}, which is for frozen biLMs, and some of its "
+                "parameters require a gradient. Freeze it, or set precision to float32 to train it."
             )
         check_character_ids(
             character_ids, self.character_encoder.character_embedding.num_embeddings
@@ -220,14 +237,30 @@ class BiLM(torch.nn.Module):
         Run an LSTM layer in both directions, without its skip connection. Arguments and results are those of
         `ProjectedLSTM.forward`, forward direction first; the backward inputs are already reversed.
         """
-        layers = [self.forward_layers[number], self.backward_layers[number]]
-        return run_side_by_side(
-            cast(List[ProjectedLSTM], layers), inputs, step_sizes, initial_states
+        layers = cast(
+            List[ProjectedLSTM], [self.forward_layers[number], self.backward_layers[number]]
         )
+        kernel = self._kernel_for(inputs[0])
+        if kernel is None:
+            return run_side_by_side(layers, inputs, step_sizes, initial_states)
+        lstms = [
+            layer.packed(layer_inputs, step_sizes, state)
+            for layer, layer_inputs, state in zip(layers, inputs, initial_states)
+        ]
+        packed = self._packed_weights.of(number, layers, kernel, self.precision)
+        return [(output, (state, cell)) for output, state, cell in kernel.run(lstms, packed)]
 
     def reset_states(self) -> None:
         """Forget the states carried between batches; the next batch starts from zeros."""
         self._carried_states.reset()
+
+    def clear_caches(self) -> None:
+        """
+        Forget the vectors of words and the packed weights, after a change of weights that goes unnoticed: one
+        through `parameter.data`.
+        """
+        self.word_cache.clear()
+        self._packed_weights.clear()
 
     def cache_vocabulary(self, words: List[str]) -> None:
         """
@@ -286,9 +319,29 @@ class BiLM(torch.nn.Module):
         return False
 
     def _warn_once(self, message: str) -> None:
-        if message not in self._warnings_given:
-            self._warnings_given.add(message)
-            logger.warning("%s (Said once.)", message)
+        self._say_once(message, logging.WARNING)
+
+    def _say_once(self, message: str, level: int) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            logger.log(level, "%s (Said once.)", message)
+
+    def _kernel_for(self, inputs: Tensor) -> Optional[LSTMKernel]:
+        """What runs the layers if they are frozen; `None` if they are being trained."""
+        parameters = self.forward_layers[0].parameters()
+        if torch.is_grad_enabled() or any(parameter.requires_grad for parameter in parameters):
+            # What training leaves behind is of no use: every step changes the weights.
+            self._packed_weights.clear()
+            return None
+        device = inputs.device
+        if self.precision == "float32" and torch.is_autocast_enabled(device.type):
+            return None  # Autocast says in what to multiply.
+        kernel = choose_kernel(self.kernel, self.precision, device, inputs.dtype)
+        self._say_once(
+            f"The frozen biLM runs in {self.precision} on the {kernel.name} kernel ({device.type}).",
+            logging.INFO,
+        )
+        return kernel
 
     def _encode_distinct(self, words: Tensor) -> Tuple[Tensor, Tensor]:
         """

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elmo_plugin.bilm.factors import Factors, PlainFactor, add_product, product
 from elmo_plugin.bilm.side_by_side import map_side_by_side
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # gradient * y * (1 - y)
@@ -89,10 +90,16 @@ def run_packed_lstms(lstms: Sequence[PackedLSTM]) -> List[Outcome]:
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
         flat = _PackedLSTMs.apply([lstm.settings for lstm in lstms], *tensors)
         return _groups(flat, 3)
-    return map_side_by_side(_run_in_blocks, lstms, _is_worth_threads(lstms))
+    return run_with_factors(lstms, [_own_factors(lstm) for lstm in lstms])
 
 
-def _run_in_blocks(lstm: PackedLSTM) -> Outcome:
+def run_with_factors(lstms: Sequence[PackedLSTM], factors: Sequence[Factors]) -> List[Outcome]:
+    """`run_packed_lstms` without gradients, with these in place of the LSTMs' weights and product types."""
+    return map_side_by_side(_run_in_blocks, list(zip(lstms, factors)), _is_worth_threads(lstms))
+
+
+def _run_in_blocks(job: Tuple[PackedLSTM, Factors]) -> Outcome:
+    lstm, factors = job
     outputs: List[Tensor] = []
     final_state, final_cell = lstm.state.clone(), lstm.cell.clone()
     start = 0
@@ -104,7 +111,7 @@ def _run_in_blocks(lstm: PackedLSTM) -> Outcome:
             cell=final_cell[:num_sequences],
             settings=lstm.settings._replace(step_sizes=block_sizes),
         )
-        trace, final_state[:num_sequences], final_cell[:num_sequences] = _forward(block)
+        trace, final_state[:num_sequences], final_cell[:num_sequences] = _forward(block, factors)
         outputs.append(trace.outputs)
         start = end
     return torch.cat(outputs), final_state, final_cell
@@ -120,21 +127,31 @@ class _Trace(NamedTuple):
     outputs: Tensor  # (num_tokens, state_dim); the same as hidden without projection
 
 
-def _forward(lstm: PackedLSTM) -> Tuple[_Trace, Tensor, Tensor]:
-    settings, inputs, weight, bias, projection, state, cell = lstm
-    num_tokens, cell_size = inputs.size(0), cell.size(1)
-    input_weight, state_weight = weight.to(settings.product_type).split(
-        [inputs.size(1), state.size(1)], dim=1
+def _own_factors(lstm: PackedLSTM) -> Factors:
+    product_type = lstm.settings.product_type
+    input_weight, state_weight = lstm.weight.to(product_type).split(
+        [lstm.inputs.size(1), lstm.state.size(1)], dim=1
     )
+    projection = lstm.projection
+    return Factors(
+        PlainFactor(input_weight),
+        PlainFactor(state_weight),
+        None if projection is None else PlainFactor(projection.to(product_type)),
+    )
+
+
+def _forward(lstm: PackedLSTM, factors: Optional[Factors] = None) -> Tuple[_Trace, Tensor, Tensor]:
+    settings, inputs, _, bias, _, state, cell = lstm
+    input_weight, state_weight, projection = factors or _own_factors(lstm)
+    num_tokens, cell_size = inputs.size(0), cell.size(1)
     # Inputs do not wait for states: one product for all steps.
-    gates = _add_product(bias.repeat(num_tokens, 1), inputs, input_weight.t())
+    gates = input_weight.add_product(bias.repeat(num_tokens, 1), inputs)
     cells = inputs.new_empty(num_tokens, cell_size)
     tanh_cells = inputs.new_empty(num_tokens, cell_size)
     hidden = inputs.new_empty(num_tokens, cell_size)
     outputs = hidden
     if projection is not None:
         outputs = inputs.new_empty(num_tokens, state.size(1))
-        projection = projection.to(settings.product_type)
     final_state, final_cell = torch.empty_like(state), torch.empty_like(cell)
     start = 0
     for size in settings.step_sizes:
@@ -144,7 +161,7 @@ def _forward(lstm: PackedLSTM) -> Tuple[_Trace, Tensor, Tensor]:
             state, cell = state[:size], cell[:size]
         rows = slice(start, start + size)
         start += size
-        step_gates = _add_product(gates[rows], state, state_weight.t())  # (size, 4 * cell_size)
+        step_gates = state_weight.add_product(gates[rows], state)  # (size, 4 * cell_size)
         i, f, g, o = step_gates.split(cell_size, dim=1)
         # tanh(x) = 2 sigmoid(2 x) - 1: torch's sigmoid is several times as fast as its tanh on CPUs.
         g.mul_(2)
@@ -156,7 +173,7 @@ def _forward(lstm: PackedLSTM) -> Tuple[_Trace, Tensor, Tensor]:
         tanh_cell = torch.mul(cell, 2, out=tanh_cells[rows]).sigmoid_().mul_(2).sub_(1)
         state = torch.mul(tanh_cell, o, out=hidden[rows])
         if projection is not None:
-            state = _product(state, projection.t(), out=outputs[rows])
+            state = projection.product(state, out=outputs[rows])
             if settings.proj_clip is not None:
                 state.clamp_(-settings.proj_clip, settings.proj_clip)
     final_state[: state.size(0)] = state
@@ -262,7 +279,7 @@ def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
                 step_gradient *= outputs[rows].abs() < settings.proj_clip
             hidden_gradient = step_gradient
             if lowered_projection is not None:
-                hidden_gradient = _product(step_gradient, lowered_projection)
+                hidden_gradient = product(step_gradient, lowered_projection)
             i, f, g, o = gates[rows].chunk(4, dim=1)
             tanh_cell = tanh_cells[rows]
             step_cell_gradient = cell_gradient[:size]
@@ -279,14 +296,14 @@ def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
             tanh_backward.grad_input(step_cell_gradient * i, g, grad_input=g_gradient)
             sigmoid_backward(hidden_gradient * tanh_cell, o, grad_input=o_gradient)
             step_cell_gradient *= f
-            _product(step_gates, state_weight, out=state_gradient[:size])
+            product(step_gates, state_weight, out=state_gradient[:size])
         bias_gradient += gate_gradients.sum(dim=0)
         if input_gradient is not None:
-            _product(gate_gradients, input_weight, out=input_gradient[block])
-        _add_product(weight_gradient, gate_gradients.t(), read[block])
+            product(gate_gradients, input_weight, out=input_gradient[block])
+        add_product(weight_gradient, gate_gradients.t(), read[block])
     projection_gradient = None
     if projection is not None:
-        projection_gradient = _product(output_gradient.t(), hidden.to(settings.product_type))
+        projection_gradient = product(output_gradient.t(), hidden.to(settings.product_type))
     return (
         input_gradient,
         weight_gradient,
@@ -295,23 +312,6 @@ def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
         state_gradient,
         cell_gradient,
     )
-
-
-def _product(left: Tensor, lowered_right: Tensor, out: Optional[Tensor] = None) -> Tensor:
-    """`left @ lowered_right` with both in the type of the second, in the type of the first."""
-    if left.dtype == lowered_right.dtype:
-        return (
-            torch.mm(left, lowered_right) if out is None else torch.mm(left, lowered_right, out=out)
-        )
-    product = torch.mm(left.to(lowered_right.dtype), lowered_right)
-    return product.to(left.dtype) if out is None else out.copy_(product)
-
-
-def _add_product(total: Tensor, left: Tensor, lowered_right: Tensor) -> Tensor:
-    """`total += left @ lowered_right` with both in the type of the last."""
-    if total.dtype == lowered_right.dtype:
-        return total.addmm_(left, lowered_right)
-    return total.add_(torch.mm(left.to(lowered_right.dtype), lowered_right))
 
 
 def _blocks_of_steps(step_sizes: List[int], tokens_per_block: int) -> List[List[int]]:

@@ -1,0 +1,98 @@
+"""Weights as what the loop over time multiplies by, once for each kind of arithmetic."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+
+class Factor(ABC):
+    """A matrix `W`, `(output_dim, input_dim)`, that rows are multiplied by: `rows @ W.t()`."""
+
+    @abstractmethod
+    def product(self, rows: Tensor, out: Optional[Tensor] = None) -> Tensor:
+        """`rows @ W.t()`, `(num_rows, output_dim)`, in the type of `rows`."""
+
+    @abstractmethod
+    def add_product(self, total: Tensor, rows: Tensor) -> Tensor:
+        """`total += rows @ W.t()`."""
+
+
+class Factors(NamedTuple):
+    """The matrices of an LSTM layer: of the gates for inputs and for states, and the projection if any."""
+
+    input: Factor
+    state: Factor
+    projection: Optional[Factor]
+
+
+class PlainFactor(Factor):
+    """
+    A matrix as it is.
+
+    # Parameters
+
+    weight : `Tensor`
+        `(output_dim, input_dim)`. Rows are lowered to its type, and products made in it.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self._transposed = weight.t()
+
+    def product(self, rows: Tensor, out: Optional[Tensor] = None) -> Tensor:
+        return product(rows, self._transposed, out)
+
+    def add_product(self, total: Tensor, rows: Tensor) -> Tensor:
+        return add_product(total, rows, self._transposed)
+
+
+class QuantizedFactor(Factor):
+    """
+    A matrix of 8-bit integers, each of its rows with a scale of its own, and so each row that it multiplies.
+
+    Integers are held and multiplied as float32, which is exact for up to 1,040 of them in a sum, and slow:
+    this is what faster kernels are measured by.
+
+    # Parameters
+
+    weight : `Tensor`
+        `(output_dim, input_dim)`, to be rounded.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        integers, self._scales = quantized(weight)
+        self._transposed = integers.t()
+
+    def product(self, rows: Tensor, out: Optional[Tensor] = None) -> Tensor:
+        integers, scales = quantized(rows)
+        result = torch.mm(integers, self._transposed, out=out)
+        return result.mul_(scales.unsqueeze(1)).mul_(self._scales)
+
+    def add_product(self, total: Tensor, rows: Tensor) -> Tensor:
+        return total.add_(self.product(rows))
+
+
+def quantized(rows: Tensor) -> Tuple[Tensor, Tensor]:
+    """
+    Integers from -127 to 127, still as floating-point numbers, and the scale of each row, `(num_rows,)`, such
+    that `integers * scales.unsqueeze(1)` is near `rows`.
+    """
+    largest = rows.abs().amax(dim=1)
+    factors = torch.where(largest > 0, 127 / largest, 0.0)
+    return (rows * factors.unsqueeze(1)).round_(), largest / 127
+
+
+def product(left: Tensor, lowered_right: Tensor, out: Optional[Tensor] = None) -> Tensor:
+    """`left @ lowered_right` with both in the type of the second, in the type of the first."""
+    if left.dtype == lowered_right.dtype:
+        return torch.mm(left, lowered_right, out=out)
+    result = torch.mm(left.to(lowered_right.dtype), lowered_right)
+    return result.to(left.dtype) if out is None else out.copy_(result)
+
+
+def add_product(total: Tensor, left: Tensor, lowered_right: Tensor) -> Tensor:
+    """`total += left @ lowered_right` with both in the type of the last."""
+    if total.dtype == lowered_right.dtype:
+        return total.addmm_(left, lowered_right)
+    return total.add_(torch.mm(left.to(lowered_right.dtype), lowered_right))

@@ -1,0 +1,452 @@
+// LSTM layers over packed sequences on processors with AVX-512; avx512_kernel.py calls it.
+//
+// Products are made panel by panel. A panel is 64 columns of a matrix, four vectors of 16: for the gates the
+// i, f, g and o of 16 cells, so that what a product leaves in registers becomes cells and hidden values without
+// a detour through memory. Within a panel, weights lie in the order in which they are read.
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+constexpr int LANES = 16;
+constexpr int VECTORS = 4;
+constexpr int PANEL = LANES * VECTORS;
+// 6 rows of 4 vectors are 24 of 32 registers.
+constexpr int ROWS = 6;
+
+// ---------------------------------------------------------------------------------------------------- types
+
+struct Float32 {
+    using Element = float;
+    static constexpr int GROUP = 1;  // columns of the left matrix that one multiplication takes
+    using Sum = __m512;
+    static Sum zero() { return _mm512_setzero_ps(); }
+    static Sum multiply_add(Sum sum, const float* left, __m512i weight) {
+        return _mm512_fmadd_ps(_mm512_set1_ps(*left), _mm512_castsi512_ps(weight), sum);
+    }
+};
+
+struct BFloat16 {
+    using Element = uint16_t;
+    static constexpr int GROUP = 2;
+    using Sum = __m512;
+    static Sum zero() { return _mm512_setzero_ps(); }
+    static Sum multiply_add(Sum sum, const uint16_t* left, __m512i weight) {
+        int32_t pair;
+        std::memcpy(&pair, left, sizeof pair);
+        return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)weight);
+    }
+};
+
+struct Int8 {
+    using Element = uint8_t;
+    static constexpr int GROUP = 4;
+    using Sum = __m512i;
+    static Sum zero() { return _mm512_setzero_si512(); }
+    static Sum multiply_add(Sum sum, const uint8_t* left, __m512i weight) {
+        int32_t four;
+        std::memcpy(&four, left, sizeof four);
+        // Not by intrinsic: GCC 12 then writes the sums to memory after each multiplication.
+        asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(_mm512_set1_epi32(four)), "v"(weight));
+        return sum;
+    }
+};
+
+// A matrix in panels. `scales` and `offsets` are of int8: a column's factor, and 128 times its sum.
+struct Matrix {
+    const void* panels;
+    const float* scales;
+    const float* offsets;
+    int64_t depth;  // rows, a multiple of GROUP
+};
+
+// Rows to be multiplied, lowered to the type of the weights; of int8 with the factor of each row.
+template <typename Type>
+struct Rows {
+    std::vector<typename Type::Element> values;
+    std::vector<float> scales;
+    int64_t depth = 0;
+
+    void resize(int64_t num_rows, int64_t new_depth) {
+        depth = new_depth;
+        values.resize(num_rows * depth);
+        scales.resize(num_rows);
+    }
+    const typename Type::Element* row(int64_t number) const { return values.data() + number * depth; }
+};
+
+// ------------------------------------------------------------------------------------------------- products
+
+template <typename Type, int NUM_ROWS>
+inline __attribute__((always_inline)) void multiply(
+    const Rows<Type>& left, int64_t row, const Matrix& right, int64_t panel, __m512 (&result)[NUM_ROWS][VECTORS]
+) {
+    using Element = typename Type::Element;
+    typename Type::Sum sums[NUM_ROWS][VECTORS];
+    for (int r = 0; r < NUM_ROWS; r++)
+        for (int v = 0; v < VECTORS; v++) sums[r][v] = Type::zero();
+    const int64_t depth = right.depth;
+    const Element* weights = static_cast<const Element*>(right.panels) + panel * depth * PANEL;
+    const Element* rows[NUM_ROWS];
+    for (int r = 0; r < NUM_ROWS; r++) rows[r] = left.row(row + r);
+    for (int64_t k = 0; k < depth; k += Type::GROUP) {
+        __m512i weight[VECTORS];
+        for (int v = 0; v < VECTORS; v++)
+            weight[v] = _mm512_loadu_si512(weights + (k * VECTORS + v * Type::GROUP) * LANES);
+        for (int r = 0; r < NUM_ROWS; r++)
+            for (int v = 0; v < VECTORS; v++)
+                sums[r][v] = Type::multiply_add(sums[r][v], rows[r] + k, weight[v]);
+    }
+    for (int r = 0; r < NUM_ROWS; r++)
+        for (int v = 0; v < VECTORS; v++) {
+            if constexpr (Type::GROUP == 4) {
+                const int64_t column = panel * PANEL + v * LANES;
+                __m512 sum = _mm512_sub_ps(
+                    _mm512_cvtepi32_ps(sums[r][v]), _mm512_loadu_ps(right.offsets + column)
+                );
+                __m512 scale = _mm512_mul_ps(
+                    _mm512_set1_ps(left.scales[row + r]), _mm512_loadu_ps(right.scales + column)
+                );
+                result[r][v] = _mm512_mul_ps(sum, scale);
+            } else {
+                result[r][v] = sums[r][v];
+            }
+        }
+}
+
+// Calls `function<n>(first row)` for tiles of at most ROWS rows.
+template <typename Function>
+inline void for_tiles(int64_t num_rows, const Function& function) {
+    int64_t row = 0;
+    for (; row + ROWS <= num_rows; row += ROWS) function(row, std::integral_constant<int, ROWS>());
+    switch (num_rows - row) {
+        case 5: function(row, std::integral_constant<int, 5>()); break;
+        case 4: function(row, std::integral_constant<int, 4>()); break;
+        case 3: function(row, std::integral_constant<int, 3>()); break;
+        case 2: function(row, std::integral_constant<int, 2>()); break;
+        case 1: function(row, std::integral_constant<int, 1>()); break;
+    }
+}
+
+// ------------------------------------------------------------------------------------------------- lowering
+
+inline uint16_t to_bfloat16(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+template <typename Type>
+void lower(const float* source, int64_t width, Rows<Type>& rows, int64_t number) {
+    typename Type::Element* target = rows.values.data() + number * rows.depth;
+    int64_t k = 0;
+    if constexpr (Type::GROUP == 1) {
+        std::memcpy(target, source, width * sizeof(float));
+        k = width;
+    } else if constexpr (Type::GROUP == 2) {
+        for (; k + LANES <= width; k += LANES)
+            _mm256_storeu_si256(
+                reinterpret_cast<__m256i*>(target + k), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(source + k))
+            );
+        for (; k < width; k++) target[k] = to_bfloat16(source[k]);
+    } else {
+        __m512 largest = _mm512_setzero_ps();
+        for (; k + LANES <= width; k += LANES)
+            largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_loadu_ps(source + k)));
+        float maximum = _mm512_reduce_max_ps(largest);
+        for (; k < width; k++) maximum = std::max(maximum, std::fabs(source[k]));
+        const float factor = maximum > 0 ? 127.0f / maximum : 0.0f;
+        rows.scales[number] = maximum / 127.0f;
+        for (k = 0; k + LANES <= width; k += LANES) {
+            __m512i value = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(source + k), _mm512_set1_ps(factor)));
+            value = _mm512_add_epi32(value, _mm512_set1_epi32(128));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(target + k), _mm512_cvtusepi32_epi8(value));
+        }
+        for (; k < width; k++) target[k] = static_cast<uint8_t>(128 + std::nearbyintf(source[k] * factor));
+    }
+    for (; k < rows.depth; k++) target[k] = 0;
+}
+
+// --------------------------------------------------------------------------------------- non-linearities
+
+// Within 2 units in the last place on [-87, 87], beyond which sigmoid and tanh are constant in float32.
+inline __m512 exponential(__m512 x) {
+    x = _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(87.0f)), _mm512_set1_ps(-87.0f));
+    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 8);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    // Taylor's series: |r| <= ln(2) / 2
+    __m512 y = _mm512_set1_ps(1.0f / 5040);
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f / 720));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f / 120));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f / 24));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f / 6));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(0.5f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(y, n);
+}
+
+inline __m512 sigmoid(__m512 x) {
+    const __m512 one = _mm512_set1_ps(1.0f);
+    return _mm512_div_ps(one, _mm512_add_ps(one, exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
+}
+
+inline __m512 tanh(__m512 x) {
+    const __m512 doubled = sigmoid(_mm512_add_ps(x, x));
+    return _mm512_sub_ps(_mm512_add_ps(doubled, doubled), _mm512_set1_ps(1.0f));
+}
+
+inline __m512 clip(__m512 x, float limit) {
+    return _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(limit)), _mm512_set1_ps(-limit));
+}
+
+// ------------------------------------------------------------------------------------------------- threads
+
+// Where threads wait for each other. They spin, for a step takes tens of microseconds, but give way if others
+// want the processor.
+class Barrier {
+  public:
+    explicit Barrier(int num_threads) : num_threads_(num_threads) {}
+    void wait() {
+        if (num_threads_ == 1) return;
+        const int round = round_.load(std::memory_order_relaxed);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
+            arrived_.store(0, std::memory_order_relaxed);
+            round_.store(round + 1, std::memory_order_release);
+            return;
+        }
+        for (int spins = 0; round_.load(std::memory_order_acquire) == round; spins++) {
+            if (spins < 4096) _mm_pause();
+            else std::this_thread::yield();
+        }
+    }
+
+  private:
+    const int num_threads_;
+    std::atomic<int> arrived_{0};
+    std::atomic<int> round_{0};
+};
+
+struct Share {
+    int64_t begin, end;
+    Share(int64_t total, int thread, int num_threads)
+        : begin(total * thread / num_threads), end(total * (thread + 1) / num_threads) {}
+};
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------------- layer
+
+// The fields of these two are those of avx512_kernel.py.
+struct Layer {
+    Matrix input_weight, state_weight, projection;
+    const float* bias;  // in panels
+    int64_t input_dim, cell_size, state_dim;
+    float cell_clip, proj_clip;  // infinite: none
+};
+
+struct Sequences {
+    const float* inputs;   // (num_tokens, input_dim)
+    const int64_t* step_sizes;
+    int64_t num_steps;
+    float* outputs;        // (num_tokens, state_dim)
+    float* states;         // (step_sizes[0], state_dim), read and written
+    float* cells;          // (step_sizes[0], cell_size), read and written
+    int64_t tokens_per_block;
+};
+
+namespace {
+
+template <typename Type>
+class Run {
+  public:
+    Run(const Layer& layer, const Sequences& sequences, int num_threads)
+        : layer_(layer), sequences_(sequences), num_threads_(num_threads), barrier_(num_threads) {
+        num_gate_panels_ = (layer.cell_size + LANES - 1) / LANES;
+        num_output_panels_ = (layer.state_dim + PANEL - 1) / PANEL;
+        int64_t largest = 0, tokens = 0;
+        for (int64_t step = 0; step < sequences.num_steps; step++) {
+            tokens += sequences.step_sizes[step];
+            if (tokens >= sequences.tokens_per_block || step + 1 == sequences.num_steps) {
+                largest = std::max(largest, tokens);
+                tokens = 0;
+            }
+        }
+        const int64_t num_rows = sequences.step_sizes[0];
+        // Megabytes that are written before they are read.
+        gates_.reset(new float[largest * num_gate_panels_ * PANEL]);
+        inputs_.resize(largest, layer.input_weight.depth);
+        state_.resize(num_rows, layer.state_weight.depth);
+        hidden_.resize(num_rows * num_gate_panels_ * LANES);
+        if (layer.projection.panels) lowered_hidden_.resize(num_rows, layer.projection.depth);
+    }
+
+    void all_threads() {
+        std::vector<std::thread> others;
+        for (int thread = 1; thread < num_threads_; thread++)
+            others.emplace_back([this, thread] { run(thread); });
+        run(0);
+        for (std::thread& other : others) other.join();
+    }
+
+  private:
+    void run(int thread) {
+        const float* inputs = sequences_.inputs;
+        float* outputs = sequences_.outputs;
+        int64_t step = 0;
+        lower_rows(sequences_.states, layer_.state_dim, sequences_.step_sizes[0], state_, thread);
+        while (step < sequences_.num_steps) {
+            int64_t tokens = 0, end = step;
+            while (end < sequences_.num_steps && tokens < sequences_.tokens_per_block)
+                tokens += sequences_.step_sizes[end++];
+            lower_rows(inputs, layer_.input_dim, tokens, inputs_, thread);
+            barrier_.wait();
+            input_products(tokens, thread);
+            inputs += tokens * layer_.input_dim;
+            const float* gates = gates_.get();
+            for (; step < end; step++) {
+                const int64_t size = sequences_.step_sizes[step];
+                cells_of_step(gates, size, thread);
+                barrier_.wait();
+                states_of_step(outputs, size, thread);
+                gates += size * num_gate_panels_ * PANEL;
+                outputs += size * layer_.state_dim;
+            }
+            // Nobody is still reading the inputs of this block: the last step ended with a barrier.
+        }
+    }
+
+    void lower_rows(const float* source, int64_t width, int64_t num_rows, Rows<Type>& target, int thread) {
+        const Share rows(num_rows, thread, num_threads_);
+        for (int64_t row = rows.begin; row < rows.end; row++) lower(source + row * width, width, target, row);
+    }
+
+    void input_products(int64_t num_tokens, int thread) {
+        const Share panels(num_gate_panels_, thread, num_threads_);
+        // Rows that are multiplied by one panel after another stay in the second cache.
+        const int64_t rows_per_block = 240;
+        for (int64_t first = 0; first < num_tokens; first += rows_per_block) {
+            const int64_t count = std::min(rows_per_block, num_tokens - first);
+            for (int64_t panel = panels.begin; panel < panels.end; panel++) {
+                for_tiles(count, [&](int64_t row, auto num_rows) {
+                    __m512 products[num_rows][VECTORS];
+                    multiply<Type, num_rows>(inputs_, first + row, layer_.input_weight, panel, products);
+                    for (int r = 0; r < num_rows; r++) {
+                        float* gates = gates_.get() + ((first + row + r) * num_gate_panels_ + panel) * PANEL;
+                        for (int v = 0; v < VECTORS; v++) {
+                            const __m512 bias = _mm512_loadu_ps(layer_.bias + panel * PANEL + v * LANES);
+                            _mm512_storeu_ps(gates + v * LANES, _mm512_add_ps(products[r][v], bias));
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    void cells_of_step(const float* gates, int64_t size, int thread) {
+        const Share panels(num_gate_panels_, thread, num_threads_);
+        const int64_t cell_size = layer_.cell_size;
+        for (int64_t panel = panels.begin; panel < panels.end; panel++) {
+            const int64_t first = panel * LANES;
+            const __mmask16 present = _cvtu32_mask16((1u << std::min<int64_t>(LANES, cell_size - first)) - 1);
+            for_tiles(size, [&](int64_t row, auto num_rows) {
+                __m512 products[num_rows][VECTORS];
+                multiply<Type, num_rows>(state_, row, layer_.state_weight, panel, products);
+                for (int r = 0; r < num_rows; r++) {
+                    const float* from_input = gates + ((row + r) * num_gate_panels_ + panel) * PANEL;
+                    __m512 gate[VECTORS];
+                    for (int v = 0; v < VECTORS; v++)
+                        gate[v] = _mm512_add_ps(products[r][v], _mm512_loadu_ps(from_input + v * LANES));
+                    float* cell_at = sequences_.cells + (row + r) * cell_size + first;
+                    __m512 cell = _mm512_mul_ps(sigmoid(gate[1]), _mm512_maskz_loadu_ps(present, cell_at));
+                    cell = clip(_mm512_fmadd_ps(sigmoid(gate[0]), tanh(gate[2]), cell), layer_.cell_clip);
+                    _mm512_mask_storeu_ps(cell_at, present, cell);
+                    _mm512_storeu_ps(
+                        hidden_.data() + (row + r) * num_gate_panels_ * LANES + first,
+                        _mm512_mul_ps(sigmoid(gate[3]), tanh(cell))
+                    );
+                }
+            });
+        }
+    }
+
+    // From hidden values to outputs, and to what the next step multiplies.
+    void states_of_step(float* outputs, int64_t size, int thread) {
+        const int64_t state_dim = layer_.state_dim;
+        if (layer_.projection.panels) {
+            const Share rows(size, thread, num_threads_);
+            for (int64_t row = rows.begin; row < rows.end; row++)
+                lower(hidden_.data() + row * num_gate_panels_ * LANES, layer_.cell_size, lowered_hidden_, row);
+            barrier_.wait();
+            const Share panels(num_output_panels_, thread, num_threads_);
+            for (int64_t panel = panels.begin; panel < panels.end; panel++) {
+                for_tiles(size, [&](int64_t row, auto num_rows) {
+                    __m512 products[num_rows][VECTORS];
+                    multiply<Type, num_rows>(lowered_hidden_, row, layer_.projection, panel, products);
+                    for (int r = 0; r < num_rows; r++)
+                        for (int v = 0; v < VECTORS; v++) {
+                            const int64_t first = panel * PANEL + v * LANES;
+                            if (first >= state_dim) break;
+                            const auto present =
+                                _cvtu32_mask16((1u << std::min<int64_t>(LANES, state_dim - first)) - 1);
+                            _mm512_mask_storeu_ps(
+                                outputs + (row + r) * state_dim + first, present,
+                                clip(products[r][v], layer_.proj_clip)
+                            );
+                        }
+                });
+            }
+        } else {
+            const Share rows(size, thread, num_threads_);
+            for (int64_t row = rows.begin; row < rows.end; row++)
+                std::memcpy(
+                    outputs + row * state_dim, hidden_.data() + row * num_gate_panels_ * LANES,
+                    state_dim * sizeof(float)
+                );
+        }
+        barrier_.wait();
+        const Share rows(size, thread, num_threads_);
+        for (int64_t row = rows.begin; row < rows.end; row++) {
+            std::memcpy(
+                sequences_.states + row * state_dim, outputs + row * state_dim, state_dim * sizeof(float)
+            );
+            lower(outputs + row * state_dim, state_dim, state_, row);
+        }
+        barrier_.wait();
+    }
+
+    const Layer layer_;
+    const Sequences sequences_;
+    const int num_threads_;
+    Barrier barrier_;
+    int64_t num_gate_panels_, num_output_panels_;
+    std::unique_ptr<float[]> gates_;  // (tokens of a block, panels, 64), without what states add
+    std::vector<float> hidden_;       // (sequences, panels, 16)
+    Rows<Type> inputs_, state_, lowered_hidden_;
+};
+
+}  // namespace
+
+extern "C" {
+
+// 0, or 1 if there is no weight of so many bytes.
+int run_layer(int weight_bytes, const Layer* layer, const Sequences* sequences, int num_threads) {
+    switch (weight_bytes) {
+        case 4: Run<Float32>(*layer, *sequences, num_threads).all_threads(); return 0;
+        case 2: Run<BFloat16>(*layer, *sequences, num_threads).all_threads(); return 0;
+        case 1: Run<Int8>(*layer, *sequences, num_threads).all_threads(); return 0;
+    }
+    return 1;
+}
+}

@@ -1,0 +1,62 @@
+"""Weights in the layout of oneDNN, the library behind torch's products on CPUs."""
+
+import platform
+from typing import List, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.factors import Factor, Factors
+from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
+from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM, run_with_factors
+from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
+
+# For so many rows the layout is best; any number can be multiplied.
+EXPECTED_ROWS = 32
+
+_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class OneDNNKernel(LSTMKernel):
+    """
+    The reference's loop over time with weights that were brought into oneDNN's layout once, rather than by
+    each product. Uses AMX in bfloat16 where the processor has it.
+    """
+
+    name = "onednn"
+
+    def why_not(self, precision: str, device: torch.device, dtype: torch.dtype) -> Optional[str]:
+        if precision not in _TYPES:
+            return f"it has no {precision}"
+        if device.type != "cpu":
+            return f"it runs on CPUs, not on {device.type}"
+        if dtype != torch.float32:
+            return f"it needs float32 weights, and these are {str(dtype).removeprefix('torch.')}"
+        if platform.machine() not in ("x86_64", "AMD64"):
+            return f"it is for x86-64 processors, and this is {platform.machine()}"
+        if not torch.backends.mkldnn.is_available():
+            return "this build of torch has no oneDNN"
+        if precision == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return "this processor has no AVX-512, which oneDNN needs for bfloat16"
+        return None
+
+    def pack(self, layer: ProjectedLSTM, precision: str) -> Factors:
+        return layer.factors(lambda weight: _OneDNNFactor(weight.to(_TYPES[precision])))
+
+    def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Factors]) -> List[Outcome]:
+        return run_with_factors(lstms, packed)
+
+
+class _OneDNNFactor(Factor):
+    def __init__(self, weight: Tensor) -> None:
+        self._dtype = weight.dtype
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), EXPECTED_ROWS)
+
+    def product(self, rows: Tensor, out: Optional[Tensor] = None) -> Tensor:
+        result = torch.ops.mkldnn._linear_pointwise(
+            rows.to(self._dtype), self._weight, None, "none", [], ""
+        )
+        return result.to(rows.dtype) if out is None else out.copy_(result)
+
+    def add_product(self, total: Tensor, rows: Tensor) -> Tensor:
+        return total.add_(self.product(rows))

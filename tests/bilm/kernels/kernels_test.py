@@ -1,0 +1,207 @@
+"""Every kernel against the reference, and the reference against the arithmetic that it stands for."""
+
+from typing import List, Optional, Tuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.kernels import KERNEL_NAMES, PRECISIONS, avx512_kernel, choose_kernel
+from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
+from elmo_plugin.bilm.packing import Packing
+from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State
+
+# Of outputs of about 1. float32: other orders of summation. Lower precisions: where two sums differ in the
+# last place, what follows may be rounded to neighbouring numbers.
+TOLERANCES = {"float32": 2e-6, "bfloat16": 2e-2, "int8": 2e-2}
+
+CPU = torch.device("cpu")
+
+
+def fast_kernel(name: str, precision: str) -> LSTMKernel:
+    kernel = choose_kernel("reference", precision, CPU)
+    if name != "reference":
+        from elmo_plugin.bilm.kernels.selection import _KERNELS
+
+        kernel = next(kernel for kernel in _KERNELS if kernel.name == name)
+    reason = kernel.why_not(precision, CPU, torch.float32)
+    if reason is not None:
+        pytest.skip(f"The {name} kernel does not run {precision} here: {reason}.")
+    return kernel
+
+
+CASES = [
+    (name, precision)
+    for name in KERNEL_NAMES
+    if name not in ("auto", "reference")
+    for precision in PRECISIONS
+    if (name, precision) != ("onednn", "int8")
+]
+
+# Widths that fill vectors and panels, and widths that do not.
+SHAPES = [(64, 64, 32), (7, 10, 6), (5, 33, 70), (16, 12, 12)]
+
+LENGTHS = {
+    "one word": [1],
+    "one sentence": [9],
+    "equal lengths": [4] * 7,
+    "all tiles of rows": list(range(1, 14)),
+    "one long among short ones": [40, 1, 2, 1, 1, 3],
+}
+
+
+def new_layer(shape: Tuple[int, int, int], clip: Optional[float] = 0.6) -> ProjectedLSTM:
+    torch.manual_seed(0)
+    layer = ProjectedLSTM(*shape, cell_clip=clip, proj_clip=clip and clip / 2)
+    torch.nn.init.normal_(layer.weight, std=shape[0] ** -0.5)
+    torch.nn.init.normal_(layer.bias)
+    return layer.requires_grad_(False)
+
+
+def inputs_of(lengths: List[int], dim: int) -> Tuple[Tensor, List[int]]:
+    generator = torch.Generator().manual_seed(1)
+    packing = Packing.from_lengths(torch.tensor(lengths), max(lengths))
+    return torch.randn(sum(lengths), dim, generator=generator), packing.step_sizes
+
+
+def run(
+    kernel: LSTMKernel,
+    precision: str,
+    layer: ProjectedLSTM,
+    inputs: Tensor,
+    step_sizes: List[int],
+    state: Optional[State] = None,
+) -> Tuple[Tensor, Tensor, Tensor]:
+    lstm = layer.packed(inputs, step_sizes, state)
+    return kernel.run([lstm], [kernel.pack(layer, precision)])[0]
+
+
+def assert_equal_to_the_reference(
+    name: str,
+    precision: str,
+    layer: ProjectedLSTM,
+    lengths: List[int],
+    state: Optional[State] = None,
+) -> None:
+    kernel = fast_kernel(name, precision)
+    inputs, step_sizes = inputs_of(lengths, layer.input_dim)
+    reference = choose_kernel("reference", precision, CPU)
+    expected = run(reference, precision, layer, inputs, step_sizes, state)
+    for ours, theirs in zip(run(kernel, precision, layer, inputs, step_sizes, state), expected):
+        assert ours.shape == theirs.shape
+        assert float((ours - theirs).abs().max()) < TOLERANCES[precision]
+    assert float(expected[0].abs().max()) > 0.02
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name, precision", CASES)
+def test_lengths_and_widths(
+    name: str, precision: str, shape: Tuple[int, int, int], lengths: List[int]
+) -> None:
+    assert_equal_to_the_reference(name, precision, new_layer(shape), lengths)
+
+
+@pytest.mark.parametrize("clip", [None, 0.05, 3.0])
+@pytest.mark.parametrize("name, precision", CASES)
+def test_clips(name: str, precision: str, clip: Optional[float]) -> None:
+    layer = new_layer((32, 48, 24), clip)
+    torch.nn.init.normal_(layer.weight, std=1.0)
+    assert_equal_to_the_reference(name, precision, layer, [5, 3, 8])
+
+
+@pytest.mark.parametrize("name, precision", CASES)
+def test_initial_states_are_read_and_not_written_to(name: str, precision: str) -> None:
+    layer = new_layer((32, 48, 24))
+    torch.manual_seed(2)
+    state = (torch.randn(3, 24), torch.randn(3, 48))
+    before = [tensor.clone() for tensor in state]
+    assert_equal_to_the_reference(name, precision, layer, [5, 3, 8], state)
+    assert all(torch.equal(tensor, old) for tensor, old in zip(state, before))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_large_values_saturate_like_the_references(precision: str) -> None:
+    layer = new_layer((32, 48, 24), clip=None)
+    torch.nn.init.normal_(layer.weight, std=100.0)
+    kernel = fast_kernel("avx512", precision)
+    inputs, step_sizes = inputs_of([4, 4], 32)
+    ours = run(kernel, precision, layer, 1e4 * inputs, step_sizes)
+    assert all(bool(tensor.isfinite().all()) for tensor in ours)
+    zeros = run(kernel, precision, layer, torch.zeros_like(inputs), step_sizes)
+    assert all(bool(tensor.isfinite().all()) for tensor in zeros)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_threads_and_blocks_change_nothing(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = fast_kernel("avx512", precision)
+    layer = new_layer((64, 80, 96))
+    inputs, step_sizes = inputs_of([9, 4, 7, 1, 9, 9, 2], 64)
+    expected = run(kernel, precision, layer, inputs, step_sizes)
+    monkeypatch.setattr(avx512_kernel, "MULTIPLICATIONS_PER_THREAD", 1)
+    try:
+        for num_threads in (2, 3, 5):
+            for tokens in (1, 8, 1000):
+                torch.set_num_threads(num_threads)
+                monkeypatch.setattr(avx512_kernel, "TOKENS_PER_BLOCK", tokens)
+                ours = run(kernel, precision, layer, inputs, step_sizes)
+                assert all(torch.equal(a, b) for a, b in zip(ours, expected))
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_vectors_of_a_sequence_are_the_same_to_the_bit_in_any_batch(precision: str) -> None:
+    kernel = fast_kernel("avx512", precision)
+    layer = new_layer((64, 80, 96))
+    inputs, step_sizes = inputs_of([8] * 13, 64)
+    together = run(kernel, precision, layer, inputs, step_sizes)[0].view(8, 13, -1)
+    for row in range(13):
+        alone = run(kernel, precision, layer, inputs[row::13], [1] * 8)[0]
+        assert torch.equal(alone, together[:, row])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_panels_that_are_packed_in_parts_are_the_same(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = fast_kernel("avx512", precision)
+    layer = new_layer((20, 100, 150))
+    inputs, step_sizes = inputs_of([3, 2], 20)
+    expected = run(kernel, precision, layer, inputs, step_sizes)
+    monkeypatch.setattr(avx512_kernel, "PANELS_PER_CHUNK", 2)
+    ours = run(kernel, precision, layer, inputs, step_sizes)
+    assert all(torch.equal(a, b) for a, b in zip(ours, expected))
+
+
+def rounded_to_eight_bits(rows: Tensor) -> Tensor:
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    return torch.round(rows / largest * 127) * largest / 127
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_reference_rounds_weights_and_rows_and_nothing_else(precision: str) -> None:
+    """One step, by hand: from there on, rounded numbers are rounded again."""
+    layer = new_layer((16, 24, 12), clip=None)
+    torch.manual_seed(3)
+    inputs, state, cell = torch.randn(3, 16), torch.randn(3, 12), torch.randn(3, 24)
+    lowered = {
+        "float32": lambda tensor: tensor,
+        "bfloat16": lambda tensor: tensor.bfloat16().float(),
+        "int8": rounded_to_eight_bits,
+    }[precision]
+    assert layer.projection is not None
+    input_weight, state_weight = layer.weight.split([16, 12], dim=1)
+    gates = lowered(inputs) @ lowered(input_weight).t() + lowered(state) @ lowered(state_weight).t()
+    i, f, g, o = (gates + layer.bias).chunk(4, dim=1)
+    expected_cell = torch.sigmoid(f + 1) * cell + torch.sigmoid(i) * torch.tanh(g)
+    hidden = torch.sigmoid(o) * torch.tanh(expected_cell)
+    expected = lowered(hidden) @ lowered(layer.projection).t()
+    reference = choose_kernel("reference", precision, CPU)
+    ours, _, our_cell = run(reference, precision, layer, inputs, [3], (state, cell))
+    tolerance = {"float32": 1e-6, "bfloat16": 2e-2, "int8": 1e-5}[precision]
+    assert torch.allclose(our_cell, expected_cell, atol=tolerance)
+    assert torch.allclose(ours, expected, atol=tolerance)
+    if precision != "float32":
+        exact = run(choose_kernel("reference", "float32", CPU), "float32", layer, inputs, [3])[0]
+        assert not torch.equal(ours, exact)
