@@ -46,11 +46,11 @@ def load_archived_bilm(
     folder: Optional[Union[str, PathLike]],
     options_file: FileName,
     weight_file: FileName,
-    stateful: bool,
-    word_cache_size: int,
+    **settings: Any,
 ) -> Optional[BiLM]:
     """
-    Rebuild, frozen, the biLM that a state dict in `folder` holds under these file names.
+    Rebuild, frozen, the biLM that a state dict in `folder` holds under these file names; `settings` are those
+    of `BiLM` beside its options.
 
     # Returns
 
@@ -65,9 +65,7 @@ def load_archived_bilm(
         source = from_bytes(state_dict[key])
         if {name: source[name] for name in names} != names:
             continue
-        bilm = BiLM(
-            BiLMOptions.from_dict(source["options"], f"{folder}: {key}"), stateful, word_cache_size
-        )
+        bilm = BiLM(BiLMOptions.from_dict(source["options"], f"{folder}: {key}"), **settings)
         prefix = key[: -len(SOURCE_KEY)] + BILM_PREFIX
         bilm.load_state_dict(
             {

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.archived_bilm import SOURCE_KEY, describe_source, load_archived_bilm
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE, BiLM
+from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 
@@ -52,6 +53,11 @@ class Elmo(torch.nn.Module, FromParams):
         How many word types a frozen biLM remembers, see `BiLM`.
     top_layer_only : `bool`, optional (default = `False`)
         Use the last layer alone, with a gamma that is learnt (paper, table 2, "last only").
+    precision : `str`, optional (default = `"float32"`)
+        `bfloat16` or `int8` make a frozen biLM faster and less exact, see `BiLM`. It can be changed between
+        training and prediction.
+    kernel : `str`, optional (default = `"auto"`)
+        What runs a frozen biLM, see `BiLM`.
     serialization_dir : `str`, optional
         Filled in by AllenNLP, not by configs: where an archive is being loaded from. If it holds this
         biLM, the files are not needed.
@@ -76,6 +82,8 @@ class Elmo(torch.nn.Module, FromParams):
         stateful: bool = False,
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
         top_layer_only: bool = False,
+        precision: str = "float32",
+        kernel: str = AUTO,
         serialization_dir: Optional[str] = None,
     ) -> None:
         super().__init__()
@@ -88,6 +96,11 @@ class Elmo(torch.nn.Module, FromParams):
         if top_layer_only and scalar_mix_parameters is not None:
             raise ConfigurationError(
                 "top_layer_only fixes the weights of the layers. Leave out scalar_mix_parameters, or it."
+            )
+        if requires_grad and precision != "float32":
+            raise ConfigurationError(
+                f"precision is '{precision}' with requires_grad, but lower precisions are for a frozen biLM. "
+                "Leave out precision while the biLM is trained; set it for prediction."
             )
         source: Optional[Tensor] = None
         # AllenNLP's name. Any module will do that has what is documented above.
@@ -105,11 +118,15 @@ class Elmo(torch.nn.Module, FromParams):
                     "Elmo was given neither a weight_file nor a module. Give options_file and weight_file, "
                     "or module."
                 )
+            settings: Dict[str, Any] = {
+                "stateful": stateful,
+                "word_cache_size": word_cache_size,
+                "precision": precision,
+                "kernel": kernel,
+            }
             self._elmo_lstm = load_archived_bilm(
-                serialization_dir, options_file, weight_file, stateful, word_cache_size
-            ) or BiLM.from_files(
-                options_file, weight_file, stateful=stateful, word_cache_size=word_cache_size
-            )
+                serialization_dir, options_file, weight_file, **settings
+            ) or BiLM.from_files(options_file, weight_file, **settings)
             self._elmo_lstm.requires_grad_(requires_grad)
             if vocab_to_cache is not None:
                 self._elmo_lstm.cache_vocabulary(vocab_to_cache)

@@ -9,6 +9,7 @@ from allennlp.modules.token_embedders import TokenEmbedder
 from torch import Tensor
 
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
+from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import names_both_files
 from elmo_plugin.modules.elmo import Elmo
 
@@ -32,7 +33,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
     options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
         See `Elmo`. With a name that stands for both files, such as `elmo_mini`, the other is left out.
     do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size,
-    top_layer_only
+    top_layer_only, precision, kernel
         See `Elmo`.
     projection_dim : `int`, optional
         Project representations to this width.
@@ -64,6 +65,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
         stateful: bool = False,
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
         top_layer_only: bool = False,
+        precision: str = "float32",
+        kernel: str = AUTO,
         vocab: Optional[Vocabulary] = None,
         serialization_dir: Optional[str] = None,
     ) -> None:
@@ -90,6 +93,8 @@ class ElmoTokenEmbedder(TokenEmbedder):
             stateful=stateful,
             word_cache_size=word_cache_size,
             top_layer_only=top_layer_only,
+            precision=precision,
+            kernel=kernel,
             serialization_dir=serialization_dir,
         )
         self._projection: Optional[torch.nn.Linear] = None

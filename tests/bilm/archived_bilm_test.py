@@ -53,13 +53,13 @@ def test_a_cached_vocabulary_does_not_get_in_the_way(
     two_elmos: Dict[str, BiLMFiles], tmp_path: Path
 ) -> None:
     save_state_dict(two_elmos, tmp_path / "weights.th", vocab_to_cache=["@@PADDING@@", "the"])
-    assert load_archived_bilm(tmp_path, *two_elmos["source"], False, 0) is not None
+    assert load_archived_bilm(tmp_path, *two_elmos["source"]) is not None
 
 
 def test_other_names_find_nothing(two_elmos: Dict[str, BiLMFiles], tmp_path: Path) -> None:
     save_state_dict(two_elmos, tmp_path / "weights.th")
     names = (two_elmos["source"].options_file, two_elmos["target"].weight_file)
-    assert load_archived_bilm(tmp_path, *names, False, 0) is None
+    assert load_archived_bilm(tmp_path, *names) is None
 
 
 @pytest.mark.parametrize("folder", [None, "nowhere", ""])
@@ -67,12 +67,12 @@ def test_a_folder_without_weights_holds_nothing(
     folder: Any, bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
     place = None if folder is None else tmp_path / folder
-    assert load_archived_bilm(place, *bilm_files, False, 0) is None
+    assert load_archived_bilm(place, *bilm_files) is None
 
 
 def test_a_state_dict_of_others_holds_nothing(bilm_files: BiLMFiles, tmp_path: Path) -> None:
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.th")
-    assert load_archived_bilm(tmp_path, *bilm_files, False, 0) is None
+    assert load_archived_bilm(tmp_path, *bilm_files) is None
 
 
 def test_a_tagger_with_placed_elmo_predicts_the_same_without_its_bilms_files(

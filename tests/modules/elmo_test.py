@@ -293,3 +293,18 @@ class TestBadInput:
     def test_a_wrong_number_of_mix_weights_is_refused(self, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ConfigurationError, match="scalar_mix_parameters has 2 values"):
             Elmo(*bilm_files, 1, scalar_mix_parameters=[0.0, 1.0])
+
+
+def test_precision_and_kernel_reach_the_bilm(bilm_files: BiLMFiles) -> None:
+    exact = Elmo(*bilm_files, 1, dropout=0.0)
+    for precision in ("bfloat16", "int8"):
+        elmo = Elmo(*bilm_files, 1, dropout=0.0, precision=precision, kernel="reference")
+        assert (elmo.bilm.precision, elmo.bilm.kernel) == (precision, "reference")
+        ours = elmo(batch_to_ids(SENTENCES))["elmo_representations"][0]
+        theirs = exact(batch_to_ids(SENTENCES))["elmo_representations"][0]
+        assert 1e-4 < float((ours - theirs).norm() / theirs.norm()) < 0.1
+
+
+def test_a_trainable_bilm_has_no_low_precision(bilm_files: BiLMFiles) -> None:
+    with pytest.raises(ConfigurationError, match="precision is 'int8' with requires_grad"):
+        Elmo(*bilm_files, 1, requires_grad=True, precision="int8")
