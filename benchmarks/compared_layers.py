@@ -50,10 +50,10 @@ class TorchLayer(Module):
         self.lstm = torch.nn.LSTM(layer.input_dim, layer.cell_size, proj_size=layer.projection_dim)
         self.lstm.load_state_dict(
             {
-                "weight_ih_l0": layer.weight[:, : layer.input_dim],
-                "weight_hh_l0": layer.weight[:, layer.input_dim :],
-                "bias_ih_l0": layer.bias + layer.forget_bias,
-                "bias_hh_l0": torch.zeros_like(layer.bias),
+                "weight_ih_l0": torch_order(layer.gate_weight[:, : layer.input_dim]),
+                "weight_hh_l0": torch_order(layer.gate_weight[:, layer.input_dim :]),
+                "bias_ih_l0": torch_order(layer.gate_bias + layer.forget_bias),
+                "bias_hh_l0": torch.zeros_like(layer.gate_bias),
                 "weight_hr_l0": layer.projection,
             }
         )
@@ -155,15 +155,21 @@ def with_allennlp_encoder(model: BiLMTrainingModel, bilm: BiLM) -> BiLMTrainingM
 
 
 def copy_weights(layer: ProjectedLSTM, cell: LstmCellWithProjection) -> None:
-    """Gates stand in one order, i, f, g, o; AllenNLP's bias includes what ours adds for the forget gate."""
+    """AllenNLP's gates stand in torch's order, and its bias includes what ours adds for the forget gate."""
     cell.load_state_dict(
         {
-            "input_linearity.weight": layer.weight[:, : layer.input_dim],
-            "state_linearity.weight": layer.weight[:, layer.input_dim :],
-            "state_linearity.bias": layer.bias + layer.forget_bias,
+            "input_linearity.weight": torch_order(layer.gate_weight[:, : layer.input_dim]),
+            "state_linearity.weight": torch_order(layer.gate_weight[:, layer.input_dim :]),
+            "state_linearity.bias": torch_order(layer.gate_bias + layer.forget_bias),
             "state_projection.weight": layer.projection,
         }
     )
+
+
+def torch_order(gates: Tensor) -> Tensor:
+    """From i, g, f, o to i, f, g, o."""
+    i, g, f, o = gates.chunk(4)
+    return torch.cat([i, f, g, o])
 
 
 def with_layers(bilm: BiLM, layer_class: Callable[..., Module]) -> BiLM:

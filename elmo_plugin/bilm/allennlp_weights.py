@@ -1,5 +1,6 @@
-"""State dicts of AllenNLP's own ELMo, read as ours."""
+"""State dicts of AllenNLP's own ELMo, and of ours in an earlier form, read as ours."""
 
+import re
 from typing import Any, Dict
 
 import torch
@@ -15,6 +16,7 @@ def translate_allennlp_bilm(
     A `load_state_dict` pre-hook of `BiLM`: archives that were trained with `elmo_token_embedder` load
     without conversion. A state dict of our own is left as it is.
     """
+    _translate_earlier_names(state_dict, prefix)
     embedding_name = f"{prefix}_token_embedder._char_embedding_weights"
     if embedding_name not in state_dict:
         return
@@ -42,10 +44,25 @@ def translate_allennlp_bilm(
             ours = f"{prefix}{direction}_layers.{layer}"
             input_weight = state_dict.pop(f"{theirs}.input_linearity.weight")
             state_weight = state_dict.pop(f"{theirs}.state_linearity.weight")
-            state_dict[f"{ours}.weight"] = torch.cat([input_weight, state_weight], dim=1)
+            weight = torch.cat([input_weight, state_weight], dim=1)
+            state_dict[f"{ours}.gate_weight"] = _in_tensorflows_order(weight)
             bias = state_dict.pop(f"{theirs}.state_linearity.bias").clone()
             # AllenNLP stores the forget bias with TensorFlow's constant 1 added.
             bias.chunk(4)[1].sub_(1.0)
-            state_dict[f"{ours}.bias"] = bias
+            state_dict[f"{ours}.gate_bias"] = _in_tensorflows_order(bias)
             state_dict[f"{ours}.projection"] = state_dict.pop(f"{theirs}.state_projection.weight")
             layer += 1
+
+
+def _translate_earlier_names(state_dict: Dict[str, Tensor], prefix: str) -> None:
+    """Layers once had a `weight` and a `bias` with the gates in torch's order."""
+    earlier = re.compile(re.escape(prefix) + r"(forward|backward)_layers\.\d+\.(weight|bias)")
+    for name in [name for name in state_dict if earlier.fullmatch(name)]:
+        owner, _, kind = name.rpartition(".")
+        state_dict[f"{owner}.gate_{kind}"] = _in_tensorflows_order(state_dict.pop(name))
+
+
+def _in_tensorflows_order(gates: Tensor) -> Tensor:
+    """From torch's order, i, f, g, o, to TensorFlow's: i, g, f, o."""
+    i, f, g, o = gates.chunk(4)
+    return torch.cat([i, g, f, o])

@@ -19,7 +19,9 @@ from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.packing import Packing
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State, run_side_by_side
 from elmo_plugin.bilm.weight_file import check_weights, load_weights, save_model
-from elmo_plugin.bilm.word_type_cache import WordTypeCache, version_of
+from elmo_plugin.bilm.weight_source import WeightSource
+from elmo_plugin.bilm.weights_version import WeightsVersion
+from elmo_plugin.bilm.word_type_cache import WordTypeCache
 from elmo_plugin.bilm.word_types import distinct_words
 
 logger = logging.getLogger(__name__)
@@ -49,8 +51,9 @@ class BiLM(torch.nn.Module):
         100 MB. Changed weights are noticed, unless they are written through `parameter.data`: call
         `clear_caches()` after that.
     precision : `str`, optional (default = `"float32"`)
-        In what the frozen LSTM layers multiply: `float32`, `bfloat16` or `int8`. Parameters, sums and
-        activations stay float32. The error of each is in PERFORMANCE.md.
+        In what a frozen biLM multiplies matrices: `float32`, `bfloat16` or `int8`. Parameters, sums and
+        activations stay float32, and so do the convolutions of characters. The error of each is in
+        PERFORMANCE.md.
     kernel : `str`, optional (default = `"auto"`)
         What runs the frozen LSTM layers: `avx512`, `onednn`, `reference`, or the fastest of them that runs
         here. The log says once which one it is. They differ in speed, and in rounding.
@@ -124,9 +127,13 @@ class BiLM(torch.nn.Module):
         options = BiLMOptions.from_file(options_path)
         # First, for wrong options can ask for more memory than there is.
         check_weights(options, weight_path)
-        bilm = cls(options, stateful, word_cache_size, precision, kernel)
+        # Without memory and initial values: they come from the file.
+        with torch.device("meta"):
+            bilm = cls(options, stateful, word_cache_size, precision, kernel)
+        bilm._sentence_marks = sentence_marks()
         load_weights(bilm, options, weight_path)
-        return bilm.requires_grad_(False)
+        bilm._packed_weights = PackedWeights(WeightSource(bilm, options, weight_path))
+        return bilm
 
     @property
     def num_layers(self) -> int:
@@ -247,7 +254,15 @@ class BiLM(torch.nn.Module):
             layer.packed(layer_inputs, step_sizes, state)
             for layer, layer_inputs, state in zip(layers, inputs, initial_states)
         ]
-        packed = self._packed_weights.of(number, layers, kernel, self.precision)
+        packed = [
+            self._packed_weights.of(
+                f"{direction}_layers.{number}",
+                layer,
+                (kernel.name, self.precision),
+                lambda layer: kernel.pack(layer, self.precision),
+            )
+            for direction, layer in zip(("forward", "backward"), layers)
+        ]
         return [(output, (state, cell)) for output, state, cell in kernel.run(lstms, packed)]
 
     def reset_states(self) -> None:
@@ -260,7 +275,7 @@ class BiLM(torch.nn.Module):
         through `parameter.data`.
         """
         self.word_cache.clear()
-        self._packed_weights.clear()
+        self._packed_weights.distrust()
 
     def cache_vocabulary(self, words: List[str]) -> None:
         """
@@ -328,8 +343,7 @@ class BiLM(torch.nn.Module):
 
     def _kernel_for(self, inputs: Tensor) -> Optional[LSTMKernel]:
         """What runs the layers if they are frozen; `None` if they are being trained."""
-        parameters = self.forward_layers[0].parameters()
-        if torch.is_grad_enabled() or any(parameter.requires_grad for parameter in parameters):
+        if torch.is_grad_enabled() or not self.is_frozen:
             # What training leaves behind is of no use: every step changes the weights.
             self._packed_weights.clear()
             return None
@@ -361,14 +375,38 @@ class BiLM(torch.nn.Module):
         return vectors, torch.arange(vectors.size(0), device=vectors.device)
 
     def _encode_types(self, types: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or not self.is_frozen or self.word_cache.capacity == 0:
+        if torch.is_grad_enabled() or not self.is_frozen:
             return self.character_encoder(types)
+        if self.word_cache.capacity == 0:
+            return self._encode_frozen(types)
         # Vectors of one mode are of no use in another: autocast gives them another type, and tensors made
         # in inference mode cannot be written to outside of it.
         device = types.device.type
         autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
-        version = (version_of(self.character_encoder), autocast, torch.is_inference_mode_enabled())
-        return self.word_cache.encode(types, self.character_encoder, version)
+        version = (
+            WeightsVersion(self.character_encoder),
+            autocast,
+            torch.is_inference_mode_enabled(),
+        )
+        return self.word_cache.encode(types, self._encode_frozen, version)
+
+    def _encode_frozen(self, types: Tensor) -> Tensor:
+        if self.precision == "float32":
+            return self.character_encoder(types)
+        device, dtype = types.device, self.character_encoder.character_embedding.weight.dtype
+        kernel = choose_kernel(self.kernel, self.precision, device, dtype)
+        names = {module: name for name, module in self.named_modules()}
+
+        def apply(linear: torch.nn.Linear, rows: Tensor) -> Tensor:
+            factor = self._packed_weights.of(
+                names[linear],
+                linear,
+                (kernel.name, self.precision),
+                lambda linear: kernel.factor(linear.weight.detach(), self.precision),
+            )
+            return factor.product(rows).add_(linear.bias)
+
+        return self.character_encoder(types, apply)
 
     def _run_layers(self, tokens: Tensor, packing: Packing) -> List[Tuple[Tensor, Tensor]]:
         """The outputs of each layer in both directions, packed, each `(num_tokens, projection_dim)`."""

@@ -57,7 +57,7 @@ class PackedLSTM(NamedTuple):
     inputs : `Tensor`
         `(num_tokens, input_dim)`, packed as `Packing` says.
     weight, bias : `Tensor`
-        `(4 * cell_size, input_dim + state_dim)` and `(4 * cell_size,)`, gates in the order i, f, g, o.
+        `(4 * cell_size, input_dim + state_dim)` and `(4 * cell_size,)`, gates in the order i, g, f, o.
     projection : `Tensor`, optional
         `(state_dim, cell_size)`. `None`: the state is as wide as the cell, and is not clipped.
     state, cell : `Tensor`
@@ -162,7 +162,7 @@ def _forward(lstm: PackedLSTM, factors: Optional[Factors] = None) -> Tuple[_Trac
         rows = slice(start, start + size)
         start += size
         step_gates = state_weight.add_product(gates[rows], state)  # (size, 4 * cell_size)
-        i, f, g, o = step_gates.split(cell_size, dim=1)
+        i, g, f, o = step_gates.split(cell_size, dim=1)
         # tanh(x) = 2 sigmoid(2 x) - 1: torch's sigmoid is several times as fast as its tanh on CPUs.
         g.mul_(2)
         step_gates.sigmoid_()
@@ -280,7 +280,7 @@ def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
             hidden_gradient = step_gradient
             if lowered_projection is not None:
                 hidden_gradient = product(step_gradient, lowered_projection)
-            i, f, g, o = gates[rows].chunk(4, dim=1)
+            i, g, f, o = gates[rows].chunk(4, dim=1)
             tanh_cell = tanh_cells[rows]
             step_cell_gradient = cell_gradient[:size]
             step_cell_gradient += tanh_backward(hidden_gradient * o, tanh_cell)
@@ -290,7 +290,7 @@ def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
             if step > 0:
                 read_cell = cells[starts[step - 1] : starts[step - 1] + size]
             step_gates = gate_gradients[rows.start - block.start : rows.stop - block.start]
-            i_gradient, f_gradient, g_gradient, o_gradient = step_gates.chunk(4, dim=1)
+            i_gradient, g_gradient, f_gradient, o_gradient = step_gates.chunk(4, dim=1)
             sigmoid_backward(step_cell_gradient * g, i, grad_input=i_gradient)
             sigmoid_backward(step_cell_gradient * read_cell, f, grad_input=f_gradient)
             tanh_backward.grad_input(step_cell_gradient * i, g, grad_input=g_gradient)

@@ -47,24 +47,26 @@ class ProjectedLSTM(torch.nn.Module):
         self.projection_dim = projection_dim
         self.cell_clip = cell_clip
         self.proj_clip = proj_clip
-        # Gates in torch's order i, f, g, o; columns: input first, then the previous state.
-        self.weight = Parameter(torch.empty(4 * cell_size, input_dim + projection_dim))
-        self.bias = Parameter(torch.empty(4 * cell_size))
+        # Gates in TensorFlow's order, i, g, f, o (torch's: i, f, g, o), so that a parameter can be a view of
+        # a weight file; columns: input first, then the previous state.
+        self.gate_weight = Parameter(torch.empty(4 * cell_size, input_dim + projection_dim))
+        self.gate_bias = Parameter(torch.empty(4 * cell_size))
         self.projection: Optional[Parameter] = None
         if cell_size != projection_dim:
             self.projection = Parameter(torch.empty(projection_dim, cell_size))
-        # Added to the bias at run time, as TensorFlow does, so that the stored bias is the file's.
-        forget_bias = torch.zeros(4 * cell_size)
-        forget_bias[cell_size : 2 * cell_size] = 1.0
-        self.register_buffer("forget_bias", forget_bias, persistent=False)
-        self.forget_bias: Tensor
         self.reset_parameters()
+
+    @property
+    def forget_bias(self) -> Tensor:
+        """Added to the bias at run time, as TensorFlow does, so that the stored bias is the file's."""
+        size = self.cell_size
+        return torch.nn.functional.pad(self.gate_bias.new_ones(size), (2 * size, size))
 
     def reset_parameters(self) -> None:
         """Draw TensorFlow's default initial values: Glorot uniform, biases 0."""
         # One matrix in TensorFlow, so one fan-in and fan-out for inputs and states together.
-        torch.nn.init.xavier_uniform_(self.weight)
-        torch.nn.init.zeros_(self.bias)
+        torch.nn.init.xavier_uniform_(self.gate_weight)
+        torch.nn.init.zeros_(self.gate_bias)
         if self.projection is not None:
             torch.nn.init.xavier_uniform_(self.projection)
 
@@ -94,7 +96,7 @@ class ProjectedLSTM(torch.nn.Module):
         self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State]
     ) -> PackedLSTM:
         """What is to be computed, with the arguments of `forward`."""
-        dtype = self.weight.dtype
+        dtype = self.gate_weight.dtype
         state, cell = initial_state or (
             inputs.new_zeros(step_sizes[0], self.projection_dim),
             inputs.new_zeros(step_sizes[0], self.cell_size),
@@ -105,8 +107,8 @@ class ProjectedLSTM(torch.nn.Module):
         return PackedLSTM(
             LSTMSettings(step_sizes, self.cell_clip, self.proj_clip, product_type),
             inputs.to(dtype),
-            self.weight,
-            self.bias + self.forget_bias,
+            self.gate_weight,
+            self.gate_bias + self.forget_bias,
             self.projection,
             state.to(dtype),
             cell.to(dtype),
@@ -114,7 +116,7 @@ class ProjectedLSTM(torch.nn.Module):
 
     def factors(self, new_factor: Callable[[Tensor], Factor]) -> Factors:
         """`new_factor` of each matrix that rows are multiplied by."""
-        input_weight, state_weight = self.weight.detach().split(
+        input_weight, state_weight = self.gate_weight.detach().split(
             [self.input_dim, self.projection_dim], dim=1
         )
         return Factors(

@@ -3,17 +3,23 @@
 import json
 from contextlib import contextmanager
 from os import PathLike
-from typing import Dict, Iterator, List, Mapping, Optional, Union
+from typing import Dict, Iterator, List, Mapping, Optional, Set, Union
 
 import h5py
 import numpy
 import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
+from torch.nn import Parameter
 
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weight_layout import BILM_GROUPS, WeightEntry, weight_layout
 from elmo_plugin.files.replaced_file import replaced_file
+
+# Smaller datasets are read: each map costs a page and a system call.
+BYTES_WORTH_MAPPING = 2**20
+
+BYTES_PER_PART = 2**23
 
 
 def check_weights(options: BiLMOptions, weight_file: Union[str, PathLike]) -> None:
@@ -33,28 +39,89 @@ def load_weights(
     bilm: torch.nn.Module, options: BiLMOptions, weight_file: Union[str, PathLike]
 ) -> None:
     """
-    Fill the parameters of `bilm` from a local HDF5 file of float16, float32 or float64 datasets.
+    Replace the parameters of `bilm` by those of a local HDF5 file of float16, float32 or float64 datasets,
+    frozen.
+
+    Large ones are not read but mapped, if they lie in the file as float32 in one piece, as bilm-tf and `save`
+    write them: they take no memory before they are used, and then all processes of a machine share it. To
+    write to them changes the process's own copy, never the file.
 
     # Raises
 
     `ConfigurationError` as `check_weights` does, and if a weight is NaN or infinite in float32.
     """
-    entries = weight_layout(options)
     with _opened(weight_file) as file:
-        _check_datasets(file, entries, weight_file)
-        for entry in entries:
-            # What overflows is found below.
-            with numpy.errstate(over="ignore"):
-                array = file[entry.dataset][...].astype(numpy.float32, copy=False)
-            if not numpy.isfinite(array).all():
-                raise ConfigurationError(
-                    f"{weight_file}: dataset {entry.dataset} holds NaN or infinite values, expected "
-                    "finite float32 weights. The file is damaged, or its training diverged; get another "
-                    "copy."
-                )
-            parameter = torch.from_numpy(numpy.ascontiguousarray(entry.to_parameter(array)))
-            with torch.no_grad():
-                bilm.get_parameter(entry.parameter).copy_(parameter)
+        _check_datasets(file, weight_layout(options), weight_file)
+        for entry in weight_layout(options):
+            dataset = file[entry.dataset]
+            _check_finite(dataset, entry.dataset, weight_file)
+            owner, _, name = entry.parameter.rpartition(".")
+            tensor = _parameter(entry, dataset, weight_file)
+            setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
+
+
+def modules_with_maps(options: BiLMOptions, weight_file: Union[str, PathLike]) -> Set[str]:
+    """The names of the modules that `load_weights` gives mapped parameters."""
+    with _opened(weight_file) as file:
+        return {
+            entry.parameter.rpartition(".")[0]
+            for entry in weight_layout(options)
+            if _mapped(file[entry.dataset], weight_file) is not None
+        }
+
+
+def mapped_parameters(
+    options: BiLMOptions, weight_file: Union[str, PathLike], module: str
+) -> Dict[str, Parameter]:
+    """Those direct parameters of a module that `load_weights` maps, mapped once more, by name."""
+    parameters: Dict[str, Parameter] = {}
+    with _opened(weight_file) as file:
+        for entry in weight_layout(options):
+            owner, _, name = entry.parameter.rpartition(".")
+            array = _mapped(file[entry.dataset], weight_file) if owner == module else None
+            if array is not None:
+                tensor = torch.from_numpy(entry.to_parameter(array))
+                parameters[name] = Parameter(tensor, requires_grad=False)
+    return parameters
+
+
+def _parameter(
+    entry: WeightEntry, dataset: h5py.Dataset, weight_file: Union[str, PathLike]
+) -> Tensor:
+    array = _mapped(dataset, weight_file)
+    if array is not None:
+        # A view, if the entry's transformation is one.
+        return torch.from_numpy(entry.to_parameter(array))
+    array = dataset[...].astype(numpy.float32, copy=False)
+    return torch.from_numpy(numpy.ascontiguousarray(entry.to_parameter(array)))
+
+
+def _mapped(dataset: h5py.Dataset, weight_file: Union[str, PathLike]) -> Optional[numpy.ndarray]:
+    """The dataset as a view of the file; `None` if it is small, or in another form than memory's."""
+    offset = dataset.id.get_offset()
+    if (
+        offset is None  # in chunks, perhaps compressed
+        or dataset.external is not None
+        or dataset.dtype != numpy.dtype("float32")
+        or dataset.nbytes < BYTES_WORTH_MAPPING
+    ):
+        return None
+    return numpy.memmap(weight_file, numpy.float32, "c", offset, dataset.shape)
+
+
+def _check_finite(dataset: h5py.Dataset, path: str, weight_file: Union[str, PathLike]) -> None:
+    """In parts, so that it takes little memory."""
+    rows_per_part = max(1, dataset.shape[0] * BYTES_PER_PART // max(1, dataset.nbytes))
+    for first in range(0, dataset.shape[0], rows_per_part):
+        # What overflows is found.
+        with numpy.errstate(over="ignore"):
+            part = dataset[first : first + rows_per_part].astype(numpy.float32, copy=False)
+        # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
+        if not numpy.isfinite(part.sum(dtype=numpy.float64)):
+            raise ConfigurationError(
+                f"{weight_file}: dataset {path} holds NaN or infinite values, expected finite float32 "
+                "weights. The file is damaged, or its training diverged; get another copy."
+            )
 
 
 def read_group(weight_file: Union[str, PathLike], group: str) -> Dict[str, Tensor]:

@@ -84,16 +84,10 @@ def weight_layout(options: BiLMOptions) -> List[WeightEntry]:
         for i in range(options.num_layers):
             cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
             entries += [
-                WeightEntry(
-                    f"{cell}/W_0",
-                    f"{layers}.{i}.weight",
-                    (2 * projection_dim, 4 * cell_size),
-                    lambda array: _swap_gates(array.T),
-                    lambda array: _swap_gates(array).T,
+                _transposed(
+                    f"{cell}/W_0", f"{layers}.{i}.gate_weight", (2 * projection_dim, 4 * cell_size)
                 ),
-                WeightEntry(
-                    f"{cell}/B", f"{layers}.{i}.bias", (4 * cell_size,), _swap_gates, _swap_gates
-                ),
+                _same(f"{cell}/B", f"{layers}.{i}.gate_bias", (4 * cell_size,)),
             ]
             if options.has_state_projection:
                 entries.append(
@@ -128,9 +122,3 @@ def _convolution_from_tensorflow(array: numpy.ndarray) -> numpy.ndarray:
 
 def _convolution_to_tensorflow(array: numpy.ndarray) -> numpy.ndarray:
     return array.transpose(2, 1, 0)[numpy.newaxis]
-
-
-def _swap_gates(array: numpy.ndarray) -> numpy.ndarray:
-    # TensorFlow stores the gates as i, j, f, o; torch wants i, f, j, o. The swap is its own inverse.
-    i, second, third, o = numpy.split(array, 4)
-    return numpy.concatenate([i, third, second, o])

@@ -159,20 +159,3 @@ class WordTypeCache:
                 f"{len(self):,}",
                 f"{self.capacity:,}",
             )
-
-
-def version_of(module: torch.nn.Module) -> Tuple[Any, ...]:
-    """
-    A value that changes when the parameters of `module` are written to, replaced, moved or cast.
-
-    Writes through `parameter.data` escape it, as they escape autograd.
-    """
-    return tuple(
-        (
-            parameter.data_ptr(),
-            0 if parameter.is_inference() else parameter._version,
-            parameter.dtype,
-            parameter.device,
-        )
-        for parameter in module.parameters()
-    )

@@ -18,16 +18,22 @@ def packed_inputs(lengths: List[int], dim: int) -> Tuple[Tensor, Packing]:
     return padded[packing.row, packing.step], packing
 
 
+def torch_order(gates: Tensor) -> Tensor:
+    """From i, g, f, o to i, f, g, o."""
+    i, g, f, o = gates.chunk(4)
+    return torch.cat([i, f, g, o])
+
+
 @pytest.mark.parametrize("projection_dim", [4, 10])
 def test_without_clips_it_is_torchs_lstm(projection_dim: int) -> None:
     inputs, packing = packed_inputs(LENGTHS, 6)
     ours = ProjectedLSTM(6, 10, projection_dim)
-    torch.nn.init.normal_(ours.bias)
+    torch.nn.init.normal_(ours.gate_bias)
     theirs = torch.nn.LSTM(6, 10, proj_size=projection_dim % 10)
     with torch.no_grad():
-        theirs.weight_ih_l0.copy_(ours.weight[:, :6])
-        theirs.weight_hh_l0.copy_(ours.weight[:, 6:])
-        theirs.bias_ih_l0.copy_(ours.bias + ours.forget_bias)
+        theirs.weight_ih_l0.copy_(torch_order(ours.gate_weight[:, :6]))
+        theirs.weight_hh_l0.copy_(torch_order(ours.gate_weight[:, 6:]))
+        theirs.bias_ih_l0.copy_(torch_order(ours.gate_bias + ours.forget_bias))
         theirs.bias_hh_l0.zero_()
         if ours.projection is not None:
             theirs.weight_hr_l0.copy_(ours.projection)
@@ -74,7 +80,7 @@ def test_without_gradients_blocks_of_steps_change_nothing(monkeypatch: pytest.Mo
 def test_gradients_are_those_of_finite_differences(projection_dim: int, clip: float) -> None:
     """Of inputs, parameters and initial states, from outputs and final states."""
     lstm = ProjectedLSTM(3, 4, projection_dim, cell_clip=clip, proj_clip=clip).double()
-    torch.nn.init.normal_(lstm.weight)
+    torch.nn.init.normal_(lstm.gate_weight)
     inputs, packing = packed_inputs([3, 1, 2], 3)
     state = (torch.randn(3, projection_dim).double(), torch.randn(3, 4).double())
 
@@ -88,13 +94,17 @@ def test_gradients_are_those_of_finite_differences(projection_dim: int, clip: fl
 
 def test_gradients_equal_those_of_autograd_through_a_plain_loop() -> None:
     lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.3, proj_clip=0.2).double()
-    torch.nn.init.normal_(lstm.weight)
+    torch.nn.init.normal_(lstm.gate_weight)
     inputs = packed_inputs([5, 5, 5], 6)[0].double()
     assert lstm.projection is not None
     state, cell, outputs = torch.zeros(3, 4).double(), torch.zeros(3, 10).double(), []
     for step in inputs.split(3):
-        gates = torch.cat([step, state], dim=1) @ lstm.weight.t() + lstm.bias + lstm.forget_bias
-        i, f, g, o = gates.chunk(4, dim=1)
+        gates = (
+            torch.cat([step, state], dim=1) @ lstm.gate_weight.t()
+            + lstm.gate_bias
+            + lstm.forget_bias
+        )
+        i, g, f, o = gates.chunk(4, dim=1)
         cell = (f.sigmoid() * cell + i.sigmoid() * g.tanh()).clamp(-0.3, 0.3)
         state = ((o.sigmoid() * cell.tanh()) @ lstm.projection.t()).clamp(-0.2, 0.2)
         outputs.append(state)
@@ -108,7 +118,7 @@ def test_gradients_equal_those_of_autograd_through_a_plain_loop() -> None:
 def test_initial_values_are_glorots() -> None:
     torch.manual_seed(0)
     lstm = ProjectedLSTM(16, 64, 16)
-    assert lstm.weight.abs().max().item() == pytest.approx((6 / (32 + 256)) ** 0.5, rel=0.01)
+    assert lstm.gate_weight.abs().max().item() == pytest.approx((6 / (32 + 256)) ** 0.5, rel=0.01)
     assert lstm.projection is not None
     assert lstm.projection.abs().max().item() == pytest.approx((6 / (64 + 16)) ** 0.5, rel=0.01)
-    assert not lstm.bias.any()
+    assert not lstm.gate_bias.any()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo_plugin.bilm.word_type_cache import WordTypeCache, version_of
+from elmo_plugin.bilm.word_type_cache import WordTypeCache
 
 
 class CountingEncoder:
@@ -128,23 +128,3 @@ def test_the_hit_rate_is_logged_after_1_10_100_and_every_1000_batches(
 def test_a_negative_capacity_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="word_cache_size is -1, expected 0"):
         WordTypeCache(-1)
-
-
-def test_the_version_of_a_module_changes_with_its_parameters() -> None:
-    module = torch.nn.Linear(2, 2)
-    versions = [version_of(module)]
-    with torch.no_grad():
-        module.weight.add_(1.0)
-    versions.append(version_of(module))
-    module.weight = torch.nn.Parameter(module.weight.detach().clone())
-    versions.append(version_of(module))
-    module.double()
-    versions.append(version_of(module))
-    assert len(set(versions)) == 4
-    assert version_of(module) == versions[-1]
-
-
-def test_a_module_made_in_inference_mode_has_a_version() -> None:
-    with torch.inference_mode():
-        module = torch.nn.Linear(2, 2)
-    assert version_of(module) == version_of(module)

@@ -258,12 +258,16 @@ class TestStateDict:
         other = Elmo(*write_bilm(seed=1, name="a_much_longer_name"), 1)
         ours = Elmo(*bilm_files, 1)
         ours.load_state_dict(other.state_dict())
-        assert torch.equal(ours.bilm.forward_layers[0].weight, other.bilm.forward_layers[0].weight)
+        assert torch.equal(
+            ours.bilm.forward_layers[0].gate_weight, other.bilm.forward_layers[0].gate_weight
+        )
 
     def test_that_of_another_shape_is_refused(self, bilm_files: BiLMFiles) -> None:
         state_dict = Elmo(*bilm_files, 1).state_dict()
-        del state_dict["_elmo_lstm.forward_layers.0.bias"]
-        with pytest.raises(RuntimeError, match=r"Missing key.*_elmo_lstm\.forward_layers\.0\.bias"):
+        del state_dict["_elmo_lstm.forward_layers.0.gate_bias"]
+        with pytest.raises(
+            RuntimeError, match=r"Missing key.*_elmo_lstm\.forward_layers\.0\.gate_bias"
+        ):
             Elmo(*bilm_files, 1).load_state_dict(state_dict)
 
     def test_copies_and_pickles_agree(self, bilm_files: BiLMFiles) -> None:

@@ -1,7 +1,7 @@
 // LSTM layers over packed sequences on processors with AVX-512; avx512_kernel.py calls it.
 //
 // Products are made panel by panel. A panel is 64 columns of a matrix, four vectors of 16: for the gates the
-// i, f, g and o of 16 cells, so that what a product leaves in registers becomes cells and hidden values without
+// i, g, f and o of 16 cells, so that what a product leaves in registers becomes cells and hidden values without
 // a detour through memory. Within a panel, weights lie in the order in which they are read.
 
 #include <immintrin.h>
@@ -207,6 +207,11 @@ inline __m512 tanh(__m512 x) {
     return _mm512_sub_ps(_mm512_add_ps(doubled, doubled), _mm512_set1_ps(1.0f));
 }
 
+// Which lanes hold something if `count` values are left.
+inline __mmask16 lanes_of(int64_t count) {
+    return _cvtu32_mask16((1u << std::min<int64_t>(LANES, count)) - 1);
+}
+
 inline __m512 clip(__m512 x, float limit) {
     return _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(limit)), _mm512_set1_ps(-limit));
 }
@@ -244,16 +249,38 @@ struct Share {
         : begin(total * thread / num_threads), end(total * (thread + 1) / num_threads) {}
 };
 
+template <typename Function>
+void in_threads(int num_threads, const Function& function) {
+    std::vector<std::thread> others;
+    for (int thread = 1; thread < num_threads; thread++) others.emplace_back(function, thread);
+    function(0);
+    for (std::thread& other : others) other.join();
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------------------------------------------- layer
 
-// The fields of these two are those of avx512_kernel.py.
+// The fields of these are those of avx512_kernel.py.
 struct Layer {
     Matrix input_weight, state_weight, projection;
     const float* bias;  // in panels
     int64_t input_dim, cell_size, state_dim;
     float cell_clip, proj_clip;  // infinite: none
+};
+
+// A matrix as torch has it: outputs in one or more groups, of each of which a panel holds as many.
+struct Plain {
+    const float* weight;
+    int64_t num_groups, num_outputs, depth;  // outputs of a group
+    int64_t group_stride, output_stride, depth_stride;
+};
+
+// Where to pack it.
+struct Packed {
+    void* panels;
+    float* scales;
+    float* offsets;
 };
 
 struct Sequences {
@@ -292,12 +319,8 @@ class Run {
         if (layer.projection.panels) lowered_hidden_.resize(num_rows, layer.projection.depth);
     }
 
-    void all_threads() {
-        std::vector<std::thread> others;
-        for (int thread = 1; thread < num_threads_; thread++)
-            others.emplace_back([this, thread] { run(thread); });
-        run(0);
-        for (std::thread& other : others) other.join();
+    void run() {
+        in_threads(num_threads_, [this](int thread) { run(thread); });
     }
 
   private:
@@ -359,7 +382,7 @@ class Run {
         const int64_t cell_size = layer_.cell_size;
         for (int64_t panel = panels.begin; panel < panels.end; panel++) {
             const int64_t first = panel * LANES;
-            const __mmask16 present = _cvtu32_mask16((1u << std::min<int64_t>(LANES, cell_size - first)) - 1);
+            const __mmask16 present = lanes_of(cell_size - first);
             for_tiles(size, [&](int64_t row, auto num_rows) {
                 __m512 products[num_rows][VECTORS];
                 multiply<Type, num_rows>(state_, row, layer_.state_weight, panel, products);
@@ -369,8 +392,8 @@ class Run {
                     for (int v = 0; v < VECTORS; v++)
                         gate[v] = _mm512_add_ps(products[r][v], _mm512_loadu_ps(from_input + v * LANES));
                     float* cell_at = sequences_.cells + (row + r) * cell_size + first;
-                    __m512 cell = _mm512_mul_ps(sigmoid(gate[1]), _mm512_maskz_loadu_ps(present, cell_at));
-                    cell = clip(_mm512_fmadd_ps(sigmoid(gate[0]), tanh(gate[2]), cell), layer_.cell_clip);
+                    __m512 cell = _mm512_mul_ps(sigmoid(gate[2]), _mm512_maskz_loadu_ps(present, cell_at));
+                    cell = clip(_mm512_fmadd_ps(sigmoid(gate[0]), tanh(gate[1]), cell), layer_.cell_clip);
                     _mm512_mask_storeu_ps(cell_at, present, cell);
                     _mm512_storeu_ps(
                         hidden_.data() + (row + r) * num_gate_panels_ * LANES + first,
@@ -398,10 +421,8 @@ class Run {
                         for (int v = 0; v < VECTORS; v++) {
                             const int64_t first = panel * PANEL + v * LANES;
                             if (first >= state_dim) break;
-                            const auto present =
-                                _cvtu32_mask16((1u << std::min<int64_t>(LANES, state_dim - first)) - 1);
                             _mm512_mask_storeu_ps(
-                                outputs + (row + r) * state_dim + first, present,
+                                outputs + (row + r) * state_dim + first, lanes_of(state_dim - first),
                                 clip(products[r][v], layer_.proj_clip)
                             );
                         }
@@ -436,16 +457,128 @@ class Run {
     Rows<Type> inputs_, state_, lowered_hidden_;
 };
 
+// -------------------------------------------------------------------------------------------------- packing
+
+template <typename Type>
+void pack_panel(const Plain& plain, const Packed& packed, int64_t panel, std::vector<float>& columns) {
+    using Element = typename Type::Element;
+    const int64_t outputs_per_panel = PANEL / plain.num_groups;
+    const int64_t depth = (plain.depth + Type::GROUP - 1) / Type::GROUP * Type::GROUP;
+    const int64_t first = panel * outputs_per_panel;
+    const int64_t present = std::min(outputs_per_panel, plain.num_outputs - first);
+    // (depth, 64)
+    columns.assign(depth * PANEL, 0.0f);
+    for (int64_t k = 0; k < plain.depth; k++)
+        for (int64_t group = 0; group < plain.num_groups; group++) {
+            const float* source = plain.weight + group * plain.group_stride + first * plain.output_stride +
+                                  k * plain.depth_stride;
+            float* target = columns.data() + k * PANEL + group * outputs_per_panel;
+            if (plain.output_stride == 1) std::memcpy(target, source, present * sizeof(float));
+            else
+                for (int64_t output = 0; output < present; output++)
+                    target[output] = source[output * plain.output_stride];
+        }
+    Element* panels = static_cast<Element*>(packed.panels) + panel * depth * PANEL;
+    float factors[PANEL] = {}, sums[PANEL] = {};
+    if constexpr (Type::GROUP == 4) {
+        float largest[PANEL] = {};
+        for (int64_t k = 0; k < depth; k++)
+            for (int c = 0; c < PANEL; c++) largest[c] = std::max(largest[c], std::fabs(columns[k * PANEL + c]));
+        for (int c = 0; c < PANEL; c++) {
+            factors[c] = largest[c] > 0 ? 127.0f / largest[c] : 0.0f;
+            packed.scales[panel * PANEL + c] = largest[c] / 127.0f;
+        }
+    }
+    for (int64_t k = 0; k < depth; k++)
+        for (int c = 0; c < PANEL; c++) {
+            const float value = columns[k * PANEL + c];
+            Element& target = panels[(k / Type::GROUP * PANEL + c) * Type::GROUP + k % Type::GROUP];
+            if constexpr (Type::GROUP == 1) target = value;
+            if constexpr (Type::GROUP == 2) target = to_bfloat16(value);
+            if constexpr (Type::GROUP == 4) {
+                const float integer = std::nearbyintf(value * factors[c]);
+                target = static_cast<Element>(static_cast<int8_t>(integer));
+                sums[c] += integer;
+            }
+        }
+    if constexpr (Type::GROUP == 4)
+        for (int c = 0; c < PANEL; c++) packed.offsets[panel * PANEL + c] = 128.0f * sums[c];
+}
+
+template <typename Type>
+void pack_all(const Plain& plain, const Packed& packed, int num_threads) {
+    const int64_t num_panels = (plain.num_outputs * plain.num_groups + PANEL - 1) / PANEL;
+    in_threads(num_threads, [&](int thread) {
+        const Share panels(num_panels, thread, num_threads);
+        std::vector<float> columns;
+        for (int64_t panel = panels.begin; panel < panels.end; panel++)
+            pack_panel<Type>(plain, packed, panel, columns);
+    });
+}
+
+// ------------------------------------------------------------------------------------------------- multiplying
+
+template <typename Type>
+void multiply_all(const Matrix& matrix, const float* source, float* target, int64_t num_rows, int64_t depth,
+                  int64_t num_outputs, int num_threads) {
+    Rows<Type> rows;
+    rows.resize(num_rows, matrix.depth);
+    for (int64_t row = 0; row < num_rows; row++) lower(source + row * depth, depth, rows, row);
+    in_threads(num_threads, [&](int thread) {
+        const Share panels((num_outputs + PANEL - 1) / PANEL, thread, num_threads);
+        for (int64_t panel = panels.begin; panel < panels.end; panel++)
+            for_tiles(num_rows, [&](int64_t row, auto tile) {
+                __m512 products[tile][VECTORS];
+                multiply<Type, tile>(rows, row, matrix, panel, products);
+                for (int v = 0; v < VECTORS; v++) {
+                    const int64_t first = panel * PANEL + v * LANES;
+                    if (first >= num_outputs) break;
+                    const __mmask16 present = lanes_of(num_outputs - first);
+                    for (int r = 0; r < tile; r++)
+                        _mm512_mask_storeu_ps(
+                            target + (row + r) * num_outputs + first, present, products[r][v]
+                        );
+                }
+            });
+    });
+}
+
 }  // namespace
 
 extern "C" {
 
-// 0, or 1 if there is no weight of so many bytes.
+// These give 0, or 1 if there is no weight of so many bytes.
+
+int pack(int weight_bytes, const Plain* plain, const Packed* packed, int num_threads) {
+    switch (weight_bytes) {
+        case 4: pack_all<Float32>(*plain, *packed, num_threads); return 0;
+        case 2: pack_all<BFloat16>(*plain, *packed, num_threads); return 0;
+        case 1: pack_all<Int8>(*plain, *packed, num_threads); return 0;
+    }
+    return 1;
+}
+
+int run_linear(int weight_bytes, const Matrix* matrix, const float* rows, float* result, int64_t num_rows,
+               int64_t depth, int64_t num_outputs, int num_threads) {
+    switch (weight_bytes) {
+        case 4:
+            multiply_all<Float32>(*matrix, rows, result, num_rows, depth, num_outputs, num_threads);
+            return 0;
+        case 2:
+            multiply_all<BFloat16>(*matrix, rows, result, num_rows, depth, num_outputs, num_threads);
+            return 0;
+        case 1:
+            multiply_all<Int8>(*matrix, rows, result, num_rows, depth, num_outputs, num_threads);
+            return 0;
+    }
+    return 1;
+}
+
 int run_layer(int weight_bytes, const Layer* layer, const Sequences* sequences, int num_threads) {
     switch (weight_bytes) {
-        case 4: Run<Float32>(*layer, *sequences, num_threads).all_threads(); return 0;
-        case 2: Run<BFloat16>(*layer, *sequences, num_threads).all_threads(); return 0;
-        case 1: Run<Int8>(*layer, *sequences, num_threads).all_threads(); return 0;
+        case 4: Run<Float32>(*layer, *sequences, num_threads).run(); return 0;
+        case 2: Run<BFloat16>(*layer, *sequences, num_threads).run(); return 0;
+        case 1: Run<Int8>(*layer, *sequences, num_threads).run(); return 0;
     }
     return 1;
 }

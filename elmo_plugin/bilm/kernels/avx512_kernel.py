@@ -6,12 +6,12 @@ import importlib.machinery
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.factors import quantized
+from elmo_plugin.bilm.factors import Factor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
 from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
@@ -22,9 +22,6 @@ LIBRARY_NAME = "_avx512"
 # As in avx512.cpp: products are made for 4 vectors of 16 columns at a time.
 LANES = 16
 PANEL_COLUMNS = 64
-
-# Panels that are packed together, so that packing takes little memory beside its result.
-PANELS_PER_CHUNK = 32
 
 # Products of inputs are kept for about this many tokens: 16 MiB at 4 x 4096 gates.
 TOKENS_PER_BLOCK = 256
@@ -62,7 +59,7 @@ class PanelMatrix:
 
 @dataclass(frozen=True)
 class PanelLayer:
-    """The matrices of an LSTM layer; a panel of the first two holds the gates i, f, g and o of 16 cells."""
+    """The matrices of an LSTM layer; a panel of the first two holds the gates i, g, f and o of 16 cells."""
 
     input_weight: PanelMatrix
     state_weight: PanelMatrix
@@ -96,9 +93,12 @@ class AVX512Kernel(LSTMKernel):
             )
         return None
 
+    def factor(self, weight: Tensor, precision: str) -> Factor:
+        return _PanelFactor(_in_panels(weight[None], precision), weight.size(0))
+
     def pack(self, layer: ProjectedLSTM, precision: str) -> PanelLayer:
         # (4, cell_size, input_dim + projection_dim)
-        gates = layer.weight.detach().view(4, layer.cell_size, -1)
+        gates = layer.gate_weight.detach().view(4, layer.cell_size, -1)
         projection = layer.projection
         return PanelLayer(
             _in_panels(gates[:, :, : layer.input_dim], precision),
@@ -110,44 +110,50 @@ class AVX512Kernel(LSTMKernel):
         return [_run(lstm, layer) for lstm, layer in zip(lstms, packed)]
 
 
+class _PanelFactor(Factor):
+    def __init__(self, matrix: PanelMatrix, output_dim: int) -> None:
+        self._matrix = matrix
+        self._output_dim = output_dim
+
+    def product(self, rows: Tensor, out: Optional[Tensor] = None) -> Tensor:
+        rows = rows.contiguous()
+        result = rows.new_empty(rows.size(0), self._output_dim)
+        _call(
+            "run_linear",
+            self._matrix.panels,
+            ctypes.byref(_matrix(self._matrix)),
+            rows.data_ptr(),
+            result.data_ptr(),
+            rows.size(0),
+            rows.size(1),
+            self._output_dim,
+            _num_threads(rows.numel() * self._output_dim),
+        )
+        return result if out is None else out.copy_(result)
+
+    def add_product(self, total: Tensor, rows: Tensor) -> Tensor:
+        return total.add_(self.product(rows))
+
+
+def _num_threads(multiplications: float) -> int:
+    worthwhile = int(multiplications / MULTIPLICATIONS_PER_THREAD)
+    return max(1, min(torch.get_num_threads(), worthwhile))
+
+
 def _in_panels(weight: Tensor, precision: str) -> PanelMatrix:
     """`weight`, `(groups, num_outputs, depth)`: a panel holds as many outputs of each group."""
-    num_groups, num_outputs, depth = weight.shape
-    outputs_per_panel = PANEL_COLUMNS // num_groups
-    num_panels = math.ceil(num_outputs / outputs_per_panel)
     dtype = _TYPES[precision]
     together = 4 // dtype.itemsize
-    num_together = math.ceil(depth / together)
-    panels = torch.empty(num_panels, num_together, PANEL_COLUMNS, together, dtype=dtype)
-    scales = torch.empty(num_panels, PANEL_COLUMNS)
-    offsets = torch.empty(num_panels, PANEL_COLUMNS)
-    for first, last in _chunks(num_panels, PANELS_PER_CHUNK):
-        outputs = slice(first * outputs_per_panel, last * outputs_per_panel)
-        part = weight[:, outputs]
-        # (groups, outputs of these panels, depth), zeros where there is no weight
-        rows = part.new_zeros(
-            num_groups, (last - first) * outputs_per_panel, num_together * together
-        )
-        rows[:, : part.size(1), :depth] = part
-        # (panels, 64, depth)
-        rows = rows.view(num_groups, last - first, outputs_per_panel, -1).transpose(0, 1)
-        rows = rows.reshape(last - first, PANEL_COLUMNS, -1)
-        if precision == "int8":
-            integers, row_scales = quantized(rows.flatten(0, 1))
-            rows = integers.view_as(rows)
-            scales[first:last] = row_scales.view(-1, PANEL_COLUMNS)
-            offsets[first:last] = 128 * rows.sum(dim=2)
-        panels[first:last] = rows.view(
-            last - first, PANEL_COLUMNS, num_together, together
-        ).transpose(1, 2)
+    num_panels = math.ceil(weight.size(0) * weight.size(1) / PANEL_COLUMNS)
+    depth = math.ceil(weight.size(2) / together)
+    panels = torch.empty(num_panels, depth, PANEL_COLUMNS, together, dtype=dtype)
+    scales = offsets = None
     if precision == "int8":
-        return PanelMatrix(panels, scales.flatten(), offsets.flatten())
-    return PanelMatrix(panels)
-
-
-def _chunks(total: int, size: int) -> Iterator[Tuple[int, int]]:
-    for first in range(0, total, size):
-        yield first, min(first + size, total)
+        scales, offsets = torch.empty(2, num_panels * PANEL_COLUMNS).unbind()
+    plain = _Plain(weight.data_ptr(), *weight.shape, *weight.stride())
+    packed = _Packed(panels.data_ptr(), _address(scales), _address(offsets))
+    _call("pack", panels, ctypes.byref(plain), ctypes.byref(packed), torch.get_num_threads())
+    return PanelMatrix(panels, scales, offsets)
 
 
 def _bias_in_panels(bias: Tensor) -> Tensor:
@@ -188,16 +194,23 @@ def _run(lstm: PackedLSTM, layer: PanelLayer) -> Outcome:
         TOKENS_PER_BLOCK,
     )
     rows = inputs.size(0) / len(step_sizes)  # of a step, in the mean
-    multiplications = rows * 4 * cell.size(1) * state.size(1)
-    num_threads = max(
-        1, min(torch.get_num_threads(), int(multiplications / MULTIPLICATIONS_PER_THREAD))
+    _call(
+        "run_layer",
+        layer.state_weight.panels,
+        ctypes.byref(c_layer),
+        ctypes.byref(c_sequences),
+        _num_threads(rows * 4 * cell.size(1) * state.size(1)),
     )
-    weight_bytes = layer.state_weight.panels.element_size()
-    failed = _library().run_layer(
-        weight_bytes, ctypes.byref(c_layer), ctypes.byref(c_sequences), num_threads
-    )
-    assert not failed
     return outputs, state, cell
+
+
+def _call(function: str, panels: Tensor, *arguments: Any) -> None:
+    failed = getattr(_library(), function)(panels.element_size(), *arguments)
+    assert not failed
+
+
+def _address(tensor: Optional[Tensor]) -> Optional[int]:
+    return None if tensor is None else tensor.data_ptr()
 
 
 class _Matrix(ctypes.Structure):
@@ -223,6 +236,26 @@ class _Layer(ctypes.Structure):
     ]
 
 
+class _Plain(ctypes.Structure):
+    _fields_ = [
+        ("weight", ctypes.c_void_p),
+        ("num_groups", ctypes.c_int64),
+        ("num_outputs", ctypes.c_int64),
+        ("depth", ctypes.c_int64),
+        ("group_stride", ctypes.c_int64),
+        ("output_stride", ctypes.c_int64),
+        ("depth_stride", ctypes.c_int64),
+    ]
+
+
+class _Packed(ctypes.Structure):
+    _fields_ = [
+        ("panels", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+    ]
+
+
 class _Sequences(ctypes.Structure):
     _fields_ = [
         ("inputs", ctypes.c_void_p),
@@ -236,13 +269,9 @@ class _Sequences(ctypes.Structure):
 
 
 def _matrix(matrix: PanelMatrix) -> _Matrix:
-    scales, offsets, panels = matrix.scales, matrix.offsets, matrix.panels
-    return _Matrix(
-        panels.data_ptr(),
-        None if scales is None else scales.data_ptr(),
-        None if offsets is None else offsets.data_ptr(),
-        panels.size(1) * panels.size(3),
-    )
+    panels = matrix.panels
+    depth = panels.size(1) * panels.size(3)
+    return _Matrix(panels.data_ptr(), _address(matrix.scales), _address(matrix.offsets), depth)
 
 
 @functools.lru_cache(maxsize=1)
@@ -257,11 +286,15 @@ def _library_path() -> Optional[Path]:
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_library_path()))
-    library.run_layer.argtypes = [
+    layer, sequences = ctypes.POINTER(_Layer), ctypes.POINTER(_Sequences)
+    library.run_layer.argtypes = [ctypes.c_int, layer, sequences, ctypes.c_int]
+    plain, packed = ctypes.POINTER(_Plain), ctypes.POINTER(_Packed)
+    library.pack.argtypes = [ctypes.c_int, plain, packed, ctypes.c_int]
+    library.run_linear.argtypes = [
         ctypes.c_int,
-        ctypes.POINTER(_Layer),
-        ctypes.POINTER(_Sequences),
+        ctypes.POINTER(_Matrix),
+        *[ctypes.c_void_p] * 2,
+        *[ctypes.c_int64] * 3,
         ctypes.c_int,
     ]
-    library.run_layer.restype = ctypes.c_int
     return library

@@ -1,10 +1,12 @@
-"""What runs the LSTM layers of a frozen biLM."""
+"""What runs a frozen biLM."""
 
 from abc import ABC, abstractmethod
 from typing import Any, List, Optional, Sequence
 
 import torch
+from torch import Tensor
 
+from elmo_plugin.bilm.factors import Factor
 from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
 
@@ -13,7 +15,8 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 class LSTMKernel(ABC):
     """
-    A way to run LSTM layers without gradients. All kernels give what the reference gives, but for rounding.
+    A way to run LSTM layers without gradients, and the matrix products of the character encoder. All kernels
+    give what the reference gives, but for rounding.
 
     # Parameters
 
@@ -31,8 +34,12 @@ class LSTMKernel(ABC):
         """
 
     @abstractmethod
+    def factor(self, weight: Tensor, precision: str) -> Factor:
+        """What multiplies by `weight`, `(output_dim, input_dim)`."""
+
+    @abstractmethod
     def pack(self, layer: ProjectedLSTM, precision: str) -> Any:
-        """The weights of a layer in the form that `run` multiplies by. No view of them."""
+        """The weights of a layer in the form that `run` multiplies by."""
 
     @abstractmethod
     def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Any]) -> List[Outcome]:

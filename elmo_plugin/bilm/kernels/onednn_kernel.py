@@ -40,8 +40,11 @@ class OneDNNKernel(LSTMKernel):
             return "this processor has no AVX-512, which oneDNN needs for bfloat16"
         return None
 
+    def factor(self, weight: Tensor, precision: str) -> Factor:
+        return _OneDNNFactor(weight.to(_TYPES[precision]))
+
     def pack(self, layer: ProjectedLSTM, precision: str) -> Factors:
-        return layer.factors(lambda weight: _OneDNNFactor(weight.to(_TYPES[precision])))
+        return layer.factors(lambda weight: self.factor(weight, precision))
 
     def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Factors]) -> List[Outcome]:
         return run_with_factors(lstms, packed)

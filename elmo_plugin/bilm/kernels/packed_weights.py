@@ -1,23 +1,33 @@
 """Weights in the forms that kernels multiply by, made once."""
 
 import threading
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
+from weakref import WeakValueDictionary
 
-from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
-from elmo_plugin.bilm.word_type_cache import version_of
+import torch
+
+from elmo_plugin.bilm.weight_source import WeightSource
+from elmo_plugin.bilm.weights_version import WeightsVersion
 
 
 class PackedWeights:
     """
-    Keeps what a kernel made of the weights of layers, until the weights change.
+    Keeps what a kernel made of the weights of modules, until the weights change.
 
-    Several threads may use one. Copies and pickles start empty.
+    Several biLMs of one weight file share what is made of the same weights. Several threads may use one
+    object. Copies and pickles start empty.
+
+    # Parameters
+
+    source : `WeightSource`, optional
+        Where the weights come from. They are read from there, as long as they are the same, so that those in
+        memory need not be.
     """
 
-    def __init__(self) -> None:
-        # Number of a layer -> version of its weights, kernel and precision; what the kernel made of it.
-        self._held: Dict[int, Tuple[Any, List[Any]]] = {}
+    def __init__(self, source: Optional[WeightSource] = None) -> None:
+        self._source = source
+        # Name of a module -> version of its weights and settings; what was made of them.
+        self._held: Dict[str, Tuple[Any, _Packed]] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Tuple[Any, ...]:
@@ -31,24 +41,54 @@ class PackedWeights:
         with self._lock:
             self._held.clear()
 
+    def distrust(self) -> None:
+        """Forget them all, and the source too: weights have changed without a trace."""
+        self.clear()
+        self._source = None
+
     def of(
-        self, number: int, layers: Sequence[ProjectedLSTM], kernel: LSTMKernel, precision: str
-    ) -> List[Any]:
+        self, name: str, module: torch.nn.Module, settings: Any, pack: Callable[[Any], Any]
+    ) -> Any:
         """
-        What `kernel.pack` makes of the weights that `layers` have now.
+        What `pack` makes of the weights that `module` has now.
 
         # Parameters
 
-        number : `int`
-            Tells these layers from others.
+        name : `str`
+            Of the module within the biLM.
+        settings : `Any`
+            All that `pack` depends on beside the weights.
+        pack : `Callable[[Module], Any]`
+            Gets `module`, or one like it with the same weights. Its result must not change.
         """
-        version = (kernel.name, precision, [version_of(layer) for layer in layers])
+        version = (settings, WeightsVersion(module))
         with self._lock:
-            if number not in self._held or self._held[number][0] != version:
-                # First forget: two forms of the same layers take twice the memory.
-                self._held.pop(number, None)
-                self._held[number] = (
-                    version,
-                    [kernel.pack(layer, precision) for layer in layers],
-                )
-            return self._held[number][1]
+            held = self._held.get(name)
+            if held is None or held[0] != version:
+                # First forget: two forms of one weight take twice the memory.
+                self._held.pop(name, None)
+                held = (version, self._new(name, module, settings, pack))
+                self._held[name] = held
+            return held[1].value
+
+    def _new(
+        self, name: str, module: torch.nn.Module, settings: Any, pack: Callable[[Any], Any]
+    ) -> "_Packed":
+        if self._source is None or not self._source.holds(name, module):
+            return _Packed(pack(module))
+        key = (self._source.identity, name, settings)
+        with _shared_lock:
+            packed = _shared.get(key)
+            if packed is None:
+                packed = _shared[key] = _Packed(pack(self._source.reopened(name, module)))
+            return packed
+
+
+class _Packed:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+# What biLMs of this process made of weight files, for as long as one of them needs it.
+_shared: "WeakValueDictionary[Any, _Packed]" = WeakValueDictionary()
+_shared_lock = threading.Lock()

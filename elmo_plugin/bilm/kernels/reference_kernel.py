@@ -24,15 +24,13 @@ class ReferenceKernel(LSTMKernel):
     def why_not(self, precision: str, device: torch.device, dtype: torch.dtype) -> Optional[str]:
         return None
 
+    def factor(self, weight: Tensor, precision: str) -> Factor:
+        if precision == "int8":
+            return QuantizedFactor(weight)
+        return PlainFactor(weight.bfloat16() if precision == "bfloat16" else weight)
+
     def pack(self, layer: ProjectedLSTM, precision: str) -> Factors:
-        return layer.factors(_FACTORS[precision])
+        return layer.factors(lambda weight: self.factor(weight, precision))
 
     def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Factors]) -> List[Outcome]:
         return run_with_factors(lstms, packed)
-
-
-def _bfloat16_factor(weight: Tensor) -> Factor:
-    return PlainFactor(weight.bfloat16())
-
-
-_FACTORS = {"float32": PlainFactor, "bfloat16": _bfloat16_factor, "int8": QuantizedFactor}

@@ -77,7 +77,7 @@ def test_fine_tuning_steps(bilm: BiLM) -> None:
 
 
 def test_the_weights_of_one_layer_written_in_place(bilm: BiLM) -> None:
-    for name in ("weight", "bias", "projection"):
+    for name in ("gate_weight", "gate_bias", "projection"):
         before = activations(bilm)
         with torch.no_grad():
             getattr(bilm.backward_layers[1], name).mul_(1.5)
@@ -87,7 +87,7 @@ def test_the_weights_of_one_layer_written_in_place(bilm: BiLM) -> None:
 
 def test_a_parameter_that_was_replaced(bilm: BiLM) -> None:
     layer = bilm.forward_layers[0]
-    layer.weight = torch.nn.Parameter(1.5 * layer.weight, requires_grad=False)
+    layer.gate_weight = torch.nn.Parameter(1.5 * layer.gate_weight, requires_grad=False)
     assert_up_to_date(bilm)
 
 
@@ -110,7 +110,7 @@ def test_to_another_type_and_back(bilm: BiLM) -> None:
         assert torch.allclose(activations(bilm.double()).float(), expected, atol=1e-5)
     bilm.double()
     with torch.no_grad():
-        bilm.forward_layers[0].bias.add_(0.5)
+        bilm.forward_layers[0].gate_bias.add_(0.5)
     bilm.float()
     assert_up_to_date(bilm)
     assert not torch.allclose(activations(bilm), expected, atol=1e-3)
@@ -124,7 +124,7 @@ def test_copies_are_independent(bilm: BiLM, copied: Callable[[BiLM], BiLM]) -> N
     other = copied(bilm)
     assert torch.equal(activations(other), expected)
     with torch.no_grad():
-        other.forward_layers[0].weight.mul_(2)
+        other.forward_layers[0].gate_weight.mul_(2)
     assert_up_to_date(other)
     assert torch.equal(activations(bilm), expected)
 
@@ -160,13 +160,13 @@ def test_workers(bilm: BiLM, method: str) -> None:
 
 def test_through_data_it_takes_clear_caches(bilm: BiLM) -> None:
     """What the docstring says: such writes escape, as they escape autograd."""
-    bilm.forward_layers[0].weight.data.mul_(2)
+    bilm.forward_layers[0].gate_weight.data.mul_(2)
     bilm.clear_caches()
     assert_up_to_date(bilm)
 
 
 def test_training_lets_go_of_packed_weights(bilm: BiLM) -> None:
-    assert len(bilm._packed_weights) == TINY_OPTIONS.num_layers
+    assert len(bilm._packed_weights) == 2 * TINY_OPTIONS.num_layers
     bilm.requires_grad_(True)
     activations(bilm)
     assert len(bilm._packed_weights) == 0
