@@ -1,12 +1,11 @@
 """One layer of one direction: an LSTM with clipped cells and a clipped, projected output."""
 
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from elmo_plugin.bilm.factors import Factor, Factors
 from elmo_plugin.bilm.packed_lstm import LSTMSettings, PackedLSTM, run_packed_lstms
 
 State = Tuple[Tensor, Tensor]
@@ -112,17 +111,6 @@ class ProjectedLSTM(torch.nn.Module):
             self.projection,
             state.to(dtype),
             cell.to(dtype),
-        )
-
-    def factors(self, new_factor: Callable[[Tensor], Factor]) -> Factors:
-        """`new_factor` of each matrix that rows are multiplied by."""
-        input_weight, state_weight = self.gate_weight.detach().split(
-            [self.input_dim, self.projection_dim], dim=1
-        )
-        return Factors(
-            new_factor(input_weight),
-            new_factor(state_weight),
-            None if self.projection is None else new_factor(self.projection.detach()),
         )
 
 

@@ -60,29 +60,23 @@ def load_weights(
             setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
 
 
-def modules_with_maps(options: BiLMOptions, weight_file: Union[str, PathLike]) -> Set[str]:
-    """The names of the modules that `load_weights` gives mapped parameters."""
+def mapped_parameters(options: BiLMOptions, weight_file: Union[str, PathLike]) -> Set[str]:
+    """The names of the parameters that `load_weights` maps."""
     with _opened(weight_file) as file:
         return {
-            entry.parameter.rpartition(".")[0]
+            entry.parameter
             for entry in weight_layout(options)
             if _mapped(file[entry.dataset], weight_file) is not None
         }
 
 
-def mapped_parameters(
-    options: BiLMOptions, weight_file: Union[str, PathLike], module: str
-) -> Dict[str, Parameter]:
-    """Those direct parameters of a module that `load_weights` maps, mapped once more, by name."""
-    parameters: Dict[str, Parameter] = {}
+def read_parameter(
+    options: BiLMOptions, weight_file: Union[str, PathLike], parameter: str
+) -> Tensor:
+    """One parameter, as `load_weights` reads or maps it."""
+    (entry,) = [entry for entry in weight_layout(options) if entry.parameter == parameter]
     with _opened(weight_file) as file:
-        for entry in weight_layout(options):
-            owner, _, name = entry.parameter.rpartition(".")
-            array = _mapped(file[entry.dataset], weight_file) if owner == module else None
-            if array is not None:
-                tensor = torch.from_numpy(entry.to_parameter(array))
-                parameters[name] = Parameter(tensor, requires_grad=False)
-    return parameters
+        return _parameter(entry, file[entry.dataset], weight_file)
 
 
 def _parameter(

@@ -97,13 +97,16 @@ class AVX512Kernel(LSTMKernel):
         return _PanelFactor(_in_panels(weight[None], precision), weight.size(0))
 
     def pack(self, layer: ProjectedLSTM, precision: str) -> PanelLayer:
-        # (4, cell_size, input_dim + projection_dim)
-        gates = layer.gate_weight.detach().view(4, layer.cell_size, -1)
+        def gates() -> Tensor:  # (4, cell_size, input_dim + projection_dim)
+            return layer.gate_weight.detach().unflatten(0, (4, -1))
+
+        input_weight = _in_panels(gates()[:, :, : layer.input_dim], precision)
+        state_weight = _in_panels(gates()[:, :, layer.input_dim :], precision)
         projection = layer.projection
+        if projection is None:
+            return PanelLayer(input_weight, state_weight, None)
         return PanelLayer(
-            _in_panels(gates[:, :, : layer.input_dim], precision),
-            _in_panels(gates[:, :, layer.input_dim :], precision),
-            None if projection is None else _in_panels(projection.detach()[None], precision),
+            input_weight, state_weight, _in_panels(projection.detach()[None], precision)
         )
 
     def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[PanelLayer]) -> List[Outcome]:

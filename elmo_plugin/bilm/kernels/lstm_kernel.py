@@ -1,12 +1,12 @@
 """What runs a frozen biLM."""
 
 from abc import ABC, abstractmethod
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.factors import Factor
+from elmo_plugin.bilm.factors import Factor, Factors
 from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
 
@@ -39,8 +39,22 @@ class LSTMKernel(ABC):
 
     @abstractmethod
     def pack(self, layer: ProjectedLSTM, precision: str) -> Any:
-        """The weights of a layer in the form that `run` multiplies by."""
+        """
+        The weights of a layer in the form that `run` multiplies by.
+
+        Weights that are views of a file are asked for one matrix at a time, so that only that one has to be
+        in memory beside what is made of it.
+        """
 
     @abstractmethod
     def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Any]) -> List[Outcome]:
         """Run layers that do not depend on each other, each with what `pack` made of it."""
+
+
+def pack_factors(layer: ProjectedLSTM, new_factor: Callable[[Tensor], Factor]) -> Factors:
+    """`new_factor` of each matrix of a layer."""
+    return Factors(
+        new_factor(layer.gate_weight.detach()[:, : layer.input_dim]),
+        new_factor(layer.gate_weight.detach()[:, layer.input_dim :]),
+        None if layer.projection is None else new_factor(layer.projection.detach()),
+    )

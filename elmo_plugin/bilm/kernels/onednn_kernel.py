@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, Factors
-from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
+from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel, pack_factors
 from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM, run_with_factors
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
 
@@ -44,7 +44,7 @@ class OneDNNKernel(LSTMKernel):
         return _OneDNNFactor(weight.to(_TYPES[precision]))
 
     def pack(self, layer: ProjectedLSTM, precision: str) -> Factors:
-        return layer.factors(lambda weight: self.factor(weight, precision))
+        return pack_factors(layer, lambda weight: self.factor(weight, precision))
 
     def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Factors]) -> List[Outcome]:
         return run_with_factors(lstms, packed)
