@@ -13,7 +13,14 @@ from elmo_plugin.bilm.carried_states import CarriedStates
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.character_ids import batch_to_ids, sentence_marks
 from elmo_plugin.bilm.input_checks import check_character_ids, check_padding, check_word_ids
-from elmo_plugin.bilm.kernels import AUTO, LSTMKernel, PackedWeights, check_kernel, choose_kernel
+from elmo_plugin.bilm.kernels import (
+    AUTO,
+    LSTMKernel,
+    PackedFolder,
+    PackedWeights,
+    check_kernel,
+    choose_kernel,
+)
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.packing import Packing
@@ -57,6 +64,10 @@ class BiLM(torch.nn.Module):
     kernel : `str`, optional (default = `"auto"`)
         What runs the frozen LSTM layers: `avx512`, `onednn`, `reference`, or the fastest of them that runs
         here. The log says once which one it is. They differ in speed, and in rounding.
+    packed_folder : `str` or `PathLike`, optional
+        Keep the weights as the `avx512` kernel reads them in files of this folder, as much again as the
+        weights take in `precision`. The processes of a machine that name it have them in memory once,
+        together, and start a little sooner. (The weights themselves are shared without it.)
 
     # Raises
 
@@ -70,6 +81,7 @@ class BiLM(torch.nn.Module):
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
         precision: str = "float32",
         kernel: str = AUTO,
+        packed_folder: Optional[Union[str, PathLike]] = None,
     ) -> None:
         super().__init__()
         check_kernel(kernel, precision)
@@ -91,7 +103,8 @@ class BiLM(torch.nn.Module):
         self._sentence_marks: Tensor
         # Of layer 0 forward and backward, then of layer 1 ...
         self._carried_states = CarriedStates(2 * options.num_layers)
-        self._packed_weights = PackedWeights()
+        self._packed_folder = None if packed_folder is None else PackedFolder(packed_folder)
+        self._packed_weights = PackedWeights(folder=self._packed_folder)
         self._said: Set[str] = set()
         self.register_load_state_dict_pre_hook(translate_allennlp_bilm)
 
@@ -104,6 +117,7 @@ class BiLM(torch.nn.Module):
         precision: str = "float32",
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
         kernel: str = AUTO,
+        packed_folder: Optional[Union[str, PathLike]] = None,
     ) -> "BiLM":
         """
         Load a frozen biLM from bilm-tf's files.
@@ -114,7 +128,7 @@ class BiLM(torch.nn.Module):
             Path, URL or `hf://` name of the options (JSON) and the weights (HDF5). `elmo_mini`, the name of
             the biLM that comes with this package, stands for both, and so does a `.zip` with both, as NLPL
             publishes them: leave the other one out.
-        stateful, precision, word_cache_size, kernel
+        stateful, precision, word_cache_size, kernel, packed_folder
             See the class.
 
         # Raises
@@ -129,10 +143,11 @@ class BiLM(torch.nn.Module):
         check_weights(options, weight_path)
         # Without memory and initial values: they come from the file.
         with torch.device("meta"):
-            bilm = cls(options, stateful, word_cache_size, precision, kernel)
+            bilm = cls(options, stateful, word_cache_size, precision, kernel, packed_folder)
         bilm._sentence_marks = sentence_marks()
         load_weights(bilm, options, weight_path)
-        bilm._packed_weights = PackedWeights(WeightSource(bilm, options, weight_path))
+        source = WeightSource(bilm, options, weight_path)
+        bilm._packed_weights = PackedWeights(source, bilm._packed_folder)
         return bilm
 
     @property
@@ -260,6 +275,7 @@ class BiLM(torch.nn.Module):
                 layer,
                 (kernel.name, self.precision),
                 lambda layer: kernel.pack(layer, self.precision),
+                kernel.storable_types,
             )
             for direction, layer in zip(("forward", "backward"), layers)
         ]
@@ -355,6 +371,10 @@ class BiLM(torch.nn.Module):
             f"The frozen biLM runs in {self.precision} on the {kernel.name} kernel ({device.type}).",
             logging.INFO,
         )
+        if self._packed_folder is not None and not kernel.storable_types:
+            self._warn_once(
+                f"packed_folder is not used: the {kernel.name} kernel's weights cannot be kept in files."
+            )
         return kernel
 
     def _encode_distinct(self, words: Tensor) -> Tuple[Tensor, Tensor]:
@@ -403,6 +423,7 @@ class BiLM(torch.nn.Module):
                 linear,
                 (kernel.name, self.precision),
                 lambda linear: kernel.factor(linear.weight.detach(), self.precision),
+                kernel.storable_types,
             )
             return factor.product(rows).add_(linear.bias)
 

@@ -58,6 +58,8 @@ class Elmo(torch.nn.Module, FromParams):
         training and prediction.
     kernel : `str`, optional (default = `"auto"`)
         What runs a frozen biLM, see `BiLM`.
+    packed_folder : `str`, optional
+        Where processes of a machine keep a frozen biLM's weights together, see `BiLM`.
     serialization_dir : `str`, optional
         Filled in by AllenNLP, not by configs: where an archive is being loaded from. If it holds this
         biLM, the files are not needed.
@@ -84,6 +86,7 @@ class Elmo(torch.nn.Module, FromParams):
         top_layer_only: bool = False,
         precision: str = "float32",
         kernel: str = AUTO,
+        packed_folder: Optional[str] = None,
         serialization_dir: Optional[str] = None,
     ) -> None:
         super().__init__()
@@ -123,6 +126,7 @@ class Elmo(torch.nn.Module, FromParams):
                 "word_cache_size": word_cache_size,
                 "precision": precision,
                 "kernel": kernel,
+                "packed_folder": packed_folder,
             }
             self._elmo_lstm = load_archived_bilm(
                 serialization_dir, options_file, weight_file, **settings

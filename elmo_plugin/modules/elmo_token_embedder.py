@@ -33,7 +33,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
     options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
         See `Elmo`. With a name that stands for both files, such as `elmo_mini`, the other is left out.
     do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size,
-    top_layer_only, precision, kernel
+    top_layer_only, precision, kernel, packed_folder
         See `Elmo`.
     projection_dim : `int`, optional
         Project representations to this width.
@@ -67,6 +67,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         top_layer_only: bool = False,
         precision: str = "float32",
         kernel: str = AUTO,
+        packed_folder: Optional[str] = None,
         vocab: Optional[Vocabulary] = None,
         serialization_dir: Optional[str] = None,
     ) -> None:
@@ -95,6 +96,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
             top_layer_only=top_layer_only,
             precision=precision,
             kernel=kernel,
+            packed_folder=packed_folder,
             serialization_dir=serialization_dir,
         )
         self._projection: Optional[torch.nn.Linear] = None

@@ -6,7 +6,7 @@ import importlib.machinery
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -76,6 +76,10 @@ class AVX512Kernel(LSTMKernel):
     """
 
     name = "avx512"
+
+    @property
+    def storable_types(self) -> Tuple[type, ...]:  # type: ignore[override]
+        return PanelLayer, PanelMatrix, _PanelFactor
 
     def why_not(self, precision: str, device: torch.device, dtype: torch.dtype) -> Optional[str]:
         if device.type != "cpu":

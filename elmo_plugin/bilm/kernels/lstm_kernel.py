@@ -1,7 +1,7 @@
 """What runs a frozen biLM."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -22,9 +22,12 @@ class LSTMKernel(ABC):
 
     name : `str`
         As configs and logs have it.
+    storable_types : `Tuple[type, ...]`
+        The classes that `pack` and `factor` make, beside tensors, if those can be kept in files.
     """
 
     name: str
+    storable_types: Tuple[type, ...] = ()
 
     @abstractmethod
     def why_not(self, precision: str, device: torch.device, dtype: torch.dtype) -> Optional[str]:

@@ -1,11 +1,12 @@
 """Weights in the forms that kernels multiply by, made once."""
 
 import threading
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 from weakref import WeakValueDictionary
 
 import torch
 
+from elmo_plugin.bilm.kernels.packed_folder import PackedFolder
 from elmo_plugin.bilm.weight_source import WeightSource
 from elmo_plugin.bilm.weights_version import WeightsVersion
 
@@ -22,16 +23,21 @@ class PackedWeights:
     source : `WeightSource`, optional
         Where the weights come from. They are read from there, as long as they are the same, so that those in
         memory need not be.
+    folder : `PackedFolder`, optional
+        Where to keep what is made, for other processes too.
     """
 
-    def __init__(self, source: Optional[WeightSource] = None) -> None:
+    def __init__(
+        self, source: Optional[WeightSource] = None, folder: Optional[PackedFolder] = None
+    ) -> None:
         self._source = source
+        self._folder = folder
         # Name of a module -> version of its weights and settings; what was made of them.
         self._held: Dict[str, Tuple[Any, _Packed]] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return PackedWeights, ()
+        return PackedWeights, (None, self._folder)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -47,7 +53,12 @@ class PackedWeights:
         self._source = None
 
     def of(
-        self, name: str, module: torch.nn.Module, settings: Any, pack: Callable[[Any], Any]
+        self,
+        name: str,
+        module: torch.nn.Module,
+        settings: Any,
+        pack: Callable[[Any], Any],
+        types: Sequence[type] = (),
     ) -> Any:
         """
         What `pack` makes of the weights that `module` has now.
@@ -60,7 +71,12 @@ class PackedWeights:
             All that `pack` depends on beside the weights.
         pack : `Callable[[Module], Any]`
             Gets `module`, or one like it with the same weights. Its result must not change.
+        types : `Sequence[type]`, optional
+            The classes that its result consists of, beside tensors, if it can be kept in a file.
         """
+        if self._folder is not None and types:
+            pack = _through(self._folder, module, settings, pack, types)
+
         version = (settings, WeightsVersion(module))
         with self._lock:
             held = self._held.get(name)
@@ -82,6 +98,17 @@ class PackedWeights:
             if packed is None:
                 packed = _shared[key] = _Packed(pack(self._source.reopened(name, module)))
             return packed
+
+
+def _through(
+    folder: PackedFolder,
+    module: torch.nn.Module,
+    settings: Any,
+    pack: Callable[[Any], Any],
+    types: Sequence[type],
+) -> Callable[[Any], Any]:
+    parameters = [name for name, _ in module.named_parameters()]
+    return lambda module: folder.stored(module, parameters, settings, pack, types)
 
 
 class _Packed:
