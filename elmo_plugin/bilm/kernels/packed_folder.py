@@ -9,6 +9,7 @@ from typing import Any, Callable, Sequence, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from filelock import FileLock
 
 from elmo_plugin.files.replaced_file import replaced_file
 
@@ -60,9 +61,12 @@ class PackedFolder:
         path = self._folder / f"{_digest(module, parameters, settings)}.packed"
         if not path.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
-            with replaced_file(path) as new:
-                torch.save(pack(module), new)
-            logger.info("Packed weights were written to %s.", path)
+            # Processes that start together wait for the first of them: each would map its own file.
+            with FileLock(self._folder / ".lock"):
+                if not path.exists():
+                    with replaced_file(path) as new:
+                        torch.save(pack(module), new)
+                    logger.info("Packed weights were written to %s.", path)
         with torch.serialization.safe_globals(list(types)):
             try:
                 return torch.load(path, mmap=True, weights_only=True)
