@@ -41,6 +41,10 @@ setup(
     packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
     package_data={"elmo_plugin": ["py.typed", "pretrained/*/*"]},
     ext_modules=EXTENSIONS if platform.machine() in ("x86_64", "AMD64") else [],
+    extras_require={
+        # What the benchmarks draw.
+        "plots": ["matplotlib>=3.9,<4"],
+    },
     install_requires=[
         # Not allennlp: the metadata of 2.10.1 asks for torch<1.13, which has no build for
         # Python 3.11, so pip could never satisfy it. Install it beside this package with

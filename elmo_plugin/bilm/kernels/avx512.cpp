@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <thread>
 #include <type_traits>
@@ -179,9 +180,14 @@ void lower(const float* source, int64_t width, Rows<Type>& rows, int64_t number)
 
 // --------------------------------------------------------------------------------------- non-linearities
 
+// Of two numbers of which the second is none, min and max give the second: NaN stays NaN.
+inline __m512 clip(__m512 x, float limit) {
+    return _mm512_max_ps(_mm512_set1_ps(-limit), _mm512_min_ps(_mm512_set1_ps(limit), x));
+}
+
 // Within 2 units in the last place on [-87, 87], beyond which sigmoid and tanh are constant in float32.
 inline __m512 exponential(__m512 x) {
-    x = _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(87.0f)), _mm512_set1_ps(-87.0f));
+    x = clip(x, 87.0f);
     const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 8);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
@@ -210,10 +216,6 @@ inline __m512 tanh(__m512 x) {
 // Which lanes hold something if `count` values are left.
 inline __mmask16 lanes_of(int64_t count) {
     return _cvtu32_mask16((1u << std::min<int64_t>(LANES, count)) - 1);
-}
-
-inline __m512 clip(__m512 x, float limit) {
-    return _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(limit)), _mm512_set1_ps(-limit));
 }
 
 // ------------------------------------------------------------------------------------------------- threads
@@ -249,12 +251,29 @@ struct Share {
         : begin(total * thread / num_threads), end(total * (thread + 1) / num_threads) {}
 };
 
+// Calls `function(thread)` in so many threads, in all of them or in none: those that wait for each other must not
+// wait for one that could not be started. `function` must not throw.
 template <typename Function>
 void in_threads(int num_threads, const Function& function) {
+    enum { WAIT, GO, GIVE_UP };
+    std::atomic<int> signal{WAIT};
     std::vector<std::thread> others;
-    for (int thread = 1; thread < num_threads; thread++) others.emplace_back(function, thread);
-    function(0);
-    for (std::thread& other : others) other.join();
+    const auto join = [&](int value) {
+        signal.store(value);
+        if (value == GO) function(0);
+        for (std::thread& other : others) other.join();
+    };
+    try {
+        for (int thread = 1; thread < num_threads; thread++)
+            others.emplace_back([&signal, &function, thread] {
+                while (signal.load() == WAIT) std::this_thread::yield();
+                if (signal.load() == GO) function(thread);
+            });
+    } catch (...) {
+        join(GIVE_UP);
+        throw;
+    }
+    join(GO);
 }
 
 }  // namespace
@@ -463,11 +482,10 @@ template <typename Type>
 void pack_panel(const Plain& plain, const Packed& packed, int64_t panel, std::vector<float>& columns) {
     using Element = typename Type::Element;
     const int64_t outputs_per_panel = PANEL / plain.num_groups;
-    const int64_t depth = (plain.depth + Type::GROUP - 1) / Type::GROUP * Type::GROUP;
+    const int64_t depth = columns.size() / PANEL;
     const int64_t first = panel * outputs_per_panel;
     const int64_t present = std::min(outputs_per_panel, plain.num_outputs - first);
-    // (depth, 64)
-    columns.assign(depth * PANEL, 0.0f);
+    std::fill(columns.begin(), columns.end(), 0.0f);
     for (int64_t k = 0; k < plain.depth; k++)
         for (int64_t group = 0; group < plain.num_groups; group++) {
             const float* source = plain.weight + group * plain.group_stride + first * plain.output_stride +
@@ -508,11 +526,13 @@ void pack_panel(const Plain& plain, const Packed& packed, int64_t panel, std::ve
 template <typename Type>
 void pack_all(const Plain& plain, const Packed& packed, int num_threads) {
     const int64_t num_panels = (plain.num_outputs * plain.num_groups + PANEL - 1) / PANEL;
+    const int64_t depth = (plain.depth + Type::GROUP - 1) / Type::GROUP * Type::GROUP;
+    // A panel each, as numbers: (depth, 64)
+    std::vector<std::vector<float>> columns(num_threads, std::vector<float>(depth * PANEL));
     in_threads(num_threads, [&](int thread) {
         const Share panels(num_panels, thread, num_threads);
-        std::vector<float> columns;
         for (int64_t panel = panels.begin; panel < panels.end; panel++)
-            pack_panel<Type>(plain, packed, panel, columns);
+            pack_panel<Type>(plain, packed, panel, columns[thread]);
     });
 }
 
@@ -543,43 +563,41 @@ void multiply_all(const Matrix& matrix, const float* source, float* target, int6
     });
 }
 
+// Calls `function` with the type that has weights of so many bytes.
+template <typename Function>
+int for_type(int weight_bytes, const Function& function) {
+    try {
+        switch (weight_bytes) {
+            case 4: function(Float32()); return 0;
+            case 2: function(BFloat16()); return 0;
+            case 1: function(Int8()); return 0;
+        }
+    } catch (const std::exception&) {
+        return 2;
+    }
+    return 1;
+}
+
 }  // namespace
 
 extern "C" {
 
-// These give 0, or 1 if there is no weight of so many bytes.
+// These give 0, or what is wrong: 1 if there is no weight of so many bytes, 2 if memory or threads ran out.
 
 int pack(int weight_bytes, const Plain* plain, const Packed* packed, int num_threads) {
-    switch (weight_bytes) {
-        case 4: pack_all<Float32>(*plain, *packed, num_threads); return 0;
-        case 2: pack_all<BFloat16>(*plain, *packed, num_threads); return 0;
-        case 1: pack_all<Int8>(*plain, *packed, num_threads); return 0;
-    }
-    return 1;
+    return for_type(weight_bytes, [=](auto type) { pack_all<decltype(type)>(*plain, *packed, num_threads); });
 }
 
 int run_linear(int weight_bytes, const Matrix* matrix, const float* rows, float* result, int64_t num_rows,
                int64_t depth, int64_t num_outputs, int num_threads) {
-    switch (weight_bytes) {
-        case 4:
-            multiply_all<Float32>(*matrix, rows, result, num_rows, depth, num_outputs, num_threads);
-            return 0;
-        case 2:
-            multiply_all<BFloat16>(*matrix, rows, result, num_rows, depth, num_outputs, num_threads);
-            return 0;
-        case 1:
-            multiply_all<Int8>(*matrix, rows, result, num_rows, depth, num_outputs, num_threads);
-            return 0;
-    }
-    return 1;
+    return for_type(weight_bytes, [=](auto type) {
+        multiply_all<decltype(type)>(*matrix, rows, result, num_rows, depth, num_outputs, num_threads);
+    });
 }
 
 int run_layer(int weight_bytes, const Layer* layer, const Sequences* sequences, int num_threads) {
-    switch (weight_bytes) {
-        case 4: Run<Float32>(*layer, *sequences, num_threads).run(); return 0;
-        case 2: Run<BFloat16>(*layer, *sequences, num_threads).run(); return 0;
-        case 1: Run<Int8>(*layer, *sequences, num_threads).run(); return 0;
-    }
-    return 1;
+    return for_type(weight_bytes, [=](auto type) {
+        Run<decltype(type)>(*layer, *sequences, num_threads).run();
+    });
 }
 }

@@ -212,8 +212,10 @@ def _run(lstm: PackedLSTM, layer: PanelLayer) -> Outcome:
 
 
 def _call(function: str, panels: Tensor, *arguments: Any) -> None:
-    failed = getattr(_library(), function)(panels.element_size(), *arguments)
-    assert not failed
+    problem = getattr(_library(), function)(panels.element_size(), *arguments)
+    if problem == 2:
+        raise MemoryError("Memory or threads ran out in the avx512 kernel. Take smaller batches.")
+    assert problem == 0
 
 
 def _address(tensor: Optional[Tensor]) -> Optional[int]:

@@ -161,6 +161,27 @@ def test_the_vectors_of_a_sequence_are_the_same_to_the_bit_in_any_batch(precisio
         assert torch.equal(alone, together[:, row])
 
 
+@pytest.mark.parametrize("name, precision", [case for case in CASES if case[1] != "int8"])
+def test_nan_is_not_swallowed(name: str, precision: str) -> None:
+    kernel = fast_kernel(name, precision)
+    layer = new_layer((32, 48, 24))
+    inputs, step_sizes = inputs_of([3, 3], 32)
+    inputs[1, 5] = torch.nan
+    outputs = run(kernel, precision, layer, inputs, step_sizes)[0]
+    assert bool(outputs[1::2].isnan().all())
+    assert not bool(outputs[::2].isnan().any())
+
+
+def test_out_of_memory_is_an_error() -> None:
+    kernel = fast_kernel("avx512", "float32")
+    layer = new_layer((32, 48, 24))
+    lstm = layer.packed(*inputs_of([3], 32), None)
+    # An honest number of tokens could not be had, so the call is told of more than there are.
+    sizes = lstm.settings._replace(step_sizes=[2**50])
+    with pytest.raises(MemoryError, match="Take smaller batches"):
+        kernel.run([lstm._replace(settings=sizes)], [kernel.pack(layer, "float32")])
+
+
 def rounded_to_eight_bits(rows: Tensor) -> Tensor:
     largest = rows.abs().amax(dim=1, keepdim=True)
     return torch.round(rows / largest * 127) * largest / 127
