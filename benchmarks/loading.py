@@ -4,16 +4,15 @@ How long a biLM takes to load, and what memory it takes, in each precision: alon
     python benchmarks/loading.py
     python benchmarks/loading.py --options options.json --weights weights.hdf5 --processes 4
 
-The first writes random weights of the original's shape (374 MB) into a temporary folder. Every row is measured
-in processes of their own, with the weight file in the system's file cache.
+The first writes random weights of the original's shape (374 MB) into a temporary folder. Each row is measured
+in processes of its own, with the weight file in the system's file cache.
 
   load          seconds from the call of BiLM.from_files to its return
   first         seconds of the first short sentence after it, which packs the weights
-  peak, held    the largest and the last growth of the process's resident memory over that of a process that has
-                run another biLM, in MiB and as a multiple of the weights in that precision
-  each of N     how much memory each of N processes adds when all of them hold the biLM: memory that they share
-                counts by its share (Linux's Pss); and the same where they share packed weights too
-                (packed_folder)
+  peak, held    the largest and the last growth of the process's resident memory over that of a process that
+                has run another biLM, in MiB and as a multiple of the weights in that precision
+  each of N     how much memory each of N processes adds when all of them hold the biLM: shared memory counts
+                by its share (Linux's Pss); and the same where they share packed weights too (packed_folder)
 """
 
 import argparse
@@ -31,8 +30,8 @@ from elmo_plugin.bilm.kernels import KERNEL_NAMES, PRECISIONS
 
 BYTES_OF_A_WEIGHT = {"float32": 4, "bfloat16": 2, "int8": 1}
 
-# Loads and runs a biLM, prints a line of JSON when it is ready and one when it is told that all others are, and
-# ends when it is told so.
+# Loads and runs a biLM, prints a line of JSON when it is ready, another when it is told that all others are,
+# and ends when it is told so.
 PROCESS = """
 import json, sys, time
 from elmo_plugin import BiLM, batch_to_ids
@@ -44,7 +43,8 @@ def memory(path, key):
 settings = json.loads(sys.argv[1])
 sentence = batch_to_ids([["One", "sentence"]])
 BiLM.from_files("elmo_mini")(sentence)
-before = {"resident": memory("/proc/self/status", "VmRSS"), "shared": memory("/proc/self/smaps_rollup", "Pss")}
+resident_before = memory("/proc/self/status", "VmRSS")
+share_before = memory("/proc/self/smaps_rollup", "Pss")
 start = time.perf_counter()
 bilm = BiLM.from_files(**settings)
 loaded = time.perf_counter()
@@ -53,12 +53,12 @@ ready = time.perf_counter()
 print(json.dumps({
     "load": loaded - start,
     "first": ready - loaded,
-    "peak": memory("/proc/self/status", "VmHWM") - before["resident"],
-    "held": memory("/proc/self/status", "VmRSS") - before["resident"],
+    "peak": memory("/proc/self/status", "VmHWM") - resident_before,
+    "held": memory("/proc/self/status", "VmRSS") - resident_before,
     "num_parameters": sum(parameter.numel() for parameter in bilm.parameters()),
 }), flush=True)
 sys.stdin.readline()
-print(json.dumps({"each": memory("/proc/self/smaps_rollup", "Pss") - before["shared"]}), flush=True)
+print(json.dumps({"each": memory("/proc/self/smaps_rollup", "Pss") - share_before}), flush=True)
 sys.stdin.readline()
 """
 

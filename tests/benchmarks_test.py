@@ -445,3 +445,23 @@ def test_help_explains_the_cases(
     output = capsys.readouterr().out
     assert "python benchmarks/inference_speed.py --text corpus.txt" in output
     assert all(f"\n  {case} " in output for case in inference_speed.CASES)
+
+
+def test_loading_reports_time_and_memory(
+    bilm_files: BiLMFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    if not Path("/proc/self/smaps_rollup").exists():
+        pytest.skip("Memory is measured on Linux only.")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+    loading = importlib.import_module("loading")
+    output = tmp_path / "loading.json"
+    files = ["--options", bilm_files.options_file, "--weights", bilm_files.weight_file]
+    few = ["--precisions", "bfloat16", "--repetitions", "1", "--processes", "1"]
+    loading.main([*files, *few, "--output", str(output)])
+    (row,) = json.loads(output.read_text()).values()
+    assert row["load"] > 0 and row["first"] > 0
+    assert row["weights"] == pytest.approx(2 * row["num_parameters"] / 2**20)
+    assert "| bfloat16, auto |" in capsys.readouterr().out
