@@ -13,14 +13,7 @@ from elmo_plugin.bilm.carried_states import CarriedStates
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.character_ids import batch_to_ids, sentence_marks
 from elmo_plugin.bilm.input_checks import check_character_ids, check_padding, check_word_ids
-from elmo_plugin.bilm.kernels import (
-    AUTO,
-    LSTMKernel,
-    PackedFolder,
-    PackedWeights,
-    check_kernel,
-    choose_kernel,
-)
+from elmo_plugin.bilm.kernels import AUTO, KernelRunner, check_kernel
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.packing import Packing
@@ -84,11 +77,9 @@ class BiLM(torch.nn.Module):
         packed_folder: Optional[Union[str, PathLike]] = None,
     ) -> None:
         super().__init__()
-        check_kernel(kernel, precision)
+        self._runner = KernelRunner(kernel, precision, packed_folder)
         self.options = options
         self.stateful = stateful
-        self.precision = precision
-        self.kernel = kernel
         self.character_encoder = CharacterEncoder(options)
         self.forward_layers = torch.nn.ModuleList(
             _new_layer(options) for _ in range(options.num_layers)
@@ -103,9 +94,7 @@ class BiLM(torch.nn.Module):
         self._sentence_marks: Tensor
         # Of layer 0 forward and backward, then of layer 1 ...
         self._carried_states = CarriedStates(2 * options.num_layers)
-        self._packed_folder = None if packed_folder is None else PackedFolder(packed_folder)
-        self._packed_weights = PackedWeights(folder=self._packed_folder)
-        self._said: Set[str] = set()
+        self._warnings_given: Set[str] = set()
         self.register_load_state_dict_pre_hook(translate_allennlp_bilm)
 
     @classmethod
@@ -146,14 +135,23 @@ class BiLM(torch.nn.Module):
             bilm = cls(options, stateful, word_cache_size, precision, kernel, packed_folder)
         bilm._sentence_marks = sentence_marks()
         load_weights(bilm, options, weight_path)
-        source = WeightSource(bilm, options, weight_path)
-        bilm._packed_weights = PackedWeights(source, bilm._packed_folder)
+        bilm._runner.read_from(WeightSource(bilm, options, weight_path))
         return bilm
 
     @property
     def num_layers(self) -> int:
         """Number of layer activations: the LSTM layers and the token representation."""
         return self.options.num_layers + 1
+
+    @property
+    def precision(self) -> str:
+        """In what it multiplies while frozen."""
+        return self._runner.precision
+
+    @property
+    def kernel(self) -> str:
+        """What runs it while frozen, as it was asked for: `auto`, or a kernel's name."""
+        return self._runner.kernel
 
     @property
     def is_frozen(self) -> bool:
@@ -259,27 +257,16 @@ class BiLM(torch.nn.Module):
         Run an LSTM layer in both directions, without its skip connection. Arguments and results are those of
         `ProjectedLSTM.forward`, forward direction first; the backward inputs are already reversed.
         """
-        layers = cast(
-            List[ProjectedLSTM], [self.forward_layers[number], self.backward_layers[number]]
-        )
-        kernel = self._kernel_for(inputs[0])
-        if kernel is None:
+        names = [f"forward_layers.{number}", f"backward_layers.{number}"]
+        layers = cast(List[ProjectedLSTM], [self.get_submodule(name) for name in names])
+        if not self._is_run_by_kernel(inputs[0].device.type):
             return run_side_by_side(layers, inputs, step_sizes, initial_states)
         lstms = [
             layer.packed(layer_inputs, step_sizes, state)
             for layer, layer_inputs, state in zip(layers, inputs, initial_states)
         ]
-        packed = [
-            self._packed_weights.of(
-                f"{direction}_layers.{number}",
-                layer,
-                (kernel.name, self.precision),
-                lambda layer: kernel.pack(layer, self.precision),
-                kernel.storable_types,
-            )
-            for direction, layer in zip(("forward", "backward"), layers)
-        ]
-        return [(output, (state, cell)) for output, state, cell in kernel.run(lstms, packed)]
+        outcomes = self._runner.run(names, layers, lstms)
+        return [(outputs, (state, cell)) for outputs, state, cell in outcomes]
 
     def reset_states(self) -> None:
         """Forget the states carried between batches; the next batch starts from zeros."""
@@ -291,7 +278,7 @@ class BiLM(torch.nn.Module):
         through `parameter.data`.
         """
         self.word_cache.clear()
-        self._packed_weights.distrust()
+        self._runner.distrust()
 
     def cache_vocabulary(self, words: List[str]) -> None:
         """
@@ -350,32 +337,17 @@ class BiLM(torch.nn.Module):
         return False
 
     def _warn_once(self, message: str) -> None:
-        self._say_once(message, logging.WARNING)
+        if message not in self._warnings_given:
+            self._warnings_given.add(message)
+            logger.warning("%s (Said once.)", message)
 
-    def _say_once(self, message: str, level: int) -> None:
-        if message not in self._said:
-            self._said.add(message)
-            logger.log(level, "%s (Said once.)", message)
-
-    def _kernel_for(self, inputs: Tensor) -> Optional[LSTMKernel]:
-        """What runs the layers if they are frozen; `None` if they are being trained."""
+    def _is_run_by_kernel(self, device_type: str) -> bool:
         if torch.is_grad_enabled() or not self.is_frozen:
-            # What training leaves behind is of no use: every step changes the weights.
-            self._packed_weights.clear()
-            return None
-        device = inputs.device
-        if self.precision == "float32" and torch.is_autocast_enabled(device.type):
-            return None  # Autocast says in what to multiply.
-        kernel = choose_kernel(self.kernel, self.precision, device, inputs.dtype)
-        self._say_once(
-            f"The frozen biLM runs in {self.precision} on the {kernel.name} kernel ({device.type}).",
-            logging.INFO,
-        )
-        if self._packed_folder is not None and not kernel.storable_types:
-            self._warn_once(
-                f"packed_folder is not used: the {kernel.name} kernel's weights cannot be kept in files."
-            )
-        return kernel
+            # Every step of training changes the weights, and what was packed of them is of no more use.
+            self._runner.forget()
+            return False
+        # Autocast says in what to multiply, unless the user does.
+        return self.precision != "float32" or not torch.is_autocast_enabled(device_type)
 
     def _encode_distinct(self, words: Tensor) -> Tuple[Tensor, Tensor]:
         """
@@ -413,21 +385,11 @@ class BiLM(torch.nn.Module):
     def _encode_frozen(self, types: Tensor) -> Tensor:
         if self.precision == "float32":
             return self.character_encoder(types)
-        device, dtype = types.device, self.character_encoder.character_embedding.weight.dtype
-        kernel = choose_kernel(self.kernel, self.precision, device, dtype)
         names = {module: name for name, module in self.named_modules()}
-
-        def apply(linear: torch.nn.Linear, rows: Tensor) -> Tensor:
-            factor = self._packed_weights.of(
-                names[linear],
-                linear,
-                (kernel.name, self.precision),
-                lambda linear: kernel.factor(linear.weight.detach(), self.precision),
-                kernel.storable_types,
+        with torch.autocast(types.device.type, enabled=False):
+            return self.character_encoder(
+                types, lambda linear, rows: self._runner.apply(names[linear], linear, rows)
             )
-            return factor.product(rows).add_(linear.bias)
-
-        return self.character_encoder(types, apply)
 
     def _run_layers(self, tokens: Tensor, packing: Packing) -> List[Tuple[Tensor, Tensor]]:
         """The outputs of each layer in both directions, packed, each `(num_tokens, projection_dim)`."""

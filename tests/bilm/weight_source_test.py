@@ -100,7 +100,7 @@ def test_a_file_that_was_replaced_meanwhile_is_not_read(
 
 def packed_objects(bilm: BiLM) -> List[int]:
     activations(bilm)
-    return sorted(id(held[1]) for held in bilm._packed_weights._held.values())
+    return sorted(id(held[1]) for held in bilm._runner._packed_weights._held.values())
 
 
 def test_several_elmos_of_one_file_share_what_was_packed(bilm_files: BiLMFiles) -> None:

@@ -166,10 +166,10 @@ def test_through_data_it_takes_clear_caches(bilm: BiLM) -> None:
 
 
 def test_training_lets_go_of_packed_weights(bilm: BiLM) -> None:
-    assert len(bilm._packed_weights) == 2 * TINY_OPTIONS.num_layers
+    assert bilm._runner.num_packed == 2 * TINY_OPTIONS.num_layers
     bilm.requires_grad_(True)
     activations(bilm)
-    assert len(bilm._packed_weights) == 0
+    assert bilm._runner.num_packed == 0
 
 
 def test_a_trainable_bilm_has_no_low_precision(bilm_files: BiLMFiles) -> None:
@@ -181,3 +181,14 @@ def test_a_trainable_bilm_has_no_low_precision(bilm_files: BiLMFiles) -> None:
             pytest.raises(RuntimeError, match="precision is bfloat16, which is for frozen"),
         ):
             bilm(CHARACTER_IDS)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_autocast_does_not_change_what_precision_says(
+    precision: str, bilm_files: BiLMFiles
+) -> None:
+    bilm = BiLM.from_files(*bilm_files, precision=precision)
+    expected = activations(bilm)
+    bilm.clear_caches()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(activations(bilm), expected)
