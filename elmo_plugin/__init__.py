@@ -9,6 +9,7 @@ mend_allennlp()
 
 from elmo_plugin import commands, pretraining, tasks
 from elmo_plugin.bilm import BiLM, batch_to_ids
+from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.modules import Elmo, ElmoTokenEmbedder, TextEncoder
 
 __version__ = "0.1.0"
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BiLM",
     "Elmo",
+    "ElmoEmbedder",
     "ElmoTokenEmbedder",
     "TextEncoder",
     "batch_to_ids",

@@ -1,6 +1,14 @@
 """Subcommands of `allennlp`."""
 
+from elmo_plugin.commands.elmo import ElmoCommand, embed_text
 from elmo_plugin.commands.elmo_export import ElmoExport, export_bilm
 from elmo_plugin.commands.elmo_vocab import ElmoVocab, make_vocabulary
 
-__all__ = ["ElmoExport", "ElmoVocab", "export_bilm", "make_vocabulary"]
+__all__ = [
+    "ElmoCommand",
+    "ElmoExport",
+    "ElmoVocab",
+    "embed_text",
+    "export_bilm",
+    "make_vocabulary",
+]

@@ -10,14 +10,8 @@ from torch import Tensor
 
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
 from elmo_plugin.bilm.kernels import AUTO
-from elmo_plugin.bilm.model_files import names_both_files
+from elmo_plugin.bilm.original_model import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.modules.elmo import Elmo
-
-# The paper's model, as AI2 publishes it.
-ORIGINAL_MODEL = (
-    "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
-    "elmo_2x4096_512_2048cnn_2xhighway_"
-)
 
 
 @TokenEmbedder.register("elmo")
@@ -72,11 +66,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         serialization_dir: Optional[str] = None,
     ) -> None:
         super().__init__()
-        # Left out beside a name that stands for both.
-        if names_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
-            options_file = None
-        if names_both_files(options_file) and weight_file == ORIGINAL_MODEL + "weights.hdf5":
-            weight_file = None
+        options_file, weight_file = without_unused_default(options_file, weight_file)
         if namespace_to_cache is not None:
             if vocab_to_cache is not None:
                 raise ConfigurationError("Give vocab_to_cache or namespace_to_cache, not both.")

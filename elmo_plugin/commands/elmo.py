@@ -1,0 +1,363 @@
+"""`allennlp elmo`: from sentences to a file of their ELMo vectors."""
+
+import argparse
+import logging
+from os import PathLike
+from pathlib import Path
+from typing import Any, Dict, Optional, Union
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common import logging as common_logging
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import Model, load_archive
+
+from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.embedding.archived_mix import choose_mix, frozen_copy
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.embed_file import (
+    DEFAULT_BATCH_SIZE,
+    DTYPES,
+    EmbeddedFile,
+    embed_file,
+)
+from elmo_plugin.embedding.layer_choice import layer_choice, learnt_mix
+from elmo_plugin.embedding.sentence_file import TOKENIZERS, SentenceFile
+from elmo_plugin.files.output_file import check_output_file
+
+logger = logging.getLogger(__name__)
+
+_DESCRIPTION = """
+Embed sentences with ELMo and write their vectors as HDF5, laid out as by AllenNLP 0.9.
+
+INPUT is UTF-8 text, one sentence on each line, tokens set apart by white space; plain or .gz, or - for
+standard input. A file is checked to its end before any work. OUTPUT appears when it is complete.
+"""
+
+_EPILOG = """
+examples:
+  allennlp elmo sentences.txt vectors.hdf5 --average --options-file elmo_mini
+  zcat big.txt.gz | allennlp elmo - vectors.hdf5 --mix tagger/model.tar.gz --mix-name input --dtype float16
+
+OUTPUT holds one dataset for each sentence. Its key is the number of the line as a string, from "0". Its
+shape, for a model with 3 layers (the token representation and two LSTM layers) of width 1024 and n tokens:
+  --all                      (3, n, 1024)
+  --top, --average, --mix    (n, 1024)
+One more dataset, sentence_to_index, is a string that holds JSON: the key of each line, stripped. Of lines
+that are the same it has the last one's. To read it all:
+  with h5py.File("vectors.hdf5") as file:
+      keys = json.loads(file["sentence_to_index"][0])
+      vectors = file[keys["The cat sat ."]][...]
+
+Memory does not grow with INPUT, but for sentence_to_index: about 200 bytes and the line itself for each
+distinct line. --forget-sentences leaves it out. Disk: layers x tokens x width x 4 bytes (2 in float16).
+
+--mix ARCHIVE writes what a task model learnt to make of the layers: their weighted sum, gamma included,
+without dropout and projection. ARCHIVE is a model of this package's tasks, or one with an "elmo" embedder.
+A mix was learnt for the biLM in its archive, so that this biLM is used, and no --options-file or
+--weight-file may be given. If there are several mixes, such as ELMo's at the input and at the output,
+--mix-name says which.
+
+Each sentence is embedded from zero states, so that its vectors do not depend on the others. --stateful
+carries states from batch to batch, as AllenNLP 0.9 did: vectors then depend on order and --batch-size.
+"""
+
+
+@Subcommand.register("elmo")
+class ElmoCommand(Subcommand):
+    """Embeds text: `allennlp elmo INPUT OUTPUT (--all | --top | --average | --mix ARCHIVE)`."""
+
+    requires_plugins = True
+
+    def add_subparser(self, parser: Any) -> argparse.ArgumentParser:
+        subparser: argparse.ArgumentParser = parser.add_parser(
+            self.name,
+            description=_DESCRIPTION,
+            epilog=_EPILOG,
+            help="Embed sentences with ELMo.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        subparser.add_argument(
+            "input_file", metavar="INPUT", help="sentences; - for standard input"
+        )
+        subparser.add_argument("output_file", metavar="OUTPUT", help="the HDF5 file to write")
+        _add_layers(subparser)
+        _add_model(subparser)
+        _add_input(subparser)
+        _add_output(subparser)
+        _add_speed(subparser)
+        subparser.set_defaults(func=_embed_from_args)
+        return subparser
+
+
+def _add_layers(subparser: argparse.ArgumentParser) -> None:
+    layers = subparser.add_argument_group("what to write (one is required)")
+    choices = layers.add_mutually_exclusive_group(required=True)
+    choices.add_argument("--all", action="store_true", help="all layers")
+    choices.add_argument("--top", action="store_true", help="the last layer")
+    choices.add_argument("--average", action="store_true", help="the mean of all layers")
+    choices.add_argument(
+        "--mix", metavar="ARCHIVE", help="the sum of layers that the model in ARCHIVE learnt"
+    )
+    layers.add_argument(
+        "--mix-name",
+        metavar="NAME",
+        help="which of ARCHIVE's mixes, such as input or output; needed only if it has several",
+    )
+    layers.add_argument(
+        "--overrides", "-o", metavar="JSON", help="overrides of the config in ARCHIVE"
+    )
+
+
+def _add_model(subparser: argparse.ArgumentParser) -> None:
+    model = subparser.add_argument_group("the biLM")
+    model.add_argument(
+        "--options-file",
+        help="JSON of its sizes: path, URL or hf:// name; elmo_mini, or a .zip with both files, stands for "
+        "both (default: the paper's model, downloaded once)",
+    )
+    model.add_argument("--weight-file", help="HDF5 of its weights, likewise")
+    model.add_argument(
+        "--stateful",
+        action="store_true",
+        help="carry states from batch to batch, as AllenNLP 0.9 did; not with --batch-tokens",
+    )
+    model.add_argument(
+        "--vocab-path",
+        help="has no effect, and had none in AllenNLP 0.9: words are read letter by letter",
+    )
+
+
+def _add_input(subparser: argparse.ArgumentParser) -> None:
+    source = subparser.add_argument_group("input")
+    source.add_argument(
+        "--tokenizer",
+        choices=list(TOKENIZERS),
+        default="whitespace",
+        help="whitespace, for text in tokens; spacy, for other text: spaCy's rules for English "
+        "(default = whitespace)",
+    )
+    source.add_argument(
+        "--skip-blank",
+        action="store_true",
+        help="leave blank lines out; others keep their numbers (default: stop before any work)",
+    )
+
+
+def _add_output(subparser: argparse.ArgumentParser) -> None:
+    output = subparser.add_argument_group("output")
+    output.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default="float32",
+        help="type of the vectors in OUTPUT (default = float32)",
+    )
+    output.add_argument(
+        "--forget-sentences", action="store_true", help="do not write sentence_to_index"
+    )
+    output.add_argument(
+        "--use-sentence-keys",
+        action="store_true",
+        help="the lines themselves are the keys, and each must be unlike the others; no sentence_to_index. "
+        "A slash in a line makes groups in OUTPUT: file[line] works, but listing keys shows groups. Takes "
+        "100 bytes of memory for each line",
+    )
+    output.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace OUTPUT if it exists (default: stop before any work)",
+    )
+
+
+def _add_speed(subparser: argparse.ArgumentParser) -> None:
+    speed = subparser.add_argument_group("speed")
+    speed.add_argument(
+        "--batch-size",
+        type=int,
+        default=DEFAULT_BATCH_SIZE,
+        help=f"sentences in a batch (default = {DEFAULT_BATCH_SIZE})",
+    )
+    speed.add_argument(
+        "--batch-tokens",
+        type=int,
+        metavar="N",
+        help="at most N tokens in a batch, padding included, so that long sentences take no more memory "
+        "than short ones (default: as many as have vectors of 256 MiB)",
+    )
+    speed.add_argument(
+        "--cuda-device",
+        type=int,
+        default=-1,
+        help="number of the GPU; -1, the default, for the CPU",
+    )
+    speed.add_argument(
+        "--precision",
+        default="float32",
+        help="of matrix products: float32, or faster and less exact bfloat16 or int8 (default = float32)",
+    )
+    speed.add_argument(
+        "--kernel",
+        default=AUTO,
+        help="what runs the LSTMs: avx512, onednn, reference, or auto for the fastest (default = auto)",
+    )
+    speed.add_argument(
+        "--file-friendly-logging",
+        action="store_true",
+        help="write progress in lines of their own, and slower, for logs in files",
+    )
+
+
+def embed_text(
+    input_file: Union[str, PathLike],
+    output_file: Union[str, PathLike],
+    output_format: Optional[str] = None,
+    mix: Optional[Union[str, PathLike]] = None,
+    mix_name: Optional[str] = None,
+    overrides: Union[str, Dict[str, Any]] = "",
+    options_file: Optional[Union[str, PathLike]] = None,
+    weight_file: Optional[Union[str, PathLike]] = None,
+    stateful: bool = False,
+    tokenizer: str = "whitespace",
+    skip_blank: bool = False,
+    dtype: str = "float32",
+    forget_sentences: bool = False,
+    use_sentence_keys: bool = False,
+    overwrite: bool = False,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    batch_tokens: Optional[int] = None,
+    cuda_device: int = -1,
+    precision: str = "float32",
+    kernel: str = AUTO,
+) -> EmbeddedFile:
+    """
+    Embed the sentences of a file.
+
+    # Parameters
+
+    input_file : `str` or `PathLike`
+        One sentence on each line, see `SentenceFile`; `-` for standard input.
+    output_file : `str` or `PathLike`
+        The HDF5 file to write, see `HDF5Writer`.
+    output_format : `str`, optional
+        `all`, `top` or `average`. Either this or `mix` must be given.
+    mix : `str` or `PathLike`, optional
+        An archive whose learnt mix and biLM to use.
+    mix_name, overrides : `str`, optional
+        Which of the mixes in the archive, and overrides of its config.
+    options_file, weight_file : `str` or `PathLike`, optional (default = the paper's model)
+        The files of the biLM, without `mix`.
+    stateful, cuda_device, precision, kernel
+        See `ElmoEmbedder`.
+    tokenizer, skip_blank
+        See `SentenceFile`.
+    dtype, forget_sentences, use_sentence_keys, overwrite, batch_size, batch_tokens
+        See `embed_file`.
+
+    # Raises
+
+    `ConfigurationError` for files, arguments and sentences that are not as described; `OSError` if writing
+    fails. `output_file` is then as it was before.
+    """
+    # What can be known at once, before a model is fetched or loaded.
+    _check_arguments(output_format, mix, mix_name, overrides, options_file, weight_file)
+    check_output_file(output_file, overwrite, "--overwrite")
+    with SentenceFile(input_file, tokenizer, skip_blank) as source:
+        if mix is not None:
+            chosen = choose_mix(_archived_model(mix, overrides), str(mix), mix_name)
+            layers = learnt_mix(chosen.mix, chosen.name)
+            bilm = frozen_copy(chosen.bilm, stateful, precision, kernel)
+            embedder = ElmoEmbedder.from_bilm(bilm, cuda_device)
+            logger.info("Mixing layers with '%s' of %s.", chosen.name, mix)
+        else:
+            assert output_format is not None
+            layers = layer_choice(output_format)
+            files: Dict[str, Any] = {"options_file": options_file, "weight_file": weight_file}
+            if options_file is None and weight_file is None:
+                files = {}  # the paper's model
+            embedder = ElmoEmbedder(
+                **files,
+                cuda_device=cuda_device,
+                stateful=stateful,
+                precision=precision,
+                kernel=kernel,
+            )
+        return embed_file(
+            embedder,
+            source,
+            output_file,
+            layers,
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            forget_sentences=forget_sentences,
+            use_sentence_keys=use_sentence_keys,
+            dtype=dtype,
+            overwrite=overwrite,
+        )
+
+
+def _embed_from_args(args: argparse.Namespace) -> None:
+    common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
+    if args.vocab_path is not None:
+        logger.warning("--vocab-path has no effect, as in AllenNLP 0.9. Leave it out.")
+    formats = [name for name in ("all", "top", "average") if getattr(args, name)]
+    embedded = embed_text(
+        input_file=args.input_file,
+        output_file=args.output_file,
+        output_format=formats[0] if formats else None,
+        mix=args.mix,
+        mix_name=args.mix_name,
+        overrides=args.overrides or "",
+        options_file=args.options_file,
+        weight_file=args.weight_file,
+        stateful=args.stateful,
+        tokenizer=args.tokenizer,
+        skip_blank=args.skip_blank,
+        dtype=args.dtype,
+        forget_sentences=args.forget_sentences,
+        use_sentence_keys=args.use_sentence_keys,
+        overwrite=args.overwrite,
+        batch_size=args.batch_size,
+        batch_tokens=args.batch_tokens,
+        cuda_device=args.cuda_device,
+        precision=args.precision,
+        kernel=args.kernel,
+    )
+    size = Path(args.output_file).stat().st_size / 1e6
+    print(
+        f"{args.output_file}: {embedded.num_sentences:,} sentences, {embedded.num_tokens:,} tokens, "
+        f"{size:,.1f} MB"
+    )
+
+
+def _check_arguments(
+    output_format: Optional[str],
+    mix: Optional[Union[str, PathLike]],
+    mix_name: Optional[str],
+    overrides: Union[str, Dict[str, Any]],
+    options_file: Optional[Union[str, PathLike]],
+    weight_file: Optional[Union[str, PathLike]],
+) -> None:
+    if (output_format is None) == (mix is None):
+        raise ConfigurationError(
+            f"output_format is {output_format} and mix is {mix}, expected one of them. Give all, top or "
+            "average, or the archive of a mix."
+        )
+    if mix is None and (mix_name is not None or overrides):
+        raise ConfigurationError(
+            "--mix-name and --overrides are about an archive, and there is none. Give --mix ARCHIVE, or "
+            "leave them out."
+        )
+    if mix is not None and (options_file is not None or weight_file is not None):
+        raise ConfigurationError(
+            f"--options-file or --weight-file is given with --mix {mix}, but the mix was learnt for the biLM "
+            "in that archive, which is used. Leave the files out, or write layers with --all."
+        )
+
+
+def _archived_model(archive_file: Union[str, PathLike], overrides: Any) -> Model:
+    try:
+        return load_archive(archive_file, overrides=overrides).model
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "
+            "training run, or its folder. Correct the path."
+        ) from error

@@ -1,0 +1,70 @@
+"""Whether a file can be written, asked before the work that makes its content."""
+
+import os
+import shutil
+from os import PathLike
+from pathlib import Path
+from typing import Union
+
+from allennlp.common.checks import ConfigurationError
+
+
+def check_output_file(path: Union[str, PathLike], overwrite: bool, advice: str) -> None:
+    """
+    # Parameters
+
+    path : `str` or `PathLike`
+        The file that is to be written.
+    overwrite : `bool`
+        Whether it may be replaced.
+    advice : `str`
+        How to say so, for instance `"--overwrite"`.
+
+    # Raises
+
+    `ConfigurationError` if it is a folder, exists and may not be replaced, or its folder is not there or
+    cannot be written.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ConfigurationError(
+            f"output: {path} is a folder, expected a file. Give the path of a file in it."
+        )
+    if path.exists() and not overwrite:
+        raise ConfigurationError(
+            f"output: {path} exists, expected a new file. Give another path, or {advice} to replace it."
+        )
+    if not path.parent.is_dir():
+        raise ConfigurationError(
+            f"output: there is no folder {path.parent} to write {path.name} in. Make it first, or give "
+            "another path."
+        )
+    # The file is made anew beside its final place, so the folder decides.
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"output: nothing may be written in the folder {path.parent}, expected one that this user may "
+            "write in. Change its permissions, or give another path."
+        )
+
+
+def check_free_space(path: Union[str, PathLike], num_bytes: int, advice: str) -> None:
+    """
+    # Parameters
+
+    path : `str` or `PathLike`
+        The file that is to be written.
+    num_bytes : `int`
+        How large it will be at least.
+    advice : `str`
+        What would make it smaller.
+
+    # Raises
+
+    `ConfigurationError` if the disk has less room.
+    """
+    free = shutil.disk_usage(Path(path).parent).free
+    if free < num_bytes:
+        raise ConfigurationError(
+            f"output: {path} needs at least {num_bytes / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free. "
+            f"Make room, give a path on another disk, or {advice}."
+        )

@@ -1,0 +1,348 @@
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Tuple
+
+import h5py
+import numpy
+import pytest
+import torch
+from allennlp.commands import main
+from allennlp.commands.train import train_model_from_file
+from allennlp.common import logging as common_logging
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import load_archive
+
+from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
+from elmo_plugin.commands import elmo as elmo_command
+from elmo_plugin.commands import embed_text
+from tests.conftest import BiLMFiles
+
+REPOSITORY = Path(__file__).parents[2]
+LINES = ["The naïve cat .", "Hi", "a b a", "Hi"]
+
+Run = Callable[..., Dict[str, Any]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where commands run, with sentences in `in.txt`."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "in.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def read(path: str = "out.hdf5") -> Dict[str, Any]:
+    with h5py.File(path) as file:
+        return {key: file[key][...] for key in file}
+
+
+@pytest.fixture
+def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command through AllenNLP's parser, and gives what it wrote."""
+
+    def run(*arguments: str, source: str = "in.txt") -> Dict[str, Any]:
+        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", source, "out.hdf5", *arguments])
+        monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
+        main()
+        return read()
+
+    return run
+
+
+@pytest.fixture
+def run(command: Run, bilm_files: BiLMFiles) -> Run:
+    """The same with the files of the tiny biLM."""
+
+    def run(*arguments: str, source: str = "in.txt") -> Dict[str, Any]:
+        files = ("--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file)
+        return command(*files, *arguments, source=source)
+
+    return run
+
+
+class TestFlagsOfAllenNlp09:
+    @pytest.mark.parametrize("choice", ["all", "top", "average"])
+    def test_choices_of_layers(self, run: Run, bilm_files: BiLMFiles, choice: str) -> None:
+        datasets = run(f"--{choice}")
+        embedder = ElmoEmbedder(*bilm_files)
+        index = json.loads(datasets.pop("sentence_to_index")[0])
+        assert index == {LINES[0]: "0", "Hi": "3", "a b a": "2"}
+        assert datasets.keys() == {"0", "1", "2", "3"}
+        for number, line in enumerate(LINES):
+            expected = embedder.embed_sentence(line.split())
+            if choice != "all":
+                expected = expected[-1] if choice == "top" else expected.mean(axis=0)
+            numpy.testing.assert_allclose(datasets[str(number)], expected, atol=1e-5)
+
+    def test_just_one_choice_is_needed(self, run: Run, capsys: Any) -> None:
+        for arguments in ((), ("--all", "--top")):
+            with pytest.raises(SystemExit, match="2"):
+                run(*arguments)
+        errors = capsys.readouterr().err
+        assert "one of the arguments --all --top --average --mix is required" in errors
+        assert "not allowed with argument --all" in errors
+
+    def test_forget_sentences(self, run: Run) -> None:
+        assert run("--all", "--forget-sentences").keys() == {"0", "1", "2", "3"}
+
+    def test_use_sentence_keys(self, run: Run) -> None:
+        with pytest.raises(ConfigurationError, match="line 4: 'Hi' stands in an earlier line too"):
+            run("--all", "--use-sentence-keys")
+        Path("in.txt").write_text("\n".join(LINES[:3]), encoding="utf-8")
+        assert run("--all", "--use-sentence-keys").keys() == set(LINES[:3])
+
+    def test_names_that_stand_for_both_files(self, command: Run) -> None:
+        datasets = command("--top", "--options-file", "elmo_mini")
+        width = BiLM.from_files("elmo_mini").get_output_dim()
+        assert datasets["0"].shape == (4, width)
+
+    def test_one_of_two_files_is_not_enough(self, command: Run, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match=r"expected the options .* and the weights"):
+            command("--top", "--weight-file", bilm_files.weight_file)
+
+    def test_the_papers_model_is_the_default(
+        self, command: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Loaded(Exception):
+            pass
+
+        def embedder(**arguments: Any) -> None:
+            assert not {"options_file", "weight_file"} & arguments.keys()
+            raise Loaded
+
+        monkeypatch.setattr(elmo_command, "ElmoEmbedder", embedder)
+        with pytest.raises(Loaded):
+            command("--top")
+
+    def test_batch_size(self, run: Run) -> None:
+        with pytest.raises(ConfigurationError, match="batch_size is 0, expected a positive"):
+            run("--all", "--batch-size", "0")
+        run("--all", "--batch-size", "2")
+
+    def test_cuda_device(self, run: Run) -> None:
+        with pytest.raises(ConfigurationError, match="cuda_device is 99, but torch finds"):
+            run("--all", "--cuda-device", "99")
+        run("--all", "--cuda-device", "-1")
+
+    def test_vocab_path_is_said_to_have_no_effect(self, run: Run, caplog: Any) -> None:
+        run("--all", "--vocab-path", "no/such/folder")
+        assert "--vocab-path has no effect" in caplog.text
+
+    def test_file_friendly_logging(self, run: Run, capsys: Any) -> None:
+        run("--all")
+        assert "\r" in capsys.readouterr().err
+        run("--all", "--file-friendly-logging", "--overwrite")
+        errors = capsys.readouterr().err
+        assert "\r" not in errors
+        assert "embedding: 100%" in errors
+
+    def test_include_package(self, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "package_of_a_user.py").write_text("")
+        monkeypatch.syspath_prepend(folder)
+        run("--all", "--include-package", "package_of_a_user")
+        assert "package_of_a_user" in sys.modules
+
+
+class TestFurtherFlags:
+    def test_progress_and_a_summary(self, run: Run, capsys: Any) -> None:
+        Path("in.txt").write_text("a b\n" * 100)
+        run("--top")
+        captured = capsys.readouterr()
+        assert captured.out.startswith("out.hdf5: 100 sentences, 200 tokens, ")
+        assert "100/100" in captured.err
+        assert "sentences/s" in captured.err
+        assert "tokens/s" in captured.err
+
+    def test_batch_tokens_and_dtype(self, run: Run) -> None:
+        exact = run("--all")
+        lowered = run("--all", "--batch-tokens", "4", "--dtype", "float16", "--overwrite")
+        assert lowered["0"].dtype == "float16"
+        numpy.testing.assert_allclose(lowered["0"], exact["0"], rtol=1e-3, atol=1e-4)
+        with pytest.raises(ConfigurationError, match="batch_tokens is 0"):
+            run("--all", "--batch-tokens", "0", "--overwrite")
+
+    def test_precision_and_kernel(self, run: Run) -> None:
+        exact = run("--top", "--kernel", "reference")
+        lowered = run(*("--top", "--kernel", "reference", "--precision", "bfloat16", "--overwrite"))
+        assert (lowered["0"] != exact["0"]).any()
+        for flag in ("--kernel", "--precision"):
+            with pytest.raises(ConfigurationError, match=flag[2:]):
+                run("--top", flag, "unknown", "--overwrite")
+
+    def test_skip_blank(self, run: Run) -> None:
+        Path("in.txt").write_text("a\n\nb\n")
+        with pytest.raises(ConfigurationError, match="line 2 is blank"):
+            run("--top")
+        datasets = run("--top", "--skip-blank")
+        assert json.loads(datasets["sentence_to_index"][0]) == {"a": "0", "b": "2"}
+
+    def test_overwrite(self, run: Run) -> None:
+        Path("out.hdf5").write_text("former")
+        with pytest.raises(ConfigurationError, match=r"exists.*--overwrite"):
+            run("--top")
+        assert "0" in run("--top", "--overwrite")
+
+    def test_stateful(self, run: Run, bilm_files: BiLMFiles) -> None:
+        first = run("--all")
+        assert numpy.abs(first["1"] - first["3"]).max() < 1e-6
+        datasets = run("--all", "--stateful", "--batch-size", "1", "--overwrite")
+        assert numpy.abs(datasets["1"] - datasets["3"]).max() > 1e-3
+        embedder = ElmoEmbedder(*bilm_files, stateful=True)
+        for number, line in enumerate(LINES):
+            expected = embedder.embed_sentence(line.split())
+            numpy.testing.assert_allclose(datasets[str(number)], expected, atol=1e-5)
+
+    def test_tokenizer(self, run: Run) -> None:
+        Path("in.txt").write_text("He didn't.\n")
+        assert len(run("--top")["0"]) == 2
+        assert len(run("--top", "--tokenizer", "spacy", "--overwrite")["0"]) == 4
+
+    def test_gzip_and_standard_input(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected = run("--top")
+        content = Path("in.txt").read_bytes()
+        Path("in.txt.gz").write_bytes(gzip.compress(content))
+        unpacked = run("--top", "--overwrite", source="in.txt.gz")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        piped = run("--top", "--overwrite", source="-")
+        for datasets in (unpacked, piped):
+            assert datasets.keys() == expected.keys()
+            assert all((datasets[key] == expected[key]).all() for key in expected)
+
+    def test_help_teaches(self, command: Run, capsys: Any) -> None:
+        with pytest.raises(SystemExit, match="0"):
+            command("--help")
+        text = " ".join(capsys.readouterr().out.split())
+        assert "allennlp elmo sentences.txt vectors.hdf5 --average" in text
+        assert "sentences in a batch (default = 64)" in text
+        assert "--include-package" in text
+
+
+class TestBadArguments:
+    """Each is refused before a model is loaded, which could be a download."""
+
+    @pytest.fixture(autouse=True)
+    def nothing_is_loaded(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def load(*args: Any, **arguments: Any) -> None:
+            raise AssertionError("a model was loaded")
+
+        monkeypatch.setattr(elmo_command, "ElmoEmbedder", load)
+        monkeypatch.setattr(elmo_command, "load_archive", load)
+
+    @pytest.mark.parametrize(
+        "arguments, match",
+        [
+            ({}, "output_format is None and mix is None, expected one of them"),
+            ({"output_format": "all", "mix": "model.tar.gz"}, "expected one of them"),
+            ({"output_format": "all", "mix_name": "input"}, "--mix-name and --overrides are about"),
+            ({"mix": "m.tar.gz", "options_file": "o.json"}, "learnt for the biLM in that archive"),
+            ({"mix": "m.tar.gz", "weight_file": "w.hdf5"}, "learnt for the biLM in that archive"),
+            ({"output_format": "all", "tokenizer": "moses"}, "expected one of whitespace, spacy"),
+        ],
+    )
+    def test_arguments_that_contradict_each_other(
+        self, arguments: Dict[str, Any], match: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=match):
+            embed_text("in.txt", "out.hdf5", **arguments)
+
+    def test_a_missing_input_and_a_missing_folder(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"missing\.txt: cannot be read"):
+            embed_text("missing.txt", "out.hdf5", "all")
+        with pytest.raises(ConfigurationError, match="there is no folder missing"):
+            embed_text("in.txt", "missing/out.hdf5", "all")
+        assert os.listdir() == ["in.txt"]
+
+
+class TestMix:
+    @pytest.fixture(scope="class")
+    def archives(self, tmp_path_factory: pytest.TempPathFactory) -> Tuple[str, str]:
+        """Tiny taggers: ELMo at the input and the output; ELMo as an embedder."""
+        files = []
+        for name in ("experiment_elmo", "experiment_elmo_inside"):
+            folder = tmp_path_factory.mktemp("archives") / name
+            train_model_from_file(
+                REPOSITORY / "fixtures" / "ner" / "tiny" / f"{name}.jsonnet",
+                folder,
+                overrides=json.dumps({"trainer.num_epochs": 1, "trainer.cuda_device": -1}),
+            )
+            files.append(str(folder / "model.tar.gz"))
+        return files[0], files[1]
+
+    def test_what_is_written_is_what_the_task_rnn_was_given(
+        self, command: Run, archives: Tuple[str, str]
+    ) -> None:
+        for archive_file, names in [(archives[0], ["input", "output"]), (archives[1], [None])]:
+            model = load_archive(archive_file).model.eval()
+            encoder = model.text_encoder
+            for place, name in enumerate(names):
+                chosen = [] if name is None else ["--mix-name", name]
+                datasets = command("--mix", archive_file, *chosen, "--overwrite")
+                for number, line in enumerate(LINES):
+                    character_ids = batch_to_ids([line.split()])
+                    with torch.no_grad():
+                        if name is None:
+                            embedder = encoder.text_field_embedder.token_embedder_elmo
+                            expected = embedder(character_ids)[0]
+                        else:
+                            output = encoder.elmo.elmo(character_ids)
+                            expected = output["elmo_representations"][place][0]
+                    numpy.testing.assert_allclose(
+                        datasets[str(number)], expected.numpy(), atol=1e-5
+                    )
+
+    def test_one_of_several_must_be_named(self, command: Run, archives: Tuple[str, str]) -> None:
+        with pytest.raises(
+            ConfigurationError,
+            match=r"holds 2 mixes \(text_encoder\.elmo\.input, text_encoder\.elmo\.output\).*--mix-name",
+        ):
+            command("--mix", archives[0])
+
+    def test_overrides_reach_the_archive(self, command: Run, archives: Tuple[str, str]) -> None:
+        overrides = '{"model.text_encoder.elmo.do_layer_norm": true}'
+        with pytest.raises(ConfigurationError, match="was learnt with do_layer_norm"):
+            command("--mix", archives[0], "--mix-name", "input", "--overrides", overrides)
+
+    def test_a_missing_archive_is_named(self, command: Run) -> None:
+        with pytest.raises(ConfigurationError, match=r"no/such\.gz: cannot be loaded as an archi"):
+            command("--mix", "no/such.gz")
+
+
+@pytest.mark.parametrize("mode", ["r", "rb"])
+def test_the_class_writes_the_same_file(run: Run, bilm_files: BiLMFiles, mode: str) -> None:
+    expected = run("--average")
+    Path("class.hdf5").write_text("former")  # which 0.9 replaced
+    with open("in.txt", mode) as file:
+        ElmoEmbedder(*bilm_files).embed_file(file, "class.hdf5", output_format="average")
+        assert file.closed
+    datasets = read("class.hdf5")
+    assert datasets.keys() == expected.keys()
+    assert all((datasets[key] == expected[key]).all() for key in expected)
+    with pytest.raises(ConfigurationError, match="stands in an earlier line"):
+        ElmoEmbedder(*bilm_files).embed_file("in.txt", "class.hdf5", use_sentence_keys=True)
+    ElmoEmbedder(*bilm_files).embed_file("in.txt", "class.hdf5", forget_sentences=True)
+    assert "sentence_to_index" not in read("class.hdf5")
+
+
+def test_a_pipe_through_the_real_command_line(folder: Path) -> None:
+    (folder / ".allennlp_plugins").write_text("elmo_plugin\n")
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "allennlp", "elmo", "-", "out.hdf5", "--average"),
+            *("--options-file", "elmo_mini"),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
+        input="A sentence from a pipe .\nNaïve\n",
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "out.hdf5: 2 sentences, 7 tokens" in result.stdout
+    assert len(read()["0"]) == 6

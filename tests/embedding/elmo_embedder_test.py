@@ -1,0 +1,434 @@
+import copy
+import inspect
+import pickle
+import random
+import zipfile
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Sequence
+
+import numpy
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
+from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
+from allennlp.modules.elmo import Elmo as AllenNlpElmo
+
+from elmo_plugin import BiLM, ElmoEmbedder, ElmoTokenEmbedder
+from elmo_plugin.bilm.kernels import choose_kernel
+from elmo_plugin.embedding import elmo_embedder
+from tests.conftest import SENTENCES, BiLMFiles
+
+# For sums of another order, in another batch or in AllenNLP's code.
+TOLERANCE = 1e-5
+
+ARGUMENTS: Dict[str, Dict[str, Any]] = {
+    "defaults": {},
+    "one at a time": {"batch_size": 1},
+    "batches of two": {"batch_size": 2},
+    "limited tokens": {"batch_size": None, "batch_tokens": 8},
+    "both limits": {"batch_size": 2, "batch_tokens": 8},
+    "a limit below every length": {"batch_tokens": 1},
+}
+
+
+def random_sentences(num_sentences: int, seed: int = 0) -> List[List[str]]:
+    generator = random.Random(seed)
+    words = [word for sentence in SENTENCES for word in sentence]
+    return [
+        generator.choices(words, k=generator.choice([0, 1, 2, 5, 17, 40]))
+        for _ in range(num_sentences)
+    ]
+
+
+def allennlps_layers(
+    files: BiLMFiles, batches: Sequence[Sequence[List[str]]], stateful: bool
+) -> List[numpy.ndarray]:
+    """A plain loop over the biLM in AllenNLP's `Elmo`, `(num_layers, num_tokens, dim)` per sentence."""
+    bilm = AllenNlpElmo(*files, 1, dropout=0.0)._elmo_lstm
+    bilm._elmo_lstm.stateful = stateful
+    layers = []
+    for batch in batches:
+        with torch.no_grad():
+            activations = bilm(allennlps_character_ids(batch))["activations"]
+        for row, sentence in enumerate(batch):
+            layers.append(
+                torch.stack([layer[row, 1 : 1 + len(sentence)] for layer in activations]).numpy()
+            )
+    return layers
+
+
+def allennlps_character_ids(batch: Sequence[List[str]]) -> torch.Tensor:
+    """Spelt word by word; AllenNLP's own `batch_to_ids` takes no batch of empty sentences."""
+    character_ids = torch.zeros(len(batch), max(map(len, batch)), 50, dtype=torch.long)
+    for row, sentence in enumerate(batch):
+        for step, word in enumerate(sentence):
+            spelt = ELMoCharacterMapper().convert_word_to_char_ids(word)
+            character_ids[row, step] = torch.tensor(spelt)
+    return character_ids
+
+
+def assert_all_close(
+    found: Sequence[numpy.ndarray], expected: Sequence[numpy.ndarray], tolerance: float = TOLERANCE
+) -> None:
+    assert len(found) == len(expected)
+    for vectors, expected_vectors in zip(found, expected):
+        assert vectors.shape == expected_vectors.shape
+        assert vectors.dtype == numpy.float32
+        assert numpy.allclose(vectors, expected_vectors, rtol=0, atol=tolerance)
+
+
+def skip_without_avx512() -> None:
+    if choose_kernel("auto", "float32", torch.device("cpu")).name != "avx512":
+        pytest.skip("The avx512 kernel does not run here.")
+
+
+@pytest.fixture
+def embedder(bilm_files: BiLMFiles) -> ElmoEmbedder:
+    return ElmoEmbedder(*bilm_files)
+
+
+class TestVectors:
+    @pytest.mark.parametrize("arguments", ARGUMENTS)
+    def test_they_are_those_of_a_loop_over_allennlps_elmo(
+        self, arguments: str, bilm_files: BiLMFiles
+    ) -> None:
+        sentences = SENTENCES + random_sentences(30)
+        expected = allennlps_layers(bilm_files, [[s] for s in sentences], stateful=False)
+        embedder = ElmoEmbedder(*bilm_files)
+        found = list(embedder.embed_sentences(iter(sentences), **ARGUMENTS[arguments]))
+        assert_all_close(found, expected)
+
+    def test_all_ways_to_embed_agree(self, embedder: ElmoEmbedder) -> None:
+        expected = [embedder.embed_sentence(sentence) for sentence in SENTENCES]
+        assert (
+            expected[0].shape == (embedder.num_layers, 7, embedder.get_output_dim()) == (3, 7, 12)
+        )
+        assert_all_close(embedder.embed_batch(SENTENCES), expected)
+        assert_all_close(list(embedder.embed_sentences(SENTENCES)), expected)
+        activations, mask = embedder.batch_to_embeddings(SENTENCES)
+        assert activations.shape == (5, 3, 7, 12)
+        assert mask.dtype == torch.bool
+        assert mask.sum(dim=1).tolist() == [len(sentence) for sentence in SENTENCES]
+        for row, vectors in enumerate(expected):
+            length = len(SENTENCES[row])
+            assert_all_close([activations[row, :, :length].numpy()], [vectors])
+            assert not activations[row, :, length:].any()
+
+    @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+    def test_they_do_not_depend_on_neighbours_in_lower_precision(
+        self, precision: str, bilm_files: BiLMFiles
+    ) -> None:
+        embedder = ElmoEmbedder(*bilm_files, precision=precision, kernel="reference")
+        expected = [embedder.embed_sentence(sentence) for sentence in SENTENCES]
+        # Rounding to few bits may tip over where the last bit of a sum differs.
+        assert_all_close(embedder.embed_batch(SENTENCES[::-1])[::-1], expected, tolerance=0.02)
+
+    def test_repeating_a_call_gives_equal_bits(self, embedder: ElmoEmbedder) -> None:
+        first = embedder.embed_batch(SENTENCES)
+        for vectors, again in zip(first, embedder.embed_batch(SENTENCES)):
+            assert numpy.array_equal(vectors, again)
+
+    def test_with_known_words_the_avx512_kernel_gives_equal_bits_in_any_batch(
+        self, embedder: ElmoEmbedder
+    ) -> None:
+        skip_without_avx512()
+        sentences = random_sentences(30)
+        found = embedder.embed_batch(sentences)
+        for vectors, sentence in zip(found, sentences):
+            assert numpy.array_equal(vectors, embedder.embed_sentence(sentence))
+
+    def test_each_sentence_has_memory_of_its_own(self, embedder: ElmoEmbedder) -> None:
+        for vectors in embedder.embed_batch(SENTENCES):
+            assert vectors.flags.c_contiguous
+            assert vectors.base is None or vectors.base.nbytes == vectors.nbytes
+
+    def test_a_long_line_is_embedded_like_a_short_one(self, bilm_files: BiLMFiles) -> None:
+        # More tokens than any kernel takes in one block, beside a short sentence.
+        long = [f"w{number % 500}" for number in range(20_000)]
+        embedder = ElmoEmbedder(*bilm_files)
+        found, short = embedder.embed_sentences([long, ["w1"]])
+        assert found.shape == (3, 20_000, 12)
+        assert short.shape == (3, 1, 12)
+        assert numpy.isfinite(found).all()
+        # The forward direction knows nothing of what follows, the backward one of what came before.
+        begin, end = embedder.embed_sentence(long[:3_000]), embedder.embed_sentence(long[-3_000:])
+        assert_all_close([found[..., :3_000, :6]], [begin[..., :6]])
+        assert_all_close([found[..., -3_000:, 6:]], [end[..., 6:]])
+
+    def test_tokens_may_stand_in_tuples_and_arrays(self, embedder: ElmoEmbedder) -> None:
+        expected = embedder.embed_sentence(["a", "b"])
+        found = embedder.embed_batch([("a", "b"), numpy.array(["a", "b"])])
+        assert_all_close(found, [expected, expected])
+
+    def test_the_indexer_spells_the_tokens(self, embedder: ElmoEmbedder) -> None:
+        expected = embedder.embed_sentence(["\x05"])
+        embedder.indexer = ELMoTokenCharactersIndexer(tokens_to_add={"<special>": 5})
+        assert_all_close([embedder.embed_sentence(["<special>"])], [expected])
+
+
+class TestEmptySentences:
+    @pytest.mark.parametrize("stateful", [False, True])
+    @pytest.mark.parametrize("num_empty", [1, 3])
+    def test_they_have_layers_of_the_right_width(
+        self, num_empty: int, stateful: bool, bilm_files: BiLMFiles
+    ) -> None:
+        embedder = ElmoEmbedder(*bilm_files, stateful=stateful)
+        batch: List[List[str]] = [[]] * num_empty
+        for found in (embedder.embed_batch(batch), list(embedder.embed_sentences(batch))):
+            assert [vectors.shape for vectors in found] == [(3, 0, 12)] * num_empty
+            assert all(vectors.dtype == numpy.float32 for vectors in found)
+        activations, mask = embedder.batch_to_embeddings(batch)
+        assert activations.shape == (num_empty, 3, 0, 12)
+        assert mask.shape == (num_empty, 0)
+
+    def test_they_may_stand_anywhere(self, embedder: ElmoEmbedder) -> None:
+        batch: List[List[str]] = [[], ["a"], [], [], ["a", "b"], []]
+        shapes = [(3, len(sentence), 12) for sentence in batch]
+        for batch_size in (1, 2, 64):
+            found = embedder.embed_sentences(batch, batch_size)
+            assert [vectors.shape for vectors in found] == shapes
+
+    def test_no_sentences_have_no_vectors(self, embedder: ElmoEmbedder) -> None:
+        assert embedder.embed_batch([]) == []
+        assert list(embedder.embed_sentences([])) == []
+        activations, mask = embedder.batch_to_embeddings([])
+        assert activations.shape == (0, 3, 0, 12)
+        assert mask.shape == (0, 0)
+
+
+class TestStates:
+    def test_stateful_vectors_are_those_of_a_stateful_allennlp(self, bilm_files: BiLMFiles) -> None:
+        sentences = SENTENCES + random_sentences(10)
+        batches = [sentences[start : start + 4] for start in range(0, len(sentences), 4)]
+        expected = allennlps_layers(bilm_files, batches + batches, stateful=True)
+        embedder = ElmoEmbedder(*bilm_files, stateful=True)
+        found = list(embedder.embed_sentences(iter(sentences), batch_size=4))
+        for batch in batches:  # carried over all calls
+            found += embedder.embed_batch(batch)
+        assert_all_close(found, expected)
+        assert not numpy.allclose(found[0], found[len(sentences)], atol=1e-3)
+
+    def test_reset_states_starts_from_zeros(self, bilm_files: BiLMFiles) -> None:
+        embedder = ElmoEmbedder(*bilm_files, stateful=True)
+        first = embedder.embed_batch(SENTENCES)
+        embedder.reset_states()
+        assert_all_close(embedder.embed_batch(SENTENCES), first)
+
+    def test_a_batch_without_tokens_leaves_them_as_they_are(self, bilm_files: BiLMFiles) -> None:
+        embedder, other = (ElmoEmbedder(*bilm_files, stateful=True) for _ in range(2))
+        for instance in (embedder, other):
+            instance.embed_sentence(["a"])
+        embedder.embed_sentence([])
+        assert_all_close([embedder.embed_sentence(["a"])], [other.embed_sentence(["a"])])
+
+
+class TestStreams:
+    @pytest.mark.parametrize("stateful", [False, True])
+    def test_endless_ones_have_results(self, stateful: bool, bilm_files: BiLMFiles) -> None:
+        embedder = ElmoEmbedder(*bilm_files, stateful=stateful)
+        found = islice(embedder.embed_sentences(cycle(SENTENCES), batch_size=2), 12)
+        lengths = [len(sentence) for sentence in islice(cycle(SENTENCES), 12)]
+        assert [vectors.shape[1] for vectors in found] == lengths
+
+    @pytest.mark.parametrize(
+        "arguments, num_read",
+        [
+            ({"batch_size": 1}, 1),
+            ({"batch_size": 2}, 32),
+            # 10 tokens have vectors of the memory set below.
+            ({}, 5),
+            ({"batch_size": None, "batch_tokens": 4}, 5),
+            ({"batch_tokens": 40}, 20),
+        ],
+    )
+    def test_so_many_sentences_are_read_before_the_first_result(
+        self,
+        arguments: Dict[str, Any],
+        num_read: int,
+        embedder: ElmoEmbedder,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        if arguments != {"batch_size": 2}:
+            monkeypatch.setattr(elmo_embedder, "BYTES_AHEAD", 10 * 3 * 12 * 4)
+        read: List[List[str]] = []
+
+        def sentences() -> Iterator[List[str]]:
+            while True:
+                read.append(["a", "b"])
+                yield read[-1]
+
+        next(embedder.embed_sentences(sentences(), **arguments))
+        assert len(read) == num_read
+
+    def test_sentences_of_similar_length_share_a_batch(
+        self, embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shapes = shapes_of_batches(embedder, monkeypatch)
+        sentences = [["a"] * length for length in (1, 9, 2, 8, 1, 9, 2)]
+        list(embedder.embed_sentences(sentences, batch_size=3))
+        assert shapes == [(3, 9), (3, 2), (1, 1)]
+
+    def test_a_long_sentence_does_not_widen_a_batch_of_short_ones(
+        self, embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(elmo_embedder, "BYTES_AHEAD", 200 * 3 * 12 * 4)
+        sentences = [["a"], ["a"] * 150, *[["a", "b"]] * 10]
+        for embed in (embedder.embed_sentences, embedder.embed_batch):
+            shapes = shapes_of_batches(embedder, monkeypatch)
+            assert [v.shape[1] for v in embed(sentences)] == [1, 150, *[2] * 10]
+            assert shapes == [(1, 150), (11, 2)]
+
+    def test_it_fails_where_the_stream_does(self, embedder: ElmoEmbedder) -> None:
+        def sentences() -> Iterator[List[str]]:
+            yield ["a"]
+            raise OSError("disk")
+
+        found = embedder.embed_sentences(sentences(), batch_size=1)
+        assert next(found).shape == (3, 1, 12)
+        with pytest.raises(OSError, match="disk"):
+            next(found)
+
+
+def shapes_of_batches(embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch) -> List[tuple]:
+    """Filled with `(batch_size, timesteps)` of each batch that the biLM runs from now on."""
+    shapes: List[tuple] = []
+    forward = BiLM.forward
+    monkeypatch.setattr(
+        embedder.elmo_bilm,
+        "forward",
+        lambda ids: (shapes.append(tuple(ids.shape[:2])), forward(embedder.elmo_bilm, ids))[1],
+    )
+    return shapes
+
+
+class TestConstruction:
+    def test_the_first_arguments_are_those_of_allennlp_0_9(self) -> None:
+        parameters = inspect.signature(ElmoEmbedder).parameters
+        assert list(parameters)[:3] == ["options_file", "weight_file", "cuda_device"]
+        token_embedder = inspect.signature(ElmoTokenEmbedder).parameters
+        for name in ("options_file", "weight_file"):
+            assert parameters[name].default == token_embedder[name].default
+
+    def test_its_attributes_are_those_of_allennlp_0_9(self, embedder: ElmoEmbedder) -> None:
+        assert isinstance(embedder.indexer, ELMoTokenCharactersIndexer)
+        assert isinstance(embedder.elmo_bilm, BiLM)
+        assert embedder.elmo_bilm.is_frozen
+        assert not embedder.elmo_bilm.training
+        assert embedder.cuda_device == -1
+
+    @pytest.mark.parametrize("argument", ["options_file", "weight_file"])
+    def test_one_name_may_stand_for_both_files(
+        self, argument: str, bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("allennlp.common.file_utils.CACHE_DIRECTORY", str(tmp_path / "cache"))
+        name = str(tmp_path / "model.zip")
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.write(bilm_files.options_file, "options.json")
+            archive.write(bilm_files.weight_file, "weights.hdf5")
+        from_zip = ElmoEmbedder(**{argument: name})
+        expected = ElmoEmbedder(*bilm_files).embed_batch(SENTENCES)
+        assert_all_close(from_zip.embed_batch(SENTENCES), expected)
+        assert ElmoEmbedder(**{argument: "elmo_mini"}).get_output_dim() == 256
+
+    def test_settings_reach_the_bilm(self, bilm_files: BiLMFiles) -> None:
+        bilm = ElmoEmbedder(
+            *bilm_files, stateful=True, precision="int8", kernel="reference", word_cache_size=7
+        ).elmo_bilm
+        assert (bilm.stateful, bilm.precision, bilm.kernel) == (True, "int8", "reference")
+        assert bilm.word_cache.capacity == 7
+
+    def test_packed_weights_are_kept_in_the_folder(
+        self, bilm_files: BiLMFiles, tmp_path: Path
+    ) -> None:
+        skip_without_avx512()
+        embedder = ElmoEmbedder(*bilm_files, packed_folder=tmp_path / "packed")
+        embedder.embed_sentence(["a"])
+        assert any((tmp_path / "packed").iterdir())
+
+    def test_a_bilm_may_stand_in_place_of_files(self, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files).requires_grad_(True).train()
+        embedder = ElmoEmbedder.from_bilm(bilm)
+        assert embedder.elmo_bilm is bilm
+        assert bilm.is_frozen and not bilm.training
+        expected = ElmoEmbedder(*bilm_files).embed_batch(SENTENCES)
+        assert_all_close(embedder.embed_batch(SENTENCES), expected)
+
+    def test_copies_and_pickles_agree(self, embedder: ElmoEmbedder) -> None:
+        expected = embedder.embed_batch(SENTENCES)
+        for other in (copy.deepcopy(embedder), pickle.loads(pickle.dumps(embedder))):
+            assert_all_close(other.embed_batch(SENTENCES), expected)
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    @pytest.mark.parametrize("stateful", [False, True])
+    def test_a_gpu_gives_the_same_arrays(self, stateful: bool, bilm_files: BiLMFiles) -> None:
+        # Convolutions may run in TF32 there, so the tolerance is wide.
+        on_gpu = ElmoEmbedder(*bilm_files, cuda_device=0, stateful=stateful)
+        assert next(on_gpu.parameters()).device == torch.device("cuda", 0)
+        expected = ElmoEmbedder(*bilm_files, stateful=stateful).embed_batch(SENTENCES)
+        assert_all_close(on_gpu.embed_batch(SENTENCES), expected, tolerance=1e-3)
+        activations, mask = on_gpu.batch_to_embeddings(SENTENCES)
+        assert activations.is_cuda and mask.is_cuda
+
+    def test_a_gpu_that_is_not_there_is_refused(
+        self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+        with pytest.raises(ConfigurationError, match="cuda_device is 0, but torch finds 0 GPUs"):
+            ElmoEmbedder(*bilm_files, cuda_device=0)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("text", ["abc", b"abc"])
+    def test_a_string_must_be_split_first(self, text: Any, embedder: ElmoEmbedder) -> None:
+        with pytest.raises(ValueError, match=r"Sentence 0 is the string b?'abc'.*Split it"):
+            embedder.embed_sentence(text)
+
+    @pytest.mark.parametrize(
+        "embed",
+        [
+            lambda embedder, batch: embedder.embed_batch(batch),
+            lambda embedder, batch: embedder.batch_to_embeddings(batch),
+            lambda embedder, batch: list(embedder.embed_sentences(batch)),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "sentence, message",
+        [
+            ("abc", "Sentence 1 is the string 'abc'"),
+            (None, "Sentence 1 is None, expected a list of tokens"),
+            (["a", 3], "Token 1 of sentence 1 is 3, of type int, expected a string"),
+            (["a", "b\udc80"], r"Token 1 of sentence 1 is 'b\\udc80', which cannot be encoded"),
+        ],
+    )
+    def test_the_sentence_and_the_token_are_named(
+        self, sentence: Any, message: str, embed: Callable, embedder: ElmoEmbedder
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            embed(embedder, [["fine"], sentence])
+
+    def test_a_nul_is_a_character_like_others(self, embedder: ElmoEmbedder) -> None:
+        assert not numpy.allclose(
+            embedder.embed_sentence(["a\0"]), embedder.embed_sentence(["a"]), atol=1e-3
+        )
+
+    @pytest.mark.parametrize("name", ["batch_size", "batch_tokens"])
+    @pytest.mark.parametrize("limit", [0, -3, 2.5])
+    def test_limits_must_be_positive(self, limit: Any, name: str, embedder: ElmoEmbedder) -> None:
+        with pytest.raises(ConfigurationError, match=f"{name} is {limit}, expected a positive"):
+            embedder.embed_sentences(SENTENCES, **{name: limit})
+
+    def test_one_limit_is_needed(self, embedder: ElmoEmbedder) -> None:
+        with pytest.raises(ConfigurationError, match="expected one or both"):
+            embedder.embed_sentences(SENTENCES, batch_size=None)
+
+    @pytest.mark.parametrize(
+        "arguments", [{"batch_tokens": 9}, {"batch_size": None, "batch_tokens": 9}]
+    )
+    def test_stateful_batches_have_one_size(
+        self, arguments: Dict[str, Any], bilm_files: BiLMFiles
+    ) -> None:
+        embedder = ElmoEmbedder(*bilm_files, stateful=True)
+        with pytest.raises(ConfigurationError, match="Give batch_size alone"):
+            embedder.embed_sentences(SENTENCES, **arguments)
