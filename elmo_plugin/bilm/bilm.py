@@ -111,6 +111,10 @@ class BiLM(torch.nn.Module):
         """
         Load a frozen biLM from bilm-tf's files.
 
+        Its weights are views of the weight file, which all processes of a machine share: to change the file
+        while it is in use, replace it, and do not write to it. What is written to the parameters stays in
+        this process.
+
         # Parameters
 
         options_file, weight_file : `str` or `PathLike`
