@@ -67,7 +67,7 @@ struct Int8 {
 struct Matrix {
     const void* panels;
     const float* scales;
-    const float* offsets;
+    const int32_t* offsets;
     int64_t depth;  // rows, a multiple of GROUP
 };
 
@@ -112,13 +112,12 @@ inline __attribute__((always_inline)) void multiply(
         for (int v = 0; v < VECTORS; v++) {
             if constexpr (Type::GROUP == 4) {
                 const int64_t column = panel * PANEL + v * LANES;
-                __m512 sum = _mm512_sub_ps(
-                    _mm512_cvtepi32_ps(sums[r][v]), _mm512_loadu_ps(right.offsets + column)
-                );
-                __m512 scale = _mm512_mul_ps(
+                // Rows have 128 added to be unsigned. Up to 66,000 of them, no sum is too large.
+                const __m512i sum = _mm512_sub_epi32(sums[r][v], _mm512_loadu_si512(right.offsets + column));
+                const __m512 scale = _mm512_mul_ps(
                     _mm512_set1_ps(left.scales[row + r]), _mm512_loadu_ps(right.scales + column)
                 );
-                result[r][v] = _mm512_mul_ps(sum, scale);
+                result[r][v] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
             } else {
                 result[r][v] = sums[r][v];
             }
@@ -299,7 +298,7 @@ struct Plain {
 struct Packed {
     void* panels;
     float* scales;
-    float* offsets;
+    int32_t* offsets;
 };
 
 struct Sequences {
@@ -497,7 +496,8 @@ void pack_panel(const Plain& plain, const Packed& packed, int64_t panel, std::ve
                     target[output] = source[output * plain.output_stride];
         }
     Element* panels = static_cast<Element*>(packed.panels) + panel * depth * PANEL;
-    float factors[PANEL] = {}, sums[PANEL] = {};
+    float factors[PANEL] = {};
+    int32_t sums[PANEL] = {};
     if constexpr (Type::GROUP == 4) {
         float largest[PANEL] = {};
         for (int64_t k = 0; k < depth; k++)
@@ -514,13 +514,13 @@ void pack_panel(const Plain& plain, const Packed& packed, int64_t panel, std::ve
             if constexpr (Type::GROUP == 1) target = value;
             if constexpr (Type::GROUP == 2) target = to_bfloat16(value);
             if constexpr (Type::GROUP == 4) {
-                const float integer = std::nearbyintf(value * factors[c]);
-                target = static_cast<Element>(static_cast<int8_t>(integer));
+                const auto integer = static_cast<int8_t>(std::nearbyintf(value * factors[c]));
+                target = static_cast<Element>(integer);
                 sums[c] += integer;
             }
         }
     if constexpr (Type::GROUP == 4)
-        for (int c = 0; c < PANEL; c++) packed.offsets[panel * PANEL + c] = 128.0f * sums[c];
+        for (int c = 0; c < PANEL; c++) packed.offsets[panel * PANEL + c] = 128 * sums[c];
 }
 
 template <typename Type>

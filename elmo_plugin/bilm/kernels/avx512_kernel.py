@@ -156,7 +156,8 @@ def _in_panels(weight: Tensor, precision: str) -> PanelMatrix:
     panels = torch.empty(num_panels, depth, PANEL_COLUMNS, together, dtype=dtype)
     scales = offsets = None
     if precision == "int8":
-        scales, offsets = torch.empty(2, num_panels * PANEL_COLUMNS).unbind()
+        scales = torch.empty(num_panels * PANEL_COLUMNS)
+        offsets = torch.empty(num_panels * PANEL_COLUMNS, dtype=torch.int32)
     plain = _Plain(weight.data_ptr(), *weight.shape, *weight.stride())
     packed = _Packed(panels.data_ptr(), _address(scales), _address(offsets))
     _call("pack", panels, ctypes.byref(plain), ctypes.byref(packed), torch.get_num_threads())
