@@ -39,10 +39,13 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
+    py_modules=["elmo_plugin_spacy"],
     package_data={"elmo_plugin": ["py.typed", "pretrained/*/*"]},
     ext_modules=EXTENSIONS if platform.machine() in ("x86_64", "AMD64") else [],
+    # spaCy finds the component by this name, without an import of the package.
+    entry_points={"spacy_factories": ["elmo = elmo_plugin_spacy:make_elmo"]},
     extras_require={
-        # What the benchmarks draw.
+        # For pictures: of the benchmarks, of `allennlp elmo-neighbors`.
         "plots": ["matplotlib>=3.9,<4"],
     },
     install_requires=[

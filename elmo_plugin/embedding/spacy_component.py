@@ -1,0 +1,323 @@
+"""ELMo in spaCy: the pipeline component `elmo`."""
+
+import tempfile
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
+
+import numpy
+import srsly  # type: ignore[import-untyped]
+import torch
+from allennlp.common.checks import ConfigurationError
+from spacy.language import Language
+from spacy.tokens import Doc, Span, Token
+from spacy.util import minibatch
+
+from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.embedding.archived_mix import frozen_copy
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.modules.scalar_mix import ScalarMix
+
+LAYER_CHOICES = ("mix", "top", "all")
+# Of a component's folder.
+OPTIONS_NAME = "options.json"
+WEIGHTS_NAME = "weights.hdf5"
+# In the meta data of a pipeline: which files each of its ELMo components was made from.
+META_KEY = "elmo_files"
+
+
+class ElmoComponent:
+    """
+    Give every token of a doc the vector that a frozen biLM has for it:
+    `nlp.add_pipe("elmo", config={"options_file": "elmo_mini"})`.
+
+    It fills `doc.tensor`, `(num_tokens, dim)`, one row per spaCy token, and with `layers="all"` also
+    `doc._.elmo_layers`, `(num_layers, num_tokens, dim)`, token representation first; that is `None`
+    otherwise, for a mix is no layer. `vector`, `has_vector`, `vector_norm` and `similarity` of tokens, spans
+    and the doc go by `doc.tensor`; a span or doc has the mean of its tokens. The same word in two contexts
+    has two vectors, and a similarity below 1.
+
+    A token of white space is a word of these characters, an unusual one for a biLM. `<S>` and `</S>` as
+    tokens are taken for sentence marks.
+
+    Where to put it: after what sets sentence boundaries, and after a `tok2vec` component, which writes to
+    `doc.tensor` too; the last one wins.
+
+    What is kept of a doc: `doc.to_bytes()` and `DocBin(store_user_data=True)` write `doc.tensor` and
+    `doc._.elmo_layers`, but no hooks (spaCy warns of that, W109), and neither do the workers of
+    `nlp.pipe(..., n_process=2)` send them. Without hooks spaCy still takes vectors from `doc.tensor`, if the
+    pipeline has no word vectors of its own, but says that equal words have similarity 1.
+    `add_vector_hooks(doc)` gives them back. Such workers are forked on Linux: they cannot use a GPU that
+    this process has used, and wait forever if it has run torch with several threads. Call
+    `torch.set_num_threads(1)` first.
+
+    A saved pipeline holds options and weights, and stands alone: `spacy.load` reads those, and does not look
+    for the files that the config names.
+
+    # Parameters
+
+    nlp : `Language`
+        The pipeline. Its meta data remember the names of the files.
+    name : `str`
+        Of the component in it.
+    options_file, weight_file : `str`, optional
+        See `BiLM.from_files`; one is enough where it stands for both.
+    layers : `str`, optional (default = `"mix"`)
+        `mix`, a weighted sum of the layers; `top`, the last one; or `all`, where `doc.tensor` has the mix.
+    mix_weights : `List[float]`, optional (default = all 0, the mean of the layers)
+        One per layer, token representation first, before the softmax (paper, eq. 1). Not for `top`.
+    gamma : `float`, optional (default = `1.0`)
+        Scale of the mix. Not for `top`.
+    by_sentence : `bool`, optional (default = `True`)
+        Embed each sentence by itself, as ELMo was trained, if the doc has sentence boundaries. A doc
+        without, or any doc with `False`, is one sentence.
+    batch_size, batch_tokens : `int`, optional (default = `64` and `None`)
+        Of sentences in the biLM, see `ElmoEmbedder.embed_sentences`.
+    cuda_device, precision, kernel
+        See `ElmoEmbedder`.
+
+    # Raises
+
+    `ConfigurationError` for a value that cannot be; for files as `BiLM.from_files` does. In a pipeline that
+    is being loaded, what depends on the biLM is checked when that is.
+    """
+
+    def __init__(
+        self,
+        nlp: Language,
+        name: str,
+        options_file: Optional[str] = None,
+        weight_file: Optional[str] = None,
+        layers: str = "mix",
+        mix_weights: Optional[List[float]] = None,
+        gamma: float = 1.0,
+        by_sentence: bool = True,
+        batch_size: Optional[int] = 64,
+        batch_tokens: Optional[int] = None,
+        cuda_device: int = -1,
+        precision: str = "float32",
+        kernel: str = AUTO,
+    ) -> None:
+        _check_choice(layers, mix_weights, gamma)
+        self.name = name
+        self.options_file = options_file
+        self.weight_file = weight_file
+        self.layers = layers
+        self.mix_weights = mix_weights
+        self.gamma = gamma
+        self.by_sentence = by_sentence
+        self.batch_size = batch_size
+        self.batch_tokens = batch_tokens
+        self.cuda_device = cuda_device
+        self.precision = precision
+        self.kernel = kernel
+        # Of each layer in the mix, gamma included: `(num_layers,)`. Set together with the embedder.
+        self._layer_weights: numpy.ndarray = numpy.zeros(0, dtype=numpy.float32)
+        # `None` only until a saved pipeline brings its own files.
+        self._embedder: Optional[ElmoEmbedder] = None
+        if not Doc.has_extension("elmo_layers"):
+            Doc.set_extension("elmo_layers", default=None)
+        # Only meta data that were saved know the files of a component that is not there yet.
+        files_of = nlp.meta.setdefault(META_KEY, {})
+        if files_of.get(name) != [options_file, weight_file]:
+            self._embed_with(self._bilm_from(options_file, weight_file))
+            files_of[name] = [options_file, weight_file]
+
+    @property
+    def embedder(self) -> ElmoEmbedder:
+        """What runs the biLM."""
+        if self._embedder is None:  # loaded from a pipeline, but without this component's folder
+            self._embed_with(self._bilm_from(self.options_file, self.weight_file))
+        assert self._embedder is not None
+        return self._embedder
+
+    def __call__(self, doc: Doc) -> Doc:
+        """Fill one doc, and return it. For many, `pipe` is faster."""
+        return next(self.pipe([doc]))
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """
+        Fill docs; the sentences of several go through the biLM together.
+
+        # Parameters
+
+        stream : `Iterable[Doc]`
+            May be endless.
+        batch_size : `int`, optional (default = `128`)
+            Docs to read ahead. Their vectors are made while they are given out, so that a large number takes
+            little memory.
+
+        # Returns
+
+        A generator of the same docs, in their order.
+        """
+        for docs in minibatch(stream, batch_size):
+            sentences_of = [self._sentences(doc) for doc in docs]
+            sentences = chain.from_iterable(sentences_of)
+            vectors = self.embedder.embed_sentences(sentences, self.batch_size, self.batch_tokens)
+            for doc, own_sentences in zip(docs, sentences_of):
+                self._fill(doc, list(islice(vectors, len(own_sentences))))
+                yield doc
+
+    # spaCy passes `exclude` to the following: names of parts to leave out, of which there are none here.
+
+    def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
+        """Write `options.json` and `weights.hdf5` into the folder, which is made if it is not there."""
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.embedder.elmo_bilm.save(folder / OPTIONS_NAME, folder / WEIGHTS_NAME)
+
+    def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> "ElmoComponent":
+        """
+        Use the biLM of a folder that `to_disk` wrote, in place of any other.
+
+        # Raises
+
+        `ConfigurationError` as the constructor does.
+        """
+        folder = Path(path)
+        self._embed_with(self._bilm_from(folder / OPTIONS_NAME, folder / WEIGHTS_NAME))
+        return self
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """The two files as bytes, as many as the weights take."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.to_disk(folder)
+            names = (OPTIONS_NAME, WEIGHTS_NAME)
+            content: bytes = srsly.msgpack_dumps(
+                {name: Path(folder, name).read_bytes() for name in names}
+            )
+        return content
+
+    def from_bytes(self, content: bytes, *, exclude: Iterable[str] = ()) -> "ElmoComponent":
+        """
+        Use the biLM that `to_bytes` gave, in place of any other.
+
+        # Raises
+
+        `ConfigurationError` as the constructor does.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            for name, file_content in srsly.msgpack_loads(content).items():
+                Path(folder, name).write_bytes(file_content)
+            bilm = self._bilm_from(Path(folder, OPTIONS_NAME), Path(folder, WEIGHTS_NAME))
+            # Its weights are views of the file, which goes.
+            self._embed_with(frozen_copy(bilm, precision=self.precision, kernel=self.kernel))
+        return self
+
+    def _bilm_from(
+        self, options_file: Union[str, Path, None], weight_file: Union[str, Path, None]
+    ) -> BiLM:
+        return BiLM.from_files(
+            options_file, weight_file, precision=self.precision, kernel=self.kernel
+        )
+
+    def _embed_with(self, bilm: BiLM) -> None:
+        embedder = ElmoEmbedder.from_bilm(bilm, self.cuda_device)
+        # Checks the limits at once, and embeds nothing.
+        embedder.embed_sentences([], self.batch_size, self.batch_tokens)
+        if self.mix_weights is not None and len(self.mix_weights) != bilm.num_layers:
+            raise ConfigurationError(
+                f"mix_weights has {len(self.mix_weights)} values ({self.mix_weights}), expected "
+                f"{bilm.num_layers}: one for the token representation and one for each LSTM layer."
+            )
+        mix = ScalarMix(
+            bilm.num_layers, initial_scalar_parameters=self.mix_weights, trainable=False
+        )
+        with torch.no_grad():
+            self._layer_weights = self.gamma * mix.normalized_weights.numpy()
+        self._embedder = embedder
+
+    def _sentences(self, doc: Doc) -> List[List[str]]:
+        """The words of each sentence; none of an empty doc."""
+        if len(doc) == 0:
+            return []
+        sentences: Iterable[Iterable[Token]] = [doc]
+        if self.by_sentence and doc.has_annotation("SENT_START"):
+            sentences = doc.sents
+        return [[token.text for token in sentence] for sentence in sentences]
+
+    def _fill(self, doc: Doc, vectors: Sequence[numpy.ndarray]) -> None:
+        """`vectors`: of each sentence, `(num_layers, num_tokens, dim)`."""
+        shape = (self.embedder.num_layers, 0, self.embedder.get_output_dim())
+        # (num_layers, num_tokens of the doc, dim)
+        layers = numpy.concatenate([numpy.zeros(shape, dtype=numpy.float32), *vectors], axis=1)
+        if self.layers == "top":
+            doc.tensor = layers[-1].copy()  # a view would keep all layers in memory
+        else:
+            doc.tensor = numpy.tensordot(self._layer_weights, layers, axes=1)
+        if self.layers == "all":
+            doc._.elmo_layers = layers
+        add_vector_hooks(doc)
+
+
+def add_vector_hooks(doc: Doc) -> None:
+    """
+    Let vectors and similarities of a doc, its spans and tokens go by `doc.tensor`, `(num_tokens, dim)`.
+
+    `ElmoComponent` does so. A doc that comes from bytes, or from a worker of `nlp.pipe`, needs it again.
+    """
+    doc.user_hooks.update(
+        has_vector=_has_vector, vector=_vector, vector_norm=_norm, similarity=_similarity
+    )
+    # Not vector_norm: spaCy 3.8 gives the result of the hook for vectors there. Its own norm is right.
+    doc.user_span_hooks.update(has_vector=_has_vector, vector=_vector, similarity=_similarity)
+    doc.user_token_hooks.update(
+        has_vector=_has_vector, vector=_vector, vector_norm=_norm, similarity=_similarity
+    )
+
+
+def _check_choice(layers: str, mix_weights: Optional[List[float]], gamma: float) -> None:
+    if layers not in LAYER_CHOICES:
+        raise ConfigurationError(
+            f"layers is '{layers}', expected one of {', '.join(LAYER_CHOICES)}."
+        )
+    if layers == "top" and (mix_weights is not None or gamma != 1.0):
+        raise ConfigurationError(
+            f"layers is 'top', which mixes nothing, but mix_weights is {mix_weights} and gamma is {gamma}. "
+            "Leave them out, or set layers to 'mix'."
+        )
+    # spaCy lets lists of anything through; NaN and infinity it refuses, as they are no JSON.
+    if mix_weights is not None and not all(
+        isinstance(weight, (int, float)) for weight in mix_weights
+    ):
+        raise ConfigurationError(f"mix_weights is {mix_weights}, expected numbers.")
+
+
+# Hooks are functions of the module, so that docs can be pickled.
+
+
+def _rows(tokens: Union[Doc, Span, Token]) -> numpy.ndarray:
+    """`(num_tokens, dim)`."""
+    if isinstance(tokens, Doc):
+        return tokens.tensor
+    if isinstance(tokens, Span):
+        return tokens.doc.tensor[tokens.start : tokens.end]
+    return tokens.doc.tensor[tokens.i : tokens.i + 1]
+
+
+def _has_vector(tokens: Union[Doc, Span, Token]) -> bool:
+    return len(_rows(tokens)) > 0
+
+
+def _vector(tokens: Union[Doc, Span, Token]) -> numpy.ndarray:
+    """`(dim,)`. Zeros if there are no tokens."""
+    rows = _rows(tokens)
+    if isinstance(tokens, Token):
+        return rows[0]
+    return rows.sum(axis=0) / max(len(rows), 1)
+
+
+def _norm(tokens: Union[Doc, Token]) -> float:
+    return float(numpy.linalg.norm(_vector(tokens)))
+
+
+def _similarity(tokens: Union[Doc, Span, Token], other: Any) -> float:
+    """
+    Cosine of the two vectors, 0 if one of them is zero. spaCy's own would first compare the words, and
+    give 1 for the same ones in whatever context.
+    """
+    vector, other_vector = _vector(tokens), other.vector
+    norms = float(numpy.linalg.norm(vector) * numpy.linalg.norm(other_vector))
+    return float(numpy.dot(vector, other_vector)) / norms if norms > 0 else 0.0

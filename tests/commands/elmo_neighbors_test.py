@@ -1,0 +1,252 @@
+import gzip
+import io
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+from allennlp.commands import main
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.commands import compare_occurrences
+from elmo_plugin.commands import elmo_neighbors as elmo_neighbors_command
+from tests.conftest import BiLMFiles
+
+LINES = [
+    "a play by him",
+    "",
+    "they play and play",
+    "nothing here",
+    "Play on",
+    "the cost is $ 5 to $ play $ 6",
+    "a play by him",
+]
+NUM_PLACES = 5
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where commands run, with sentences in `in.txt`."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "in.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, bilm_files: BiLMFiles, capsys: Any) -> Run:
+    """Runs the command through AllenNLP's parser with the tiny biLM, and gives what it printed."""
+
+    def run(*arguments: str, source: str = "in.txt", word: str = "play") -> str:
+        command = ["allennlp", "elmo-neighbors", source, "--word", word]
+        files = ["--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file]
+        monkeypatch.setattr(sys, "argv", [*command, *files, *arguments])
+        capsys.readouterr()
+        main()
+        return str(capsys.readouterr().out)
+
+    return run
+
+
+def rows(output: str) -> List[List[str]]:
+    """Similarity, line number and sentence of each row."""
+    pattern = re.compile(r"^ +(-?\d\.\d{3})  line (\d+) +(.+)$", re.MULTILINE)
+    return [list(match) for match in pattern.findall(output)]
+
+
+class TestNeighbors:
+    def test_neighbors_of_each_sentence_are_printed_the_nearest_first(self, run: Run) -> None:
+        output = run("--sentence", "a play by her", "--sentence", "we play , they play")
+        assert output.startswith("play: 5 occurrences\n")
+        first, second = output.split("\nsentence ")[1:]
+        assert first.startswith("1: a **play** by her\n")
+        assert second.startswith("2: we **play** , they play\n")  # the first of two
+        for part in (first, second):
+            similarities = [float(similarity) for similarity, _, _ in rows(part)]
+            assert similarities == sorted(similarities, reverse=True)
+            lines = sorted(int(line) for _, line, _ in rows(part))
+            assert lines == [1, 3, 3, 6, 7]  # counted from 1, with the blank line
+        assert "they play and **play**" in first
+        assert "cluster" not in output
+
+    def test_a_sentence_of_the_text_is_not_its_own_neighbor(self, run: Run) -> None:
+        output = run("--sentence", "a play by him")
+        assert sorted(int(line) for _, line, _ in rows(output)) == [3, 3, 6]
+        output = run("--sentence", "Play on", word="Play")
+        assert output.startswith("Play: 1 occurrence\n")
+        assert "no occurrence in another context" in output
+
+    def test_top(self, run: Run) -> None:
+        everything = rows(run("--sentence", "a play"))
+        assert rows(run("--sentence", "a play", "--top", "2")) == everything[:2]
+        assert len(rows(run("--clusters", "1", "--top", "2"))) == 2
+
+    def test_ignore_case(self, run: Run) -> None:
+        output = run("--sentence", "A PLAY", "--ignore-case")
+        assert "**PLAY**" in output
+        assert "line 5       **Play** on" in output
+
+    def test_layers(self, run: Run, caplog: Any) -> None:
+        outputs = {
+            layer: run("--sentence", "a play", "--layer", layer)
+            for layer in ("-1", "0", "1", "2", "average")
+        }
+        assert outputs["-1"] == outputs["2"] == run("--sentence", "a play")
+        assert len(set(outputs.values())) == 4
+        assert {similarity for similarity, _, _ in rows(outputs["0"])} == {"1.000"}
+        assert "Layer 0, the token representation, does not see the context" in caplog.text
+
+    def test_max_occurrences_takes_a_sample_and_says_so(self, run: Run, caplog: Any) -> None:
+        (Path("in.txt")).write_text("".join(f"{number} play\n" for number in range(30)))
+        outputs = [
+            run("--sentence", "a play", "--max-occurrences", "4", "--seed", seed)
+            for seed in ("0", "0", "1")
+        ]
+        assert outputs[0] == outputs[1] != outputs[2]
+        assert outputs[0].startswith(
+            "play: 30 occurrences, of which 4 are compared, a random sample"
+        )
+        assert len(rows(outputs[0])) == 4
+        assert "occurs 30 times: a random sample of 4 is compared" in caplog.text
+
+    def test_gzip_and_standard_input(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected = run("--sentence", "a play")
+        content = Path("in.txt").read_bytes()
+        Path("in.txt.gz").write_bytes(gzip.compress(content))
+        assert run("--sentence", "a play", source="in.txt.gz") == expected
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert run("--sentence", "a play", source="-") == expected
+
+    def test_flags_of_the_bilm(self, run: Run) -> None:
+        expected = run("--sentence", "a play", "--kernel", "reference", "--cuda-device", "-1")
+        assert (
+            run("--sentence", "a play", "--kernel", "reference", "--batch-tokens", "4") == expected
+        )
+        lowered = ("--kernel", "reference", "--precision", "bfloat16")
+        assert run("--sentence", "a play", *lowered) != expected
+        for flag, value, match in [
+            ("--kernel", "unknown", "kernel"),
+            ("--precision", "unknown", "precision"),
+            ("--batch-tokens", "0", "batch_tokens is 0"),
+            ("--cuda-device", "99", "cuda_device is 99, but torch finds"),
+            ("--layer", "7", r"found 7, .*last layer \(2 of this biLM\)"),
+        ]:
+            with pytest.raises(ConfigurationError, match=match):
+                run(flag, value)
+
+    def test_help_teaches(self, run: Run, capsys: Any) -> None:
+        with pytest.raises(SystemExit, match="0"):
+            run("--help")
+        text = " ".join(capsys.readouterr().out.split())
+        assert "allennlp elmo-neighbors news.txt --word play" in text
+        assert "compare a random sample of N (default = 5000)" in text
+
+
+class TestClusters:
+    def test_without_a_sentence_two_clusters_are_printed(self, run: Run) -> None:
+        output = run()
+        sizes = [int(size) for size in re.findall(r"cluster \d: (\d) occurrences?\b", output)]
+        assert len(sizes) == 2
+        assert sum(sizes) == NUM_PLACES == len(rows(output))
+
+    def test_clusters_may_be_more_and_asked_for_with_a_sentence(self, run: Run) -> None:
+        assert "cluster 3: " in run("--clusters", "3")
+        output = run("--sentence", "a play", "--clusters", "2")
+        assert "sentence 1: " in output
+        assert "cluster 2: " in output
+
+
+class TestPlot:
+    @pytest.fixture(autouse=True)
+    def matplotlib_is_there(self) -> None:
+        pytest.importorskip("matplotlib")
+
+    def test_a_png_is_drawn_without_pyplot(self, run: Run) -> None:
+        pyplot_was_there = "matplotlib.pyplot" in sys.modules
+        assert "picture.png: written" in run("--plot", "picture.png")
+        assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+        assert ("matplotlib.pyplot" in sys.modules) == pyplot_was_there
+        assert sorted(os.listdir()) == ["in.txt", "picture.png"]
+
+    def test_an_svg_names_clusters_and_sentences(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import matplotlib
+
+        monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")  # text stays text
+        output = run(*("--sentence", "a play by $ 1 $", "--plot", "picture.SVG", "--clusters", "4"))
+        assert "cluster 4: " in output
+        picture = Path("picture.SVG").read_text(encoding="utf-8")
+        assert "5 occurrences of “play” in context" in picture
+        assert "cluster 4 (1), such as: " in picture
+        assert "sentence 1: a play by $ 1 $<" in picture
+        assert "… $ 5 to $ play $ 6<" in picture
+        assert "% of the variance" in picture
+
+    def test_a_sentence_alone_prints_no_clusters_though_they_are_drawn(self, run: Run) -> None:
+        assert "cluster" not in run("--sentence", "a play", "--plot", "picture.png")
+
+    def test_overwrite(self, run: Run) -> None:
+        Path("picture.png").write_text("former")
+        with pytest.raises(ConfigurationError, match=r"exists.*--overwrite"):
+            run("--plot", "picture.png")
+        run("--plot", "picture.png", "--overwrite")
+        assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+class TestBadArguments:
+    """Each is refused before a model is loaded, which could be a download."""
+
+    @pytest.fixture(autouse=True)
+    def nothing_is_loaded(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def load(*args: Any, **arguments: Any) -> None:
+            raise AssertionError("a model was loaded")
+
+        monkeypatch.setattr(elmo_neighbors_command, "ElmoEmbedder", load)
+
+    @pytest.mark.parametrize(
+        "arguments, match",
+        [
+            ({"word": "absent"}, r"in\.txt: does not hold the word 'absent'.*of the text"),
+            ({"word": "PLAY"}, r"in\.txt: does not hold .*holds 'play': give --ignore-case"),
+            ({"word": "a play"}, "--word: found 'a play', expected one token"),
+            ({"sentences": ["a play", "no"]}, "--sentence 'no': does not hold the word 'play'"),
+            ({"sentences": ["Play"]}, "--sentence 'Play': .*holds 'Play': give --ignore-case"),
+            ({"sentences": [""]}, "--sentence '': does not hold"),
+            ({"text": "missing.txt"}, r"missing\.txt: cannot be read"),
+            ({"layer": -2}, "--layer: found -2, expected a number from 0"),
+            ({"layer": "top"}, "--layer: found top, expected a number from 0.*or average"),
+            ({"top": 0}, "--top: found 0, expected a positive number"),
+            ({"num_clusters": 0}, "--clusters: found 0, expected a positive number"),
+            # Of five occurrences two are in the same sentence.
+            ({"num_clusters": 5}, r"--clusters: found 5, expected at most 4, .*\(5\) are distinct"),
+            ({"layer": 0}, "found 2, expected at most 1, .*; the token representation, layer 0"),
+            ({"word": "Play", "num_clusters": 1, "plot": "p.png"}, "--plot: .* one distinct vec"),
+            ({"max_occurrences": 0}, "--max-occurrences: found 0, expected a positive number"),
+            ({"seed": -1}, "--seed: found -1, expected a number from 0"),
+            ({"overwrite": True}, "--overwrite is about the file of --plot"),
+            ({"plot": "missing/p.png"}, "there is no folder missing"),
+            ({"plot": "p.jpg"}, r"p\.jpg has the suffix '\.jpg', expected one of \.png, \.svg"),
+            ({"plot": "p"}, "p has the suffix '', expected one of"),
+        ],
+    )
+    def test_it_is_said_what_is_wrong(self, arguments: Dict[str, Any], match: str) -> None:
+        with pytest.raises(ConfigurationError, match=match):
+            compare_occurrences(**{"text": "in.txt", "word": "play", **arguments})
+        assert os.listdir() == ["in.txt"]
+
+    def test_a_text_of_blank_lines_is_an_error(self) -> None:
+        Path("in.txt").write_text("\n \n")
+        with pytest.raises(ConfigurationError, match=r"in\.txt: found no sentence"):
+            compare_occurrences("in.txt", "play")
+
+    def test_a_missing_matplotlib_is_said_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+        with pytest.raises(ConfigurationError, match=r"pip install elmo-plugin\[plots\]"):
+            compare_occurrences("missing.txt", "play", plot="p.png")

@@ -1,0 +1,199 @@
+from collections import Counter
+from pathlib import Path
+from typing import Any, Callable, List
+
+import numpy
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin import ElmoEmbedder
+from elmo_plugin.embedding.neighbors import (
+    FoundOccurrences,
+    Occurrence,
+    cluster_occurrences,
+    embed_occurrences,
+    find_in_sentence,
+    find_occurrences,
+    nearest_occurrences,
+    num_distinct_contexts,
+    project_occurrences,
+)
+from elmo_plugin.embedding.sentence_file import SentenceFile
+from tests.conftest import BiLMFiles
+
+LINES = ["a play by him", "", "they play and play", "no such word", "Play on", "a play by him"]
+
+Find = Callable[..., FoundOccurrences]
+
+
+@pytest.fixture
+def find(tmp_path: Path) -> Find:
+    def find(word: str, lines: List[str] = LINES, **arguments: Any) -> FoundOccurrences:
+        path = tmp_path / "text.txt"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with SentenceFile(path, skip_blank=True) as source:
+            return find_occurrences(source, word, **arguments)
+
+    return find
+
+
+@pytest.fixture
+def embedder(bilm_files: BiLMFiles) -> ElmoEmbedder:
+    return ElmoEmbedder(*bilm_files)
+
+
+class TestFindOccurrences:
+    def test_each_place_of_each_line_is_found_and_blank_lines_are_counted(self, find: Find) -> None:
+        occurrences, num_found = find("play")
+        assert num_found == 4
+        places = [(occurrence.line_index, occurrence.position) for occurrence in occurrences]
+        assert places == [(0, 1), (2, 1), (2, 3), (5, 1)]
+        assert occurrences[2].marked_sentence == "they play and **play**"
+
+    def test_case_matters_unless_it_is_ignored(self, find: Find) -> None:
+        assert [place.line_index for place in find("Play").occurrences] == [4]
+        assert find("PLAY", ignore_case=True).num_found == 5
+
+    def test_a_part_of_a_token_is_not_the_word(self, find: Find) -> None:
+        with pytest.raises(ConfigurationError, match=r"text\.txt: does not hold the word 'pla'"):
+            find("pla")
+
+    def test_other_case_is_named_if_the_word_is_not_found(self, find: Find) -> None:
+        with pytest.raises(ConfigurationError, match=r"holds 'play': give --ignore-case"):
+            find("PLAY")
+
+    @pytest.mark.parametrize("word", ["", " ", "a play", "play ", "a\u00a0b"])
+    def test_a_word_is_one_token(self, find: Find, word: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"--word: found .* expected one token"):
+            find(word)
+        with pytest.raises(ConfigurationError, match=r"--word: found .* expected one token"):
+            find_in_sentence("a play", word)
+
+    def test_a_sample_is_in_order_and_as_large_as_asked_and_decided_by_the_seed(
+        self, find: Find
+    ) -> None:
+        lines = [f"{number} play" for number in range(40)]
+        samples = [find("play", lines, max_occurrences=10, seed=seed) for seed in (3, 3, 4)]
+        assert samples[0] == samples[1] != samples[2]
+        for sample in samples:
+            indices = [occurrence.line_index for occurrence in sample.occurrences]
+            assert sample.num_found == 40
+            assert indices == sorted(set(indices))
+            assert len(indices) == 10
+
+    def test_each_occurrence_has_the_same_chance_to_be_in_a_sample(self, find: Find) -> None:
+        lines = [f"{number} play" for number in range(8)]
+        counts: Counter = Counter()
+        for seed in range(400):
+            sample = find("play", lines, max_occurrences=2, seed=seed)
+            counts.update(occurrence.line_index for occurrence in sample.occurrences)
+        # 100 are expected; the standard deviation is 8.7.
+        assert all(65 < counts[index] < 135 for index in range(8)), counts
+
+    def test_as_many_occurrences_as_the_maximum_are_all_kept(self, find: Find) -> None:
+        assert find("play", max_occurrences=4) == find("play")
+        with pytest.raises(ConfigurationError, match="--max-occurrences: found 0, expected a posi"):
+            find("play", max_occurrences=0)
+
+
+class TestFindInSentence:
+    def test_the_first_of_several_is_taken(self) -> None:
+        occurrence = find_in_sentence(" they  play and play", "play")
+        assert occurrence == Occurrence(("they", "play", "and", "play"), 1, None)
+        assert find_in_sentence("Play and play", "play").position == 2
+        assert find_in_sentence("Play and play", "play", ignore_case=True).position == 0
+
+    def test_a_sentence_without_the_word_is_named(self) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"--sentence 'no way': does not hold .*'play'"
+        ):
+            find_in_sentence("no way", "play")
+        with pytest.raises(ConfigurationError, match="But it holds 'Play': give --ignore-case"):
+            find_in_sentence("Play on", "play")
+
+
+def test_distinct_contexts_are_counted_by_sentence_and_of_layer_0_by_spelling(find: Find) -> None:
+    occurrences = find("play", ignore_case=True).occurrences
+    assert num_distinct_contexts(occurrences, -1) == 4  # the first line is there twice
+    assert num_distinct_contexts(occurrences, 0) == 2  # play, Play
+
+
+class TestEmbedOccurrences:
+    @pytest.mark.parametrize("layer", [-1, 0, 1, 2, "average"])
+    def test_vectors_are_those_of_the_sentence_at_the_word(
+        self, find: Find, embedder: ElmoEmbedder, layer: Any
+    ) -> None:
+        occurrences = find("play").occurrences
+        vectors = embed_occurrences(embedder, occurrences, layer, batch_tokens=5)
+        assert vectors.shape == (4, embedder.get_output_dim())
+        assert vectors.dtype == numpy.float32
+        for occurrence, vector in zip(occurrences, vectors):
+            layers = embedder.embed_sentence(occurrence.tokens)
+            chosen = layers.mean(axis=0) if layer == "average" else layers[layer]
+            expected = chosen[occurrence.position]
+            expected = expected / numpy.linalg.norm(expected)
+            numpy.testing.assert_allclose(vector, expected, atol=1e-5)
+
+    def test_a_sentence_is_embedded_once_however_often_it_is_there(
+        self, find: Find, embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: List[List[str]] = []
+        embed_sentences = embedder.embed_sentences
+
+        def recorded(sentences: Any, *arguments: Any) -> Any:
+            seen.extend(sentences)
+            return embed_sentences(seen, *arguments)
+
+        monkeypatch.setattr(embedder, "embed_sentences", recorded)
+        embed_occurrences(embedder, find("play").occurrences)
+        assert seen == [["a", "play", "by", "him"], ["they", "play", "and", "play"]]
+
+    @pytest.mark.parametrize("layer", [3, -2, "top", 1.5])
+    def test_a_layer_that_is_not_there_is_an_error(
+        self, find: Find, embedder: ElmoEmbedder, layer: Any
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=r"--layer: found .*last layer \(2 of this"):
+            embed_occurrences(embedder, find("play").occurrences, layer)
+
+    def test_progress_is_shown(self, find: Find, embedder: ElmoEmbedder, capsys: Any) -> None:
+        embed_occurrences(embedder, find("play").occurrences)
+        assert "2/2" in capsys.readouterr().err
+
+
+def test_the_nearest_are_those_of_the_largest_cosine_similarity() -> None:
+    occurrences = [Occurrence((name, "w"), 1, index) for index, name in enumerate("abcd")]
+    vectors = numpy.array([[0, 1], [1, 0], [0.6, 0.8], [1, 0]], dtype=numpy.float32)
+    query = Occurrence(("q", "w"), 1)
+    neighbors = nearest_occurrences(query, vectors[1], occurrences, vectors, top=3)
+    assert [neighbor.occurrence.line_index for neighbor in neighbors] == [1, 3, 2]
+    assert [neighbor.similarity for neighbor in neighbors] == pytest.approx([1, 1, 0.6])
+
+
+def test_the_querys_own_place_in_the_text_is_no_neighbor() -> None:
+    occurrences = [Occurrence(("w", "w"), 0, 0), Occurrence(("w", "w"), 1, 0)]
+    vectors = numpy.eye(2, dtype=numpy.float32)
+    query = Occurrence(("w", "w"), 1)
+    neighbors = nearest_occurrences(query, vectors[1], occurrences, vectors)
+    assert [neighbor.occurrence.position for neighbor in neighbors] == [0]
+
+
+def test_clusters_are_the_largest_first_and_hold_the_most_central_first() -> None:
+    angles = numpy.array([1.6, 0.0, 0.1, 1.5, 0.3])
+    vectors = numpy.stack([numpy.cos(angles), numpy.sin(angles)], axis=1).astype("float32")
+    clusters = cluster_occurrences(vectors, 2)
+    assert clusters[0].members == [2, 1, 4]
+    assert sorted(clusters[1].members) == [0, 3]
+    mean = vectors[[1, 2, 4]].mean(axis=0)
+    expected = vectors[[2, 1, 4]] @ mean / numpy.linalg.norm(mean)
+    assert clusters[0].similarities == pytest.approx(expected.tolist(), abs=1e-6)
+    assert clusters == cluster_occurrences(vectors, 2)
+
+
+def test_queries_are_projected_where_their_vectors_are() -> None:
+    vectors = numpy.random.default_rng(0).normal(size=(9, 5)).astype("float32")
+    projection = project_occurrences(vectors, vectors[3:5])
+    numpy.testing.assert_allclose(projection.query_points, projection.points[3:5], atol=1e-5)
+    assert projection.points.shape == (9, 2)
+    first, second = projection.explained_variance
+    assert 1 > first >= second > 0
+    assert project_occurrences(vectors, numpy.empty((0, 5))).query_points.shape == (0, 2)
