@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from elmo_plugin import BiLM
+from elmo_plugin.bilm.allennlp_weights import with_swapped_gates
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State
 from elmo_plugin.pretraining import BiLMTrainingModel
 
@@ -50,9 +51,9 @@ class TorchLayer(Module):
         self.lstm = torch.nn.LSTM(layer.input_dim, layer.cell_size, proj_size=layer.projection_dim)
         self.lstm.load_state_dict(
             {
-                "weight_ih_l0": torch_order(layer.gate_weight[:, : layer.input_dim]),
-                "weight_hh_l0": torch_order(layer.gate_weight[:, layer.input_dim :]),
-                "bias_ih_l0": torch_order(layer.gate_bias + layer.forget_bias),
+                "weight_ih_l0": with_swapped_gates(layer.gate_weight[:, : layer.input_dim]),
+                "weight_hh_l0": with_swapped_gates(layer.gate_weight[:, layer.input_dim :]),
+                "bias_ih_l0": with_swapped_gates(layer.gate_bias + layer.forget_bias),
                 "bias_hh_l0": torch.zeros_like(layer.gate_bias),
                 "weight_hr_l0": layer.projection,
             }
@@ -158,18 +159,12 @@ def copy_weights(layer: ProjectedLSTM, cell: LstmCellWithProjection) -> None:
     """AllenNLP's gates stand in torch's order, and its bias includes what ours adds for the forget gate."""
     cell.load_state_dict(
         {
-            "input_linearity.weight": torch_order(layer.gate_weight[:, : layer.input_dim]),
-            "state_linearity.weight": torch_order(layer.gate_weight[:, layer.input_dim :]),
-            "state_linearity.bias": torch_order(layer.gate_bias + layer.forget_bias),
+            "input_linearity.weight": with_swapped_gates(layer.gate_weight[:, : layer.input_dim]),
+            "state_linearity.weight": with_swapped_gates(layer.gate_weight[:, layer.input_dim :]),
+            "state_linearity.bias": with_swapped_gates(layer.gate_bias + layer.forget_bias),
             "state_projection.weight": layer.projection,
         }
     )
-
-
-def torch_order(gates: Tensor) -> Tensor:
-    """From i, g, f, o to i, f, g, o."""
-    i, g, f, o = gates.chunk(4)
-    return torch.cat([i, f, g, o])
 
 
 def with_layers(bilm: BiLM, layer_class: Callable[..., Module]) -> BiLM:

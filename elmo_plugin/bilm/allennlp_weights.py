@@ -45,13 +45,19 @@ def translate_allennlp_bilm(
             input_weight = state_dict.pop(f"{theirs}.input_linearity.weight")
             state_weight = state_dict.pop(f"{theirs}.state_linearity.weight")
             weight = torch.cat([input_weight, state_weight], dim=1)
-            state_dict[f"{ours}.gate_weight"] = _in_tensorflows_order(weight)
+            state_dict[f"{ours}.gate_weight"] = with_swapped_gates(weight)
             bias = state_dict.pop(f"{theirs}.state_linearity.bias").clone()
             # AllenNLP stores the forget bias with TensorFlow's constant 1 added.
             bias.chunk(4)[1].sub_(1.0)
-            state_dict[f"{ours}.gate_bias"] = _in_tensorflows_order(bias)
+            state_dict[f"{ours}.gate_bias"] = with_swapped_gates(bias)
             state_dict[f"{ours}.projection"] = state_dict.pop(f"{theirs}.state_projection.weight")
             layer += 1
+
+
+def with_swapped_gates(gates: Tensor) -> Tensor:
+    """From torch's order of gates, i, f, g, o, to TensorFlow's, i, g, f, o; and back."""
+    i, second, third, o = gates.chunk(4)
+    return torch.cat([i, third, second, o])
 
 
 def _translate_earlier_names(state_dict: Dict[str, Tensor], prefix: str) -> None:
@@ -59,10 +65,4 @@ def _translate_earlier_names(state_dict: Dict[str, Tensor], prefix: str) -> None
     earlier = re.compile(re.escape(prefix) + r"(forward|backward)_layers\.\d+\.(weight|bias)")
     for name in [name for name in state_dict if earlier.fullmatch(name)]:
         owner, _, kind = name.rpartition(".")
-        state_dict[f"{owner}.gate_{kind}"] = _in_tensorflows_order(state_dict.pop(name))
-
-
-def _in_tensorflows_order(gates: Tensor) -> Tensor:
-    """From torch's order, i, f, g, o, to TensorFlow's: i, g, f, o."""
-    i, f, g, o = gates.chunk(4)
-    return torch.cat([i, g, f, o])
+        state_dict[f"{owner}.gate_{kind}"] = with_swapped_gates(state_dict.pop(name))

@@ -9,9 +9,13 @@ from typing import Any, Dict, Optional, Union
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import Model, load_archive
 
 from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.commands.bilm_arguments import (
+    add_device_arguments,
+    add_file_arguments,
+    named_files,
+)
 from elmo_plugin.embedding.archived_mix import choose_mix, frozen_copy
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.embed_file import (
@@ -23,6 +27,7 @@ from elmo_plugin.embedding.embed_file import (
 from elmo_plugin.embedding.layer_choice import layer_choice, learnt_mix
 from elmo_plugin.embedding.sentence_file import TOKENIZERS, SentenceFile
 from elmo_plugin.files.output_file import check_output_file
+from elmo_plugin.pretraining.starting_point import opened_archive
 
 logger = logging.getLogger(__name__)
 
@@ -110,12 +115,7 @@ def _add_layers(subparser: argparse.ArgumentParser) -> None:
 
 def _add_model(subparser: argparse.ArgumentParser) -> None:
     model = subparser.add_argument_group("the biLM")
-    model.add_argument(
-        "--options-file",
-        help="JSON of its sizes: path, URL or hf:// name; elmo_mini, or a .zip with both files, stands for "
-        "both (default: the paper's model, downloaded once)",
-    )
-    model.add_argument("--weight-file", help="HDF5 of its weights, likewise")
+    add_file_arguments(model)
     model.add_argument(
         "--stateful",
         action="store_true",
@@ -183,22 +183,7 @@ def _add_speed(subparser: argparse.ArgumentParser) -> None:
         help="at most N tokens in a batch, padding included, so that long sentences take no more memory "
         "than short ones (default: as many as have vectors of 256 MiB)",
     )
-    speed.add_argument(
-        "--cuda-device",
-        type=int,
-        default=-1,
-        help="number of the GPU; -1, the default, for the CPU",
-    )
-    speed.add_argument(
-        "--precision",
-        default="float32",
-        help="of matrix products: float32, or faster and less exact bfloat16 or int8 (default = float32)",
-    )
-    speed.add_argument(
-        "--kernel",
-        default=AUTO,
-        help="what runs the LSTMs: avx512, onednn, reference, or auto for the fastest (default = auto)",
-    )
+    add_device_arguments(speed)
     speed.add_argument(
         "--file-friendly-logging",
         action="store_true",
@@ -262,7 +247,7 @@ def embed_text(
     check_output_file(output_file, overwrite, "--overwrite")
     with SentenceFile(input_file, tokenizer, skip_blank) as source:
         if mix is not None:
-            chosen = choose_mix(_archived_model(mix, overrides), str(mix), mix_name)
+            chosen = choose_mix(opened_archive(mix, overrides).model, str(mix), mix_name)
             layers = learnt_mix(chosen.mix, chosen.name)
             bilm = frozen_copy(chosen.bilm, stateful, precision, kernel)
             embedder = ElmoEmbedder.from_bilm(bilm, cuda_device)
@@ -270,11 +255,8 @@ def embed_text(
         else:
             assert output_format is not None
             layers = layer_choice(output_format)
-            files: Dict[str, Any] = {"options_file": options_file, "weight_file": weight_file}
-            if options_file is None and weight_file is None:
-                files = {}  # the paper's model
             embedder = ElmoEmbedder(
-                **files,
+                **named_files(options_file, weight_file),
                 cuda_device=cuda_device,
                 stateful=stateful,
                 precision=precision,
@@ -351,13 +333,3 @@ def _check_arguments(
             f"--options-file or --weight-file is given with --mix {mix}, but the mix was learnt for the biLM "
             "in that archive, which is used. Leave the files out, or write layers with --all."
         )
-
-
-def _archived_model(archive_file: Union[str, PathLike], overrides: Any) -> Model:
-    try:
-        return load_archive(archive_file, overrides=overrides).model
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "
-            "training run, or its folder. Correct the path."
-        ) from error

@@ -3,12 +3,17 @@
 import argparse
 import logging
 from os import PathLike
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import List, NamedTuple, Optional, Sequence, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.commands.bilm_arguments import (
+    add_device_arguments,
+    add_file_arguments,
+    named_files,
+)
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.neighbor_plot import check_plot, plot_occurrences
 from elmo_plugin.embedding.neighbors import (
@@ -182,34 +187,14 @@ def _add_plot(subparser: argparse.ArgumentParser) -> None:
 
 def _add_model(subparser: argparse.ArgumentParser) -> None:
     model = subparser.add_argument_group("the biLM")
-    model.add_argument(
-        "--options-file",
-        help="JSON of its sizes: path, URL or hf:// name; elmo_mini, or a .zip with both files, stands for "
-        "both (default: the paper's model, downloaded once)",
-    )
-    model.add_argument("--weight-file", help="HDF5 of its weights, likewise")
+    add_file_arguments(model)
     model.add_argument(
         "--batch-tokens",
         type=int,
         metavar="N",
         help="at most N tokens in a batch, padding included (default: as many as have vectors of 256 MiB)",
     )
-    model.add_argument(
-        "--cuda-device",
-        type=int,
-        default=-1,
-        help="number of the GPU; -1, the default, for the CPU",
-    )
-    model.add_argument(
-        "--precision",
-        default="float32",
-        help="of matrix products: float32, or faster and less exact bfloat16 or int8 (default = float32)",
-    )
-    model.add_argument(
-        "--kernel",
-        default=AUTO,
-        help="what runs the LSTMs: avx512, onednn, reference, or auto for the fastest (default = auto)",
-    )
+    add_device_arguments(model)
 
 
 def compare_occurrences(
@@ -290,10 +275,12 @@ def compare_occurrences(
         _check_contexts(occurrences, layer, num_clusters, plot is not None)
     _say_what_limits(found, layer)
 
-    files: Dict[str, Any] = {"options_file": options_file, "weight_file": weight_file}
-    if options_file is None and weight_file is None:
-        files = {}  # the paper's model
-    embedder = ElmoEmbedder(**files, cuda_device=cuda_device, precision=precision, kernel=kernel)
+    embedder = ElmoEmbedder(
+        **named_files(options_file, weight_file),
+        cuda_device=cuda_device,
+        precision=precision,
+        kernel=kernel,
+    )
     # (num_occurrences + num_queries, dim)
     all_vectors = embed_occurrences(embedder, [*occurrences, *queries], layer, batch_tokens)
     vectors, query_vectors = all_vectors[: len(occurrences)], all_vectors[len(occurrences) :]

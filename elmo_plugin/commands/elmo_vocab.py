@@ -1,7 +1,6 @@
 """`allennlp elmo-vocab`: from a corpus to the vocabulary file of a biLM."""
 
 import argparse
-import os
 import re
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
+from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.pretraining.corpus_files import CorpusFile, expand_corpus
 from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
 
@@ -160,7 +160,7 @@ def make_vocabulary(
     """
     _check_limits(min_count, max_size)
     output = Path(output)
-    _check_output(output, overwrite)
+    check_output_file(output, overwrite, "--overwrite", what="--output")
     paths = expand_corpus(patterns)
     if output.exists() and any(output.samefile(path) for path in paths):
         raise ConfigurationError(
@@ -214,30 +214,6 @@ def _check_limits(min_count: int, max_size: Optional[int]) -> None:
         raise ConfigurationError(
             f"--max-size: found {max_size}, expected at least {len(SPECIALS) + 1}, as "
             f"{', '.join(SPECIALS)} take {len(SPECIALS)} places. Leave it out for no limit."
-        )
-
-
-def _check_output(output: Path, overwrite: bool) -> None:
-    if output.is_dir():
-        raise ConfigurationError(
-            f"--output: {output} is a folder, expected a file. Give for instance "
-            f"{output / 'vocab.txt'}."
-        )
-    if output.exists() and not overwrite:
-        raise ConfigurationError(
-            f"--output: {output} exists, expected a new file. Give another name, or --overwrite to "
-            "replace it."
-        )
-    if not output.parent.is_dir():
-        raise ConfigurationError(
-            f"--output: there is no folder {output.parent} to write {output.name} in. Make it first, "
-            "or give another path."
-        )
-    # The file is made anew beside its final place, so the folder decides.
-    if not os.access(output.parent, os.W_OK | os.X_OK):
-        raise ConfigurationError(
-            f"--output: nothing may be written in the folder {output.parent}, expected one that this "
-            "user may write in. Change its permissions, or give another path."
         )
 
 

@@ -9,7 +9,9 @@ from typing import Union
 from allennlp.common.checks import ConfigurationError
 
 
-def check_output_file(path: Union[str, PathLike], overwrite: bool, advice: str) -> None:
+def check_output_file(
+    path: Union[str, PathLike], overwrite: bool, advice: str, what: str = "output"
+) -> None:
     """
     # Parameters
 
@@ -19,6 +21,8 @@ def check_output_file(path: Union[str, PathLike], overwrite: bool, advice: str) 
         Whether it may be replaced.
     advice : `str`
         How to say so, for instance `"--overwrite"`.
+    what : `str`, optional (default = `"output"`)
+        What errors call it, such as the name of an option.
 
     # Raises
 
@@ -28,21 +32,21 @@ def check_output_file(path: Union[str, PathLike], overwrite: bool, advice: str) 
     path = Path(path)
     if path.is_dir():
         raise ConfigurationError(
-            f"output: {path} is a folder, expected a file. Give the path of a file in it."
+            f"{what}: {path} is a folder, expected a file. Give the path of a file in it."
         )
     if path.exists() and not overwrite:
         raise ConfigurationError(
-            f"output: {path} exists, expected a new file. Give another path, or {advice} to replace it."
+            f"{what}: {path} exists, expected a new file. Give another path, or {advice} to replace it."
         )
     if not path.parent.is_dir():
         raise ConfigurationError(
-            f"output: there is no folder {path.parent} to write {path.name} in. Make it first, or give "
+            f"{what}: there is no folder {path.parent} to write {path.name} in. Make it first, or give "
             "another path."
         )
     # The file is made anew beside its final place, so the folder decides.
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise ConfigurationError(
-            f"output: nothing may be written in the folder {path.parent}, expected one that this user may "
+            f"{what}: nothing may be written in the folder {path.parent}, expected one that this user may "
             "write in. Change its permissions, or give another path."
         )
 

@@ -1,7 +1,7 @@
 """What the training of a biLM goes on from: another one's weights, and its softmax if there is one."""
 
 from os import PathLike
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
@@ -102,16 +102,18 @@ def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
     )
 
 
-def opened_archive(archive_file: Union[str, PathLike]) -> Archive:
+def opened_archive(
+    archive_file: Union[str, PathLike], overrides: Union[str, Dict[str, Any]] = ""
+) -> Archive:
     """
-    Load an archive.
+    Load an archive, with `overrides` of its config.
 
     # Raises
 
     `ConfigurationError` if there is none.
     """
     try:
-        return load_archive(archive_file)
+        return load_archive(archive_file, overrides=overrides)
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "

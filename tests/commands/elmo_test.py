@@ -233,7 +233,7 @@ class TestBadArguments:
             raise AssertionError("a model was loaded")
 
         monkeypatch.setattr(elmo_command, "ElmoEmbedder", load)
-        monkeypatch.setattr(elmo_command, "load_archive", load)
+        monkeypatch.setattr(elmo_command, "opened_archive", load)
 
     @pytest.mark.parametrize(
         "arguments, match",

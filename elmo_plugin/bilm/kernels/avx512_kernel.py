@@ -6,7 +6,7 @@ import importlib.machinery
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -66,6 +66,31 @@ class PanelLayer:
     projection: Optional[PanelMatrix]
 
 
+class _PanelFactor(Factor):
+    def __init__(self, matrix: PanelMatrix, output_dim: int) -> None:
+        self._matrix = matrix
+        self._output_dim = output_dim
+
+    def product(self, rows: Tensor, out: Optional[Tensor] = None) -> Tensor:
+        rows = rows.contiguous()
+        result = rows.new_empty(rows.size(0), self._output_dim)
+        _call(
+            "run_linear",
+            self._matrix.panels,
+            ctypes.byref(_matrix(self._matrix)),
+            rows.data_ptr(),
+            result.data_ptr(),
+            rows.size(0),
+            rows.size(1),
+            self._output_dim,
+            _num_threads(rows.numel() * self._output_dim),
+        )
+        return result if out is None else out.copy_(result)
+
+    def add_product(self, total: Tensor, rows: Tensor) -> Tensor:
+        return total.add_(self.product(rows))
+
+
 class AVX512Kernel(LSTMKernel):
     """
     All steps of a layer in one call: gates, cells and hidden values are made from products that are still in
@@ -76,10 +101,7 @@ class AVX512Kernel(LSTMKernel):
     """
 
     name = "avx512"
-
-    @property
-    def storable_types(self) -> Tuple[type, ...]:  # type: ignore[override]
-        return PanelLayer, PanelMatrix, _PanelFactor
+    storable_types = (PanelLayer, PanelMatrix, _PanelFactor)
 
     def why_not(self, precision: str, device: torch.device, dtype: torch.dtype) -> Optional[str]:
         if device.type != "cpu":
@@ -115,31 +137,6 @@ class AVX512Kernel(LSTMKernel):
 
     def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[PanelLayer]) -> List[Outcome]:
         return [_run(lstm, layer) for lstm, layer in zip(lstms, packed)]
-
-
-class _PanelFactor(Factor):
-    def __init__(self, matrix: PanelMatrix, output_dim: int) -> None:
-        self._matrix = matrix
-        self._output_dim = output_dim
-
-    def product(self, rows: Tensor, out: Optional[Tensor] = None) -> Tensor:
-        rows = rows.contiguous()
-        result = rows.new_empty(rows.size(0), self._output_dim)
-        _call(
-            "run_linear",
-            self._matrix.panels,
-            ctypes.byref(_matrix(self._matrix)),
-            rows.data_ptr(),
-            result.data_ptr(),
-            rows.size(0),
-            rows.size(1),
-            self._output_dim,
-            _num_threads(rows.numel() * self._output_dim),
-        )
-        return result if out is None else out.copy_(result)
-
-    def add_product(self, total: Tensor, rows: Tensor) -> Tensor:
-        return total.add_(self.product(rows))
 
 
 def _num_threads(multiplications: float) -> int:
