@@ -31,6 +31,8 @@ EXTENSIONS = [
     )
 ]
 
+PARQUET = ["pyarrow>=17,<27"]
+
 setup(
     name="elmo_plugin",
     version=re.search(r'^__version__ = "(.+)"$', PACKAGE_SOURCE, re.MULTILINE).group(1),
@@ -40,13 +42,19 @@ setup(
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
     py_modules=["elmo_plugin_spacy"],
-    package_data={"elmo_plugin": ["py.typed", "pretrained/*/*"]},
+    package_data={
+        "elmo_plugin": ["py.typed", "pretrained/*/*", "report/page.css", "report/page.html"]
+    },
     ext_modules=EXTENSIONS if platform.machine() in ("x86_64", "AMD64") else [],
     # spaCy finds the component by this name, without an import of the package.
     entry_points={"spacy_factories": ["elmo = elmo_plugin_spacy:make_elmo"]},
     extras_require={
         # For pictures: of the benchmarks, of `allennlp elmo-neighbors`.
         "plots": ["matplotlib>=3.9,<4"],
+        # For embedded sentences as Parquet, and for sentences from it.
+        "parquet": PARQUET,
+        # For corpora on many processes and machines. (Ray Data needs pandas, and asks for it.)
+        "ray": ["ray[data]>=2.50,<3", *PARQUET],
     },
     install_requires=[
         # Not allennlp: the metadata of 2.10.1 asks for torch<1.13, which has no build for

@@ -1,4 +1,4 @@
-"""`allennlp elmo`: from sentences to a file of their ELMo vectors."""
+"""`allennlp elmo`: from sentences to their ELMo vectors."""
 
 import argparse
 import logging
@@ -22,29 +22,34 @@ from elmo_plugin.embedding.embed_file import (
     DEFAULT_BATCH_SIZE,
     DTYPES,
     EmbeddedFile,
+    check_arguments,
     embed_file,
 )
 from elmo_plugin.embedding.layer_choice import layer_choice, learnt_mix
+from elmo_plugin.embedding.output_formats import FORMATS, check_output, format_of
 from elmo_plugin.embedding.sentence_file import TOKENIZERS, SentenceFile
-from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.pretraining.starting_point import opened_archive
 
 logger = logging.getLogger(__name__)
 
 _DESCRIPTION = """
-Embed sentences with ELMo and write their vectors as HDF5, laid out as by AllenNLP 0.9.
+Embed sentences with ELMo and write their vectors: as HDF5, laid out as by AllenNLP 0.9, as Parquet, or as
+numpy arrays.
 
 INPUT is UTF-8 text, one sentence on each line, tokens set apart by white space; plain or .gz, or - for
-standard input. A file is checked to its end before any work. OUTPUT appears when it is complete.
+standard input. A file is checked to its end before any work. OUTPUT appears when it is complete. Until then
+what is written is in OUTPUT.partial, and an interrupted run is gone on with by --resume.
 """
 
 _EPILOG = """
 examples:
   allennlp elmo sentences.txt vectors.hdf5 --average --options-file elmo_mini
   zcat big.txt.gz | allennlp elmo - vectors.hdf5 --mix tagger/model.tar.gz --mix-name input --dtype float16
+  allennlp elmo big.txt.gz vectors.parquet --top --resume        # again, until it is done
 
-OUTPUT holds one dataset for each sentence. Its key is the number of the line as a string, from "0". Its
-shape, for a model with 3 layers (the token representation and two LSTM layers) of width 1024 and n tokens:
+As hdf5, OUTPUT holds one dataset for each sentence. Its key is the number of the line as a string, from
+"0". Its shape, for a model with 3 layers (the token representation and two LSTM layers) of width 1024 and n
+tokens:
   --all                      (3, n, 1024)
   --top, --average, --mix    (n, 1024)
 One more dataset, sentence_to_index, is a string that holds JSON: the key of each line, stripped. Of lines
@@ -53,8 +58,22 @@ that are the same it has the last one's. To read it all:
       keys = json.loads(file["sentence_to_index"][0])
       vectors = file[keys["The cat sat ."]][...]
 
-Memory does not grow with INPUT, but for sentence_to_index: about 200 bytes and the line itself for each
-distinct line. --forget-sentences leaves it out. Disk: layers x tokens x width x 4 bytes (2 in float16).
+As parquet, OUTPUT is a folder of Parquet files with a row for each sentence: source, line (from 0),
+sentence, tokens, and vectors, a list with the vector of each token; with --all there are layer_0, layer_1
+and so on in place of vectors. To read it: pyarrow.parquet.read_table("vectors.parquet").
+
+As npy, OUTPUT is a folder with vectors.npy, (tokens, 1024), or (tokens, 3, 1024) with --all, for all
+sentences one after the other; sentence i has the tokens from offsets[i] up to offsets[i + 1] in
+offsets.npy, and its line is lines[i] in lines.npy; sentences.jsonl has its words. To read a part of it:
+  vectors = numpy.load("vectors.npy/vectors.npy", mmap_mode="r")
+
+Memory does not grow with INPUT, but for HDF5's sentence_to_index: about 200 bytes and the line itself for
+each distinct line. --forget-sentences leaves it out. Disk: layers x tokens x width x 4 bytes (2 in float16).
+
+--resume may stand in every call: it begins where there is nothing to go on with, and does nothing where
+OUTPUT is complete. A run that was killed loses at most the last 128 MiB of vectors. The input and the
+settings must be the same, but for batches, the device and the kernel; what is embedded after the
+interruption stands in other batches, which changes vectors by rounding (1e-6) only.
 
 --mix ARCHIVE writes what a task model learnt to make of the layers: their weighted sum, gamma included,
 without dropout and projection. ARCHIVE is a model of this package's tasks, or one with an "elmo" embedder.
@@ -84,7 +103,11 @@ class ElmoCommand(Subcommand):
         subparser.add_argument(
             "input_file", metavar="INPUT", help="sentences; - for standard input"
         )
-        subparser.add_argument("output_file", metavar="OUTPUT", help="the HDF5 file to write")
+        subparser.add_argument(
+            "output_file",
+            metavar="OUTPUT",
+            help="the file (hdf5) or folder (parquet, npy) to write",
+        )
         _add_layers(subparser)
         _add_model(subparser)
         _add_input(subparser)
@@ -146,6 +169,11 @@ def _add_input(subparser: argparse.ArgumentParser) -> None:
 def _add_output(subparser: argparse.ArgumentParser) -> None:
     output = subparser.add_argument_group("output")
     output.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="(default = by the ending of OUTPUT: .parquet, .npy, anything else is hdf5)",
+    )
+    output.add_argument(
         "--dtype",
         choices=DTYPES,
         default="float32",
@@ -164,7 +192,12 @@ def _add_output(subparser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--overwrite",
         action="store_true",
-        help="replace OUTPUT if it exists (default: stop before any work)",
+        help="replace OUTPUT if it exists, and OUTPUT.partial (default: stop before any work)",
+    )
+    output.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with an interrupted run, without losing or repeating a sentence; not with --stateful",
     )
 
 
@@ -207,6 +240,8 @@ def embed_text(
     forget_sentences: bool = False,
     use_sentence_keys: bool = False,
     overwrite: bool = False,
+    format: Optional[str] = None,
+    resume: bool = False,
     batch_size: int = DEFAULT_BATCH_SIZE,
     batch_tokens: Optional[int] = None,
     cuda_device: int = -1,
@@ -221,7 +256,7 @@ def embed_text(
     input_file : `str` or `PathLike`
         One sentence on each line, see `SentenceFile`; `-` for standard input.
     output_file : `str` or `PathLike`
-        The HDF5 file to write, see `HDF5Writer`.
+        The file or folder to write.
     output_format : `str`, optional
         `all`, `top` or `average`. Either this or `mix` must be given.
     mix : `str` or `PathLike`, optional
@@ -234,7 +269,7 @@ def embed_text(
         See `ElmoEmbedder`.
     tokenizer, skip_blank
         See `SentenceFile`.
-    dtype, forget_sentences, use_sentence_keys, overwrite, batch_size, batch_tokens
+    dtype, forget_sentences, use_sentence_keys, overwrite, format, resume, batch_size, batch_tokens
         See `embed_file`.
 
     # Raises
@@ -244,7 +279,8 @@ def embed_text(
     """
     # What can be known at once, before a model is fetched or loaded.
     _check_arguments(output_format, mix, mix_name, overrides, options_file, weight_file)
-    check_output_file(output_file, overwrite, "--overwrite")
+    check_arguments(dtype, overwrite, resume, stateful)
+    check_output(output_file, format_of(output_file, format), overwrite, resume)
     with SentenceFile(input_file, tokenizer, skip_blank) as source:
         if mix is not None:
             chosen = choose_mix(opened_archive(mix, overrides).model, str(mix), mix_name)
@@ -273,6 +309,8 @@ def embed_text(
             use_sentence_keys=use_sentence_keys,
             dtype=dtype,
             overwrite=overwrite,
+            format=format,
+            resume=resume,
         )
 
 
@@ -297,16 +335,19 @@ def _embed_from_args(args: argparse.Namespace) -> None:
         forget_sentences=args.forget_sentences,
         use_sentence_keys=args.use_sentence_keys,
         overwrite=args.overwrite,
+        format=args.format,
+        resume=args.resume,
         batch_size=args.batch_size,
         batch_tokens=args.batch_tokens,
         cuda_device=args.cuda_device,
         precision=args.precision,
         kernel=args.kernel,
     )
-    size = Path(args.output_file).stat().st_size / 1e6
+    output = Path(args.output_file)
+    files = output.iterdir() if output.is_dir() else [output]
+    size = sum(file.stat().st_size for file in files) / 1e6
     print(
-        f"{args.output_file}: {embedded.num_sentences:,} sentences, {embedded.num_tokens:,} tokens, "
-        f"{size:,.1f} MB"
+        f"{output}: {embedded.num_sentences:,} sentences, {embedded.num_tokens:,} tokens, {size:,.1f} MB"
     )
 
 

@@ -280,6 +280,7 @@ class ElmoEmbedder(torch.nn.Module):
                 forget_sentences=forget_sentences,
                 use_sentence_keys=use_sentence_keys,
                 overwrite=True,
+                format="hdf5",
             )
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> Tuple[Tensor, Tensor]:

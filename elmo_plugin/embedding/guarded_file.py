@@ -4,6 +4,8 @@ import os
 from os import PathLike
 from typing import List, Optional, Tuple, Union
 
+from elmo_plugin.embedding.undo_log import UndoLog
+
 
 class WriteError(OSError):
     """Something could not be written."""
@@ -11,7 +13,7 @@ class WriteError(OSError):
 
 class GuardedFile:
     """
-    A new file for `h5py.File` that never fails towards HDF5.
+    A file for `h5py.File` that never fails towards HDF5.
 
     Where a write fails, as on a full disk, the HDF5 library goes on, prints errors from destructors, and
     crashes when it closes the file. This one keeps what could not be written in memory, so that the library
@@ -20,15 +22,22 @@ class GuardedFile:
     # Parameters
 
     path : `str` or `PathLike`
-        Is written anew.
+        Is written anew, or written on if it exists.
+
+    # Attributes
+
+    undo_log : `UndoLog`, optional
+        If set, takes what is overwritten.
 
     # Raises
 
-    `OSError` if it cannot be.
+    `OSError` if it cannot be opened.
     """
 
     def __init__(self, path: Union[str, PathLike]) -> None:
-        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115 - closed by close()
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._file = open(handle, "r+b", buffering=0)  # noqa: SIM115 - closed by close()
+        self.undo_log: Optional[UndoLog] = None
         self._position = 0
         self._error: Optional[OSError] = None
         self._unwritten: List[Tuple[int, bytes]] = []  # positions and what belongs there
@@ -39,15 +48,19 @@ class GuardedFile:
             reason = self._error.strerror or str(self._error)
             raise WriteError(self._error.errno, reason) from self._error
 
-    def close(self) -> None:
-        """Close the file when its content is on the disk; raises nothing, see `check`."""
+    def sync(self) -> int:
+        """The length of the file, when its content is on the disk; raises nothing, see `check`."""
         try:
             # Network disks and quotas may refuse what they seemed to take.
             os.fsync(self._file.fileno())
         except OSError as error:
             self._error = self._error or error
-        finally:
-            self._file.close()
+        return os.fstat(self._file.fileno()).st_size
+
+    def close(self) -> None:
+        """Close the file when its content is on the disk; raises nothing, see `check`."""
+        self.sync()
+        self._file.close()
 
     # What h5py calls:
 
@@ -88,6 +101,8 @@ class GuardedFile:
         rest = memoryview(data).cast("B")
         size = len(rest)
         try:
+            if self._error is None and self.undo_log is not None:
+                self.undo_log.keep(self._file.fileno(), self._position, size)
             while self._error is None and rest:
                 num_written = os.pwrite(self._file.fileno(), rest, self._position)
                 self._position += num_written
@@ -102,6 +117,8 @@ class GuardedFile:
     def truncate(self, size: int) -> int:
         try:
             if self._error is None:
+                if self.undo_log is not None:
+                    self.undo_log.keep(self._file.fileno(), size, self.undo_log.length)
                 os.ftruncate(self._file.fileno(), size)
         except OSError as error:
             self._error = error

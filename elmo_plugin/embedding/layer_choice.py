@@ -1,6 +1,6 @@
 """What of a sentence's layers is written: all of them, or one vector per token."""
 
-from typing import Callable, Dict
+from typing import Callable, Dict, NamedTuple, Tuple
 
 import numpy
 import torch
@@ -8,8 +8,31 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
-# From layer activations `(num_layers, num_tokens, dim)` to what is written: the same, or `(num_tokens, dim)`.
-LayerChoice = Callable[[numpy.ndarray], numpy.ndarray]
+
+class LayerChoice(NamedTuple):
+    """
+    What is made of a sentence's layers.
+
+    # Parameters
+
+    name : `str`
+        Choices of one name make the same of the same layers.
+    function : `Callable[[numpy.ndarray], numpy.ndarray]`
+        From layer activations `(num_layers, num_tokens, dim)` to what is written: the same, or
+        `(num_tokens, dim)`.
+    """
+
+    name: str
+    function: Callable[[numpy.ndarray], numpy.ndarray]
+
+    def __call__(self, layers: numpy.ndarray) -> numpy.ndarray:
+        """What is written."""
+        return self.function(layers)
+
+    def vector_shape(self, num_layers: int, dim: int) -> Tuple[int, ...]:
+        """The shape of what is written of one token: `(dim,)`, or `(num_layers, dim)`."""
+        shape = self(numpy.zeros((num_layers, 1, dim), dtype="float32")).shape
+        return (*shape[:-2], shape[-1])
 
 
 def layer_choice(name: str) -> LayerChoice:
@@ -54,7 +77,7 @@ def learnt_mix(mix: ScalarMix, name: str) -> LayerChoice:
     def mixed(layers: numpy.ndarray) -> numpy.ndarray:
         return numpy.tensordot(weights, layers, axes=1)
 
-    return mixed
+    return LayerChoice(f"mix with weights {weights.tolist()}", mixed)
 
 
 def _all(layers: numpy.ndarray) -> numpy.ndarray:
@@ -69,4 +92,11 @@ def _average(layers: numpy.ndarray) -> numpy.ndarray:
     return layers.mean(axis=0)
 
 
-_CHOICES: Dict[str, LayerChoice] = {"all": _all, "top": _top, "average": _average}
+_CHOICES: Dict[str, LayerChoice] = {
+    choice.name: choice
+    for choice in (
+        LayerChoice("all", _all),
+        LayerChoice("top", _top),
+        LayerChoice("average", _average),
+    )
+}

@@ -34,9 +34,25 @@ def check_output_file(
         raise ConfigurationError(
             f"{what}: {path} is a folder, expected a file. Give the path of a file in it."
         )
+    _check_place(path, overwrite, advice, what)
+
+
+def check_output_folder(
+    path: Union[str, PathLike], overwrite: bool, advice: str, what: str = "output"
+) -> None:
+    """The same as `check_output_file`, for a folder that is to be made."""
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ConfigurationError(
+            f"{what}: {path} is a file, expected a new folder. Give another path."
+        )
+    _check_place(path, overwrite, advice, what)
+
+
+def _check_place(path: Path, overwrite: bool, advice: str, what: str) -> None:
     if path.exists() and not overwrite:
         raise ConfigurationError(
-            f"{what}: {path} exists, expected a new file. Give another path, or {advice} to replace it."
+            f"{what}: {path} exists, expected a new path. Give another one, or {advice} to replace it."
         )
     if not path.parent.is_dir():
         raise ConfigurationError(

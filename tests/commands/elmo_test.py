@@ -45,13 +45,13 @@ def read(path: str = "out.hdf5") -> Dict[str, Any]:
 
 @pytest.fixture
 def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command through AllenNLP's parser, and gives what it wrote."""
+    """Runs the command through AllenNLP's parser, and gives what it wrote if that is HDF5."""
 
-    def run(*arguments: str, source: str = "in.txt") -> Dict[str, Any]:
-        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", source, "out.hdf5", *arguments])
+    def run(*arguments: str, source: str = "in.txt", output: str = "out.hdf5") -> Dict[str, Any]:
+        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", source, output, *arguments])
         monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
         main()
-        return read()
+        return read() if output == "out.hdf5" else {}
 
     return run
 
@@ -60,9 +60,9 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def run(command: Run, bilm_files: BiLMFiles) -> Run:
     """The same with the files of the tiny biLM."""
 
-    def run(*arguments: str, source: str = "in.txt") -> Dict[str, Any]:
+    def run(*arguments: str, **paths: str) -> Dict[str, Any]:
         files = ("--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file)
-        return command(*files, *arguments, source=source)
+        return command(*files, *arguments, **paths)
 
     return run
 
@@ -215,6 +215,33 @@ class TestFurtherFlags:
             assert datasets.keys() == expected.keys()
             assert all((datasets[key] == expected[key]).all() for key in expected)
 
+    def test_formats_by_ending_and_by_name(self, run: Run, capsys: Any) -> None:
+        pytest.importorskip("pyarrow")
+        expected = run("--average")
+        sizes = [len(line.split()) for line in LINES]
+        for output, arguments in [("out.npy", ()), ("npy", ("--format", "npy"))]:
+            run("--average", *arguments, output=output)
+            vectors = numpy.load(f"{output}/vectors.npy")
+            parts = numpy.split(vectors, numpy.cumsum(sizes)[:-1])
+            assert all((part == expected[str(index)]).all() for index, part in enumerate(parts))
+        run("--average", output="out.parquet")
+        import pyarrow.parquet
+
+        rows = pyarrow.parquet.read_table("out.parquet").to_pylist()
+        assert [row["sentence"] for row in rows] == LINES
+        for row in rows:
+            assert (numpy.float32(row["vectors"]) == expected[str(row["line"])]).all()
+        num_bytes = sum(file.stat().st_size for file in Path("out.parquet").iterdir())
+        assert "out.parquet: 4 sentences" in capsys.readouterr().out
+        assert num_bytes > 1000
+
+    def test_resume_begins_and_finds_complete_output(self, run: Run, capsys: Any) -> None:
+        first = run("--top", "--resume")
+        modified = Path("out.hdf5").stat().st_mtime_ns
+        assert run("--top", "--resume").keys() == first.keys()
+        assert Path("out.hdf5").stat().st_mtime_ns == modified
+        assert capsys.readouterr().out.count("out.hdf5: 4 sentences") == 2
+
     def test_help_teaches(self, command: Run, capsys: Any) -> None:
         with pytest.raises(SystemExit, match="0"):
             command("--help")
@@ -244,6 +271,10 @@ class TestBadArguments:
             ({"mix": "m.tar.gz", "options_file": "o.json"}, "learnt for the biLM in that archive"),
             ({"mix": "m.tar.gz", "weight_file": "w.hdf5"}, "learnt for the biLM in that archive"),
             ({"output_format": "all", "tokenizer": "moses"}, "expected one of whitespace, spacy"),
+            ({"output_format": "all", "format": "csv"}, "expected one of hdf5, parquet, npy"),
+            ({"output_format": "all", "dtype": "int8"}, "expected one of float32, float16"),
+            ({"output_format": "all", "resume": True, "overwrite": True}, "expected one of them"),
+            ({"output_format": "all", "resume": True, "stateful": True}, "leave out --stateful"),
         ],
     )
     def test_arguments_that_contradict_each_other(

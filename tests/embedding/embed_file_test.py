@@ -233,16 +233,6 @@ class TestFailure:
         assert sorted(os.listdir()) == ["in.txt", "out.hdf5"]
         assert Path("out.hdf5").read_text() == "former"
 
-    def test_an_interrupt_leaves_nothing(self, embedder: ElmoEmbedder, folder: Path) -> None:
-        class Interrupted(Unused):
-            def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[Any]:
-                yield embedder.embed_sentence(next(sentences))
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            embed(Interrupted(embedder))
-        assert os.listdir() == ["in.txt"]
-
     def test_a_vector_beyond_float16_is_an_error(
         self, embedder: ElmoEmbedder, folder: Path
     ) -> None:

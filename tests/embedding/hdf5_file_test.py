@@ -9,19 +9,20 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding import sentence_keys
-from elmo_plugin.embedding.hdf5_file import HDF5Writer
+from elmo_plugin.embedding.hdf5_file import HDF5Writer, about_hdf5
 from elmo_plugin.embedding.sentence_file import Sentence
 
 
 def write(path: Path, lines: List[str], **arguments: Any) -> None:
-    """Writes vectors `(2, 3)` that hold the number of the line."""
+    """Writes vectors `(2, 3)` that hold the number of the line to a file."""
     writer = HDF5Writer(**arguments)
     for index, line in enumerate(lines):
         writer.check(index, line)
-    with writer.open(path):
+    with writer.open(path.parent, None):
         for index, line in enumerate(lines):
             vectors = numpy.full((2, 3), index, dtype="float32")
             writer.write(Sentence(index, line, line.split()), vectors)
+        writer.finish({"made": "so"}).rename(path)
 
 
 def read(path: Path) -> Dict[str, Any]:
@@ -104,9 +105,20 @@ def test_an_index_that_hdf5_cannot_hold_is_refused(
     write(path, lines, forget_sentences=True)
 
 
-def test_an_error_within_leaves_nothing_open(path: Path) -> None:
+def test_it_says_how_it_was_made_where_readers_of_datasets_do_not_meet_it(path: Path) -> None:
+    write(path, ["a b"])
+    assert about_hdf5(path) == {"made": "so"}
+    with h5py.File(path, "w"):
+        pass
+    assert about_hdf5(path) is None
+    path.write_text("no HDF5")
+    assert about_hdf5(path) is None
+
+
+def test_an_error_within_leaves_nothing_open(tmp_path: Path) -> None:
     writer = HDF5Writer()
-    with pytest.raises(KeyboardInterrupt), writer.open(path):
+    with pytest.raises(KeyboardInterrupt), writer.open(tmp_path, None):
         raise KeyboardInterrupt
+    (path,) = tmp_path.iterdir()
     with h5py.File(path, "a") as file:  # fails if it is still open
         assert not file.keys()
