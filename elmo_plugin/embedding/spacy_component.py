@@ -1,9 +1,12 @@
 """ELMo in spaCy: the pipeline component `elmo`."""
 
+import functools
+import logging
+import os
 import tempfile
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 import numpy
 import srsly  # type: ignore[import-untyped]
@@ -19,7 +22,11 @@ from elmo_plugin.embedding.archived_mix import frozen_copy
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
+logger = logging.getLogger(__name__)
+
 LAYER_CHOICES = ("mix", "top", "all")
+# One that is forked from it has another number.
+IMPORTING_PROCESS = os.getpid()
 # Of a component's folder.
 OPTIONS_NAME = "options.json"
 WEIGHTS_NAME = "weights.hdf5"
@@ -48,9 +55,13 @@ class ElmoComponent:
     `doc._.elmo_layers`, but no hooks (spaCy warns of that, W109), and neither do the workers of
     `nlp.pipe(..., n_process=2)` send them. Without hooks spaCy still takes vectors from `doc.tensor`, if the
     pipeline has no word vectors of its own, but says that equal words have similarity 1.
-    `add_vector_hooks(doc)` gives them back. Such workers are forked on Linux: they cannot use a GPU that
-    this process has used, and wait forever if it has run torch with several threads. Call
-    `torch.set_num_threads(1)` first.
+    `add_vector_hooks(doc)` gives them back.
+
+    Such workers are forked on Linux. In a forked process the component lets torch use one thread, and says so
+    in the log: threads that torch started before are not there any more, and it would wait for them forever.
+    So take as many workers as there are cores. A biLM on a GPU cannot run in a process that is forked after
+    it was loaded: that is an error. With `multiprocessing.set_start_method("spawn")` workers are new
+    processes, each with a biLM of its own.
 
     A saved pipeline holds options and weights, and stands alone: `spacy.load` reads those, and does not look
     for the files that the config names.
@@ -116,6 +127,7 @@ class ElmoComponent:
         self._layer_weights: numpy.ndarray = numpy.zeros(0, dtype=numpy.float32)
         # `None` only until a saved pipeline brings its own files.
         self._embedder: Optional[ElmoEmbedder] = None
+        self._embedder_process = os.getpid()
         if not Doc.has_extension("elmo_layers"):
             Doc.set_extension("elmo_layers", default=None)
         # Only meta data that were saved know the files of a component that is not there yet.
@@ -151,7 +163,12 @@ class ElmoComponent:
         # Returns
 
         A generator of the same docs, in their order.
+
+        # Raises
+
+        `ConfigurationError` if the biLM is on a GPU and this process was forked after that.
         """
+        self._check_fork()
         for docs in minibatch(stream, batch_size):
             sentences_of = [self._sentences(doc) for doc in docs]
             sentences = chain.from_iterable(sentences_of)
@@ -228,6 +245,25 @@ class ElmoComponent:
         with torch.no_grad():
             self._layer_weights = self.gamma * mix.normalized_weights.numpy()
         self._embedder = embedder
+        self._embedder_process = os.getpid()
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        # A process that is started, not forked, has its copy of the biLM by pickle.
+        self.__dict__.update(state)
+        self._embedder_process = os.getpid()
+
+    def _check_fork(self) -> None:
+        process = os.getpid()
+        if process != IMPORTING_PROCESS:
+            _use_one_thread(process)
+        is_loaded = self._embedder is not None
+        if is_loaded and self.cuda_device >= 0 and process != self._embedder_process:
+            raise ConfigurationError(
+                f"The component {self.name} has cuda_device {self.cuda_device}, but runs in a forked process "
+                "(nlp.pipe makes them for n_process > 1), where no GPU can be used. Leave n_process at its "
+                'default of 1, or call multiprocessing.set_start_method("spawn") first, or set cuda_device '
+                "to -1."
+            )
 
     def _sentences(self, doc: Doc) -> List[List[str]]:
         """The words of each sentence; none of an empty doc."""
@@ -266,6 +302,14 @@ def add_vector_hooks(doc: Doc) -> None:
     doc.user_token_hooks.update(
         has_vector=_has_vector, vector=_vector, vector_norm=_norm, similarity=_similarity
     )
+
+
+# Once in a process, so that a user can set another number after it.
+@functools.lru_cache(maxsize=1)
+def _use_one_thread(process_id: int) -> None:
+    # OpenMP would wait for threads that are not there, but with one thread it needs no other.
+    torch.set_num_threads(1)
+    logger.info("Process %d was forked: torch uses one thread in it.", process_id)
 
 
 def _check_choice(layers: str, mix_weights: Optional[List[float]], gamma: float) -> None:

@@ -1,8 +1,11 @@
 """The spaCy pipeline component `elmo`, added by its name as users do."""
 
 import inspect
+import logging
+import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import warnings
@@ -12,11 +15,13 @@ from typing import Any, Callable, List
 import numpy
 import pytest
 import spacy
+import torch
 from allennlp.common.checks import ConfigurationError
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
 from elmo_plugin import ElmoEmbedder
+from elmo_plugin.embedding import spacy_component
 from elmo_plugin.embedding.spacy_component import ElmoComponent, add_vector_hooks
 from elmo_plugin_spacy import make_elmo
 from tests.conftest import BiLMFiles
@@ -301,6 +306,92 @@ def test_several_processes_give_what_one_gives(bilm_files: BiLMFiles) -> None:
         numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
         for token in doc:
             numpy.testing.assert_allclose(token.vector, doc.tensor[token.i])
+
+
+# Long enough for torch to use its threads.
+MANY_THREADS_THEN_SEVERAL_PROCESSES = """
+import numpy, spacy, sys, torch
+
+torch.set_num_threads(2)
+nlp = spacy.blank("en")
+nlp.add_pipe("elmo", config={"options_file": "elmo_mini", "kernel": sys.argv[1]})
+texts = [f"The bank of the river and the money in bank number {number} ." for number in range(128)]
+expected = list(nlp.pipe(texts))
+found = list(nlp.pipe(texts, n_process=2, batch_size=64))
+for doc, alone in zip(found, expected, strict=True):
+    numpy.testing.assert_allclose(doc.tensor, alone.tensor, rtol=0, atol=1e-5)
+print(len(found), torch.get_num_threads())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Processes are not forked here.")
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+def test_several_processes_do_not_wait_for_threads_that_this_one_had(
+    kernel: str, tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MANY_THREADS_THEN_SEVERAL_PROCESSES, kernel],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        # With its own processes, which are those that wait.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        pytest.fail("nlp.pipe with n_process=2 did not end within two minutes.")
+    # This process keeps its threads.
+    assert output == "128 2\n", errors
+
+
+def test_torch_uses_one_thread_in_a_forked_process_unless_told_otherwise_there(
+    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nlp = pipeline(bilm_files)
+    torch.set_num_threads(2)
+    try:
+        nlp("Hi")
+        assert torch.get_num_threads() == 2
+        # As if this were another.
+        monkeypatch.setattr(spacy_component, "IMPORTING_PROCESS", 0)
+        with caplog.at_level(logging.INFO):
+            nlp("Hi")
+        assert torch.get_num_threads() == 1
+        assert f"Process {os.getpid()} was forked: torch uses one thread in it." in caplog.text
+        torch.set_num_threads(2)
+        nlp("Hi")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+        spacy_component._use_one_thread.cache_clear()
+
+
+def test_a_gpu_in_several_processes_is_an_error(bilm_files: BiLMFiles) -> None:
+    nlp = pipeline(bilm_files)
+    # Where there may be none: the check comes before it is used.
+    nlp.get_pipe("elmo").cuda_device = 0
+    with pytest.raises(ValueError, match="elmo has cuda_device 0, but runs in a forked process"):
+        list(nlp.pipe(TEXTS, n_process=2))
+
+
+def test_a_gpu_can_be_used_where_the_component_was_made_or_unpickled(
+    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nlp = pipeline(bilm_files)
+    component = nlp.get_pipe("elmo")
+    component.cuda_device = 0
+    assert len(component(nlp.make_doc("Hi")).tensor) == 1
+    own_process = os.getpid()
+    # As if what follows were in another.
+    monkeypatch.setattr(os, "getpid", lambda: own_process + 1)
+    with pytest.raises(ConfigurationError, match=r"set_start_method\("):
+        component(nlp.make_doc("Hi"))
+    copied = pickle.loads(pickle.dumps(component))
+    assert len(copied(nlp.make_doc("Hi")).tensor) == 1
 
 
 @pytest.mark.parametrize(
