@@ -22,7 +22,9 @@ ROWS_PER_BATCH = 32
 ROWS_PER_FILE_BATCH = 64  # AllenNLP's
 TOKENS_PER_FILE_BATCH = 2000  # ours
 LSTM_ROWS, LSTM_STEPS = 64, 25
-PEAK_SIZE = 2048
+# By type of device: on a GPU less would be over before it is worth timing.
+PEAK_SIZES = {"cpu": 2048, "cuda": 8192}
+COPIED_BYTES = {"cpu": 2**28, "cuda": 2**30}
 
 Sentence = List[str]
 Run = Callable[[], Any]
@@ -277,55 +279,80 @@ def fine_tuning_work(setting: Setting, _: Dict[str, Contender]) -> Work:
 
 
 def lstm_work(setting: Setting, contenders: Dict[str, Contender]) -> Work:
-    """Also has a run `peak PRECISION` for each, a product of matrices."""
+    """
+    Also has for each precision the runs `row PRECISION`, the layers over a single row, and `peak PRECISION`,
+    a product of matrices; and `memory`, a copy.
+    """
     bilms = {
         name: contender.elmo.bilm for name, contender in contenders.items() if contender.is_ours
     }
     num_tokens = LSTM_ROWS * LSTM_STEPS
     inputs = torch.randn(num_tokens, setting.options.projection_dim, device=setting.device)
 
-    def new_run(bilm: BiLM) -> Run:
+    def new_run(bilm: BiLM, num_rows: int) -> Run:
+        own_inputs = inputs[: num_rows * LSTM_STEPS]
+
         @torch.no_grad()
         def run() -> None:
             for number in range(setting.options.num_layers):
-                bilm.run_layer(number, [inputs, inputs], [LSTM_ROWS] * LSTM_STEPS, [None, None])
+                bilm.run_layer(number, [own_inputs] * 2, [num_rows] * LSTM_STEPS, [None, None])
 
         return run
 
-    runs = {name: new_run(bilm) for name, bilm in bilms.items()}
+    runs = {name: new_run(bilm, LSTM_ROWS) for name, bilm in bilms.items()}
+    runs.update({f"row {name}": new_run(bilm, 1) for name, bilm in bilms.items()})
     runs.update({f"peak {name}": peak_run(name, setting.device) for name in bilms})
+    runs["memory"] = copy_run(setting.device)
     return Work(runs, num_tokens, is_warmed=True)
 
 
 def peak_run(precision: str, device: torch.device) -> Run:
     """A product of matrices in this precision."""
+    size = PEAK_SIZES[device.type]
     if precision == "int8":
-        left, right = torch.randint(
-            -127, 128, (2, PEAK_SIZE, PEAK_SIZE), dtype=torch.int8, device=device
-        )
+        left, right = torch.randint(-127, 128, (2, size, size), dtype=torch.int8, device=device)
         return lambda: torch._int_mm(left, right)
     dtype = getattr(torch, precision)
-    left, right = torch.randn(2, PEAK_SIZE, PEAK_SIZE, dtype=dtype, device=device)
+    left, right = torch.randn(2, size, size, dtype=dtype, device=device)
     return lambda: torch.mm(left, right)
+
+
+def copy_run(device: torch.device) -> Run:
+    """A copy within the device's memory."""
+    source = torch.zeros(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
+    target = torch.zeros_like(source)
+    return lambda: target.copy_(source)
 
 
 def layer_speeds(setting: Setting, seconds: Dict[str, List[float]]) -> Dict[str, LayerSpeed]:
     """What came of `lstm_work`."""
     options = setting.options
-    # A multiplication and an addition count as two.
-    operations = 2 * 4 * options.cell_size * 2 * options.projection_dim
+    # Of a layer in one direction.
+    input_weights = state_weights = 4 * options.cell_size * options.projection_dim
     if options.has_state_projection:
-        operations += 2 * options.cell_size * options.projection_dim
-    operations *= LSTM_ROWS * LSTM_STEPS * 2 * options.num_layers
-    return {
-        precision: LayerSpeed(
+        state_weights += options.cell_size * options.projection_dim
+    num_layers = 2 * options.num_layers
+    # A multiplication and an addition count as two.
+    operations = 2 * (input_weights + state_weights) * LSTM_ROWS * LSTM_STEPS * num_layers
+    # States wait for each other, so that every step reads their weights anew.
+    weights_read = (input_weights + LSTM_STEPS * state_weights) * num_layers
+    device_type = setting.device.type
+
+    def speed(precision: str) -> LayerSpeed:
+        peak_seconds, row_seconds = seconds[f"peak {precision}"], seconds[f"row {precision}"]
+        bytes_read = weights_read * getattr(torch, precision).itemsize
+        return LayerSpeed(
             seconds[precision],
             operations / statistics.median(seconds[precision]) / 1e9,
-            seconds[f"peak {precision}"],
-            2 * PEAK_SIZE**3 / min(seconds[f"peak {precision}"]) / 1e9,
+            peak_seconds,
+            2 * PEAK_SIZES[device_type] ** 3 / min(peak_seconds) / 1e9,
+            row_seconds,
+            bytes_read / statistics.median(row_seconds) / 1e9,
+            seconds["memory"],
+            2 * COPIED_BYTES[device_type] / min(seconds["memory"]) / 1e9,
         )
-        for precision in setting.precisions
-    }
+
+    return {precision: speed(precision) for precision in setting.precisions}
 
 
 CASES: Dict[str, Callable[[Setting, Dict[str, Contender]], Work]] = {

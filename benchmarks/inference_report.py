@@ -53,20 +53,29 @@ class Timing(NamedTuple):
 
 class LayerSpeed(NamedTuple):
     """
-    How fast the LSTM layers are, and how fast the machine multiplies matrices.
+    How fast the LSTM layers are, and how fast the machine multiplies matrices and reads memory.
 
     # Parameters
 
     seconds, peak_seconds : `List[float]`
-        Of each repetition of the layers, and of the product.
+        Of each repetition of the layers over many rows, and of the product.
     gflops, peak_gflops : `float`
         10^9 operations per second: the median of the layers, the fastest product.
+    row_seconds, memory_seconds : `List[float]`
+        Of each repetition of the layers over one row, and of the copy.
+    row_gigabytes, memory_gigabytes : `float`
+        10^9 bytes per second: of the weights that each step must read, by the median; read and written by the
+        fastest copy.
     """
 
     seconds: List[float]
     gflops: float
     peak_seconds: List[float]
     peak_gflops: float
+    row_seconds: List[float]
+    row_gigabytes: float
+    memory_seconds: List[float]
+    memory_gigabytes: float
 
 
 def differences_table(differences: Dict[str, Difference]) -> str:
@@ -107,8 +116,9 @@ def timings_table(timings: Dict[str, Timing], precisions: List[str]) -> str:
 
 
 def layers_table(speeds: Dict[str, LayerSpeed]) -> str:
-    """The LSTM layers beside plain products of matrices, in Markdown."""
+    """The LSTM layers beside plain products of matrices and copies, in Markdown."""
     header = ["LSTM layers", "ms", "GFLOP/s", "peak GFLOP/s", "share of the peak"]
+    header += ["one row, ms", "weights, GB/s", "memory, GB/s", "share of the memory's"]
     rows = [
         [
             precision,
@@ -116,11 +126,18 @@ def layers_table(speeds: Dict[str, LayerSpeed]) -> str:
             f"{speed.gflops:,.1f}",
             f"{speed.peak_gflops:,.1f}",
             f"{speed.gflops / speed.peak_gflops:.0%}",
+            f"{1000 * statistics.median(speed.row_seconds):,.1f}",
+            f"{speed.row_gigabytes:,.1f}",
+            f"{speed.memory_gigabytes:,.1f}",
+            f"{speed.row_gigabytes / speed.memory_gigabytes:.0%}",
         ]
         for precision, speed in speeds.items()
     ]
-    peak = "Peak: the fastest torch.mm of two 2048 x 2048 matrices in that precision (int8: torch._int_mm)."
-    return f"{_table(header, rows)}\n\n{peak}"
+    notes = (
+        "Peak: the fastest torch.mm in that precision (int8: torch._int_mm). Memory: the fastest copy, read "
+        "and written. Weights that stay in a cache are read faster than that."
+    )
+    return f"{_table(header, rows)}\n\n{notes}"
 
 
 def _table(header: List[str], rows: List[List[str]]) -> str:

@@ -111,7 +111,8 @@ def inference_speed(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
     module = importlib.import_module("inference_speed")
     # A product of matrices that takes no time.
-    monkeypatch.setattr("inference_cases.PEAK_SIZE", 64)
+    monkeypatch.setattr("inference_cases.PEAK_SIZES", {"cpu": 64})
+    monkeypatch.setattr("inference_cases.COPIED_BYTES", {"cpu": 1000})
     return module
 
 
@@ -192,10 +193,33 @@ def test_the_report_holds_every_time_and_what_it_was_measured_on(
             assert ratio == case["medians"]["AllenNLP"] / case["medians"][name]
     assert list(report["lstm"]) == list(report["kernels"]) == ["float32", "bfloat16", "int8"]
     assert all(speed["gflops"] > 0 for speed in report["lstm"].values())
-    assert all(len(speed["peak_seconds"]) == 2 for speed in report["lstm"].values())
+    for precision, speed in report["lstm"].items():
+        assert all(len(speed[f"{name}seconds"]) == 2 for name in ("", "row_", "peak_", "memory_"))
+        # Of 2 layers in 2 directions, 25 steps: weights of inputs once, and 5 matrices at each step.
+        num_bytes = 4 * (4 + 25 * 5) * 20 * 6 * {"float32": 4, "bfloat16": 2, "int8": 1}[precision]
+        median = sum(speed["row_seconds"]) / 2
+        assert speed["row_gigabytes"] == pytest.approx(num_bytes / median / 1e9)
+        assert speed["memory_gigabytes"] == 2000 / min(speed["memory_seconds"]) / 1e9
     assert set(report["versions"]) == {"python", "torch", "allennlp", "elmo_plugin"}
     assert report["threads"] == 1 and "--repetitions 2" in report["command"]
     assert report["options"]["lstm"]["dim"] == 20 and report["machine"] and report["date"]
+
+
+def test_speeds_stand_beside_what_the_machine_could_do(inference_speed: ModuleType) -> None:
+    report = importlib.import_module("inference_report")
+    speed = report.LayerSpeed([0.3, 0.2, 0.1], 1500, [1.0], 6000, [0.02], 30, [1.0], 40)
+    ((head, row),) = tables_of(report.layers_table({"float32": speed}))
+    assert dict(zip(head, row)) == {
+        "LSTM layers": "float32",
+        "ms": "200.0",
+        "GFLOP/s": "1,500.0",
+        "peak GFLOP/s": "6,000.0",
+        "share of the peak": "25%",
+        "one row, ms": "20.0",
+        "weights, GB/s": "30.0",
+        "memory, GB/s": "40.0",
+        "share of the memory's": "75%",
+    }
 
 
 def test_contenders_take_turns(

@@ -1,5 +1,7 @@
 """The names that configs can use: ours, and none of anybody else."""
 
+import subprocess
+import sys
 from typing import Iterator, Tuple
 
 from allennlp.commands.subcommand import Subcommand
@@ -24,6 +26,19 @@ def test_every_registered_name_is_elmo_or_starts_with_elmo() -> None:
     assert len(names) >= 6
     for name in names:
         assert name == "elmo" or name.startswith(("elmo_", "elmo-")), name
+
+
+def test_every_module_can_be_imported_without_the_extras_and_triton() -> None:
+    # As `--include-package` does.
+    program = """
+import sys
+for name in ("matplotlib", "pandas", "pyarrow", "ray", "triton"):
+    sys.modules[name] = None
+from allennlp.common.util import import_module_and_submodules
+import_module_and_submodules("elmo_plugin")
+"""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 def test_the_names_that_configs_rely_on_are_there() -> None:

@@ -103,7 +103,7 @@ def _run_in_blocks(job: Tuple[PackedLSTM, Factors]) -> Outcome:
     outputs: List[Tensor] = []
     final_state, final_cell = lstm.state.clone(), lstm.cell.clone()
     start = 0
-    for block_sizes in _blocks_of_steps(lstm.settings.step_sizes, TOKENS_PER_BLOCK):
+    for block_sizes in blocks_of_steps(lstm.settings.step_sizes, TOKENS_PER_BLOCK):
         end, num_sequences = start + sum(block_sizes), block_sizes[0]
         block = lstm._replace(
             inputs=lstm.inputs[start:end],
@@ -266,7 +266,7 @@ def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
     # Of what a step wrote; after it, of what it read.
     state_gradient, cell_gradient = final_state_gradient.clone(), final_cell_gradient.clone()
     step = len(step_sizes)
-    for block_sizes in reversed(_blocks_of_steps(step_sizes, TOKENS_PER_BACKWARD_BLOCK)):
+    for block_sizes in reversed(blocks_of_steps(step_sizes, TOKENS_PER_BACKWARD_BLOCK)):
         block = slice(starts[step - len(block_sizes)], starts[step])
         # Before the non-linearities: (tokens of the block, 4 * cell_size)
         gate_gradients = gates.new_empty(block.stop - block.start, gates.size(1))
@@ -314,7 +314,7 @@ def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
     )
 
 
-def _blocks_of_steps(step_sizes: List[int], tokens_per_block: int) -> List[List[int]]:
+def blocks_of_steps(step_sizes: List[int], tokens_per_block: int) -> List[List[int]]:
     """Cut the steps into runs of about `tokens_per_block` tokens."""
     blocks: List[List[int]] = []
     num_tokens = tokens_per_block  # in the last block; full, so that the first step opens one

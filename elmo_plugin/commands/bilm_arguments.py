@@ -33,7 +33,8 @@ def add_device_arguments(group: _ArgumentGroup) -> None:
     group.add_argument(
         "--kernel",
         default=AUTO,
-        help="what runs the LSTMs: avx512, onednn, reference, or auto for the fastest (default = auto)",
+        help="what runs the LSTMs: avx512, onednn, triton (GPUs), reference, or auto for the fastest "
+        "(default = auto)",
     )
 
 

@@ -36,7 +36,7 @@ class Sentence(NamedTuple):
 
 class CheckedSentences:
     """
-    A `SentenceSource` whose subclass reads texts; what makes a text a sentence is decided here.
+    A source of sentences whose subclass reads texts; what makes a text a sentence is decided here.
 
     # Parameters
 
@@ -62,6 +62,17 @@ class CheckedSentences:
         self.settings: Dict[str, Any] = {"tokenizer": tokenizer, "skip_blank": skip_blank}
         self._tokenize = tokenizer_of(tokenizer)
         self._skip_blank = skip_blank
+
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether the sentences can be looked at before they are embedded."""
+        return True
+
+    def __enter__(self) -> "CheckedSentences":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        raise NotImplementedError
 
     def is_same_file(self, path: Union[str, PathLike]) -> bool:
         """Whether `path` leads to the file that is read."""

@@ -11,6 +11,7 @@ import numpy
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
+from elmo_plugin.embedding.checked_sentences import CheckedSentences, Sentence
 from elmo_plugin.embedding.embedding_output import EmbeddingOutput, check_same_input
 from elmo_plugin.embedding.embedding_settings import SentenceDigest, bilm_digest
 from elmo_plugin.embedding.embedding_writer import EmbeddingWriter
@@ -21,8 +22,6 @@ from elmo_plugin.embedding.output_formats import (
     embedding_writer,
     format_of,
 )
-from elmo_plugin.embedding.sentence_file import Sentence
-from elmo_plugin.embedding.sentence_source import SentenceSource
 from elmo_plugin.embedding.unfinished import Progress, check_same_settings
 from elmo_plugin.files.output_file import check_free_space
 
@@ -59,7 +58,7 @@ class EmbeddedFile(NamedTuple):
 
 def embed_file(
     embedder: SentenceEmbedder,
-    source: SentenceSource,
+    source: CheckedSentences,
     output: Union[str, PathLike],
     layers: LayerChoice,
     batch_size: int = DEFAULT_BATCH_SIZE,
@@ -82,7 +81,7 @@ def embed_file(
 
     embedder : `SentenceEmbedder`
         Gives the layers of each sentence.
-    source : `SentenceSource`
+    source : `CheckedSentences`
         The sentences. If it can be read twice, all of it is checked before any sentence is embedded.
     output : `str` or `PathLike`
         Appears when it is complete.
@@ -222,7 +221,7 @@ class _SourceContent(NamedTuple):
 
 
 def _check_source(
-    source: SentenceSource, writer: EmbeddingWriter, former: Optional[Progress]
+    source: CheckedSentences, writer: EmbeddingWriter, former: Optional[Progress]
 ) -> _SourceContent:
     num_sentences = num_tokens = 0
     digest = SentenceDigest()

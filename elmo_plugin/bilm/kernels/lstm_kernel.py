@@ -22,11 +22,14 @@ class LSTMKernel(ABC):
 
     name : `str`
         As configs and logs have it.
+    device_type : `str`
+        Of the devices that it is made for, as torch names it.
     storable_types : `Tuple[type, ...]`
         The classes that `pack` and `factor` make, beside tensors, if those can be kept in files.
     """
 
     name: str
+    device_type: str = "cpu"
     storable_types: Tuple[type, ...] = ()
 
     @abstractmethod

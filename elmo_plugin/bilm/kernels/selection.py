@@ -10,13 +10,19 @@ from elmo_plugin.bilm.kernels.avx512_kernel import AVX512Kernel
 from elmo_plugin.bilm.kernels.lstm_kernel import PRECISIONS, LSTMKernel
 from elmo_plugin.bilm.kernels.onednn_kernel import OneDNNKernel
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
+from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
 
 logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 
 # Fastest first.
-_KERNELS: Tuple[LSTMKernel, ...] = (AVX512Kernel(), OneDNNKernel(), ReferenceKernel())
+_KERNELS: Tuple[LSTMKernel, ...] = (
+    AVX512Kernel(),
+    OneDNNKernel(),
+    TritonKernel(),
+    ReferenceKernel(),
+)
 
 KERNEL_NAMES = (AUTO, *(kernel.name for kernel in _KERNELS))
 
@@ -25,8 +31,8 @@ def check_kernel(name: str, precision: str) -> None:
     """
     # Raises
 
-    `ConfigurationError` if there is no such kernel or precision, or if that kernel cannot run on this
-    machine's processor in that precision.
+    `ConfigurationError` if there is no such kernel or precision, or if that kernel cannot run in that
+    precision on this machine: on its processor, or on its GPU if it is made for GPUs.
     """
     if precision not in PRECISIONS:
         raise ConfigurationError(
@@ -34,8 +40,9 @@ def check_kernel(name: str, precision: str) -> None:
         )
     if name not in KERNEL_NAMES:
         raise ConfigurationError(f"kernel is '{name}', expected one of: {', '.join(KERNEL_NAMES)}.")
-    if name != AUTO:
-        choose_kernel(name, precision, torch.device("cpu"))
+    for kernel in _KERNELS:
+        if kernel.name == name:
+            choose_kernel(name, precision, torch.device(kernel.device_type))
 
 
 def choose_kernel(

@@ -17,6 +17,12 @@ TOLERANCES = {"float32": 2e-6, "bfloat16": 2e-2, "int8": 2e-2}
 
 CPU = torch.device("cpu")
 
+pytestmark = [
+    pytest.mark.usefixtures("interpreted_triton"),
+    # Triton's interpreter computes in numpy, which says that sigmoid(-100) is 0 by way of infinity.
+    pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning"),
+]
+
 
 def fast_kernel(name: str, precision: str) -> LSTMKernel:
     kernel = choose_kernel("reference", precision, CPU)
@@ -35,7 +41,7 @@ CASES = [
     for name in KERNEL_NAMES
     if name not in ("auto", "reference")
     for precision in PRECISIONS
-    if (name, precision) != ("onednn", "int8")
+    if (name, precision) not in (("onednn", "int8"), ("triton", "int8"))
 ]
 
 # Widths that fill vectors and panels, and widths that do not.

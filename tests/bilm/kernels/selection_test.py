@@ -1,3 +1,4 @@
+import importlib.util
 import platform
 from typing import Any, Dict
 
@@ -6,10 +7,17 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import BiLM, batch_to_ids
-from elmo_plugin.bilm.kernels import avx512_kernel, check_kernel, choose_kernel
+from elmo_plugin.bilm.kernels import (
+    PRECISIONS,
+    avx512_kernel,
+    check_kernel,
+    choose_kernel,
+    triton_kernel,
+)
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
 
 CPU = torch.device("cpu")
+CUDA = torch.device("cuda")
 
 ABLE = dict.fromkeys(
     ["avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "fma3", "avx512_bf16", "avx512_vnni"], True
@@ -77,12 +85,72 @@ def test_a_torch_without_onednn(able: Dict[str, bool], monkeypatch: pytest.Monke
     assert chosen("float32") == "reference"
 
 
-def test_gpus_and_other_types_of_weights_go_to_the_reference(able: Dict[str, bool]) -> None:
-    assert choose_kernel("auto", "bfloat16", torch.device("cuda")).name == "reference"
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An imaginary GPU on which Triton starts."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(triton_kernel, "_why_triton_does_not_start", lambda: None)
+
+
+def test_gpus_run_triton_and_what_it_has_not_goes_to_the_reference(gpu: None) -> None:
+    names = [choose_kernel("auto", precision, CUDA).name for precision in PRECISIONS]
+    assert names == ["triton", "triton", "reference"]
+    assert choose_kernel("auto", "float32", CUDA, torch.float64).name == "reference"
+    check_kernel("triton", "bfloat16")
+    for precision, device, dtype, message in [
+        ("int8", CUDA, torch.float32, "kernel is 'triton', but it has no int8"),
+        ("float32", CPU, torch.float32, "it runs on NVIDIA GPUs, not on cpu"),
+        ("float32", CUDA, torch.float16, "needs float32 weights, and these are float16"),
+    ]:
+        with pytest.raises(ConfigurationError, match=message):
+            choose_kernel("triton", precision, device, dtype)
+
+
+def test_gpus_that_triton_does_not_know_go_to_the_reference(
+    gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def assert_refused(message: str) -> None:
+        assert choose_kernel("auto", "float32", CUDA).name == "reference"
+        with pytest.raises(ConfigurationError, match=f"kernel is 'triton', but .*{message}"):
+            check_kernel("triton", "float32")
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert_refused("needs compute capability 8.0, and this GPU has 7.5")
+    monkeypatch.setattr(torch.version, "hip", "6.0")
+    assert_refused("torch finds no NVIDIA GPU here")
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert_refused("torch finds no NVIDIA GPU here")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert_refused("Triton is not installed")
+
+
+def test_where_triton_does_not_start_the_log_says_so(
+    gpu: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from triton.runtime import driver
+
+    class Driver:
+        def get_current_target(self) -> None:
+            raise RuntimeError("Failed to find C compiler.")
+
+    monkeypatch.undo()
+    monkeypatch.setattr(driver, "_active", Driver())
+    reason = triton_kernel._why_triton_does_not_start.__wrapped__()
+    assert reason is not None and "takes a C compiler" in reason
+    assert f"The triton kernel cannot be used: {reason}." in caplog.messages
+    monkeypatch.setattr(Driver, "get_current_target", lambda self: None)
+    assert triton_kernel._why_triton_does_not_start.__wrapped__() is None
+
+
+def test_other_types_of_weights_go_to_the_reference(able: Dict[str, bool]) -> None:
     assert chosen("float32", dtype=torch.float64) == "reference"
     for name in ("avx512", "onednn"):
         with pytest.raises(ConfigurationError, match="runs on CPUs, not on cuda"):
-            choose_kernel(name, "float32", torch.device("cuda"))
+            choose_kernel(name, "float32", CUDA)
         with pytest.raises(
             ConfigurationError, match="needs float32 weights, and these are float64"
         ):

@@ -1,0 +1,48 @@
+"""Triton's kernels on the CPU."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from elmo_plugin.bilm.kernels import triton_kernel
+
+
+@pytest.fixture
+def interpreted_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Makes the `triton` kernel one for CPUs: its functions run in Triton's interpreter. Without Triton it stays
+    as it is.
+    """
+    try:
+        import triton.language as tl
+        from triton.runtime import interpreter
+    except ImportError:
+        return
+    from elmo_plugin.bilm.kernels import triton_steps
+
+    for name in ("write_hidden", "write_state"):
+        function = getattr(triton_steps, name).fn
+        monkeypatch.setattr(triton_steps, name, interpreter.InterpretedFunction(function))
+    monkeypatch.setattr(triton_kernel.TritonKernel, "device_type", "cpu")
+    monkeypatch.setattr(triton_kernel, "_what_is_missing", lambda device: None)
+
+    # Of bfloat16 the interpreter (Triton 3.7.1) multiplies the bits as if they were integers, and it rounds
+    # towards zero, where GPUs round to the nearest.
+    builder = interpreter.InterpreterBuilder
+    create_dot, cast = builder.create_dot, builder.cast_impl
+
+    def create_dot_of_float32(self: Any, left: Any, right: Any, *others: Any) -> Any:
+        # Products of two bfloat16 are exact in float32.
+        return create_dot(
+            self, *(cast(self, factor, tl.float32) for factor in (left, right)), *others
+        )
+
+    def rounding_cast(self: Any, source: Any, dtype: Any) -> Any:
+        if (source.dtype.scalar, dtype.scalar) != (tl.float32, tl.bfloat16):
+            return cast(self, source, dtype)
+        rounded = torch.from_numpy(source.data).bfloat16()
+        return interpreter.TensorHandle(rounded.view(torch.uint16).numpy(), tl.bfloat16)
+
+    monkeypatch.setattr(builder, "create_dot", create_dot_of_float32)
+    monkeypatch.setattr(builder, "cast_impl", rounding_cast)
