@@ -49,12 +49,12 @@ setup(
     # spaCy finds the component by this name, without an import of the package.
     entry_points={"spacy_factories": ["elmo = elmo_plugin_spacy:make_elmo"]},
     extras_require={
-        # For pictures: of the benchmarks, of `allennlp elmo-neighbors`.
+        # For pictures: of `allennlp elmo-report` and `elmo-neighbors`, of the benchmarks.
         "plots": ["matplotlib>=3.9,<4"],
         # For embedded sentences as Parquet, and for sentences from it.
         "parquet": PARQUET,
         # For corpora on many processes and machines. (Ray Data needs pandas, and asks for it.)
-        "ray": ["ray[data]>=2.50,<3", *PARQUET],
+        "ray": ["ray[data]>=2.60,<3", *PARQUET],
     },
     install_requires=[
         # Not allennlp: the metadata of 2.10.1 asks for torch<1.13, which has no build for

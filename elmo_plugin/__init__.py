@@ -7,12 +7,13 @@ from elmo_plugin.compat import check_environment, mend_allennlp
 check_environment()
 mend_allennlp()
 
+# Before the imports, as reports name it.
+__version__ = "0.1.0"
+
 from elmo_plugin import commands, pretraining, tasks
 from elmo_plugin.bilm import BiLM, batch_to_ids
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.modules import Elmo, ElmoTokenEmbedder, TextEncoder
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BiLM",

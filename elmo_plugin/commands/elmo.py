@@ -2,33 +2,17 @@
 
 import argparse
 import logging
-from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Any
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import logging as common_logging
-from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.bilm.kernels import AUTO
-from elmo_plugin.commands.bilm_arguments import (
-    add_device_arguments,
-    add_file_arguments,
-    named_files,
-)
-from elmo_plugin.embedding.archived_mix import choose_mix, frozen_copy
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.embed_file import (
-    DEFAULT_BATCH_SIZE,
-    DTYPES,
-    EmbeddedFile,
-    check_arguments,
-    embed_file,
-)
-from elmo_plugin.embedding.layer_choice import layer_choice, learnt_mix
-from elmo_plugin.embedding.output_formats import FORMATS, check_output, format_of
-from elmo_plugin.embedding.sentence_file import TOKENIZERS, SentenceFile
-from elmo_plugin.pretraining.starting_point import opened_archive
+from elmo_plugin.commands.bilm_arguments import add_device_arguments, add_file_arguments
+from elmo_plugin.commands.text_embedding import DEFAULT_COLUMN, ENGINES, LOCAL, embed_text
+from elmo_plugin.embedding.checked_sentences import TOKENIZERS
+from elmo_plugin.embedding.embed_file import DEFAULT_BATCH_SIZE, DTYPES
+from elmo_plugin.embedding.output_formats import FORMATS
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +21,9 @@ Embed sentences with ELMo and write their vectors: as HDF5, laid out as by Allen
 numpy arrays.
 
 INPUT is UTF-8 text, one sentence on each line, tokens set apart by white space; plain or .gz, or - for
-standard input. A file is checked to its end before any work. OUTPUT appears when it is complete. Until then
-what is written is in OUTPUT.partial, and an interrupted run is gone on with by --resume.
+standard input; or a .parquet file with a column of sentences, or of lists of tokens. A file is checked to
+its end before any work. OUTPUT appears when it is complete. Until then what is written is in OUTPUT.partial,
+and an interrupted run is gone on with by --resume.
 """
 
 _EPILOG = """
@@ -46,6 +31,7 @@ examples:
   allennlp elmo sentences.txt vectors.hdf5 --average --options-file elmo_mini
   zcat big.txt.gz | allennlp elmo - vectors.hdf5 --mix tagger/model.tar.gz --mix-name input --dtype float16
   allennlp elmo big.txt.gz vectors.parquet --top --resume        # again, until it is done
+  allennlp elmo "texts/*.txt.gz" vectors.parquet --top --engine ray --num-workers 4 --resume
 
 As hdf5, OUTPUT holds one dataset for each sentence. Its key is the number of the line as a string, from
 "0". Its shape, for a model with 3 layers (the token representation and two LSTM layers) of width 1024 and n
@@ -81,6 +67,10 @@ A mix was learnt for the biLM in its archive, so that this biLM is used, and no 
 --weight-file may be given. If there are several mixes, such as ELMo's at the input and at the output,
 --mix-name says which.
 
+--engine ray embeds on --num-workers processes of this machine, or of the Ray cluster at --ray-address. INPUT
+may then be a folder or a quoted pattern of files too, better many than one, and OUTPUT is parquet. Inputs and
+OUTPUT must have the same paths on all nodes. A worker that dies costs time, no sentence.
+
 Each sentence is embedded from zero states, so that its vectors do not depend on the others. --stateful
 carries states from batch to batch, as AllenNLP 0.9 did: vectors then depend on order and --batch-size.
 """
@@ -101,7 +91,9 @@ class ElmoCommand(Subcommand):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         subparser.add_argument(
-            "input_file", metavar="INPUT", help="sentences; - for standard input"
+            "input_file",
+            metavar="INPUT",
+            help="sentences; - for standard input; with --engine ray also a folder or a pattern",
         )
         subparser.add_argument(
             "output_file",
@@ -113,6 +105,7 @@ class ElmoCommand(Subcommand):
         _add_input(subparser)
         _add_output(subparser)
         _add_speed(subparser)
+        _add_engine(subparser)
         subparser.set_defaults(func=_embed_from_args)
         return subparser
 
@@ -158,6 +151,11 @@ def _add_input(subparser: argparse.ArgumentParser) -> None:
         default="whitespace",
         help="whitespace, for text in tokens; spacy, for other text: spaCy's rules for English "
         "(default = whitespace)",
+    )
+    source.add_argument(
+        "--column",
+        default=DEFAULT_COLUMN,
+        help=f"of a Parquet file: what holds the sentences (default = {DEFAULT_COLUMN})",
     )
     source.add_argument(
         "--skip-blank",
@@ -224,94 +222,31 @@ def _add_speed(subparser: argparse.ArgumentParser) -> None:
     )
 
 
-def embed_text(
-    input_file: Union[str, PathLike],
-    output_file: Union[str, PathLike],
-    output_format: Optional[str] = None,
-    mix: Optional[Union[str, PathLike]] = None,
-    mix_name: Optional[str] = None,
-    overrides: Union[str, Dict[str, Any]] = "",
-    options_file: Optional[Union[str, PathLike]] = None,
-    weight_file: Optional[Union[str, PathLike]] = None,
-    stateful: bool = False,
-    tokenizer: str = "whitespace",
-    skip_blank: bool = False,
-    dtype: str = "float32",
-    forget_sentences: bool = False,
-    use_sentence_keys: bool = False,
-    overwrite: bool = False,
-    format: Optional[str] = None,
-    resume: bool = False,
-    batch_size: int = DEFAULT_BATCH_SIZE,
-    batch_tokens: Optional[int] = None,
-    cuda_device: int = -1,
-    precision: str = "float32",
-    kernel: str = AUTO,
-) -> EmbeddedFile:
-    """
-    Embed the sentences of a file.
-
-    # Parameters
-
-    input_file : `str` or `PathLike`
-        One sentence on each line, see `SentenceFile`; `-` for standard input.
-    output_file : `str` or `PathLike`
-        The file or folder to write.
-    output_format : `str`, optional
-        `all`, `top` or `average`. Either this or `mix` must be given.
-    mix : `str` or `PathLike`, optional
-        An archive whose learnt mix and biLM to use.
-    mix_name, overrides : `str`, optional
-        Which of the mixes in the archive, and overrides of its config.
-    options_file, weight_file : `str` or `PathLike`, optional (default = the paper's model)
-        The files of the biLM, without `mix`.
-    stateful, cuda_device, precision, kernel
-        See `ElmoEmbedder`.
-    tokenizer, skip_blank
-        See `SentenceFile`.
-    dtype, forget_sentences, use_sentence_keys, overwrite, format, resume, batch_size, batch_tokens
-        See `embed_file`.
-
-    # Raises
-
-    `ConfigurationError` for files, arguments and sentences that are not as described; `OSError` if writing
-    fails. `output_file` is then as it was before.
-    """
-    # What can be known at once, before a model is fetched or loaded.
-    _check_arguments(output_format, mix, mix_name, overrides, options_file, weight_file)
-    check_arguments(dtype, overwrite, resume, stateful)
-    check_output(output_file, format_of(output_file, format), overwrite, resume)
-    with SentenceFile(input_file, tokenizer, skip_blank) as source:
-        if mix is not None:
-            chosen = choose_mix(opened_archive(mix, overrides).model, str(mix), mix_name)
-            layers = learnt_mix(chosen.mix, chosen.name)
-            bilm = frozen_copy(chosen.bilm, stateful, precision, kernel)
-            embedder = ElmoEmbedder.from_bilm(bilm, cuda_device)
-            logger.info("Mixing layers with '%s' of %s.", chosen.name, mix)
-        else:
-            assert output_format is not None
-            layers = layer_choice(output_format)
-            embedder = ElmoEmbedder(
-                **named_files(options_file, weight_file),
-                cuda_device=cuda_device,
-                stateful=stateful,
-                precision=precision,
-                kernel=kernel,
-            )
-        return embed_file(
-            embedder,
-            source,
-            output_file,
-            layers,
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            forget_sentences=forget_sentences,
-            use_sentence_keys=use_sentence_keys,
-            dtype=dtype,
-            overwrite=overwrite,
-            format=format,
-            resume=resume,
-        )
+def _add_engine(subparser: argparse.ArgumentParser) -> None:
+    engine = subparser.add_argument_group("several processes or machines")
+    engine.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=LOCAL,
+        help="local: this process; ray: workers of Ray, see above (default = local)",
+    )
+    engine.add_argument(
+        "--num-workers",
+        type=int,
+        metavar="N",
+        help="processes that embed, each with its share of the cores (default = 1)",
+    )
+    engine.add_argument(
+        "--num-gpus-per-worker",
+        type=float,
+        metavar="N",
+        help="GPUs of each worker; a fraction to share one (default = 0)",
+    )
+    engine.add_argument(
+        "--ray-address",
+        metavar="ADDRESS",
+        help="of a Ray cluster, such as 10.0.0.1:6379, or auto on one of its nodes (default: start Ray here)",
+    )
 
 
 def _embed_from_args(args: argparse.Namespace) -> None:
@@ -342,6 +277,11 @@ def _embed_from_args(args: argparse.Namespace) -> None:
         cuda_device=args.cuda_device,
         precision=args.precision,
         kernel=args.kernel,
+        column=args.column,
+        engine=args.engine,
+        num_workers=args.num_workers,
+        num_gpus_per_worker=args.num_gpus_per_worker,
+        ray_address=args.ray_address,
     )
     output = Path(args.output_file)
     files = output.iterdir() if output.is_dir() else [output]
@@ -349,28 +289,3 @@ def _embed_from_args(args: argparse.Namespace) -> None:
     print(
         f"{output}: {embedded.num_sentences:,} sentences, {embedded.num_tokens:,} tokens, {size:,.1f} MB"
     )
-
-
-def _check_arguments(
-    output_format: Optional[str],
-    mix: Optional[Union[str, PathLike]],
-    mix_name: Optional[str],
-    overrides: Union[str, Dict[str, Any]],
-    options_file: Optional[Union[str, PathLike]],
-    weight_file: Optional[Union[str, PathLike]],
-) -> None:
-    if (output_format is None) == (mix is None):
-        raise ConfigurationError(
-            f"output_format is {output_format} and mix is {mix}, expected one of them. Give all, top or "
-            "average, or the archive of a mix."
-        )
-    if mix is None and (mix_name is not None or overrides):
-        raise ConfigurationError(
-            "--mix-name and --overrides are about an archive, and there is none. Give --mix ARCHIVE, or "
-            "leave them out."
-        )
-    if mix is not None and (options_file is not None or weight_file is not None):
-        raise ConfigurationError(
-            f"--options-file or --weight-file is given with --mix {mix}, but the mix was learnt for the biLM "
-            "in that archive, which is used. Leave the files out, or write layers with --all."
-        )

@@ -8,15 +8,12 @@ import numpy
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.neighbors import Cluster, Occurrence, project_occurrences
+from elmo_plugin.files.figure_file import SUFFIXES, figure_class, save_figure
 from elmo_plugin.files.output_file import check_output_file
-from elmo_plugin.files.replaced_file import replaced_file
-
-SUFFIXES = (".png", ".svg")
 
 # With the colour, so that clusters differ in black and white too; nine, and ten colours, make 90 pairs.
 _MARKERS = "osD^vPX<>"
 _COLORS = "tab10"
-_DOTS_PER_INCH = 150
 _WORDS_OF_CONTEXT = 4  # on each side of the word, in the legend
 _CHARACTERS_OF_CONTEXT = 30  # likewise, at most
 _INCHES_PER_ENTRY = 0.22  # of the legend
@@ -107,23 +104,11 @@ def plot_occurrences(
     legend = figure.legend(loc="outside lower left", fontsize="small", frameon=False)
     for text in (title, *legend.get_texts()):
         text.set_parse_math(False)  # dollar signs are words here
-    with replaced_file(path) as partial_file:
-        figure.savefig(
-            partial_file, format=Path(path).suffix.lower().removeprefix("."), dpi=_DOTS_PER_INCH
-        )
+    save_figure(figure, path)
 
 
 def _figure_class() -> Any:
-    try:
-        # Here, as matplotlib is an extra. Not pyplot, which keeps figures and may look for a screen:
-        # without it a figure is drawn by Agg, or the writer of the file's format.
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigurationError(
-            f"--plot: matplotlib cannot be imported ({error}), and draws the picture. Install it with "
-            "`pip install elmo-plugin[plots]`, or leave --plot out."
-        ) from error
-    return Figure
+    return figure_class("leave --plot out")
 
 
 def _colors(number: int) -> List[Any]:

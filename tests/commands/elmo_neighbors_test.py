@@ -248,5 +248,5 @@ class TestBadArguments:
     def test_a_missing_matplotlib_is_said_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-        with pytest.raises(ConfigurationError, match=r"pip install elmo-plugin\[plots\]"):
+        with pytest.raises(ConfigurationError, match=r'pip install "elmo_plugin\[plots\]"'):
             compare_occurrences("missing.txt", "play", plot="p.png")

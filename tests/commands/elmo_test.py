@@ -18,8 +18,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
-from elmo_plugin.commands import elmo as elmo_command
-from elmo_plugin.commands import embed_text
+from elmo_plugin.commands import embed_text, text_embedding
 from tests.conftest import BiLMFiles
 
 REPOSITORY = Path(__file__).parents[2]
@@ -117,7 +116,7 @@ class TestFlagsOfAllenNlp09:
             assert not {"options_file", "weight_file"} & arguments.keys()
             raise Loaded
 
-        monkeypatch.setattr(elmo_command, "ElmoEmbedder", embedder)
+        monkeypatch.setattr(text_embedding, "ElmoEmbedder", embedder)
         with pytest.raises(Loaded):
             command("--top")
 
@@ -235,6 +234,38 @@ class TestFurtherFlags:
         assert "out.parquet: 4 sentences" in capsys.readouterr().out
         assert num_bytes > 1000
 
+    def test_parquet_is_embedded_like_text(self, run: Run) -> None:
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        expected = run("--top")
+        table = pyarrow.table({"text": LINES, "words": [line.split() for line in LINES]})
+        parquet.write_table(table, "in.parquet")
+        for column in ("text", "words"):
+            datasets = run("--top", "--column", column, "--overwrite", source="in.parquet")
+            assert datasets.keys() == expected.keys()
+            assert all((datasets[key] == expected[key]).all() for key in expected)
+        with pytest.raises(ConfigurationError, match=r"in\.parquet.*'sentence'.*text, words"):
+            run("--top", "--overwrite", source="in.parquet")
+
+    def test_ray_writes_what_one_process_does(self, run: Run, capsys: Any) -> None:
+        pytest.importorskip("ray")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        expected = run("--average")
+        Path("texts").mkdir()
+        Path("texts/a.txt").write_text("\n".join(LINES[:2]), encoding="utf-8")
+        Path("texts/b.txt").write_text("\n".join(LINES[2:]), encoding="utf-8")
+        run(
+            *("--average", "--engine", "ray", "--num-workers", "2", "--resume"),
+            source="texts/*.txt",
+            output="out.parquet",
+        )
+        assert "out.parquet: 4 sentences" in capsys.readouterr().out
+        rows = parquet.read_table("out.parquet").to_pylist()
+        assert sorted(row["sentence"] for row in rows) == sorted(LINES)
+        for row in rows:
+            index = row["line"] + 2 * row["source"].endswith("b.txt")
+            numpy.testing.assert_allclose(row["vectors"], expected[str(index)], atol=1e-5)
+
     def test_resume_begins_and_finds_complete_output(self, run: Run, capsys: Any) -> None:
         first = run("--top", "--resume")
         modified = Path("out.hdf5").stat().st_mtime_ns
@@ -259,8 +290,8 @@ class TestBadArguments:
         def load(*args: Any, **arguments: Any) -> None:
             raise AssertionError("a model was loaded")
 
-        monkeypatch.setattr(elmo_command, "ElmoEmbedder", load)
-        monkeypatch.setattr(elmo_command, "opened_archive", load)
+        monkeypatch.setattr(text_embedding, "ElmoEmbedder", load)
+        monkeypatch.setattr(text_embedding, "opened_archive", load)
 
     @pytest.mark.parametrize(
         "arguments, match",
@@ -275,6 +306,13 @@ class TestBadArguments:
             ({"output_format": "all", "dtype": "int8"}, "expected one of float32, float16"),
             ({"output_format": "all", "resume": True, "overwrite": True}, "expected one of them"),
             ({"output_format": "all", "resume": True, "stateful": True}, "leave out --stateful"),
+            ({"output_format": "all", "engine": "spark"}, "expected one of local, ray"),
+            (
+                {"output_format": "all", "num_workers": 2},
+                "--num-workers is 2, but the engine is local",
+            ),
+            ({"output_format": "all", "ray_address": "auto"}, "--ray-address is auto, but"),
+            ({"output_format": "all", "engine": "ray"}, "writes parquet, and the format is hdf5"),
         ],
     )
     def test_arguments_that_contradict_each_other(
@@ -282,6 +320,18 @@ class TestBadArguments:
     ) -> None:
         with pytest.raises(ConfigurationError, match=match):
             embed_text("in.txt", "out.hdf5", **arguments)
+
+    @pytest.mark.parametrize(
+        "arguments, match",
+        [
+            ({"stateful": True}, "--stateful is not for --engine ray"),
+            ({"cuda_device": 0}, "--num-gpus-per-worker gives workers GPUs"),
+            ({"use_sentence_keys": True}, "--use-sentence-keys is not for"),
+        ],
+    )
+    def test_what_ray_has_not(self, arguments: Dict[str, Any], match: str) -> None:
+        with pytest.raises(ConfigurationError, match=match):
+            embed_text("in.txt", "out.parquet", "all", engine="ray", **arguments)
 
     def test_a_missing_input_and_a_missing_folder(self) -> None:
         with pytest.raises(ConfigurationError, match=r"missing\.txt: cannot be read"):

@@ -1,0 +1,202 @@
+"""
+How many tokens per second workers on Ray embed, beside one process: the same text, biLM and output, Parquet
+files of the average of the layers.
+
+What is compared:
+  one process       `embed_file`, which `allennlp elmo --format parquet` calls, on one thread; and again on as
+                    many threads as there are cores, where there are several
+  n workers         `embed_shards`, which `--engine ray` calls, with n workers of one thread each, on this
+                    machine
+
+What is said of each:
+  s                 all seconds of the call: checks of the input, and for workers their start, which takes
+                    each some seconds of imports
+  tokens/s          tokens divided by these seconds
+  steady tokens/s   of workers: tokens of all parts but the first of each worker, divided by the time from the
+                    last of those to the end. What is left out, starts and first batches, does not grow with
+                    the text
+  times             the last of these numbers, as a multiple of that of one process on one thread
+
+Rows are measured one after the other, all of them in each repetition; the table has medians. It is in
+Markdown; progress goes to stderr.
+
+    python benchmarks/scaling.py --text corpus.txt --options elmo_mini --sentences 1000 --repetitions 1
+    python benchmarks/scaling.py --text corpus.txt --sentences 3000 --output runs/scaling.json
+
+The first takes about a minute. The second has random weights of the original's shape (2 layers of 4096 cells
+projected to 512). For numbers that mean something nothing else may run, and the text should keep all workers
+busy for much longer than they take to start.
+"""
+
+import argparse
+import json
+import logging
+import os
+import statistics
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import ray.data
+import torch
+
+from elmo_plugin import BiLM, ElmoEmbedder
+from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.embedding.arrow_table import import_pyarrow
+from elmo_plugin.embedding.embed_file import embed_file
+from elmo_plugin.embedding.embed_shards import embed_shards
+from elmo_plugin.embedding.layer_choice import layer_choice
+from elmo_plugin.embedding.sentence_file import SentenceFile
+
+AVERAGE = layer_choice("average")
+
+
+class Written(NamedTuple):
+    """A part: when it was complete, in seconds, and how many tokens it holds."""
+
+    at: float
+    num_tokens: int
+
+
+def steady_speed(parts: List[Written], num_workers: int) -> Optional[float]:
+    """
+    Tokens per second from the time when each worker had one part done; `None` if there are too few parts to
+    tell.
+    """
+    parts = sorted(parts)
+    later = parts[num_workers:]
+    if not later or later[-1].at <= parts[num_workers - 1].at:
+        return None
+    num_tokens = sum(part.num_tokens for part in later)
+    return num_tokens / (later[-1].at - parts[num_workers - 1].at)
+
+
+def parts_in(folder: Path) -> List[Written]:
+    """The parts that `embed_shards` has written."""
+    parts = []
+    for path in folder.glob("*.parquet"):
+        tokens = import_pyarrow().parquet.read_table(path, columns=["tokens"]).column("tokens")
+        num_tokens = sum(len(sentence) for sentence in tokens)
+        parts.append(Written(path.stat().st_mtime_ns / 1e9, num_tokens))
+    return parts
+
+
+def run_alone(text: Path, files: Dict[str, Any], output: Path, num_threads: int) -> Dict[str, Any]:
+    """One process."""
+    torch.set_num_threads(num_threads)
+    embedder = ElmoEmbedder(**files)
+    start = time.perf_counter()
+    with SentenceFile(text) as source:
+        embedded = embed_file(embedder, source, output, AVERAGE, format="parquet")
+    seconds = time.perf_counter() - start
+    speed = embedded.num_tokens / seconds
+    return {"s": seconds, "tokens/s": speed, "steady tokens/s": speed}
+
+
+def run_workers(
+    text: Path, files: Dict[str, Any], output: Path, num_workers: int, sentences_per_part: int
+) -> Dict[str, Any]:
+    """Workers on the Ray that is there."""
+    torch.set_num_threads(1)
+    bilm = BiLM.from_files(**files)
+    start = time.perf_counter()
+    embedded = embed_shards(
+        text,
+        output,
+        bilm,
+        AVERAGE,
+        num_workers=num_workers,
+        num_cpus_per_worker=1,
+        sentences_per_part=sentences_per_part,
+    )
+    seconds = time.perf_counter() - start
+    return {
+        "s": seconds,
+        "tokens/s": embedded.num_tokens / seconds,
+        "steady tokens/s": steady_speed(parts_in(output), num_workers),
+    }
+
+
+def table(rows: Dict[str, List[Dict[str, Any]]]) -> str:
+    """Markdown, of medians over repetitions."""
+    lines = ["| | s | tokens/s | steady tokens/s | times |", "|---|---|---|---|---|"]
+    medians = {name: _medians(repetitions) for name, repetitions in rows.items()}
+    first = next(iter(medians.values()))["steady tokens/s"]
+    for name, row in medians.items():
+        steady = row["steady tokens/s"]
+        shown = "too few parts | " if steady is None else f"{steady:,.0f} | {steady / first:.2f}"
+        lines.append(f"| {name} | {row['s']:.1f} | {row['tokens/s']:,.0f} | {shown} |")
+    return "\n".join(lines)
+
+
+def _medians(repetitions: List[Dict[str, Any]]) -> Dict[str, Any]:
+    return {
+        key: None
+        if any(row[key] is None for row in repetitions)
+        else statistics.median(row[key] for row in repetitions)
+        for key in repetitions[0]
+    }
+
+
+def main(arguments: Optional[List[str]] = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text", type=Path, required=True, help="one sentence on each line")
+    parser.add_argument("--sentences", type=int, help="take so many (default: all)")
+    parser.add_argument(
+        "--options",
+        help="options file, or a name such as elmo_mini (default: the original's shape, random weights)",
+    )
+    parser.add_argument("--weights", help="weight file")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="(default: 1 and 2)")
+    parser.add_argument(
+        "--sentences-per-part",
+        type=int,
+        default=128,
+        help="fewer than in real use, so that parts show the speed (default: %(default)s)",
+    )
+    parser.add_argument("--repetitions", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument("--output", type=Path, help="JSON file for all numbers")
+    settings = parser.parse_args(arguments)
+
+    num_cores = len(os.sched_getaffinity(0))
+    rows: Dict[str, List[Dict[str, Any]]] = {}
+    ray.init(
+        num_cpus=num_cores,
+        include_dashboard=False,
+        logging_level=logging.ERROR,
+        log_to_driver=False,
+    )
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    with TemporaryDirectory() as folder:
+        files = {"options_file": settings.options, "weight_file": settings.weights}
+        if settings.options is None:
+            files = {key: str(Path(folder, key)) for key in files}
+            BiLM(BiLMOptions()).save(**files)
+        text = Path(folder, "text.txt")
+        with open(settings.text, "rb") as lines:
+            text.write_bytes(b"".join(islice(lines, settings.sentences)))
+        for repetition in range(settings.repetitions):
+            for num_threads in sorted({1, num_cores}):
+                name = f"one process, {num_threads} thread" + "s" * (num_threads > 1)
+                print(f"{name}, repetition {repetition + 1}", file=sys.stderr)
+                output = Path(folder, f"{repetition}-alone-{num_threads}")
+                rows.setdefault(name, []).append(run_alone(text, files, output, num_threads))
+            for num_workers in settings.workers:
+                name = f"{num_workers} worker" + "s" * (num_workers > 1)
+                print(f"{name}, repetition {repetition + 1}", file=sys.stderr)
+                output = Path(folder, f"{repetition}-workers-{num_workers}")
+                row = run_workers(text, files, output, num_workers, settings.sentences_per_part)
+                rows.setdefault(name, []).append(row)
+    ray.shutdown()
+    print(table(rows))
+    if settings.output is not None:
+        settings.output.write_text(json.dumps({"cores": num_cores, "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
