@@ -3,6 +3,7 @@
 from elmo_plugin.commands.elmo import ElmoCommand
 from elmo_plugin.commands.elmo_export import ElmoExport, export_bilm
 from elmo_plugin.commands.elmo_neighbors import ElmoNeighbors, compare_occurrences
+from elmo_plugin.commands.elmo_report import ElmoReport
 from elmo_plugin.commands.elmo_vocab import ElmoVocab, make_vocabulary
 from elmo_plugin.commands.text_embedding import embed_text
 
@@ -10,6 +11,7 @@ __all__ = [
     "ElmoCommand",
     "ElmoExport",
     "ElmoNeighbors",
+    "ElmoReport",
     "ElmoVocab",
     "compare_occurrences",
     "embed_text",

@@ -1,0 +1,92 @@
+"""Reads a share of the data that another reader reads."""
+
+import math
+from typing import Any, Iterator, List, Optional
+
+import numpy
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance
+from allennlp.data.dataset_readers.dataset_reader import (
+    DatasetReaderInput,
+    DistributedInfo,
+    WorkerInfo,
+)
+
+
+@DatasetReader.register("elmo_share")
+class ShareReader(DatasetReader):
+    """
+    Keeps a random share of the instances of another reader, in their order; at least one, if it reads any.
+    Shares of one seed are nested: a smaller one is a part of every larger one.
+
+    Instances are what the other reader makes of its file: sentences, pairs, questions, predicates, documents.
+    Where several workers or processes read, each keeps its share of what it reads.
+
+    Registered as a `DatasetReader` with name `elmo_share`.
+
+    # Parameters
+
+    reader : `DatasetReader`
+        The other reader. All of its instances are read, and held, before some are kept.
+    share : `float`
+        Larger than 0, at most 1. Of n instances, `round(share * n)` are kept.
+    seed : `int`, optional (default = `0`)
+        Of the choice.
+
+    # Raises
+
+    `ConfigurationError` for another share.
+    """
+
+    def __init__(self, reader: DatasetReader, share: float, seed: int = 0, **kwargs: Any) -> None:
+        # The other reader divides its file among workers, so this one need not.
+        super().__init__(
+            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
+        )
+        check_share(share, "share")
+        self.reader = reader
+        self.share = share
+        self.seed = seed
+
+    def text_to_instance(self, *inputs: Any, **named_inputs: Any) -> Instance:
+        return self.reader.text_to_instance(*inputs, **named_inputs)
+
+    def apply_token_indexers(self, instance: Instance) -> None:
+        self.reader.apply_token_indexers(instance)
+
+    def _read(self, file_path: DatasetReaderInput) -> Iterator[Instance]:
+        instances = list(self.reader.read(file_path))
+        for index in chosen_indices(len(instances), self.share, self.seed):
+            yield instances[index]
+
+    def _set_worker_info(self, info: Optional[WorkerInfo]) -> None:
+        super()._set_worker_info(info)
+        self.reader._set_worker_info(info)
+
+    def _set_distributed_info(self, info: Optional[DistributedInfo]) -> None:
+        super()._set_distributed_info(info)
+        self.reader._set_distributed_info(info)
+
+
+def chosen_indices(num_instances: int, share: float, seed: int) -> List[int]:
+    """The positions, ascending, of the instances that `ShareReader` keeps."""
+    order = numpy.random.default_rng(seed).permutation(num_instances)
+    return sorted(order[: share_size(num_instances, share)].tolist())
+
+
+def share_size(num_instances: int, share: float) -> int:
+    """How many instances `ShareReader` keeps: `share` of them, halves rounded up, and at least one."""
+    return min(num_instances, max(1, math.floor(share * num_instances + 0.5)))
+
+
+def check_share(share: Any, name: str) -> None:
+    """
+    # Raises
+
+    `ConfigurationError` if `share` is no number that is larger than 0 and at most 1.
+    """
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 < share <= 1.0:
+        raise ConfigurationError(
+            f"{name}: found {share!r}, expected a share of the training data: larger than 0, at most 1, "
+            "such as 0.1."
+        )

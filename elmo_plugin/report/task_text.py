@@ -1,0 +1,148 @@
+"""The text of a task's data, labels set aside: what a biLM is adapted to (the paper, section 3.4)."""
+
+import hashlib
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence
+
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.pretraining.corpus_files import read_sentences
+from elmo_plugin.tasks.conll_2012 import read_conll_2012
+from elmo_plugin.tasks.conll_file import read_conll_sentences
+from elmo_plugin.tasks.data_files import numbered_lines
+from elmo_plugin.tasks.json_input import get_text, parse_json_object
+from elmo_plugin.tasks.ner.reader import COLUMN_NAMES
+from elmo_plugin.tasks.rule_based_tokenizer import RuleBasedTokenizer
+from elmo_plugin.tasks.squad.squad_file import squad_records
+from elmo_plugin.tasks.sst.sentiment_tree import SentimentTree
+
+TRAIN_NAME, HELD_OUT_NAME = "train.txt", "heldout.txt"
+
+_PAIR = '{"sentence1": "A man sleeps outside.", "sentence2": "A man sleeps."}'
+_DIGEST_LENGTH = 10
+
+
+class TextFiles(NamedTuple):
+    """
+    Text as the training of a biLM reads it.
+
+    # Parameters
+
+    train, held_out : `Path`
+        One tokenized sentence on each line.
+    num_train_words, num_held_out_words : `int`
+        In them.
+    """
+
+    train: Path
+    held_out: Path
+    num_train_words: int
+    num_held_out_words: int
+
+
+def write_task_text(kind: str, train: str, held_out: str, folder: Path) -> TextFiles:
+    """
+    Write the text of a task's data, each sentence once.
+
+    # Parameters
+
+    kind : `str`
+        One of `TEXT_KINDS`.
+    train, held_out : `str`
+        Data to adapt to, and to measure perplexity with.
+    folder : `Path`
+        Gets a folder for this text, whose name changes when the text does: what was made of another text is
+        not taken for its own.
+
+    # Raises
+
+    `ConfigurationError` for an unknown kind, data that is not of that kind, and data without text.
+    """
+    if kind not in TEXT_KINDS:
+        raise ConfigurationError(
+            f"--text: found the kind '{kind}', expected one of {', '.join(TEXT_KINDS)}."
+        )
+    texts = [_distinct_sentences(kind, path) for path in (train, held_out)]
+    contents = ["".join(f"{sentence}\n" for sentence in sentences) for sentences in texts]
+    digest = hashlib.sha256("\0".join(contents).encode("utf-8")).hexdigest()[:_DIGEST_LENGTH]
+    folder = folder / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in (TRAIN_NAME, HELD_OUT_NAME)]
+    for path, content in zip(paths, contents):
+        with replaced_file(path) as new_file:
+            new_file.write_text(content, encoding="utf-8", newline="\n")
+    num_words = [sum(len(sentence.split(" ")) for sentence in sentences) for sentences in texts]
+    return TextFiles(paths[0], paths[1], num_words[0], num_words[1])
+
+
+def _distinct_sentences(kind: str, path: str) -> List[str]:
+    sentences = dict.fromkeys(" ".join(words) for words in TEXT_KINDS[kind](path) if words)
+    if not sentences:
+        raise ConfigurationError(
+            f"{path}: found no sentence as {kind}, expected text. Give a file of that kind, or another kind."
+        )
+    return list(sentences)
+
+
+def _trees(path: str) -> Iterator[Sequence[str]]:
+    for number, line in numbered_lines(path, "one tree"):
+        yield SentimentTree.from_line(line, f"{path}, line {number}").words
+
+
+def _pairs(path: str) -> Iterator[Sequence[str]]:
+    tokenizer = RuleBasedTokenizer()
+    for number, line in numbered_lines(path, "a JSON object"):
+        try:
+            pair = parse_json_object(line, _PAIR)
+            texts = [get_text(pair, key, _PAIR) for key in ("sentence1", "sentence2")]
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{path}, line {number}: {error}. Correct the line."
+            ) from error
+        for text in texts:
+            yield _words(tokenizer, text)
+
+
+def _conll_2012(path: str) -> Iterator[Sequence[str]]:
+    for document in read_conll_2012(path):
+        for sentence in document.sentences():
+            yield sentence.words
+
+
+def _conll_2003(path: str) -> Iterator[Sequence[str]]:
+    for sentence in read_conll_sentences(path):
+        yield [row[0] for row in sentence.rows(COLUMN_NAMES)]
+
+
+def _squad_contexts(path: str) -> Iterator[Sequence[str]]:
+    """A paragraph is one sequence, as in the paper's model for this task."""
+    return _squad(path, "passage")
+
+
+def _squad_questions(path: str) -> Iterator[Sequence[str]]:
+    return _squad(path, "question")
+
+
+def _squad(path: str, part: str) -> Iterator[Sequence[str]]:
+    tokenizer = RuleBasedTokenizer()
+    for record in squad_records(path):
+        yield _words(tokenizer, getattr(record.checked(require_answers=False), part))
+
+
+def _words(tokenizer: RuleBasedTokenizer, text: str) -> List[str]:
+    # Line breaks and other white space of a text may be tokens.
+    words = [token.ensure_text() for token in tokenizer.tokenize(text)]
+    return [word for word in words if word.strip()]
+
+
+# What reads the sentences of a file, by the kind of the file.
+TEXT_KINDS: Dict[str, Callable[[str], Iterator[Sequence[str]]]] = {
+    "lines": read_sentences,
+    "trees": _trees,
+    "pairs": _pairs,
+    "conll2012": _conll_2012,
+    "conll2003": _conll_2003,
+    "squad-contexts": _squad_contexts,
+    "squad-questions": _squad_questions,
+}

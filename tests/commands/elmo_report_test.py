@@ -1,0 +1,210 @@
+"""`allennlp elmo-report` as users call it."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Callable, List
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.commands.elmo_report import SUBREPORTS, ElmoReport
+from elmo_plugin.report.grid import GridOptions
+from elmo_plugin.report.report_table import read_table
+from tests.command_line_test import allennlp
+from tests.report.conftest import REPOSITORY, FakeTraining, options, training
+
+__all__ = ["options", "training"]  # fixtures
+
+TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
+Options = Callable[..., GridOptions]
+
+
+def run(*arguments: Any) -> None:
+    """What `allennlp elmo-report` does with the arguments, in this process."""
+    parser = argparse.ArgumentParser()
+    ElmoReport().add_subparser(parser.add_subparsers())
+    args = parser.parse_args(["elmo-report", *map(str, arguments)])
+    args.func(args)
+
+
+class TestHelp:
+    def test_reports_have_names_of_their_own_and_examples(self) -> None:
+        names = [report.name for report in SUBREPORTS]
+        assert len(set(names)) == len(names)
+        assert {"layers", "placement", "sample-efficiency", "weights"} <= set(names)
+        for report in SUBREPORTS:
+            assert f"allennlp elmo-report {report.name} " in report.description
+
+    def test_every_report_is_listed(self, capsys: pytest.CaptureFixture) -> None:
+        with pytest.raises(SystemExit, match="0"):
+            run("--help")
+        output = capsys.readouterr().out
+        for report in SUBREPORTS:
+            assert f"    {report.name}" in output
+
+    @pytest.mark.parametrize("report", SUBREPORTS, ids=lambda report: report.name)
+    def test_a_report_explains_itself(self, report: Any, capsys: pytest.CaptureFixture) -> None:
+        with pytest.raises(SystemExit, match="0"):
+            run(report.name, "--help")
+        output = capsys.readouterr().out
+        assert report.description.strip() in output
+        assert "--output" in output
+
+    def test_a_report_must_be_named(self, capsys: pytest.CaptureFixture) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            run()
+        assert "REPORT" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with two runs that were trained, from a folder that is not the project's."""
+    pytest.importorskip("matplotlib")
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / ".allennlp_plugins").write_text("elmo_plugin\n")
+    result = allennlp(
+        *("elmo-report", "sample-efficiency", str(TINY / "experiment_elmo.jsonnet")),
+        *("-s", "results", "--seeds", "5", "--fractions", "0.5", "--jobs", "2"),
+        *("--overrides", json.dumps({"trainer.num_epochs": 2, "trainer.cuda_device": -1})),
+        folder=folder,
+    )
+    assert result.returncode == 0, result.stderr
+    names = [line for line in result.stdout.splitlines() if line.startswith("results/")]
+    assert len(names) == 10 and all((folder / name).is_file() for name in names)
+    assert "2 of 2 runs, about 0 minutes left" in result.stderr
+    return folder / "results"
+
+
+def test_the_runs_were_of_half_of_the_sentences(results: Path) -> None:
+    by_share = read_table(results / "sample-efficiency-ner.json")
+    assert [row[:3] for row in by_share.rows] == [[0.5, 4, "no ELMo"], [0.5, 4, "ELMo"]]
+    for name, row in zip(("none", "both"), by_share.rows):
+        folder = results / "runs" / f"ner-{name}-share_0.5-batches_2-seed5"
+        metrics = json.loads((folder / "metrics.json").read_text())
+        assert row[3] == pytest.approx(100 * metrics["best_validation_f1"], abs=0.01)
+        assert row[by_share.columns.index("epochs")] == 2
+        # Training data and validation data are the same file here; the latter is whole.
+        log = (folder.with_name(f"{folder.name}.log")).read_text()
+        assert "loading instances" in log
+    by_epoch = read_table(results / "sample-efficiency-epochs-ner.json")
+    assert by_epoch.rows[0][:2] == [0.5, 5]
+
+
+def test_a_run_that_is_done_is_known_by_its_config(results: Path, tmp_path: Path) -> None:
+    """What `allennlp train` wrote is compared with what this process makes of the config."""
+    overrides = json.dumps({"trainer.num_epochs": 2, "trainer.cuda_device": -1})
+    arguments = [TINY / "experiment_elmo.jsonnet", "-s", results, "--seeds", 5]
+    former = {path: path.stat().st_mtime_ns for path in results.glob("runs/*/metrics.json")}
+    assert len(former) == 2
+    run("sample-efficiency", *arguments, "--fractions", 0.5, "--overrides", overrides)
+    assert {path: path.stat().st_mtime_ns for path in former} == former
+    with pytest.raises(ConfigurationError, match=r"another config: trainer\.num_epochs is 2"):
+        run("sample-efficiency", *arguments, "--fractions", 0.5)
+
+
+def test_the_weights_of_a_run_are_shown(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    archive = results / "runs" / "ner-both-share_0.5-batches_2-seed5"
+    run("weights", archive, "-s", tmp_path)
+    assert str(tmp_path / "weights.md") in capsys.readouterr().out.splitlines()
+    table = read_table(tmp_path / "weights.json")
+    assert [row[:3] for row in table.rows] == [
+        ["ner-both-share_0.5-batches_2", "input", 1],
+        ["ner-both-share_0.5-batches_2", "output", 1],
+    ]
+
+
+def test_predictions_come_from_a_model_that_was_trained_on_a_share(results: Path) -> None:
+    result = allennlp(
+        *("predict", str(results / "runs" / "ner-both-share_0.5-batches_2-seed5" / "model.tar.gz")),
+        *(str(TINY / "inputs.jsonl"), "--silent", "--output-file", "out.jsonl"),
+        *("--include-package", "elmo_plugin"),
+        folder=results,
+    )
+    assert result.returncode == 0, result.stderr
+    lines = (results / "out.jsonl").read_text().splitlines()
+    assert len(lines) == 3 and all("tags" in json.loads(line) for line in lines)
+
+
+class TestArguments:
+    """Each does what it says; training is faked."""
+
+    @pytest.fixture(autouse=True)
+    def matplotlib_is_there(self) -> None:
+        pytest.importorskip("matplotlib")
+
+    def arguments(self, options: Options) -> List[Any]:
+        return [options().config_file, "-s", options().output, "--seeds", 1]
+
+    def test_a_failed_run_makes_the_command_fail_at_the_end(
+        self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
+    ) -> None:
+        training.failing = {"ner-none-seed1"}
+        with pytest.raises(SystemExit, match=r"(?s)1 runs failed:\nner-none-seed1: .*seed1\.log"):
+            run("placement", *self.arguments(options), "--placements", "none", "input")
+        assert "placement-ner.md" in capsys.readouterr().out
+        table = read_table(Path(options().output) / "placement-ner.json")
+        assert [row[1] for row in table.rows] == ["failed", 51.0]
+
+    def test_seeds_are_two_if_none_are_given(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        run("placement", *self.arguments(options)[:-2], "--placements", "none")
+        assert training.started == ["ner-none-seed13", "ner-none-seed42"]
+
+    def test_name_jobs_and_packages(
+        self,
+        training: FakeTraining,
+        options: Options,
+        capsys: pytest.CaptureFixture,
+    ) -> None:
+        run("layers", *self.arguments(options), "--name", "wikigold", "--jobs", 1, "--dry-run",
+            "--include-package", "json")  # fmt: skip
+        assert len(capsys.readouterr().out.splitlines()) == 4
+        assert training.started[0] == "wikigold-none-seed1"
+        assert not Path(options().output).exists()
+
+    def test_overwrite_and_overrides(self, training: FakeTraining, options: Options) -> None:
+        run("placement", *self.arguments(options), "--placements", "none")
+        changed = ["--placements", "none", "-o", '{"trainer.num_epochs": 3}']
+        with pytest.raises(ConfigurationError, match="run of another config"):
+            run("placement", *self.arguments(options), *changed)
+        run("placement", *self.arguments(options), *changed, "--overwrite")
+        assert training.started == ["ner-none-seed1"] * 2
+
+    def test_an_epoch_may_be_once_through_the_share(
+        self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
+    ) -> None:
+        run("sample-efficiency", TINY / "experiment_elmo.jsonnet", "-s", options().output,
+            "--seeds", 1, "--fractions", 0.5, "--once-through", "--dry-run")  # fmt: skip
+        assert training.started == [
+            f"ner-{placement}-share_0.5-seed1" for placement in ("none", "both")
+        ]
+
+    @pytest.mark.parametrize(
+        "overrides, match", [("{", "which is not JSON"), ("[1]", "expected a JSON object of keys")]
+    )
+    def test_overrides_that_are_no_object(
+        self, overrides: str, match: str, options: Options, capsys: pytest.CaptureFixture
+    ) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            run("layers", *self.arguments(options), "--overrides", overrides)
+        assert match in capsys.readouterr().err
+
+
+def test_the_command_fails_where_a_run_does(tmp_path: Path) -> None:
+    """All the way: the log of a process that really fails is read, and the command's code is not 0."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / ".allennlp_plugins").write_text("elmo_plugin\n")
+    overrides = {"train_data_path": "no/such/file", "trainer.cuda_device": -1}
+    result = allennlp(
+        *("elmo-report", "placement", str(TINY / "experiment_elmo.jsonnet"), "-s", "results"),
+        *("--placements", "none", "--seeds", "1", "--overrides", json.dumps(overrides)),
+        folder=tmp_path,
+    )
+    assert result.returncode == 1
+    assert "1 runs failed:\nner-none-seed1: " in result.stderr
+    assert "ConfigurationError: data file: cannot find no/such/file" in result.stderr
+    assert (tmp_path / "results" / "placement-ner.md").is_file()

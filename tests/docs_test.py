@@ -1,0 +1,153 @@
+"""
+What the how-tos in docs/ show works as it stands there.
+
+The configs that a how-to shows are written first (`// NAME` is their first line), and then its commands and
+Python snippets are run in order. The texts are small, cut from fixtures.
+"""
+
+import json
+import re
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import h5py
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from tests.how_to_troubles import TROUBLES
+from tests.how_tos import (
+    DOCS,
+    HOW_TOS,
+    FinishedHowTo,
+    build_training,
+    configs_of,
+    how_to,
+    prepare,
+    run_how_to,
+    script_of,
+)
+from tests.markdown_blocks import code_blocks, local_links
+
+
+@pytest.fixture(scope="module")
+def running(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Dict[str, "Future[FinishedHowTo]"]]:
+    """All how-tos, two at a time: most of a command's time is the start of Python."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        futures = {
+            name: pool.submit(run_how_to, name, tmp_path_factory.mktemp(name)) for name in HOW_TOS
+        }
+        yield futures
+        for future in futures.values():
+            future.cancel()
+
+
+def test_add_elmo_to_your_config(running: Dict[str, Any]) -> None:
+    done = running["add_elmo_to_your_config"].result()
+    with_elmo = json.loads((done.folder / "runs" / "with_elmo" / "config.json").read_text())
+    assert with_elmo["model"]["encoder"]["input_size"] == 50 + 256
+    both = json.loads((done.folder / "runs" / "both" / "config.json").read_text())
+    assert both["model"]["text_encoder"]["elmo"]["placement"] == "both"
+    for run in ("with_elmo", "both"):
+        assert (done.folder / "runs" / run / "model.tar.gz").exists()
+    mix = re.search(r"scalar_mix_0: .+ layers (.+); gamma (\d\.\d{3})\n", done.printed)
+    assert mix
+    shares = [float(share) for share in mix[1].split(", ")]
+    assert len(shares) == 3
+    assert sum(shares) == pytest.approx(1, abs=0.002)
+    # Something reaches the mix.
+    assert mix[2] != "1.000"
+
+
+def test_pretrain_for_your_language(running: Dict[str, Any]) -> None:
+    done = running["pretrain_for_your_language"].result()
+    exported = {path.name for path in (done.folder / "my_bilm").iterdir()}
+    assert exported == {"options.json", "weights.hdf5", "vocab.txt", "README.md"}
+    assert "held-out perplexity: " in (done.folder / "my_bilm" / "README.md").read_text()
+    assert re.search(r"^files +2$", done.printed, flags=re.MULTILINE)
+    assert re.search(r"^ +0\.\d{3}  line \d+ .*\*\*was\*\*", done.printed, flags=re.MULTILINE)
+    assert (done.folder / "sentences.txt").read_text(encoding="utf-8").splitlines() == [
+        "Es regnet in Paris .",
+        "Wir bleiben zu Hause !",
+    ]
+
+
+def test_adapt_to_your_domain(running: Dict[str, Any]) -> None:
+    done = running["adapt_to_your_domain"].result()
+    match = re.search(r"held-out perplexity: ([\d.]+) -> ([\d.]+)\n", done.printed)
+    assert match
+    assert float(match[2]) < float(match[1])
+    assert (done.folder / "my_domain_bilm" / "weights.hdf5").exists()
+
+
+def test_embed_a_corpus(running: Dict[str, Any]) -> None:
+    done = running["embed_a_corpus"].result()
+    with h5py.File(done.folder / "vectors.hdf5") as file:
+        assert len(file) == 60 + 1
+    # What the page says that one sees.
+    for block in code_blocks(how_to("embed_a_corpus"), "text"):
+        assert block.text in done.printed
+    assert "(9, 256)\nbank, bank: 0.75\n" in done.printed
+
+
+def test_configs_that_no_command_uses_can_be_trained(
+    running: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unused = [
+        (name, config)
+        for name in HOW_TOS
+        for config in configs_of(name)
+        if config not in script_of(name)
+    ]
+    assert [config for _, config in unused] == ["my_bilm.jsonnet", "from_published.jsonnet"]
+    for name, config in unused:
+        done = running[name].result()
+        monkeypatch.chdir(done.folder)
+        build_training(config, tmp_path / config, done.environment)
+
+
+def errors_in(name: str) -> List[str]:
+    """What the table at the end of a how-to says that errors say."""
+    table = how_to(name).partition("| The error says |")[2]
+    return re.findall(r"^\| `([^`]+)` \|", table, flags=re.MULTILINE)
+
+
+def test_every_error_that_is_told_is_provoked() -> None:
+    told = {(name, error) for name in HOW_TOS for error in errors_in(name)}
+    assert told == set(TROUBLES)
+
+
+@pytest.mark.parametrize("name, error", TROUBLES)
+def test_errors_say_what_the_how_to_says(
+    name: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, run = tmp_path / "folder", tmp_path / "run"
+    folder.mkdir()
+    prepare(name, folder)
+    monkeypatch.chdir(folder)
+    with pytest.raises(ConfigurationError, match=re.escape(error)):
+        TROUBLES[name, error](run, monkeypatch)
+
+
+@pytest.mark.parametrize("name", HOW_TOS)
+def test_linked_files_exist(name: str) -> None:
+    links = local_links(how_to(name))
+    assert links
+    for link in links:
+        assert (DOCS / link).exists(), link
+
+
+@pytest.mark.parametrize("name", HOW_TOS)
+def test_a_how_to_starts_from_a_command(name: str) -> None:
+    assert code_blocks(how_to(name))[0].language == "bash"
+
+
+@pytest.mark.parametrize("name", HOW_TOS)
+def test_linked_sections_exist(name: str) -> None:
+    for file, anchor in re.findall(r"\]\(([^)#:]+\.md)#([^)]+)\)", how_to(name)):
+        headings = re.findall(r"^#+ (.+)$", (DOCS / file).read_text("utf-8"), flags=re.MULTILINE)
+        # As GitHub makes anchors of headings.
+        anchors = [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in headings]
+        assert anchor in anchors, f"{file}#{anchor}"

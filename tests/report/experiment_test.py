@@ -1,0 +1,275 @@
+import json
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.report.experiment import ELMO_KEY, Experiment, Variant, combined_overrides
+
+REPOSITORY = Path(__file__).parents[2]
+CONFIGS = REPOSITORY / "training_configs"
+TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
+TASKS = ("ner", "srl", "sst", "snli", "squad", "coref")
+# What each config has: where ELMo is, and the L2 of its mix weights.
+AS_IT_IS = {
+    "ner": ("input", 0.1),
+    "srl": ("input", 0.001),
+    "sst": ("both", 0.001),
+    "snli": ("both", 0.001),
+    "squad": ("both", 0.0),
+    "coref": ("input", 0.0),
+}
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for task in TASKS:
+        monkeypatch.setenv(f"{task.upper()}_DATA", f"data/{task}")
+    monkeypatch.setenv("NER_SCHEME", "IOB1")
+    monkeypatch.setenv("ELMO", "elmo_mini")
+
+
+def small(task: str, overrides: Optional[Dict[str, Any]] = None) -> Experiment:
+    return Experiment(CONFIGS / f"{task}_small.jsonnet", overrides)
+
+
+def mix_penalties(config: Dict[str, Any]) -> Any:
+    return [
+        entry["alpha"]
+        for regex, entry in config["model"]["regularizer"]["regexes"]
+        if regex == "scalar_parameters"
+    ]
+
+
+@pytest.mark.parametrize("task", TASKS)
+class TestEveryTask:
+    def test_name_and_metric_are_the_tasks(self, task: str) -> None:
+        experiment = small(task)
+        assert experiment.task == experiment.name == task
+        assert experiment.placement == AS_IT_IS[task][0]
+        assert experiment.is_larger_better
+        assert experiment.metric in ("f1", "accuracy", "coref_f1")
+
+    def test_the_plain_variant_changes_the_seeds_alone(self, task: str) -> None:
+        experiment = small(task)
+        cell = experiment.cell(Variant("ELMo"), seed=7)
+        assert cell.name == f"{task}-{AS_IT_IS[task][0]}-seed7"
+        assert cell.overrides == {"random_seed": 7, "numpy_seed": 7, "pytorch_seed": 7}
+        assert cell.config == {**experiment.config, **cell.overrides}
+
+    def test_the_baseline_differs_in_the_placement_alone(self, task: str) -> None:
+        cell = small(task).cell(Variant("no ELMo", placement="none"), seed=7)
+        assert cell.name == f"{task}-none-seed7"
+        assert cell.config["model"]["text_encoder"]["elmo"]["placement"] == "none"
+        assert set(cell.overrides) == {
+            f"{ELMO_KEY}.placement",
+            "random_seed",
+            "numpy_seed",
+            "pytorch_seed",
+        }
+
+    def test_last_layer_only(self, task: str) -> None:
+        cell = small(task).cell(Variant("last", last_layer_only=True), seed=7)
+        assert cell.name == f"{task}-{AS_IT_IS[task][0]}-last-seed7"
+        assert cell.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is True
+
+    @pytest.mark.parametrize("l2", [1.0, 0.001])
+    def test_lambda_is_set_once_and_other_penalties_stay(self, l2: float, task: str) -> None:
+        experiment = small(task)
+        cell = experiment.cell(Variant("all", last_layer_only=False, scalar_mix_l2=l2), seed=7)
+        assert mix_penalties(experiment.config) == [AS_IT_IS[task][1]]
+        assert mix_penalties(cell.config) == [l2]
+        others = [
+            [entry for entry in config["model"]["regularizer"]["regexes"] if entry[0] != "scalar_parameters"]
+            for config in (experiment.config, cell.config)
+        ]  # fmt: skip
+        assert others[0] == others[1]
+        assert len(others[0]) == (1 if task == "snli" else 0)
+        # Where the config has this lambda, the run is that of the config, which other reports need too.
+        part = "" if l2 == AS_IT_IS[task][1] else f"-l2_{l2:g}"
+        assert cell.name == f"{task}-{AS_IT_IS[task][0]}{part}-seed7"
+
+    def test_a_share_is_of_the_training_data_alone(self, task: str) -> None:
+        experiment = small(task)
+        cell = experiment.cell(Variant("no ELMo", placement="none", share=0.05), seed=7)
+        assert cell.name == f"{task}-none-share_0.05-seed7"
+        assert cell.config["dataset_reader"] == {
+            "type": "elmo_share",
+            "reader": experiment.config["dataset_reader"],
+            "share": 0.05,
+            "seed": 7,
+        }
+        expected = experiment.config.get(
+            "validation_dataset_reader", experiment.config["dataset_reader"]
+        )
+        assert cell.config["validation_dataset_reader"] == expected
+        assert expected["type"] == f"elmo_{task}"
+
+    def test_the_overrides_make_the_config(self, task: str) -> None:
+        variant = Variant("a", "output", True, 1.0, share=0.5, batches_per_epoch=3)
+        cell = small(task, {"trainer.num_epochs": 2}).cell(variant, seed=7)
+        params = Params.from_file(
+            CONFIGS / f"{task}_small.jsonnet", params_overrides=json.dumps(cell.overrides)
+        )
+        assert params.as_dict() == cell.config
+        assert cell.config["trainer"]["num_epochs"] == 2
+        assert cell.config["data_loader"]["batches_per_epoch"] == 3
+
+
+def test_a_config_with_the_last_layer_only_gets_all_layers() -> None:
+    experiment = small("ner", {f"{ELMO_KEY}.top_layer_only": True})
+    cell = experiment.cell(Variant("all", last_layer_only=False), seed=7)
+    assert cell.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is False
+    assert cell.name == "ner-input-all-seed7"
+
+
+@pytest.mark.parametrize(
+    "regularizer",
+    [
+        None,
+        {"regexes": []},
+        {"regexes": [[".*", {"type": "l2", "alpha": 0.5}]]},
+        # The first that matches decides, so this one does nothing to the mix.
+        {
+            "regexes": [
+                ["scalar_mix", {"type": "l2", "alpha": 0.5}],
+                ["scalar_parameters", {"type": "l2", "alpha": 0.5}],
+            ]
+        },
+    ],
+)
+def test_lambda_comes_before_penalties_of_other_parameters(regularizer: Any) -> None:
+    experiment = small("ner", {"model.regularizer": regularizer})
+    cell = experiment.cell(Variant("all", scalar_mix_l2=1.0), seed=7)
+    former = (regularizer or {"regexes": []})["regexes"]
+    entry = ["scalar_parameters", {"type": "l2", "alpha": 1.0}]
+    assert cell.config["model"]["regularizer"]["regexes"] == [entry, *former]
+
+
+def test_another_kind_of_penalty_becomes_l2() -> None:
+    overrides = {"model.regularizer.regexes.0.1": {"type": "l1", "alpha": 1.0}}
+    cell = small("ner", overrides).cell(Variant("all", scalar_mix_l2=1.0), seed=7)
+    assert cell.config["model"]["regularizer"]["regexes"][0][1] == {"type": "l2", "alpha": 1.0}
+    assert cell.name == "ner-input-l2_1-seed7"
+
+
+def test_the_variables_that_the_config_reads_are_known() -> None:
+    assert small("ner").variables() == {
+        "ELMO": "elmo_mini",
+        "NER_DATA": "data/ner",
+        "NER_SCHEME": "IOB1",
+    }
+    assert Experiment(TINY / "experiment_elmo.jsonnet").variables() == {}
+
+
+def test_variables_of_imported_files_count(tmp_path: Path) -> None:
+    lib = json.dumps(str(CONFIGS / "ner_small.jsonnet"))
+    (tmp_path / "config.jsonnet").write_text(f"local ner = import {lib};\nner")
+    assert "NER_DATA" in Experiment(tmp_path / "config.jsonnet").variables()
+
+
+class TestBadInput:
+    def test_an_unknown_file(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"there is no file no/such\.jsonnet"):
+            Experiment("no/such.jsonnet")
+
+    def test_a_variable_that_is_not_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("NER_SCHEME")
+        with pytest.raises(ConfigurationError, match="Set the environment variable NER_SCHEME"):
+            small("ner")
+
+    @pytest.mark.parametrize("overrides", [{"model.no.such": 1}, {"model.type.a": 1}])
+    def test_overrides_that_do_not_fit(self, overrides: Dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError, match=r"ner_small\.jsonnet: cannot be evaluated"):
+            small("ner", overrides)
+
+    def test_a_config_that_is_no_json(self, tmp_path: Path) -> None:
+        (tmp_path / "config.json").write_text("{")
+        with pytest.raises(ConfigurationError, match=r"config\.json: cannot be evaluated"):
+            Experiment(tmp_path / "config.json")
+
+    def test_a_config_without_a_place_for_elmo(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"elmo is not there\. Expected.*indexer"):
+            Experiment(TINY / "experiment.jsonnet")
+
+    @pytest.mark.parametrize("config", [{}, {"model": {"text_encoder": {"elmo": None}}}])
+    def test_a_config_of_something_else(self, config: Dict[str, Any], tmp_path: Path) -> None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ConfigurationError, match=r"text_encoder\.elmo is not there"):
+            Experiment(tmp_path / "config.json")
+
+    def test_elmo_among_the_embedders_is_named(self) -> None:
+        with pytest.raises(
+            ConfigurationError,
+            match=r"is the embedder model\.text_encoder\.text_field_embedder\.token_embedders\.elmo",
+        ):
+            Experiment(TINY / "experiment_elmo_inside.jsonnet")
+
+    def test_a_reader_without_the_indexer(self) -> None:
+        overrides = {"dataset_reader.token_indexers": {"tokens": {"type": "single_id"}}}
+        with pytest.raises(
+            ConfigurationError, match=r"dataset_reader\.token_indexers has no 'elmo'"
+        ):
+            small("ner", overrides)
+        with pytest.raises(ConfigurationError, match="token_indexers has no 'characters'"):
+            small("ner", {f"{ELMO_KEY}.indexer": "characters"})
+        with pytest.raises(ConfigurationError, match=r"validation_dataset_reader\.token_indexers"):
+            small("squad", {"validation_dataset_reader": {"type": "elmo_squad"}})
+
+    def test_another_placement(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"placement is 'inside', expected one of"):
+            small("ner", {f"{ELMO_KEY}.placement": "inside"})
+
+    @pytest.mark.parametrize("name", ["a/b", "", ".a", "a b"])
+    def test_a_name_that_files_cannot_have(self, name: str) -> None:
+        if name:
+            with pytest.raises(ConfigurationError, match=f"--name: found '{name}'"):
+                Experiment(CONFIGS / "ner_small.jsonnet", name=name)
+        else:  # none was given
+            assert Experiment(CONFIGS / "ner_small.jsonnet", name=name).name == "ner"
+
+    def test_nothing_to_validate_on(self) -> None:
+        with pytest.raises(ConfigurationError, match="there is no validation_data_path"):
+            small("ner", {"validation_data_path": None})
+
+    @pytest.mark.parametrize("metric", ["f1", ["+f1", "+recall"]])
+    def test_a_metric_that_is_not_one(self, metric: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"validation_metric is .*expected one metric"):
+            small("ner", {"trainer.validation_metric": metric})
+
+    def test_a_baseline_config(self) -> None:
+        experiment = small("ner", {f"{ELMO_KEY}.placement": "none"})
+        with pytest.raises(ConfigurationError, match="placement is 'none', expected a config with"):
+            experiment.check_has_elmo()
+        small("ner").check_has_elmo()
+
+    def test_a_mix_that_is_fixed(self) -> None:
+        experiment = small("ner", {f"{ELMO_KEY}.scalar_mix_parameters": [0, 1, 0]})
+        with pytest.raises(ConfigurationError, match="scalar_mix_parameters fixes the weights"):
+            experiment.check_mix_is_learnt()
+        small("ner").check_mix_is_learnt()
+
+
+def test_allennlps_own_metric_is_the_loss() -> None:
+    trainer = {"optimizer": "adam"}
+    experiment = small("ner", {"trainer": trainer})
+    assert (experiment.metric, experiment.is_larger_better) == ("loss", False)
+
+
+@pytest.mark.parametrize(
+    "overrides, further, combined",
+    [
+        ({}, {"a.b": 1}, {"a.b": 1}),
+        ({"a.b": 1, "c": 2}, {"a.b": 3}, {"c": 2, "a.b": 3}),
+        ({"a.b.c": 1, "a.bd": 2}, {"a.b": {}}, {"a.bd": 2, "a.b": {}}),
+        ({"a": {"b": {"c": 1}, "d": 2}}, {"a.b.c": 3}, {"a": {"b": {"c": 3}, "d": 2}}),
+        ({"a": {"b": 1}}, {"a.e": 3}, {"a": {"b": 1, "e": 3}}),
+        ({"a": [{"b": 1}]}, {"a.0.b": 2}, {"a": [{"b": 2}]}),
+    ],
+)
+def test_later_overrides_win_wherever_the_former_were_set(
+    overrides: Dict[str, Any], further: Dict[str, Any], combined: Dict[str, Any]
+) -> None:
+    assert combined_overrides(overrides, further) == combined

@@ -1,0 +1,118 @@
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Iterable, List
+
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, WorkerInfo
+from allennlp.data.fields import MetadataField
+
+from elmo_plugin.report.share_reader import ShareReader, chosen_indices, share_size
+
+NER = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny" / "train.conll"
+
+
+class NumberReader(DatasetReader):
+    """As many instances as the file's name says, which leaves sharding to AllenNLP."""
+
+    def _read(self, file_path: Any) -> Iterable[Instance]:
+        for number in range(int(file_path)):
+            yield self.text_to_instance(number)
+
+    def text_to_instance(self, number: int) -> Instance:  # type: ignore[override]
+        return Instance({"number": MetadataField(number)})
+
+
+def numbers(share: float, seed: int = 0, count: int = 100) -> List[int]:
+    reader = ShareReader(NumberReader(), share, seed)
+    return [instance["number"].metadata for instance in reader.read(str(count))]
+
+
+@pytest.mark.parametrize("seed", [0, 13])
+def test_a_smaller_share_is_a_part_of_a_larger_one_in_the_order_of_the_file(seed: int) -> None:
+    shares = [numbers(share, seed) for share in (0.01, 0.1, 0.35, 0.5, 1.0)]
+    assert [len(share) for share in shares] == [1, 10, 35, 50, 100]
+    for smaller, larger in pairwise(shares):
+        assert set(smaller) < set(larger)
+    for share in shares:
+        assert share == sorted(share)
+
+
+def test_a_share_follows_from_its_seed_and_is_spread_over_the_file() -> None:
+    assert numbers(0.1, 1) == numbers(0.1, 1) != numbers(0.1, 2)
+    assert 30 < sum(numbers(0.5, 1)) / 50 < 70
+
+
+@pytest.mark.parametrize(
+    "count, share, size",
+    [(100, 0.5, 50), (3, 0.5, 2), (5, 0.5, 3), (100, 0.001, 1), (0, 0.5, 0), (7, 1, 7)],
+)
+def test_halves_are_rounded_up_and_one_at_least_is_kept(
+    count: int, share: float, size: int
+) -> None:
+    assert share_size(count, share) == size == len(chosen_indices(count, share, 0))
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.01, float("nan"), "0.5", True, None])
+def test_another_share_is_refused(share: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"share: found .*larger than 0, at most 1"):
+        ShareReader(NumberReader(), share)
+
+
+def test_it_is_built_by_a_config_around_any_reader() -> None:
+    indexers = {"elmo": {"type": "elmo_characters"}}
+    inner = {"type": "elmo_ner", "token_indexers": indexers}
+    whole = list(DatasetReader.from_params(Params(dict(inner))).read(NER))
+    reader = DatasetReader.from_params(
+        Params({"type": "elmo_share", "reader": inner, "share": 0.25, "seed": 3})
+    )
+    share = list(reader.read(NER))
+    assert len(whole) == 8 and len(share) == 2
+    words = [[token.text for token in instance["tokens"].tokens] for instance in whole]
+    for instance in share:
+        assert [token.text for token in instance["tokens"].tokens] in words
+        assert list(instance["tokens"].token_indexers) == ["elmo"]
+    assert reader.text_to_instance(whole[0]["tokens"].tokens)["tokens"].tokens
+
+
+def test_max_instances_of_the_other_reader_come_first() -> None:
+    reader = ShareReader(NumberReader(max_instances=10), 0.5)
+    read = [instance["number"].metadata for instance in reader.read("100")]
+    assert len(read) == 5 and max(read) < 10
+
+
+@pytest.mark.parametrize(
+    "reader, path",
+    [({"type": "elmo_ner"}, NER), ({"type": "elmo_ner", "max_instances": 6}, NER)],
+)
+def test_workers_divide_the_file_before_each_keeps_its_share(reader: Any, path: Path) -> None:
+    shared = DatasetReader.from_params(
+        Params({"type": "elmo_share", "reader": reader, "share": 0.5})
+    )
+    loader = MultiProcessDataLoader(shared, path, batch_size=1, num_workers=2)
+    plain = DatasetReader.from_params(Params({"type": "elmo_ner"}))
+    loader.index_with(Vocabulary.from_instances(plain.read(path)))
+    read = [
+        " ".join(token.text for token in instance["tokens"].tokens)
+        for instance in loader.iter_instances()
+    ]
+    # Two workers with 4 (or 3) sentences each keep 2.
+    assert len(read) == len(set(read)) == 4
+
+
+@pytest.mark.filterwarnings("ignore:Using multi-process data loading without")
+@pytest.mark.parametrize("kind", ["processes", "workers"])
+def test_those_that_read_together_read_different_instances(kind: str) -> None:
+    read = []
+    for number in range(2):
+        # One that leaves it to AllenNLP to divide the file.
+        reader = ShareReader(NumberReader(), 0.5)
+        if kind == "processes":
+            reader._set_distributed_info(DistributedInfo(world_size=2, global_rank=number))
+        else:
+            reader._set_worker_info(WorkerInfo(num_workers=2, id=number))
+        read += [instance["number"].metadata for instance in reader.read("8")]
+    assert len(read) == len(set(read)) == 4
