@@ -1,6 +1,7 @@
 import argparse
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -161,8 +162,6 @@ class TestCompareSenses:
         options: SenseOptions,
         write_bilm: Callable[..., BiLMFiles],
     ) -> None:
-        from dataclasses import replace
-
         sizes = replace(TINY_OPTIONS, num_layers=num_layers)
         files = write_bilm(sizes, name="other")._asdict()
         compare_senses(options._replace(probe=options.probe._replace(**files)))
