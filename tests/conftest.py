@@ -1,5 +1,6 @@
 """What tests of several folders need: random biLMs in bilm-tf's files."""
 
+import os
 from pathlib import Path
 from typing import Callable, NamedTuple
 
@@ -11,6 +12,10 @@ from elmo_plugin.bilm import BiLMOptions
 
 # Tensors here are tiny: threads that wait for each other cost more than they give.
 torch.set_num_threads(1)
+
+# Ray: no file in the user's home, and no attempt to reach the network; the same for all that start it.
+os.environ["RAY_AUTH_MODE"] = "disabled"
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 TINY_OPTIONS = BiLMOptions(
     character_embedding_dim=4,

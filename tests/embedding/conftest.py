@@ -14,22 +14,18 @@ def ray_on_two_cores() -> Iterator[Any]:
     """The module `ray`, started on this machine as if it had two cores."""
     ray = pytest.importorskip("ray", reason="Ray (elmo_plugin[ray]) is not installed")
     pytest.importorskip("ray.data", reason="Ray Data (elmo_plugin[ray]) is not installed")
-    with pytest.MonkeyPatch.context() as patched:
-        # No file in the user's home, and no attempt to reach the network.
-        patched.setenv("RAY_AUTH_MODE", "disabled")
-        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(
-            num_cpus=2,
-            num_gpus=0,
-            include_dashboard=False,
-            object_store_memory=100 * 2**20,
-            logging_level=logging.ERROR,
-            log_to_driver=False,
-        )
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        yield ray
-        ray.shutdown()
+    ray.init(
+        num_cpus=2,
+        num_gpus=0,
+        include_dashboard=False,
+        object_store_memory=100 * 2**20,
+        logging_level=logging.ERROR,
+        log_to_driver=False,
+    )
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    yield ray
+    ray.shutdown()
 
 
 @pytest.fixture(scope="module")
