@@ -14,10 +14,10 @@ _BASELINE_COLOR = "#6b7280"
 class _Style(NamedTuple):
     color: str
     marker: str
-    label_offset: int  # of numbers from their points, upwards, in points
+    label_offset: int  # of numbers from the bars of their points, upwards, in points
 
 
-_STYLES = (_Style("#c2410c", "o", 13), _Style("#2563eb", "s", -13))
+_STYLES = (_Style("#c2410c", "o", 11), _Style("#2563eb", "s", -11))
 
 
 class LayerKey(NamedTuple):
@@ -145,10 +145,11 @@ def _draw_bilm(
     shared: Dict[str, Any] = {"color": style.color, "marker": style.marker, "capsize": 3}
     axes.errorbar(range(len(layers) - 1), means[:-1], stds[:-1], label=layers[0].bilm, **shared)
     axes.errorbar([len(layers) - 1], means[-1:], stds[-1:], linestyle="none", **shared)
-    for place, mean in enumerate(means):
+    side = 1 if style.label_offset > 0 else -1
+    for place, (mean, std) in enumerate(zip(means, stds)):
         axes.annotate(
             f"{mean:.1f}",
-            (place, mean),
+            (place, mean + side * std),  # beyond the bar
             (0, style.label_offset),
             textcoords="offset points",
             ha="center",

@@ -1,0 +1,124 @@
+import json
+from pathlib import Path
+from typing import Callable, Dict, List
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.report.task_text import TEXT_KINDS, write_task_text
+
+Write = Callable[[str, str], str]
+
+TREES = "(3 (2 A) (4 (3 -LRB-) (2 film)))\n(1 Bad)\n(1 Bad)\n"
+PAIRS = [
+    {"sentence1": "A man sleeps.", "sentence2": "He's outside.", "gold_label": "neutral"},
+    {"sentence1": "A man sleeps.", "sentence2": "A man\n sleeps.", "gold_label": "-"},
+]
+CONLL_2012 = """#begin document (d); part 000
+d 0 0 The DT * - - - - * -
+d 0 1 cat NN * - - - - * -
+
+d 0 0 Yes UH * - - - - * -
+
+#end document
+"""
+CONLL_2003 = "-DOCSTART- -X- O O\n\nAda -X- O I-PER\nslept -X- O O\n\nYes -X- O O\n"
+SQUAD = {
+    "data": [
+        {
+            "paragraphs": [
+                {
+                    "context": "It rained.  In Paris!",
+                    "qas": [
+                        {"id": "1", "question": "Did it?", "answers": []},
+                        {"id": "2", "question": "Where?", "answers": []},
+                    ],
+                }
+            ]
+        }
+    ]
+}
+# Of each kind: a file, and the text in it.
+DATA: Dict[str, tuple] = {
+    "lines": ("a  b\n\nc d\na b\n", ["a b", "c d"]),
+    "trees": (TREES, ["A ( film", "Bad"]),
+    "pairs": ("\n".join(map(json.dumps, PAIRS)), ["A man sleeps .", "He 's outside ."]),
+    "conll2012": (CONLL_2012, ["The cat", "Yes"]),
+    "conll2003": (CONLL_2003, ["Ada slept", "Yes"]),
+    "squad-contexts": (json.dumps(SQUAD), ["It rained . In Paris !"]),
+    "squad-questions": (json.dumps(SQUAD), ["Did it ?", "Where ?"]),
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(name: str, content: str) -> str:
+        path = tmp_path / name
+        path.write_text(content, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("kind", TEXT_KINDS)
+def test_each_sentence_of_the_data_is_written_once(kind: str, write: Write, tmp_path: Path) -> None:
+    content, expected = DATA[kind]
+    path = write("data", content)
+    files = write_task_text(kind, path, path, tmp_path / "texts")
+    for text_file in (files.train, files.held_out):
+        assert text_file.read_text(encoding="utf-8").splitlines() == expected
+    num_words = sum(len(sentence.split()) for sentence in expected)
+    assert (files.num_train_words, files.num_held_out_words) == (num_words, num_words)
+
+
+def test_training_and_held_out_text_are_of_their_files(write: Write, tmp_path: Path) -> None:
+    files = write_task_text("lines", write("a", "a b\n"), write("b", "c\n"), tmp_path / "texts")
+    assert files.train.read_text() == "a b\n" and files.held_out.read_text() == "c\n"
+    assert (files.num_train_words, files.num_held_out_words) == (2, 1)
+
+
+def test_other_text_has_another_folder_and_the_same_text_the_same(
+    write: Write, tmp_path: Path
+) -> None:
+    texts: List[tuple] = [("a b\n", "c\n"), ("a b\n", "c\n"), ("a b\n", "d\n"), ("a b\nc\n", "d\n")]
+    folders = [
+        write_task_text("lines", write("a", train), write("b", held_out), tmp_path / "texts").train
+        for train, held_out in texts
+    ]
+    assert folders[0] == folders[1]
+    assert len(set(folders)) == 3
+
+
+def test_a_no_break_space_is_a_part_of_a_word(write: Write, tmp_path: Path) -> None:
+    path = write("data", "(2 (2 8\u00a01\\/2) (2 stars))\n")
+    files = write_task_text("trees", path, path, tmp_path / "texts")
+    assert files.train.read_text(encoding="utf-8") == "8\u00a01/2 stars\n"
+    assert files.num_train_words == 2
+
+
+def test_an_unknown_kind_lists_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match="found the kind 'snli', expected one of lines, tr"
+    ):
+        write_task_text("snli", "a", "b", tmp_path)
+
+
+@pytest.mark.parametrize("kind", TEXT_KINDS)
+def test_a_file_without_text_is_refused(kind: str, write: Write, tmp_path: Path) -> None:
+    path = write("data", "\n\n")
+    with pytest.raises(ConfigurationError, match="data"):
+        write_task_text(kind, path, path, tmp_path / "texts")
+
+
+def test_sentences_without_words_leave_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TEXT_KINDS, "lines", lambda path: iter([[], []]))
+    with pytest.raises(ConfigurationError, match="a: found no sentence as lines, expected text"):
+        write_task_text("lines", "a", "a", tmp_path)
+
+
+def test_a_wrong_pair_is_named(write: Write, tmp_path: Path) -> None:
+    path = write("data", json.dumps(PAIRS[0]) + '\n{"sentence1": "A"}\n')
+    with pytest.raises(ConfigurationError, match=r"data, line 2: .*'sentence2'.*Correct the line"):
+        write_task_text("pairs", path, path, tmp_path / "texts")
