@@ -1,5 +1,6 @@
 """What AllenNLP 2.10.1 needs to run on today's Python and torch: a check, and a mend for each gap."""
 
+import atexit
 import functools
 import importlib
 import importlib.metadata
@@ -7,6 +8,7 @@ import inspect
 import io
 import logging
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 # A pair as published; torchvision works only beside the torch that it was built for.
 INSTALL_TORCH_PAIR = "pip install torch==2.12.1 torchvision==0.27.1"
+
+# What gloo's threads do meanwhile takes them microseconds, once they have a core.
+SECONDS_TO_REST = 0.5
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,7 @@ def mend_allennlp() -> None:
     _mend_norms_of_sparse_gradients()
     _mend_interrupted_checkpoints()
     _mend_recovered_averages()
+    _mend_end_of_distributed_training()
 
 
 def _mend_reduce_on_plateau() -> None:
@@ -399,3 +405,20 @@ def _mend_recovered_averages() -> None:
 
     MovingAverage.state_dict = state_dict
     MovingAverage.load_state_dict = load_state_dict
+
+
+def _mend_end_of_distributed_training() -> None:
+    """
+    Threads of torch's gloo process group need Python's lock to let go of the tensors of the last exchange.
+    AllenNLP ends its workers right after it, and a thread that asked for the lock of an interpreter that was
+    ending took the worker down with it: "terminate called without an active exception". So each worker gives
+    up the lock for a moment first.
+    """
+    atexit.register(_let_process_group_rest)
+
+
+def _let_process_group_rest() -> None:
+    import torch.distributed
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        time.sleep(SECONDS_TO_REST)
