@@ -29,7 +29,7 @@ demo: $(RUNTIME_STAMP) ## train and try a small ELMo tagger on real text
 	@$(VENV)/bin/python scripts/demo.py
 
 test: $(DEV_STAMP) ## run the tests, with coverage of the package
-	$(VENV)/bin/python -m pytest --cov --cov-report=term --cov-fail-under=90
+	$(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --cov --cov-report=term --cov-fail-under=90
 
 lint: $(DEV_STAMP) ## check style, format and types
 	$(VENV)/bin/ruff check .
