@@ -45,10 +45,10 @@ import torch
 
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.embedding.arrow_table import import_pyarrow
 from elmo_plugin.embedding.embed_file import embed_file
-from elmo_plugin.embedding.embed_shards import embed_shards
 from elmo_plugin.embedding.layer_choice import layer_choice
+from elmo_plugin.embedding.on_ray.embed_shards import embed_shards
+from elmo_plugin.embedding.output.arrow_table import import_pyarrow
 from elmo_plugin.embedding.sentence_file import SentenceFile
 
 AVERAGE = layer_choice("average")

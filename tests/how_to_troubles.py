@@ -16,7 +16,8 @@ from pytest import MonkeyPatch
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.commands import embed_text, export_bilm, make_vocabulary
-from elmo_plugin.embedding import embed_file, embedding_output
+from elmo_plugin.embedding import embed_file
+from elmo_plugin.embedding.output import embedding_output
 from elmo_plugin.files import output_file
 from tests.how_tos import FIXTURES, build_training, script_of
 

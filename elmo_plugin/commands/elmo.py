@@ -12,7 +12,7 @@ from elmo_plugin.commands.bilm_arguments import add_device_arguments, add_file_a
 from elmo_plugin.commands.text_embedding import DEFAULT_COLUMN, ENGINES, LOCAL, embed_text
 from elmo_plugin.embedding.checked_sentences import TOKENIZERS
 from elmo_plugin.embedding.embed_file import DEFAULT_BATCH_SIZE, DTYPES
-from elmo_plugin.embedding.output_formats import FORMATS
+from elmo_plugin.embedding.output.output_formats import FORMATS
 
 logger = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ from elmo_plugin.embedding.embed_file import (
     check_arguments,
     embed_file,
 )
-from elmo_plugin.embedding.embed_shards import embed_shards
 from elmo_plugin.embedding.layer_choice import LayerChoice, layer_choice, learnt_mix
-from elmo_plugin.embedding.output_formats import check_output, format_of
+from elmo_plugin.embedding.on_ray.embed_shards import embed_shards
+from elmo_plugin.embedding.on_ray.ray_session import import_ray
+from elmo_plugin.embedding.on_ray.shard_input import find_shards, is_parquet
+from elmo_plugin.embedding.output.output_formats import check_output, format_of
 from elmo_plugin.embedding.parquet_sentences import ParquetSentences
-from elmo_plugin.embedding.ray_session import import_ray
 from elmo_plugin.embedding.sentence_file import SentenceFile
-from elmo_plugin.embedding.shard_input import find_shards, is_parquet
 from elmo_plugin.pretraining.starting_point import opened_archive
 
 DEFAULT_COLUMN = "sentence"

@@ -1,5 +1,6 @@
 """Embedding text outside of task models: from sentences to arrays and files."""
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.on_ray.ray_dataset import embed_dataset
 
-__all__ = ["ElmoEmbedder"]
+__all__ = ["ElmoEmbedder", "embed_dataset"]

@@ -12,17 +12,17 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
 from elmo_plugin.embedding.checked_sentences import CheckedSentences, Sentence
-from elmo_plugin.embedding.embedding_output import EmbeddingOutput, check_same_input
-from elmo_plugin.embedding.embedding_settings import SentenceDigest, bilm_digest
-from elmo_plugin.embedding.embedding_writer import EmbeddingWriter
 from elmo_plugin.embedding.layer_choice import LayerChoice
-from elmo_plugin.embedding.output_formats import (
+from elmo_plugin.embedding.output.embedding_output import EmbeddingOutput, check_same_input
+from elmo_plugin.embedding.output.embedding_settings import SentenceDigest, bilm_digest
+from elmo_plugin.embedding.output.embedding_writer import EmbeddingWriter
+from elmo_plugin.embedding.output.output_formats import (
     about_output,
     check_output,
     embedding_writer,
     format_of,
 )
-from elmo_plugin.embedding.unfinished import Progress, check_same_settings
+from elmo_plugin.embedding.output.unfinished import Progress, check_same_settings
 from elmo_plugin.files.output_file import check_free_space
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from typing import Any, Iterator, List, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.embedding.arrow_table import import_pyarrow
 from elmo_plugin.embedding.checked_sentences import CheckedSentences
+from elmo_plugin.embedding.output.arrow_table import import_pyarrow
 from elmo_plugin.files.text_lines import MAX_LINE_BYTES
 
 # How much of a file is held: rows that are decoded together, and bytes that are read ahead.

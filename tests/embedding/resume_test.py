@@ -20,9 +20,10 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.embedding import ElmoEmbedder, embedding_output
+from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.embed_file import EmbeddedFile, embed_file
 from elmo_plugin.embedding.layer_choice import layer_choice
+from elmo_plugin.embedding.output import embedding_output
 from elmo_plugin.embedding.sentence_file import SentenceFile
 from tests.conftest import BiLMFiles
 
@@ -424,7 +425,8 @@ def test_the_command_goes_on_after_kill_9(folder: Path, bilm_files: BiLMFiles) -
         f"""
         import sys, time
         from allennlp.__main__ import run
-        from elmo_plugin.embedding import embedding_output, elmo_embedder
+        from elmo_plugin.embedding import elmo_embedder
+        from elmo_plugin.embedding.output import embedding_output
         embedding_output.BYTES_PER_CHECKPOINT = 3000
         embed = elmo_embedder.ElmoEmbedder._embed
         def slow(self, sentences):

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional, Union
 import filelock
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.embedding.embedding_writer import WriterState
+from elmo_plugin.embedding.output.embedding_writer import WriterState
 from elmo_plugin.files.replaced_file import replaced_file
 
 SUFFIX = ".partial"

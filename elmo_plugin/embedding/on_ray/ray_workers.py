@@ -6,7 +6,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.embedding.ray_session import import_ray
+from elmo_plugin.embedding.on_ray.ray_session import import_ray
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Any, BinaryIO, Dict, Iterator, NamedTuple, Optional, Tuple
 
 import numpy
 
-from elmo_plugin.embedding.about_file import write_about
-from elmo_plugin.embedding.appended_array import AppendedArray
-from elmo_plugin.embedding.embedding_writer import WriterState
+from elmo_plugin.embedding.output.about_file import write_about
+from elmo_plugin.embedding.output.appended_array import AppendedArray
+from elmo_plugin.embedding.output.embedding_writer import WriterState
 from elmo_plugin.embedding.sentence_file import Sentence
 
 _FOLDER_NAME = "vectors"

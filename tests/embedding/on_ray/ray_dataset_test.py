@@ -9,12 +9,12 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import BiLM, ElmoEmbedder
-from elmo_plugin.embedding import ray_dataset
 from elmo_plugin.embedding.layer_choice import LayerChoice, layer_choice
-from elmo_plugin.embedding.ray_dataset import _RowEmbedder, embed_dataset
-from elmo_plugin.embedding.ray_workers import RayWorkers
-from elmo_plugin.embedding.shared_bilm import SharedBiLM
-from elmo_plugin.embedding.worker_embedder import WorkerEmbedder, WorkerSettings
+from elmo_plugin.embedding.on_ray import ray_dataset
+from elmo_plugin.embedding.on_ray.ray_dataset import _RowEmbedder, embed_dataset
+from elmo_plugin.embedding.on_ray.ray_workers import RayWorkers
+from elmo_plugin.embedding.on_ray.shared_bilm import SharedBiLM
+from elmo_plugin.embedding.on_ray.worker_embedder import WorkerEmbedder, WorkerSettings
 from tests.conftest import BiLMFiles
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")

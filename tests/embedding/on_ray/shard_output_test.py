@@ -6,11 +6,11 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.embed_file import EmbeddedFile
 from elmo_plugin.embedding.layer_choice import layer_choice
-from elmo_plugin.embedding.shard_input import ShardContent
-from elmo_plugin.embedding.shard_output import ShardOutput
-from elmo_plugin.embedding.unfinished import UnfinishedOutput
+from elmo_plugin.embedding.on_ray.shard_input import ShardContent
+from elmo_plugin.embedding.on_ray.shard_output import ShardOutput
+from elmo_plugin.embedding.output.unfinished import UnfinishedOutput
 from tests.conftest import BiLMFiles
-from tests.embedding.shard_parts_test import SENTENCES, SHARD, writer
+from tests.embedding.on_ray.shard_parts_test import SENTENCES, SHARD, writer
 
 pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
 

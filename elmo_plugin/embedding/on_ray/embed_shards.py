@@ -10,26 +10,26 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.embedding.arrow_table import import_pyarrow
 from elmo_plugin.embedding.checked_sentences import Sentence, tokenizer_of
 from elmo_plugin.embedding.embed_file import DEFAULT_BATCH_SIZE, EmbeddedFile
-from elmo_plugin.embedding.embedding_settings import bilm_digest
 from elmo_plugin.embedding.layer_choice import LayerChoice
-from elmo_plugin.embedding.output_formats import check_output
-from elmo_plugin.embedding.ray_dataset import MAX_DEATHS_AT_START
-from elmo_plugin.embedding.ray_session import import_ray, original_errors, ray_session
-from elmo_plugin.embedding.ray_workers import RayWorkers
-from elmo_plugin.embedding.shard_input import (
+from elmo_plugin.embedding.on_ray.ray_dataset import MAX_DEATHS_AT_START
+from elmo_plugin.embedding.on_ray.ray_session import import_ray, original_errors, ray_session
+from elmo_plugin.embedding.on_ray.ray_workers import RayWorkers
+from elmo_plugin.embedding.on_ray.shard_input import (
     Shard,
     ShardContent,
     ShardReader,
     find_shards,
     is_parquet,
 )
-from elmo_plugin.embedding.shard_output import ShardOutput
-from elmo_plugin.embedding.shard_parts import Part, PartWriter, lines_by_shard
-from elmo_plugin.embedding.shared_bilm import SharedBiLM
-from elmo_plugin.embedding.worker_embedder import WorkerSettings, check_embedding
+from elmo_plugin.embedding.on_ray.shard_output import ShardOutput
+from elmo_plugin.embedding.on_ray.shard_parts import Part, PartWriter, lines_by_shard
+from elmo_plugin.embedding.on_ray.shared_bilm import SharedBiLM
+from elmo_plugin.embedding.on_ray.worker_embedder import WorkerSettings, check_embedding
+from elmo_plugin.embedding.output.arrow_table import import_pyarrow
+from elmo_plugin.embedding.output.embedding_settings import bilm_digest
+from elmo_plugin.embedding.output.output_formats import check_output
 from elmo_plugin.files.output_file import check_free_space
 
 # Limits of a part, which is one block that a worker embeds and has in memory.

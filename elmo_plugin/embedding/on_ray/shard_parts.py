@@ -8,11 +8,11 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.embedding.arrow_table import embedding_table, import_pyarrow
 from elmo_plugin.embedding.checked_sentences import Sentence
-from elmo_plugin.embedding.parquet_folder import write_part
-from elmo_plugin.embedding.shard_input import Shard, ShardContent
-from elmo_plugin.embedding.worker_embedder import WorkerEmbedder, WorkerSettings
+from elmo_plugin.embedding.on_ray.shard_input import Shard, ShardContent
+from elmo_plugin.embedding.on_ray.worker_embedder import WorkerEmbedder, WorkerSettings
+from elmo_plugin.embedding.output.arrow_table import embedding_table, import_pyarrow
+from elmo_plugin.embedding.output.parquet_folder import write_part
 from elmo_plugin.files.replaced_file import replaced_file
 
 # In the metadata of a file: its `Part`, as JSON.

@@ -6,7 +6,7 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.checked_sentences import Sentence
-from elmo_plugin.embedding.shard_input import (
+from elmo_plugin.embedding.on_ray.shard_input import (
     Shard,
     ShardContent,
     ShardReader,

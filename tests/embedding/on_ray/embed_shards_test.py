@@ -17,17 +17,17 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import BiLM, ElmoEmbedder
-from elmo_plugin.embedding import embed_shards as embed_shards_module
-from elmo_plugin.embedding import ray_session as ray_session_module
-from elmo_plugin.embedding.about_file import read_about
 from elmo_plugin.embedding.embed_file import EmbeddedFile
-from elmo_plugin.embedding.embed_shards import embed_shards
-from elmo_plugin.embedding.guarded_file import WriteError
 from elmo_plugin.embedding.layer_choice import LayerChoice, layer_choice
-from elmo_plugin.embedding.ray_session import ray_session
-from elmo_plugin.embedding.ray_workers import RayWorkers
-from elmo_plugin.embedding.shared_bilm import SharedBiLM
-from elmo_plugin.embedding.worker_embedder import WorkerSettings
+from elmo_plugin.embedding.on_ray import embed_shards as embed_shards_module
+from elmo_plugin.embedding.on_ray import ray_session as ray_session_module
+from elmo_plugin.embedding.on_ray.embed_shards import embed_shards
+from elmo_plugin.embedding.on_ray.ray_session import ray_session
+from elmo_plugin.embedding.on_ray.ray_workers import RayWorkers
+from elmo_plugin.embedding.on_ray.shared_bilm import SharedBiLM
+from elmo_plugin.embedding.on_ray.worker_embedder import WorkerSettings
+from elmo_plugin.embedding.output.about_file import read_about
+from elmo_plugin.embedding.output.guarded_file import WriteError
 from tests.conftest import BiLMFiles
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
@@ -203,7 +203,7 @@ class TestRuns:
         script = """
             import sys, time
             from elmo_plugin import BiLM
-            from elmo_plugin.embedding.embed_shards import embed_shards
+            from elmo_plugin.embedding.on_ray.embed_shards import embed_shards
             from elmo_plugin.embedding.layer_choice import LayerChoice
 
             def slow_top(layers):

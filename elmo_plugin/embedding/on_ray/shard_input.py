@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.checked_sentences import Sentence
-from elmo_plugin.embedding.embedding_settings import SentenceDigest
+from elmo_plugin.embedding.output.embedding_settings import SentenceDigest
 from elmo_plugin.embedding.parquet_sentences import ParquetSentences
 from elmo_plugin.embedding.sentence_file import STANDARD_INPUT, SentenceFile
 

@@ -7,9 +7,13 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy
 
-from elmo_plugin.embedding.about_file import write_about
-from elmo_plugin.embedding.arrow_table import embedding_schema, embedding_table, import_pyarrow
-from elmo_plugin.embedding.embedding_writer import WriterState
+from elmo_plugin.embedding.output.about_file import write_about
+from elmo_plugin.embedding.output.arrow_table import (
+    embedding_schema,
+    embedding_table,
+    import_pyarrow,
+)
+from elmo_plugin.embedding.output.embedding_writer import WriterState
 from elmo_plugin.embedding.sentence_file import Sentence
 
 _FOLDER_NAME = "vectors"

@@ -6,16 +6,20 @@ import numpy
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.embedding.arrow_table import embedding_table
 from elmo_plugin.embedding.checked_sentences import Sentence, tokenizer_of
 from elmo_plugin.embedding.elmo_embedder import BATCHES_AHEAD
 from elmo_plugin.embedding.embed_file import DEFAULT_BATCH_SIZE
 from elmo_plugin.embedding.layer_choice import LayerChoice, layer_choice
+from elmo_plugin.embedding.on_ray.ray_workers import RayWorkers
+from elmo_plugin.embedding.on_ray.shared_bilm import SharedBiLM
+from elmo_plugin.embedding.on_ray.worker_embedder import (
+    WorkerEmbedder,
+    WorkerSettings,
+    check_embedding,
+)
+from elmo_plugin.embedding.output.arrow_table import embedding_table
 from elmo_plugin.embedding.parquet_sentences import holds_tokens
-from elmo_plugin.embedding.ray_workers import RayWorkers
 from elmo_plugin.embedding.sentence_checks import checked_tokens
-from elmo_plugin.embedding.shared_bilm import SharedBiLM
-from elmo_plugin.embedding.worker_embedder import WorkerEmbedder, WorkerSettings, check_embedding
 
 TOKENS = "tokens"
 

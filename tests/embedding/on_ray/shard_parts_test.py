@@ -9,9 +9,9 @@ from allennlp.common.checks import ConfigurationError
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.embedding.checked_sentences import Sentence
 from elmo_plugin.embedding.layer_choice import LayerChoice, layer_choice
-from elmo_plugin.embedding.ray_workers import RayWorkers
-from elmo_plugin.embedding.shard_input import Shard, ShardContent
-from elmo_plugin.embedding.shard_parts import (
+from elmo_plugin.embedding.on_ray.ray_workers import RayWorkers
+from elmo_plugin.embedding.on_ray.shard_input import Shard, ShardContent
+from elmo_plugin.embedding.on_ray.shard_parts import (
     METADATA_KEY,
     Part,
     PartWriter,
@@ -19,7 +19,7 @@ from elmo_plugin.embedding.shard_parts import (
     complete_parts,
     lines_by_shard,
 )
-from elmo_plugin.embedding.worker_embedder import WorkerSettings
+from elmo_plugin.embedding.on_ray.worker_embedder import WorkerSettings
 from tests.conftest import BiLMFiles
 
 pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")

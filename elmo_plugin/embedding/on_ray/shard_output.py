@@ -9,12 +9,12 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.embedding.about_file import read_about, write_about
 from elmo_plugin.embedding.embed_file import EmbeddedFile
-from elmo_plugin.embedding.guarded_file import WriteError
-from elmo_plugin.embedding.shard_input import ShardContent, check_same_shards
-from elmo_plugin.embedding.shard_parts import Part, check_parts, complete_parts
-from elmo_plugin.embedding.unfinished import Progress, UnfinishedOutput, check_same_settings
+from elmo_plugin.embedding.on_ray.shard_input import ShardContent, check_same_shards
+from elmo_plugin.embedding.on_ray.shard_parts import Part, check_parts, complete_parts
+from elmo_plugin.embedding.output.about_file import read_about, write_about
+from elmo_plugin.embedding.output.guarded_file import WriteError
+from elmo_plugin.embedding.output.unfinished import Progress, UnfinishedOutput, check_same_settings
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import os
 from os import PathLike
 from typing import List, Optional, Tuple, Union
 
-from elmo_plugin.embedding.undo_log import UndoLog
+from elmo_plugin.embedding.output.undo_log import UndoLog
 
 
 class WriteError(OSError):

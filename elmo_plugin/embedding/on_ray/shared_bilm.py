@@ -9,7 +9,7 @@ import torch
 from torch.nn import Parameter
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.embedding.ray_session import import_ray
+from elmo_plugin.embedding.on_ray.ray_session import import_ray
 
 
 class SharedBiLM:

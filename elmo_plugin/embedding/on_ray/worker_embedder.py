@@ -8,13 +8,13 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.embedding.arrow_table import embedding_schema, vector_columns
 from elmo_plugin.embedding.checked_sentences import Sentence
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.embed_file import check_arguments, lowered
 from elmo_plugin.embedding.layer_choice import LayerChoice
-from elmo_plugin.embedding.ray_workers import RayWorkers
-from elmo_plugin.embedding.shared_bilm import SharedBiLM
+from elmo_plugin.embedding.on_ray.ray_workers import RayWorkers
+from elmo_plugin.embedding.on_ray.shared_bilm import SharedBiLM
+from elmo_plugin.embedding.output.arrow_table import embedding_schema, vector_columns
 
 
 @dataclass(frozen=True, eq=False)

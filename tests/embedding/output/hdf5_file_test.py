@@ -9,7 +9,7 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding import sentence_keys
-from elmo_plugin.embedding.hdf5_file import HDF5Writer, about_hdf5
+from elmo_plugin.embedding.output.hdf5_file import HDF5Writer, about_hdf5
 from elmo_plugin.embedding.sentence_file import Sentence
 
 

@@ -4,7 +4,7 @@ from typing import List, Tuple
 
 import pytest
 
-from elmo_plugin.embedding.undo_log import UndoLog, roll_back
+from elmo_plugin.embedding.output.undo_log import UndoLog, roll_back
 
 CONTENT = bytes(range(100))
 

@@ -9,7 +9,7 @@ import h5py
 import numpy
 import pytest
 
-from elmo_plugin.embedding.guarded_file import GuardedFile, WriteError
+from elmo_plugin.embedding.output.guarded_file import GuardedFile, WriteError
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_hdf5_is_closed_in_order_where_writing_fails(tmp_path: Path) -> None:
     """In a process of its own, since HDF5 crashes it where a plain file fails."""
     script = """
 import resource, sys, h5py, numpy
-from elmo_plugin.embedding.guarded_file import GuardedFile
+from elmo_plugin.embedding.output.guarded_file import GuardedFile
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 guarded = GuardedFile(sys.argv[1])
 file = h5py.File(guarded, "w")

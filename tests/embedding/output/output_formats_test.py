@@ -6,7 +6,7 @@ import numpy
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.embedding.output_formats import (
+from elmo_plugin.embedding.output.output_formats import (
     about_output,
     check_output,
     embedding_writer,

@@ -8,11 +8,11 @@ from typing import Any, Dict, Iterator, Optional, Union
 import h5py
 import numpy
 
-from elmo_plugin.embedding.embedding_writer import WriterState
-from elmo_plugin.embedding.guarded_file import GuardedFile
+from elmo_plugin.embedding.output.embedding_writer import WriterState
+from elmo_plugin.embedding.output.guarded_file import GuardedFile
+from elmo_plugin.embedding.output.undo_log import UndoLog, roll_back
 from elmo_plugin.embedding.sentence_file import Sentence
 from elmo_plugin.embedding.sentence_keys import LineKeys, SentenceKeys
-from elmo_plugin.embedding.undo_log import UndoLog, roll_back
 
 INDEX_NAME = "sentence_to_index"
 ABOUT_NAME = "elmo_plugin"  # an attribute of the file, which readers of datasets do not meet

@@ -6,11 +6,11 @@ from typing import Any, Dict, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.embedding.about_file import FILE_NAME, read_about
-from elmo_plugin.embedding.embedding_writer import EmbeddingWriter
-from elmo_plugin.embedding.hdf5_file import HDF5Writer, about_hdf5
-from elmo_plugin.embedding.npy_folder import NpyWriter
-from elmo_plugin.embedding.parquet_folder import ParquetWriter
+from elmo_plugin.embedding.output.about_file import FILE_NAME, read_about
+from elmo_plugin.embedding.output.embedding_writer import EmbeddingWriter
+from elmo_plugin.embedding.output.hdf5_file import HDF5Writer, about_hdf5
+from elmo_plugin.embedding.output.npy_folder import NpyWriter
+from elmo_plugin.embedding.output.parquet_folder import ParquetWriter
 from elmo_plugin.files.output_file import check_output_file, check_output_folder
 
 FORMATS = ("hdf5", "parquet", "npy")

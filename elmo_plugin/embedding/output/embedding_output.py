@@ -8,11 +8,11 @@ from typing import Any, Dict, Iterator, NoReturn, Optional, Union
 import numpy
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.embedding.embedding_settings import SentenceDigest
-from elmo_plugin.embedding.embedding_writer import EmbeddingWriter, WriterState
-from elmo_plugin.embedding.guarded_file import WriteError
+from elmo_plugin.embedding.output.embedding_settings import SentenceDigest
+from elmo_plugin.embedding.output.embedding_writer import EmbeddingWriter, WriterState
+from elmo_plugin.embedding.output.guarded_file import WriteError
+from elmo_plugin.embedding.output.unfinished import Progress, UnfinishedOutput
 from elmo_plugin.embedding.sentence_file import Sentence
-from elmo_plugin.embedding.unfinished import Progress, UnfinishedOutput
 
 logger = logging.getLogger(__name__)
 
