@@ -14,6 +14,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.files.claimed_folder import claimed_folder
 from elmo_plugin.report.experiment import Cell, Experiment
 from elmo_plugin.report.run_folder import RunFolder, RunScores
 
@@ -132,9 +133,23 @@ def run_grid(
 
     # Raises
 
-    `ConfigurationError`, before anything is trained, if something else stands in the place of a run.
+    `ConfigurationError`, before anything is trained, if something else stands in the place of a run, or
+    another process trains runs of this folder.
     """
     runs = Path(options.output) / RUNS_FOLDER
+    if options.dry_run:
+        return _run_grid(cells, options, experiment, runs)
+    with claimed_folder(
+        runs,
+        f"--output: another elmo-report is training runs in {runs}. Wait for it, or give another folder; "
+        "where reports need the same runs, the second finds those of the first.",
+    ):
+        return _run_grid(cells, options, experiment, runs)
+
+
+def _run_grid(
+    cells: Sequence[Cell], options: GridOptions, experiment: Experiment, runs: Path
+) -> Optional[List[CellResult]]:
     distinct = {cell.name: cell for cell in cells}
     folders = {name: RunFolder(runs / name) for name in distinct}
     waiting = []

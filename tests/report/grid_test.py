@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional
 import pytest
 from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.files.claimed_folder import claimed_folder
 from elmo_plugin.report import grid
 from elmo_plugin.report.experiment import Cell, Variant
 from elmo_plugin.report.grid import CellResult, GridOptions, run_grid, shell_command, train_command
@@ -52,6 +53,20 @@ def test_runs_that_are_done_are_kept_and_the_others_start_anew(
     (Path(options().output) / "runs" / NAMES[1] / "metrics.json").unlink()
     assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
     assert training.started == [NAMES[1]]
+
+
+def test_a_folder_in_which_another_report_trains_is_left_alone(
+    training: FakeTraining, options: Options
+) -> None:
+    runs = Path(options().output) / "runs"
+    with claimed_folder(runs, "taken"):
+        with pytest.raises(
+            ConfigurationError, match=f"another elmo-report is training runs in {runs}"
+        ):
+            run(options())
+        assert training.started == []
+        assert run(options(dry_run=True)) is None
+    assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
 
 
 def test_cells_of_one_name_are_one_run(training: FakeTraining, options: Options) -> None:

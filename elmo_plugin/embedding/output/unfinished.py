@@ -7,10 +7,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Union
 
-import filelock
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.output.embedding_writer import WriterState
+from elmo_plugin.files.claimed_folder import LOCK_NAME, claimed_folder
 from elmo_plugin.files.replaced_file import replaced_file
 
 SUFFIX = ".partial"
@@ -84,26 +84,18 @@ class UnfinishedOutput:
 
         `ConfigurationError` if another process has it; `OSError` if it cannot be made.
         """
-        self.folder.mkdir(exist_ok=True)
-        # The system lets go of it when the process ends, however it ends.
-        lock = filelock.FileLock(self.folder / "lock")
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout as error:
-            raise ConfigurationError(
-                f"output: another process is writing {self.output} (it holds {self.folder}). Wait for it, or "
-                "give another path."
-            ) from error
-        try:
+        with claimed_folder(
+            self.folder,
+            f"output: another process is writing {self.output} (it holds {self.folder}). Wait for it, or "
+            "give another path.",
+        ):
             yield
-        finally:
-            lock.release()
 
     def clear(self) -> None:
         """Remove what an interrupted run has left."""
         self._progress_file.unlink(missing_ok=True)
         for path in self.folder.iterdir():
-            if path.name != "lock":
+            if path.name != LOCK_NAME:
                 _remove(path)
 
     def save(self, progress: Progress, settings: Dict[str, Any]) -> None:
