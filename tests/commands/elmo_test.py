@@ -258,15 +258,8 @@ class TestFurtherFlags:
         Path(".allennlp_plugins").write_text("elmo_plugin\n")
         command = [
             *(sys.executable, "-m", "allennlp", "elmo", "texts/*.txt", "out.parquet", "--average"),
-            *(
-                "--engine",
-                "ray",
-                "--num-workers",
-                "2",
-                "--resume",
-                "--include-package",
-                "elmo_plugin",
-            ),
+            *("--engine", "ray", "--num-workers", "2", "--resume"),
+            *("--include-package", "elmo_plugin"),
             *("--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file),
         ]
         process = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -29,6 +29,8 @@ class FakeTraining:
         The names of runs that are to fail.
     """
 
+    script = [str(fake_runs.__file__)]
+
     def __init__(self) -> None:
         self.started: List[str] = []
         self.failing: set = set()
@@ -38,17 +40,25 @@ class FakeTraining:
     ) -> List[str]:
         self.started.append(cell.name)
         fails = cell.name in self.failing
-        script = [sys.executable, "-S", str(fake_runs.__file__)]
-        return [*script, str(folder.path), json.dumps(cell.config), json.dumps(fails)]
+        return [
+            sys.executable,
+            "-S",
+            *self.script,
+            str(folder.path),
+            json.dumps(cell.config),
+            json.dumps(fails),
+        ]
+
+    def installed(self, monkeypatch: pytest.MonkeyPatch) -> "FakeTraining":
+        monkeypatch.setattr(grid, "train_command", self.command)
+        monkeypatch.setattr(grid, "_SECONDS_BETWEEN_LOOKS", 0.02)
+        return self
 
 
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No run is trained, each makes its folder in a moment."""
-    fake = FakeTraining()
-    monkeypatch.setattr(grid, "train_command", fake.command)
-    monkeypatch.setattr(grid, "_SECONDS_BETWEEN_LOOKS", 0.02)
-    return fake
+    return FakeTraining().installed(monkeypatch)
 
 
 @pytest.fixture

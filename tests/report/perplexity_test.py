@@ -3,18 +3,15 @@
 import argparse
 import json
 import shlex
-import sys
 from pathlib import Path
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List
 
 import pytest
 from allennlp.commands.train import train_model_from_file
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
-from elmo_plugin.report import grid, perplexity
-from elmo_plugin.report.experiment import Cell
-from elmo_plugin.report.grid import GridOptions
+from elmo_plugin.report import perplexity
 from elmo_plugin.report.perplexity import (
     Perplexity,
     PerplexityOptions,
@@ -23,8 +20,8 @@ from elmo_plugin.report.perplexity import (
 )
 from elmo_plugin.report.perplexity_figure import draw_perplexities
 from elmo_plugin.report.report_table import ReportTable
-from elmo_plugin.report.run_folder import RunFolder
 from elmo_plugin.report.variant_report import GridReport
+from tests.report.conftest import FakeTraining
 
 pytest.importorskip("matplotlib")
 
@@ -53,26 +50,13 @@ after = 100.0 + config["random_seed"]
 """
 
 
-class FakeTraining:
-    def __init__(self) -> None:
-        self.started: List[str] = []
-        self.failing: Set[str] = set()
-
-    def command(
-        self, cell: Cell, folder: RunFolder, options: GridOptions, goes_on: bool = False
-    ) -> List[str]:
-        self.started.append(cell.name)
-        fails = json.dumps(cell.name in self.failing)
-        script = [sys.executable, "-S", "-c", FAKE_RUN]
-        return [*script, str(folder.path), json.dumps(cell.config), fails]
+class FakeFineTuning(FakeTraining):
+    script = ["-c", FAKE_RUN]
 
 
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
-    fake = FakeTraining()
-    monkeypatch.setattr(grid, "train_command", fake.command)
-    monkeypatch.setattr(grid, "_SECONDS_BETWEEN_LOOKS", 0.02)
-    return fake
+    return FakeFineTuning().installed(monkeypatch)
 
 
 @pytest.fixture

@@ -71,22 +71,13 @@ class ShardOutput:
         if overwrite:
             return None
         former = self._unfinished.progress()
-        if former is None:
-            self._unfinished.remove_if_empty()
-            return None
-        if not resume:
+        if former is not None and not resume:
             raise ConfigurationError(
                 f"output: {self._unfinished.folder} holds what an interrupted run has written. Go on with it "
                 "by --resume (resume=True), or start anew by --overwrite."
             )
-        self._unfinished.check_settings(self._settings)
-        if former.product is not None:
-            # Only its last step is missing.
-            with self._unfinished.claimed():
-                self._unfinished.publish()
-            return None
-        self._former = former
-        return former
+        self._former = self._unfinished.take_up(former, self._settings)
+        return self._former
 
     def complete(self, contents: List[ShardContent]) -> EmbeddedFile:
         """

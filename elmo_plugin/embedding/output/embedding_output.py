@@ -75,23 +75,14 @@ class EmbeddingOutput:
         if overwrite:
             return None
         former = self._unfinished.progress()
-        if former is None:
-            with self._writing():
-                self._unfinished.remove_if_empty()
-            return None
-        if not resume:
+        if former is not None and not resume:
             raise ConfigurationError(
                 f"output: {self._unfinished.folder} holds {former.num_sentences:,} sentences of a run that "
                 "was interrupted. Go on with it by --resume (resume=True), or start anew by --overwrite."
             )
-        self._unfinished.check_settings(self._settings)
-        if former.product is not None:
-            # Only its last step is missing.
-            with self._writing(), self._unfinished.claimed():
-                self._unfinished.publish()
-            return None
-        self._former = former
-        return former
+        with self._writing():
+            self._former = self._unfinished.take_up(former, self._settings)
+        return self._former
 
     @contextmanager
     def open(self) -> Iterator[None]:

@@ -65,15 +65,31 @@ class UnfinishedOutput:
         content = self._content()
         return None if content is None else Progress(**content["progress"])
 
-    def check_settings(self, settings: Dict[str, Any]) -> None:
+    def take_up(self, former: Optional[Progress], settings: Dict[str, Any]) -> Optional[Progress]:
         """
+        Take up what `progress` gave, and do what needs no sentences: remove the folder of a run that had not
+        come far, and put an output that is complete to its place.
+
+        # Returns
+
+        The progress that is to be gone on with; `None` if there is none.
+
         # Raises
 
-        `ConfigurationError` if the interrupted run had others.
+        `ConfigurationError` if the interrupted run had other settings, or another process has it; `OSError`
+        if something cannot be written.
         """
+        if former is None:
+            self.remove_if_empty()
+            return None
         content = self._content()
         if content is not None:
             check_same_settings(content["settings"], settings, str(self.folder))
+        if former.product is not None:
+            with self.claimed():
+                self.publish()
+            return None
+        return former
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
