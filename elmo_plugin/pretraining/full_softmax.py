@@ -25,7 +25,6 @@ class FullSoftmax(LMSoftmax):
 
     def __init__(self, num_words: int, input_dim: int) -> None:
         super().__init__(num_words, input_dim)
-        # Embeddings, not bare parameters: DistributedDataParallel expects sparse gradients of them alone.
         vectors = torch.empty(num_words, input_dim).normal_(std=input_dim**-0.5)
         self.word_vectors = Embedding.from_pretrained(vectors, freeze=False)
         self.word_biases = Embedding.from_pretrained(torch.zeros(num_words, 1), freeze=False)

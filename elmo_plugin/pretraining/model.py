@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple
 
 import torch
+import torch.distributed
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import is_distributed
@@ -15,6 +16,7 @@ from allennlp.models import Model
 from allennlp.nn.util import dist_reduce_sum
 from torch import Tensor
 from torch.nn.functional import dropout
+from torch.nn.parallel import DistributedDataParallel
 
 from elmo_plugin.bilm import BiLM, BiLMOptions
 from elmo_plugin.bilm.archived_bilm import as_bytes, from_bytes, state_dict_in
@@ -110,6 +112,9 @@ class BiLMTrainingModel(Model):
         self.precision = precision
         self.softmax_first = softmax_first
         self._num_training_batches = 0
+        exchanged = [f"softmax.{name}" for name in softmax.exchanged_parameters]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, exchanged)
+        self._has_common_softmax = False
         # Forward and backward, from the lowest layer to the highest; for training and for evaluation.
         self._states: Dict[bool, Optional[List[State]]] = {True: None, False: None}
         self._reset_metrics()
@@ -246,6 +251,8 @@ class BiLMTrainingModel(Model):
 
         `ValueError` if padding stands before a word, or the two directions have other lengths.
         """
+        if is_distributed() and not self._has_common_softmax:
+            self._share_softmax()
         inputs = {"forward": forward_inputs, "backward": backward_inputs}
         targets = {"forward": forward_targets, "backward": backward_targets}
         lengths = self._lengths(inputs, rows_continue)
@@ -314,6 +321,12 @@ class BiLMTrainingModel(Model):
         if with_states and state["states"] is not None:
             device = next(self.parameters()).device
             self._states[True] = [(h.to(device), c.to(device)) for h, c in state["states"]]
+
+    def _share_softmax(self) -> None:
+        """Make all workers start from the first one's, where `DistributedDataParallel` leaves it alone."""
+        for name in self.softmax.exchanged_parameters:
+            torch.distributed.broadcast(self.softmax.get_parameter(name).detach(), 0)
+        self._has_common_softmax = True
 
     def _reset_metrics(self) -> None:
         self._nll = dict.fromkeys(DIRECTIONS, 0.0)

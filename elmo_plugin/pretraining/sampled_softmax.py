@@ -1,12 +1,14 @@
 """The softmax over the target and a sample of other words, for large vocabularies."""
 
 import math
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import is_distributed
 from torch import Tensor
 
+from elmo_plugin.pretraining.exchanged_rows import look_up_exchanged
 from elmo_plugin.pretraining.full_softmax import FullSoftmax
 from elmo_plugin.pretraining.softmax import LMSoftmax, log_partition
 
@@ -67,6 +69,10 @@ class SampledSoftmax(FullSoftmax):
         self.num_samples = num_samples
         self.word_vectors.sparse = sparse_gradients
         self.word_biases.sparse = sparse_gradients
+
+    @property
+    def exchanged_parameters(self) -> List[str]:
+        return ["word_vectors.weight", "word_biases.weight"] if self.word_vectors.sparse else []
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
         # Before the check, which waits for a GPU: meanwhile it has the LSTMs to do.
@@ -140,10 +146,16 @@ class SampledSoftmax(FullSoftmax):
         # One look-up for all rows, so that the gradient is touched once.
         words = torch.cat([targets, sampled_words])  # (num_positions + num_samples,)
         sizes = [len(targets), len(sampled_words)]
-        target_vectors, sampled_vectors = self.word_vectors(words).split(sizes)
+        if self.exchanged_parameters and is_distributed():
+            vectors, biases = look_up_exchanged(
+                words, self.word_vectors.weight, self.word_biases.weight
+            )
+        else:
+            vectors, biases = self.word_vectors(words), self.word_biases(words)
+        target_vectors, sampled_vectors = vectors.split(sizes)
         counts = self.expected_counts(words, num_tries)
-        biases = self.word_biases(words).squeeze(1)
-        target_biases, sampled_biases = (biases - counts.log().to(biases.dtype)).split(sizes)
+        logits = biases.squeeze(1) - counts.log().to(biases.dtype)
+        target_biases, sampled_biases = logits.split(sizes)
 
         target_logits = (states * target_vectors).sum(dim=1) + target_biases  # (num_positions,)
         log_sum = log_partition(states, sampled_vectors, sampled_biases)  # (num_positions,)

@@ -36,6 +36,14 @@ class LMSoftmax(torch.nn.Module, Registrable):
         self.num_words = num_words
         self.input_dim = input_dim
 
+    @property
+    def exchanged_parameters(self) -> List[str]:
+        """
+        Names of the parameters whose gradients are, after the backward pass, the mean of all distributed
+        workers' already, so that nothing else may exchange them.
+        """
+        return []
+
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
         """
         The loss to train on.

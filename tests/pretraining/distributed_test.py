@@ -37,12 +37,11 @@ def work(rank: int, folder: str) -> None:
     vocab = LMWordVocabulary.from_vocabulary_file(vocabulary_file)
     reader = BiLMReader(vocabulary_file=vocabulary_file)
     loader = StreamDataLoader(reader, str(FIXTURES / "train-*.txt"), rows=ROWS, unroll_steps=STEPS)
-    torch.manual_seed(0)
+    torch.manual_seed(rank)  # other first weights, dropout and sampled words
     softmax = SampledSoftmax(
         vocab.get_vocab_size("lm_words"), TINY_OPTIONS.projection_dim, NUM_SAMPLES, True
     )
     model = BiLMTrainingModel(vocab, BiLM(TINY_OPTIONS), softmax, softmax_first=1)
-    torch.manual_seed(rank)  # other dropout and other sampled words
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
     words: List[int] = []
