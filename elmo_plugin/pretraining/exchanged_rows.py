@@ -42,12 +42,11 @@ class _ExchangedRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tuple[Any, ...]:
         (words,) = ctx.saved_tensors
-        num_workers = torch.distributed.get_world_size()
         num_rows = [int(size) for size in _gather(torch.tensor([len(words)], device=words.device))]
         words_of_all = _gather_rows(words, num_rows)
         # One message for all weights.
         widths = [gradient.size(1) for gradient in gradients]
-        rows_of_all = _gather_rows(torch.cat(gradients, dim=1), num_rows) / num_workers
+        rows_of_all = _gather_rows(torch.cat(gradients, dim=1), num_rows) / len(num_rows)
         return (
             None,
             *(
@@ -69,5 +68,5 @@ def _gather_rows(rows: Tensor, num_rows: List[int]) -> Tensor:
 def _gather(tensor: Tensor) -> List[Tensor]:
     """Of all workers, which must have the same shape."""
     gathered = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather(gathered, tensor.contiguous())
+    torch.distributed.all_gather(gathered, tensor)
     return gathered

@@ -146,7 +146,7 @@ class SampledSoftmax(FullSoftmax):
         # One look-up for all rows, so that the gradient is touched once.
         words = torch.cat([targets, sampled_words])  # (num_positions + num_samples,)
         sizes = [len(targets), len(sampled_words)]
-        if self.exchanged_parameters and is_distributed():
+        if self.word_vectors.sparse and is_distributed():
             vectors, biases = look_up_exchanged(
                 words, self.word_vectors.weight, self.word_biases.weight
             )
@@ -154,8 +154,8 @@ class SampledSoftmax(FullSoftmax):
             vectors, biases = self.word_vectors(words), self.word_biases(words)
         target_vectors, sampled_vectors = vectors.split(sizes)
         counts = self.expected_counts(words, num_tries)
-        logits = biases.squeeze(1) - counts.log().to(biases.dtype)
-        target_biases, sampled_biases = logits.split(sizes)
+        biases = biases.squeeze(1) - counts.log().to(biases.dtype)
+        target_biases, sampled_biases = biases.split(sizes)
 
         target_logits = (states * target_vectors).sum(dim=1) + target_biases  # (num_positions,)
         log_sum = log_partition(states, sampled_vectors, sampled_biases)  # (num_positions,)

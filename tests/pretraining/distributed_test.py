@@ -6,8 +6,6 @@ from typing import Any, Dict, List
 
 import pytest
 import torch
-import torch.distributed
-import torch.multiprocessing
 from allennlp.commands.train import train_model_from_file
 from torch.nn.parallel import DistributedDataParallel
 
@@ -20,6 +18,7 @@ from elmo_plugin.pretraining import (
     StreamDataLoader,
 )
 from tests.conftest import TINY_OPTIONS
+from tests.pretraining.two_workers import reports_of_two_workers
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
 NUM_SAMPLES = 20
@@ -27,12 +26,8 @@ ROWS, STEPS = 2, 3
 NUM_BATCHES = 4
 
 
-def work(rank: int, folder: str) -> None:
+def work(rank: int) -> Dict[str, Any]:
     """What each process does: a few steps, and a report on them."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
-    )
     vocabulary_file = str(FIXTURES / "vocab.txt")
     vocab = LMWordVocabulary.from_vocabulary_file(vocabulary_file)
     reader = BiLMReader(vocabulary_file=vocabulary_file)
@@ -53,22 +48,18 @@ def work(rank: int, folder: str) -> None:
         gradient = model.softmax.word_vectors.weight.grad
         rows_exchanged.append(gradient._nnz() if gradient.is_sparse else -1)
         optimizer.step()
-    report: Dict[str, Any] = {
+    return {
         "words": words,
         "rows_exchanged": rows_exchanged,
         "parameters": {name: value.detach() for name, value in model.named_parameters()},
         "metrics_of_worker": model.get_metrics(),
         "metrics": model.get_metrics(reset=True),
     }
-    torch.save(report, f"{folder}/report{rank}")
-    torch.distributed.barrier()
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("distributed")
-    torch.multiprocessing.spawn(work, args=(str(folder),), nprocs=2)
-    return [torch.load(folder / f"report{rank}") for rank in range(2)]
+    return reports_of_two_workers(work, tmp_path_factory.mktemp("distributed"))
 
 
 def test_they_reach_the_same_model(reports: List[Dict[str, Any]]) -> None:

@@ -1,16 +1,14 @@
 """Sparse gradients of two workers, over gloo."""
 
-from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 import pytest
 import torch
-import torch.distributed
-import torch.multiprocessing
 from torch import Tensor
 from torch.nn.functional import embedding
 
 from elmo_plugin.pretraining.exchanged_rows import look_up_exchanged
+from tests.pretraining.two_workers import reports_of_two_workers
 
 # Other words of each worker, and another number of them; one occurs twice, one at both.
 WORDS = [[3, 0, 3, 7], [7, 2]]
@@ -26,24 +24,16 @@ def loss(vectors: Tensor, biases: Tensor, rank: int) -> Tensor:
     return (vectors.tanh() * (rank + 1)).sum() + (vectors * biases).sum()
 
 
-def work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
-    )
+def work(rank: int) -> Dict[str, Any]:
     vectors, biases = weights()
     rows = look_up_exchanged(torch.tensor(WORDS[rank]), vectors, biases)
     loss(*rows, rank=rank).backward()
-    report = {"rows": [row.detach() for row in rows], "gradients": [vectors.grad, biases.grad]}
-    torch.save(report, f"{folder}/report{rank}")
-    torch.distributed.barrier()
+    return {"rows": [row.detach() for row in rows], "gradients": [vectors.grad, biases.grad]}
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("exchange")
-    torch.multiprocessing.spawn(work, args=(str(folder),), nprocs=2)
-    return [torch.load(Path(folder) / f"report{rank}") for rank in range(2)]
+    return reports_of_two_workers(work, tmp_path_factory.mktemp("exchange"))
 
 
 def test_rows_are_those_of_the_weights(reports: List[Dict[str, Any]]) -> None:

@@ -1,0 +1,25 @@
+"""Work that two processes do together, over gloo."""
+
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import torch
+import torch.distributed
+import torch.multiprocessing
+
+
+def reports_of_two_workers(
+    work: Callable[[int], Dict[str, Any]], folder: Path
+) -> List[Dict[str, Any]]:
+    """What `work`, a function of a module, gives for rank 0 and for rank 1. The folder must be empty."""
+    torch.multiprocessing.spawn(_save_report, args=(work, str(folder)), nprocs=2)
+    return [torch.load(folder / f"report{rank}") for rank in range(2)]
+
+
+def _save_report(rank: int, work: Callable[[int], Dict[str, Any]], folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    torch.save(work(rank), f"{folder}/report{rank}")
+    torch.distributed.barrier()
