@@ -1,7 +1,6 @@
 """`allennlp elmo-vocab`: from a corpus to the vocabulary file of a biLM."""
 
 import argparse
-import re
 import time
 from collections import Counter
 from os import PathLike
@@ -16,16 +15,13 @@ from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.pretraining.corpus_files import CorpusFile, expand_corpus
 from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
 
-# bilm-tf reads lines with Python's idea of line ends, and strips white space of any kind: such a
-# character in a word would change the words there, or shift all that follow.
-_ANY_WHITE_SPACE = re.compile(r"\s")
 _SENTENCES_PER_UPDATE = 2048  # of the progress bar
 
 _DESCRIPTION = """
 Count the words of a corpus and write the vocabulary of a biLM: the words that its softmax
 predicts. (Its input needs no vocabulary: words are spelled, letter by letter.)
 
-The corpus is UTF-8 text, one tokenized sentence on each line, tokens set apart by spaces. The file
+The corpus is UTF-8 text, one tokenized sentence on each line, tokens separated by white space. The file
 is bilm-tf's: <S>, </S> and <UNK>, then one word on each line by falling count, words of one count
 by code point.
 """
@@ -51,8 +47,6 @@ class VocabularySummary(NamedTuple):
     num_types: int
     num_kept_types: int
     num_kept_tokens: int
-    num_unwritable_types: int
-    """Words that would be kept, but for a character that other programs take for white space."""
 
     @property
     def coverage(self) -> float:
@@ -69,8 +63,6 @@ class VocabularySummary(NamedTuple):
             (f"entries, with {', '.join(SPECIALS)}", f"{self.num_kept_types + len(SPECIALS):,}"),
             ("coverage of the tokens", f"{self.coverage:.2%}"),
         ]
-        if self.num_unwritable_types:
-            rows.append(("types left out: white space", f"{self.num_unwritable_types:,}"))
         return "\n".join(f"{label:<32}{value:>14}" for label, value in rows)
 
 
@@ -134,9 +126,7 @@ def make_vocabulary(
     """
     Count the words of a corpus and write those kept as an `LMVocabulary`.
 
-    Counts are exact: memory grows with the number of distinct words, not with the corpus. Words that
-    hold white space of any kind (such as a no-break space) are left out, as other readers of the file
-    would take them apart.
+    Counts are exact: memory grows with the number of distinct words, not with the corpus.
 
     # Parameters
 
@@ -170,13 +160,12 @@ def make_vocabulary(
     counts, num_sentences = _count_words(paths)
     # Before the marks are taken out: a corpus that spells them has them as tokens.
     num_tokens, num_types, largest_count = counts.total(), len(counts), max(counts.values())
-    frequent = [
+    frequent = sorted(
         (-count, word)
         for word, count in counts.items()
         if count >= min_count and word not in SPECIALS
-    ]
-    writable = sorted(entry for entry in frequent if not _ANY_WHITE_SPACE.search(entry[1]))
-    kept = writable[: None if max_size is None else max_size - len(SPECIALS)]
+    )
+    kept = frequent[: None if max_size is None else max_size - len(SPECIALS)]
     if not kept:
         raise ConfigurationError(
             f"--min-count: no word of the corpus occurs {min_count} times, expected a number that some "
@@ -190,7 +179,6 @@ def make_vocabulary(
         num_types=num_types,
         num_kept_types=len(kept),
         num_kept_tokens=sum(-negative_count for negative_count, _ in kept),
-        num_unwritable_types=len(frequent) - len(writable),
     )
 
 

@@ -3,12 +3,22 @@
 import codecs
 import zlib
 from os import PathLike
-from typing import BinaryIO, Iterator, Union
+from typing import BinaryIO, Iterator, List, Union
 
 from allennlp.common.checks import ConfigurationError
 
 # Some 180,000 English words: far over any sentence, and little memory when no line ever ends.
 MAX_LINE_BYTES = 1_000_000
+
+
+def split_tokens(line: str) -> List[str]:
+    """
+    Return the tokens of a line of tokenized text, none for a blank line: the one definition of both.
+
+    Any white space separates tokens, a no-break space or an ideographic space too, as in bilm-tf and in
+    AllenNLP's ELMo. (A zero-width space is no white space in Unicode.)
+    """
+    return line.split()
 
 
 def decoded_lines(file: BinaryIO, path: Union[str, PathLike], line_content: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Dict, Iterator, List, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.files.text_lines import decoded_lines, unreadable
+from elmo_plugin.files.text_lines import decoded_lines, split_tokens, unreadable
 
 _MAX_SHOWN = 5  # files that an error lists
 
@@ -58,8 +58,7 @@ def read_sentences(path: Union[str, PathLike]) -> Iterator[List[str]]:
     """
     The sentences of a file, one at a time: memory does not grow with the file.
 
-    Tokens are set apart by spaces and tabs alone: other white space, such as a no-break space, is a
-    part of the token. Blank lines are skipped.
+    `split_tokens` says what a token and what a blank line is. Blank lines are skipped.
 
     # Raises
 
@@ -118,9 +117,7 @@ class CorpusFile:
         """The tokens of each line that is not blank; raises as `read_sentences` does."""
         has_sentence = False
         for line in decoded_lines(self._unpacked, self._path, "one tokenized sentence"):
-            tokens = line.strip(" \t\r").replace("\t", " ").split(" ")
-            if "" in tokens:  # a blank line, or several separators in a row
-                tokens = [token for token in tokens if token]
+            tokens = split_tokens(line)
             if tokens:
                 has_sentence = True
                 yield tokens

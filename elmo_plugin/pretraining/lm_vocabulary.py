@@ -17,7 +17,8 @@ VOCABULARY_NAME = "vocab.txt"
 SPECIALS = ("<S>", "</S>", "<UNK>")
 MIN_SAMPLE_TOKENS = 200  # Order by frequency shows in no fewer.
 
-# What may separate words in a corpus or end lines. A no-break space is a part of a word.
+# White space in ASCII. Vocabularies of earlier versions may hold words with a no-break space, which no corpus
+# has any more; they keep their places in a trained softmax.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
 _HOW_TO_MAKE = "`allennlp elmo-vocab CORPUS --output FILE` makes a vocabulary from a corpus."
 
@@ -46,7 +47,7 @@ class LMVocabulary:
     # Raises
 
     `ConfigurationError` naming the line (the first word's is 1) if the three marks do not come first,
-    or if a word is empty, holds white space, or was there before.
+    or if a word is empty, holds ASCII white space, or was there before.
     """
 
     BEGIN = 0

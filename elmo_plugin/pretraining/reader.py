@@ -18,7 +18,7 @@ from elmo_plugin.pretraining.sentence_streams import DIRECTIONS, marked_sentence
 @DatasetReader.register("elmo_bilm")
 class BiLMReader(DatasetReader):
     """
-    Reads a corpus of tokenized sentences, one on each line, words set apart by spaces.
+    Reads a corpus of tokenized sentences, one on each line, words separated by white space.
 
     Every sentence is an instance of its own, and is read from its begin to its end, from zeros. That serves
     to score sentences, and to train on whole ones with AllenNLP's own loaders. To train on streams, whose

@@ -22,6 +22,11 @@ def write(path: Path, content) -> Path:
     return path
 
 
+def is_one_token(text: str) -> bool:
+    # A byte order mark is dropped at the start of a file.
+    return text.split() == [text] and "\ufeff" not in text
+
+
 @pytest.fixture(params=["corpus.txt", "corpus.txt.gz"])
 def corpus_file(request, tmp_path):
     """Each way to store a file."""
@@ -90,7 +95,7 @@ class TestExpandCorpus:
 
 
 class TestReadSentences:
-    def test_tokens_are_set_apart_by_spaces_and_tabs(self, corpus_file):
+    def test_white_space_separates_tokens_and_blank_lines_are_skipped(self, corpus_file):
         write(corpus_file, "It  rains \t.\n\n \t\n  Łódź\tsleeps . \r\nlast line")
         assert list(read_sentences(corpus_file)) == [
             ["It", "rains", "."],
@@ -99,12 +104,14 @@ class TestReadSentences:
         ]
         assert list(read_sentences(str(corpus_file))) == list(read_sentences(corpus_file))
 
-    @pytest.mark.parametrize(
-        "character", "\u00a0\u2009\u3000\u200b\u0085\u2028\u2029\x0b\x0c\x1c\r"
-    )
-    def test_other_white_space_belongs_to_the_token(self, corpus_file, character):
-        write(corpus_file, f"8{character}1/2 km\n.\n")
-        assert list(read_sentences(corpus_file)) == [[f"8{character}1/2", "km"], ["."]]
+    @pytest.mark.parametrize("character", "\u00a0\u2009\u3000\u0085\u2028\u2029\x0b\x0c\x1c\r")
+    def test_any_white_space_separates_tokens_as_in_embedding(self, corpus_file, character):
+        write(corpus_file, f"8{character}1/2 km\n{character}\n.\n")
+        assert list(read_sentences(corpus_file)) == [["8", "1/2", "km"], ["."]]
+
+    def test_a_zero_width_space_belongs_to_the_token(self, corpus_file):
+        write(corpus_file, "8\u200b1/2 km\n")
+        assert list(read_sentences(corpus_file)) == [["8\u200b1/2", "km"]]
 
     def test_a_byte_order_mark_is_no_part_of_the_first_token(self, corpus_file):
         write(corpus_file, b"\xef\xbb\xbfIt rains\n")
@@ -113,9 +120,7 @@ class TestReadSentences:
     @given(
         sentences=st.lists(
             st.lists(
-                st.text(
-                    st.characters(exclude_characters=" \t\n\r\ufeff", codec="utf-8"), min_size=1
-                ),
+                st.text(st.characters(codec="utf-8"), min_size=1).filter(is_one_token),
                 min_size=1,
             ),
             min_size=1,
