@@ -126,6 +126,31 @@ def test_a_baseline_differs_from_its_experiment_in_elmo_alone(ext_vars: Dict[str
         assert one == other
 
 
+@pytest.mark.parametrize("task", ["ner", "snli", "sst"])
+@pytest.mark.parametrize("suffix", ["", "_small"])
+def test_input_elmo_is_dropped_once(task: str, suffix: str, ext_vars: Dict[str, str]) -> None:
+    path = REPOSITORY / "training_configs" / f"{task}{suffix}.jsonnet"
+    text_encoder = Params.from_file(path, ext_vars=ext_vars)["model"]["text_encoder"].as_dict()
+    elmo_dropout = text_encoder["elmo"]["dropout"]
+    if isinstance(elmo_dropout, dict):
+        elmo_dropout = elmo_dropout["input"]
+    assert (elmo_dropout, text_encoder["dropout"]) == (
+        0.0,
+        0.2 if path.stem == "snli_small" else 0.5,
+    )
+
+
+def test_the_ner_experiment_has_the_papers_dropout_and_allennlps_crf(
+    ext_vars: Dict[str, str],
+) -> None:
+    model = Params.from_file(REPOSITORY / "training_configs" / "ner.jsonnet", ext_vars=ext_vars)[
+        "model"
+    ]
+    assert model["text_encoder"]["variational_dropout"]
+    assert model["text_encoder"]["encoder"]["dropout"] == 0.5
+    assert model["include_start_end_transitions"] is False
+
+
 @pytest.mark.parametrize(
     "name, num_parameters",
     [("bilm", 93_600_848), ("bilm_small", 13_593_296), ("bilm_mini", 2_740_048)],

@@ -12,7 +12,7 @@ local ner = import 'lib/ner.libsonnet';
 
 ner.experiment(
   data=ner.files(std.extVar('NER_DATA'), 'train.conll', 'dev.conll', 'test.conll'),
-  elmo_part=elmo.part('input', bilm=elmo.named(std.extVar('ELMO'))),
+  elmo_part=elmo.part('input', bilm=elmo.named(std.extVar('ELMO')), dropout=0.0),
   word_vectors=null,
   rnn_sizes=[100],
   input_scheme=std.extVar('NER_SCHEME'),

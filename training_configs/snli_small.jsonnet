@@ -12,7 +12,10 @@ local snli = import 'lib/snli.libsonnet';
 
 snli.experiment(
   data=snli.files(std.extVar('SNLI_DATA'), 'train.jsonl', 'dev.jsonl', 'test.jsonl'),
-  elmo_part=elmo.part('both', bilm=elmo.named(std.extVar('ELMO'))) + { do_layer_norm: true },
+  // At the output nothing drops ELMo but its own dropout: attention_dropout is 0.
+  elmo_part=elmo.part('both', bilm=elmo.named(std.extVar('ELMO')), dropout={ input: 0.0, output: 0.5 }) + {
+    do_layer_norm: true,
+  },
   word_vectors=null,
   word_dim=100,
   hidden_dim=100,

@@ -23,7 +23,8 @@
 //   optimizer        paper: Adam 0.0001                     AllenNLP: Adam 0.001
 //   ELMo             paper: input and output of the biLSTM  AllenNLP: input (v0.5.0: also behind the integrator)
 //   lambda           paper: 0.001                           AllenNLP: none
-//   ELMo's dropout   paper: not stated, 0.5 as elsewhere    AllenNLP: 0 (v0.5.0: 0.5)
+//   ELMo's dropout   paper: not stated; 0.5 at the output,  AllenNLP: 0 (v0.5.0: 0.5)
+//                    at the input that of all embedded words
 // Both: GloVe 840B, not tuned; relu layer of 300 before the biLSTM of 300; integrating biLSTM of 300; pooling in
 // four ways. The paper does not say, and these are AllenNLP's: batches of 100, 40 epochs, patience 5, gradient norm
 // 5; dropout of 0.5 on the embedded words, 0.1 on the pooled sentence, 0.2 and 0.3 in the last layers, whose widths
@@ -34,6 +35,6 @@ local sst = import 'lib/sst.libsonnet';
 
 sst.experiment(
   data=sst.files(std.extVar('SST_DATA'), 'train.txt', 'dev.txt', 'test.txt'),
-  elmo_part=elmo.part('both'),
+  elmo_part=elmo.part('both', dropout={ input: 0.0, output: 0.5 }),
   word_vectors=std.extVar('WORD_VECTORS'),
 )

@@ -16,7 +16,7 @@ local sst = import 'lib/sst.libsonnet';
 
 sst.experiment(
   data=sst.files(std.extVar('SST_DATA'), 'train.txt', 'dev.txt', 'test.txt'),
-  elmo_part=elmo.part('both', bilm=elmo.named(std.extVar('ELMO')), dropout=0.2),
+  elmo_part=elmo.part('both', bilm=elmo.named(std.extVar('ELMO')), dropout={ input: 0.0, output: 0.2 }),
   word_vectors=null,
   word_dim=50,
   train_word_vectors=true,

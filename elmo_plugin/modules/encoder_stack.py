@@ -6,7 +6,7 @@ from typing import List, Optional
 import torch
 from allennlp.common import Lazy
 from allennlp.common.checks import ConfigurationError, check_dimensions_match
-from allennlp.modules import FeedForward, Seq2SeqEncoder
+from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
 from allennlp.modules.seq2seq_encoders import FeedForwardEncoder
 from torch import BoolTensor, Tensor
 
@@ -23,13 +23,15 @@ class EncoderStack(Seq2SeqEncoder):
 
     encoders : `List[Seq2SeqEncoder]`
         From the lowest to the highest.
+    dropout : `float`, optional (default = `0.0`)
+        Variational dropout on the input of each encoder but the lowest, whose input is the caller's to drop.
 
     # Raises
 
     `ConfigurationError` if there is no encoder, or one does not read what the one below gives.
     """
 
-    def __init__(self, encoders: List[Seq2SeqEncoder]) -> None:
+    def __init__(self, encoders: List[Seq2SeqEncoder], dropout: float = 0.0) -> None:
         super().__init__()
         if not encoders:
             raise ConfigurationError("elmo_stack.encoders is empty, expected at least one encoder.")
@@ -41,17 +43,18 @@ class EncoderStack(Seq2SeqEncoder):
                 f"input of elmo_stack.encoders[{index + 1}]",
             )
         self._stack = torch.nn.ModuleList(encoders)
+        self.dropout = InputVariationalDropout(dropout)
 
     @classmethod
     def from_partial_objects(
-        cls, encoders: List[Lazy[Seq2SeqEncoder]], input_size: int
+        cls, encoders: List[Lazy[Seq2SeqEncoder]], input_size: int, dropout: float = 0.0
     ) -> "EncoderStack":
         """The constructor that configs use. `input_size`: the width of what the lowest encoder reads."""
         built: List[Seq2SeqEncoder] = []
         for encoder in encoders:
             built.append(built_encoder(encoder, input_size))
             input_size = built[-1].get_output_dim()
-        return cls(built)
+        return cls(built, dropout)
 
     @property
     def encoders(self) -> List[Seq2SeqEncoder]:
@@ -70,9 +73,11 @@ class EncoderStack(Seq2SeqEncoder):
 
     def forward(self, inputs: Tensor, mask: Optional[BoolTensor] = None) -> Tensor:
         """From `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`."""
-        for encoder in self.encoders:
-            inputs = encoder(inputs, mask)
-        return inputs
+        lowest, *others = self.encoders
+        outputs = lowest(inputs, mask)
+        for encoder in others:
+            outputs = encoder(self.dropout(outputs), mask)
+        return outputs
 
 
 @Seq2SeqEncoder.register("elmo_feedforward", constructor="from_partial_objects")

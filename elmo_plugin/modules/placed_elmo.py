@@ -1,7 +1,7 @@
 """ELMo with the places where a text encoder adds it."""
 
 import inspect
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 import torch
 from allennlp.common import FromParams, Params
@@ -34,7 +34,7 @@ class PlacedElmo(torch.nn.Module, FromParams):
     over one pass of the biLM (paper, section 3.3).
 
     In a config, `placement` and `indexer` stand beside the arguments of `Elmo`, but for those of
-    `REFUSED_KEYS`. With `none` no file is read.
+    `REFUSED_KEYS`; `dropout`, 0.5 by default there, is that of this class. With `none` no file is read.
 
     # Parameters
 
@@ -44,18 +44,27 @@ class PlacedElmo(torch.nn.Module, FromParams):
         `input`, `output`, `both` or `none`.
     indexer : `str`, optional (default = `"elmo"`)
         The name under which the reader's `token_indexers` hold the `elmo_characters` indexer.
+    dropout : `float` or `Dict[str, float]`, optional (default = `0.0`)
+        Dropout on ELMo representations: one value, or one for each of `input` and `output`. 0 is right where
+        the next layer drops what it reads, as a text encoder with `dropout` does at the input: ELMo that is
+        dropped twice by 0.5 keeps a quarter of its units.
 
     # Raises
 
-    `ConfigurationError` if `placement` is another word, the number of representations does not fit it, or
-    the config has another key.
+    `ConfigurationError` if `placement` is another word, the number of representations does not fit it, a
+    dropout is not between 0 and 1, or the config has another key.
     """
 
     def __init__(
-        self, elmo: Optional[Elmo], placement: str = "input", indexer: str = "elmo"
+        self,
+        elmo: Optional[Elmo],
+        placement: str = "input",
+        indexer: str = "elmo",
+        dropout: Union[float, Dict[str, float]] = 0.0,
     ) -> None:
         super().__init__()
         self.places = _places_of(placement)
+        self.dropout = _dropout_by_place(dropout)
         num_representations = 0 if elmo is None else elmo.num_output_representations
         if num_representations != len(self.places):
             raise ConfigurationError(
@@ -75,6 +84,7 @@ class PlacedElmo(torch.nn.Module, FromParams):
     ) -> "PlacedElmo":
         placement = params.pop("placement", "input")
         indexer = params.pop("indexer", "elmo")
+        dropout = params.pop("dropout", 0.5)
         places = _places_of(placement)
         _check_keys(params)
         # One name may stand for both files.
@@ -82,8 +92,11 @@ class PlacedElmo(torch.nn.Module, FromParams):
             params.setdefault(key, None)
         elmo: Optional[Elmo] = None
         if places:
+            params["dropout"] = 0.0  # it is applied here, for each place
             elmo = Elmo.from_params(params, num_output_representations=len(places), **extras)
-        return cls(elmo, placement, indexer)
+        return cls(
+            elmo, placement, indexer, dropout.as_dict() if isinstance(dropout, Params) else dropout
+        )
 
     def get_output_dim(self, place: str) -> int:
         """How much wider ELMo makes the vectors at `place`, `input` or `output`."""
@@ -114,7 +127,12 @@ class PlacedElmo(torch.nn.Module, FromParams):
             return {}, others
         characters = elmo_characters(tokens, self.indexer)
         representations = self.elmo(characters)["elmo_representations"]
-        return dict(zip(self.places, representations)), others
+        return {
+            place: torch.nn.functional.dropout(
+                representation, self.dropout[place], training=self.training
+            )
+            for place, representation in zip(self.places, representations)
+        }, others
 
 
 def elmo_characters(tokens: TextFieldTensors, indexer: str) -> Tensor:
@@ -151,6 +169,21 @@ def _check_keys(params: Params) -> None:
             f"elmo.{unknown[0]} is no argument of ELMo, expected some of: placement, indexer, "
             f"{', '.join(key for key in known if key not in REFUSED_KEYS)}."
         )
+
+
+def _dropout_by_place(dropout: Any) -> Dict[str, float]:
+    by_place = dropout if isinstance(dropout, dict) else dict.fromkeys(PLACES_OF["both"], dropout)
+    are_numbers = all(isinstance(value, (int, float)) for value in by_place.values())
+    if (
+        set(by_place) != set(PLACES_OF["both"])
+        or not are_numbers
+        or not all(0 <= value <= 1 for value in by_place.values())
+    ):
+        raise ConfigurationError(
+            f"elmo.dropout is {dropout!r}, expected a number from 0 to 1, or one for each place, such as "
+            '{"input": 0.0, "output": 0.5}.'
+        )
+    return by_place
 
 
 def _places_of(placement: Any) -> Tuple[str, ...]:

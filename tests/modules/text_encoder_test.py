@@ -11,7 +11,7 @@ from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from elmo_plugin import Elmo, TextEncoder, batch_to_ids
-from elmo_plugin.modules import PlacedElmo
+from elmo_plugin.modules import EncoderStack, PlacedElmo
 from tests.conftest import SENTENCES, BiLMFiles
 
 WORD_DIM, ELMO_DIM, HIDDEN = 5, 12, 4
@@ -187,6 +187,46 @@ def test_dropout_applies_to_what_the_task_rnn_reads_in_training(bilm_files: BiLM
     assert torch.equal(encoded.contextualized, encoded.embedded * encoded.mask.unsqueeze(-1))
 
 
+def test_dropout_of_a_stack_is_variational_and_between_its_encoders() -> None:
+    torch.manual_seed(0)
+    # Without a mask `pass_through` gives what it reads.
+    stack = EncoderStack([PassThroughEncoder(50) for _ in range(3)], dropout=0.5)
+    units = stack(torch.ones(2, 7, 50))
+    # Dropped at the inputs of the second and the third, not of the first.
+    assert 0.6 < (units == 0).float().mean() < 0.9
+    assert set(units.unique().tolist()) == {0.0, 4.0}
+    assert torch.equal(units, units[:, :1].expand_as(units))
+    assert not torch.equal(units[0], units[1])
+    assert torch.equal(stack.eval()(torch.ones(2, 7, 50)), torch.ones(2, 7, 50))
+    alone = EncoderStack([PassThroughEncoder(50)], dropout=0.5)
+    assert torch.equal(alone(torch.ones(2, 7, 50)), torch.ones(2, 7, 50))
+
+
+def test_each_place_of_elmo_can_have_its_own_dropout(bilm_files: BiLMFiles) -> None:
+    torch.manual_seed(0)
+    elmo = {"dropout": {"input": 0.0, "output": 0.5}}
+    text_encoder = build(bilm_files, "both", {"type": "pass_through"}, elmo=elmo)
+    encoded = text_encoder.train()(text_fields())
+    real = encoded.mask
+    assert (encoded.embedded[real][:, WORD_DIM:] != 0).all()
+    assert (encoded.contextualized[real][:, -ELMO_DIM:] == 0).float().mean() > 0.3
+    encoded = text_encoder.eval()(text_fields())
+    assert torch.equal(
+        encoded.embedded[real][:, WORD_DIM:], encoded.contextualized[real][:, -ELMO_DIM:]
+    )
+
+
+def test_one_dropout_is_that_of_both_places(bilm_files: BiLMFiles) -> None:
+    torch.manual_seed(0)
+    text_encoder = build(bilm_files, "both", {"type": "pass_through"}, elmo={"dropout": 0.5})
+    encoded = text_encoder(text_fields())
+    for representations in (
+        encoded.embedded[..., WORD_DIM:],
+        encoded.contextualized[..., -ELMO_DIM:],
+    ):
+        assert 0.3 < (representations[encoded.mask] == 0).float().mean() < 0.7
+
+
 def test_a_given_mask_is_used(bilm_files: BiLMFiles) -> None:
     text_encoder = build(bilm_files, "input")
     mask = torch.zeros(5, 7, dtype=torch.bool)
@@ -240,6 +280,17 @@ class TestBadConfig:
             match=r"elmo\.placement is .*, expected one of none, input, output, both",
         ):
             build(bilm_files, word)
+
+    @pytest.mark.parametrize(
+        "dropout",
+        [1.5, -0.1, "0.5", {"input": 0.5}, {"input": 0.5, "output": 2.0}, {"inputs": 0.5}],
+    )
+    def test_an_impossible_dropout_is_refused(self, dropout: Any, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(
+            ConfigurationError,
+            match=r"elmo\.dropout is .*, expected a number from 0 to 1, or one for",
+        ):
+            build(bilm_files, "none", elmo={"dropout": dropout})
 
     @pytest.mark.parametrize(
         "key, value, reason",

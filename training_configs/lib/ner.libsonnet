@@ -54,10 +54,13 @@ local words = import 'words.libsonnet';
         encoder: {
           type: 'elmo_stack',
           encoders: [{ type: 'lstm', hidden_size: size, bidirectional: true } for size in rnn_sizes],
+          dropout: dropout,
         },
         dropout: dropout,
+        variational_dropout: true,
       },
       dropout: dropout,
+      include_start_end_transitions: false,
       regularizer: elmo.regularizer(scalar_mix_l2),
     },
 

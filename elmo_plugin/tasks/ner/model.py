@@ -10,7 +10,7 @@ from allennlp.modules.conditional_random_field import ConditionalRandomField
 from allennlp.modules.conditional_random_field.conditional_random_field import allowed_transitions
 from allennlp.nn import InitializerApplicator
 from allennlp.training.metrics import SpanBasedF1Measure
-from torch import Tensor
+from torch import BoolTensor, Tensor
 
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.tag_field import check_gold_tags
@@ -45,6 +45,12 @@ class NerTagger(Model):
         The reader's `label_namespace`.
     dropout : `float`, optional (default = `0.0`)
         On the output of the text encoder, beside the text encoder's own.
+    include_start_end_transitions : `bool`, optional (default = `True`)
+        Whether the CRF learns a score for each tag at the start and at the end of a sentence. The configs of
+        this project have `False`, as AllenNLP's experiment with ELMo; the default is that of its
+        `crf_tagger`.
+    training_metrics : `bool`, optional (default = `False`)
+        Decode and measure while training, too. Decoding a training batch takes longer than its loss.
     verbose_metrics : `bool`, optional (default = `False`)
         Show the metrics of each label in progress bars. They are measured in any case, see
         `get_metrics`.
@@ -65,6 +71,8 @@ class NerTagger(Model):
         label_scheme: str = "BIOUL",
         label_namespace: str = "labels",
         dropout: float = 0.0,
+        include_start_end_transitions: bool = True,
+        training_metrics: bool = False,
         verbose_metrics: bool = False,
         initializer: Optional[InitializerApplicator] = None,
         **kwargs: Any,
@@ -80,7 +88,8 @@ class NerTagger(Model):
         constraints = allowed_transitions(label_scheme, tags)
         self.num_tags = len(tags)
         self.tag_projection = torch.nn.Linear(text_encoder.get_output_dim(), self.num_tags)
-        self.crf = ConditionalRandomField(self.num_tags, constraints)
+        self.crf = ConditionalRandomField(self.num_tags, constraints, include_start_end_transitions)
+        self._training_metrics = training_metrics
         self._span_f1 = SpanBasedF1Measure(
             vocab, tag_namespace=label_namespace, label_encoding=label_scheme
         )
@@ -106,35 +115,40 @@ class NerTagger(Model):
 
         # Returns
 
-        `logits` `(batch_size, timesteps, num_tags)`; `mask` `(batch_size, timesteps)`; `tags`, for each
-        sentence the list of the best tag ids; `loss`, if gold tags are given; `words`, if metadata is
-        given.
+        `logits` `(batch_size, timesteps, num_tags)`; `mask` `(batch_size, timesteps)`; `loss`, if gold tags
+        are given; `words`, if metadata is given. Not while training, unless `training_metrics`: `tags`, for
+        each sentence the list of the best tag ids.
 
         # Raises
 
-        `ConfigurationError` if a gold tag is none of those the model was built for.
+        `ConfigurationError` if, not while training, a gold tag is none of those the model was built for.
         """
         encoded = self.text_encoder(tokens)
         mask = encoded.mask  # (batch_size, timesteps)
         # (batch_size, timesteps, num_tags)
         logits = self.tag_projection(self.dropout(encoded.contextualized))
-        best_tags = [tags for tags, _ in self.crf.viterbi_tags(logits, mask)]
-        output: Dict[str, Any] = {"logits": logits, "mask": mask, "tags": best_tags}
+        output: Dict[str, Any] = {"logits": logits, "mask": mask}
         if metadata is not None:
             output["words"] = [sentence["words"] for sentence in metadata]
+        if self._is_measured():
+            output["tags"] = self._best_tags(logits, mask)
         if tags is not None:
             if not self.training:
                 check_gold_tags(tags, self.num_tags, self.vocab, self.label_namespace)
             # AllenNLP's CRF returns the sum over the batch.
             output["loss"] = -self.crf(logits, tags, mask) / logits.size(0)
-            self._span_f1(_as_scores(best_tags, logits), tags, mask)
+            if self._is_measured():
+                self._span_f1(_as_scores(output["tags"], logits), tags, mask)
         return output
 
     def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
-        """The output of `forward` with tags in place of their ids."""
+        """The output of `forward` with tags in place of their ids; decoded here if it has none."""
+        best_tags = output_dict.get("tags")
+        if best_tags is None:
+            best_tags = self._best_tags(output_dict["logits"], output_dict["mask"])
         tags = [
             [self.vocab.get_token_from_index(tag_id, self.label_namespace) for tag_id in tag_ids]
-            for tag_ids in output_dict["tags"]
+            for tag_ids in best_tags
         ]
         return {**output_dict, "tags": tags}
 
@@ -146,8 +160,11 @@ class NerTagger(Model):
 
         `precision`, `recall` and `f1` over all labels; and the same of each label with a gold or a
         predicted span, such as `_f1-PER`, with `verbose_metrics` `f1-PER`. AllenNLP writes all of
-        them to its metrics files, but leaves names with a leading underscore out of progress bars.
+        them to its metrics files, but leaves names with a leading underscore out of progress bars. Nothing
+        while training, unless `training_metrics`.
         """
+        if not self._is_measured():
+            return {}
         measured = self._span_f1.get_metric(reset)
         # AllenNLP's keys are such as `f1-measure-overall` and `f1-measure-PER`.
         labels = sorted(key[len("recall-") :] for key in measured if key.startswith("recall-"))
@@ -157,6 +174,12 @@ class NerTagger(Model):
             for name, key in _METRICS.items():
                 metrics[f"{self._label_metric_prefix}{name}-{label}"] = measured[f"{key}-{label}"]
         return metrics
+
+    def _is_measured(self) -> bool:
+        return self._training_metrics or not self.training
+
+    def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
+        return [tags for tags, _ in self.crf.viterbi_tags(logits, mask)]
 
 
 def _as_scores(tags: List[List[int]], logits: Tensor) -> Tensor:

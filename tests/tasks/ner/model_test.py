@@ -25,6 +25,7 @@ def build_model(vocab, **model_options):
     torch.manual_seed(13)
     params = Params.from_file(EXPERIMENT)["model"].as_dict()
     params["text_encoder"]["dropout"] = params["dropout"] = 0.0
+    params["training_metrics"] = True
     del params["text_encoder"]["text_field_embedder"]["token_embedders"]["token_characters"]
     return Model.from_params(Params({**params, **model_options}), vocab=vocab)
 
@@ -95,9 +96,10 @@ def test_four_sentences_can_be_learned_by_heart(label_scheme):
     assert model.get_metrics()["f1"] == pytest.approx(1.0)
 
 
-def test_loss_is_the_mean_over_sentences_of_the_negative_log_likelihood():
+@pytest.mark.parametrize("include_ends", [True, False])
+def test_loss_is_the_mean_over_sentences_of_the_negative_log_likelihood(include_ends):
     vocab = vocabulary_of("O", "B-PER", "I-PER")
-    model = build_model(vocab, label_scheme="BIO")
+    model = build_model(vocab, label_scheme="BIO", include_start_end_transitions=include_ends)
     reader = NerReader(input_scheme="BIO", label_scheme="BIO")
     words, tags = ["Mary", "Smith", "ran", "."], ["B-PER", "I-PER", "O", "O"]
     lengths = [4, 2, 1]
@@ -113,8 +115,10 @@ def test_loss_is_the_mean_over_sentences_of_the_negative_log_likelihood():
     crf = model.crf
 
     def score(sentence, tag_ids):
-        """Of a sequence of tags: each tag, each step between tags, and both ends."""
-        total = crf.start_transitions[tag_ids[0]] + crf.end_transitions[tag_ids[-1]]
+        """Of a sequence of tags: each tag, each step between tags, and, if asked for, both ends."""
+        total = torch.tensor(0.0)
+        if include_ends:
+            total = crf.start_transitions[tag_ids[0]] + crf.end_transitions[tag_ids[-1]]
         for t, tag_id in enumerate(tag_ids):
             total = total + output["logits"][sentence, t, tag_id]
         for tag_id, next_tag_id in itertools.pairwise(tag_ids):
@@ -140,6 +144,22 @@ def test_only_possible_sequences_are_predicted(label_scheme):
     output = model.make_output_human_readable(model(**batch))
     assert [len(tags) for tags in output["tags"]] == [6, 4, 4, 8, 7, 6, 7, 1]
     assert [find_tag_fault(tags, label_scheme) for tags in output["tags"]] == [None] * 8
+
+
+def test_while_training_nothing_is_decoded_unless_asked_for(monkeypatch):
+    batch, vocab = read_batch(NerReader())
+    model = build_model(vocab, training_metrics=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(model.crf, "viterbi_tags", None)  # would fail
+        output = model(**batch)
+    assert set(output) == {"logits", "mask", "words", "loss"}
+    assert model.get_metrics() == {}
+    # As the predictor's default way with a training model.
+    assert len(model.make_output_human_readable(output)["tags"][0]) == 6
+    model.eval()
+    model(**batch)
+    assert model.get_metrics()["f1"] >= 0.0
+    assert build_model(vocab, training_metrics=True)(**batch)["tags"]
 
 
 def test_output_without_gold_tags_has_tags_and_words_but_no_loss():
