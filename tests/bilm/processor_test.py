@@ -1,6 +1,8 @@
 from pathlib import Path
+from typing import Tuple
 
 import pytest
+import torch
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm import processor
@@ -14,9 +16,9 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_text("processor\t: 0\n" + ZEN4)
     monkeypatch.delenv(processor.CAPABILITY_VARIABLE, raising=False)
     monkeypatch.setattr(processor, "Path", lambda name: path)
-    processor._reported.cache_clear()
+    processor._allowed.cache_clear()
     yield
-    processor._reported.cache_clear()
+    processor._allowed.cache_clear()
 
 
 @pytest.mark.usefixtures("cpuinfo")
@@ -46,3 +48,15 @@ class TestProcessorFeatures:
         monkeypatch.setenv(processor.CAPABILITY_VARIABLE, "sse9")
         with pytest.raises(ConfigurationError, match="'sse9', expected one of: default, avx2"):
             processor.processor_features()
+
+
+class TestBFloat16OnGPUs:
+    @pytest.mark.parametrize("capability, expected", [((7, 5), False), ((8, 0), True)])
+    def test_by_compute_capability(
+        self, capability: Tuple[int, int], expected: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        assert processor.has_bfloat16_products(torch.device("cuda")) == expected
+
+    def test_other_devices_are_not_trusted(self) -> None:
+        assert not processor.has_bfloat16_products(torch.device("mps"))
