@@ -4,7 +4,7 @@ Everything is compared with float32 on the reference kernel. It runs on the CPU.
 
 Activations of a biLM on tokenised text, a sentence a line, sentence marks included:
 
-    python benchmarks/precision_error.py --bilm elmo_mini --text DATA/heldout.txt
+    python benchmarks/precision_error.py --bilm elmo_mini --text DATA/lm/wikitext/heldout.txt
 
   relative error      Of a layer (0: the token representation): the Frobenius norm of the difference, over all
                       tokens, as a part of the activations' norm.
@@ -15,11 +15,11 @@ Scores of trained models, and how many tokens a tagger tags otherwise. The model
 evaluate` does it, by the reader in the archive, and have ELMo in a text encoder (model.text_encoder.elmo) or
 as an embedder of the type elmo:
 
-    python benchmarks/precision_error.py --archive runs/ner-*/model.tar.gz --data DATA/ner/test.conll
+    python benchmarks/precision_error.py --archive runs/ner-*/model.tar.gz --data DATA/ner/wikigold/test.conll
 
 A precision alone runs on the kernel that is the fastest for it here; the tables name it. Others can be given:
 
-    python benchmarks/precision_error.py --bilm elmo_mini --text DATA/heldout.txt \\
+    python benchmarks/precision_error.py --bilm elmo_mini --text DATA/lm/wikitext/heldout.txt \\
         --precisions int8 int8:reference bfloat16:onednn
 """
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # How elmo_plugin/pretrained/elmo_mini was made: 2 CPU cores, about an hour and a half. RESULTS.md has the figures.
 #
-#   bash scripts/elmo_mini.sh DATA     DATA holds train-*.txt and heldout.txt (novels), wikitext/ and wikisplit/
-#                                      (train.txt and heldout.txt each): one tokenized sentence per line
+#   bash scripts/elmo_mini.sh DATA/lm     train-*.txt and heldout.txt (novels), wikitext/ and wikisplit/ (train.txt and
+#                                         heldout.txt each), from: python scripts/data/make.py DATA
 #
 # First one epoch of all text, then the nearer domain of most tasks: half of the novels, and Wikipedia twice, mixed.
 set -euo pipefail

