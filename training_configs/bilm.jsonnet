@@ -1,6 +1,6 @@
 // Pretraining the paper's biLM (NAACL 2018, section 3.4) on the 1 Billion Word Benchmark: 2 layers of 4096 cells
-// projected to 512, 2048 character filters, 793,471 words predicted, 10 epochs. The paper reports a mean perplexity
-// of 39.7 (forward and backward) on held-out text after training on 3 GPUs for about two weeks.
+// projected to 512, 2048 character filters, 793,471 words predicted, 10 epochs. Not run here. The paper reports a
+// held-out perplexity of 39.7, the mean of forward and backward; bilm-tf's README says 3 GPUs for about two weeks.
 //
 //   export LM_TRAIN=...        files or globs of training text, separated by commas: one tokenized sentence per line
 //   export LM_HELDOUT=...      held-out text, likewise

@@ -1,6 +1,6 @@
-// Coreference on OntoNotes (CoNLL-2012) with ELMo at the input: the paper's experiment (NAACL 2018, section 4,
-// table 1). Expected test score, the mean F1 of MUC, B-cubed and CEAF: 70.4; without ELMo
-// (coref_baseline.jsonnet) 67.2, one model each. AllenNLP's own run without ELMo: 63.0.
+// Coreference on OntoNotes (CoNLL-2012) with ELMo at the input. Not run here.
+// The paper (NAACL 2018, table 1) reports 70.4 on test, the mean F1 of MUC, B-cubed and CEAF, and 67.2 without ELMo
+// (coref_baseline.jsonnet), one model each. AllenNLP's run without ELMo: 63.0.
 //
 //   export COREF_DATA=...     a folder with the folders train, development and test, which hold *.gold_conll
 //   export WORD_VECTORS=...   300-dimensional word vectors in GloVe's text format (file or URL), case kept
@@ -13,9 +13,8 @@
 //   --overrides '{"model.regularizer.regexes.0.1.alpha": 0.001}'
 // Another seed: --overrides '{"random_seed": 1, "numpy_seed": 1, "pytorch_seed": 1}'
 //
-// The model is that of Lee et al. (2017), unchanged but for ELMo. Where the paper (values marked * we have from
-// memory of it and of Lee et al. only) and AllenNLP's released config (coref.jsonnet, v0.9.0) differ, this
-// follows the paper:
+// The model is that of Lee et al. (2017), unchanged but for ELMo. Where they and AllenNLP's released config
+// (coref.jsonnet, v0.9.0) differ, this follows them (* from memory, not checked against the papers):
 //   word vectors     paper: GloVe 840B 300-d and Turian 50-d, both frozen*    AllenNLP: GloVe 6B 300-d, frozen
 //   characters       paper: 8-d, filters of widths 3, 4, 5, 50 of each*       AllenNLP: 100 of width 5
 //   antecedents      paper: 250*                                              AllenNLP: 100

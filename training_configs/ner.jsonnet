@@ -1,6 +1,6 @@
-// Named entity recognition on CoNLL-2003 with ELMo at the input: the paper's experiment (NAACL 2018,
-// section 4, table 1). Expected test F1: 92.22 +- 0.10 over 5 seeds; without ELMo (ner_baseline.jsonnet)
-// 90.15. AllenNLP's own run of it: 92.51 (one seed) and 89.91 +- 0.35.
+// Named entity recognition on CoNLL-2003 with ELMo at the input. Not run here.
+// The paper (NAACL 2018, table 1) reports test F1 92.22 +- 0.10 over 5 seeds, and 90.15 without ELMo
+// (ner_baseline.jsonnet). AllenNLP's runs: 92.51 (one seed) and 89.91 +- 0.35.
 //
 //   export NER_DATA=...       a folder with eng.train, eng.testa and eng.testb
 //   export WORD_VECTORS=...   50-dimensional word vectors in GloVe's text format (file or URL)
@@ -13,8 +13,8 @@
 //   --overrides '{"model.regularizer.regexes.0.1.alpha": 0.001}'
 // Another seed: --overrides '{"random_seed": 1, "numpy_seed": 1, "pytorch_seed": 1}'
 //
-// Where the paper and AllenNLP's released config (ner_elmo.jsonnet, v0.9.0) differ, this follows the paper,
-// as far as it is known (values marked * we have from memory of it only):
+// Where the paper and AllenNLP's released config (ner_elmo.jsonnet, v0.9.0) differ, this follows the paper
+// (* from memory, not checked against the paper):
 //   word vectors     paper: 50-d Senna, tuned*              AllenNLP: GloVe 6B 50-d, tuned
 //   task RNN         paper: biLSTM of 200, then of 100*     AllenNLP: two biLSTM layers of 200
 //   dropout of 0.5   paper: variational, on the input of    AllenNLP: not variational, on the same inputs

@@ -1,6 +1,6 @@
-// Natural-language inference on SNLI with ELMo at the input and the output of ESIM's first biLSTM: the paper's
-// experiment (NAACL 2018, section 4, table 1). Expected test accuracy: 88.7 +- 0.17 over 5 seeds; without ELMo
-// (snli_baseline.jsonnet) 88.0. On dev: 89.5 and 88.1. AllenNLP's own run with ELMo: 88.5 on test.
+// Natural-language inference on SNLI with ELMo at the input and the output of ESIM's first biLSTM. Not run here.
+// The paper (NAACL 2018, table 1) reports test accuracy 88.7 +- 0.17 over 5 seeds, and 88.0 without ELMo
+// (snli_baseline.jsonnet); on dev 89.5 and 88.1. AllenNLP's run with ELMo: 88.5 on test.
 //
 //   export SNLI_DATA=...      a folder with snli_1.0_train.jsonl, snli_1.0_dev.jsonl and snli_1.0_test.jsonl
 //   export WORD_VECTORS=...   300-dimensional word vectors in GloVe's text format (file or URL)
@@ -13,8 +13,8 @@
 //   --overrides '{"model.regularizer.regexes.0.1.alpha": 1.0}'
 // Another seed: --overrides '{"random_seed": 1, "numpy_seed": 1, "pytorch_seed": 1}'
 //
-// Where the paper and AllenNLP's released config (esim_elmo.jsonnet, v0.9.0) differ, this follows the paper,
-// as far as it is known (values marked * we have from memory of it only):
+// Where the paper and AllenNLP's released config (esim_elmo.jsonnet, v0.9.0) differ, this follows the paper
+// (* from memory, not checked against the paper):
 //   ELMo's place       paper: input and output               AllenNLP: input
 //   ELMo's layers      paper: normalised*                    AllenNLP: not
 //   lambda             paper: 0.001                          AllenNLP: no L2
@@ -22,14 +22,14 @@
 //   after attention    paper: dropout 0.5*, with ELMo only*  AllenNLP: none
 //   word vectors       paper: GloVe 300-d, fixed*            AllenNLP: none (without ELMo: GloVe 840B, tuned)
 //   gradient norm      paper: 5*                             AllenNLP: 10
-// Both: biLSTMs and relu layers of 300*; dropout 0.5, of the same units at all steps where a biLSTM reads*, and none
-// of ELMo beside it (AllenNLP's; the paper does not say); batch 32*; Adam 0.0004*, halved after each epoch that is not the best so far on dev*. 75 epochs, patience 5 and the
-// initial values of weights are AllenNLP's; the paper does not say. It does not say which GloVe vectors either:
-// ESIM's authors take 840B with case kept, as here. The model that comes of it learns 8.0 million parameters, the
-// number that the SNLI leaderboard has for the paper's.
+// Both: biLSTMs and relu layers of 300*; variational dropout 0.5 on the input of each biLSTM*; batch 32*; Adam
+// 0.0004*, halved after each epoch without a better dev accuracy*. The paper does not give the number of epochs, the
+// patience, the initial weights and ELMo's own dropout: 75, 5, these and none are AllenNLP's. Nor does it name the
+// GloVe vectors: 840B, case kept, are those of ESIM's authors. The model has 8.0 million trained parameters, as many
+// as the SNLI leaderboard gives for the paper's.
 //
-// ELMo's layer normalisation takes its statistics from a batch, as in all implementations of ELMo: what is predicted
-// of a pair depends, a little, on the pairs in the same batch.
+// ELMo's layer normalisation takes its statistics from the batch, as in all implementations of ELMo. So a prediction
+// depends slightly on the other pairs in its batch.
 local elmo = import 'lib/elmo.libsonnet';
 local snli = import 'lib/snli.libsonnet';
 

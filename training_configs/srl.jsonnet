@@ -1,6 +1,6 @@
-// Semantic role labelling on OntoNotes (CoNLL-2012) with ELMo at the input: the paper's experiment (NAACL
-// 2018, section 4, table 1). Expected test F1: 84.6; without ELMo (srl_baseline.jsonnet) 81.4. Dev F1 by place
-// (table 3): input 84.7, both 84.3, output 80.9. AllenNLP's own model: 84.9 (srl-model-2018.05.25).
+// Semantic role labelling on OntoNotes (CoNLL-2012) with ELMo at the input. Not run here.
+// The paper (NAACL 2018, table 1) reports test F1 84.6, and 81.4 without ELMo (srl_baseline.jsonnet). Dev F1 by
+// place (table 3): input 84.7, both 84.3, output 80.9. AllenNLP's model: 84.9 (srl-model-2018.05.25).
 //
 //   export SRL_DATA=...       a folder with the folders train, development and test, each with *.gold_conll
 //                             files somewhere below: CoNLL-2012's, with the words put in, English alone
@@ -17,7 +17,7 @@
 // Another seed: --overrides '{"random_seed": 1, "numpy_seed": 1, "pytorch_seed": 1}'
 //
 // Where the paper and AllenNLP's released config (semantic_role_labeler_elmo.jsonnet, v0.9.0) differ, this
-// follows the paper, as far as it is known (values marked * we have from memory of it only):
+// follows the paper (* from memory, not checked against the paper):
 //   word vectors     paper: GloVe 100-d, tuned, and ELMo    AllenNLP: ELMo in place of GloVe
 //   patience         paper: 200*, ELMo or not               AllenNLP: 200 with ELMo, 20 without
 //   scorer           paper: srl-eval.pl, as counted here    AllenNLP: its own, 1 to 1.5 F1 lower

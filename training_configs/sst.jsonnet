@@ -1,6 +1,6 @@
 // Sentiment of sentences in five classes on the Stanford Sentiment Treebank with ELMo at the input and the output
-// of the biLSTM: the paper's experiment (NAACL 2018, section 4, table 1). Expected test accuracy: 54.7 +- 0.5 over
-// 5 seeds; without ELMo (sst_baseline.jsonnet) 51.4. A user of AllenNLP's BCN of the time got 53.2.
+// of the biLSTM. Not run here. The paper (NAACL 2018, table 1) reports test accuracy 54.7 +- 0.5 over 5 seeds, and
+// 51.4 without ELMo (sst_baseline.jsonnet). A user of AllenNLP's BCN of that time got 53.2.
 //
 //   export SST_DATA=...       a folder with train.txt, dev.txt and test.txt, one tree per line
 //   export WORD_VECTORS=...   300-dimensional GloVe 840B in its text format (file or URL)
@@ -16,8 +16,7 @@
 //   --overrides '{"dataset_reader.granularity": "2-class", "validation_dataset_reader.granularity": "2-class"}'
 //
 // Where the paper and AllenNLP's released config (biattentive_classification_network_elmo.jsonnet, v0.9.0) differ,
-// this follows the paper (all that the paper says here, but for the scores and ELMo's two places, we have from
-// memory of it only):
+// this follows the paper (all of the column "paper" is from memory, not checked against the paper):
 //   last layers      paper: two relu layers                 AllenNLP: maxout of 1200, 600 and 5, pool of 4
 //   training data    paper: phrases of 4 words and more     AllenNLP: all phrases
 //   optimizer        paper: Adam 0.0001                     AllenNLP: Adam 0.001
@@ -28,7 +27,7 @@
 // Both: GloVe 840B, not tuned; relu layer of 300 before the biLSTM of 300; integrating biLSTM of 300; pooling in
 // four ways. The paper does not say, and these are AllenNLP's: batches of 100, 40 epochs, patience 5, gradient norm
 // 5; dropout of 0.5 on the embedded words, 0.1 on the pooled sentence, 0.2 and 0.3 in the last layers, whose widths
-// of 1200 and 600 are its maxout's; 0.25 behind the first relu layer (this one from memory of its config).
+// of 1200 and 600 are its maxout's; 0.25 behind the first relu layer (from memory, not checked).
 // Ours: words are spelled as in running text (see SentimentTree), and relu layers start as He et al. (2015) say.
 local elmo = import 'lib/elmo.libsonnet';
 local sst = import 'lib/sst.libsonnet';

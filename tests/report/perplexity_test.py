@@ -63,10 +63,11 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 def texts(tmp_path: Path) -> List[TaskText]:
     (tmp_path / "train.txt").write_text("a film\nno film\n")
     (tmp_path / "heldout.txt").write_text("a film .\n")
-    (tmp_path / "trees.txt").write_text("(2 (2 a) (2 film))\n")
+    pair = {"sentence1": "A film.", "sentence2": "No film.", "gold_label": "neutral"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
     lines = [str(tmp_path / name) for name in ("train.txt", "heldout.txt")]
-    trees = str(tmp_path / "trees.txt")
-    return [TaskText("mine", "lines", *lines), TaskText("sst", "trees", trees, trees)]
+    pairs = str(tmp_path / "pairs.jsonl")
+    return [TaskText("mine", "lines", *lines), TaskText("snli", "pairs", pairs, pairs)]
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ class TestComparePerplexities:
     def test_a_row_has_what_was_gained_on_a_text(
         self, training: FakeTraining, options: PerplexityOptions
     ) -> None:
-        mine, sst = as_dicts(table_of(options))
+        mine, snli = as_dicts(table_of(options))
         assert mine == {
             "text": "mine",
             "biLM": "elmo_mini",
@@ -112,11 +113,11 @@ class TestComparePerplexities:
             "paper before": None,
             "paper after": None,
         }
-        paper = [sst["paper's text"], sst["paper before"], sst["paper after"]]
-        assert paper == ["SST (unchecked)", 131.5, 78.6]
+        paper = [snli["paper's text"], snli["paper before"], snli["paper after"]]
+        assert paper == ["SNLI", 72.1, 16.8]
         assert training.started == [
             *("perplexity-mine-elmo_mini-seed1", "perplexity-mine-elmo_mini-seed3"),
-            *("perplexity-sst-elmo_mini-seed1", "perplexity-sst-elmo_mini-seed3"),
+            *("perplexity-snli-elmo_mini-seed1", "perplexity-snli-elmo_mini-seed3"),
         ]
 
     def test_table_and_picture_are_written(
@@ -153,15 +154,15 @@ class TestComparePerplexities:
     ) -> None:
         training.failing = {
             "perplexity-mine-elmo_mini-seed1",
-            "perplexity-sst-elmo_mini-seed1",
-            "perplexity-sst-elmo_mini-seed3",
+            "perplexity-snli-elmo_mini-seed1",
+            "perplexity-snli-elmo_mini-seed3",
         }
         report = report_of(options)
         assert len(report.failures) == 3
         assert "seed1: ValueError: this run was to fail" in report.failures[0]
-        mine, sst = as_dicts(report.tables[0])
+        mine, snli = as_dicts(report.tables[0])
         assert (mine["after"], mine["std"]) == (103.0, None)
-        assert (sst["before"], sst["after"], sst["minutes"]) == ("failed", "failed", None)
+        assert (snli["before"], snli["after"], snli["minutes"]) == ("failed", "failed", None)
         assert report.failures[0] in report.tables[0].notes
 
     def test_if_all_runs_fail_there_is_no_picture(
@@ -201,10 +202,10 @@ class TestComparePerplexities:
         monkeypatch.setattr(perplexity, "draw_perplexities", draw)
         table = table_of(options._replace(bilms=["elmo_mini", "./mine"], seeds=(1,)))
         assert [row[:2] for row in table.rows] == [
-            *(["mine", "elmo_mini"], ["sst", "elmo_mini"], ["mine", "./mine"], ["sst", "./mine"])
+            *(["mine", "elmo_mini"], ["snli", "elmo_mini"], ["mine", "./mine"], ["snli", "./mine"])
         ]
-        assert [text.label for text in drawn[0]][::3] == ["mine\nelmo_mini", "sst\n./mine"]
-        assert [text.paper for text in drawn[0]] == [None, (131.5, 78.6)] * 2
+        assert [text.label for text in drawn[0]][::3] == ["mine\nelmo_mini", "snli\n./mine"]
+        assert [text.paper for text in drawn[0]] == [None, (72.1, 16.8)] * 2
 
     def test_the_settings_say_how_to_make_it_again(
         self, training: FakeTraining, options: PerplexityOptions
@@ -260,13 +261,13 @@ def test_the_command_prints_what_it_wrote(
     arguments = ["--text", *options.texts[1], "-s", options.output, "--config", CONFIG]
     Perplexity().run(parsed(*arguments, "--seeds", "1", "--jobs", "1"))
     assert f"{options.output}/perplexity.md" in capsys.readouterr().out.splitlines()
-    assert training.started == ["perplexity-sst-elmo_mini-seed1"]
+    assert training.started == ["perplexity-snli-elmo_mini-seed1"]
 
 
 def test_the_command_fails_if_a_run_failed(
     training: FakeTraining, options: PerplexityOptions
 ) -> None:
-    training.failing = {"perplexity-sst-elmo_mini-seed13"}
+    training.failing = {"perplexity-snli-elmo_mini-seed13"}
     arguments = ["--text", *options.texts[1], "-s", options.output, "--config", CONFIG]
     with pytest.raises(SystemExit, match="1 runs failed"):
         Perplexity().run(parsed(*arguments))
