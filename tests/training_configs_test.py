@@ -151,6 +151,15 @@ def test_the_ner_experiment_has_the_papers_dropout_and_allennlps_crf(
     assert model["include_start_end_transitions"] is False
 
 
+def test_the_coreference_experiments_score_heads_as_lee_et_al(ext_vars: Dict[str, str]) -> None:
+    for name in ("coref", "coref_baseline", "coref_small"):
+        path = REPOSITORY / "training_configs" / f"{name}.jsonnet"
+        model = Params.from_file(path, ext_vars=ext_vars)["model"].as_dict()
+        assert model["head_scores"] == "contextualized"
+        words = model["text_encoder"]["text_field_embedder"]["token_embedders"]["tokens"]
+        assert words.get("max_norm") == (None if name == "coref_small" else 1.0)
+
+
 @pytest.mark.parametrize(
     "name, num_parameters",
     [("bilm", 93_600_848), ("bilm_small", 13_593_296), ("bilm_mini", 2_740_048)],

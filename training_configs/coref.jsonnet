@@ -22,11 +22,16 @@
 //   training         paper: 50 random sentences in a row of longer documents* AllenNLP: whole documents
 //   pruning          paper: kept spans do not cross*                          AllenNLP: they may
 //   speakers, genre  paper: features of pairs*                                AllenNLP: none
+//   a span's head    paper: attention scored from the biLSTM's output         AllenNLP: from the embeddings
 // Both: biLSTM of 200*; feed-forwards of 150 and 150*; spans of at most 10 words, 0.4 for each word*; features
 // of width 20*; lexical dropout 0.5, 0.2 elsewhere*; gradient norm 5*; a document at each step*. 150 epochs and
 // patience 10 are AllenNLP's; the paper trains 400,000 steps at most*. ELMo: lambda 0, no layer norm,
 // dropout 0.5*, which comes before the lexical dropout.
-// Left out: Turian's vectors; dropout within the recurrence of the biLSTM (it is on its output).
+// What differs from Lee et al.: Turian's vectors are left out; unknown words have random vectors, not zeros;
+// of GloVe's vectors only those longer than 1 are scaled to length 1; the biLSTM has gates of its own for input and
+// forgetting where theirs couples them, starts from zeros where theirs learns its first state, and has dropout on
+// its output, not within the recurrence too; lexical dropout drops other units for the spans' heads than for the
+// biLSTM.
 // AllenNLP never released a config with ELMo.
 local coref = import 'lib/coref.libsonnet';
 local elmo = import 'lib/elmo.libsonnet';

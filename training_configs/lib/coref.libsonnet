@@ -60,6 +60,8 @@ local words = import 'words.libsonnet';
                            + words.character_embedders(
                              character_dim, num_character_filters, character_filter_widths[0]
                            ) + {
+                             // Lee et al. scale all word vectors to length 1, AllenNLP those that are longer.
+                             [if word_vectors != null then 'tokens']+: { max_norm: 1.0 },
                              token_characters+: { encoder+: { ngram_filter_sizes: character_filter_widths } },
                            },
         },
@@ -87,6 +89,7 @@ local words = import 'words.libsonnet';
       width_dim: feature_dim,
       lexical_dropout: lexical_dropout,
       dropout: dropout,
+      head_scores: 'contextualized',
       regularizer: elmo.regularizer(scalar_mix_l2),
       initializer: {
         regexes: [

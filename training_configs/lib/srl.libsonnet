@@ -59,9 +59,11 @@ local words = import 'words.libsonnet';
           num_layers: num_rnn_layers,
           recurrent_dropout_probability: recurrent_dropout,
           use_highway: true,
+          // He et al.'s equations have one bias for each gate, the state's here, and none on the highway's path.
+          use_input_projection_bias: false,
         },
       },
-      // The LSTM's weights are orthogonal and its forget biases 1 by themselves.
+      // AllenNLP starts the LSTM's weights orthogonal, its forget biases at 1 and its other biases at 0.
       initializer: { regexes: [['tag_projection.weight', { type: 'orthogonal' }]] },
       regularizer: elmo.regularizer(scalar_mix_l2),
     },

@@ -47,6 +47,10 @@ class CoreferenceResolver(Model):
     being a mention; the best are kept; each of these is linked to the best of the kept spans before it, or
     to none, for which the score is 0. Clusters are what links join, so no cluster has one mention alone.
 
+    What differs from Lee et al.: the text encoder is AllenNLP's, in the configs an LSTM with gates of its own
+    for input and forgetting and an initial state of zeros, where theirs couples the gates, learns the state
+    and drops recurrent units; and lexical dropout drops other units for the spans than for the LSTM.
+
     The loss of a document is the negative log-likelihood of its gold antecedents, summed over kept spans
     (all gold antecedents among the kept ones count together; spans without any belong to none); that of a
     batch is the mean over its documents. Which spans are kept is not learnt directly: as in the paper, it
@@ -81,7 +85,11 @@ class CoreferenceResolver(Model):
     lexical_dropout : `float`, optional (default = `0.0`)
         On the embedded tokens that spans attend over; the text encoder has its own.
     dropout : `float`, optional (default = `0.0`)
-        On the output of the text encoder.
+        On the output of the text encoder, and on the embedding of span widths.
+    head_scores : `str`, optional (default = `"embedded"`)
+        What scores how far a token is the head of a span: `contextualized`, the output of the text encoder,
+        as in Lee et al. and in this project's configs; or `embedded`, what the text encoder reads, as in
+        AllenNLP's model and in archives whose config does not say.
     initializer : `InitializerApplicator`, optional
         Initial values of parameters; PyTorch's and AllenNLP's by default.
     spans_per_block : `int`, optional (default = `1024`)
@@ -91,7 +99,7 @@ class CoreferenceResolver(Model):
 
     # Raises
 
-    `ConfigurationError` if a number is not above 0.
+    `ConfigurationError` if a number is not above 0, or `head_scores` is another word.
     """
 
     default_predictor = "elmo_coref"
@@ -108,6 +116,7 @@ class CoreferenceResolver(Model):
         width_dim: int = 20,
         lexical_dropout: float = 0.0,
         dropout: float = 0.0,
+        head_scores: str = "embedded",
         initializer: Optional[InitializerApplicator] = None,
         spans_per_block: int = 1024,
         words_per_block: int = 4096,
@@ -123,6 +132,10 @@ class CoreferenceResolver(Model):
         ):
             if value is not None and value <= 0:
                 raise ConfigurationError(f"model.{key} is {value}, expected a number above 0.")
+        if head_scores not in ("contextualized", "embedded"):
+            raise ConfigurationError(
+                f"model.head_scores is '{head_scores}', expected contextualized or embedded."
+            )
         self.text_encoder = text_encoder
         self.max_span_width = max_span_width
         self.spans_per_word = spans_per_word
@@ -132,7 +145,12 @@ class CoreferenceResolver(Model):
         self.lexical_dropout = torch.nn.Dropout(lexical_dropout)
         self.dropout = torch.nn.Dropout(dropout)
         self.span_representation = SpanRepresentation(
-            text_encoder.get_output_dim(), text_encoder.get_input_dim(), max_span_width, width_dim
+            text_encoder.get_output_dim(),
+            text_encoder.get_input_dim(),
+            max_span_width,
+            width_dim,
+            dropout,
+            scores_contextualized=head_scores == "contextualized",
         )
         span_dim = self.span_representation.get_output_dim()
         self.mention_feedforward = mention_feedforward.construct(input_dim=span_dim)

@@ -13,6 +13,7 @@ from allennlp.nn.util import move_to_device
 
 from elmo_plugin.tasks.coref import CoreferenceReader
 from elmo_plugin.tasks.coref.document_encoder import encode_document
+from elmo_plugin.tasks.coref.span_representation import SpanRepresentation
 from tests.tasks.task_testing import FIXTURES, overfit
 
 TINY = FIXTURES / "coref" / "tiny"
@@ -166,6 +167,46 @@ def test_words_of_a_document_are_in_order_and_read_with_their_sentence_alone(ins
         torch.testing.assert_close(embedded[first:last], encoded.embedded[0])
         first = last
     assert len(contextualized) == len(embedded) == first
+
+
+@pytest.mark.parametrize("scores_contextualized", [True, False])
+def test_a_span_has_its_ends_its_width_and_its_words_weighted_by_scores(scores_contextualized):
+    torch.manual_seed(0)
+    module = SpanRepresentation(
+        *(4, 3, 5, 2), dropout=0.5, scores_contextualized=scores_contextualized
+    ).eval()
+    contextualized, embedded = torch.randn(9, 4), torch.randn(9, 3)
+    spans = torch.tensor([[2, 3], [2, 7], [4, 6]])
+    score = module.attended._global_attention._module
+    expected = []
+    for start, end in spans.tolist():
+        scored = contextualized if scores_contextualized else embedded
+        weights = score(scored[start:end]).softmax(dim=0)
+        width = module.endpoints._span_width_embedding.weight[end - start - 1]
+        head = (weights * embedded[start:end]).sum(dim=0)
+        expected.append(torch.cat([contextualized[start], contextualized[end - 1], width, head]))
+    vectors = module(contextualized, embedded, spans)
+    torch.testing.assert_close(vectors, torch.stack(expected))
+    assert vectors.size(1) == module.get_output_dim()
+    # Dropout is on the embedding of the width alone.
+    different = module.train()(contextualized, embedded, spans) != vectors
+    assert not different[:, :8].any() and different[:, 8:10].any() and not different[:, 10:].any()
+
+
+def test_heads_are_scored_as_the_config_says(vocab):
+    dims = {
+        head_scores: build_model(
+            vocab, **options
+        ).span_representation.attended._global_attention._module.in_features
+        for head_scores, options in (
+            ("contextualized", {"head_scores": "contextualized"}),
+            ("embedded", {"head_scores": "embedded"}),
+            ("archives", {}),
+        )
+    }
+    assert dims == {"contextualized": 20, "embedded": 8, "archives": 8}
+    with pytest.raises(ConfigurationError, match="head_scores is 'x', expected contextualized or"):
+        build_model(vocab, head_scores="x")
 
 
 def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instances, vocab):
