@@ -159,7 +159,7 @@ def _embed_with_a_mix_and_files(run: Path, monkeypatch: MonkeyPatch) -> None:
 
 _ADD, _PRETRAIN = "add_elmo_to_your_config", "pretrain_for_your_language"
 _ADAPT, _EMBED = "adapt_to_your_domain", "embed_a_corpus"
-_INDEXER = "dataset_reader+: { token_indexers+: { elmo: { type: 'elmo_characters' } } },"
+_INDEXER = "dataset_reader+: { token_indexers+: { elmo: { type: 'elmo_character_ids' } } },"
 
 TROUBLES: Dict[Tuple[str, str], Trouble] = {
     (

@@ -8,6 +8,7 @@ import pytest
 from allennlp.common import Params
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.models import Model
+from allennlp.modules import Seq2SeqEncoder
 
 from elmo_plugin.modules.elmo_token_embedder import ORIGINAL_MODEL
 
@@ -47,7 +48,6 @@ def ext_vars(tmp_path: Path) -> Dict[str, str]:
     """What a user may define: see the head comment of each config."""
     return {
         **{f"{task.upper()}_DATA": "data" for task in WORD_DIMS},
-        "NER_SCHEME": "IOB1",
         "WORD_VECTORS": write_word_vectors("ner", tmp_path),
         "ELMO": str(TINY_BILM),
         "LM_TRAIN": "data",
@@ -149,6 +149,20 @@ def test_the_ner_experiment_has_the_papers_dropout_and_allennlps_crf(
     assert model["text_encoder"]["variational_dropout"]
     assert model["text_encoder"]["encoder"]["dropout"] == 0.5
     assert model["include_start_end_transitions"] is False
+
+
+def test_the_srl_experiments_have_no_bias_on_the_input_and_forget_biases_of_1(
+    ext_vars: Dict[str, str],
+) -> None:
+    for name in ("srl", "srl_small"):
+        path = REPOSITORY / "training_configs" / f"{name}.jsonnet"
+        encoder = Params.from_file(path, ext_vars=ext_vars)["model"]["text_encoder"]["encoder"]
+        size = encoder["hidden_size"]
+        lstm = Seq2SeqEncoder.from_params(encoder, input_size=7)._module
+        for layer in lstm.lstm_layers:
+            assert layer.cell.input_linearity.bias is None
+            biases = layer.cell.state_linearity.bias.detach().view(5, size)
+            assert (biases[1] == 1).all() and not biases[[0, 2, 3, 4]].any()
 
 
 def test_the_coreference_experiments_score_heads_as_lee_et_al(ext_vars: Dict[str, str]) -> None:

@@ -13,8 +13,8 @@
 //   --overrides '{"model.regularizer.regexes.0.1.alpha": 0.001}'
 // Another seed: --overrides '{"random_seed": 1, "numpy_seed": 1, "pytorch_seed": 1}'
 //
-// The model is that of Lee et al. (2017), unchanged but for ELMo. Where they and AllenNLP's released config
-// (coref.jsonnet, v0.9.0) differ, this follows them (* from memory, not checked against the papers):
+// The model is that of Lee et al. (2017) with ELMo; what differs is said at the end. Where they and AllenNLP's
+// released config (coref.jsonnet, v0.9.0) differ, this follows them (* from memory, not checked against the papers):
 //   word vectors     paper: GloVe 840B 300-d and Turian 50-d, both frozen*    AllenNLP: GloVe 6B 300-d, frozen
 //   characters       paper: 8-d, filters of widths 3, 4, 5, 50 of each*       AllenNLP: 100 of width 5
 //   antecedents      paper: 250*                                              AllenNLP: 100

@@ -2,7 +2,6 @@
 // vectors, a small task RNN. Made for RESULTS.md; a start for a language or a domain of yours.
 //
 //   export NER_DATA=...       a folder with train.conll, dev.conll and test.conll
-//   export NER_SCHEME=IOB1    how they are tagged: IOB1, BIO or BIOUL
 //   export ELMO=elmo_mini     a biLM that comes with this package, or a folder with options.json and weights.hdf5
 //   allennlp train training_configs/ner_small.jsonnet -s runs/ner_small --include-package elmo_plugin
 //
@@ -15,7 +14,6 @@ ner.experiment(
   elmo_part=elmo.part('input', bilm=elmo.named(std.extVar('ELMO')), dropout=0.0),
   word_vectors=null,
   rnn_sizes=[100],
-  input_scheme=std.extVar('NER_SCHEME'),
   batch_size=16,
   learning_rate=0.003,
   num_epochs=20,

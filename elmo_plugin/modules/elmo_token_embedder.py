@@ -1,10 +1,14 @@
-"""ELMo as one of the embedders of a `TextFieldEmbedder`."""
+"""ELMo as one of the embedders of a `TextFieldEmbedder`, and the indexer of what it reads."""
 
-from typing import List, Optional
+from functools import lru_cache
+from typing import Dict, List, Optional
 
+import numpy
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Vocabulary
+from allennlp.data import Token, Vocabulary
+from allennlp.data.token_indexers import ELMoTokenCharactersIndexer, TokenIndexer
+from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp.modules.token_embedders import TokenEmbedder
 from torch import Tensor
 
@@ -13,11 +17,52 @@ from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.original_model import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.modules.elmo import Elmo
 
+# How many words' character ids are kept to be shared; 0.3 kB each.
+_MAX_SHARED_WORDS = 2**18
+
+
+@TokenIndexer.register("elmo_character_ids")
+class ElmoCharacterIdsIndexer(ELMoTokenCharactersIndexer):
+    """
+    Index tokens with the character ids that ELMo reads. Arguments and tensors are those of AllenNLP's
+    `elmo_characters`, which works as well; but here tokens of the same word share one array of ids, where
+    `elmo_characters` holds 2 kB for each token.
+
+    Registered as a `TokenIndexer` with name `elmo_character_ids`.
+    """
+
+    def tokens_to_indices(
+        self, tokens: List[Token], vocabulary: Vocabulary
+    ) -> Dict[str, List[numpy.ndarray]]:
+        added = self._mapper.tokens_to_add
+        words = [token.ensure_text() for token in tokens]
+        return {"elmo_tokens": [_character_ids(word, added.get(word)) for word in words]}
+
+    def as_padded_tensor_dict(
+        self, tokens: Dict[str, List[numpy.ndarray]], padding_lengths: Dict[str, int]
+    ) -> Dict[str, Tensor]:
+        length = padding_lengths["elmo_tokens"]
+        word_ids = tokens["elmo_tokens"][:length]
+        character_ids = torch.zeros(length, ELMoCharacterMapper.max_word_length, dtype=torch.long)
+        if word_ids:
+            numpy.concatenate(word_ids, out=character_ids[: len(word_ids)].view(-1).numpy())
+        return {"elmo_tokens": character_ids}
+
+
+@lru_cache(maxsize=_MAX_SHARED_WORDS)
+def _character_ids(word: str, added_id: Optional[int]) -> numpy.ndarray:
+    """`(50,)`, of type int16. `added_id`: stands for the whole word in `tokens_to_add`."""
+    mapper = ELMoCharacterMapper(None if added_id is None else {word: added_id})
+    character_ids = numpy.array(mapper.convert_word_to_char_ids(word), dtype=numpy.int16)
+    character_ids.flags.writeable = False  # it is shared
+    return character_ids
+
 
 @TokenEmbedder.register("elmo")
 class ElmoTokenEmbedder(TokenEmbedder):
     """
-    One ELMo representation per token. Takes the output of the `elmo_characters` indexer.
+    One ELMo representation per token. Takes the output of the `elmo_character_ids` indexer, or of AllenNLP's
+    `elmo_characters`.
 
     Stands in for AllenNLP's `elmo_token_embedder`: the same arguments with the same meaning, and archives
     that were trained with it load after their `type` is changed to `elmo`.

@@ -43,7 +43,8 @@ class PlacedElmo(torch.nn.Module, FromParams):
     placement : `str`, optional (default = `"input"`)
         `input`, `output`, `both` or `none`.
     indexer : `str`, optional (default = `"elmo"`)
-        The name under which the reader's `token_indexers` hold the `elmo_characters` indexer.
+        The name under which the reader's `token_indexers` hold the `elmo_character_ids` indexer, or
+        AllenNLP's `elmo_characters`.
     dropout : `float` or `Dict[str, float]`, optional (default = `0.0`)
         Dropout on ELMo representations: one value, or one for each of `input` and `output`. 0 is right where
         the next layer drops what it reads, as a text encoder with `dropout` does at the input: ELMo that is
@@ -111,7 +112,7 @@ class PlacedElmo(torch.nn.Module, FromParams):
         # Parameters
 
         tokens : `TextFieldTensors`
-            A text field with the `elmo_characters` indexer among its indexers.
+            A text field with the `elmo_character_ids` indexer among its indexers.
 
         # Returns
 
@@ -141,7 +142,7 @@ def elmo_characters(tokens: TextFieldTensors, indexer: str) -> Tensor:
 
     # Raises
 
-    `ConfigurationError` if `indexer` is not the name of an `elmo_characters` indexer.
+    `ConfigurationError` if `indexer` is not the name of such an indexer.
     """
     if indexer not in tokens:
         found = f"has no such indexer, only {', '.join(sorted(tokens)) or 'none'}"
@@ -150,8 +151,8 @@ def elmo_characters(tokens: TextFieldTensors, indexer: str) -> Tensor:
     else:
         return tokens[indexer]["elmo_tokens"]
     raise ConfigurationError(
-        f"ELMo reads the indexer '{indexer}', expected of type 'elmo_characters', but the reader {found}. "
-        f'Put "{indexer}": {{"type": "elmo_characters"}} into dataset_reader.token_indexers.'
+        f"ELMo reads the indexer '{indexer}', expected of type 'elmo_character_ids', but the reader {found}. "
+        f'Put "{indexer}": {{"type": "elmo_character_ids"}} into dataset_reader.token_indexers.'
     )
 
 

@@ -20,7 +20,7 @@ DEFAULT_METRIC = "-loss"  # of AllenNLP's trainer
 _MIX_PARAMETERS = "scalar_parameters"
 _MIX_PARAMETER_NAME = f"text_encoder.elmo.elmo.scalar_mix_0.{_MIX_PARAMETERS}.0"
 _SUPPORTED = (
-    f"{ELMO_KEY} with a placement and an `elmo_characters` indexer of the reader, as in "
+    f"{ELMO_KEY} with a placement and an `elmo_character_ids` indexer of the reader, as in "
     "training_configs/*_small.jsonnet"
 )
 

@@ -12,7 +12,6 @@ from elmo_plugin.tasks.conll_2012 import read_conll_2012
 from elmo_plugin.tasks.conll_file import read_conll_sentences
 from elmo_plugin.tasks.data_files import numbered_lines
 from elmo_plugin.tasks.json_input import get_text, parse_json_object
-from elmo_plugin.tasks.ner.reader import COLUMN_NAMES
 from elmo_plugin.tasks.rule_based_tokenizer import RuleBasedTokenizer
 from elmo_plugin.tasks.squad.squad_file import squad_records
 from elmo_plugin.tasks.sst.sentiment_tree import SentimentTree
@@ -112,7 +111,7 @@ def _conll_2012(path: str) -> Iterator[Sequence[str]]:
 
 def _conll_2003(path: str) -> Iterator[Sequence[str]]:
     for sentence in read_conll_sentences(path):
-        yield [row[0] for row in sentence.rows(COLUMN_NAMES)]
+        yield [token for token, _ in sentence.tokens_and_tags()]
 
 
 def _squad_contexts(path: str) -> Iterator[Sequence[str]]:

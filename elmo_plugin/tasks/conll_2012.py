@@ -18,7 +18,6 @@ _COLUMN_NAMES = (
 MIN_COLUMNS = len(_COLUMN_NAMES) + 1
 _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?:\s*part\s+(?P<part>\d+))?\s*")
 _END = "#end document"
-_COLUMN_SEPARATOR = re.compile(r"[ \t]+")
 _MAX_SHOWN = 60  # characters of a wrong line that an error repeats
 
 
@@ -42,7 +41,7 @@ class Conll2012Sentence(NamedTuple):
 
 
 class Conll2012Document(NamedTuple):
-    """The lines of a document between its `#begin document` and `#end document`, not yet judged."""
+    """The lines of a document between its `#begin document` and `#end document`, not yet validated."""
 
     file_path: str
     first_line: int
@@ -60,15 +59,24 @@ class Conll2012Document(NamedTuple):
         """
         # Raises
 
-        `ConfigurationError` if the document has no end or no sentence; or, naming the line, if there are too
-        few columns, or another number than on the first line of the sentence.
+        `ConfigurationError` as for `unsplit_sentences` and `split_columns`.
+        """
+        return [split_columns(sentence) for sentence in self.unsplit_sentences()]
+
+    def unsplit_sentences(self) -> List[ConllSentence]:
+        """
+        The sentences, not yet split into columns, so that one with a wrong line does not spoil the others.
+
+        # Raises
+
+        `ConfigurationError` if the document has no end or no sentence.
         """
         if not self.is_ended:
             raise ConfigurationError(
                 f"{self.place}: found no end, expected a line '{_END}' before the next document and "
                 "before the end of the file. Complete the file."
             )
-        sentences: List[Conll2012Sentence] = []
+        sentences: List[ConllSentence] = []
         lines: List[str] = []
         first_line = 0
         # The lines stand after `#begin document`; a blank one ends the last sentence.
@@ -79,7 +87,7 @@ class Conll2012Document(NamedTuple):
                 lines.append(line)
             elif lines:
                 place = SentencePlace(self.file_path, first_line)
-                sentences.append(_split_columns(ConllSentence(place, lines)))
+                sentences.append(ConllSentence(place, lines))
                 lines = []
         if not sentences:
             raise ConfigurationError(
@@ -138,21 +146,17 @@ def _documents(file_path: str) -> Iterator[Conll2012Document]:
         )
 
 
-def _split_columns(sentence: ConllSentence) -> Conll2012Sentence:
-    rows = [_COLUMN_SEPARATOR.split(line) for line in sentence.lines]
-    num_columns = len(rows[0])
-    for index, row in enumerate(rows):
-        if len(row) < MIN_COLUMNS or len(row) != num_columns:
-            expected = (
-                f"{num_columns}, as on the first line of the sentence"
-                if num_columns >= MIN_COLUMNS
-                else f"at least {MIN_COLUMNS} ({', '.join(_COLUMN_NAMES)}, arguments of each predicate, "
-                "coreference)"
-            )
-            raise ConfigurationError(
-                f"{sentence.place.of_token(index)}: found {len(row)} columns "
-                f"('{sentence.lines[index][:_MAX_SHOWN]}'), expected {expected}. Correct the line."
-            )
+def split_columns(sentence: ConllSentence) -> Conll2012Sentence:
+    """
+    The columns of a sentence.
+
+    # Raises
+
+    `ConfigurationError`, naming the line, if there are too few columns, or another number than on the first
+    line of the sentence.
+    """
+    names = f"{', '.join(_COLUMN_NAMES)}, arguments of each predicate, coreference"
+    rows = sentence.rows(MIN_COLUMNS, names)
     columns: List[Tuple[str, ...]] = list(zip(*rows))
     return Conll2012Sentence(
         sentence.place,

@@ -2,7 +2,7 @@
 
 import re
 from os import PathLike
-from typing import Iterator, List, NamedTuple, Sequence, Union
+from typing import Iterator, List, NamedTuple, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 
@@ -31,24 +31,50 @@ class ConllSentence(NamedTuple):
     place: SentencePlace
     lines: List[str]
 
-    def rows(self, column_names: Sequence[str]) -> List[List[str]]:
+    def rows(self, min_columns: int, column_names: str) -> List[List[str]]:
         """
         The columns of each line.
 
+        # Parameters
+
+        min_columns : `int`
+            How many columns there must be at least.
+        column_names : `str`
+            What they hold, for errors.
+
         # Raises
 
-        `ConfigurationError` naming the line, if its number of columns is not that of
-        `column_names`.
+        `ConfigurationError`, naming the line, if there are too few columns, or another number than on the
+        first line of the sentence.
         """
         rows = [_COLUMN_SEPARATOR.split(line) for line in self.lines]
+        num_columns = len(rows[0])
         for index, row in enumerate(rows):
-            if len(row) != len(column_names):
+            if len(row) < min_columns or len(row) != num_columns:
+                expected = (
+                    f"{num_columns}, as on the first line of the sentence"
+                    if num_columns >= min_columns
+                    else f"at least {min_columns} ({column_names}), set apart by spaces or tabs"
+                )
                 raise ConfigurationError(
                     f"{self.place.of_token(index)}: found {len(row)} columns "
-                    f"('{self.lines[index][:_MAX_SHOWN]}'), expected {len(column_names)} "
-                    f"({' '.join(column_names)}) set apart by spaces or tabs. Correct the line."
+                    f"('{self.lines[index][:_MAX_SHOWN]}'), expected {expected}. Correct the line."
                 )
         return rows
+
+    def last_column(self) -> List[str]:
+        """What stands last on each line, however many columns it has."""
+        return [_COLUMN_SEPARATOR.split(line)[-1] for line in self.lines]
+
+    def tokens_and_tags(self) -> List[Tuple[str, str]]:
+        """
+        The first and the last column of each line.
+
+        # Raises
+
+        As `rows`, if there are fewer than two columns.
+        """
+        return [(row[0], row[-1]) for row in self.rows(2, "a token first, its tag last")]
 
 
 def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:

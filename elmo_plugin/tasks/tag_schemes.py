@@ -75,6 +75,39 @@ def find_tag_fault(tags: Sequence[str], scheme: str) -> Optional[TagFault]:
     return None
 
 
+class SchemeCounts(NamedTuple):
+    """
+    How many sentences are possible in each scheme.
+
+    # Parameters
+
+    num_sentences : `int`
+        Sentences with a span; those without one are possible in all schemes.
+    num_possible : `Dict[str, int]`
+        By scheme, how many of these are possible in it.
+    """
+
+    num_sentences: int
+    num_possible: Dict[str, int]
+
+    @classmethod
+    def of_tags(cls, sentences: Iterable[Sequence[str]]) -> "SchemeCounts":
+        """`sentences`: the tags of each."""
+        num_sentences = 0
+        num_possible = dict.fromkeys(SCHEME_RULES, 0)
+        for tags in sentences:
+            if any(tag != "O" for tag in tags):
+                num_sentences += 1
+                for scheme in num_possible:
+                    num_possible[scheme] += find_tag_fault(tags, scheme) is None
+        return cls(num_sentences, num_possible)
+
+    @property
+    def best(self) -> str:
+        """The scheme in which the most sentences are possible."""
+        return max(self.num_possible, key=self.num_possible.__getitem__)
+
+
 def tags_to_spans(tags: Sequence[str], scheme: str) -> List[Span]:
     """The spans that `tags` mark, in order. The tags must be without fault in `scheme`."""
     # AllenNLP's spans include their last token.

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict, sanitize
-from allennlp.data import Instance
+from allennlp.data import Field, Instance
 from allennlp.data.tokenizers import Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
@@ -24,7 +24,7 @@ class TaskPredictor(Predictor):
     Bad input raises `ConfigurationError`. Only in a file of JSON lines, as `allennlp predict` reads it, one
     bad line does not stop the others: it is answered with `{"error": ...}`, which says what was expected.
 
-    A task gives `example`, `instances_from_json` and `readable_output`.
+    A task gives `example`, `instances_from_json`, `readable_output` and `predicted_labels`.
 
     # Parameters
 
@@ -67,6 +67,22 @@ class TaskPredictor(Predictor):
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         """The answer to an input, from its instances and the model's (human readable) output for each."""
         raise NotImplementedError
+
+    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
+        """The fields that hold gold labels, made from the model's (human readable) output for an instance."""
+        raise NotImplementedError
+
+    def predictions_to_labeled_instances(
+        self, instance: Instance, outputs: Dict[str, Any]
+    ) -> List[Instance]:
+        """
+        A copy of the instance with what the model predicts as its gold labels, for AllenNLP's interpreters
+        and attackers.
+        """
+        labeled = instance.duplicate()
+        for name, field in self.predicted_labels(labeled, outputs).items():
+            labeled.add_field(name, field, self._model.vocab)
+        return [labeled]
 
     def predict_json(self, inputs: JsonDict) -> JsonDict:
         return self.predict_batch_json([inputs])[0]

@@ -26,7 +26,7 @@ class TaskReader(DatasetReader):
     # Parameters
 
     token_indexers : `Dict[str, TokenIndexer]`, optional (default = `{"tokens": SingleIdTokenIndexer()}`)
-        How the tokens of every text field are represented. ELMo needs an `elmo_characters` indexer.
+        How the tokens of every text field are represented. ELMo needs an `elmo_character_ids` indexer.
     skip_invalid : `bool`, optional (default = `False`)
         Leave out bad units with a warning for each, and say at the end how many there were.
 
@@ -64,9 +64,7 @@ class TaskReader(DatasetReader):
                 # All of a unit's instances or none.
                 instances = list(self._instances(unit, left_out))
             except ConfigurationError as error:
-                if not self._skip_invalid:
-                    raise
-                logger.warning("Left out (skip_invalid): %s", error)
+                self._raise_unless_skipped(error)
                 left_out["invalid"] += 1
                 continue
             num_instances += len(instances)
@@ -83,6 +81,11 @@ class TaskReader(DatasetReader):
                 f"{file_path}: nothing to learn from is left of {num_units} read"
                 f"{f' ({reasons})' if reasons else ''}, expected at least one. Give another file."
             )
+
+    def _raise_unless_skipped(self, error: ConfigurationError) -> None:
+        if not self._skip_invalid:
+            raise error
+        logger.warning("Left out (skip_invalid): %s", error)
 
     def _units(self, file_path: Union[str, PathLike]) -> Iterator[Any]:
         """

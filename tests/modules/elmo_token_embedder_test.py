@@ -1,4 +1,5 @@
 import inspect
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -6,11 +7,14 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Vocabulary
+from allennlp.data import Token, Vocabulary
+from allennlp.data.fields import TextField
+from allennlp.data.token_indexers import TokenIndexer
 from allennlp.modules import TokenEmbedder
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as AllenNlpElmoTokenEmbedder
 
 from elmo_plugin import ElmoTokenEmbedder, batch_to_ids
+from elmo_plugin.modules import ElmoCharacterIdsIndexer
 from tests.conftest import SENTENCES, BiLMFiles
 
 
@@ -97,3 +101,47 @@ class TestBadConfig:
             ConfigurationError, match="expected a namespace of the vocabulary: labels"
         ):
             ElmoTokenEmbedder(*bilm_files, namespace_to_cache="tokens", vocab=vocab)
+
+
+def test_the_indexer_gives_what_elmo_characters_gives() -> None:
+    sentences = [*SENTENCES, ["@start@", "the"]]
+    added = {"@start@": 7, "the": 9}
+    for tokens_to_add in (None, added):
+        for padding in (0, 3):
+            ours, theirs = (
+                TokenIndexer.by_name(name)(tokens_to_add=tokens_to_add)
+                for name in ("elmo_character_ids", "elmo_characters")
+            )
+            for sentence in sentences:
+                tokens = [Token(word) for word in sentence]
+                indexed = [
+                    indexer.tokens_to_indices(tokens, Vocabulary()) for indexer in (ours, theirs)
+                ]
+                lengths = [
+                    indexer.get_padding_lengths(one)
+                    for indexer, one in zip((ours, theirs), indexed)
+                ]
+                assert lengths[0] == lengths[1]
+                wanted = {"elmo_tokens": lengths[0]["elmo_tokens"] + padding}
+                expected = theirs.as_padded_tensor_dict(indexed[1], wanted)["elmo_tokens"]
+                given = ours.as_padded_tensor_dict(indexed[0], wanted)["elmo_tokens"]
+                assert given.dtype == expected.dtype and torch.equal(given, expected.view_as(given))
+
+
+def test_tokens_of_a_word_share_their_character_ids() -> None:
+    indexers = [ElmoCharacterIdsIndexer(), ElmoCharacterIdsIndexer()]
+    tokens = [Token("rain"), Token("rain"), Token("Rain")]
+    first, other = (
+        indexer.tokens_to_indices(tokens, Vocabulary())["elmo_tokens"] for indexer in indexers
+    )
+    assert first[0] is first[1] is other[0] and first[0] is not first[2]
+    with pytest.raises(ValueError, match="read-only"):
+        first[0][0] = 1
+    field = TextField(tokens, {"elmo": indexers[0]})
+    field.index(Vocabulary())
+    assert TextField(tokens, {"elmo": indexers[1]}).token_indexers == field.token_indexers
+    copy = pickle.loads(pickle.dumps(field))
+    tensors = [
+        one.as_tensor(one.get_padding_lengths())["elmo"]["elmo_tokens"] for one in (field, copy)
+    ]
+    assert torch.equal(*tensors) and torch.equal(tensors[0][0], batch_to_ids([["rain"]])[0, 0])

@@ -319,7 +319,7 @@ class TestBadConfig:
         del tokens["elmo"]
         with pytest.raises(
             ConfigurationError,
-            match=r"reads the indexer 'elmo', expected of type 'elmo_characters', but the reader has no "
+            match=r"reads the indexer 'elmo', expected of type 'elmo_character_ids', but the reader has no "
             r"such indexer, only tokens\. Put",
         ):
             build(bilm_files, "output")(tokens)

@@ -67,7 +67,6 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gr
 
     def make(task: str = "ner", **changes: Any) -> GridOptions:
         monkeypatch.setenv(f"{task.upper()}_DATA", os.environ.get(f"{task.upper()}_DATA", "data"))
-        monkeypatch.setenv("NER_SCHEME", "IOB1")
         monkeypatch.setenv("ELMO", "elmo_mini")
         config = REPOSITORY / "training_configs" / f"{task}_small.jsonnet"
         return GridOptions(str(config), str(tmp_path / "results"), **{"seeds": [1, 2], **changes})

@@ -27,7 +27,6 @@ AS_IT_IS = {
 def variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for task in TASKS:
         monkeypatch.setenv(f"{task.upper()}_DATA", f"data/{task}")
-    monkeypatch.setenv("NER_SCHEME", "IOB1")
     monkeypatch.setenv("ELMO", "elmo_mini")
 
 
@@ -159,7 +158,6 @@ def test_the_variables_that_the_config_reads_are_known() -> None:
     assert small("ner").variables() == {
         "ELMO": "elmo_mini",
         "NER_DATA": "data/ner",
-        "NER_SCHEME": "IOB1",
     }
     assert Experiment(TINY / "experiment_elmo.jsonnet").variables() == {}
 
@@ -176,8 +174,8 @@ class TestBadInput:
             Experiment("no/such.jsonnet")
 
     def test_a_variable_that_is_not_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("NER_SCHEME")
-        with pytest.raises(ConfigurationError, match="Set the environment variable NER_SCHEME"):
+        monkeypatch.delenv("NER_DATA")
+        with pytest.raises(ConfigurationError, match="Set the environment variable NER_DATA"):
             small("ner")
 
     @pytest.mark.parametrize("overrides", [{"model.no.such": 1}, {"model.type.a": 1}])

@@ -3,8 +3,6 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.tasks.conll_file import SentencePlace, read_conll_sentences
 
-COLUMN_NAMES = ("TOKEN", "TAG")
-
 
 def write(tmp_path, content):
     file_path = tmp_path / "data.conll"
@@ -13,7 +11,7 @@ def write(tmp_path, content):
 
 
 def read_rows(file_path):
-    return [sentence.rows(COLUMN_NAMES) for sentence in read_conll_sentences(file_path)]
+    return [sentence.rows(2, "token, tag") for sentence in read_conll_sentences(file_path)]
 
 
 def test_sentences_know_their_lines(tmp_path):
@@ -48,7 +46,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
 
 @pytest.mark.parametrize("line, num_columns", [("rains", 1), ("rains VBZ O", 3)])
 def test_a_wrong_number_of_columns_is_refused(tmp_path, line, num_columns):
-    message = rf"line 2: found {num_columns} columns \('{line}'\), expected 2 \(TOKEN TAG\)"
+    message = rf"line 2: found {num_columns} columns \('{line}'\), expected 2, as on the first line"
     with pytest.raises(ConfigurationError, match=message):
         read_rows(write(tmp_path, f"It O\n{line}\n"))
 

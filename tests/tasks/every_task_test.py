@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 from typing import Any, Dict, List
 
+import numpy
 import pytest
+import torch
 from _pytest.fixtures import SubRequest
 from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model_from_file
@@ -80,6 +82,16 @@ def test_predictions_in_a_batch_equal_single_ones(
     assert len(inputs) >= 3
     singly = [predictor.predict_json(one_input) for one_input in inputs]
     assert predictor.predict_batch_json(inputs) == [rounded(output) for output in singly]
+
+
+def test_predictions_can_be_taken_as_labels_for_gradients(
+    predictor: Predictor, inputs: List[Dict[str, Any]]
+) -> None:
+    for one_input in inputs:
+        instances = predictor.json_to_labeled_instances(one_input)
+        gradients, outputs = predictor.get_gradients(instances)
+        assert torch.isfinite(outputs["loss"])
+        assert gradients and all(numpy.isfinite(values).all() for values in gradients.values())
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

@@ -28,7 +28,7 @@ local original =
   },
 
   // For the reader's token_indexers, under the name that the part above expects.
-  indexers:: { elmo: { type: 'elmo_characters' } },
+  indexers:: { elmo: { type: 'elmo_character_ids' } },
 
   // lambda * ||w||^2 on the mix weights before the softmax (paper, section 3.2); gamma stays free.
   regularizer(lambda):: { regexes: [['scalar_parameters', { type: 'l2', alpha: lambda }]] },

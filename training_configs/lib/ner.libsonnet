@@ -4,9 +4,10 @@ local elmo = import 'elmo.libsonnet';
 local words = import 'words.libsonnet';
 
 {
-  // Four-column files called `train`, `dev` and `test` in a folder.
+  // Files of a token per line, the tag in the last column, called `train`, `dev` and `test` in a folder.
   files:: data_files.files,
 
+  // input_scheme: IOB1, BIO or BIOUL; null finds out how each file is tagged.
   // word_vectors: a file or URL in GloVe's text format, of width word_dim; null starts them at random.
   experiment(
     data,
@@ -18,7 +19,7 @@ local words = import 'words.libsonnet';
     character_filter_width=3,
     rnn_sizes=[200, 100],
     dropout=0.5,
-    input_scheme='IOB1',
+    input_scheme=null,
     scalar_mix_l2=0.1,
     batch_size=64,
     learning_rate=0.001,

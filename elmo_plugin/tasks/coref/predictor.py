@@ -4,11 +4,12 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
-from allennlp.data import DatasetReader, Instance
+from allennlp.data import DatasetReader, Field, Instance
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
+from elmo_plugin.tasks.coref.reader import mention_field
 from elmo_plugin.tasks.coref.sentence_splitter import SentenceSplitter
 from elmo_plugin.tasks.json_input import dump_json_line, find_key, get_text, get_words
 from elmo_plugin.tasks.task_predictor import TaskPredictor
@@ -109,6 +110,9 @@ class CoreferencePredictor(TaskPredictor):
         if "document" in metadata:
             readable["document"] = metadata["document"]
         return readable
+
+    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
+        return {"mentions": mention_field(output["clusters"])}
 
 
 def _get_sentences(sentences: Any) -> List[List[str]]:

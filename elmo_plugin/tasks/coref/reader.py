@@ -115,12 +115,7 @@ class CoreferenceReader(TaskReader):
         if clusters is not None:
             kept = [cluster for cluster in clusters if self._keep_singletons or len(cluster) > 1]
             metadata["clusters"] = kept
-            mentions = [
-                (*mention, number) for number, cluster in enumerate(kept) for mention in cluster
-            ]
-            fields["mentions"] = TensorField(
-                torch.tensor(mentions, dtype=torch.long).view(-1, 3), padding_value=-1
-            )
+            fields["mentions"] = mention_field(kept)
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:
@@ -157,6 +152,14 @@ class CoreferenceReader(TaskReader):
         if num_singletons:
             left_out["clusters of one mention (keep_singletons is false)"] += num_singletons
         yield instance
+
+
+def mention_field(clusters: Sequence[Cluster]) -> TensorField:
+    """`(num_mentions, 3)`: start, end (exclusive) and cluster of each, counted from 0, padded with -1."""
+    mentions = [
+        (*mention, number) for number, cluster in enumerate(clusters) for mention in cluster
+    ]
+    return TensorField(torch.tensor(mentions, dtype=torch.long).view(-1, 3), padding_value=-1)
 
 
 def _speaker_ids(

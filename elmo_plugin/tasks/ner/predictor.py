@@ -3,10 +3,11 @@
 from typing import Any, Dict, List, Sequence
 
 from allennlp.common.util import JsonDict
-from allennlp.data import Instance
+from allennlp.data import Field, Instance
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.sentence_predictor import SentencePredictor
+from elmo_plugin.tasks.tag_field import TagField
 from elmo_plugin.tasks.tag_schemes import Span, tags_to_spans
 
 EXAMPLE = '{"sentence": "John Smith lives in Paris."} or {"tokens": ["John", "Smith", "lives"]}'
@@ -44,6 +45,10 @@ class NerPredictor(SentencePredictor):
         if "sentence" in metadata:
             readable["sentence"] = metadata["sentence"]
         return readable
+
+    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
+        namespace = self._model.label_namespace
+        return {"tags": TagField(output["tags"], instance["tokens"], namespace)}
 
 
 def _describe_span(span: Span, metadata: Dict[str, Any]) -> JsonDict:

@@ -1,8 +1,9 @@
 """Reads sentences with named entities."""
 
+import logging
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
@@ -14,21 +15,22 @@ from elmo_plugin.tasks.conll_file import ConllSentence, SentencePlace, read_conl
 from elmo_plugin.tasks.tag_field import TagField
 from elmo_plugin.tasks.tag_schemes import (
     SCHEME_RULES,
+    SchemeCounts,
     check_scheme,
     convert_tags,
     find_tag_fault,
 )
 from elmo_plugin.tasks.task_reader import TaskReader
 
-COLUMN_NAMES = ("TOKEN", "POS", "CHUNK", "TAG")
+logger = logging.getLogger(__name__)
 
 
 @DatasetReader.register("elmo_ner")
 class NerReader(TaskReader):
     """
-    Reads the four-column files of CoNLL-2003 (`TOKEN POS CHUNK TAG`): a token per line, columns set
-    apart by spaces or tabs, a blank line after a sentence, `-DOCSTART-` lines between documents.
-    The second and the third column are not used, and may hold anything.
+    Reads files of CoNLL's kind: a token per line, columns set apart by spaces or tabs, a blank line after a
+    sentence, `-DOCSTART-` lines between documents. The first column is the token and the last its tag:
+    `TOKEN POS CHUNK TAG` as in CoNLL-2003, `TOKEN TAG`, or any other number of columns.
 
     Every sentence is an instance of its own, with the fields `tokens`, `tags` and `metadata`
     (`words`; and `character_offsets`, one `(start, end)` per token, if the tokens know them).
@@ -37,9 +39,11 @@ class NerReader(TaskReader):
 
     # Parameters
 
-    input_scheme : `str`, optional (default = `"IOB1"`)
+    input_scheme : `str`, optional
         How the files are tagged: `IOB1` (CoNLL-2003 as published), `BIO` (also called IOB2) or
-        `BIOUL`.
+        `BIOUL`. By default the one in which all tags of a file are possible is found and logged, for each
+        file anew; if there is none, a warning says how many sentences each scheme fits, and the sentences
+        that the best one does not fit are bad.
     label_scheme : `str`, optional (default = `"BIOUL"`)
         The scheme of the tags that the model learns: `BIO` or `BIOUL`. The model's must be the
         same.
@@ -51,20 +55,21 @@ class NerReader(TaskReader):
     # Raises
 
     `ConfigurationError` for an unknown scheme; and, while reading, for a file that is missing,
-    empty or not UTF-8, a line with another number of columns, and a tag that is impossible in
-    `input_scheme`. File and line are named.
+    empty or not UTF-8, a line of one column, or of another number than the first of its sentence, and a
+    tag that is impossible in `input_scheme`. File and line are named.
     """
 
     def __init__(
         self,
         token_indexers: Optional[Dict[str, TokenIndexer]] = None,
-        input_scheme: str = "IOB1",
+        input_scheme: Optional[str] = None,
         label_scheme: str = "BIOUL",
         label_namespace: str = "labels",
         **kwargs: Any,
     ) -> None:
         super().__init__(token_indexers, **kwargs)
-        check_scheme("input_scheme", input_scheme, SCHEME_RULES)
+        if input_scheme is not None:
+            check_scheme("input_scheme", input_scheme, SCHEME_RULES)
         check_scheme("label_scheme", label_scheme, ("BIO", "BIOUL"))
         self._input_scheme = input_scheme
         self._label_scheme = label_scheme
@@ -75,6 +80,7 @@ class NerReader(TaskReader):
         tokens: List[Token],
         tags: Optional[List[str]] = None,
         place: Optional[SentencePlace] = None,
+        input_scheme: Optional[str] = None,
     ) -> Instance:
         """
         # Parameters
@@ -82,9 +88,11 @@ class NerReader(TaskReader):
         tokens : `List[Token]`
             The tokens of a sentence, at least one.
         tags : `List[str]`, optional
-            Their tags, in `input_scheme`.
+            Their tags.
         place : `SentencePlace`, optional
             The lines on which they stand, to be named in errors.
+        input_scheme : `str`, optional (default = the reader's, or one in which these tags are possible)
+            How they are tagged.
 
         # Raises
 
@@ -100,36 +108,62 @@ class NerReader(TaskReader):
             "metadata": MetadataField(_metadata(tokens)),
         }
         if tags is not None:
-            self._check_tags(tags, place)
-            label_tags = convert_tags(tags, self._input_scheme, self._label_scheme)
+            scheme = input_scheme or self._input_scheme or SchemeCounts.of_tags([tags]).best
+            _check_tags(tags, scheme, place)
+            label_tags = convert_tags(tags, scheme, self._label_scheme)
             fields["tags"] = TagField(label_tags, text_field, self._label_namespace, place)
         return Instance(fields)
 
-    def _units(self, file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:
-        return read_conll_sentences(file_path)
+    def _units(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[ConllSentence, str]]:
+        scheme = self._input_scheme or _detected_scheme(file_path)
+        for sentence in read_conll_sentences(file_path):
+            yield sentence, scheme
 
-    def _instances(self, unit: ConllSentence, left_out: Counter) -> Iterable[Instance]:
-        rows = unit.rows(COLUMN_NAMES)
-        tokens = [Token(word) for word, _, _, _ in rows]
-        tags = [tag for _, _, _, tag in rows]
-        yield self.text_to_instance(tokens, tags, unit.place)
+    def _instances(self, unit: Tuple[ConllSentence, str], left_out: Counter) -> Iterable[Instance]:
+        sentence, scheme = unit
+        words, tags = zip(*sentence.tokens_and_tags())
+        tokens = [Token(word) for word in words]
+        yield self.text_to_instance(tokens, list(tags), sentence.place, scheme)
 
-    def _check_tags(self, tags: List[str], place: Optional[SentencePlace]) -> None:
-        fault = find_tag_fault(tags, self._input_scheme)
-        if fault is None:
-            return
-        fitting = [scheme for scheme in SCHEME_RULES if find_tag_fault(tags, scheme) is None]
-        advice = (
-            f"This sentence is possible in {' and '.join(fitting)}: if the data is tagged so, give "
-            f'the reader "input_scheme": "{fitting[0]}". If not, correct the tag.'
-            if fitting
-            else "Correct the tag."
+
+def _detected_scheme(file_path: Union[str, PathLike]) -> str:
+    """The scheme of a file, which is read to its end; logged."""
+    counts = SchemeCounts.of_tags(
+        sentence.last_column() for sentence in read_conll_sentences(file_path)
+    )
+    scheme = counts.best
+    if counts.num_sentences == 0:
+        logger.info("%s: no token is tagged but with O, the same in all schemes.", file_path)
+    elif counts.num_possible[scheme] == counts.num_sentences:
+        logger.info("%s: found tags in the %s scheme.", file_path, scheme)
+    else:
+        logger.warning(
+            "%s: found tags that fit no scheme; of %d sentences with tags %s. Reading them as %s. Give "
+            'the reader "input_scheme" if it is another, and correct the tags that do not fit.',
+            file_path,
+            counts.num_sentences,
+            ", ".join(f"{count} fit {name}" for name, count in counts.num_possible.items()),
+            scheme,
         )
-        raise ConfigurationError(
-            f"{place.of_token(fault.token_index) if place else f'Token {fault.token_index}'}: "
-            f"found {fault.description}, impossible in the {self._input_scheme} scheme: a token "
-            f"outside of spans is tagged O, {SCHEME_RULES[self._input_scheme]}. {advice}"
-        )
+    return scheme
+
+
+def _check_tags(tags: List[str], input_scheme: str, place: Optional[SentencePlace]) -> None:
+    fault = find_tag_fault(tags, input_scheme)
+    if fault is None:
+        return
+    fitting = [scheme for scheme in SCHEME_RULES if find_tag_fault(tags, scheme) is None]
+    advice = (
+        f"This sentence is possible in {' and '.join(fitting)}: if the data is tagged so, give "
+        f'the reader "input_scheme": "{fitting[0]}". If not, correct the tag.'
+        if fitting
+        else "Correct the tag."
+    )
+    raise ConfigurationError(
+        f"{place.of_token(fault.token_index) if place else f'Token {fault.token_index}'}: "
+        f"found {fault.description}, impossible in the {input_scheme} scheme: a token "
+        f"outside of spans is tagged O, {SCHEME_RULES[input_scheme]}. {advice}"
+    )
 
 
 def _metadata(tokens: List[Token]) -> Dict[str, Any]:

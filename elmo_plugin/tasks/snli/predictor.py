@@ -1,9 +1,10 @@
 """Says whether a hypothesis follows from a premise."""
 
-from typing import List
+from typing import Any, Dict, List
 
 from allennlp.common.util import JsonDict
-from allennlp.data import Instance
+from allennlp.data import Field, Instance
+from allennlp.data.fields import LabelField
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import find_key, get_text
@@ -47,3 +48,6 @@ class SnliPredictor(TaskPredictor):
         [output] = outputs
         keys = ("label", "probabilities", "premise_words", "hypothesis_words")
         return {key: output[key] for key in keys}
+
+    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
+        return {"label": LabelField(output["label"], self._model.label_namespace)}

@@ -1,9 +1,10 @@
 """Answers questions about passages."""
 
-from typing import List
+from typing import Any, Dict, List
 
 from allennlp.common.util import JsonDict
-from allennlp.data import Instance
+from allennlp.data import Field, Instance
+from allennlp.data.fields import IndexField
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import get_text
@@ -54,3 +55,7 @@ class SquadPredictor(TaskPredictor):
             "probability": output["span_probability"],
             "passage_words": [token.text for token in instance["passage"]],
         }
+
+    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
+        start, end = (IndexField(int(index), instance["passage"]) for index in output["best_span"])
+        return {"span_start": start, "span_end": end}

@@ -1,7 +1,7 @@
 """Predicates and their arguments, from the columns of CoNLL-2012."""
 
 import re
-from typing import List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Type
 
 from allennlp.common.checks import ConfigurationError
 
@@ -34,37 +34,47 @@ class PredicateFrame(NamedTuple):
     tags: List[str]
 
 
-def read_predicate_frames(
-    sentence: Conll2012Sentence, document: Conll2012Document
-) -> List[PredicateFrame]:
+class NoPredicateError(ConfigurationError):
+    """An argument column has no `V`, so that nothing says whose arguments it holds."""
+
+
+def read_predicate_frame(
+    sentence: Conll2012Sentence,
+    document: Conll2012Document,
+    number: int,
+    column_of_predicate: Dict[int, int],
+) -> PredicateFrame:
     """
-    The predicates of a sentence, one for each argument column.
+    The predicate of an argument column of a sentence.
 
     The predicate's word is the first of the column's `V` span that has a lemma: with a particle the span is
     longer than the word (`carry out`). Lemmas elsewhere are left alone: OntoNotes also has them on words that
     have a word sense but are no predicates.
 
+    # Parameters
+
+    number : `int`
+        Of the column; 0 is the first argument column.
+    column_of_predicate : `Dict[int, int]`
+        For the predicates of columns read before, by their words' indices, the numbers of the columns.
+
     # Raises
 
     `ConfigurationError` naming file, line, column and document: if brackets are malformed, nested or not
-    closed; if a column has no `V`, or more than one, or its `V` has no word with a lemma; if two columns are
-    of the same word.
+    closed; if the column has more than one `V`, or its `V` has no word with a lemma, or is that of a column
+    before it. `NoPredicateError`, one of them, if it has no `V`.
     """
-    frames: List[PredicateFrame] = []
-    for number, cells in enumerate(sentence.arguments):
-        column = _Column(sentence, document, number)
-        spans = _read_spans(cells, column)
-        index = _find_predicate(spans, sentence, column)
-        for other_number, frame in enumerate(frames):
-            if frame.predicate_index == index:
-                raise column.error(
-                    index,
-                    f"found the predicate '{sentence.words[index]}', which column "
-                    f"{MIN_COLUMNS + other_number} has too, expected one column for each predicate",
-                )
-        tags = spans_to_tags(spans, len(sentence.words), "BIO")
-        frames.append(PredicateFrame(index, sentence.predicate_lemmas[index], tags))
-    return frames
+    column = _Column(sentence, document, number)
+    spans = _read_spans(sentence.arguments[number], column)
+    index = _find_predicate(spans, sentence, column)
+    if index in column_of_predicate:
+        raise column.error(
+            index,
+            f"found the predicate '{sentence.words[index]}', which column "
+            f"{MIN_COLUMNS + column_of_predicate[index]} has too, expected one column for each predicate",
+        )
+    tags = spans_to_tags(spans, len(sentence.words), "BIO")
+    return PredicateFrame(index, sentence.predicate_lemmas[index], tags)
 
 
 class _Column(NamedTuple):
@@ -74,9 +84,14 @@ class _Column(NamedTuple):
     document: Conll2012Document
     number: int  # 0 is the first argument column
 
-    def error(self, index: int, problem: str) -> ConfigurationError:
+    def error(
+        self,
+        index: int,
+        problem: str,
+        error_class: Type[ConfigurationError] = ConfigurationError,
+    ) -> ConfigurationError:
         """`index`: the word on whose line the problem is."""
-        return ConfigurationError(
+        return error_class(
             f"{self.sentence.place.of_token(index)}, column {MIN_COLUMNS + self.number}, document "
             f"{self.document.name}, part {self.document.part}: {problem}. Correct the argument column."
         )
@@ -119,7 +134,9 @@ def _find_predicate(spans: List[Span], sentence: Conll2012Sentence, column: _Col
     predicates = [span for span in spans if span.label == _PREDICATE_LABEL]
     expected = f"one span ({_PREDICATE_LABEL}*) on the predicate"
     if not predicates:
-        raise column.error(0, f"found no predicate in the sentence's column, expected {expected}")
+        raise column.error(
+            0, f"found no predicate in the sentence's column, expected {expected}", NoPredicateError
+        )
     if len(predicates) > 1:
         raise column.error(
             predicates[1].start,

@@ -96,7 +96,7 @@ class SrlTagger(Model):
         tags : `LongTensor`, optional
             `(batch_size, timesteps)`. Gold tag ids.
         metadata : `List[Dict[str, Any]]`, optional
-            Of each sentence, with its `words`.
+            Of each sentence, with its `words`; and `num_skipped_predicates`, where the reader gives it.
 
         # Returns
 
@@ -121,7 +121,10 @@ class SrlTagger(Model):
             if not self.training:
                 check_gold_tags(tags, self.num_tags, self.vocab, self.label_namespace)
                 gold_tags = [row[: len(best)] for row, best in zip(tags.tolist(), output["tags"])]
-                self._span_f1(self._names(output["tags"]), self._names(gold_tags))
+                num_skipped = sum(
+                    sentence.get("num_skipped_predicates", 0) for sentence in metadata or ()
+                )
+                self._span_f1(self._names(output["tags"]), self._names(gold_tags), num_skipped)
             output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask)
         return output
 
@@ -140,8 +143,9 @@ class SrlTagger(Model):
 
         `precision`, `recall` and `f1` over all roles; and the same of each role with a gold or a predicted
         argument, such as `_f1-ARG0`, with `verbose_metrics` `f1-ARG0`. AllenNLP writes all of them to its
-        metrics files, but leaves names with a leading underscore out of progress bars. Nothing while
-        training, when nothing is decoded.
+        metrics files, but leaves names with a leading underscore out of progress bars. Also, if there are
+        any, `num_skipped_predicates`: those of the data that are not measured, since their argument columns
+        could not be read. Nothing while training, when nothing is decoded.
         """
         if self.training:
             return {}

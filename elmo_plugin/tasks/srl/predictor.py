@@ -5,12 +5,13 @@ from typing import Any, Dict, List, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
-from allennlp.data import DatasetReader, Instance
+from allennlp.data import DatasetReader, Field, Instance
 from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import find_key, get_text, get_words
+from elmo_plugin.tasks.tag_field import TagField
 from elmo_plugin.tasks.tag_schemes import tags_to_spans
 from elmo_plugin.tasks.task_predictor import TaskPredictor
 
@@ -99,6 +100,10 @@ class SrlPredictor(TaskPredictor):
         if "sentence" in metadata:
             readable["sentence"] = metadata["sentence"]
         return readable
+
+    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
+        namespace = self._model.label_namespace
+        return {"tags": TagField(output["tags"], instance["tokens"], namespace)}
 
     def _find_verbs(self, tokens: List[Token]) -> List[int]:
         if not any(token.pos_ for token in tokens):

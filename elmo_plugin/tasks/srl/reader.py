@@ -1,5 +1,6 @@
 """Reads sentences with predicates and their semantic roles."""
 
+import logging
 from collections import Counter
 from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
@@ -10,12 +11,23 @@ from allennlp.data.fields import Field, MetadataField, SequenceLabelField, TextF
 from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token
 
-from elmo_plugin.tasks.conll_2012 import Conll2012Document, Conll2012Sentence, read_conll_2012
-from elmo_plugin.tasks.conll_file import SentencePlace
-from elmo_plugin.tasks.srl.argument_columns import read_predicate_frames
+from elmo_plugin.tasks.conll_2012 import (
+    Conll2012Document,
+    Conll2012Sentence,
+    read_conll_2012,
+    split_columns,
+)
+from elmo_plugin.tasks.conll_file import ConllSentence, SentencePlace
+from elmo_plugin.tasks.srl.argument_columns import (
+    NoPredicateError,
+    PredicateFrame,
+    read_predicate_frame,
+)
 from elmo_plugin.tasks.tag_field import TagField
 from elmo_plugin.tasks.tag_schemes import SCHEME_RULES, find_tag_fault
 from elmo_plugin.tasks.task_reader import TaskReader
+
+logger = logging.getLogger(__name__)
 
 # What CoNLL-2012's files without the licensed text have in place of each word.
 _PLACEHOLDER = "[WORD]"
@@ -30,7 +42,9 @@ class SrlReader(TaskReader):
 
     Each predicate of each sentence is an instance, with the fields `tokens`, `predicate_indicator` (1 on the
     predicate's word, 0 on the others), `tags` (BIO) and `metadata` (`words`; `predicate_index`; `lemma`, from
-    a file). Sentences without a predicate are left out, and counted.
+    a file). Sentences without a predicate are left out, and counted. So are argument columns without a `V`,
+    of which nothing says whose arguments they are: `metadata` of the first instance of each document has
+    `num_skipped_predicates`, and the model reports their sum beside the score that they are not in.
 
     The indicator is on one word even where the predicate's span is longer (`carry out`), as it is when a
     predicate is given for prediction.
@@ -42,14 +56,14 @@ class SrlReader(TaskReader):
     label_namespace : `str`, optional (default = `"labels"`)
         The vocabulary's namespace of the tags.
 
-    The others are those of `TaskReader`, whose units are documents here: `skip_invalid` leaves out a whole
-    document for one bad line.
+    The others are those of `TaskReader`, whose units are documents here. `skip_invalid` leaves out a
+    predicate for a bad argument column, a sentence for another bad line, and a document if it has no end.
 
     # Raises
 
     While reading: `ConfigurationError` for a file that is missing, not UTF-8 or of another kind; a document
     that is not complete; a line with another number of columns; words that are missing; and argument columns
-    that cannot be read, see `read_predicate_frames`. File, line, column and document are named.
+    that cannot be read, see `read_predicate_frame`. File, line, column and document are named.
     """
 
     def __init__(
@@ -122,20 +136,54 @@ class SrlReader(TaskReader):
 
     def _instances(self, unit: Conll2012Document, left_out: Counter) -> Iterable[Instance]:
         instances: List[Instance] = []
-        num_without_predicate = 0
-        for sentence in unit.sentences():
-            _check_words(sentence, unit)
-            frames = read_predicate_frames(sentence, unit)
-            num_without_predicate += not frames
+        num_skipped = 0
+        for unsplit_sentence in unit.unsplit_sentences():
+            sentence = self._checked_sentence(unsplit_sentence, unit, left_out)
+            if sentence is None:
+                continue
+            if not sentence.arguments:
+                left_out["sentences without a predicate"] += 1
             tokens = [Token(word) for word in sentence.words]
+            frames = self._checked_frames(sentence, unit, left_out)
+            num_skipped += len(sentence.arguments) - len(frames)
             for predicate_index, lemma, tags in frames:
                 instances.append(
                     self.text_to_instance(tokens, predicate_index, tags, lemma, sentence.place)
                 )
-        # Of a document that is left out as a whole nothing is counted.
-        if num_without_predicate:
-            left_out["sentences without a predicate"] += num_without_predicate
+        if num_skipped and instances:
+            instances[0]["metadata"].metadata["num_skipped_predicates"] = num_skipped
         return instances
+
+    def _checked_sentence(
+        self, unsplit_sentence: ConllSentence, document: Conll2012Document, left_out: Counter
+    ) -> Optional[Conll2012Sentence]:
+        try:
+            sentence = split_columns(unsplit_sentence)
+            _check_words(sentence, document)
+            return sentence
+        except ConfigurationError as error:
+            self._raise_unless_skipped(error)
+            left_out["invalid sentences"] += 1
+            return None
+
+    def _checked_frames(
+        self, sentence: Conll2012Sentence, document: Conll2012Document, left_out: Counter
+    ) -> List[PredicateFrame]:
+        frames: List[PredicateFrame] = []
+        column_of_predicate: Dict[int, int] = {}
+        for number in range(len(sentence.arguments)):
+            try:
+                frame = read_predicate_frame(sentence, document, number, column_of_predicate)
+            except NoPredicateError as error:
+                logger.warning("Left out: %s", error)
+                left_out["predicates without a V"] += 1
+            except ConfigurationError as error:
+                self._raise_unless_skipped(error)
+                left_out["invalid predicates"] += 1
+            else:
+                column_of_predicate[frame.predicate_index] = number
+                frames.append(frame)
+        return frames
 
 
 def _check_tags(tags: List[str], place: Optional[SentencePlace]) -> None:

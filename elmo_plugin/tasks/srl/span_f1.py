@@ -65,9 +65,13 @@ class SrlSpanF1(Metric):
     def reset(self) -> None:
         # (num_roles, 3): how many arguments are correct, in excess, missed
         self._counts = torch.zeros(len(self._roles), 3, dtype=torch.long)
+        self._num_skipped = 0
 
     def __call__(
-        self, predicted_tags: Sequence[Sequence[str]], gold_tags: Sequence[Sequence[str]]
+        self,
+        predicted_tags: Sequence[Sequence[str]],
+        gold_tags: Sequence[Sequence[str]],
+        num_skipped: int = 0,
     ) -> None:
         """
         Count the arguments of some predicates.
@@ -78,11 +82,14 @@ class SrlSpanF1(Metric):
             For each predicate the BIO tags of its sentence.
         gold_tags : `Sequence[Sequence[str]]`
             The same, as they should be.
+        num_skipped : `int`, optional (default = `0`)
+            Further predicates of the data, whose gold arguments could not be read.
 
         # Raises
 
         `ValueError` if there are more of one than of the other, or a role is none of those announced.
         """
+        self._num_skipped += num_skipped
         for predicted_of_one, gold_of_one in zip(predicted_tags, gold_tags, strict=True):
             if len(predicted_of_one) != len(gold_of_one):
                 raise ValueError(
@@ -101,13 +108,16 @@ class SrlSpanF1(Metric):
         # Returns
 
         `precision`, `recall` and `f1` over all roles; and of each role that was gold or predicted, such as
-        `precision-ARG0`, `recall-ARG0`, `f1-ARG0`.
+        `precision-ARG0`, `recall-ARG0`, `f1-ARG0`; and, if there are any, `num_skipped_predicates`.
         """
         counts = dist_reduce_sum(self._counts)  # (num_roles, 3)
         metrics = _scores(counts.sum(dim=0).tolist(), "")
         for role, counts_of_role in zip(self._roles, counts.tolist()):
             if any(counts_of_role):
                 metrics.update(_scores(counts_of_role, f"-{role}"))
+        num_skipped = dist_reduce_sum(self._num_skipped)
+        if num_skipped:
+            metrics["num_skipped_predicates"] = num_skipped
         if reset:
             self.reset()
         return metrics

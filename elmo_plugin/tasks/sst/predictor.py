@@ -1,9 +1,10 @@
 """Says how positive or negative sentences are."""
 
-from typing import List
+from typing import Any, Dict, List
 
 from allennlp.common.util import JsonDict
-from allennlp.data import Instance
+from allennlp.data import Field, Instance
+from allennlp.data.fields import LabelField
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.sentence_predictor import SentencePredictor
@@ -42,3 +43,6 @@ class SstPredictor(SentencePredictor):
         if "sentence" in metadata:
             readable["sentence"] = metadata["sentence"]
         return readable
+
+    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
+        return {"label": LabelField(output["label"], self._model.label_namespace)}

@@ -1,3 +1,4 @@
+import logging
 import pickle
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -137,9 +138,73 @@ def test_the_sample_for_the_demo_can_be_read():
 def test_a_wrong_number_of_columns_is_named_with_its_line(tmp_path, line, num_columns):
     file_path = tmp_path / "data.conll"
     file_path.write_text(f"-DOCSTART- -X- O O\n\nMary NNP I-NP I-PER\n{line}\n")
-    message = rf"data\.conll, line 4: found {num_columns} columns .* \(TOKEN POS CHUNK TAG\)"
+    message = rf"data\.conll, line 4: found {num_columns} columns .*, expected 4, as on the first"
     with pytest.raises(ConfigurationError, match=message):
         list(NerReader().read(file_path))
+    file_path.write_text("Mary\nSmith\n")
+    message = (
+        r"line 1: found 1 columns \('Mary'\), expected at least 2 \(a token first, its tag last\)"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        list(NerReader().read(file_path))
+
+
+@pytest.mark.parametrize("between", ["", "NNP ", "NNP I-NP ", "1 NNP _ _ x "])
+def test_the_token_is_the_first_column_and_its_tag_the_last(tmp_path, between):
+    file_path = tmp_path / "data.conll"
+    file_path.write_text(f"-DOCSTART- O\n\nMary {between}B-PER\nSmith {between}I-PER\n")
+    [instance] = NerReader().read(file_path)
+    assert words_of(instance) == ["Mary", "Smith"]
+    assert list(instance["tags"]) == ["B-PER", "L-PER"]
+
+
+@given(
+    sentences=st.lists(sentences_with_spans(min_pieces=1), min_size=1, max_size=4),
+    input_scheme=st.sampled_from(SCHEMES),
+)
+@settings(deadline=None)
+def test_the_scheme_of_a_file_is_found(sentences, input_scheme):
+    columns = [
+        f"w TAG {tag}\n"
+        for num_tokens, spans in sentences
+        for tag in [*spans_to_tags(spans, num_tokens, input_scheme), None]
+    ]
+    with TemporaryDirectory() as folder:
+        file_path = Path(folder) / "data.conll"
+        file_path.write_text("".join(columns).replace("w TAG None", ""))
+        found = list(NerReader().read(file_path))
+    assert [tags_to_spans(instance["tags"].labels, "BIOUL") for instance in found] == [
+        spans for _, spans in sentences
+    ]
+
+
+@pytest.mark.parametrize(
+    "tags, message",
+    [
+        (["I-PER", "O"], "found tags in the IOB1 scheme"),
+        (["B-PER", "O"], "found tags in the BIO scheme"),
+        (["U-PER", "O"], "found tags in the BIOUL scheme"),
+        (["O", "O"], "no token is tagged but with O, the same in all schemes"),
+    ],
+)
+def test_the_scheme_that_was_found_is_logged(tmp_path, caplog, tags, message):
+    caplog.set_level(logging.INFO)
+    list(NerReader().read(write(tmp_path, *zip(["Mary", "ran"], tags))))
+    assert f"data.conll: {message}" in caplog.text
+    caplog.clear()
+    scheme = "IOB1" if tags[0] == "O" else message.split()[-2]
+    list(NerReader(input_scheme=scheme).read(write(tmp_path, *zip(["Mary", "ran"], tags))))
+    assert "data.conll: " not in caplog.text
+
+
+def test_tags_of_no_one_scheme_are_counted_and_the_odd_ones_named(tmp_path, caplog):
+    file_path = tmp_path / "data.conll"
+    file_path.write_text("Mary B-PER\n\nPaul B-PER\n\nRain O\n\nPeter I-PER\n")
+    message = r"line 7: found tag 'I-PER' at the start of a sentence, impossible in the BIO scheme"
+    with pytest.raises(ConfigurationError, match=message):
+        list(NerReader().read(file_path))
+    assert "of 3 sentences with tags 1 fit IOB1, 2 fit BIO, 0 fit BIOUL. Reading" in caplog.text
+    assert len(list(NerReader(skip_invalid=True).read(file_path))) == 3
 
 
 @pytest.mark.parametrize("tag", ["PER", "S-PER", "L-PER", "I-", "I_PER", "o"])
@@ -149,7 +214,7 @@ def test_a_tag_that_no_scheme_has_is_named_with_its_line(tmp_path, tag):
         rf"data\.conll, line 2: found tag '{tag}', impossible in the IOB1 .* Correct the tag\."
     )
     with pytest.raises(ConfigurationError, match=message):
-        list(NerReader().read(file_path))
+        list(NerReader(input_scheme="IOB1").read(file_path))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +237,11 @@ def test_data_in_another_scheme_is_told_which_to_set(tmp_path, input_scheme, tag
 
 def test_an_impossible_tag_without_a_file_is_named_with_its_token():
     with pytest.raises(ConfigurationError, match=r"^Token 1: found tag 'B-PER' after 'O'"):
-        NerReader().text_to_instance([Token("Hi"), Token("Mary")], ["O", "B-PER"])
+        NerReader(input_scheme="IOB1").text_to_instance(
+            [Token("Hi"), Token("Mary")], ["O", "B-PER"]
+        )
+    found = NerReader().text_to_instance([Token("Hi"), Token("Mary")], ["O", "B-PER"])
+    assert list(found["tags"]) == ["O", "U-PER"]
 
 
 def test_a_sentence_without_tokens_is_refused():

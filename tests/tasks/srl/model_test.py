@@ -53,6 +53,17 @@ def predict_always(model, vocab, *tags):
     model.tag_projection.forward = lambda encoded: logits
 
 
+def test_predicates_that_could_not_be_read_are_counted_beside_the_score():
+    batch, vocab = read_batch()
+    model = build_model(vocab).eval()
+    model(**batch)
+    assert "num_skipped_predicates" not in model.get_metrics()
+    batch["metadata"][0] = {**batch["metadata"][0], "num_skipped_predicates": 2}
+    model(**batch)
+    assert model.get_metrics(reset=True)["num_skipped_predicates"] == 2
+    assert "num_skipped_predicates" not in model.get_metrics()
+
+
 class TestTinyExperiment(ModelTestCase):
     def setup_method(self):
         super().setup_method()

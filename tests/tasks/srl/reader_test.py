@@ -185,11 +185,6 @@ def test_instances_can_be_sent_to_other_processes():
         (["(*)", "(V*)"], 2, r"found '\(\*\)', expected each span as"),
         (["-", "(V*)"], 2, r"found '-', expected each span as"),
         (["ARG0", "(V*)"], 2, r"found 'ARG0', expected each span as"),
-        (
-            ["(ARG0*)", "*"],
-            2,
-            r"found no predicate in the sentence's column, expected one span \(V\*\)",
-        ),
         (["*", "(V*)", "(V*)"], 4, r"found a second span \(V\* .*parts are C-V"),
         (
             ["(V*)", "*"],
@@ -262,18 +257,38 @@ def test_an_empty_document_and_one_without_end_are_refused(tmp_path):
         read(path)
 
 
-def test_a_bad_document_is_left_out_if_asked_for(tmp_path, caplog):
-    bad = write(tmp_path, *sentence("*", "(V*)"), "", *sentence("(ARG0*", "(V*)"))
+def test_a_predicate_without_a_v_is_left_out_and_counted_in_its_document(tmp_path, caplog):
+    lines = [row("Run", "*", "(V*)", lemma="run"), row("!", "(ARG1*)", "*")]
+    instances = read(write(tmp_path, *lines, "", *sentence("*", "(V*)")))
+    metadata = [instance["metadata"].metadata for instance in instances]
+    assert [m["words"] for m in metadata] == [["Run", "!"], ["w0", "w1"]]
+    assert [m.get("num_skipped_predicates") for m in metadata] == [1, None]
+    assert "line 2, column 12, document tale, part 003: found no predicate in the" in caplog.text
+    assert "left out: 1 predicates without a V" in caplog.text
+
+
+def test_what_is_bad_is_left_out_alone_if_asked_for(tmp_path, caplog):
+    lines = [row("Run", "(V*", "(V*)", lemma="run"), row("!", "*", "*")]
+    bad = write(
+        tmp_path, *lines, "", row("Rain"), "fell", "", row("Hail"), "", *sentence("*", "(V*)")
+    )
     path = tmp_path / "both.gold_conll"
+    path.write_text(bad.read_text().replace("#end document", "") + TINY_FILE.read_text())
+    with pytest.raises(ConfigurationError, match="document tale, part 003: found no end"):
+        read(path)
+    expected = [words_of(instance) for instance in read(TINY_FILE)]
+    assert [words_of(instance) for instance in read(path, skip_invalid=True)] == expected
+    assert "left out: 1 invalid" in caplog.text
+
     path.write_text(bad.read_text() + TINY_FILE.read_text())
-    with pytest.raises(ConfigurationError, match=r"both\.gold_conll, line 6, column 12"):
+    with pytest.raises(ConfigurationError, match=r"both\.gold_conll, line 3, column 12"):
         read(path)
     instances = read(path, skip_invalid=True)
-    # None of its sentences is read.
-    assert [words_of(i) for i in instances] == [words_of(i) for i in read(TINY_FILE)]
+    assert [words_of(instance) for instance in instances] == [["Run", "!"], ["w0", "w1"], *expected]
+    assert instances[0]["metadata"].metadata["num_skipped_predicates"] == 1
     assert "Left out (skip_invalid): " in caplog.text
-    assert "line 6, column 12, document tale" in caplog.text
-    assert "left out: 1 invalid" in caplog.text
+    for count in ("1 invalid predicates", "1 invalid sentences", "2 sentences without a predicate"):
+        assert f"left out: {count}" in caplog.text
 
 
 def test_wrong_arguments_of_an_instance_are_refused():
@@ -299,11 +314,3 @@ def test_a_role_that_the_model_does_not_know_is_named_with_its_line(tmp_path):
     [instance] = read(write(tmp_path, *sentence("(ARG5*)", "(V*)")))
     with pytest.raises(ConfigurationError, match=r"data\.gold_conll, line 2: found tag 'B-ARG5'"):
         instance.index_fields(vocab)
-
-
-def test_sentences_of_a_document_that_is_left_out_are_not_counted(tmp_path, caplog):
-    bad = write(tmp_path, row("Rain"), "", *sentence("(ARG0*", "(V*)"))
-    path = tmp_path / "both.gold_conll"
-    path.write_text(bad.read_text() + TINY_FILE.read_text())
-    read(path, skip_invalid=True)
-    assert "left out: 1 sentences without a predicate" in caplog.text
