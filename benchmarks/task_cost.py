@@ -3,7 +3,7 @@ What ELMo costs in the training of a task: seconds for 1,000 training instances 
 and with it where the config has it. One epoch of training_configs/TASK_small.jsonnet on the first instances,
 without validation; each run in a process of its own.
 
-    ELMO=elmo_mini NER_SCHEME=IOB1 python benchmarks/task_cost.py ner=DATA/ner/wikigold sst=DATA/sst
+    ELMO=elmo_mini python benchmarks/task_cost.py ner=DATA/ner/wikigold sst=DATA/sst
 
 The time is that of AllenNLP's trainer, without reading. Peak memory is the process's, libraries included.
 An instance is a sentence (ner, sst), a pair (snli), a predicate (srl), a question (squad) or a document

@@ -29,3 +29,9 @@ def code_blocks(markdown: str, *languages: str) -> List[CodeBlock]:
 def local_links(markdown: str) -> List[str]:
     """The paths that links and pictures lead to, without anchors, sorted; no addresses of the web."""
     return sorted(set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", markdown)))
+
+
+def section_anchors(markdown: str) -> List[str]:
+    """The anchors of all headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", markdown, flags=re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]

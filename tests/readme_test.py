@@ -10,6 +10,7 @@ from allennlp.common import Params
 from allennlp.modules import TextFieldEmbedder
 
 from elmo_plugin import TextEncoder
+from tests.markdown_blocks import local_links, section_anchors
 
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -50,9 +51,14 @@ def test_the_config_snippets_build(folder_with_a_bilm: Path) -> None:
     assert TextEncoder.from_params(params).get_output_dim() == 400 + 16
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
-def test_linked_files_exist(name: str) -> None:
-    assert (REPOSITORY / name).exists()
+@pytest.mark.parametrize("page", ["README.md", "RESULTS.md", "PERFORMANCE.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    for name in local_links(text):
+        assert (REPOSITORY / name).exists(), name
+    for name, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text):
+        linked = (REPOSITORY / (name or page)).read_text(encoding="utf-8")
+        assert anchor in section_anchors(linked), f"{name}#{anchor}"
 
 
 def test_make_targets_exist() -> None:

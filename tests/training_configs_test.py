@@ -73,6 +73,14 @@ def test_every_task_has_its_experiment_and_its_baseline() -> None:
         assert {task, f"{task}_baseline", f"{task}_small"} <= names
 
 
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_head_comment_says_whose_scores_it_gives(path: Path) -> None:
+    head = path.read_text(encoding="utf-8").partition("local ")[0].replace("\n// ", " ")
+    was_run = path.stem.endswith("_small")
+    assert ("Not run here." in head) != was_run
+    assert ("The paper" in head and " report" in head) != was_run
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_config_builds_its_model(

@@ -341,7 +341,7 @@ def _drawn(results: Sequence[TextResult], names_bilms: bool) -> List[DrawnText]:
             label = f"{result.text}\n{result.bilm}" if names_bilms else result.text
             paper = PAPER.get(result.kind)
             ends: Optional[Tuple[float, float]] = None
-            if paper is not None and paper.after is not None:
+            if paper is not None:
                 ends = paper.before, paper.after
             drawn.append(DrawnText(label, *result.means, ends))
     return drawn
