@@ -27,10 +27,9 @@ class LMVocabulary:
     """
     The words that the softmax of a biLM predicts; every other word counts as `<UNK>`.
 
-    Only targets are looked up here: what a biLM reads is spelled, letter by letter. The words stand by
-    falling count, since the sampled softmax takes a word's place for its frequency (bilm-tf's
-    README; PAPER.md, section 2). The file holds no counts, so the order is not checked when it is
-    read; see `check_falling_counts`.
+    Only targets are looked up here: a biLM reads the characters of a word. Words are sorted by descending
+    count, because the sampled softmax derives a word's frequency from its index (bilm-tf's README). The
+    file holds no counts, so the order is not checked when it is read; see `check_falling_counts`.
 
     # Parameters
 
