@@ -5,31 +5,45 @@ import re
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
 
 PACKAGE_SOURCE = (Path(__file__).parent / "elmo_plugin" / "__init__.py").read_text(encoding="utf-8")
 
 # The fast kernel of frozen biLMs. Without a compiler, or on another processor, the package installs all the
 # same and runs slower: `kernel` in its README. What the processor can do is asked at run time.
-AVX512_FLAGS = "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mavx512bf16 -mavx512vnni"
 EXTENSIONS = [
     Extension(
         "elmo_plugin.bilm.kernels._avx512",
         ["elmo_plugin/bilm/kernels/avx512.cpp"],
         language="c++",
-        # -g0: debugging information is several times as large as the code. -ffp-contract=off: a row has the
-        # same result, to the bit, whichever rows it is multiplied with.
         extra_compile_args=[
-            "-O3",
-            "-std=c++17",
-            "-pthread",
-            "-w",
+            *("-O3", "-std=c++17", "-pthread", "-Wall", "-Wextra"),
+            # GCC's own headers of intrinsics, before GCC 13.
+            *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),
+            # Debugging information is several times as large as the code.
             "-g0",
+            # A row has the same result, to the bit, whichever rows it is multiplied with.
             "-ffp-contract=off",
-            *AVX512_FLAGS.split(),
+            *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"),
         ],
         optional=True,
     )
 ]
+
+
+class BuildKernels(build_ext):
+    """Compile without bfloat16, and then without int8, where the assembler does not know the instructions."""
+
+    def build_extension(self, ext: Extension) -> None:
+        for left_out in [(), ("BFLOAT16",), ("BFLOAT16", "INT8")]:
+            ext.define_macros = [(f"ELMO_WITHOUT_{precision}", None) for precision in left_out]
+            try:
+                return super().build_extension(ext)
+            except CompileError as error:
+                last_error = error
+        raise last_error
+
 
 PARQUET = ["pyarrow>=17,<27"]
 
@@ -45,6 +59,7 @@ setup(
     package_data={
         "elmo_plugin": ["py.typed", "pretrained/*/*", "report/page.css", "report/page.html"]
     },
+    cmdclass={"build_ext": BuildKernels},
     ext_modules=EXTENSIONS if platform.machine() in ("x86_64", "AMD64") else [],
     # spaCy finds the component by this name, without an import of the package.
     entry_points={"spacy_factories": ["elmo = elmo_plugin_spacy:make_elmo"]},

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import torch
 
 import elmo_plugin
+from elmo_plugin.bilm.processor import processor_features
 
 ALLENNLP = "AllenNLP"
 
@@ -199,13 +200,9 @@ def write_report(
 
 
 def cpu_capabilities() -> List[str]:
-    """What the processor has of the instructions that matter here, as torch names them."""
-    return sorted(
-        name
-        for name, is_there in torch.cpu.get_capabilities().items()
-        if is_there is True
-        and name.startswith(("avx", "amx", "fma", "sve", "neon", "bf16", "i8mm"))
-    )
+    """What the processor has of the instructions that matter here, as Linux names them."""
+    prefixes = ("avx", "amx", "fma", "sve", "asimd", "bf16", "i8mm")
+    return sorted(name for name in processor_features() if name.startswith(prefixes))
 
 
 def draw_chart(folder: Path, timings: Dict[str, Timing], machine: str) -> List[Path]:

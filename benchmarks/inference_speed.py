@@ -72,7 +72,13 @@ from training_speed import machine, synchronize
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.bilm.kernels import AUTO, KERNEL_NAMES, PRECISIONS, choose_kernel
+from elmo_plugin.bilm.kernels import (
+    AUTO,
+    KERNEL_NAMES,
+    PRECISIONS,
+    choose_kernel,
+    choose_precision,
+)
 from elmo_plugin.bilm.model_files import resolve_model_files
 
 ORIGINAL = BiLMOptions()
@@ -317,6 +323,13 @@ def run(
     return differences, timings, speeds
 
 
+def what_runs(setting: Setting, precision: str) -> str:
+    """The kernel that runs a precision, and the precision that runs in its place where it would be slow."""
+    chosen = choose_precision(setting.kernel, precision, setting.device)
+    kernel = choose_kernel(setting.kernel, chosen, setting.device).name
+    return kernel if chosen == precision else f"{kernel} in {chosen}"
+
+
 def main(argv: Optional[List[str]] = None) -> None:
     parser = new_parser()
     arguments = parser.parse_args(argv)
@@ -331,10 +344,7 @@ def main(argv: Optional[List[str]] = None) -> None:
             parser.error(str(error))
         if arguments.output is not None and missing_matplotlib():
             print(f"There will be no picture: {missing_matplotlib()}", file=sys.stderr)
-        kernels = {
-            precision: choose_kernel(setting.kernel, precision, setting.device).name
-            for precision in setting.precisions
-        }
+        kernels = {precision: what_runs(setting, precision) for precision in setting.precisions}
         model = arguments.options or arguments.weights or "random weights"
         options = setting.options
         print(

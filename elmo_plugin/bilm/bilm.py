@@ -53,11 +53,14 @@ class BiLM(torch.nn.Module):
     precision : `str`, optional (default = `"float32"`)
         In what a frozen biLM multiplies matrices: `float32`, `bfloat16` or `int8`. Parameters, sums and
         activations stay float32, and so do the convolutions of characters. The error of each is in
-        PERFORMANCE.md.
+        PERFORMANCE.md. Where a lower precision would be slower than float32, because the processor or GPU
+        lacks instructions for it, float32 runs in its place and the log warns once, unless `kernel` names a
+        kernel.
     kernel : `str`, optional (default = `"auto"`)
         What runs the frozen LSTM layers: `avx512`, `onednn`, `triton` (on NVIDIA GPUs), `reference`, or the
         fastest of them that runs where the biLM is. The log says once which one it is. They differ in speed,
-        and in rounding.
+        and in rounding. On a device where a kernel has not run before, its first steps are compared with the
+        reference's; `auto` does not take a kernel that fails there, and to name it is an error.
     packed_folder : `str` or `PathLike`, optional
         Keep the weights as the `avx512` kernel reads them in files of this folder, as much again as the
         weights take in `precision`. The processes of a machine that name it have them in memory once,
@@ -392,6 +395,8 @@ class BiLM(torch.nn.Module):
             return self.character_encoder(types)
         names = {module: name for name, module in self.named_modules()}
         with torch.autocast(types.device.type, enabled=False):
+            if self._runner.precision_on(types.device) == "float32":
+                return self.character_encoder(types)
             return self.character_encoder(
                 types, lambda linear, rows: self._runner.apply(names[linear], linear, rows)
             )

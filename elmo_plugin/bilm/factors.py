@@ -75,12 +75,16 @@ class QuantizedFactor(Factor):
 
 def quantized(rows: Tensor) -> Tuple[Tensor, Tensor]:
     """
-    Integers from -127 to 127, still as floating-point numbers, and the scale of each row, `(num_rows,)`, such
-    that `integers * scales.unsqueeze(1)` is near `rows`.
+    Return integers from -127 to 127, still as floating-point numbers, and the scale of each row,
+    `(num_rows,)`, such that `integers * scales.unsqueeze(1)` is near `rows`. Rows with NaN or infinities have
+    neither: products with them are NaN.
     """
     largest = rows.abs().amax(dim=1)
-    factors = torch.where(largest > 0, 127 / largest, 0.0)
-    return (rows * factors.unsqueeze(1)).round_(), largest / 127
+    factors = 127 / largest
+    # Infinite where all values are zeros, or nearly so.
+    factors = torch.where(factors.isinf(), 0.0, factors)
+    scales = torch.where(largest.isinf(), torch.nan, largest / 127)
+    return (rows * factors.unsqueeze(1)).round_(), scales
 
 
 def product(left: Tensor, lowered_right: Tensor, out: Optional[Tensor] = None) -> Tensor:

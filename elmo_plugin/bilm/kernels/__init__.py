@@ -2,7 +2,13 @@
 
 from elmo_plugin.bilm.kernels.kernel_runner import KernelRunner
 from elmo_plugin.bilm.kernels.lstm_kernel import PRECISIONS, LSTMKernel
-from elmo_plugin.bilm.kernels.selection import AUTO, KERNEL_NAMES, check_kernel, choose_kernel
+from elmo_plugin.bilm.kernels.selection import (
+    AUTO,
+    KERNEL_NAMES,
+    check_kernel,
+    choose_kernel,
+    choose_precision,
+)
 
 __all__ = [
     "AUTO",
@@ -12,4 +18,5 @@ __all__ = [
     "LSTMKernel",
     "check_kernel",
     "choose_kernel",
+    "choose_precision",
 ]

@@ -1,5 +1,9 @@
 // LSTM layers over packed sequences on processors with AVX-512; avx512_kernel.py calls it.
 //
+// Everything here needs AVX-512 F, BW, DQ and VL. What only some of these processors have, AVX512_BF16 and
+// AVX512_VNNI, is written in assembly, so that the compiler uses it nowhere else: float32 runs without it. With
+// an assembler that does not know them, setup.py defines ELMO_WITHOUT_BFLOAT16 and ELMO_WITHOUT_INT8.
+//
 // Products are made panel by panel. A panel is 64 columns of a matrix, four vectors of 16: for the gates the
 // i, g, f and o of 16 cells, so that what a product leaves in registers becomes cells and hidden values without
 // a detour through memory. Within a panel, weights lie in the order in which they are read.
@@ -12,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <thread>
 #include <type_traits>
@@ -37,6 +42,7 @@ struct Float32 {
     }
 };
 
+#ifndef ELMO_WITHOUT_BFLOAT16
 struct BFloat16 {
     using Element = uint16_t;
     static constexpr int GROUP = 2;
@@ -45,10 +51,18 @@ struct BFloat16 {
     static Sum multiply_add(Sum sum, const uint16_t* left, __m512i weight) {
         int32_t pair;
         std::memcpy(&pair, left, sizeof pair);
-        return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)weight);
+        asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(_mm512_set1_epi32(pair)), "v"(weight));
+        return sum;
+    }
+    static __m256i round(__m512 values) {
+        __m256i rounded;
+        asm("vcvtneps2bf16 %1, %0" : "=v"(rounded) : "v"(values));
+        return rounded;
     }
 };
+#endif
 
+#ifndef ELMO_WITHOUT_INT8
 struct Int8 {
     using Element = uint8_t;
     static constexpr int GROUP = 4;
@@ -57,11 +71,11 @@ struct Int8 {
     static Sum multiply_add(Sum sum, const uint8_t* left, __m512i weight) {
         int32_t four;
         std::memcpy(&four, left, sizeof four);
-        // Not by intrinsic: GCC 12 then writes the sums to memory after each multiplication.
         asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(_mm512_set1_epi32(four)), "v"(weight));
         return sum;
     }
 };
+#endif
 
 // A matrix in panels. `scales` and `offsets` are of int8: a column's factor, and 128 times its sum.
 struct Matrix {
@@ -141,9 +155,33 @@ inline void for_tiles(int64_t num_rows, const Function& function) {
 // ------------------------------------------------------------------------------------------------- lowering
 
 inline uint16_t to_bfloat16(float value) {
+    if (std::isnan(value)) return 0x7FC0;  // rounding could carry into the exponent
     uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+// How a row or column becomes 8-bit integers. Values that are not finite have no integers: their scale is NaN, and
+// so is every product with them, as in the reference.
+struct Quantization {
+    float factor, scale;
+    explicit Quantization(float largest) : factor(127.0f / largest), scale(largest / 127.0f) {
+        if (!std::isfinite(factor)) factor = 0;  // also where all values are zeros or nearly so
+        if (!std::isfinite(largest)) scale = std::numeric_limits<float>::quiet_NaN();
+    }
+};
+
+// The magnitudes of floats are ordered as unsigned integers are, infinity after all numbers and NaN after infinity.
+inline uint32_t magnitude(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits & 0x7FFFFFFF;
+}
+
+inline float from_magnitude(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 template <typename Type>
@@ -155,24 +193,28 @@ void lower(const float* source, int64_t width, Rows<Type>& rows, int64_t number)
         k = width;
     } else if constexpr (Type::GROUP == 2) {
         for (; k + LANES <= width; k += LANES)
-            _mm256_storeu_si256(
-                reinterpret_cast<__m256i*>(target + k), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(source + k))
-            );
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + k), Type::round(_mm512_loadu_ps(source + k)));
         for (; k < width; k++) target[k] = to_bfloat16(source[k]);
     } else {
-        __m512 largest = _mm512_setzero_ps();
+        __m512i magnitudes = _mm512_setzero_si512();
         for (; k + LANES <= width; k += LANES)
-            largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_loadu_ps(source + k)));
-        float maximum = _mm512_reduce_max_ps(largest);
-        for (; k < width; k++) maximum = std::max(maximum, std::fabs(source[k]));
-        const float factor = maximum > 0 ? 127.0f / maximum : 0.0f;
-        rows.scales[number] = maximum / 127.0f;
+            magnitudes = _mm512_max_epu32(
+                magnitudes, _mm512_castps_si512(_mm512_abs_ps(_mm512_loadu_ps(source + k)))
+            );
+        uint32_t largest = _mm512_reduce_max_epu32(magnitudes);
+        for (; k < width; k++) largest = std::max(largest, magnitude(source[k]));
+        const Quantization quantization(from_magnitude(largest));
+        const float factor = quantization.factor;
+        rows.scales[number] = quantization.scale;
         for (k = 0; k + LANES <= width; k += LANES) {
             __m512i value = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(source + k), _mm512_set1_ps(factor)));
             value = _mm512_add_epi32(value, _mm512_set1_epi32(128));
             _mm_storeu_si128(reinterpret_cast<__m128i*>(target + k), _mm512_cvtusepi32_epi8(value));
         }
-        for (; k < width; k++) target[k] = static_cast<uint8_t>(128 + std::nearbyintf(source[k] * factor));
+        for (; k < width; k++) {
+            const float integer = std::isfinite(source[k]) ? std::nearbyintf(source[k] * factor) : 0.0f;
+            target[k] = static_cast<uint8_t>(128 + integer);
+        }
     }
     for (; k < rows.depth; k++) target[k] = 0;
 }
@@ -499,12 +541,13 @@ void pack_panel(const Plain& plain, const Packed& packed, int64_t panel, std::ve
     float factors[PANEL] = {};
     int32_t sums[PANEL] = {};
     if constexpr (Type::GROUP == 4) {
-        float largest[PANEL] = {};
+        uint32_t largest[PANEL] = {};
         for (int64_t k = 0; k < depth; k++)
-            for (int c = 0; c < PANEL; c++) largest[c] = std::max(largest[c], std::fabs(columns[k * PANEL + c]));
+            for (int c = 0; c < PANEL; c++) largest[c] = std::max(largest[c], magnitude(columns[k * PANEL + c]));
         for (int c = 0; c < PANEL; c++) {
-            factors[c] = largest[c] > 0 ? 127.0f / largest[c] : 0.0f;
-            packed.scales[panel * PANEL + c] = largest[c] / 127.0f;
+            const Quantization quantization(from_magnitude(largest[c]));
+            factors[c] = quantization.factor;
+            packed.scales[panel * PANEL + c] = quantization.scale;
         }
     }
     for (int64_t k = 0; k < depth; k++)
@@ -514,7 +557,8 @@ void pack_panel(const Plain& plain, const Packed& packed, int64_t panel, std::ve
             if constexpr (Type::GROUP == 1) target = value;
             if constexpr (Type::GROUP == 2) target = to_bfloat16(value);
             if constexpr (Type::GROUP == 4) {
-                const auto integer = static_cast<int8_t>(std::nearbyintf(value * factors[c]));
+                const float rounded = std::isfinite(value) ? std::nearbyintf(value * factors[c]) : 0.0f;
+                const auto integer = static_cast<int8_t>(rounded);
                 target = static_cast<Element>(integer);
                 sums[c] += integer;
             }
@@ -569,8 +613,12 @@ int for_type(int weight_bytes, const Function& function) {
     try {
         switch (weight_bytes) {
             case 4: function(Float32()); return 0;
+#ifndef ELMO_WITHOUT_BFLOAT16
             case 2: function(BFloat16()); return 0;
+#endif
+#ifndef ELMO_WITHOUT_INT8
             case 1: function(Int8()); return 0;
+#endif
         }
     } catch (const std::exception&) {
         return 2;
@@ -581,6 +629,14 @@ int for_type(int weight_bytes, const Function& function) {
 }  // namespace
 
 extern "C" {
+
+// Of the functions and structs that avx512_kernel.py calls with. Raise it in both files whenever they change.
+int abi_version() { return 1; }
+
+// Whether it was compiled with weights of so many bytes.
+int has_type(int weight_bytes) {
+    return for_type(weight_bytes, [](auto) {}) == 0;
+}
 
 // These give 0, or what is wrong: 1 if there is no weight of so many bytes, 2 if memory or threads ran out.
 

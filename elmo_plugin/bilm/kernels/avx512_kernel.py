@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import importlib.machinery
+import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,16 @@ from torch import Tensor
 from elmo_plugin.bilm.factors import Factor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
 from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM
+from elmo_plugin.bilm.processor import processor_features
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
+
+logger = logging.getLogger(__name__)
 
 # The compiled avx512.cpp, which setup.py makes where it finds a compiler.
 LIBRARY_NAME = "_avx512"
+
+# As in avx512.cpp: of the functions and structs below.
+ABI_VERSION = 1
 
 # As in avx512.cpp: products are made for 4 vectors of 16 columns at a time.
 LANES = 16
@@ -31,11 +38,8 @@ MULTIPLICATIONS_PER_THREAD = 500_000
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
-_CAPABILITIES = {
-    "float32": ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "fma3"),
-    "bfloat16": ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "fma3", "avx512_bf16"),
-    "int8": ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "fma3", "avx512_vnni"),
-}
+_FEATURES = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")
+_FEATURES_OF_PRECISION = {"float32": (), "bfloat16": ("avx512_bf16",), "int8": ("avx512_vnni",)}
 
 
 @dataclass(frozen=True)
@@ -108,16 +112,19 @@ class AVX512Kernel(LSTMKernel):
             return f"it runs on CPUs, not on {device.type}"
         if dtype != torch.float32:
             return f"it needs float32 weights, and these are {str(dtype).removeprefix('torch.')}"
-        capabilities = torch.cpu.get_capabilities()
-        missing = [name for name in _CAPABILITIES[precision] if not capabilities.get(name)]
+        features = processor_features()
+        needed = (*_FEATURES, *_FEATURES_OF_PRECISION[precision])
+        missing = [name for name in needed if name not in features]
         if missing:
             return f"{precision} needs a processor with {', '.join(missing)}"
-        if _library_path() is None:
+        # Only now: where the instructions are missing, the library must not even be loaded.
+        problem = _library_problem()
+        if problem is None and not _library().has_type(_TYPES[precision].itemsize):
             return (
-                "it was not compiled, because elmo_plugin was installed where no C++ compiler was found "
-                "(install g++ or clang, then install elmo_plugin again)"
+                f"it was compiled without {precision}, because the compiler's assembler is too old "
+                "(update binutils, then install elmo_plugin again)"
             )
-        return None
+        return problem
 
     def factor(self, weight: Tensor, precision: str) -> Factor:
         return _PanelFactor(_in_panels(weight[None], precision), weight.size(0))
@@ -281,13 +288,36 @@ def _matrix(matrix: PanelMatrix) -> _Matrix:
     return _Matrix(panels.data_ptr(), _address(matrix.scales), _address(matrix.offsets), depth)
 
 
-@functools.lru_cache(maxsize=1)
 def _library_path() -> Optional[Path]:
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         path = Path(__file__).with_name(LIBRARY_NAME + suffix)
         if path.exists():
             return path
     return None
+
+
+@functools.lru_cache(maxsize=1)
+def _library_problem() -> Optional[str]:
+    """Return why the library cannot be used; `None` if it can. A warning says so of a library that exists."""
+    path = _library_path()
+    if path is None:
+        return (
+            "it was not compiled when elmo_plugin was installed (install g++ or clang, then install "
+            "elmo_plugin again)"
+        )
+    try:
+        found = ctypes.CDLL(str(path)).abi_version()
+    except OSError as error:
+        problem = f"its library does not load ({error})"
+    except AttributeError:
+        problem = f"{path} is from an older version of elmo_plugin"
+    else:
+        if found == ABI_VERSION:
+            return None
+        problem = f"{path} has version {found}, expected {ABI_VERSION}"
+    problem += "; install elmo_plugin again, where g++ or clang is installed"
+    logger.warning("The avx512 kernel cannot be used: %s.", problem)
+    return problem
 
 
 @functools.lru_cache(maxsize=1)

@@ -2,7 +2,7 @@
 
 import logging
 from os import PathLike
-from typing import List, Optional, Sequence, Set, Union
+from typing import List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
 from elmo_plugin.bilm.kernels.packed_folder import PackedFolder
 from elmo_plugin.bilm.kernels.packed_weights import PackedWeights
-from elmo_plugin.bilm.kernels.selection import check_kernel, choose_kernel
+from elmo_plugin.bilm.kernels.selection import check_kernel, choose_kernel, choose_precision
 from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
 from elmo_plugin.bilm.weight_source import WeightSource
@@ -76,43 +76,51 @@ class KernelRunner:
         lstms : `Sequence[PackedLSTM]`
             What they are to compute.
         """
-        kernel = self._kernel_for(lstms[0].inputs)
+        inputs = lstms[0].inputs
+        kernel, precision = self._kernel_for(inputs)
         packed = [
             self._packed_weights.of(
                 name,
                 layer,
-                (kernel.name, self.precision),
-                lambda layer: kernel.pack(layer, self.precision),
+                (kernel.name, precision),
+                lambda layer: kernel.pack(layer, precision),
                 kernel.storable_types,
             )
             for name, layer in zip(names, layers)
         ]
-        return kernel.run(lstms, packed)
+        # Products are made in `precision`, whatever autocast says.
+        with torch.autocast(inputs.device.type, enabled=False):
+            return kernel.run(lstms, packed)
 
     def apply(self, name: str, linear: torch.nn.Linear, rows: Tensor) -> Tensor:
         """`linear(rows)`, of a frozen linear layer of that name within the biLM."""
-        kernel = self._kernel_for(rows)
+        kernel, precision = self._kernel_for(rows)
         factor = self._packed_weights.of(
             name,
             linear,
-            (kernel.name, self.precision),
-            lambda linear: kernel.factor(linear.weight.detach(), self.precision),
+            (kernel.name, precision),
+            lambda linear: kernel.factor(linear.weight.detach(), precision),
             kernel.storable_types,
         )
         return factor.product(rows).add_(linear.bias)
 
-    def _kernel_for(self, inputs: Tensor) -> LSTMKernel:
-        kernel = choose_kernel(self.kernel, self.precision, inputs.device, inputs.dtype)
+    def precision_on(self, device: torch.device) -> str:
+        """Return what products on `device` are made in: `precision`, or `float32` where that is faster."""
+        return choose_precision(self.kernel, self.precision, device)
+
+    def _kernel_for(self, inputs: Tensor) -> Tuple[LSTMKernel, str]:
+        precision = choose_precision(self.kernel, self.precision, inputs.device, inputs.dtype)
+        kernel = choose_kernel(self.kernel, precision, inputs.device, inputs.dtype)
         self._say_once(
             logging.INFO,
-            f"The frozen biLM runs in {self.precision} on the {kernel.name} kernel ({inputs.device.type}).",
+            f"The frozen biLM runs in {precision} on the {kernel.name} kernel ({inputs.device.type}).",
         )
         if self._folder is not None and not kernel.storable_types:
             self._say_once(
                 logging.WARNING,
                 f"packed_folder is not used: the {kernel.name} kernel's weights cannot be kept in files.",
             )
-        return kernel
+        return kernel, precision
 
     def _say_once(self, level: int, message: str) -> None:
         if message not in self._said:

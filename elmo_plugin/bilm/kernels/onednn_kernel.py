@@ -9,10 +9,14 @@ from torch import Tensor
 from elmo_plugin.bilm.factors import Factor, Factors
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel, pack_factors
 from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM, run_with_factors
+from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
 
 # For so many rows the layout is best; any number can be multiplied.
 EXPECTED_ROWS = 32
+
+# They are torch's own, so a later torch may lack them.
+_OPERATORS = ("_reorder_linear_weight", "_linear_pointwise")
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -36,8 +40,11 @@ class OneDNNKernel(LSTMKernel):
             return f"it is for x86-64 processors, and this is {platform.machine()}"
         if not torch.backends.mkldnn.is_available():
             return "this build of torch has no oneDNN"
-        if precision == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            return "this processor has no AVX-512, which oneDNN needs for bfloat16"
+        missing = [name for name in _OPERATORS if not hasattr(torch.ops.mkldnn, name)]
+        if missing:
+            return f"torch {torch.__version__} lacks its operators {', '.join(missing)}"
+        if precision == "bfloat16" and not has_bfloat16_products():
+            return "this processor has no products of bfloat16"
         return None
 
     def factor(self, weight: Tensor, precision: str) -> Factor:

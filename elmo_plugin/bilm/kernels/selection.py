@@ -1,30 +1,34 @@
-"""Which kernel runs."""
+"""Which kernel runs, and in which precision."""
 
+import functools
 import logging
-from typing import Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
 from elmo_plugin.bilm.kernels.avx512_kernel import AVX512Kernel
 from elmo_plugin.bilm.kernels.lstm_kernel import PRECISIONS, LSTMKernel
 from elmo_plugin.bilm.kernels.onednn_kernel import OneDNNKernel
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
+from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
+from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
 
 logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 
+_REFERENCE = ReferenceKernel()
+
 # Fastest first.
-_KERNELS: Tuple[LSTMKernel, ...] = (
-    AVX512Kernel(),
-    OneDNNKernel(),
-    TritonKernel(),
-    ReferenceKernel(),
-)
+_KERNELS: Tuple[LSTMKernel, ...] = (AVX512Kernel(), OneDNNKernel(), TritonKernel(), _REFERENCE)
 
 KERNEL_NAMES = (AUTO, *(kernel.name for kernel in _KERNELS))
+
+# How far the first step on a device may be from the reference, for values of about 1. Wide enough for TF32.
+_FIRST_STEP_TOLERANCES = {"float32": 0.01, "bfloat16": 0.05, "int8": 0.05}
 
 
 def check_kernel(name: str, precision: str) -> None:
@@ -49,18 +53,19 @@ def choose_kernel(
     name: str, precision: str, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> LSTMKernel:
     """
-    The kernel of that name, or for `auto` the fastest that runs in that precision on that device with
-    weights of that type.
+    Return the kernel of that name, or for `auto` the fastest that runs in that precision on that device with
+    weights of that type. A kernel that has not run there before in this process is first compared with the
+    reference, over a few small steps; if it fails or differs, a warning says so and it is not used.
 
     # Raises
 
     `ConfigurationError` if the named one does not run there.
     """
-    reasons = {}
+    reasons: Dict[str, str] = {}
     for kernel in _preferred(precision):
         if name not in (AUTO, kernel.name):
             continue
-        reason = kernel.why_not(precision, device, dtype)
+        reason = _unsupported_reason(kernel, precision, device, dtype)
         if reason is None:
             return kernel
         reasons[kernel.name] = reason
@@ -69,8 +74,108 @@ def choose_kernel(
     )
 
 
+def choose_precision(
+    name: str, precision: str, device: torch.device, dtype: torch.dtype = torch.float32
+) -> str:
+    """
+    Return the precision to run in with the kernel `name` or `auto`: the given one, or `float32` if no kernel
+    is faster in the given one on that device. A warning says so once. A named kernel runs as it was asked
+    to, with a warning if that is slow.
+
+    # Raises
+
+    As `choose_kernel`.
+    """
+    kernel = choose_kernel(name, precision, device, dtype)
+    # The other kernels run a precision only where the processor or GPU has instructions for it.
+    if precision == "float32" or kernel is not _REFERENCE:
+        return precision
+    if precision == "bfloat16" and has_bfloat16_products(device):
+        return precision
+    if name != AUTO:
+        _warn_once(
+            f"The {name} kernel is slower in {precision} than in float32 on this {device.type}."
+        )
+        return precision
+    reasons = [
+        f"{kernel.name}: {_unsupported_reason(kernel, precision, device, dtype)}"
+        for kernel in _KERNELS
+        if kernel is not _REFERENCE and kernel.device_type == device.type
+    ]
+    _warn_once(
+        f"precision is '{precision}', but float32 is faster on this {device.type}, so the biLM runs in "
+        f"float32 ({'; '.join(reasons) or 'no kernel is made for it'})."
+    )
+    return "float32"
+
+
 def _preferred(precision: str) -> Tuple[LSTMKernel, ...]:
     # oneDNN multiplies bfloat16 in AMX's tiles, several times as fast as vectors can.
-    if precision == "bfloat16" and torch.cpu.get_capabilities().get("amx_tile"):
+    if precision == "bfloat16" and "amx_bf16" in processor_features():
         return tuple(sorted(_KERNELS, key=lambda kernel: kernel.name != OneDNNKernel.name))
     return _KERNELS
+
+
+def _unsupported_reason(
+    kernel: LSTMKernel, precision: str, device: torch.device, dtype: torch.dtype
+) -> Optional[str]:
+    reason = kernel.why_not(precision, device, dtype)
+    if reason is None and kernel is not _REFERENCE:
+        reason = _first_step_failure(kernel, precision, device)
+    return reason
+
+
+@functools.cache
+def _first_step_failure(kernel: LSTMKernel, precision: str, device: torch.device) -> Optional[str]:
+    """Return what is wrong with a kernel's first steps on a device; `None` if they equal the reference's."""
+    try:
+        results, expected = (_first_steps(one, precision, device) for one in (kernel, _REFERENCE))
+        differences = [(a - b).abs().max() for a, b in zip(results, expected)]
+        # Not by Python's max(), which can lose NaN.
+        difference = float(torch.stack(differences).max())
+        if difference < _FIRST_STEP_TOLERANCES[precision]:
+            return None
+        failure = f"its first steps differ from the reference's by {difference:.2g}"
+    except (MemoryError, torch.cuda.OutOfMemoryError):
+        raise
+    # Whatever it is: there is another kernel.
+    except Exception as error:
+        failure = f"its first steps failed with {type(error).__name__}: {error}"
+    logger.warning(
+        "The %s kernel is not used in %s on %s: %s.", kernel.name, precision, device, failure
+    )
+    return failure
+
+
+@torch.no_grad()
+def _first_steps(kernel: LSTMKernel, precision: str, device: torch.device) -> List[Tensor]:
+    """Run both directions of a small layer, and one matrix alone, on the same numbers for all kernels."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    # Neither depends on what the program has set for new tensors and products, nor draws its random numbers.
+    with torch.device("cpu"), torch.autocast(device.type, enabled=False):
+        layers, lstms = [], []
+        for _ in range(2):
+            # Several blocks of cells and states, not all of them full, for kernels that read in blocks.
+            with torch.device("meta"):
+                layer = ProjectedLSTM(96, 288, 96, cell_clip=1.0, proj_clip=0.5)
+            layer.to_empty(device="cpu")
+            for parameter in layer.parameters():
+                parameter.copy_(normal(*parameter.shape) * parameter.size(-1) ** -0.5)
+            layers.append(layer.to(device))
+            # The largest block of rows, a smaller one, and a single row.
+            step_sizes = [65, 3, 1]
+            state = (normal(65, 96).to(device), normal(65, 288).to(device))
+            lstms.append(layer.packed(normal(69, 96).to(device), step_sizes, state))
+        outcomes = kernel.run(lstms, [kernel.pack(layer, precision) for layer in layers])
+        assert lstms[0].projection is not None
+        product = kernel.factor(lstms[0].projection, precision).product(lstms[0].cell)
+        return [product, *(tensor for outcome in outcomes for tensor in outcome)]
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    logger.warning("%s (Said once.)", message)

@@ -1,5 +1,6 @@
 """Every kernel against the reference, and the reference against the arithmetic that it stands for."""
 
+import math
 from typing import List, Optional, Tuple
 
 import pytest
@@ -167,15 +168,38 @@ def test_the_vectors_of_a_sequence_are_the_same_to_the_bit_in_any_batch(precisio
         assert torch.equal(alone, together[:, row])
 
 
-@pytest.mark.parametrize("name, precision", [case for case in CASES if case[1] != "int8"])
-def test_nan_is_not_swallowed(name: str, precision: str) -> None:
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf], ids=str)
+@pytest.mark.parametrize("where", ["inputs", "gate_weight", "projection", "gate_bias"])
+@pytest.mark.parametrize("name, precision", CASES)
+def test_what_is_not_finite_passes_as_in_the_reference(
+    name: str, precision: str, where: str, number: float
+) -> None:
     kernel = fast_kernel(name, precision)
+    reference = choose_kernel("reference", precision, CPU)
+    # The first number stands in a full vector, the last one does not.
+    for place in (0, -1):
+        layer = new_layer((37, 50, 27))
+        inputs, step_sizes = inputs_of([3, 3], 37)
+        tensor = inputs if where == "inputs" else getattr(layer, where)
+        tensor[place].flatten()[place].fill_(number)
+        ours = run(kernel, precision, layer, inputs, step_sizes)
+        theirs = run(reference, precision, layer, inputs, step_sizes)
+        for own, their in zip(ours, theirs):
+            torch.testing.assert_close(
+                own, their, atol=TOLERANCES[precision], rtol=0, equal_nan=True
+            )
+        assert bool(theirs[0].isnan().any()) or math.isinf(number)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_rows_of_tiny_numbers_are_not_taken_for_infinite(precision: str) -> None:
     layer = new_layer((32, 48, 24))
     inputs, step_sizes = inputs_of([3, 3], 32)
-    inputs[1, 5] = torch.nan
-    outputs = run(kernel, precision, layer, inputs, step_sizes)[0]
-    assert bool(outputs[1::2].isnan().all())
-    assert not bool(outputs[::2].isnan().any())
+    for name in ("reference", "avx512"):
+        kernel = fast_kernel(name, precision)
+        ours = run(kernel, precision, layer, 1e-42 * inputs, step_sizes)
+        zeros = run(kernel, precision, layer, 0 * inputs, step_sizes)
+        assert all(torch.allclose(own, zero) for own, zero in zip(ours, zeros))
 
 
 def test_out_of_memory_is_an_error() -> None:

@@ -1,77 +1,289 @@
+import ctypes
 import importlib.util
 import platform
-from typing import Any, Dict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, List, Sequence, Set
 
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
 from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.bilm import processor
 from elmo_plugin.bilm.kernels import (
     PRECISIONS,
     avx512_kernel,
     check_kernel,
     choose_kernel,
+    choose_precision,
+    onednn_kernel,
+    selection,
     triton_kernel,
 )
+from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
+from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
+
+# Without its cache.
+find_library_problem = avx512_kernel._library_problem.__wrapped__
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
 
-ABLE = dict.fromkeys(
-    ["avx512_f", "avx512_bw", "avx512_dq", "avx512_vl", "fma3", "avx512_bf16", "avx512_vnni"], True
-)
+ABLE = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "avx512_bf16", "avx512_vnni")
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    selection._warn_once.cache_clear()
 
 
 @pytest.fixture
-def able(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Dict[str, bool]:
-    """What an imaginary processor can do, with the compiled kernel beside it; to be changed by tests."""
-    capabilities: Dict[str, bool] = dict(ABLE)
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    monkeypatch.setattr(avx512_kernel, "_library_path", lambda: tmp_path)
+def able(monkeypatch: pytest.MonkeyPatch) -> Set[str]:
+    """
+    The features of an imaginary processor, to be changed by tests, with the compiled kernel. Its first steps
+    are not compared, as they do not run.
+    """
+    features = set(ABLE)
+    monkeypatch.setattr(processor, "_allowed", lambda level: frozenset(features))
+    monkeypatch.setattr(avx512_kernel, "_library_problem", lambda: None)
+    library = SimpleNamespace(has_type=lambda num_bytes: True)
+    monkeypatch.setattr(avx512_kernel, "_library", lambda: library)
+    monkeypatch.setattr(selection, "_first_step_failure", lambda *setting: None)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    return capabilities
+    return features
 
 
 def chosen(precision: str, name: str = "auto", **kwargs: Any) -> str:
     return choose_kernel(name, precision, CPU, **kwargs).name
 
 
-def test_the_compiled_kernel_comes_first(able: Dict[str, bool]) -> None:
-    assert [chosen(precision) for precision in ("float32", "bfloat16", "int8")] == ["avx512"] * 3
+def test_the_compiled_kernel_comes_first(able: Set[str]) -> None:
+    assert [chosen(precision) for precision in PRECISIONS] == ["avx512"] * 3
+    assert [choose_precision("auto", precision, CPU) for precision in PRECISIONS] == [*PRECISIONS]
 
 
-def test_bfloat16_goes_to_onednn_where_there_is_amx(able: Dict[str, bool]) -> None:
-    able["amx_tile"] = True
-    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        assert chosen("bfloat16") == "onednn"
+def test_bfloat16_goes_to_onednn_where_there_is_amx(able: Set[str]) -> None:
+    able.add("amx_bf16")
+    assert chosen("bfloat16") == "onednn"
     assert chosen("float32") == chosen("int8") == "avx512"
 
 
-def test_a_processor_without_the_instructions(able: Dict[str, bool]) -> None:
-    able["avx512_vnni"] = False
+def test_a_processor_without_the_instructions(able: Set[str]) -> None:
+    able.remove("avx512_vnni")
     assert chosen("float32") == "avx512"
     assert chosen("int8") == "reference"
-    able["avx512_f"] = False
+    able.remove("avx512f")
     assert chosen("float32") == "onednn"
     with pytest.raises(
-        ConfigurationError, match=r"'avx512', but float32 needs a processor with avx512_f"
+        ConfigurationError, match=r"'avx512', but float32 needs a processor with avx512f\."
     ):
         chosen("float32", "avx512")
 
 
-def test_an_installation_without_a_compiler(
-    able: Dict[str, bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(avx512_kernel, "_library_path", lambda: None)
-    assert chosen("float32") == "onednn"
-    with pytest.raises(ConfigurationError, match=r"not compiled.*no C\+\+ compiler.*install g\+\+"):
-        check_kernel("avx512", "float32")
+class TestWhereALowerPrecisionIsSlower:
+    @pytest.mark.parametrize(
+        "precision, missing, reason",
+        [
+            ("bfloat16", "avx512_bf16", "onednn: this processor has no products of bfloat16"),
+            ("int8", "avx512_vnni", "avx512: int8 needs a processor with avx512_vnni"),
+        ],
+    )
+    def test_float32_is_chosen_with_one_warning(
+        self,
+        precision: str,
+        missing: str,
+        reason: str,
+        able: Set[str],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        able.remove(missing)
+        for _ in range(3):
+            assert choose_precision("auto", precision, CPU) == "float32"
+        (message,) = caplog.messages
+        assert message.startswith(f"precision is '{precision}', but float32 is faster on this cpu")
+        assert reason in message
+
+    def test_a_gpu_has_no_integers(self, gpu: None, caplog: pytest.LogCaptureFixture) -> None:
+        assert choose_precision("auto", "bfloat16", CUDA) == "bfloat16"
+        assert choose_precision("auto", "int8", CUDA) == "float32"
+        assert "(triton: it has no int8)" in caplog.text
+
+    def test_a_named_kernel_runs_what_it_was_asked_to(
+        self, able: Set[str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert choose_precision("reference", "bfloat16", CPU) == "bfloat16"
+        assert not caplog.messages
+        able.clear()
+        for precision in ("bfloat16", "int8"):
+            assert choose_precision("reference", precision, CPU) == precision
+            assert f"slower in {precision} than in float32 on this cpu" in caplog.messages[-1]
+        with pytest.raises(ConfigurationError, match=r"'onednn', but .* no products of bfloat16"):
+            check_kernel("onednn", "bfloat16")
+
+    @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+    def test_bilms_run_in_float32(
+        self,
+        precision: str,
+        bilm_files: BiLMFiles,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setenv("ELMO_CPU_CAPABILITY", "avx2")
+        ids = batch_to_ids(SENTENCES)
+        expected = BiLM.from_files(*bilm_files)(ids)["activations"]
+        for _ in range(2):
+            bilm = BiLM.from_files(*bilm_files, precision=precision)
+            for is_lowered in (False, True):
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_lowered):
+                    ours = bilm(ids)["activations"]
+                assert all(torch.equal(own, exact) for own, exact in zip(ours, expected))
+        assert caplog.text.count("float32 is faster") == 1
+        assert bilm.precision == precision
 
 
-def test_another_processor_family(able: Dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+class TestTheCompiledLibrary:
+    @pytest.fixture(autouse=True)
+    def is_looked_at_anew(self, able: Set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(avx512_kernel, "_library_problem", find_library_problem)
+
+    def test_it_was_not_compiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(avx512_kernel, "_library_path", lambda: None)
+        assert chosen("float32") == "onednn"
+        with pytest.raises(ConfigurationError, match=r"not compiled.*install g\+\+ or clang"):
+            check_kernel("avx512", "float32")
+
+    @pytest.mark.parametrize(
+        "library, problem",
+        [
+            (
+                SimpleNamespace(abi_version=lambda: 0),
+                "has version 0, expected 1; install elmo_plugin",
+            ),
+            (SimpleNamespace(), "is from an older version of elmo_plugin; install"),
+            (None, r"does not load \(.*damaged.*\); install"),
+        ],
+    )
+    def test_it_is_of_another_version(
+        self,
+        library: Any,
+        problem: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        path = tmp_path / "damaged.so"
+        path.write_text("no library")
+        monkeypatch.setattr(avx512_kernel, "_library_path", lambda: path)
+        if library is not None:
+            monkeypatch.setattr(ctypes, "CDLL", lambda path: library)
+        assert chosen("float32") == "onednn"
+        assert "The avx512 kernel cannot be used" in caplog.text
+        with pytest.raises(ConfigurationError, match=problem):
+            check_kernel("avx512", "float32")
+
+    def test_it_lacks_a_precision(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(avx512_kernel, "_library_problem", lambda: None)
+        library = SimpleNamespace(has_type=lambda num_bytes: num_bytes == 4)
+        monkeypatch.setattr(avx512_kernel, "_library", lambda: library)
+        assert chosen("float32") == "avx512"
+        assert chosen("bfloat16") == "onednn"
+        with pytest.raises(
+            ConfigurationError, match=r"compiled without int8.* assembler is too old"
+        ):
+            check_kernel("avx512", "int8")
+
+
+class Untested(ReferenceKernel):
+    """A kernel that never ran on this machine; its outputs are `change`d."""
+
+    name = "untested"
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        self._change = change
+
+    def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Any]) -> List[Outcome]:
+        return [
+            (self._change(outputs), state, cell)
+            for outputs, state, cell in super().run(lstms, packed)
+        ]
+
+
+def fail(outputs: Tensor) -> Tensor:
+    raise RuntimeError("out of resource: shared memory")
+
+
+class TestFirstSteps:
+    """A kernel must equal the reference before it runs on a device."""
+
+    @pytest.fixture
+    def add(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Tensor], Tensor]], None]:
+        def add(change: Callable[[Tensor], Tensor]) -> None:
+            kernels = (Untested(change), selection._REFERENCE)
+            monkeypatch.setattr(selection, "_KERNELS", kernels)
+            monkeypatch.setattr(selection, "KERNEL_NAMES", ("auto", "untested", "reference"))
+
+        return add
+
+    @pytest.mark.parametrize(
+        "change, problem",
+        [
+            (fail, "failed with RuntimeError: out of resource"),
+            (lambda outputs: outputs + 0.1, "differ from the reference's by 0.1"),
+            (lambda outputs: outputs * torch.nan, "differ from the reference's by nan"),
+            (lambda outputs: outputs[1:], "failed with RuntimeError: The size of tensor a"),
+        ],
+    )
+    def test_the_reference_runs_in_place_of_a_kernel_that_fails(
+        self,
+        change: Callable[[Tensor], Tensor],
+        problem: str,
+        add: Any,
+        bilm_files: BiLMFiles,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        add(change)
+        ids = batch_to_ids(SENTENCES)
+        expected = BiLM.from_files(*bilm_files, kernel="reference")(ids)["activations"]
+        for _ in range(2):
+            ours = BiLM.from_files(*bilm_files)(ids)["activations"]
+            assert all(torch.equal(own, exact) for own, exact in zip(ours, expected))
+        (message,) = caplog.messages
+        assert message.startswith("The untested kernel is not used in float32 on cpu: its first ")
+        assert problem in message
+        with pytest.raises(ConfigurationError, match="kernel is 'untested', but its first steps"):
+            BiLM.from_files(*bilm_files, kernel="untested")
+
+    def test_a_kernel_that_equals_the_reference_runs(self, add: Any) -> None:
+        add(lambda outputs: outputs + 1e-6)
+        assert chosen("float32") == chosen("int8") == "untested"
+
+    def test_out_of_memory_is_no_failure_of_the_kernel(self, add: Any) -> None:
+        is_full = True
+
+        def change(outputs: Tensor) -> Tensor:
+            if is_full:
+                raise torch.cuda.OutOfMemoryError
+            return outputs
+
+        add(change)
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            chosen("float32")
+        is_full = False
+        assert chosen("float32") == "untested"
+
+    def test_what_the_program_has_set_changes_neither_them_nor_itself(self, add: Any) -> None:
+        add(lambda outputs: outputs)
+        before = torch.get_rng_state()
+        with torch.device("meta"), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            assert chosen("float32") == "untested"
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_another_processor_family(able: Set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     able.clear()
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert chosen("float32") == "reference"
@@ -79,10 +291,18 @@ def test_another_processor_family(able: Dict[str, bool], monkeypatch: pytest.Mon
         chosen("float32", "onednn")
 
 
-def test_a_torch_without_onednn(able: Dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_onednn(able: Set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     able.clear()
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert chosen("float32") == "reference"
+
+
+def test_a_torch_without_the_operators(able: Set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    able.clear()
+    monkeypatch.setattr(onednn_kernel, "_OPERATORS", ("_linear_pointwise", "_of_another_torch"))
+    assert chosen("float32") == "reference"
+    with pytest.raises(ConfigurationError, match=r"torch .* lacks its operators _of_another_torch"):
+        chosen("float32", "onednn")
 
 
 @pytest.fixture
@@ -93,6 +313,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(triton_kernel, "_why_triton_does_not_start", lambda: None)
+    monkeypatch.setattr(selection, "_first_step_failure", lambda *setting: None)
 
 
 def test_gpus_run_triton_and_what_it_has_not_goes_to_the_reference(gpu: None) -> None:
@@ -146,7 +367,7 @@ def test_where_triton_does_not_start_the_log_says_so(
     assert triton_kernel._why_triton_does_not_start.__wrapped__() is None
 
 
-def test_other_types_of_weights_go_to_the_reference(able: Dict[str, bool]) -> None:
+def test_other_types_of_weights_go_to_the_reference(able: Set[str]) -> None:
     assert chosen("float32", dtype=torch.float64) == "reference"
     for name in ("avx512", "onednn"):
         with pytest.raises(ConfigurationError, match="runs on CPUs, not on cuda"):
@@ -175,5 +396,5 @@ def test_the_log_says_once_which_kernel_runs(
     with caplog.at_level("INFO"):
         for _ in range(3):
             bilm(batch_to_ids(SENTENCES))
-    said = [message for message in caplog.messages if "kernel" in message]
+    said = [message for message in caplog.messages if "runs in" in message]
     assert said == ["The frozen biLM runs in bfloat16 on the reference kernel (cpu). (Said once.)"]
