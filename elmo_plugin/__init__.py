@@ -2,10 +2,10 @@
 
 # The environment is checked before anything imports AllenNLP, whose own errors would not say what to do.
 # ruff: noqa: E402
-from elmo_plugin.compat import check_environment, mend_allennlp
+from elmo_plugin.compat import check_environment, patch_allennlp
 
 check_environment()
-mend_allennlp()
+patch_allennlp()
 
 # Before the imports, as reports name it.
 __version__ = "0.1.0"

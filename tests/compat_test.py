@@ -1,33 +1,46 @@
-import errno
 import importlib.metadata
+import io
 import logging
 import os
+import pickle
+import random
 import re
-import resource
 import subprocess
 import sys
+import tarfile
+import time
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict
+from types import ModuleType, SimpleNamespace
+from typing import Any, Callable, Dict, List, Tuple
 
 import numpy
 import pytest
 import torch
+from allennlp.commands import main
 from allennlp.commands.train import train_model
 from allennlp.common import Params, cached_transformers
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.file_utils import TensorCache
+from allennlp.common.file_utils import TensorCache, cached_path
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.dataset_readers import SequenceTaggingDatasetReader
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
-from allennlp.models import Model
-from allennlp.training import checkpointer, gradient_descent_trainer
+from allennlp.models import Model, archival
+from allennlp.training import GradientDescentTrainer, checkpointer, gradient_descent_trainer
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
+from allennlp.training.moving_average import ExponentialMovingAverage, MovingAverage
 from packaging.specifiers import SpecifierSet
 from transformers import BertTokenizerFast
 
-from elmo_plugin.compat import INSTALL_TORCH_PAIR, REQUIREMENTS, check_environment, mend_allennlp
+from elmo_plugin.compat import (
+    INSTALL_TORCH_PAIR,
+    REQUIREMENTS,
+    SECONDS_FOR_THREADS,
+    check_environment,
+    patch_allennlp,
+)
+from elmo_plugin.pretraining.starting_point import start_from_archive
 
 PROJECT_ROOT = Path(__file__).parents[1]
 
@@ -132,7 +145,7 @@ class TestCheckEnvironment:
             ),
         ],
     )
-    def test_a_missing_or_wrong_package_is_named_with_the_command_that_mends_it(
+    def test_a_missing_or_wrong_package_is_named_with_the_command_that_installs_it(
         self, changes: Dict[str, str], message: str
     ) -> None:
         with pytest.raises(ImportError, match=re.escape(message)):
@@ -191,9 +204,8 @@ class TestCheckEnvironment:
                 assert pinned[package] == version
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Dict[str, Any]:
-    """A complete small experiment."""
+def tagger_config(tmp_path: Path) -> Dict[str, Any]:
+    """A complete small experiment of AllenNLP's own classes."""
     data = tmp_path / "tagged.txt"
     data.write_text(TAGGED_SENTENCES)
     return {
@@ -210,6 +222,11 @@ def config(tmp_path: Path) -> Dict[str, Any]:
         "data_loader": {"batch_size": 2},
         "trainer": {"optimizer": "adam", "num_epochs": 2, "cuda_device": -1},
     }
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Dict[str, Any]:
+    return tagger_config(tmp_path)
 
 
 def train(config: Dict[str, Any], serialization_dir: Path, recover: bool = False) -> Model:
@@ -286,15 +303,52 @@ class TestRecovery:
         for name, average in recovered.items():
             assert torch.equal(average, uninterrupted[name])
 
-    def test_a_state_that_holds_more_than_tensors_is_restored(self, tmp_path: Path) -> None:
-        torch.save({"weight": torch.ones(2)}, tmp_path / "model_state_e1_b0.th")
-        torch.save(
-            {"metric": numpy.float64(0.5), "when": Path("here")},
-            tmp_path / "training_state_e1_b0.th",
-        )
+    @staticmethod
+    def save_checkpoint(folder: Path, training_state: Dict[str, Any]) -> None:
+        torch.save({"weight": torch.ones(2)}, folder / "model_state_e1_b0.th")
+        torch.save(training_state, folder / "training_state_e1_b0.th")
+
+    def test_a_state_that_holds_numpy_values_is_restored(self, tmp_path: Path) -> None:
+        state = {
+            "metric": numpy.float64(0.5),
+            "rate": numpy.float32(0.25),
+            "count": numpy.int64(3),
+            "random": numpy.random.get_state(),
+            "python": random.getstate(),
+            "flags": numpy.array([True, False]),
+        }
+        self.save_checkpoint(tmp_path, state)
         model_state, training_state = Checkpointer(str(tmp_path)).load_checkpoint()
         assert torch.equal(model_state["weight"], torch.ones(2))
-        assert training_state == {"metric": 0.5, "when": Path("here")}
+        for key in ("metric", "rate", "count", "python"):
+            assert training_state[key] == state[key]
+        for ours, theirs in zip(training_state["random"], state["random"]):
+            assert numpy.array_equal(ours, theirs)
+        assert training_state["flags"].tolist() == [True, False]
+
+    def test_other_pickled_objects_are_refused_unless_the_user_says_otherwise(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.save_checkpoint(tmp_path, {"when": Path("here")})
+        with pytest.raises(
+            ConfigurationError, match=r"(?s)cannot be loaded .*Path.*TORCH_FORCE_NO"
+        ):
+            Checkpointer(str(tmp_path)).load_checkpoint()
+        monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+        assert Checkpointer(str(tmp_path)).load_checkpoint()[1] == {"when": Path("here")}
+
+    def test_a_moving_average_keeps_the_format_of_allennlp(self) -> None:
+        parameter = torch.nn.Parameter(torch.zeros(2))
+        average = ExponentialMovingAverage([("weight", parameter)])
+        state = average.state_dict()
+        assert set(state) == {"parameters", "shadows", "backups"}
+        shadow = {"weight": torch.full((2,), 3.0)}
+        # As AllenNLP saved it; as earlier versions of this package did.
+        for saved in ({**state, "shadows": shadow}, {"shadows": shadow}):
+            average.load_state_dict(saved)
+            average.assign_average_value()
+            assert parameter.tolist() == [3.0, 3.0]
+            average.restore()
 
     def test_nothing_is_restored_from_an_empty_directory(self, tmp_path: Path) -> None:
         assert Checkpointer(str(tmp_path)).load_checkpoint() is None
@@ -315,6 +369,15 @@ class TestTensorCache:
         cache.cache_cache.clear()
         first = cache["image"]
         assert cache["image"] is first
+
+    def test_an_entry_that_is_no_tensor_is_refused(self, tmp_path: Path) -> None:
+        cache = TensorCache(tmp_path / "cache", map_size=1024 * 1024)
+        buffer = io.BytesIO()
+        torch.save(Path("here"), buffer)
+        with cache.lmdb_env.begin(write=True) as transaction:
+            transaction.put(b"image", buffer.getvalue())
+        with pytest.raises(pickle.UnpicklingError, match=r"found pathlib.*, expected nothing but"):
+            cache["image"]
 
     def test_an_unknown_key_is_a_key_error(self, tmp_path: Path) -> None:
         cache = TensorCache(tmp_path / "cache", map_size=1024 * 1024)
@@ -366,32 +429,28 @@ class TestSpawnedDataWorkers:
         assert words == ["the", "cats", "dogs", "we"]
 
 
-class TestMixedPrecisionNames:
-    def test_training_gives_no_deprecation_warning(
-        self, config: Dict[str, Any], tmp_path: Path
-    ) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)
-            train(config, tmp_path / "run")
+class TestMixedPrecisionWarnings:
+    @staticmethod
+    def warnings_in(module: ModuleType) -> List[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            patch_allennlp.__wrapped__.__globals__["_hide_mixed_precision_warnings"]()
+            exec("torch.cuda.amp.autocast(False)", module.__dict__)
+        return [str(warning.message) for warning in caught]
 
-    def test_they_mean_half_precision_on_cuda(self) -> None:
-        context = gradient_descent_trainer.amp.autocast(False)
-        assert (context.device, context.fast_dtype) == ("cuda", torch.float16)
-        with warnings.catch_warnings():
-            # Without a GPU torch says that the scaler will do nothing.
-            warnings.simplefilter("ignore", UserWarning)
-            scaler = gradient_descent_trainer.amp.GradScaler()
-        assert scaler._device == "cuda"
+    def test_those_of_allennlp_are_hidden_and_no_others(self) -> None:
+        assert self.warnings_in(gradient_descent_trainer) == []
+        assert "is deprecated" in self.warnings_in(sys.modules[__name__])[0]
 
 
-def test_mending_again_changes_nothing() -> None:
+def test_patching_again_changes_nothing() -> None:
     scheduler_class = LearningRateScheduler.by_name("reduce_on_plateau")
     before = (
         scheduler_class.__init__,
         Checkpointer.load_checkpoint,
         cached_transformers.get_tokenizer,
     )
-    mend_allennlp()
+    patch_allennlp()
     after = (
         scheduler_class.__init__,
         Checkpointer.load_checkpoint,
@@ -421,110 +480,154 @@ class TestNormsOfSparseGradients:
             assert torch.allclose(dense, sparse_made_dense)
 
 
-class TestInterruptedCheckpoints:
-    @staticmethod
-    def fill_disk(monkeypatch: pytest.MonkeyPatch, name: str, spared: int = 0) -> None:
-        """Let files of this name break off half-way, but for the first few."""
-        whole_save = torch.save
-        remaining = spared
-
-        def save(content: Any, file: Any) -> None:
-            nonlocal remaining
-            if name in file.name:
-                if remaining == 0:
-                    file.write(b"half of it")
-                    raise OSError(errno.ENOSPC, "No space left on device")
-                remaining -= 1
-            whole_save(content, file)
-
-        monkeypatch.setattr(torch, "save", save)
-
-    @staticmethod
-    def assert_same_weights(ours: Dict[str, torch.Tensor], theirs: Dict[str, torch.Tensor]) -> None:
-        assert ours.keys() == theirs.keys()
-        for name, parameter in ours.items():
-            assert torch.equal(parameter, theirs[name]), name
-
-    @pytest.mark.parametrize("name", ["model_state_e2_b0", "training_state_e2_b0"])
-    def test_a_full_disk_is_reported_and_leaves_the_checkpoint_before(
-        self, name: str, config: Dict[str, Any], tmp_path: Path
-    ) -> None:
-        uninterrupted = train(config, tmp_path / "uninterrupted").state_dict()
-        folder = tmp_path / "run"
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            self.fill_disk(monkeypatch, name)
-            with pytest.raises(OSError, match=r"No space left on device"):
-                train(config, folder)
-        assert {file.name for file in folder.iterdir() if ".th" in file.name} == {
-            "best.th",
-            "model_state_e1_b0.th",
-            "training_state_e1_b0.th",
-        }
-        recovered = train(config, folder, recover=True)
-        self.assert_same_weights(recovered.state_dict(), uninterrupted)
-
-    @pytest.mark.parametrize("num_values", [10, 100_000])
-    def test_the_reason_of_a_failed_write_is_named_whatever_torch_makes_of_it(
-        self, num_values: int, tmp_path: Path
-    ) -> None:
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))  # bytes of a file
-        try:
-            with pytest.raises(OSError, match=r"File too large"):
-                checkpointer.torch.save({"weight": torch.zeros(num_values)}, tmp_path / "weights")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_half_a_checkpoint_is_neither_the_latest_nor_a_part_of_the_next(
-        self, config: Dict[str, Any], tmp_path: Path
-    ) -> None:
-        uninterrupted = train(config, tmp_path / "run").state_dict()
-        half, kept = (
-            tmp_path / "run" / "model_state_e2_b0.th",
-            tmp_path / "run" / "model_state_e0_b1.th",
-        )
-        (tmp_path / "run" / "training_state_e2_b0.th").unlink()
-        # Of a training that went another way; and weights that somebody kept.
-        for file in (half, kept):
-            torch.save(
-                {name: torch.zeros_like(weight) for name, weight in uninterrupted.items()}, file
-            )
-        latest = Checkpointer(str(tmp_path / "run")).find_latest_checkpoint()
-        assert [Path(file).name for file in latest] == [
-            "model_state_e1_b0.th",
-            "training_state_e1_b0.th",
-        ]
-        train(config, tmp_path / "run", recover=True)
-        self.assert_same_weights(torch.load(half), uninterrupted)
-        assert kept.exists()
-
-    def test_the_best_weights_stay_until_better_ones_are_written(
-        self, config: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        config["trainer"]["checkpointer"] = {"save_completed_epochs": False}
-        config["trainer"]["num_epochs"] = 1
-        first = train(config, tmp_path / "first").state_dict()
-        config["trainer"]["num_epochs"] = 2
-        self.fill_disk(monkeypatch, "best.th", spared=1)
-        with pytest.raises(OSError, match=r"No space left on device"):
-            train(config, tmp_path / "run")
-        self.assert_same_weights(torch.load(tmp_path / "run" / "best.th"), first)
-
-
 def exchange_and_end(rank: int, store: str) -> None:
     sys.setswitchinterval(1000)  # gloo's threads get Python's lock only where it is given up
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", world_size=2, rank=rank
     )
-    for _ in range(10):
-        exchanges = [
-            torch.distributed.all_reduce(torch.ones(1000), async_op=True) for _ in range(20)
-        ]
-        for exchange in exchanges:
-            exchange.wait()
+
+    def exchange(trainer: Any) -> Tuple[Dict[str, Any], int]:
+        for _ in range(10):
+            exchanges = [
+                torch.distributed.all_reduce(torch.ones(1000), async_op=True) for _ in range(20)
+            ]
+            for exchange in exchanges:
+                exchange.wait()
+        return {}, 0
+
+    trainer = object.__new__(GradientDescentTrainer)
+    trainer._distributed, trainer._primary, trainer._callbacks = True, False, []
+    trainer._checkpointer = None
+    GradientDescentTrainer._try_train = exchange
+    trainer.train()
 
 
 def test_workers_of_distributed_training_end_in_order(tmp_path: Path) -> None:
-    # Without the mend one of the workers aborts, more often than not.
+    # Without the patch one of the workers aborts, more often than not.
     torch.multiprocessing.spawn(exchange_and_end, args=(str(tmp_path / "store"),), nprocs=2)
+
+
+def test_other_processes_do_not_wait_at_their_end(
+    config: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: List[Any] = []
+    monkeypatch.setattr("atexit.register", lambda *call: registered.append(call))
+    train(config, tmp_path / "run")
+    assert (time.sleep, SECONDS_FOR_THREADS) not in registered
+
+
+def test_patches_leave_the_names_of_other_modules_alone() -> None:
+    assert checkpointer.torch is torch
+    assert gradient_descent_trainer.amp is torch.cuda.amp
+    assert tarfile.TarFile.extraction_filter is None
+    assert Checkpointer.save_checkpoint.__module__ == checkpointer.__name__
+    assert MovingAverage.state_dict.__module__ == MovingAverage.__module__
+
+
+def test_allennlps_checkpointer_deletes_only_what_it_always_did(
+    config: Dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    config["trainer"]["num_epochs"] = 1
+    train(config, tmp_path / "run")
+    newer = tmp_path / "run" / "model_state_e9_b0.th"
+    newer.write_bytes(b"weights without a state of training")
+    state = SimpleNamespace(
+        model_state={}, trainer_state={"epochs_completed": 2, "batches_in_epoch_completed": 0}
+    )
+    saving = Checkpointer(tmp_path / "run", keep_most_recent_by_count=None)
+    saving.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: state))
+    assert newer.exists()
+
+
+MEMBERS = {
+    "a path with '..'": ("../../../outside", {}),
+    "an absolute path": ("/OUTSIDE", {}),
+    "a device or pipe": ("pipe", {"type": tarfile.FIFOTYPE}),
+}
+LINKS = {
+    "a link that leaves": ("link", {"type": tarfile.SYMTYPE, "linkname": "../../outside"}),
+    "an absolute link": ("link", {"type": tarfile.SYMTYPE, "linkname": "/OUTSIDE"}),
+    "a hard link that leaves": ("link", {"type": tarfile.LNKTYPE, "linkname": "../outside"}),
+    "a path with '..' to the neighbour of the folder": ("../pathtest2/outside", {}),
+}
+
+
+class TestArchives:
+    @pytest.fixture
+    def temporary(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder = tmp_path / "deep" / "temporary"
+        folder.mkdir(parents=True)
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        return folder
+
+    @pytest.fixture(params=[*MEMBERS, *LINKS])
+    def archive(self, request: pytest.FixtureRequest, temporary: Path, tmp_path: Path) -> Path:
+        name, attributes = {**MEMBERS, **LINKS}[request.param]
+        path = tmp_path / "deep" / "model.tar.gz"
+        with tarfile.open(path, "w:gz") as archive:
+            for member_name in ("config.json", name.replace("/OUTSIDE", str(tmp_path / "outside"))):
+                member = tarfile.TarInfo(member_name)
+                if member_name != "config.json":
+                    for key, value in attributes.items():
+                        setattr(member, key, value)
+                content = b"{}" if member.type == tarfile.REGTYPE else b""
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return path
+
+    @staticmethod
+    def assert_refused(open_archive: Callable[[], Any], archive: Path) -> None:
+        root = archive.parents[1]
+        before = set(root.rglob("*"))
+        message = (
+            rf"{re.escape(str(archive))}: member '.*' is (a|an) .*, expected files and folders"
+        )
+        with pytest.raises(ConfigurationError, match=message):
+            open_archive()
+        left = {path for path in set(root.rglob("*")) - before if path.suffix != ".lock"}
+        assert left <= {root / "cache"}
+
+    def test_predict_refuses_what_would_be_written_elsewhere(
+        self, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "input.jsonl").write_text("{}\n")
+        arguments = ["allennlp", "predict", str(archive), str(tmp_path / "input.jsonl")]
+        monkeypatch.setattr(sys, "argv", arguments)
+        self.assert_refused(lambda: main(prog="allennlp"), archive)
+
+    def test_our_own_openers_refuse_it(self, archive: Path) -> None:
+        self.assert_refused(lambda: start_from_archive(archive), archive)
+
+    def test_cached_path_refuses_it(self, archive: Path, tmp_path: Path) -> None:
+        self.assert_refused(
+            lambda: cached_path(archive, cache_dir=tmp_path / "cache", extract_archive=True),
+            archive,
+        )
+
+    def test_ordinary_archives_are_extracted(self, temporary: Path, tmp_path: Path) -> None:
+        (tmp_path / "vocabulary").mkdir()
+        (tmp_path / "vocabulary" / "tokens.txt").write_text("a")
+        (tmp_path / "hard").hardlink_to(tmp_path / "vocabulary" / "tokens.txt")
+        (tmp_path / "soft").symlink_to("vocabulary/tokens.txt")
+        with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
+            for name in ("vocabulary", "hard", "soft"):
+                archive.add(tmp_path / name, arcname=name)
+        with archival.extracted_archive(tmp_path / "model.tar.gz") as folder:
+            for name in ("vocabulary/tokens.txt", "hard", "soft"):
+                assert (Path(folder) / name).read_text() == "a"
+        assert list(temporary.iterdir()) == []
+        with archival.extracted_archive(tmp_path / "model.tar.gz", cleanup=False) as folder:
+            pass
+        assert Path(folder).exists()
+
+    def test_a_truncated_archive_leaves_nothing(self, temporary: Path, tmp_path: Path) -> None:
+        with tarfile.open(tmp_path / "whole.tar.gz", "w:gz") as archive:
+            archive.add(__file__, arcname="config.json")
+        half = tmp_path / "model.tar.gz"
+        half.write_bytes((tmp_path / "whole.tar.gz").read_bytes()[:1000])
+        with pytest.raises(
+            ConfigurationError, match=r"model\.tar\.gz: cannot be loaded as an archive"
+        ):
+            start_from_archive(half)
+        assert list(temporary.iterdir()) == []

@@ -2,8 +2,9 @@
 // filters, on 12.9M words with 2 CPU cores. scripts/elmo_mini.sh has all steps, RESULTS.md tells what came of them.
 //
 // A small corpus and little time ask for another way to train than the paper's (see bilm.jsonnet, also for the
-// variables): Adam learns more from each word than Adagrad, products are made in bfloat16, and rows start anew now and
-// then, since few updates do not teach a biLM to live with states that never do.
+// variables): Adam learns more from each word than Adagrad, products are made in bfloat16 where the processor has
+// instructions for them, and rows start anew now and then, since few updates do not teach a biLM to live with states
+// that never do.
 local bilm = import 'lib/bilm.libsonnet';
 
 bilm.experiment(

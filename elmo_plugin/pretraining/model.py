@@ -1,10 +1,8 @@
 """The model that pretraining trains: a biLM over streams of text, with its softmax."""
 
 import logging
-import math
-import time
 from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed
@@ -13,7 +11,6 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.models import Model
-from allennlp.nn.util import dist_reduce_sum
 from torch import Tensor
 from torch.nn.functional import dropout
 from torch.nn.parallel import DistributedDataParallel
@@ -22,9 +19,11 @@ from elmo_plugin.bilm import BiLM, BiLMOptions
 from elmo_plugin.bilm.archived_bilm import as_bytes, from_bytes, state_dict_in
 from elmo_plugin.bilm.input_checks import check_padding
 from elmo_plugin.bilm.packing import Packing
+from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.projected_lstm import State
 from elmo_plugin.bilm.word_types import distinct_words
 from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE, words_of
+from elmo_plugin.pretraining.perplexity import BiLMPerplexity
 from elmo_plugin.pretraining.sentence_streams import DIRECTIONS
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.starting_point import (
@@ -73,7 +72,8 @@ class BiLMTrainingModel(Model):
         biLM may come to rely on states that no cold start reaches; ELMo starts every sentence cold.
     precision : `str`, optional (default = `"float32"`)
         `"bfloat16"`: in training, matrices are multiplied in bfloat16, while weights, sums, states and
-        gradients stay float32. Faster on CPUs and GPUs that have such products. Evaluation takes float32.
+        gradients stay float32. A device without such products, where that
+        would be slower, trains in float32, and the log says so once. Evaluation takes float32.
     softmax_first : `int`, optional (default = `0`)
         For how many batches of training the biLM is frozen, so that a new softmax does not spoil it.
 
@@ -114,10 +114,11 @@ class BiLMTrainingModel(Model):
         self._num_training_batches = 0
         exchanged = [f"softmax.{name}" for name in softmax.exchanged_parameters]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, exchanged)
-        self._has_common_softmax = False
+        self._is_worker_set_up = False
+        self.training_perplexity, self.evaluation_perplexity = BiLMPerplexity(), BiLMPerplexity()
         # Forward and backward, from the lowest layer to the highest; for training and for evaluation.
         self._states: Dict[bool, Optional[List[State]]] = {True: None, False: None}
-        self._reset_metrics()
+        self._messages_given: Set[str] = set()
 
     @classmethod
     def from_partial_objects(
@@ -228,6 +229,7 @@ class BiLMTrainingModel(Model):
         backward_inputs: Tensor,
         backward_targets: Tensor,
         rows_continue: bool = False,
+        lengths: Optional[List[int]] = None,
     ) -> Dict[str, Tensor]:
         """
         # Parameters
@@ -238,8 +240,10 @@ class BiLMTrainingModel(Model):
         forward_targets, backward_targets : `Tensor`
             `(rows, steps)`. The word to predict at each step.
         rows_continue : `bool`, optional (default = `False`)
-            Whether every row goes on where the same row of the batch before ended, as in streams, which have
-            no padding. Otherwise rows are whole sentences, read from zeros.
+            Whether every row continues where the same row of the batch before ended, as in streams. Otherwise
+            rows are whole sentences, read from zeros.
+        lengths : `List[int]`, optional
+            Of rows that continue: the words of each, the rest is padding. By default there is no padding.
 
         # Returns
 
@@ -251,32 +255,35 @@ class BiLMTrainingModel(Model):
 
         `ValueError` if padding stands before a word, or the two directions have other lengths.
         """
-        if is_distributed() and not self._has_common_softmax:
-            self._share_softmax()
+        if self.training and is_distributed() and not self._is_worker_set_up:
+            self._warn_once(
+                "The trainer has no callback 'elmo_bilm_state': all workers draw the same negative words and "
+                "drop the same units. Add it to trainer.callbacks."
+            )
         inputs = {"forward": forward_inputs, "backward": backward_inputs}
         targets = {"forward": forward_targets, "backward": backward_targets}
-        lengths = self._lengths(inputs, rows_continue)
-        packing = Packing.from_lengths(lengths, forward_targets.size(1))
-        old_states = self._states_for(packing.batch_size) if rows_continue else self._no_states
-        losses: List[Tensor] = []
+        row_lengths = self._row_lengths(inputs, rows_continue, lengths)
+        if not row_lengths.any():  # of a worker that waits for the others
+            return {"loss": 0 * sum(parameter.sum() for parameter in self.parameters())}
+        packing = Packing.from_lengths(row_lengths, forward_targets.size(1))
+        old_states = self._states_for(packing) if rows_continue else self._no_states
+        nlls: List[Tensor] = []
         is_frozen = self.training and self._num_training_batches < self.softmax_first
-        with self._lowered_products(forward_inputs.device.type):
+        with self._autocast_for_training(forward_inputs.device):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
                 words = [inputs[name][packing.row, packing.step] for name in DIRECTIONS]
                 tops, new_states = self._run_layers(words, packing, old_states)
             for direction, top in zip(DIRECTIONS, tops):
                 predicted = targets[direction][packing.row, packing.step]  # (num_tokens,)
                 if self.training:
-                    nll = self.softmax(top, predicted)
+                    nlls.append(self.softmax(top, predicted))
                 else:
-                    nll = self.softmax.exact_nll(top, predicted)
-                losses.append(nll.sum() / packing.batch_size)
-                self._nll[direction] += float(nll.detach().double().sum())
+                    nlls.append(self.softmax.exact_nll(top, predicted))
         if rows_continue:
-            self._states[self.training] = new_states
-        self._num_predictions += sum(packing.step_sizes)
+            self._keep_states(new_states, packing)
+        self._perplexity(*nlls)
         self._num_training_batches += int(self.training)
-        loss = (losses[0] + losses[1]) / 2
+        loss = (nlls[0].sum() + nlls[1].sum()) / (2 * packing.batch_size)
         if is_frozen and is_distributed():
             # DistributedDataParallel expects a gradient of every parameter in every step.
             loss = loss + 0 * sum(parameter.sum() for parameter in self.bilm.parameters())
@@ -284,65 +291,70 @@ class BiLMTrainingModel(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        Since the last reset: the perplexity of each direction, `perplexity`, their mean (as the paper reports
-        it), and `tokens_per_second`, words of both directions counted once.
+        What `BiLMPerplexity` gives since the last reset: of training in training mode, of evaluation
+        otherwise.
 
         In training these are of the training loss, with dropout and sampled negatives where there are any;
         only those of evaluation are perplexities of the model.
 
         With `reset`, which all distributed workers must call, they are of all workers together.
         """
-        sums = torch.tensor([*self._nll.values(), self._num_predictions], dtype=torch.float64)
+        metrics = self._perplexity.get_metric(reset)
         if reset:
-            sums = dist_reduce_sum(sums)  # of this worker, where there are no others
-        *nlls, num_predictions = sums.tolist()
-        metrics: Dict[str, float] = {}
-        if num_predictions > 0:
-            for direction, nll in zip(DIRECTIONS, nlls):
-                mean = min(nll / num_predictions, 700.0)  # which is infinite for all purposes
-                metrics[f"{direction}_perplexity"] = math.exp(mean)
-            metrics["perplexity"] = sum(metrics.values()) / len(DIRECTIONS)
-            metrics["tokens_per_second"] = num_predictions / (time.perf_counter() - self._start)
-        if reset:
-            self._reset_metrics()
             self._states[False] = None
+            if not self.training and metrics:
+                logger.info(
+                    "Perplexity of %d predictions in each direction: %.2f (forward %.2f, backward %.2f).",
+                    metrics["num_predictions"],
+                    *(metrics[f"{name}perplexity"] for name in ("", "forward_", "backward_")),
+                )
         return metrics
+
+    @property
+    def _perplexity(self) -> BiLMPerplexity:
+        return self.training_perplexity if self.training else self.evaluation_perplexity
 
     def training_state(self) -> Dict[str, Any]:
         """
-        What training goes on from, beside the weights: the states that are carried from batch to batch, and
-        the number of batches. Checkpoints hold it by way of `BiLMStateCallback`.
+        What training goes on from, beside the weights, on the CPU: the states that are carried from batch to
+        batch, the number of batches and the sums of the perplexity. Checkpoints hold it by way of
+        `BiLMStateCallback`.
         """
-        return {"states": self._states[True], "num_batches": self._num_training_batches}
+        states = self._states[True]
+        return {
+            "states": states and [(state.cpu(), cell.cpu()) for state, cell in states],
+            "num_batches": self._num_training_batches,
+            "perplexity": self.training_perplexity.state_dict(),
+        }
 
     def load_training_state(self, state: Dict[str, Any], with_states: bool = True) -> None:
-        """Go on from what `training_state` gave; without the states, rows start anew."""
+        """Resume from what `training_state` gave; without the states, rows and sums start anew."""
         self._num_training_batches = state["num_batches"]
         if with_states and state["states"] is not None:
             device = next(self.parameters()).device
             self._states[True] = [(h.to(device), c.to(device)) for h, c in state["states"]]
+        # Earlier versions did not save the sums.
+        if with_states and "perplexity" in state:
+            self.training_perplexity.load_state_dict(state["perplexity"])
 
-    def _share_softmax(self) -> None:
-        """Make all workers start from the first one's, where `DistributedDataParallel` leaves it alone."""
+    def set_up_worker(self) -> None:
+        """Give all distributed workers the first one's softmax, as far as torch is told to leave it alone."""
         for name in self.softmax.exchanged_parameters:
             torch.distributed.broadcast(self.softmax.get_parameter(name).detach(), 0)
-        self._has_common_softmax = True
+        self._is_worker_set_up = True
 
-    def _reset_metrics(self) -> None:
-        self._nll = dict.fromkeys(DIRECTIONS, 0.0)
-        self._num_predictions = 0
-        self._start = time.perf_counter()
-
-    def _lengths(self, inputs: Dict[str, Tensor], rows_continue: bool) -> Tensor:
+    def _row_lengths(
+        self, inputs: Dict[str, Tensor], rows_continue: bool, lengths: Optional[List[int]]
+    ) -> Tensor:
         """`(rows,)`, on the CPU for streams: their lengths are known without asking a GPU."""
         num_rows, num_steps = inputs["forward"].shape[:2]
         if rows_continue:
-            return torch.full((num_rows,), num_steps)
+            return torch.tensor([num_steps] * num_rows if lengths is None else lengths)
         masks = [(inputs[direction] > 0).any(dim=2) for direction in DIRECTIONS]
-        lengths = masks[0].sum(dim=1)
+        row_lengths = masks[0].sum(dim=1)
         for mask in masks:
-            check_padding(mask, lengths)
-        return lengths
+            check_padding(mask, row_lengths)
+        return row_lengths
 
     def _run_layers(
         self, words: List[Tensor], packing: Packing, old_states: Sequence[Optional[State]]
@@ -371,26 +383,54 @@ class BiLMTrainingModel(Model):
         """Each LSTM starts from zeros."""
         return [None] * (2 * self.bilm.options.num_layers)
 
-    def _states_for(self, num_rows: int) -> Sequence[Optional[State]]:
+    def _states_for(self, packing: Packing) -> Sequence[Optional[State]]:
+        """The states of the rows that have words, in the order of the packing."""
         states = self._states[self.training]
-        if states is None or states[0][0].size(0) != num_rows:
+        if states is None or states[0][0].size(0) != packing.batch_size:
             return self._no_states
         if self.training and self.state_reset > 0:
             like = states[0][0]
             # (num_rows, 1): 0 for the rows that start anew
-            kept = (torch.rand(num_rows, 1, device=like.device) >= self.state_reset).to(like)
-            return [(state * kept, cell * kept) for state, cell in states]
-        return states
+            kept = torch.rand(packing.batch_size, 1, device=like.device) >= self.state_reset
+            states = [(state * kept, cell * kept) for state, cell in states]
+        rows = self._rows_with_words(packing, states[0][0].device)
+        return [(state[rows], cell[rows]) for state, cell in states]
+
+    def _keep_states(self, new_states: List[State], packing: Packing) -> None:
+        """Rows without words are at their end: what stands there is never read."""
+        rows = self._rows_with_words(packing, new_states[0][0].device)
+        self._states[self.training] = [
+            (
+                state.new_zeros(packing.batch_size, state.size(1)).index_copy(0, rows, state),
+                cell.new_zeros(packing.batch_size, cell.size(1)).index_copy(0, rows, cell),
+            )
+            for state, cell in new_states
+        ]
+
+    @staticmethod
+    def _rows_with_words(packing: Packing, device: torch.device) -> Tensor:
+        return packing.order[: packing.step_sizes[0]].to(device)
 
     def _encode(self, words: Tensor) -> Tensor:
         """Token vectors of `(num_words, 50)`, each distinct word encoded once."""
         types, index = distinct_words(words.long())
         return self.bilm.character_encoder(types)[index]
 
-    def _lowered_products(self, device_type: str) -> ContextManager[Any]:
+    def _autocast_for_training(self, device: torch.device) -> ContextManager[Any]:
         if self.precision == "float32" or not self.training:
             return nullcontext()  # An outer autocast, as of the trainer's use_amp, stays in force.
-        return torch.autocast(device_type, dtype=torch.bfloat16)
+        if not has_bfloat16_products(device):
+            self._warn_once(
+                f"model.precision is bfloat16, but this {device.type} has no instructions for such products, "
+                "and they would be slower than those of float32: training takes float32."
+            )
+            return nullcontext()
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._messages_given:
+            self._messages_given.add(message)
+            logger.warning("%s (Said once.)", message)
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return dropout(vectors, self.dropout, self.training)

@@ -41,7 +41,7 @@ class SampledSoftmax(FullSoftmax):
         Whether the gradient of the parameters holds the rows of targets and drawn words alone, which
         makes a step, and what distributed workers exchange, independent of the size of the vocabulary.
         Values are the same either way. Sparse gradients need an optimizer that knows them: Adagrad without
-        weight decay, SGD, SparseAdam. (AllenNLP's `grad_norm` takes them, mended in `compat.py`.)
+        weight decay, SGD, SparseAdam. (AllenNLP's `grad_norm` takes them, patched in `compat.py`.)
 
     # Raises
 
@@ -75,7 +75,7 @@ class SampledSoftmax(FullSoftmax):
         return ["word_vectors.weight", "word_biases.weight"] if self.word_vectors.sparse else []
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
-        # Before the check, which waits for a GPU: meanwhile it has the LSTMs to do.
+        # On the CPU, while a GPU has the LSTMs to do.
         sampled_words, num_tries = self.draw_words()
         self.check_inputs(states, targets)
         return self.sampled_nll(states, targets, sampled_words.to(targets.device), num_tries)

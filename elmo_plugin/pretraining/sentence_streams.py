@@ -17,11 +17,19 @@ DIRECTIONS: Sequence[Direction] = ("forward", "backward")
 MAX_SENTENCES_IN_MEMORY = 500_000
 
 
+# Stands in a window where a row has no word left.
+PADDING = ""
+
+
 class Window(NamedTuple):
-    """Words to read and the words to predict from them, row after row: `rows * unroll_steps` of each."""
+    """
+    Words to read and the words to predict from them, row after row: `rows * unroll_steps` of each; and how
+    many each row has before its padding.
+    """
 
     inputs: List[str]
     targets: List[str]
+    lengths: List[int]
 
 
 class SentenceStreams:
@@ -31,7 +39,7 @@ class SentenceStreams:
     A row reads its sentence to the end, over as many windows as that takes, and then the next sentence
     that no row has read. So the state of a row may be carried from one window to the next. Sentences
     are split, never shortened. A window that cannot be filled is dropped, and with it what is left of
-    the sentences that rows were reading.
+    the sentences that rows were reading; with `to_the_end` it is padded, until every word was predicted.
 
     Iterating gives `Window`s, and reads sentences as they are needed.
 
@@ -44,16 +52,24 @@ class SentenceStreams:
     unroll_steps : `int`
         Predictions in each row of a window.
     direction : `str`
-        `forward` or `backward`, see `marked_sentence`.
+        `forward` or `backward`, see `marked_sentence`. Both have rows of the same lengths.
+    to_the_end : `bool`, optional (default = `False`)
+        Whether windows that cannot be filled are padded. bilm-tf drops them.
     """
 
     def __init__(
-        self, sentences: Iterable[List[str]], rows: int, unroll_steps: int, direction: Direction
+        self,
+        sentences: Iterable[List[str]],
+        rows: int,
+        unroll_steps: int,
+        direction: Direction,
+        to_the_end: bool = False,
     ) -> None:
         self._sentences = sentences
         self._rows = rows
         self._unroll_steps = unroll_steps
         self._direction = direction
+        self._to_the_end = to_the_end
 
     def __iter__(self) -> Iterator[Window]:
         unread = (marked_sentence(words, self._direction) for words in self._sentences)
@@ -63,13 +79,14 @@ class SentenceStreams:
         while True:
             inputs: List[str] = []
             targets: List[str] = []
+            lengths: List[int] = []
             for row in range(self._rows):
                 missing = self._unroll_steps
                 while missing > 0:
                     if places[row] >= len(sentences[row]) - 1:
                         sentence = next(unread, None)
                         if sentence is None:
-                            return
+                            break
                         sentences[row], places[row] = sentence, 0
                     start = places[row]
                     end = min(start + missing, len(sentences[row]) - 1)
@@ -77,7 +94,14 @@ class SentenceStreams:
                     targets += sentences[row][start + 1 : end + 1]
                     places[row] = end
                     missing -= end - start
-            yield Window(inputs, targets)
+                if missing > 0 and not self._to_the_end:
+                    return
+                inputs += [PADDING] * missing
+                targets += [PADDING] * missing
+                lengths.append(self._unroll_steps - missing)
+            if not any(lengths):
+                return
+            yield Window(inputs, targets, lengths)
 
 
 def marked_sentence(words: List[str], direction: Direction) -> List[str]:

@@ -61,7 +61,8 @@ class LMSoftmax(torch.nn.Module, Registrable):
 
         # Raises
 
-        `ValueError` if shapes do not fit, or a target is no word of the vocabulary.
+        `ValueError` if shapes do not fit, or a target is no word of the vocabulary (on a GPU torch's device
+        assertion).
         """
         raise NotImplementedError
 
@@ -87,8 +88,8 @@ class LMSoftmax(torch.nn.Module, Registrable):
                 f"Got targets of shape {tuple(targets.shape)} for {states.size(0)} states, expected "
                 "one for each."
             )
-        if targets.numel() == 0:
-            return
+        if targets.numel() == 0 or targets.device.type != "cpu":
+            return  # To look at them would wait for the GPU, whose own look-up refuses other words.
         lowest, highest = (int(bound) for bound in torch.aminmax(targets))
         if lowest < 0 or highest >= self.num_words:
             raise ValueError(

@@ -1,5 +1,7 @@
 """What the training of a biLM goes on from: another one's weights, and its softmax if there is one."""
 
+import tarfile
+import zlib
 from os import PathLike
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
@@ -110,11 +112,11 @@ def opened_archive(
 
     # Raises
 
-    `ConfigurationError` if there is none.
+    `ConfigurationError` if there is none, if it is damaged, or would write outside of its folder.
     """
     try:
         return load_archive(archive_file, overrides=overrides)
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
         raise ConfigurationError(
             f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "
             "training run, or its folder. Correct the path."

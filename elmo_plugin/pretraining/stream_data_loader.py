@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any, Dict, Iterator, List, Optional, Union
 
 import numpy as np
@@ -20,6 +21,7 @@ from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.sentence_streams import (
     DIRECTIONS,
+    PADDING,
     Direction,
     SentenceStreams,
     Window,
@@ -41,12 +43,12 @@ class StreamDataLoader(DataLoader):
     in the next batch: for truncated back-propagation with a carried state, as bilm-tf trains. What a
     stream is, and what of an epoch's end is dropped, is told in `SentenceStreams`.
 
-    A batch is a dictionary of four tensors, and of `rows_continue`, which is `True`. `forward_inputs` and
-    `backward_inputs`, int16, `(rows, unroll_steps, 50)`, are character ids; `forward_targets` and
-    `backward_targets`, int64, `(rows, unroll_steps)`, are the vocabulary's indices of the words to
-    predict. The two directions read the corpus in orders of their own: the rows of one say nothing about
-    those of the other. The backward direction reads from the ends of sentences to their begins, in the
-    order of the steps.
+    A batch is a dictionary of four tensors, of `rows_continue`, which is `True`, and of `lengths`.
+    `forward_inputs` and `backward_inputs`, int16, `(rows, unroll_steps, 50)`, are character ids;
+    `forward_targets` and `backward_targets`, int64, `(rows, unroll_steps)`, are the vocabulary's indices of
+    the words to predict. The two directions read the corpus in orders of their own: the rows of one say
+    nothing about those of the other. The backward direction reads from the ends of sentences to their begins,
+    in the order of the steps.
 
     Iterating once is an epoch: the corpus once, from a new sentence in every row. (bilm-tf's streams
     never end, and its epochs are a number of words; an epoch that starts afresh can be repeated.) Its
@@ -74,8 +76,9 @@ class StreamDataLoader(DataLoader):
         Words that a batch takes from each row.
     shuffle : `bool`, optional (default = `True`)
         Read files and sentences in a random order, another one in each epoch. Without it, both
-        directions read in the order of the files, in every epoch: for a `validation_data_loader`,
-        so that each epoch is measured on the same batches.
+        directions read in the order of the files, in every epoch, and to the last word, whatever the
+        number of rows and workers: for a `validation_data_loader`. Rows that have no words left are then
+        padded, as `lengths` say, and workers that have none give batches of padding until all have ended.
     seed : `int`, optional (default = 13370)
         Not negative. Decides the order.
     prefetch : `int`, optional (default = 8)
@@ -89,7 +92,8 @@ class StreamDataLoader(DataLoader):
     # Raises
 
     `ConfigurationError` for an impossible argument, for files that are missing, empty or not UTF-8,
-    for a corpus that does not fill a batch, and for a vocabulary that is not sorted by falling count.
+    for a corpus to shuffle that does not fill a batch, and for a vocabulary that is not sorted by falling
+    count.
     """
 
     def __init__(
@@ -124,15 +128,25 @@ class StreamDataLoader(DataLoader):
         self._num_predictions = count_predictions(
             Tqdm.tqdm(self._files, desc="counting words"), self._world_size
         )
-        self._check_corpus_fills_a_batch()
+        # As many as the worker with most has, so that none stops the others.
+        self._num_ordered_batches = 0
+        if shuffle:
+            self._check_corpus_fills_a_batch()
+        else:
+            self._num_ordered_batches = max(
+                sum(1 for _ in self._ordered_windows("forward", rank))
+                for rank in range(self._world_size)
+            )
         self._check_vocabulary_is_sorted()
 
     def __len__(self) -> int:
         """
-        The number of batches in an epoch, or a few more than that: how much is left over in the
-        rows at the end of an epoch depends on its order. The same number in all distributed workers,
+        The number of batches in an epoch or, if it is shuffled, a few more than that: how much is left over
+        in the rows at the end of an epoch depends on its order. The same number in all distributed workers,
         since learning rate schedules are computed from it.
         """
+        if not self._shuffle:
+            return self._num_ordered_batches
         return min(self._num_predictions) // (self._rows * self._unroll_steps)
 
     def __iter__(self) -> Iterator[Dict[str, Any]]:
@@ -203,19 +217,23 @@ class StreamDataLoader(DataLoader):
             while (batch := ahead.popleft().result()) is not None:
                 ahead.append(executor.submit(next, batches, None))
                 yield {
-                    **{name: tensor.to(self._device) for name, tensor in batch.items()},
-                    "rows_continue": True,
+                    name: value.to(self._device) if isinstance(value, Tensor) else value
+                    for name, value in batch.items()
                 }
         finally:
             executor.shutdown(cancel_futures=True)
 
-    def _batches(self, epoch: int) -> Iterator[Dict[str, Tensor]]:
+    def _batches(self, epoch: int) -> Iterator[Dict[str, Any]]:
         window_size = self._rows * self._unroll_steps
         table = _WordTable(self._reader.vocabulary, max(WORD_TABLE_SIZE, window_size))
         is_empty = True
         for windows in zip(*(self._windows(direction, epoch) for direction in DIRECTIONS)):
             is_empty = False
-            batch: Dict[str, Tensor] = {}
+            lengths = windows[0].lengths
+            batch: Dict[str, Any] = {
+                "rows_continue": True,
+                "lengths": lengths if min(lengths) < self._unroll_steps else None,
+            }
             for direction, window in zip(DIRECTIONS, windows):
                 character_ids = table.character_ids(window.inputs)
                 vocabulary_indices = table.vocabulary_indices(window.targets)
@@ -230,14 +248,23 @@ class StreamDataLoader(DataLoader):
             raise self._corpus_too_small()
 
     def _windows(self, direction: Direction, epoch: int) -> Iterator[Window]:
-        sentences = (
-            shuffled_sentences(
+        if self._shuffle:
+            sentences = shuffled_sentences(
                 self._files, self._seed, epoch, direction, self._rank, self._world_size
             )
-            if self._shuffle
-            else ordered_sentences(self._files, self._rank, self._world_size)
-        )
-        return iter(SentenceStreams(sentences, self._rows, self._unroll_steps, direction))
+            yield from SentenceStreams(sentences, self._rows, self._unroll_steps, direction)
+            return
+        num_windows = 0
+        for window in self._ordered_windows(direction, self._rank):
+            num_windows += 1
+            yield window
+        padding = [PADDING] * (self._rows * self._unroll_steps)
+        empty = Window(padding, padding, [0] * self._rows)
+        yield from repeat(empty, self._num_ordered_batches - num_windows)
+
+    def _ordered_windows(self, direction: Direction, rank: int) -> Iterator[Window]:
+        sentences = ordered_sentences(self._files, rank, self._world_size)
+        return iter(SentenceStreams(sentences, self._rows, self._unroll_steps, direction, True))
 
     def _corpus_too_small(self) -> ConfigurationError:
         each = f" for worker {self._rank} of {self._world_size}" if self._world_size > 1 else ""
@@ -252,8 +279,8 @@ class StreamDataLoader(DataLoader):
 
 class _WordTable:
     """
-    Character ids and vocabulary indices of words, made once for each distinct word. A full table is
-    emptied: frequent words are soon back in it.
+    Character ids and vocabulary indices of words, made once for each distinct word; zeros for padding. A full
+    table is emptied: frequent words are soon back in it.
 
     # Parameters
 
@@ -286,8 +313,11 @@ class _WordTable:
             self._places.clear()
             new_words = set(words)
         for place, word in enumerate(new_words, start=len(self._places)):
-            self._character_ids[place] = self._mapper.convert_word_to_char_ids(word)
-            self._vocabulary_indices[place] = self._vocabulary.index_of(word)
+            is_padding = word == PADDING
+            self._character_ids[place] = (
+                0 if is_padding else self._mapper.convert_word_to_char_ids(word)
+            )
+            self._vocabulary_indices[place] = 0 if is_padding else self._vocabulary.index_of(word)
             self._places[word] = place
         return np.fromiter(map(self._places.__getitem__, words), dtype=np.int64, count=len(words))
 

@@ -10,9 +10,9 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
-from elmo_plugin.pretraining.validate_first import METRICS_NAME as METRICS_BEFORE_NAME
 from elmo_plugin.report.experiment import SEED_KEYS, Cell, Experiment, Variant, combined_overrides
 from elmo_plugin.report.named_bilm import bilm_files, is_archive
 from elmo_plugin.report.run_folder import METRICS_NAME

@@ -87,10 +87,6 @@ def one_endless_line(folder: Path) -> DataPath:
     return data_path
 
 
-def too_few_sentences(folder: Path) -> DataPath:
-    return shards(folder, b"It rains .\n" * 5)
-
-
 CORPUS_FAULTS: Dict[Callable[[Path], DataPath], str] = {
     an_empty_shard: r"1 of 2 files are empty \(.*shard-1\.txt\)",
     a_blank_shard: r"shard-1\.txt: found no sentence",
@@ -101,7 +97,6 @@ CORPUS_FAULTS: Dict[Callable[[Path], DataPath], str] = {
     another_encoding: r"shard-1\.txt, line 2: found the bytes b'\\xef', expected UTF-8",
     half_a_gzip_file: r"shard\.txt\.gz: cannot be read",
     one_endless_line: r"shard-1\.txt, line 1: found a line of more than 1,000,000 bytes",
-    too_few_sentences: r"shard-\*\.txt: found 20 words and sentence ends, .* rows",
 }
 
 
@@ -114,6 +109,17 @@ def test_a_faulty_corpus_is_refused(
         train(tmp_path, **{key: fault(tmp_path)})
 
 
+def test_a_corpus_of_too_few_sentences_is_refused_but_held_out_text_is_not(tmp_path: Path) -> None:
+    few = shards(tmp_path, b"It rains .\n" * 5)
+    with pytest.raises(
+        ConfigurationError, match=r"shard-\*\.txt: found 20 words and sentence ends, .* rows"
+    ):
+        train(tmp_path, train_data_path=few)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(pytest.fail.Exception, match=r"training started"):
+        train(tmp_path / "other", validation_data_path=few)
+
+
 def test_an_endless_line_is_not_held_in_memory(tmp_path: Path) -> None:
     data_path = one_endless_line(tmp_path)
     tracemalloc.start()
@@ -124,10 +130,9 @@ def test_an_endless_line_is_not_held_in_memory(tmp_path: Path) -> None:
     assert peak < 16 * 2**20  # of 64
 
 
-@pytest.mark.parametrize("key", ["data_loader", "validation_data_loader"])
-def test_more_rows_than_the_corpus_fills_are_refused(key: str, tmp_path: Path) -> None:
+def test_more_rows_than_the_corpus_fills_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"\.txt: found .*\(rows 5000 x unroll_steps 10\)"):
-        train(tmp_path, **{f"{key}.rows": 5000})
+        train(tmp_path, **{"data_loader.rows": 5000})
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List
 
 import pytest
 import torch
 from allennlp.commands.train import train_model_from_file
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.pretraining import (
     BiLMReader,
+    BiLMStateCallback,
     BiLMTrainingModel,
     LMWordVocabulary,
     SampledSoftmax,
@@ -32,11 +35,17 @@ def work(rank: int) -> Dict[str, Any]:
     vocab = LMWordVocabulary.from_vocabulary_file(vocabulary_file)
     reader = BiLMReader(vocabulary_file=vocabulary_file)
     loader = StreamDataLoader(reader, str(FIXTURES / "train-*.txt"), rows=ROWS, unroll_steps=STEPS)
-    torch.manual_seed(rank)  # other first weights, dropout and sampled words
+    torch.manual_seed(0)  # AllenNLP seeds all workers alike
     softmax = SampledSoftmax(
         vocab.get_vocab_size("lm_words"), TINY_OPTIONS.projection_dim, NUM_SAMPLES, True
     )
     model = BiLMTrainingModel(vocab, BiLM(TINY_OPTIONS), softmax, softmax_first=1)
+    with torch.no_grad():
+        softmax.word_vectors.weight += rank  # what torch leaves alone, the callback makes common
+    BiLMStateCallback("").on_start(SimpleNamespace(model=model), is_primary=rank == 0)
+    draws: List[Tensor] = []
+    draw_words = softmax.draw_words
+    softmax.draw_words = lambda: draws.append(draw_words()) or draws[-1]
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
     words: List[int] = []
@@ -50,6 +59,8 @@ def work(rank: int) -> Dict[str, Any]:
         optimizer.step()
     return {
         "words": words,
+        "draws": [drawn_words.tolist() for drawn_words, _ in draws],
+        "dropout": torch.nn.functional.dropout(torch.ones(100)).tolist(),
         "rows_exchanged": rows_exchanged,
         "parameters": {name: value.detach() for name, value in model.named_parameters()},
         "metrics_of_worker": model.get_metrics(),
@@ -70,6 +81,13 @@ def test_they_reach_the_same_model(reports: List[Dict[str, Any]]) -> None:
 
 def test_they_read_different_text(reports: List[Dict[str, Any]]) -> None:
     assert reports[0]["words"] != reports[1]["words"]
+
+
+def test_they_draw_different_negatives_and_dropout_masks(reports: List[Dict[str, Any]]) -> None:
+    first, second = reports
+    assert len(first["draws"]) == 2 * NUM_BATCHES
+    assert all(ours != theirs for ours, theirs in zip(first["draws"], second["draws"]))
+    assert first["dropout"] != second["dropout"]
 
 
 def test_of_the_softmax_only_sampled_rows_are_exchanged(reports: List[Dict[str, Any]]) -> None:

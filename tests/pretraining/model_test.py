@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List
@@ -107,6 +108,86 @@ def test_short_windows_with_carried_states_are_long_windows() -> None:
     in_short = model.get_metrics(reset=True)
     for name in ("forward_perplexity", "backward_perplexity"):
         assert in_short[name] == pytest.approx(in_long[name], rel=1e-5)
+
+
+def held_out(rows: int, steps: int = 4) -> List[Dict[str, Any]]:
+    reader = BiLMReader(vocabulary_file=VOCABULARY_FILE)
+    heldout = str(FIXTURES / "heldout.txt")
+    return list(StreamDataLoader(reader, heldout, rows, unroll_steps=steps, shuffle=False))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 70])
+def test_every_prediction_of_held_out_text_counts_whatever_the_rows(
+    rows: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = build().eval()
+    with torch.no_grad():
+        for batch in held_out(rows):
+            model(**batch)
+    caplog.set_level("INFO")
+    metrics = model.get_metrics(reset=True)
+    lines = (FIXTURES / "heldout.txt").read_text().splitlines()
+    num_predictions = sum(len(line.split()) + 1 for line in lines)
+    assert metrics["num_predictions"] == num_predictions
+    assert f"Perplexity of {num_predictions} predictions in each direction: " in caplog.text
+    # Each row as one long window.
+    with torch.no_grad():
+        for row in range(rows):
+            batches = held_out(rows)
+            lengths = [batch["lengths"][row] if batch["lengths"] else 4 for batch in batches]
+            long_row = {
+                name: torch.cat(
+                    [batch[name][row, :length] for batch, length in zip(batches, lengths)]
+                ).unsqueeze(0)
+                for name in TENSORS
+            }
+            if sum(lengths) > 0:
+                model(**long_row)
+    expected = model.get_metrics(reset=True)
+    for name in ("forward_perplexity", "backward_perplexity"):
+        assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
+
+
+def test_both_ways_to_average_the_directions_are_given() -> None:
+    model = build().eval()
+    model(**windows(1)[0])
+    metrics = model.get_metrics()
+    forward, backward = metrics["forward_perplexity"], metrics["backward_perplexity"]
+    assert forward != pytest.approx(backward)
+    assert metrics["perplexity"] == pytest.approx((forward + backward) / 2)
+    mean_loss = (math.log(forward) + math.log(backward)) / 2
+    assert metrics["bilm_tf_perplexity"] == pytest.approx(math.exp(mean_loss))
+
+
+def test_a_batch_of_padding_alone_changes_nothing() -> None:
+    for model in (build().train(), build().eval()):
+        batch = windows(1)[0]
+        empty = {
+            name: torch.zeros_like(value) if isinstance(value, Tensor) else value
+            for name, value in batch.items()
+        }
+        loss = model(**{**empty, "lengths": [0, 0, 0]})["loss"]
+        assert loss.item() == 0
+        assert model.get_metrics() == {}
+        loss.backward()  # of every parameter, as DistributedDataParallel expects
+        assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_without_products_in_bfloat16_training_takes_float32_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses = {}
+    for precision, has_products in (("float32", True), ("bfloat16", False), ("bfloat16", True)):
+        monkeypatch.setattr(
+            "elmo_plugin.pretraining.model.has_bfloat16_products",
+            lambda device, has=has_products: has,
+        )
+        model = build()
+        model.precision = precision
+        losses[precision, has_products] = [model(**batch)["loss"].item() for batch in windows(2)]
+    assert losses["bfloat16", False] == losses["float32", True]
+    assert losses["bfloat16", True] != losses["float32", True]
+    assert caplog.text.count("training takes float32. (Said once.)") == 1
 
 
 def test_loss_is_the_mean_of_both_directions_times_the_steps() -> None:
@@ -309,7 +390,8 @@ def test_another_precision_is_refused(wrong: str) -> None:
         BiLMTrainingModel(model.vocab, model.bilm, model.softmax, precision=wrong)
 
 
-def test_products_in_bfloat16_train_like_those_in_float32() -> None:
+def test_products_in_bfloat16_train_like_those_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmo_plugin.pretraining.model.has_bfloat16_products", lambda device: True)
     batch = windows(1)[0]
     gradients = {}
     for precision in ("float32", "bfloat16"):

@@ -1,23 +1,29 @@
 """`allennlp train --recover` of a biLM goes on as if training had never been interrupted."""
 
+import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import numpy
 import pytest
 import torch
-from allennlp.commands.train import train_model_from_file
+from allennlp.commands.train import TrainModel, train_model_from_file
+from allennlp.common import Params
+from allennlp.common.util import dump_metrics, prepare_environment
+from allennlp.nn.parallel import TorchDdpAccelerator
 from allennlp.training import TrainerCallback
 
 from elmo_plugin.pretraining import BiLMStateCallback, BiLMTrainingModel
 from tests.pretraining.model_test import build, windows
+from tests.pretraining.two_workers import reports_of_two_workers
 
 REPOSITORY = Path(__file__).parents[2]
 FIXTURES = REPOSITORY / "fixtures" / "lm"
@@ -69,17 +75,18 @@ def train(folder: Path, recover: bool = False, **overrides: Any) -> None:
     train_model_from_file(CONFIG, folder, json.dumps({**OVERRIDES, **overrides}), recover=recover)
 
 
-def interrupt(folder: Path, num_batches: int, **overrides: Any) -> None:
-    """Train, and press Ctrl-C when the model was given so many batches."""
+def interrupt(
+    folder: Path, num_batches: int, in_validation: bool = False, **overrides: Any
+) -> None:
+    """Train, and press Ctrl-C when the model was given so many batches, and a further one."""
     forward = BiLMTrainingModel.forward
     seen = 0
 
     def forward_or_interrupt(model: BiLMTrainingModel, **batch: Any) -> Dict[str, torch.Tensor]:
         nonlocal seen
-        if model.training:
-            if seen == num_batches:
-                signal.raise_signal(signal.SIGINT)
-            seen += 1
+        if seen == num_batches and model.training != in_validation:
+            signal.raise_signal(signal.SIGINT)
+        seen += model.training
         return forward(model, **batch)
 
     # What runs in the background of a shell ignores the signal.
@@ -99,11 +106,11 @@ def latest_checkpoint(folder: Path) -> str:
 
 
 def final_state(folder: Path) -> Dict[str, Any]:
-    """All that must be equal at the end: weights, the optimizer's sums, states of rows and perplexities."""
+    """All that must be equal at the end: weights, the optimizer's sums, states of rows and metrics."""
     model = torch.load(folder / "model_state_e2_b0.th")
     training = torch.load(folder / "training_state_e2_b0.th", weights_only=False)
-    states = training["callbacks"][0].get("model", {"states": []})["states"]
-    metrics = json.loads((folder / "metrics.json").read_text())
+    workers = training["callbacks"][0].get("workers", [])
+    states = [pair for worker in workers for pair in worker["model"]["states"]]
     return {
         "tensors": {
             **model,
@@ -114,10 +121,11 @@ def final_state(folder: Path) -> Dict[str, Any]:
             },
             **{f"state {number}": torch.cat(pair, 1) for number, pair in enumerate(states)},
         },
-        "perplexities": {
-            key: value
-            for key, value in metrics.items()
-            if "validation" in key and "perplexity" in key
+        "metrics": {
+            f"{path.name} {key}": value
+            for path in folder.glob("metrics*.json")
+            for key, value in json.loads(path.read_text()).items()
+            if not re.search("duration|per_second|memory|training_start_epoch|training_epochs", key)
         },
     }
 
@@ -126,8 +134,10 @@ def assert_equal(ours: Dict[str, Any], theirs: Dict[str, Any]) -> None:
     assert ours["tensors"].keys() == theirs["tensors"].keys()
     for name, tensor in ours["tensors"].items():
         assert torch.equal(tensor, theirs["tensors"][name]), name
-    assert len(ours["perplexities"]) == 6
-    assert ours["perplexities"] == theirs["perplexities"]
+    assert ours["metrics"] == theirs["metrics"]
+    for part in ("training_loss", "training_perplexity", "training_num_predictions"):
+        for file in ("metrics.json", "metrics_epoch_0.json", "metrics_epoch_1.json"):
+            assert f"{file} {part}" in ours["metrics"]
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +194,72 @@ def test_a_training_interrupted_twice_equals_an_uninterrupted_one(
     assert_equal(final_state(folder), uninterrupted())
 
 
+def test_a_checkpoint_after_the_last_batch_of_an_epoch_loses_no_metrics(
+    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    often = {"trainer.checkpointer.save_every_num_batches": 1}
+    interrupt(folder, BATCHES_PER_EPOCH, in_validation=True, **often)
+    assert latest_checkpoint(folder) == f"e0_b{BATCHES_PER_EPOCH}"
+    train(folder, recover=True, **often)
+    assert_equal(final_state(folder), uninterrupted())
+
+
+def train_as_worker(rank: int, folder: Path, num_batches: Optional[int] = None) -> None:
+    """What each worker of `allennlp train` does, here until it was given so many batches."""
+    params = Params.from_file(CONFIG, json.dumps({**OVERRIDES, "data_loader.rows": 4}))
+    prepare_environment(params)
+    for key, value in {"local_rank": rank, "world_size": 2, "distributed": True}.items():
+        params["trainer"][key] = value
+    forward, seen = BiLMTrainingModel.forward, 0
+
+    def forward_or_interrupt(model: BiLMTrainingModel, **batch: Any) -> Dict[str, torch.Tensor]:
+        nonlocal seen
+        if seen == num_batches and model.training:
+            raise KeyboardInterrupt
+        seen += model.training
+        return forward(model, **batch)
+
+    accelerator = TorchDdpAccelerator(local_rank=rank, world_size=2, cuda_device=-1)
+    with pytest.MonkeyPatch.context() as monkeypatch, contextlib.suppress(KeyboardInterrupt):
+        monkeypatch.setattr(BiLMTrainingModel, "forward", forward_or_interrupt)
+        training = TrainModel.from_params(
+            params=params,
+            serialization_dir=str(folder),
+            local_rank=rank,
+            ddp_accelerator=accelerator,
+        )
+        metrics = training.run()
+        if rank == 0:
+            dump_metrics(str(folder / "metrics.json"), metrics)
+
+
+def train_with_and_without_interrupt(rank: int) -> Dict[str, Any]:
+    folder = Path(os.environ["TWO_WORKERS_FOLDER"])
+    train_as_worker(rank, folder / "uninterrupted")
+    train_as_worker(rank, folder / "run", 19)  # their first epoch has 10
+    latest = latest_checkpoint(folder / "run")
+    torch.distributed.barrier()
+    train_as_worker(rank, folder / "run")
+    return {"latest": latest}
+
+
+def test_a_recovered_training_of_two_workers_equals_an_uninterrupted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("meeting", "run", "uninterrupted"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("TWO_WORKERS_FOLDER", str(tmp_path))
+    reports = reports_of_two_workers(train_with_and_without_interrupt, tmp_path / "meeting")
+    assert [report["latest"] for report in reports] == ["e1_b8", "e1_b8"]
+    ours, theirs = final_state(tmp_path / "run"), final_state(tmp_path / "uninterrupted")
+    assert_equal(ours, theirs)
+    # Of two workers, each two layers in two directions: not the same ones twice.
+    states = [ours["tensors"][f"state {number}"] for number in range(8)]
+    for first, second in zip(states[:4], states[4:]):
+        assert not torch.equal(first, second)
+
+
 def test_a_killed_process_is_recovered_by_another(
     uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -215,8 +291,10 @@ def test_without_the_callback_a_recovered_training_goes_another_way(
     ours, expected = final_state(folder), uninterrupted()
     for name, tensor in ours["tensors"].items():
         assert not torch.equal(tensor, expected["tensors"][name]), name
-    for name, perplexity in ours["perplexities"].items():
-        assert perplexity != expected["perplexities"][name], name
+    for part in ("validation_perplexity", "training_perplexity", "training_loss"):
+        assert (
+            ours["metrics"][f"metrics.json {part}"] != expected["metrics"][f"metrics.json {part}"]
+        )
 
 
 def test_states_of_another_number_of_rows_are_dropped(tmp_path: Path) -> None:
@@ -227,7 +305,7 @@ def test_states_of_another_number_of_rows_are_dropped(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     train(folder, recover=True, **{"data_loader.rows": 4})
     training_state = torch.load(folder / "training_state_e2_b0.th", weights_only=False)
-    for state, cell in training_state["callbacks"][0]["model"]["states"]:
+    for state, cell in training_state["callbacks"][0]["workers"][0]["model"]["states"]:
         assert (state.shape, cell.shape) == ((4, 12), (4, 24))
 
 
@@ -239,25 +317,37 @@ def random_numbers() -> Tuple[float, float, float]:
     return random.random(), numpy.random.rand(), torch.rand(()).item()
 
 
-@pytest.mark.parametrize("is_primary", [True, False])
-def test_every_worker_takes_the_random_state_and_only_the_first_one_the_states_of_rows(
-    is_primary: bool,
-) -> None:
-    first, second = windows(2)
+def saved_after_a_batch(batch: Dict[str, Any]) -> Tuple[BiLMTrainingModel, Dict[str, Any]]:
     trained = build()
-    trained(**first)
+    trained(**batch)
     callback = BiLMStateCallback("")
     callback.on_start(trainer_of(trained))
-    saved = callback.state_dict()
-    expected = random_numbers()
+    return trained, callback.state_dict()
 
+
+def test_a_checkpoint_of_an_earlier_version_is_taken() -> None:
+    first, second = windows(2)
+    trained, saved = saved_after_a_batch(first)
+    (worker,) = saved["workers"]
+    expected = random_numbers()
     recovered = build()
     callback = BiLMStateCallback("")
-    callback.load_state_dict(saved)
-    callback.on_start(trainer_of(recovered), is_primary=is_primary)
+    del worker["model"]["perplexity"]
+    callback.load_state_dict({"random": {**worker["random"], "cuda": []}, "model": worker["model"]})
+    callback.on_start(trainer_of(recovered))
     assert random_numbers() == expected
-    expected_model = trained if is_primary else build()
-    assert torch.equal(recovered(**second)["loss"], expected_model(**second)["loss"])
+    assert torch.equal(recovered(**second)["loss"], trained(**second)["loss"])
+
+
+def test_with_another_number_of_workers_rows_start_anew(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = windows(2)
+    _, saved = saved_after_a_batch(first)
+    callback = BiLMStateCallback("")
+    callback.load_state_dict({"workers": saved["workers"] * 2})
+    recovered = build()
+    callback.on_start(trainer_of(recovered))
+    assert "has the states of 2 workers, this training has 1" in caplog.text
+    assert torch.equal(recovered(**second)["loss"], build()(**second)["loss"])
 
 
 def test_a_model_of_another_type_is_refused() -> None:

@@ -104,6 +104,31 @@ def test_windows_equal_a_slow_construction(sentences, rows, unroll_steps, direct
     )
 
 
+@given(corpora(), st.integers(1, 30), st.integers(1, 6))
+@settings(deadline=None)
+def test_to_the_end_every_prediction_is_made_once_and_rows_are_as_long_in_both_directions(
+    sentences, rows, unroll_steps
+):
+    lengths = {}
+    for direction in DIRECTIONS:
+        windows = list(SentenceStreams(sentences, rows, unroll_steps, direction, to_the_end=True))
+        lengths[direction] = [window.lengths for window in windows]
+        pairs = []
+        for window in windows:
+            assert len(window.inputs) == len(window.targets) == rows * unroll_steps
+            for row, length in enumerate(window.lengths):
+                words = slice(row * unroll_steps, row * unroll_steps + length)
+                pairs += zip(window.inputs[words], window.targets[words])
+                padding = slice(words.stop, (row + 1) * unroll_steps)
+                assert not any(window.inputs[padding] + window.targets[padding])
+        marked = [marked_sentence(words, direction) for words in sentences]
+        assert sorted(pairs) == sorted(chain.from_iterable(map(pairwise, marked)))
+        # What fills windows is as without an end.
+        without_end = list(SentenceStreams(sentences, rows, unroll_steps, direction))
+        assert windows[: len(without_end)] == without_end
+    assert lengths["forward"] == lengths["backward"]
+
+
 @given(corpora(), st.integers(1, 4), st.integers(1, 6), st.sampled_from(DIRECTIONS))
 @settings(deadline=None)
 def test_rows_hold_whole_sentences_and_only_the_last_window_is_lost(

@@ -51,17 +51,17 @@ def new_loader(reader, files):
 
 
 def tensors(batch):
-    return {name: value for name, value in batch.items() if name != "rows_continue"}
+    return {name: value for name, value in batch.items() if isinstance(value, torch.Tensor)}
 
 
 def as_lists(batches):
     return [{name: tensor.tolist() for name, tensor in tensors(batch).items()} for batch in batches]
 
 
-def slow_batches(reader, sentences_of_direction, rows, unroll_steps):
+def slow_batches(reader, sentences_of_direction, rows, unroll_steps, to_the_end=False):
     """Each batch spelled and looked up word by word."""
     windows = {
-        direction: list(SentenceStreams(sentences, rows, unroll_steps, direction))
+        direction: list(SentenceStreams(sentences, rows, unroll_steps, direction, to_the_end))
         for direction, sentences in sentences_of_direction.items()
     }
     batches = []
@@ -70,11 +70,14 @@ def slow_batches(reader, sentences_of_direction, rows, unroll_steps):
         for direction in DIRECTIONS:
             inputs, targets = (
                 [words[row * unroll_steps : (row + 1) * unroll_steps] for row in range(rows)]
-                for words in windows[direction][number]
+                for words in windows[direction][number][:2]
             )
-            batch[f"{direction}_inputs"] = batch_to_ids(inputs).tolist()
+            character_ids = batch_to_ids(inputs)
+            for row, words in enumerate(inputs):
+                character_ids[row, len(words) - words.count("") :] = 0
+            batch[f"{direction}_inputs"] = character_ids.tolist()
             batch[f"{direction}_targets"] = [
-                [reader.vocabulary.index_of(word) for word in row] for row in targets
+                [reader.vocabulary.index_of(word) if word else 0 for word in row] for row in targets
             ]
         batches.append(batch)
     return batches
@@ -98,10 +101,24 @@ def test_shuffled_batches_equal_a_slow_construction(reader, files, new_loader):
 
 def test_without_shuffling_every_epoch_is_in_the_order_of_the_files(reader, files, new_loader):
     sentences = list(ordered_sentences(files))
-    expected = slow_batches(reader, dict.fromkeys(DIRECTIONS, sentences), rows=4, unroll_steps=5)
+    in_order = dict.fromkeys(DIRECTIONS, sentences)
+    expected = slow_batches(reader, in_order, rows=4, unroll_steps=5, to_the_end=True)
     loader = new_loader(shuffle=False)
+    assert len(loader) == len(expected)
     assert as_lists(loader) == expected
     assert as_lists(loader) == expected
+
+
+@pytest.mark.parametrize("rows", [1, 4, 64, 200])
+def test_without_shuffling_every_prediction_is_made(rows, files, new_loader):
+    num_predictions = sum(len(words) + 1 for words in ordered_sentences(files))
+    batches = list(new_loader(shuffle=False, rows=rows))
+    lengths = [batch["lengths"] or [5] * rows for batch in batches]
+    assert sum(map(sum, lengths)) == num_predictions
+    for batch, row_lengths in zip(batches, lengths):
+        for direction in DIRECTIONS:
+            words = (batch[f"{direction}_inputs"] > 0).any(dim=2).sum(dim=1)
+            assert words.tolist() == row_lengths
 
 
 def test_a_full_word_table_changes_nothing(new_loader, monkeypatch):
@@ -233,7 +250,7 @@ def test_distributed_workers_read_different_sentences(reader, files, monkeypatch
         path.write_text("".join(f"{file}.{line}.a {file}.{line}.b\n" for line in range(30 + file)))
     monkeypatch.setattr(stream_data_loader, "is_distributed", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    lengths, words = [], []
+    lengths, num_batches, words = [], [], []
     for rank in range(2):
         monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
         loader = StreamDataLoader(
@@ -241,24 +258,30 @@ def test_distributed_workers_read_different_sentences(reader, files, monkeypatch
         )
         lengths.append(len(loader))
         words.append({"forward": set(), "backward": set()})
+        num_batches.append(0)
         for batch in loader:
+            num_batches[rank] += 1
             for direction in DIRECTIONS:
                 inputs = batch[f"{direction}_inputs"].flatten(0, 1)
                 words[rank][direction] |= {tuple(word) for word in inputs.tolist()}
     # The second worker has one file of three, and both workers must agree.
-    assert lengths == [31 * 3 // 6] * 2
+    if shuffle:
+        assert lengths == [31 * 3 // 6] * 2
+    else:  # The first worker has 30 sentences and 32, and the second one waits for it to the end.
+        assert lengths == num_batches == [62 * 3 // 6] * 2
+        words[1] = {name: spelled - {(0,) * 50} for name, spelled in words[1].items()}
     for direction, mark in (("forward", "<S>"), ("backward", "</S>")):
         shared = words[0][direction] & words[1][direction]
         assert shared == {tuple(batch_to_ids([[mark]])[0, 0].tolist())}
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_a_corpus_that_fills_no_batch_is_an_error(reader, tmp_path, shuffle):
+def test_a_corpus_to_shuffle_that_fills_no_batch_is_an_error(reader, tmp_path):
     (tmp_path / "train.txt").write_text("It rains\n" * 10)
     data_path = str(tmp_path / "train.txt")
     assert len(StreamDataLoader(reader, data_path, rows=5, unroll_steps=6)) == 1
     with pytest.raises(ConfigurationError, match=r"found 30 words.*\(rows 5 x unroll_steps 7\)"):
-        StreamDataLoader(reader, data_path, rows=5, unroll_steps=7, shuffle=shuffle)
+        StreamDataLoader(reader, data_path, rows=5, unroll_steps=7)
+    assert len(StreamDataLoader(reader, data_path, rows=5, unroll_steps=7, shuffle=False)) == 2
 
 
 def test_one_long_sentence_fills_no_second_row(reader, tmp_path):

@@ -70,10 +70,14 @@
       grad_norm: 10.0,
       num_epochs: num_epochs,
       validation_metric: '-perplexity',
-      // With these two, --recover goes on as if nothing had happened.
+      // With these three, --recover goes on as if nothing had happened.
       callbacks: ['elmo_bilm_state'],
       run_confidence_checks: false,  // in a recovered run they would go on, and take memory
-      checkpointer: { save_every_num_batches: checkpoint_batches, keep_most_recent_by_count: 2 },
+      checkpointer: {
+        type: 'elmo_atomic',
+        save_every_num_batches: checkpoint_batches,
+        keep_most_recent_by_count: 2,
+      },
     },
   },
 }

@@ -1,0 +1,223 @@
+"""Callbacks of the training of a biLM: distributed workers, recovery, validation before training."""
+
+import json
+import logging
+import os
+import random
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+import torch
+import torch.distributed
+from allennlp.common.util import dump_metrics, is_distributed
+from allennlp.nn.util import dist_reduce_sum
+from allennlp.training import GradientDescentTrainer, TrainerCallback
+from allennlp.training.util import evaluate
+
+from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.pretraining.model import BiLMTrainingModel
+
+logger = logging.getLogger(__name__)
+
+METRICS_BEFORE_NAME = "metrics_before.json"
+
+
+@TrainerCallback.register("elmo_bilm_state")
+class BiLMStateCallback(TrainerCallback):
+    """
+    Give distributed workers random numbers of their own (AllenNLP seeds them alike: all would draw the same
+    negative words and drop the same units), and save in every checkpoint what training goes on from: the
+    random state, the LSTM states that rows carry from batch to batch, the sums of loss and perplexity.
+
+    Together with `elmo_bilm_streams`, whose batches follow from seed and epoch, a recovered training is the
+    same as one that was never interrupted, to the last bit of weights and metrics (times and speeds aside).
+    With several workers that needs the checkpointer `elmo_atomic`, which saves the states of all; AllenNLP's
+    own saves those of the first, and then every worker starts its rows and random numbers anew.
+
+    Registered as a `TrainerCallback` with name `elmo_bilm_state`.
+
+    # Parameters
+
+    serialization_dir : `str`
+        The trainer gives it.
+
+    # Raises
+
+    `TypeError` at the start of training, if the model is no `BiLMTrainingModel`.
+    """
+
+    def __init__(self, serialization_dir: str) -> None:
+        super().__init__(serialization_dir)
+        self._model: Optional[BiLMTrainingModel] = None
+        self._loaded: Optional[List[Dict[str, Any]]] = None
+        self._gathered: Optional[List[Dict[str, Any]]] = None
+        # Of the epoch: the trainer's own sum starts from zero when it is recovered.
+        self._loss_sum = 0.0
+        self._num_batches = 0
+        self._num_recovered_batches = 0
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        super().on_start(trainer, is_primary, **kwargs)
+        if not isinstance(trainer.model, BiLMTrainingModel):
+            raise TypeError(
+                f"The trainer callback 'elmo_bilm_state' got a model {type(trainer.model).__name__}, "
+                "expected one of type 'elmo_bilm'. Remove it from trainer.callbacks."
+            )
+        self._model = trainer.model
+        rank, num_workers = 0, 1
+        if is_distributed():
+            rank, num_workers = torch.distributed.get_rank(), torch.distributed.get_world_size()
+            self._model.set_up_worker()
+        # Checkpoints are read before training starts, and before there is a model here.
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None and len(loaded) == num_workers:
+            self._load_own_state(loaded[rank])
+            return
+        if loaded is not None:
+            logger.warning(
+                "The checkpoint has the states of %d workers, this training has %d: their rows and random "
+                "numbers start anew.",
+                len(loaded),
+                num_workers,
+            )
+            self._set_random_state(loaded[0]["random"])
+            self._model.load_training_state(loaded[0]["model"], with_states=False)
+        if rank > 0:
+            _seed_by_rank(rank)
+
+    def on_batch(
+        self,
+        trainer: GradientDescentTrainer,
+        batch_inputs: Any,
+        batch_outputs: Any,
+        batch_metrics: Dict[str, Any],
+        epoch: int,
+        batch_number: int,
+        is_training: bool,
+        **kwargs: Any,
+    ) -> None:
+        if is_training:
+            self._loss_sum += batch_metrics["batch_loss"]
+            self._num_batches = batch_number
+
+    def on_epoch(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: Dict[str, Any],
+        epoch: int,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if self._num_recovered_batches > 0:
+            assert self._model is not None
+            if self._num_batches == self._num_recovered_batches:
+                # No batch remained, and then the trainer asks for no metrics of training.
+                perplexity = self._model.training_perplexity.get_metric(reset=True)
+                metrics.update({f"training_{name}": value for name, value in perplexity.items()})
+            num_batches = dist_reduce_sum(self._num_batches)
+            metrics["training_loss"] = dist_reduce_sum(self._loss_sum) / num_batches
+            if is_primary:  # once more: the trainer has written its own
+                dump_metrics(
+                    os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json"), metrics
+                )
+        self._loss_sum, self._num_batches, self._num_recovered_batches = 0.0, 0, 0
+
+    def gather(self) -> None:
+        """Collect the states of all workers, which must all call this, for the checkpoint of the first."""
+        if is_distributed():
+            states: List[Any] = [None] * torch.distributed.get_world_size()
+            torch.distributed.all_gather_object(states, self._own_state())
+            self._gathered = states
+
+    def state_dict(self) -> Dict[str, Any]:
+        gathered, self._gathered = self._gathered, None
+        return {"workers": gathered or [self._own_state()]}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        # Earlier versions saved the state of the first worker alone.
+        self._loaded = state_dict.get("workers", [state_dict])
+
+    def _own_state(self) -> Dict[str, Any]:
+        assert self._model is not None
+        device = next(self._model.parameters()).device
+        return {
+            "random": {
+                "python": random.getstate(),
+                "numpy": np.random.get_state(),
+                "torch": torch.get_rng_state(),
+                "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            },
+            "model": self._model.training_state(),
+            "loss_sum": self._loss_sum,
+            "num_batches": self._num_batches,
+        }
+
+    def _load_own_state(self, state: Dict[str, Any]) -> None:
+        assert self._model is not None
+        self._set_random_state(state["random"])
+        self._model.load_training_state(state["model"])
+        # Earlier versions did not save these: 0 leaves the trainer's own.
+        self._loss_sum = state.get("loss_sum", 0.0)
+        self._num_batches = self._num_recovered_batches = state.get("num_batches", 0)
+
+    def _set_random_state(self, state: Dict[str, Any]) -> None:
+        assert self._model is not None
+        random.setstate(state["python"])
+        np.random.set_state(state["numpy"])
+        torch.set_rng_state(state["torch"])
+        device = next(self._model.parameters()).device
+        cuda_state = state["cuda"]
+        if isinstance(cuda_state, list):  # of earlier versions: of each device
+            cuda_state = dict(enumerate(cuda_state)).get(device.index)
+        if device.type == "cuda" and cuda_state is not None:
+            torch.cuda.set_rng_state(cuda_state, device)
+
+
+def _seed_by_rank(rank: int) -> None:
+    # The draw is the same in all workers.
+    seed = int(torch.randint(2**32, ())) + rank
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@TrainerCallback.register("elmo_validate_first")
+class ValidateFirstCallback(TrainerCallback):
+    """
+    Evaluate the model on the validation data before training, log the metrics and write them to
+    `metrics_before.json` beside AllenNLP's own metrics. Not again when training is recovered.
+
+    Registered as a `TrainerCallback` with name `elmo_validate_first`.
+
+    # Parameters
+
+    serialization_dir : `str`
+        The trainer gives it.
+    """
+
+    def __init__(self, serialization_dir: str) -> None:
+        super().__init__(serialization_dir)
+        self._is_recovered = False
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        super().on_start(trainer, is_primary, **kwargs)
+        data_loader = trainer._validation_data_loader
+        if self._is_recovered or data_loader is None:
+            return
+        logger.info("Validating before training.")
+        # By all workers together.
+        metrics = evaluate(trainer.model, data_loader, trainer.cuda_device)
+        if not is_primary:
+            return
+        for name, value in metrics.items():
+            logger.info("Before training: %s %s", name, value)
+        with replaced_file(Path(self.serialization_dir) / METRICS_BEFORE_NAME) as new_file:
+            new_file.write_text(json.dumps(metrics, indent=2) + "\n")
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        self._is_recovered = True

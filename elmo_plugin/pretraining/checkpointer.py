@@ -1,0 +1,87 @@
+"""Checkpoints that a full disk or a killed process cannot spoil, with the state of every worker."""
+
+import os
+from pathlib import Path
+from typing import Any, Set, Tuple
+
+import torch
+from allennlp.training import Checkpointer
+from allennlp.training.trainer import Trainer
+
+from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.pretraining.callbacks import BiLMStateCallback
+
+
+@Checkpointer.register("elmo_atomic")
+class AtomicCheckpointer(Checkpointer):
+    """
+    AllenNLP's checkpointer, but each file appears complete or not at all, and only weights with their
+    training state count as a checkpoint. (AllenNLP writes in place, weights first: a full disk or a killed
+    process leaves half a file, which `--recover` takes for the latest checkpoint.)
+
+    It asks each `elmo_bilm_state` callback for the state of all distributed workers; AllenNLP saves the
+    first one's alone.
+
+    Registered as a `Checkpointer` with name `elmo_atomic`. Parameters are those of AllenNLP's.
+    """
+
+    def maybe_save_checkpoint(
+        self, trainer: Trainer, num_epochs_completed: int, num_batches_in_epoch_completed: int
+    ) -> bool:
+        is_saved: bool = super().maybe_save_checkpoint(
+            trainer, num_epochs_completed, num_batches_in_epoch_completed
+        )
+        if is_saved:
+            # AllenNLP's remembers it in the worker that writes. All must come to `gather` at the same batch.
+            self._last_save_num_epochs_completed = num_epochs_completed
+            self._last_save_num_batches_in_epoch_completed = num_batches_in_epoch_completed
+        return is_saved
+
+    def save_checkpoint(self, trainer: Trainer) -> None:
+        for callback in getattr(trainer, "_callbacks", []):
+            if isinstance(callback, BiLMStateCallback):
+                callback.gather()  # called by all workers, unlike what follows
+        checkpoint = trainer.get_checkpoint_state()
+        if checkpoint is not None:
+            self._remove_partial_files()
+            place = tuple(
+                checkpoint.trainer_state[f"{unit}_completed"]
+                for unit in ("epochs", "batches_in_epoch")
+            )
+            weights, state = self._model_state_path(*place), self._training_state_path(*place)
+            # A killed training that went another way may have left a checkpoint of the same place. Without
+            # a state beside them, weights do not count.
+            Path(state).unlink(missing_ok=True)
+            _save(checkpoint.model_state, weights)
+            try:
+                _save(checkpoint.trainer_state, state)
+            except BaseException:
+                Path(weights).unlink(missing_ok=True)
+                raise
+        # Finds both files there, and removes the checkpoints that are too many.
+        super().save_checkpoint(trainer)
+
+    def _find_all_checkpoints(self) -> Set[Tuple[int, int]]:
+        return {
+            place
+            for place in super()._find_all_checkpoints()
+            if os.path.isfile(self._training_state_path(*place))
+        }
+
+    def _remove_partial_files(self) -> None:
+        """Those of a process that was killed while it wrote."""
+        worker = f"*_w{self._rank}.th.*" if self.state_is_sharded else "*.th.*"
+        for kind in ("model", "training"):
+            for path in Path(self._serialization_dir).glob(f".{kind}_state_{worker}"):
+                path.unlink(missing_ok=True)
+
+
+def _save(content: Any, path: str) -> None:
+    with replaced_file(path) as partial_file, open(partial_file, "wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:
+            # torch reports a position in its archive, and hides the reason: that the disk is full, say.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise

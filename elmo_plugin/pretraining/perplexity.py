@@ -1,0 +1,91 @@
+"""The perplexity of a biLM: of each direction, of both as the paper has it, and of both as bilm-tf has it."""
+
+import math
+import time
+from typing import Any, Dict
+
+import torch
+from allennlp.nn.util import dist_reduce_sum
+from allennlp.training.metrics import Metric
+from torch import Tensor
+
+from elmo_plugin.pretraining.sentence_streams import DIRECTIONS
+
+
+@Metric.register("elmo_bilm_perplexity")
+class BiLMPerplexity(Metric):
+    """
+    Perplexity since the last reset, from the sums of negative log-likelihoods.
+
+    Sums stay on their device until they are asked for: a training step does not wait for a GPU.
+    """
+
+    supports_distributed = True
+
+    def __init__(self) -> None:
+        self._sums = torch.zeros(len(DIRECTIONS)).double()
+        self._num_predictions = 0
+        # Those of another process say nothing about the speed of this one.
+        self._num_before = 0
+        self._start = time.perf_counter()
+
+    def __call__(self, *nlls: Tensor) -> None:
+        """
+        # Parameters
+
+        nlls : `Tensor`
+            The negative log-likelihoods of the predictions in each direction, `(num_predictions,)`.
+        """
+        batch_sums = torch.stack([nll.detach().double().sum() for nll in nlls])
+        self._sums = self._sums.to(batch_sums.device) + batch_sums
+        self._num_predictions += nlls[0].numel()
+
+    def get_metric(self, reset: bool = False) -> Dict[str, float]:
+        """
+        # Returns
+
+        `forward_perplexity` and `backward_perplexity`; `perplexity`, their mean, as the paper reports it;
+        `bilm_tf_perplexity`, the exponential of the mean loss of both directions, as bilm-tf reports it,
+        never above the former; and `tokens_per_second`, words of both directions counted once. With `reset`
+        also `num_predictions` in each direction.
+
+        With `reset`, which all distributed workers must call, they are of all workers together. Without it,
+        and before the first prediction, they are of this worker, and empty.
+        """
+        num_timed = self._num_predictions - self._num_before
+        sums = torch.cat(
+            [self._sums.cpu(), torch.tensor([self._num_predictions, num_timed]).double()]
+        )
+        if reset:
+            sums = dist_reduce_sum(sums)  # of this worker, where there are no others
+        *nlls, num_predictions, num_timed = sums.tolist()
+        seconds = time.perf_counter() - self._start
+        if reset:
+            self.reset()
+        if num_predictions == 0:
+            return {}
+        means = [nll / num_predictions for nll in nlls]
+        perplexities = [_exponential(mean) for mean in means]
+        metrics = {
+            **{f"{name}_perplexity": value for name, value in zip(DIRECTIONS, perplexities)},
+            "perplexity": sum(perplexities) / len(perplexities),
+            "bilm_tf_perplexity": _exponential(sum(means) / len(means)),
+            "tokens_per_second": num_timed / seconds,
+        }
+        return {**metrics, "num_predictions": int(num_predictions)} if reset else metrics
+
+    def reset(self) -> None:
+        self.load_state_dict({"sums": torch.zeros_like(self._sums), "num_predictions": 0})
+
+    def state_dict(self) -> Dict[str, Any]:
+        """What a checkpoint has to hold for an epoch that goes on."""
+        return {"sums": self._sums.cpu(), "num_predictions": self._num_predictions}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        self._sums = state["sums"]
+        self._num_predictions = self._num_before = state["num_predictions"]
+        self._start = time.perf_counter()
+
+
+def _exponential(mean: float) -> float:
+    return math.exp(min(mean, 700.0))  # which is infinite for all purposes
