@@ -1,4 +1,4 @@
-// Adapting a pretrained biLM to the text of a domain: its own corpus, usually a small one, in one epoch.
+// Adapting a pretrained biLM to the text of a domain, usually a small corpus, in one epoch.
 //
 //   export LM_START=...        what to start from: the archive of a pretraining run (model.tar.gz), a folder with
 //                              options.json and weights.hdf5, or elmo_mini
@@ -10,8 +10,8 @@
 //
 // metrics_before.json in the run's folder has the perplexity before, metrics.json that of the best epoch.
 //
-// Where the weights have no softmax (the published ones do not), one is learnt first, with the biLM frozen: any
-// vocabulary will do then, and one epoch is too short. Set model.softmax_first (batches) and trainer.num_epochs.
+// The published weights have no softmax. Then a softmax for any vocabulary is trained first, with the biLM frozen, and
+// one epoch is too short. Set model.softmax_first (batches) and trainer.num_epochs.
 local bilm = import 'lib/bilm.libsonnet';
 local elmo = import 'lib/elmo.libsonnet';
 local start = std.extVar('LM_START');

@@ -1,10 +1,9 @@
 // Pretraining elmo_mini, the biLM that comes with this package: 2 layers of 512 cells projected to 128, 384 character
-// filters, on 12.9M words with 2 CPU cores. scripts/elmo_mini.sh has all steps, RESULTS.md tells what came of them.
+// filters, on 12.9M words with 2 CPU cores. scripts/elmo_mini.sh has all steps, RESULTS.md their results.
 //
-// A small corpus and little time ask for another way to train than the paper's (see bilm.jsonnet, also for the
-// variables): Adam learns more from each word than Adagrad, products are made in bfloat16 where the processor has
-// instructions for them, and rows start anew now and then, since few updates do not teach a biLM to live with states
-// that never do.
+// bilm.jsonnet explains the variables. For a small corpus and little time this differs from the paper: Adam, products
+// in bfloat16 if the processor has instructions for them, and rows that sometimes start from zeros (state_reset). After
+// few updates a biLM that never starts from zeros can fail on single sentences.
 local bilm = import 'lib/bilm.libsonnet';
 
 bilm.experiment(
@@ -21,8 +20,8 @@ bilm.experiment(
   state_reset=0.05,
   precision='bfloat16',
   optimizer={ type: 'adam', lr: 0.003 },
-  // Half-way to zero: a second training goes on from there, on other text. For one that ends here, and for more epochs,
-  // linear_with_warmup goes down to zero.
+  // Half-way to zero: elmo_mini's second training continues from there, on other text. If yours ends here, and for
+  // more epochs, use linear_with_warmup, which decays to zero.
   learning_rate_scheduler={ type: 'polynomial_decay', warmup_steps: 200, power: 1, end_learning_rate: 0.0015 },
   num_epochs=1,
   checkpoint_batches=500,

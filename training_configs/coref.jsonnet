@@ -6,7 +6,7 @@
 //   export WORD_VECTORS=...   300-dimensional word vectors in GloVe's text format (file or URL), case kept
 //   allennlp train training_configs/coref.jsonnet -s runs/coref --include-package elmo_plugin
 //
-// Moving ELMo is one word (the paper's authors found the output to lose*):
+// Moving ELMo is one word (at the output too, scores fell for the paper's authors*):
 //   --overrides '{"model.text_encoder.elmo.placement": "both"}'     (input, output, both, none)
 // Last layer only / lambda 1 / lambda 0.001:
 //   --overrides '{"model.text_encoder.elmo.top_layer_only": true}'
@@ -26,7 +26,7 @@
 // Both: biLSTM of 200*; feed-forwards of 150 and 150*; spans of at most 10 words, 0.4 for each word*; features
 // of width 20*; lexical dropout 0.5, 0.2 elsewhere*; gradient norm 5*; a document at each step*. 150 epochs and
 // patience 10 are AllenNLP's; the paper trains 400,000 steps at most*. ELMo: lambda 0, no layer norm,
-// dropout 0.5*, which comes before the lexical dropout.
+// dropout 0.5*, before the lexical dropout.
 // What differs from Lee et al.: Turian's vectors are left out; unknown words have random vectors, not zeros;
 // of GloVe's vectors only those longer than 1 are scaled to length 1; the biLSTM has gates of its own for input and
 // forgetting where theirs couples them, starts from zeros where theirs learns its first state, and has dropout on

@@ -5,8 +5,7 @@
 //   export ELMO=elmo_mini    a biLM that comes with this package, or a folder with options.json and weights.hdf5
 //   allennlp train training_configs/squad_small.jsonnet -s runs/squad_small --include-package elmo_plugin
 //
-// Sized for minutes: on 991 questions an epoch takes some 50 seconds of one core. With more time,
-// raise trainer.num_epochs.
+// On 991 questions an epoch takes about 50 seconds of one core. With more time, raise trainer.num_epochs.
 //
 // Without ELMo: --overrides '{"model.text_encoder.elmo.placement": "none"}'
 local elmo = import 'lib/elmo.libsonnet';

@@ -2,9 +2,8 @@
 // vectors, two LSTM layers of 100, and Adam, which learns faster than the paper's Adadelta in a few epochs.
 // Made for RESULTS.md; a start for a language or a domain of yours.
 //
-// AllenNLP's alternating LSTM is a loop over words in Python, and every predicate is a run of the whole
-// model: only the first 3,000 predicates of the training file are read, and the first 1,500 of the others.
-// For all of them:
+// AllenNLP's alternating LSTM is slow, and the whole model runs once for each predicate. So only the first
+// 3,000 predicates of the training file are read, and the first 1,500 of the others. To read all:
 //   --overrides '{"dataset_reader.max_instances": null, "validation_dataset_reader.max_instances": null}'
 //
 //   export SRL_DATA=...       a folder with train.gold_conll, dev.gold_conll and test.gold_conll

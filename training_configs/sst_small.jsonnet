@@ -9,8 +9,8 @@
 // Without ELMo: --overrides '{"model.text_encoder.elmo.placement": "none"}'
 // On phrases too: --overrides '{"dataset_reader.subtrees": true, "dataset_reader.min_phrase_length": 4}'
 //
-// For fewer sentences cut a shuffled copy of train.txt, and leave `max_instances` alone: the treebank's files are
-// sorted, those that are positive first.
+// To train on fewer sentences shuffle train.txt and cut it. Do not use `max_instances`: the treebank's files are
+// sorted, positive sentences first.
 local elmo = import 'lib/elmo.libsonnet';
 local sst = import 'lib/sst.libsonnet';
 
