@@ -1,4 +1,4 @@
-// Pretraining a biLM: sizes, and bilm-tf's way to train.
+// Pretraining a biLM: sizes, and bilm-tf's training settings.
 {
   // The sizes of a biLM in the form of bilm-tf's options.json.
   options(cell_size, projection_dim, num_highway, filters=self.paper_filters, num_layers=2):: {
@@ -70,9 +70,9 @@
       grad_norm: 10.0,
       num_epochs: num_epochs,
       validation_metric: '-perplexity',
-      // With these three, --recover goes on as if nothing had happened.
+      // These make --recover resume exactly.
       callbacks: ['elmo_bilm_state'],
-      run_confidence_checks: false,  // in a recovered run they would go on, and take memory
+      run_confidence_checks: false,  // a recovered run would repeat them, and they take memory
       checkpointer: {
         type: 'elmo_atomic',
         save_every_num_batches: checkpoint_batches,

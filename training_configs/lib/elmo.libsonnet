@@ -20,7 +20,7 @@ local original =
     else { options_file: name + '/options.json', weight_file: name + '/weights.hdf5' },
 
   // The `elmo` part of a text encoder. `placement`: input, output, both or none. `none` makes the
-  // baseline: the same model without ELMo, whose biLM is not even read. `dropout`: of ELMo alone, at both places
+  // baseline: the same model without ELMo, and the biLM is not loaded. `dropout`: of ELMo alone, at both places
   // or as { input: ..., output: ... }; 0 where the next layer drops what it reads.
   part(placement, bilm=self.original, dropout=0.5):: bilm {
     placement: placement,

@@ -7,11 +7,11 @@ local words = import 'words.libsonnet';
   // JSON lines files called `train`, `dev` and `test` in a folder.
   files:: data_files.files,
 
-  // The weights of all layers that are learnt, but for word vectors; never those of the biLM.
+  // The weights of all trained layers except word vectors and the biLM.
   weight_matrices::
     '^(text_encoder\\.encoder|projection|inference_encoder|output_feedforward|label_projection)\\..*weight',
 
-  // As AllenNLP's config has it, and as Keras starts its layers: the paper's model is older than AllenNLP.
+  // Keras's initial values, as in AllenNLP's config: the paper's model is older than AllenNLP.
   keras_initializer:: {
     regexes: [
       ['(linear_layers|label_projection).*weight', { type: 'xavier_uniform' }],
@@ -24,7 +24,7 @@ local words = import 'words.libsonnet';
   },
 
   // word_vectors: a file or URL in GloVe's text format, of width word_dim; null starts them at random, and
-  // lets them be learnt.
+  // trains them.
   experiment(
     data,
     elmo_part,
@@ -54,7 +54,7 @@ local words = import 'words.libsonnet';
       type: 'elmo_snli',
       token_indexers: words.indexers(lowercase) + elmo.indexers,
     },
-    // All of them, however few pairs there are to learn from.
+    // All of them, also of a small training set.
     vocabulary: { tokens_to_add: { labels: ['entailment', 'neutral', 'contradiction'] } },
     train_data_path: data.train,
     validation_data_path: data.dev,

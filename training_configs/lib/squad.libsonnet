@@ -72,7 +72,7 @@ local words = import 'words.libsonnet';
       dropout: dropout,
       initializer: {
         regexes: [
-          // From the start of each name, so that nothing of the biLM is touched.
+          // Anchored at the start of each name, so that the biLM is not matched.
           ['^(text_encoder\\.|self_attention\\.|start_|end_)encoder\\._module\\.weight_', {
             type: 'elmo_truncated_normal',
             std: 0.05,

@@ -82,8 +82,8 @@ local words = import 'words.libsonnet';
         output_layer: relu_layers(output_dims, output_dropout),
         dropout: pooled_dropout,
         regularizer: elmo.regularizer(scalar_mix_l2),
-        // For relu layers (He et al. 2015). With PyTorch's own start the signal fades from layer to layer, and
-        // small experiments keep saying the most frequent class for some hundred batches.
+        // For relu layers (He et al. 2015). With PyTorch's initial values the signal fades from layer to layer, and
+        // small models predict the most frequent class for some hundred batches.
         initializer: { regexes: [['_linear_layers.*weight', { type: 'kaiming_uniform' }]] },
       },
 
