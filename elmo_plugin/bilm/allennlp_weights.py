@@ -31,7 +31,7 @@ def translate_allennlp_bilm(
             index = owner[len("_token_embedder._highways._layers.") :]
             # AllenNLP stacks both gates, and its gate opens the other path.
             transform, negative_carry = state_dict.pop(name).chunk(2)
-            state_dict[f"{encoder}.highways.{index}.transform.{kind}"] = transform
+            state_dict[f"{encoder}.highways.{index}.transform.{kind}"] = transform.clone()
             state_dict[f"{encoder}.highways.{index}.carry.{kind}"] = -negative_carry
         elif owner == "_token_embedder._projection":
             state_dict[f"{encoder}.projection.{kind}"] = state_dict.pop(name)

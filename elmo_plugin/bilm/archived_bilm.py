@@ -1,16 +1,18 @@
 """A biLM out of a model archive, so that an archive needs no options and weight files beside it."""
 
 import json
-import zipfile
+import pickle
 from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, Optional, Union
 
 import numpy
 import torch
+from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin.bilm.bilm import BiLM
+from elmo_plugin.bilm.character_ids import sentence_marks
 from elmo_plugin.bilm.options import BiLMOptions
 
 # The key under which a state dict says what its biLM is, and the prefix of that biLM's parameters.
@@ -42,6 +44,8 @@ def from_bytes(description: Tensor) -> Dict[str, Any]:
     return json.loads(bytes(description.numpy().astype(numpy.uint8)))
 
 
+# Parameters made in inference mode have no version.
+@torch.inference_mode(False)
 def load_archived_bilm(
     folder: Optional[Union[str, PathLike]],
     options_file: FileName,
@@ -65,14 +69,19 @@ def load_archived_bilm(
         source = from_bytes(state_dict[key])
         if {name: source[name] for name in names} != names:
             continue
-        bilm = BiLM(BiLMOptions.from_dict(source["options"], f"{folder}: {key}"), **settings)
+        options = BiLMOptions.from_dict(source["options"], f"{folder}: {key}")
+        # Without memory and initial values: they come from the state dict.
+        with torch.device("meta"):
+            bilm = BiLM(options, **settings)
+        bilm._sentence_marks = sentence_marks()
         prefix = key[: -len(SOURCE_KEY)] + BILM_PREFIX
         bilm.load_state_dict(
             {
-                name[len(prefix) :]: state_dict[name]
+                name[len(prefix) :]: state_dict[name].float().contiguous()
                 for name in state_dict
                 if name.startswith(prefix) and not name.startswith(f"{prefix}word_embedding.")
-            }
+            },
+            assign=True,
         )
         return bilm.requires_grad_(False)
     return None
@@ -90,8 +99,19 @@ def state_dict_in(folder: Optional[Union[str, PathLike]]) -> Dict[str, Any]:
     for name in WEIGHTS_NAMES:
         if folder is not None and (Path(folder) / name).is_file():
             path = Path(folder) / name
-            # Mapped, not read: of a large model only the biLM is touched. Files of torch before 1.6, as
-            # in old archives, are no zip files and cannot be mapped.
-            mmap = zipfile.is_zipfile(path)
-            return torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            # In damaged files torch finds errors of many classes.
+            except (
+                OSError,
+                EOFError,
+                RuntimeError,
+                ValueError,
+                KeyError,
+                pickle.UnpicklingError,
+            ) as error:
+                raise ConfigurationError(
+                    f"{path}: cannot be read as weights ({error}). The file is damaged or of another kind; "
+                    "get another copy of the archive."
+                ) from error
     return {}

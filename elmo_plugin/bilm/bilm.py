@@ -12,15 +12,15 @@ from elmo_plugin.bilm.allennlp_weights import translate_allennlp_bilm
 from elmo_plugin.bilm.carried_states import CarriedStates
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.character_ids import batch_to_ids, sentence_marks
+from elmo_plugin.bilm.frozen import FrozenInference
 from elmo_plugin.bilm.input_checks import check_character_ids, check_padding, check_word_ids
-from elmo_plugin.bilm.kernels import AUTO, KernelRunner, check_kernel
+from elmo_plugin.bilm.kernels import AUTO, check_kernel
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.packing import Packing
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State, run_side_by_side
-from elmo_plugin.bilm.weight_file import check_weights, load_weights, save_model
 from elmo_plugin.bilm.weight_source import WeightSource
-from elmo_plugin.bilm.weights_version import WeightsVersion
+from elmo_plugin.bilm.weights import check_weights, load_weights, save_model
 from elmo_plugin.bilm.word_type_cache import WordTypeCache
 from elmo_plugin.bilm.word_types import distinct_words
 
@@ -35,7 +35,10 @@ class BiLM(torch.nn.Module):
     softmax: it gives the activations of every layer.
 
     A new `BiLM(options)` has bilm-tf's initial values and is trainable; `from_files` gives a frozen one.
-    While all parameters are frozen it runs under `no_grad` and remembers the vectors of words.
+    While all parameters are frozen it runs under `no_grad`. It keeps the vectors of words, and weights in the
+    form that a kernel reads, from pass to pass while the weights rest: the biLM is frozen, or in `eval` mode
+    with gradients off, and no parameter has a gradient that an optimizer could apply. Every other pass drops
+    them.
 
     It also serves as `allennlp.modules.elmo.Elmo(module=...)`.
 
@@ -47,9 +50,9 @@ class BiLM(torch.nn.Module):
         Carry the LSTM states of each row from one batch to the next, as bilm-tf does. The default
         starts every sentence from zeros, so that a sentence has the same vectors wherever it stands.
     word_cache_size : `int`, optional (default = 50,000)
-        How many word types to remember while frozen; 0 for none. 50,000 types of the paper's model take
-        100 MB. Changed weights are noticed, unless they are written through `parameter.data`: call
-        `clear_caches()` after that.
+        Number of word types to remember while weights rest; 0 for none. 50,000 types of the paper's model
+        take 100 MB. Changed weights are noticed, unless other code than an optimizer writes to
+        `parameter.data`: call `clear_caches()` after that.
     precision : `str`, optional (default = `"float32"`)
         In what a frozen biLM multiplies matrices: `float32`, `bfloat16` or `int8`. Parameters, sums and
         activations stay float32, and so do the convolutions of characters. The error of each is in
@@ -71,6 +74,8 @@ class BiLM(torch.nn.Module):
     `ConfigurationError` for a precision or kernel that there is not, or that this machine lacks.
     """
 
+    # Parameters made in inference mode have no version, so that changes could not be noticed.
+    @torch.inference_mode(False)
     def __init__(
         self,
         options: BiLMOptions,
@@ -81,7 +86,7 @@ class BiLM(torch.nn.Module):
         packed_folder: Optional[Union[str, PathLike]] = None,
     ) -> None:
         super().__init__()
-        self._runner = KernelRunner(kernel, precision, packed_folder)
+        self._frozen = FrozenInference(kernel, precision, packed_folder, word_cache_size)
         self.options = options
         self.stateful = stateful
         self.character_encoder = CharacterEncoder(options)
@@ -93,7 +98,6 @@ class BiLM(torch.nn.Module):
         )
         # Vectors of a fixed vocabulary, see `cache_vocabulary`.
         self.word_embedding: Optional[torch.nn.Embedding] = None
-        self.word_cache = WordTypeCache(word_cache_size)
         self.register_buffer("_sentence_marks", sentence_marks(), persistent=False)  # (2, 50)
         self._sentence_marks: Tensor
         # Of layer 0 forward and backward, then of layer 1 ...
@@ -114,10 +118,6 @@ class BiLM(torch.nn.Module):
     ) -> "BiLM":
         """
         Load a frozen biLM from bilm-tf's files.
-
-        Its weights are views of the weight file, which all processes of a machine share: to change the file
-        while it is in use, replace it, and do not write to it. What is written to the parameters stays in
-        this process.
 
         # Parameters
 
@@ -142,8 +142,8 @@ class BiLM(torch.nn.Module):
         with torch.device("meta"):
             bilm = cls(options, stateful, word_cache_size, precision, kernel, packed_folder)
         bilm._sentence_marks = sentence_marks()
-        load_weights(bilm, options, weight_path)
-        bilm._runner.read_from(WeightSource(bilm, options, weight_path))
+        identity = load_weights(bilm, options, weight_path)
+        bilm._frozen.runner.read_from(WeightSource(bilm, identity))
         return bilm
 
     @property
@@ -154,12 +154,17 @@ class BiLM(torch.nn.Module):
     @property
     def precision(self) -> str:
         """In what it multiplies while frozen."""
-        return self._runner.precision
+        return self._frozen.runner.precision
 
     @property
     def kernel(self) -> str:
         """What runs it while frozen, as it was asked for: `auto`, or a kernel's name."""
-        return self._runner.kernel
+        return self._frozen.runner.kernel
+
+    @property
+    def word_cache(self) -> WordTypeCache:
+        """The vectors of words that it remembers."""
+        return self._frozen.word_cache
 
     @property
     def is_frozen(self) -> bool:
@@ -221,10 +226,11 @@ class BiLM(torch.nn.Module):
             return self._no_activations(character_ids)
 
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
+            is_at_rest = self._refresh()
             if word_ids is None:
-                vectors, index = self._encode_distinct(character_ids[mask])
+                vectors, index = self._encode_distinct(character_ids[mask], is_at_rest)
             else:
-                vectors, index = self._look_up(word_ids[mask])
+                vectors, index = self._look_up(word_ids[mask], is_at_rest)
             # (batch_size, timesteps + 2): which of the vectors stands where, -1 at padding.
             vector_at = index.new_full((batch_size, timesteps + 2), -1)
             vector_at[:, 0] = index[-2]
@@ -242,7 +248,7 @@ class BiLM(torch.nn.Module):
             # (num_tokens, projection_dim), marks included
             tokens = vectors.index_select(0, vector_at[packing.row, packing.step])
             activations = [packing.unpack(torch.cat([tokens, tokens], dim=1))]
-            for forward_output, backward_output in self._run_layers(tokens, packing):
+            for forward_output, backward_output in self._run_layers(tokens, packing, is_at_rest):
                 activations.append(
                     packing.unpack(torch.cat([forward_output, backward_output], dim=1))
                 )
@@ -265,15 +271,25 @@ class BiLM(torch.nn.Module):
         Run an LSTM layer in both directions, without its skip connection. Arguments and results are those of
         `ProjectedLSTM.forward`, forward direction first; the backward inputs are already reversed.
         """
+        return self._run_layer(number, inputs, step_sizes, initial_states, self._refresh())
+
+    def _run_layer(
+        self,
+        number: int,
+        inputs: Sequence[Tensor],
+        step_sizes: List[int],
+        initial_states: Sequence[Optional[State]],
+        is_at_rest: bool,
+    ) -> List[Tuple[Tensor, State]]:
         names = [f"forward_layers.{number}", f"backward_layers.{number}"]
         layers = cast(List[ProjectedLSTM], [self.get_submodule(name) for name in names])
-        if not self._is_run_by_kernel(inputs[0].device.type):
+        if not self._is_run_by_kernel(inputs[0].device.type, is_at_rest):
             return run_side_by_side(layers, inputs, step_sizes, initial_states)
         lstms = [
             layer.packed(layer_inputs, step_sizes, state)
             for layer, layer_inputs, state in zip(layers, inputs, initial_states)
         ]
-        outcomes = self._runner.run(names, layers, lstms)
+        outcomes = self._frozen.runner.run(names, layers, lstms)
         return [(outputs, (state, cell)) for outputs, state, cell in outcomes]
 
     def reset_states(self) -> None:
@@ -285,9 +301,9 @@ class BiLM(torch.nn.Module):
         Forget the vectors of words and the packed weights, after a change of weights that goes unnoticed: one
         through `parameter.data`.
         """
-        self.word_cache.clear()
-        self._runner.distrust()
+        self._frozen.invalidate()
 
+    @torch.inference_mode(False)
     def cache_vocabulary(self, words: List[str]) -> None:
         """
         Precompute the token vectors of `words`, so that `forward` can take their indices as `word_ids`.
@@ -349,15 +365,19 @@ class BiLM(torch.nn.Module):
             self._warnings_given.add(message)
             logger.warning("%s (Said once.)", message)
 
-    def _is_run_by_kernel(self, device_type: str) -> bool:
-        if torch.is_grad_enabled() or not self.is_frozen:
-            # Every step of training changes the weights, and what was packed of them is of no more use.
-            self._runner.forget()
-            return False
-        # Autocast says in what to multiply, unless the user does.
-        return self.precision != "float32" or not torch.is_autocast_enabled(device_type)
+    def _refresh(self) -> bool:
+        modules = [self.character_encoder, *self.forward_layers, *self.backward_layers]
+        return self._frozen.refresh(self, sum(m.num_backward_passes for m in modules))
 
-    def _encode_distinct(self, words: Tensor) -> Tuple[Tensor, Tensor]:
+    def _is_run_by_kernel(self, device_type: str, is_at_rest: bool) -> bool:
+        if torch.is_grad_enabled():
+            return False
+        if self.precision != "float32":
+            return True
+        # To pack weights for one pass takes longer than to run it. Autocast says in what to multiply.
+        return is_at_rest and not torch.is_autocast_enabled(device_type)
+
+    def _encode_distinct(self, words: Tensor, is_at_rest: bool) -> Tuple[Tensor, Tensor]:
         """
         Encode each distinct word of `words`, `(num_words, 50)`, and the sentence marks once.
 
@@ -365,29 +385,23 @@ class BiLM(torch.nn.Module):
         `(num_words + 2,)`.
         """
         types, index = distinct_words(torch.cat([words.long(), self._sentence_marks]))
-        return self._encode_types(types), index
+        return self._encode_types(types, is_at_rest), index
 
-    def _look_up(self, word_ids: Tensor) -> Tuple[Tensor, Tensor]:
+    def _look_up(self, word_ids: Tensor, is_at_rest: bool) -> Tuple[Tensor, Tensor]:
         """Like `_encode_distinct`, for words of the cached vocabulary, `(num_words,)`."""
         assert self.word_embedding is not None
-        marks = self._encode_types(self._sentence_marks)
+        marks = self._encode_types(self._sentence_marks, is_at_rest)
         vectors = torch.cat([self.word_embedding(word_ids), marks])
         return vectors, torch.arange(vectors.size(0), device=vectors.device)
 
-    def _encode_types(self, types: Tensor) -> Tensor:
-        if torch.is_grad_enabled() or not self.is_frozen:
-            return self.character_encoder(types)
-        if self.word_cache.capacity == 0:
+    def _encode_types(self, types: Tensor, is_at_rest: bool) -> Tensor:
+        if not is_at_rest or self.word_cache.capacity == 0:
             return self._encode_frozen(types)
         # Vectors of one mode are of no use in another: autocast gives them another type, and tensors made
         # in inference mode cannot be written to outside of it.
         device = types.device.type
         autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
-        version = (
-            WeightsVersion(self.character_encoder),
-            autocast,
-            torch.is_inference_mode_enabled(),
-        )
+        version = (autocast, torch.is_inference_mode_enabled())
         return self.word_cache.encode(types, self._encode_frozen, version)
 
     def _encode_frozen(self, types: Tensor) -> Tensor:
@@ -398,10 +412,12 @@ class BiLM(torch.nn.Module):
             if self._runner.precision_on(types.device) == "float32":
                 return self.character_encoder(types)
             return self.character_encoder(
-                types, lambda linear, rows: self._runner.apply(names[linear], linear, rows)
+                types, lambda linear, rows: self._frozen.runner.apply(names[linear], linear, rows)
             )
 
-    def _run_layers(self, tokens: Tensor, packing: Packing) -> List[Tuple[Tensor, Tensor]]:
+    def _run_layers(
+        self, tokens: Tensor, packing: Packing, is_at_rest: bool
+    ) -> List[Tuple[Tensor, Tensor]]:
         """The outputs of each layer in both directions, packed, each `(num_tokens, projection_dim)`."""
         initial_states = (
             self._carried_states.initial(packing, like=tokens)
@@ -413,11 +429,12 @@ class BiLM(torch.nn.Module):
         forward_input = tokens
         backward_input = tokens.index_select(0, packing.reverse)
         for layer in range(self.options.num_layers):
-            (forward_output, final_forward), (backward_output, final_backward) = self.run_layer(
+            (forward_output, final_forward), (backward_output, final_backward) = self._run_layer(
                 layer,
                 [forward_input, backward_input],
                 packing.step_sizes,
                 initial_states[2 * layer : 2 * layer + 2],
+                is_at_rest,
             )
             # The state that is carried excludes the skip connection.
             if self.options.use_skip_connections and layer > 0:

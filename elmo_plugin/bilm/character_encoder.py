@@ -32,6 +32,8 @@ class CharacterEncoder(torch.nn.Module):
 
     def __init__(self, options: BiLMOptions) -> None:
         super().__init__()
+        # A backward pass may be followed by a change of weights.
+        self.num_backward_passes = 0
         self.activation = torch.relu if options.activation == "relu" else torch.tanh
         self.widest_filter = max(width for width, _ in options.filters)
         # +1: row 0 is padding and stays zero.
@@ -64,7 +66,13 @@ class CharacterEncoder(torch.nn.Module):
         `Tensor` of shape `(num_words, projection_dim)`.
         """
         words = words[:, : _num_telling_characters(words, self.widest_filter)]
-        return torch.cat([self._encode(block, apply) for block in words.split(WORDS_PER_BLOCK)])
+        vectors = torch.cat([self._encode(block, apply) for block in words.split(WORDS_PER_BLOCK)])
+        if vectors.requires_grad:
+            vectors.register_hook(self._count_backward_pass)
+        return vectors
+
+    def _count_backward_pass(self, unused: Tensor) -> None:
+        self.num_backward_passes += 1
 
     def _encode(self, words: Tensor, apply: ApplyLinear) -> Tensor:
         # (num_words, character_embedding_dim, num_characters)

@@ -1,12 +1,17 @@
 """From the names that a user gives for options and weights to files on this machine."""
 
+import hashlib
+import os
+import shutil
 import zipfile
+import zlib
 from os import PathLike
 from pathlib import Path
 from typing import List, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.file_utils import cached_path
+
+from elmo_plugin.files.replaced_file import replaced_file
 
 Name = Union[str, PathLike]
 
@@ -68,16 +73,21 @@ def pretrained_names() -> List[str]:
     return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/options.json"))
 
 
-def local_path(what: str, name: Name, extract_archive: bool = False) -> Path:
+def local_path(what: str, name: Name) -> Path:
     """
-    Find or fetch one file. `what` says in errors which it is, such as a key of a config.
+    Find or fetch one file or folder. `what` says in errors which it is, such as a key of a config.
 
     # Raises
 
     `ConfigurationError` if it is not there, or cannot be fetched.
     """
     try:
-        return Path(cached_path(str(name), extract_archive=extract_archive))
+        if "://" in str(name):
+            return _fetched(str(name))
+        path = Path(name).expanduser()
+        if not path.exists():
+            raise FileNotFoundError("no such file or folder")
+        return path
     # Missing files, unreachable hosts and refused downloads are OSErrors; malformed names of hubs are
     # ValueErrors.
     except (OSError, ValueError) as error:
@@ -87,22 +97,60 @@ def local_path(what: str, name: Name, extract_archive: bool = False) -> Path:
         ) from error
 
 
+def cache_folder() -> Path:
+    """Return AllenNLP's folder for downloads: `cache` in `~/.allennlp` or in `ALLENNLP_CACHE_ROOT`."""
+    return Path(os.environ.get("ALLENNLP_CACHE_ROOT", Path.home() / ".allennlp")) / "cache"
+
+
+def _fetched(url: str) -> Path:
+    try:
+        # Only downloads need it.
+        from cached_path import cached_path
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{url} cannot be downloaded, because the package cached-path is not installed. Install it "
+            "(pip install cached-path), or download the file and give its path."
+        ) from error
+    return Path(cached_path(url, cache_dir=cache_folder()))
+
+
 def _files_in_zip(name: Name) -> Tuple[Path, Path]:
-    if not zipfile.is_zipfile(local_path("weight_file", name)):
+    """Extract options and weights into the cache. Nothing else, and under names of our own."""
+    path = local_path("weight_file", name)
+    found = path.stat()
+    state = (str(path.resolve()), found.st_size, found.st_mtime_ns)
+    folder = cache_folder() / f"bilm-{hashlib.sha256(repr(state).encode()).hexdigest()[:32]}"
+    options_path, weight_path = folder / "options.json", folder / "weights.hdf5"
+    if options_path.exists() and weight_path.exists():
+        return options_path, weight_path
+    try:
+        with zipfile.ZipFile(path) as archive:
+            options_member = _only_member(archive, "options", ".json", name)
+            weight_member = _only_member(archive, "", ".hdf5", name)
+            folder.mkdir(parents=True, exist_ok=True)
+            with replaced_file(options_path) as options, replaced_file(weight_path) as weights:
+                for member, target in ((options_member, options), (weight_member, weights)):
+                    with archive.open(member) as source, open(target, "wb") as file:
+                        shutil.copyfileobj(source, file)
+    # The last two: an unknown compression, or a password.
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ConfigurationError(
-            f"weight_file: {name} is no zip file, or one cut short, expected a zip with options and "
-            "weights. Get another copy."
-        )
-    folder = local_path("weight_file", name, extract_archive=True)
-    return _only_file(folder, "options*.json", name), _only_file(folder, "*.hdf5", name)
+            f"weight_file: {name} cannot be read as a zip file ({error}), expected a zip with options and "
+            "weights. It may be cut short by a broken download; get another copy."
+        ) from error
+    return options_path, weight_path
 
 
-def _only_file(folder: Path, pattern: str, name: Name) -> Path:
-    found: List[Path] = sorted(folder.rglob(pattern))
+def _only_member(archive: zipfile.ZipFile, prefix: str, suffix: str, name: Name) -> str:
+    members = sorted(archive.namelist())
+    found = [
+        member
+        for member in members
+        if (file := member.rpartition("/")[2]).startswith(prefix) and file.endswith(suffix)
+    ]
     if len(found) != 1:
-        listing = ", ".join(str(path.relative_to(folder)) for path in found) or "none"
         raise ConfigurationError(
-            f"{name}: found {len(found)} files named {pattern} ({listing}), expected exactly one. "
-            "Unpack the zip and give options_file and weight_file."
+            f"{name}: found {len(found)} files named {prefix}*{suffix} ({', '.join(found) or 'none'}), "
+            "expected exactly one. Unpack the zip and give options_file and weight_file."
         )
     return found[0]

@@ -41,13 +41,15 @@ class ProjectedLSTM(torch.nn.Module):
         proj_clip: Optional[float] = None,
     ) -> None:
         super().__init__()
+        # A backward pass may be followed by a change of weights.
+        self.num_backward_passes = 0
         self.input_dim = input_dim
         self.cell_size = cell_size
         self.projection_dim = projection_dim
         self.cell_clip = cell_clip
         self.proj_clip = proj_clip
-        # Gates in TensorFlow's order, i, g, f, o (torch's: i, f, g, o), so that a parameter can be a view of
-        # a weight file; columns: input first, then the previous state.
+        # Gates in TensorFlow's order, as in weight files: i, g, f, o (torch's: i, f, g, o). Columns: input
+        # first, then the previous state.
         self.gate_weight = Parameter(torch.empty(4 * cell_size, input_dim + projection_dim))
         self.gate_bias = Parameter(torch.empty(4 * cell_size))
         self.projection: Optional[Parameter] = None
@@ -91,6 +93,14 @@ class ProjectedLSTM(torch.nn.Module):
         """
         return run_side_by_side([self], [inputs], step_sizes, [initial_state])[0]
 
+    def count_backward_passes_through(self, output: Tensor) -> None:
+        """Let backward passes through `output` count in `num_backward_passes`."""
+        if output.requires_grad:
+            output.register_hook(self._count_backward_pass)
+
+    def _count_backward_pass(self, unused: Tensor) -> None:
+        self.num_backward_passes += 1
+
     def packed(
         self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State]
     ) -> PackedLSTM:
@@ -130,4 +140,8 @@ def run_side_by_side(
     ]
     # Autocast's own casts do not reach tensors that are written to.
     with torch.autocast(inputs[0].device.type, enabled=False):
-        return [(outputs, (state, cell)) for outputs, state, cell in run_packed_lstms(lstms)]
+        outcomes = run_packed_lstms(lstms)
+    for layer, outcome in zip(layers, outcomes):
+        for output in outcome:
+            layer.count_backward_passes_through(output)
+    return [(outputs, (state, cell)) for outputs, state, cell in outcomes]

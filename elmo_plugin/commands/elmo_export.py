@@ -10,7 +10,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from elmo_plugin.bilm.weight_file import save_model
+from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.commands.model_card import metrics_beside, model_card
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary

@@ -5,7 +5,6 @@ from typing import Any, Dict, List, Optional, Union
 import torch
 from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
-from allennlp.nn.util import remove_sentence_boundaries
 from torch import Tensor
 
 from elmo_plugin.bilm.archived_bilm import SOURCE_KEY, describe_source, load_archived_bilm
@@ -211,17 +210,17 @@ class Elmo(torch.nn.Module, FromParams):
         bilm_output = self._elmo_lstm(
             inputs.reshape(num_rows, timesteps, num_characters), word_inputs
         )
-        mask_with_boundaries = bilm_output["mask"]
+        mask_with_boundaries = mask = bilm_output["mask"]
+        if not self.keep_sentence_boundaries:
+            # The words of a row follow its first mark. Together with both marks it has two tokens more.
+            mask = mask_with_boundaries[:, 2:]
 
         representations: List[Tensor] = []
         for mix in self.scalar_mixes:
             # (num_rows, timesteps + 2, dim)
             representation = mix(bilm_output["activations"], mask_with_boundaries)
-            mask = mask_with_boundaries
             if not self.keep_sentence_boundaries:
-                representation, mask = remove_sentence_boundaries(
-                    representation, mask_with_boundaries
-                )
+                representation = representation[:, 1:-1].masked_fill(~mask.unsqueeze(-1), 0.0)
             representations.append(
                 self.dropout(representation).reshape(*outer_shape, *representation.shape[1:])
             )

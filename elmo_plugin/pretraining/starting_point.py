@@ -12,7 +12,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.model_files import resolve_model_files
-from elmo_plugin.bilm.weight_file import read_group
+from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.pretraining.lm_word_vocabulary import words_of
 from elmo_plugin.pretraining.softmax import LMSoftmax

@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict
 import pytest
 import torch
 from allennlp.commands.train import train_model_from_file
+from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
@@ -41,12 +42,39 @@ def test_each_bilm_is_found_by_the_names_of_its_files(
     model = save_state_dict(two_elmos, tmp_path / weights_name, legacy)
     character_ids = batch_to_ids(SENTENCES)
     for name, files in two_elmos.items():
+        random_state = torch.get_rng_state()
         bilm = load_archived_bilm(tmp_path, *files, stateful=False, word_cache_size=7)
+        # No initial values are drawn, which would take as long as all else.
+        assert torch.equal(torch.get_rng_state(), random_state)
         assert bilm is not None
         assert bilm.is_frozen
         assert bilm.word_cache.capacity == 7
         expected = model[name].bilm(character_ids)["activations"][-1]
         assert torch.equal(bilm(character_ids)["activations"][-1], expected)
+
+
+def test_a_file_that_changes_does_not_change_the_bilm(
+    two_elmos: Dict[str, BiLMFiles], tmp_path: Path
+) -> None:
+    path = tmp_path / "weights.th"
+    model = save_state_dict(two_elmos, path)
+    bilm = load_archived_bilm(tmp_path, *two_elmos["source"])
+    assert bilm is not None
+    path.write_bytes(bytes(path.stat().st_size))
+    character_ids = batch_to_ids(SENTENCES)
+    expected = model["source"].bilm(character_ids)["activations"][-1]
+    assert torch.equal(bilm(character_ids)["activations"][-1], expected)
+
+
+@pytest.mark.parametrize("kept_share", [0.0, 0.5, 0.99])
+def test_a_damaged_file_is_named(
+    kept_share: float, two_elmos: Dict[str, BiLMFiles], tmp_path: Path
+) -> None:
+    path = tmp_path / "weights.th"
+    save_state_dict(two_elmos, path)
+    path.write_bytes(path.read_bytes()[: int(kept_share * path.stat().st_size)])
+    with pytest.raises(ConfigurationError, match=r"weights\.th: cannot be read as weights"):
+        load_archived_bilm(tmp_path, *two_elmos["source"])
 
 
 def test_a_cached_vocabulary_does_not_get_in_the_way(

@@ -222,13 +222,13 @@ def test_a_sentence_that_stands_in_a_batch_several_times_is_read_once(
     is_frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: List[List[int]] = []
-    run_layer = BiLM.run_layer
+    run_layer = BiLM._run_layer
 
-    def record(self: BiLM, number: int, inputs: Any, step_sizes: List[int], states: Any) -> Any:
+    def record(self: BiLM, number: int, inputs: Any, step_sizes: List[int], *others: Any) -> Any:
         read.append(step_sizes)
-        return run_layer(self, number, inputs, step_sizes, states)
+        return run_layer(self, number, inputs, step_sizes, *others)
 
-    monkeypatch.setattr(BiLM, "run_layer", record)
+    monkeypatch.setattr(BiLM, "_run_layer", record)
     bilm = randomize(BiLM(TINY_OPTIONS)).requires_grad_(not is_frozen)
     sentences = [["a", "b"], ["c"], ["a", "b"], ["a", "b", "c"], ["c"], []]
     output = bilm(batch_to_ids(sentences))

@@ -1,7 +1,8 @@
 import shutil
+import sys
 import zipfile
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from tests.conftest import SENTENCES, BiLMFiles
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allennlp.common.file_utils.CACHE_DIRECTORY", str(tmp_path / "cache"))
+    monkeypatch.setenv("ALLENNLP_CACHE_ROOT", str(tmp_path / "allennlp"))
 
 
 def make_zip(path: Path, **files: str) -> str:
@@ -68,17 +69,52 @@ def test_a_zip_beside_other_options_is_refused(bilm_files: BiLMFiles, tmp_path: 
         BiLM.from_files(bilm_files.options_file, name)
 
 
-@pytest.mark.parametrize("kept_share", [0.0, 0.7])
-def test_a_zip_that_is_none_or_cut_short_is_refused(
-    kept_share: float, bilm_files: BiLMFiles, tmp_path: Path
+def test_names_in_a_zip_are_not_followed(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    options_file, weight_file = bilm_files
+    inside = tmp_path / "a" / "b" / "c"
+    inside.mkdir(parents=True)
+    before = {path for path in tmp_path.rglob("*") if "allennlp" not in path.parts}
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.write(options_file, "../../options.json")
+        archive.writestr("../../../planted.txt", "x")
+        archive.writestr(str(tmp_path / "planted_too.txt"), "x")
+        # ZipFile.write would remove the slash.
+        archive.writestr(str(tmp_path / "weights.hdf5"), Path(weight_file).read_bytes())
+    bilm = BiLM.from_files(None, tmp_path / "m.zip")
+    assert_same_weights(bilm, BiLM.from_files(*bilm_files))
+    after = {path for path in tmp_path.rglob("*") if "allennlp" not in path.parts}
+    assert after - before == {tmp_path / "m.zip"}
+    extracted = [path for path in (tmp_path / "allennlp").rglob("*") if path.is_file()]
+    assert sorted(path.name for path in extracted) == ["options.json", "weights.hdf5"]
+
+
+def test_a_changed_zip_is_extracted_again(
+    write_bilm: Callable[..., BiLMFiles], tmp_path: Path
+) -> None:
+    for seed in (1, 2):
+        options_file, weight_file = files = write_bilm(seed=seed)
+        name = make_zip(tmp_path / "m.zip", options__json=options_file, weights__hdf5=weight_file)
+        assert_same_weights(BiLM.from_files(name), BiLM.from_files(*files))
+
+
+@pytest.mark.parametrize("damage", ["cut to nothing", "cut short", "flipped bytes"])
+def test_a_damaged_zip_is_refused_and_leaves_nothing(
+    damage: str, bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
     options_file, weight_file = bilm_files
     path = Path(make_zip(tmp_path / "m.zip", options__json=options_file, weights__hdf5=weight_file))
-    path.write_bytes(path.read_bytes()[: int(kept_share * path.stat().st_size)])
+    content = bytearray(path.read_bytes())
+    if damage == "flipped bytes":
+        middle = len(content) // 2
+        content[middle : middle + 8] = bytes(255 - byte for byte in content[middle : middle + 8])
+    else:
+        del content[0 if damage == "cut to nothing" else int(0.7 * len(content)) :]
+    path.write_bytes(content)
     with pytest.raises(
-        ConfigurationError, match=r"weight_file: .*m\.zip is no zip file, or one cut"
+        ConfigurationError, match=r"weight_file: .*m\.zip cannot be read as a zip file \("
     ):
         BiLM.from_files(None, str(path))
+    assert not [path for path in (tmp_path / "allennlp").rglob("*") if path.is_file()]
 
 
 def test_a_malformed_hub_name_is_named(bilm_files: BiLMFiles) -> None:
@@ -144,6 +180,16 @@ def assert_same_weights(bilm: torch.nn.Module, expected: torch.nn.Module) -> Non
         assert torch.equal(bilm.state_dict()[name], tensor), name
 
 
+def test_downloads_need_the_package_cached_path(
+    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cached_path", None)
+    with pytest.raises(
+        ConfigurationError, match=r"https://x\.org/w\.hdf5.*pip install cached-path"
+    ):
+        BiLM.from_files(bilm_files.options_file, "https://x.org/w.hdf5")
+
+
 @pytest.mark.parametrize("key", ["options_file", "weight_file"])
 def test_a_missing_file_is_named_with_its_key(key: str, bilm_files: BiLMFiles) -> None:
     files = {**bilm_files._asdict(), key: "no/such/file"}
@@ -157,6 +203,6 @@ def test_an_unreachable_url_is_named(
     def refuse(*args: object, **kwargs: object) -> None:
         raise ConnectionError("no route to host")
 
-    monkeypatch.setattr("elmo_plugin.bilm.model_files.cached_path", refuse)
+    monkeypatch.setattr("cached_path.cached_path", refuse)
     with pytest.raises(ConfigurationError, match=r"weight_file|options_file.*no route to host"):
         BiLM.from_files(bilm_files.options_file, "https://example.org/weights.hdf5")

@@ -21,8 +21,7 @@ class PackedWeights:
     # Parameters
 
     source : `WeightSource`, optional
-        Where the weights come from. They are read from there, as long as they are the same, so that those in
-        memory need not be.
+        Where the weights come from. What is made of weights that are still those of the file is shared.
     folder : `PackedFolder`, optional
         Where to keep what is made, for other processes too.
     """
@@ -96,7 +95,7 @@ class PackedWeights:
         with _shared_lock:
             packed = _shared.get(key)
             if packed is None:
-                packed = _shared[key] = _Packed(pack(self._source.reopened(name, module)))
+                packed = _shared[key] = _Packed(pack(module))
             return packed
 
 

@@ -172,10 +172,10 @@ def test_through_data_it_takes_clear_caches(bilm: BiLM) -> None:
 
 
 def test_training_lets_go_of_packed_weights(bilm: BiLM) -> None:
-    assert bilm._runner.num_packed == 2 * TINY_OPTIONS.num_layers
+    assert bilm._frozen.runner.num_packed == 2 * TINY_OPTIONS.num_layers
     bilm.requires_grad_(True)
     activations(bilm)
-    assert bilm._runner.num_packed == 0
+    assert bilm._frozen.runner.num_packed == 0
 
 
 def test_a_trainable_bilm_has_no_low_precision(bilm_files: BiLMFiles) -> None:

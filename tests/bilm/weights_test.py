@@ -1,7 +1,9 @@
 import os
+import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable
+from typing import Callable, List
 
 import h5py
 import numpy
@@ -9,8 +11,12 @@ import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin import BiLM, Elmo, batch_to_ids
+from elmo_plugin.bilm import weights
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
 
 WriteBiLM = Callable[..., BiLMFiles]
@@ -118,12 +124,16 @@ def test_weights_that_contradict_the_options_are_named(
         BiLM.from_files(options, weights)
 
 
-@pytest.mark.parametrize("value", [numpy.nan, numpy.inf])
-def test_weights_that_are_not_finite_are_named(value: float, bilm_files: BiLMFiles) -> None:
+@pytest.mark.parametrize("value", [numpy.nan, numpy.inf, -numpy.inf])
+@pytest.mark.parametrize("position", [(0, 0), (2, 3), (-1, -1)])
+def test_weights_that_are_not_finite_are_named(
+    position: tuple, value: float, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "BYTES_PER_PART", 100)
     with h5py.File(bilm_files.weight_file, "a") as file:
-        file[f"{CELL}/W_0"][2, 3] = value
+        file[f"{CELL}/W_0"][position] = value
     with pytest.raises(
-        ConfigurationError, match=f"dataset {CELL}/W_0 holds NaN or infinite values"
+        ConfigurationError, match=rf"weights\.hdf5: dataset {CELL}/W_0 holds NaN or infinite values"
     ):
         BiLM.from_files(*bilm_files)
 
@@ -157,6 +167,157 @@ def test_a_file_cut_short_is_refused(kept_share: float, bilm_files: BiLMFiles) -
 def test_a_file_of_another_kind_is_refused(bilm_files: BiLMFiles) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be read as an HDF5 file.*swapped"):
         BiLM.from_files(bilm_files.options_file, bilm_files.options_file)
+
+
+def test_of_any_damage_there_is_one_error_that_names_the_file(
+    bilm_files: BiLMFiles, tmp_path: Path
+) -> None:
+    whole = Path(bilm_files.weight_file).read_bytes()
+    damaged = tmp_path / "damaged.hdf5"
+    generator = random.Random(0)
+    num_refused = 0
+    for number in range(60):
+        content = bytearray(whole)
+        if number % 3 == 0:
+            del content[generator.randrange(len(content)) :]
+        else:
+            # Tables of contents are dense at the begin.
+            num_bytes = len(content) // (1 if number % 3 == 1 else 10)
+            for _ in range(generator.choice([1, 8, 64])):
+                content[generator.randrange(num_bytes)] = generator.randrange(256)
+        damaged.write_bytes(content)
+        try:
+            bilm = BiLM.from_files(bilm_files.options_file, damaged)
+        except ConfigurationError as error:
+            num_refused += 1
+            assert str(damaged) in str(error)
+        else:
+            assert all(bool(parameter.isfinite().all()) for parameter in bilm.parameters())
+    assert num_refused > 20
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyError, OSError])
+def test_errors_of_h5py_name_the_file(
+    error: type, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*unused: object) -> None:
+        raise error("Insane object")
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", fail)
+    with pytest.raises(ConfigurationError, match=r"weights\.hdf5: cannot be read.*Insane object"):
+        BiLM.from_files(*bilm_files)
+
+
+def activations(bilm: BiLM) -> Tensor:
+    return torch.stack(bilm(batch_to_ids(SENTENCES))["activations"])
+
+
+class TestAFileThatChanges:
+    # Large enough for every dataset of a layer to be worth a memory map.
+    OPTIONS = replace(TINY_OPTIONS, cell_size=512, projection_dim=64)
+
+    @pytest.mark.parametrize("change", ["another model", "shorter", "deleted"])
+    def test_after_loading_does_not_change_the_bilm(
+        self, change: str, write_bilm: WriteBiLM
+    ) -> None:
+        files = write_bilm(self.OPTIONS, seed=1, name="this")
+        expected = activations(BiLM.from_files(*files))
+        bilm = BiLM.from_files(*files)
+        if change == "another model":
+            other = write_bilm(self.OPTIONS, seed=2, name="other").weight_file
+            shutil.copyfile(other, files.weight_file)
+        elif change == "shorter":
+            os.truncate(files.weight_file, 1000)
+        else:
+            os.remove(files.weight_file)
+        assert torch.equal(activations(bilm), expected)
+
+    def test_while_it_is_read_is_refused(
+        self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        check_datasets = weights._check_datasets
+
+        def check_and_touch(*arguments: object) -> None:
+            check_datasets(*arguments)
+            os.utime(bilm_files.weight_file)
+
+        bilm, options = BiLM(TINY_OPTIONS), TINY_OPTIONS
+        monkeypatch.setattr(weights, "_check_datasets", check_and_touch)
+        with pytest.raises(
+            ConfigurationError, match=r"weights\.hdf5: the file changed while it was"
+        ):
+            weights.load_weights(bilm, options, bilm_files.weight_file)
+
+    def test_is_never_written_to(self, bilm_files: BiLMFiles) -> None:
+        before = Path(bilm_files.weight_file).read_bytes()
+        bilm = BiLM.from_files(*bilm_files).requires_grad_(True)
+        activations(bilm).sum().backward()
+        torch.optim.Adam(bilm.parameters(), lr=0.1).step()
+        assert Path(bilm_files.weight_file).read_bytes() == before
+
+
+class TestParametersAreOrdinary:
+    @pytest.fixture(params=["file", "allennlp"])
+    def bilm(self, request: pytest.FixtureRequest, bilm_files: BiLMFiles) -> BiLM:
+        if request.param == "file":
+            return BiLM.from_files(*bilm_files)
+        bilm = BiLM(TINY_OPTIONS)
+        bilm.load_state_dict(AllenNlpElmo(*bilm_files, 1)._elmo_lstm.state_dict(), assign=True)
+        return bilm.requires_grad_(False)
+
+    def test_contiguous(self, bilm: BiLM) -> None:
+        assert all(parameter.is_contiguous() for parameter in bilm.parameters())
+
+    def test_as_a_vector(self, bilm: BiLM) -> None:
+        vector = parameters_to_vector(bilm.parameters())
+        expected = activations(bilm)
+        vector_to_parameters(2 * vector, bilm.parameters())
+        assert not torch.allclose(activations(bilm), expected, atol=1e-3)
+        vector_to_parameters(vector, bilm.parameters())
+        assert torch.equal(activations(bilm), expected)
+
+    def test_as_safetensors(self, bilm: BiLM, tmp_path: Path) -> None:
+        save_file(bilm.state_dict(), tmp_path / "bilm.safetensors")
+        other = BiLM(TINY_OPTIONS).requires_grad_(False)
+        other.load_state_dict(load_file(tmp_path / "bilm.safetensors"))
+        assert torch.equal(activations(other), activations(bilm))
+
+
+def packed_objects(bilm: BiLM) -> List[int]:
+    activations(bilm)
+    return sorted(id(held[1]) for held in bilm._frozen.runner._packed_weights._held.values())
+
+
+def test_several_elmos_of_one_file_share_what_was_packed(bilm_files: BiLMFiles) -> None:
+    first, second = Elmo(*bilm_files, 1).bilm, Elmo(*bilm_files, 2).bilm
+    assert packed_objects(first) == packed_objects(second)
+    other_precision = BiLM.from_files(*bilm_files, precision="bfloat16", kernel="reference")
+    assert not set(packed_objects(first)) & set(packed_objects(other_precision))
+    with torch.no_grad():
+        second.forward_layers[0].gate_weight.mul_(2)
+    assert not set(packed_objects(first)) & set(packed_objects(second))
+
+
+@pytest.mark.parametrize("form", ["float16", "float64", "chunks", "compressed", "big-endian"])
+def test_files_in_another_form(form: str, bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    other = tmp_path / "other.hdf5"
+    with h5py.File(bilm_files.weight_file) as source, h5py.File(other, "w") as target:
+
+        def copy_dataset(name: str, item: object) -> None:
+            if isinstance(item, h5py.Dataset):
+                settings = {
+                    "float16": {"dtype": "float16"},
+                    "float64": {"dtype": "float64"},
+                    "chunks": {"chunks": True},
+                    "compressed": {"compression": "gzip"},
+                    "big-endian": {"dtype": ">f4"},
+                }[form]
+                target.create_dataset(name, data=item[...], **settings)
+
+        source.visititems(copy_dataset)
+    ours = parameters_to_vector(BiLM.from_files(bilm_files.options_file, other).parameters())
+    expected = parameters_to_vector(BiLM.from_files(*bilm_files).parameters())
+    assert torch.allclose(ours, expected, rtol=0, atol=1e-3 if form == "float16" else 0)
 
 
 class TestSaving:

@@ -1,0 +1,301 @@
+"""Weight files of bilm-tf: their layout in HDF5, and how they are checked, read and written."""
+
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+
+import h5py
+import numpy
+import torch
+from allennlp.common.checks import ConfigurationError
+from torch import Tensor
+from torch.nn import Parameter
+
+from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions
+from elmo_plugin.files.replaced_file import replaced_file
+
+# Datasets of a weight file live under these groups; others (a softmax, say) are not the biLM's.
+BILM_GROUPS = ("char_embed", "CNN", "CNN_high_", "CNN_proj", "RNN_")
+
+# Large datasets are read in parts of this size, so that only one part is in memory twice.
+BYTES_PER_PART = 2**21
+
+FileName = Union[str, PathLike]
+
+
+@dataclass(frozen=True)
+class WeightEntry:
+    """
+    One row of the layout: which dataset holds which parameter.
+
+    # Parameters
+
+    dataset : `str`
+        Path of the dataset in the file.
+    parameter : `str`
+        Name of the parameter in `BiLM`.
+    shape : `Tuple[int, ...]`
+        Shape of the dataset.
+    as_dataset : `Callable[[Tensor], Tensor]`
+        Returns a view of the parameter in the shape of the dataset. Loading writes to it, saving reads it.
+    """
+
+    dataset: str
+    parameter: str
+    shape: Tuple[int, ...]
+    as_dataset: Callable[[Tensor], Tensor]
+
+
+def weight_layout(options: BiLMOptions) -> List[WeightEntry]:
+    """Return a row for each dataset of a weight file with these options."""
+    character_dim = options.character_embedding_dim
+    num_filters = options.num_filters
+    projection_dim = options.projection_dim
+    cell_size = options.cell_size
+
+    entries = [
+        WeightEntry(
+            "char_embed",
+            "character_encoder.character_embedding.weight",
+            (NUM_CHARACTER_EMBEDDINGS, character_dim),
+            _without_padding,
+        )
+    ]
+    for i, (width, count) in enumerate(options.filters):
+        convolution = f"character_encoder.convolutions.{i}"
+        entries += [
+            WeightEntry(
+                f"CNN/W_cnn_{i}",
+                f"{convolution}.weight",
+                (1, width, character_dim, count),
+                _as_tensorflow_convolution,
+            ),
+            _same(f"CNN/b_cnn_{i}", f"{convolution}.bias", (count,)),
+        ]
+    for k in range(options.num_highway):
+        for gate in ("transform", "carry"):
+            highway = f"character_encoder.highways.{k}.{gate}"
+            entries += [
+                _transposed(
+                    f"CNN_high_{k}/W_{gate}", f"{highway}.weight", (num_filters, num_filters)
+                ),
+                _same(f"CNN_high_{k}/b_{gate}", f"{highway}.bias", (num_filters,)),
+            ]
+    if options.has_token_projection:
+        projection = "character_encoder.projection"
+        entries += [
+            _transposed("CNN_proj/W_proj", f"{projection}.weight", (num_filters, projection_dim)),
+            _same("CNN_proj/b_proj", f"{projection}.bias", (projection_dim,)),
+        ]
+    for direction, layers in enumerate(("forward_layers", "backward_layers")):
+        for i in range(options.num_layers):
+            cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
+            entries += [
+                _transposed(
+                    f"{cell}/W_0", f"{layers}.{i}.gate_weight", (2 * projection_dim, 4 * cell_size)
+                ),
+                _same(f"{cell}/B", f"{layers}.{i}.gate_bias", (4 * cell_size,)),
+            ]
+            if options.has_state_projection:
+                entries.append(
+                    _transposed(
+                        f"{cell}/W_P_0", f"{layers}.{i}.projection", (cell_size, projection_dim)
+                    )
+                )
+    return entries
+
+
+def check_weights(options: BiLMOptions, weight_file: FileName) -> None:
+    """
+    Compare names, shapes and types of a local HDF5 file with what `options` say. No weight is read.
+
+    # Raises
+
+    `ConfigurationError` naming the file and the dataset if the file cannot be read, lacks a dataset, has
+    one of another shape or type, or describes a larger model.
+    """
+    with _opened(weight_file) as file:
+        _check_datasets(file, weight_layout(options), weight_file)
+
+
+# Parameters made in inference mode have no version.
+@torch.inference_mode(False)
+def load_weights(
+    bilm: torch.nn.Module, options: BiLMOptions, weight_file: FileName
+) -> Tuple[Any, ...]:
+    """
+    Replace the parameters of `bilm` by those of a local HDF5 file, as float32 copies, frozen. Nothing of the
+    file is used afterwards: it can be overwritten or deleted.
+
+    # Returns
+
+    What identifies this state of this file.
+
+    # Raises
+
+    `ConfigurationError` as `check_weights` does, if a weight is NaN or infinite in float32, and if the file
+    is written to meanwhile.
+    """
+    with _opened(weight_file) as file:
+        identity = _identity(file)
+        _check_datasets(file, weight_layout(options), weight_file)
+        for entry in weight_layout(options):
+            owner, _, name = entry.parameter.rpartition(".")
+            # Zeros: not all of the parameter comes from the file.
+            tensor = torch.zeros(bilm.get_parameter(entry.parameter).shape, device="cpu")
+            _read(file[entry.dataset], entry.as_dataset(tensor), weight_file)
+            setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
+        if _identity(file) != identity:
+            raise ConfigurationError(
+                f"{weight_file}: the file changed while it was read. Load it again when it is complete."
+            )
+    return identity
+
+
+def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
+    """
+    Return the datasets of a group that is none of bilm-tf's own, float32, by name; empty if there is no such
+    group.
+
+    # Raises
+
+    `ConfigurationError` if the file cannot be read.
+    """
+    with _opened(weight_file) as file:
+        datasets = file.get(group, {})
+        return {
+            name: torch.from_numpy(dataset[...].astype(numpy.float32))
+            for name, dataset in datasets.items()
+        }
+
+
+def save_model(
+    bilm: torch.nn.Module,
+    options: BiLMOptions,
+    options_file: FileName,
+    weight_file: FileName,
+    dtype: str = "float32",
+    extra: Optional[Mapping[str, Tensor]] = None,
+) -> None:
+    """
+    Write options and weights in bilm-tf's form. Both files appear complete, or neither does.
+
+    # Parameters
+
+    bilm, options
+        What to write.
+    options_file, weight_file : `str` or `PathLike`
+        Where to.
+    dtype : `str`, optional (default = `"float32"`)
+        `float32` or `float16`.
+    extra : `Mapping[str, Tensor]`, optional
+        Further datasets by path, such as a softmax. Loading ignores them.
+
+    # Raises
+
+    `OSError` if a file cannot be written.
+    """
+    with replaced_file(options_file) as new_options, replaced_file(weight_file) as new_weights:
+        new_options.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
+        with h5py.File(new_weights, "w") as file:
+            for entry in weight_layout(options):
+                tensor = entry.as_dataset(bilm.get_parameter(entry.parameter))
+                file.create_dataset(entry.dataset, data=_as_array(tensor), dtype=dtype)
+            for path, tensor in (extra or {}).items():
+                file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
+
+
+def _same(dataset: str, parameter: str, shape: Tuple[int, ...]) -> WeightEntry:
+    return WeightEntry(dataset, parameter, shape, lambda tensor: tensor)
+
+
+def _transposed(dataset: str, parameter: str, shape: Tuple[int, ...]) -> WeightEntry:
+    # TensorFlow multiplies x @ W, torch W @ x.
+    return WeightEntry(dataset, parameter, shape, torch.t)
+
+
+def _without_padding(embedding: Tensor) -> Tensor:
+    return embedding[1:]
+
+
+def _as_tensorflow_convolution(weight: Tensor) -> Tensor:
+    # (count, character_dim, width) -> (1, width, character_dim, count)
+    return weight.permute(2, 1, 0).unsqueeze(0)
+
+
+def _as_array(tensor: Tensor) -> numpy.ndarray:
+    return tensor.detach().float().cpu().numpy()
+
+
+def _read(dataset: h5py.Dataset, target: Tensor, weight_file: FileName) -> None:
+    """Copy a dataset into `target`, a tensor of its shape, and check that it is finite."""
+    rows_per_part = max(1, len(dataset) * BYTES_PER_PART // max(1, dataset.nbytes))
+    for first in range(0, len(dataset), rows_per_part):
+        rows = slice(first, first + rows_per_part)
+        # Overflows become infinite, and are found below.
+        with numpy.errstate(over="ignore"):
+            part = dataset[rows].astype(numpy.float32, copy=False)
+        # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
+        if not numpy.isfinite(part.sum(dtype=numpy.float64)):
+            raise ConfigurationError(
+                f"{weight_file}: dataset {dataset.name.lstrip('/')} holds NaN or infinite values, expected "
+                "finite float32 weights. The file is damaged, or its training diverged; get another copy."
+            )
+        target[rows] = torch.from_numpy(part)
+
+
+def _check_datasets(file: h5py.File, entries: List[WeightEntry], weight_file: FileName) -> None:
+    """Compare names and shapes before anything is read."""
+    for entry in entries:
+        dataset = file.get(entry.dataset)
+        if not isinstance(dataset, h5py.Dataset):
+            raise ConfigurationError(
+                f"{weight_file}: dataset {entry.dataset} is missing, expected shape {entry.shape} from "
+                "the options. Options and weights must belong to the same model."
+            )
+        if dataset.shape != entry.shape:
+            raise ConfigurationError(
+                f"{weight_file}: dataset {entry.dataset} has shape {dataset.shape}, expected "
+                f"{entry.shape} from the options. Options and weights must belong to the same model."
+            )
+        if dataset.dtype.kind != "f":
+            raise ConfigurationError(
+                f"{weight_file}: dataset {entry.dataset} has type {dataset.dtype}, expected float16, "
+                "float32 or float64."
+            )
+    expected = {entry.dataset for entry in entries}
+    found: List[str] = []
+    file.visititems(
+        lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None
+    )
+    surplus = [name for name in found if name.startswith(BILM_GROUPS) and name not in expected]
+    if surplus:
+        raise ConfigurationError(
+            f"{weight_file}: dataset {surplus[0]} is there, but the options describe a smaller model "
+            "without it. Options and weights must belong to the same model."
+        )
+
+
+def _identity(file: h5py.File) -> Tuple[Any, ...]:
+    found = os.fstat(file.id.get_vfd_handle())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@contextmanager
+def _opened(weight_file: FileName) -> Iterator[h5py.File]:
+    """Open the file to read; whatever is wrong with it becomes a `ConfigurationError`."""
+    try:
+        with h5py.File(weight_file, "r") as file:
+            yield file
+    except ConfigurationError:
+        raise
+    # In damaged files h5py finds errors of nearly every class.
+    except Exception as error:
+        raise ConfigurationError(
+            f"{weight_file}: cannot be read as an HDF5 file ({error}). Expected bilm-tf's weights; the "
+            "file may be missing, cut short by a broken download, or of another kind. "
+            "Were options_file and weight_file swapped?"
+        ) from error
