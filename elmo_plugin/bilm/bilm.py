@@ -409,7 +409,7 @@ class BiLM(torch.nn.Module):
             return self.character_encoder(types)
         names = {module: name for name, module in self.named_modules()}
         with torch.autocast(types.device.type, enabled=False):
-            if self._runner.precision_on(types.device) == "float32":
+            if self._frozen.runner.precision_on(types.device) == "float32":
                 return self.character_encoder(types)
             return self.character_encoder(
                 types, lambda linear, rows: self._frozen.runner.apply(names[linear], linear, rows)

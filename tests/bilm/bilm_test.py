@@ -413,7 +413,7 @@ class TestCachedVocabulary:
         bilm.cache_vocabulary(self.VOCABULARY)
         # Characters of the right shape, but of other words: they are not read.
         ours = bilm(torch.ones_like(self.character_ids()), self.word_ids())
-        assert largest_difference(ours["activations"], expected["activations"]) < 1e-6
+        assert largest_difference(ours["activations"], expected["activations"]) < 1e-5
         assert torch.equal(ours["mask"], expected["mask"])
 
     def test_word_ids_outside_the_vocabulary_are_said_once_and_go_by_characters(

@@ -32,7 +32,7 @@ class PackedFolder:
     """
 
     def __init__(self, folder: Union[str, PathLike]) -> None:
-        self._folder = Path(folder)
+        self.folder = Path(folder)
 
     def stored(
         self,
@@ -58,11 +58,11 @@ class PackedFolder:
 
         `OSError` if the folder or the file cannot be written; `ConfigurationError` if the file is damaged.
         """
-        path = self._folder / f"{_digest(module, parameters, settings)}.packed"
+        path = self.folder / f"{_digest(module, parameters, settings)}.packed"
         if not path.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             # Processes that start together wait for the first of them: each would map its own file.
-            with FileLock(self._folder / ".lock"):
+            with FileLock(self.folder / ".lock"):
                 if not path.exists():
                     with replaced_file(path) as new:
                         torch.save(pack(module), new)

@@ -91,7 +91,8 @@ class PackedWeights:
     ) -> "_Packed":
         if self._source is None or not self._source.holds(name, module):
             return _Packed(pack(module))
-        key = (self._source.identity, name, settings)
+        folder = self._folder and self._folder.folder
+        key = (self._source.identity, name, settings, folder)
         with _shared_lock:
             packed = _shared.get(key)
             if packed is None:
