@@ -75,7 +75,7 @@ def test_a_data_set_is_made_once_and_checked(
     data, sources = tmp_path / "data", tmp_path / "sources"
     expect(monkeypatch, make, write_trees(sources))
     assert run(make, monkeypatch, data, "sst", "--check") == 1
-    assert capsys.readouterr().out == "sst: 3 files missing, train.txt the first\n"
+    assert capsys.readouterr().out == "sst: 3 of 3 files missing (first: train.txt)\n"
     assert not data.exists()
 
     assert run(make, monkeypatch, data, "sst", "--sources", sources) == 0
@@ -85,7 +85,7 @@ def test_a_data_set_is_made_once_and_checked(
     (data / "sst" / "train.txt").unlink()
     (data / "sst" / "dev.txt").write_text("mine\n")
     assert run(make, monkeypatch, data, "sst", "--sources", sources) == 1
-    assert capsys.readouterr().out == "sst: 1 files differ, dev.txt the first\n"
+    assert capsys.readouterr().out == "sst: 1 of 3 files differ (first: dev.txt)\n"
     assert (data / "sst" / "train.txt").exists()
     assert (data / "sst" / "dev.txt").read_text() == "mine\n"
 
@@ -107,7 +107,7 @@ def test_a_source_that_cannot_be_fetched_or_has_changed_does_not_stop_the_others
     assert run(make, monkeypatch, tmp_path / "data", *names, "--sources", sources) == 1
     wnut17, sst, coref = capsys.readouterr().out.strip().split("\n", 2)
     assert wnut17.startswith("ner/wnut17: not made, FileNotFoundError: ")
-    assert wnut17.endswith("; 1 files missing, train.conll the first")
+    assert wnut17.endswith("; 1 of 1 files missing (first: train.conll)")
     assert sst == "sst: 3 files as expected"
     assert coref.startswith("coref: not fetched, git fetch ")
     assert "dbamman/litbank' does not appear to be a git repository" in coref

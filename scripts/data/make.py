@@ -159,9 +159,9 @@ def report(
             problems.append(f"not made, {type(error).__name__}: {error}")
         missing, differing = compare(data / name, expected)
     if missing:
-        problems.append(f"{len(missing)} files missing, {missing[0]} the first")
+        problems.append(f"{len(missing)} of {len(expected)} files missing (first: {missing[0]})")
     if differing:
-        problems.append(f"{len(differing)} files differ, {differing[0]} the first")
+        problems.append(f"{len(differing)} of {len(expected)} files differ (first: {differing[0]})")
     print(f"{name}: {'; '.join(problems) or f'{len(expected)} files as expected'}", flush=True)
     return not problems
 
