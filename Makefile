@@ -15,21 +15,53 @@ VENV := .venv
 # AllenNLP's metadata contradicts what is installed on purpose; pip need not say so every time.
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 
+COMMA := ,
+# What a processor without AVX-512 runs.
+WITHOUT_AVX512 := ELMO_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
+
 # Stamps are written last, so an interrupted step is done again. A changed prerequisite does it again too.
 PYTHON_STAMP := $(VENV)/.stamp-python
 RUNTIME_STAMP := $(VENV)/.stamp-runtime
 DEV_STAMP := $(VENV)/.stamp-dev
 
-.PHONY: help demo test lint clean
+.PHONY: help demo test test-torch sanitize lint clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME_STAMP) ## train and try a small ELMo tagger on real text
 	@$(VENV)/bin/python scripts/demo.py
 
-test: $(DEV_STAMP) ## run the tests, with coverage of the package
+test: $(DEV_STAMP) ## run the tests, with coverage of the package; those of the biLM without AVX-512 too
 	$(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --cov --cov-report=term --cov-fail-under=90
+	@if grep -qs avx512f /proc/cpuinfo; then \
+	  set -x; $(WITHOUT_AVX512) $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
+	    -k "not triton" tests/bilm tests/modules; \
+	fi
+
+test-torch: ## run the tests of the biLM with another torch: make test-torch TORCH=2.4.1
+	@test -n "$(TORCH)" || { echo "Name a version: make test-torch TORCH=2.4.1" >&2; exit 1; }
+	$(or $(PYTHON),python3) -m venv .venv-torch-$(TORCH)
+	.venv-torch-$(TORCH)/bin/python -m pip install --quiet torch==$(TORCH) numpy h5py tqdm filelock pytest setuptools
+	.venv-torch-$(TORCH)/bin/python setup.py --quiet build_ext --inplace
+	.venv-torch-$(TORCH)/bin/python -m pytest tests/bilm tests/modules
+
+# $(call test_sanitized,SANITIZERS,LIBRARY OF THEIR RUNTIME): tests of the compiled kernel, which is compiled for them.
+# Left out is what sanitizers do not allow: to ask for more memory than there is.
+define test_sanitized
+	rm -rf build/sanitized
+	CFLAGS="-fsanitize=$(1) -fno-sanitize-recover=all" LDFLAGS="-fsanitize=$(1)" \
+	  $(VENV)/bin/python setup.py --quiet build --build-base build/sanitized/tmp --build-lib build/sanitized
+	ls build/sanitized/elmo_plugin/bilm/kernels/_avx512.*
+	cp -r tests pyproject.toml build/sanitized
+	cd build/sanitized && LD_PRELOAD="$$(g++ -print-file-name=$(2)) $$(g++ -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="ignore_noninstrumented_modules=1 exitcode=66" PYTHONPATH=. \
+	  $(abspath $(VENV))/bin/python -m pytest -q tests/bilm/kernels/kernels_test.py -k "not triton and not onednn and not memory"
+endef
+
+sanitize: $(DEV_STAMP) ## run the tests of the compiled kernel under the address, undefined behaviour and thread sanitizers (g++)
+	$(call test_sanitized,address$(COMMA)undefined,libasan.so)
+	$(call test_sanitized,thread,libtsan.so)
 
 lint: $(DEV_STAMP) ## check style, format and types
 	$(VENV)/bin/ruff check .
@@ -37,7 +69,7 @@ lint: $(DEV_STAMP) ## check style, format and types
 	$(VENV)/bin/mypy
 
 clean: ## remove caches and build leftovers; .venv and runs/ stay
-	rm -rf build dist *.egg-info htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist .venv-torch-* *.egg-info htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 $(PYTHON_STAMP):

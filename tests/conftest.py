@@ -9,6 +9,8 @@ import torch
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm.kernels import PRECISIONS
+from elmo_plugin.bilm.kernels.selection import KERNELS
 
 # Tensors here are tiny: threads that wait for each other cost more than they give.
 torch.set_num_threads(1)
@@ -33,6 +35,23 @@ SENTENCES = [
     ["<S>", "the", "</S>", "<UNK>", ""],
     ["a", "b", "a", "b", "a", "b", "a"],
 ]
+
+
+def pytest_report_header() -> str:
+    """Say which kernels the tests run here: those of other processors and of GPUs are skipped."""
+    cpu = torch.device("cpu")
+    kernels = {
+        kernel.name: ", ".join(
+            precision
+            for precision in PRECISIONS
+            if kernel.why_not(precision, cpu, torch.float32) is None
+        )
+        for kernel in KERNELS
+    }
+    named = "; ".join(
+        f"{name} ({precisions})" for name, precisions in kernels.items() if precisions
+    )
+    return f"kernels: {named}; torch's own products: {torch.backends.cpu.get_cpu_capability()}"
 
 
 class BiLMFiles(NamedTuple):

@@ -6,11 +6,14 @@ from typing import List, Optional, Sequence
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.factors import Factor, Factors
+from elmo_plugin.bilm.factors import Factor, Factors, PlainFactor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel, pack_factors
 from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM, run_with_factors
 from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
+
+# Products with fewer float32 weights take less time than to call these operators.
+SMALLEST_WEIGHT = 500_000
 
 # For so many rows the layout is best; any number can be multiplied.
 EXPECTED_ROWS = 32
@@ -24,7 +27,7 @@ _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class OneDNNKernel(LSTMKernel):
     """
     The reference's loop over time with weights that were brought into oneDNN's layout once, rather than by
-    each product. Uses AMX in bfloat16 where the processor has it.
+    each product; small float32 weights stay as they are. Uses AMX in bfloat16 where the processor has it.
     """
 
     name = "onednn"
@@ -48,6 +51,8 @@ class OneDNNKernel(LSTMKernel):
         return None
 
     def factor(self, weight: Tensor, precision: str) -> Factor:
+        if precision == "float32" and weight.numel() < SMALLEST_WEIGHT:
+            return PlainFactor(weight)
         return _OneDNNFactor(weight.to(_TYPES[precision]))
 
     def pack(self, layer: ProjectedLSTM, precision: str) -> Factors:

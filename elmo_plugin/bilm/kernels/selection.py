@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 
-_REFERENCE = ReferenceKernel()
+REFERENCE = ReferenceKernel()
 
 # Fastest first.
-_KERNELS: Tuple[LSTMKernel, ...] = (AVX512Kernel(), OneDNNKernel(), TritonKernel(), _REFERENCE)
+KERNELS: Tuple[LSTMKernel, ...] = (AVX512Kernel(), OneDNNKernel(), TritonKernel(), REFERENCE)
 
-KERNEL_NAMES = (AUTO, *(kernel.name for kernel in _KERNELS))
+KERNEL_NAMES = (AUTO, *(kernel.name for kernel in KERNELS))
 
 # How far the first step on a device may be from the reference, for values of about 1. Wide enough for TF32.
 _FIRST_STEP_TOLERANCES = {"float32": 0.01, "bfloat16": 0.05, "int8": 0.05}
@@ -44,7 +44,7 @@ def check_kernel(name: str, precision: str) -> None:
         )
     if name not in KERNEL_NAMES:
         raise ConfigurationError(f"kernel is '{name}', expected one of: {', '.join(KERNEL_NAMES)}.")
-    for kernel in _KERNELS:
+    for kernel in KERNELS:
         if kernel.name == name:
             choose_kernel(name, precision, torch.device(kernel.device_type))
 
@@ -88,7 +88,7 @@ def choose_precision(
     """
     kernel = choose_kernel(name, precision, device, dtype)
     # The other kernels run a precision only where the processor or GPU has instructions for it.
-    if precision == "float32" or kernel is not _REFERENCE:
+    if precision == "float32" or kernel is not REFERENCE:
         return precision
     if precision == "bfloat16" and has_bfloat16_products(device):
         return precision
@@ -99,8 +99,8 @@ def choose_precision(
         return precision
     reasons = [
         f"{kernel.name}: {_unsupported_reason(kernel, precision, device, dtype)}"
-        for kernel in _KERNELS
-        if kernel is not _REFERENCE and kernel.device_type == device.type
+        for kernel in KERNELS
+        if kernel is not REFERENCE and kernel.device_type == device.type
     ]
     _warn_once(
         f"precision is '{precision}', but float32 is faster on this {device.type}, so the biLM runs in "
@@ -112,15 +112,15 @@ def choose_precision(
 def _preferred(precision: str) -> Tuple[LSTMKernel, ...]:
     # oneDNN multiplies bfloat16 in AMX's tiles, several times as fast as vectors can.
     if precision == "bfloat16" and "amx_bf16" in processor_features():
-        return tuple(sorted(_KERNELS, key=lambda kernel: kernel.name != OneDNNKernel.name))
-    return _KERNELS
+        return tuple(sorted(KERNELS, key=lambda kernel: kernel.name != OneDNNKernel.name))
+    return KERNELS
 
 
 def _unsupported_reason(
     kernel: LSTMKernel, precision: str, device: torch.device, dtype: torch.dtype
 ) -> Optional[str]:
     reason = kernel.why_not(precision, device, dtype)
-    if reason is None and kernel is not _REFERENCE:
+    if reason is None and kernel is not REFERENCE:
         reason = _first_step_failure(kernel, precision, device)
     return reason
 
@@ -129,7 +129,7 @@ def _unsupported_reason(
 def _first_step_failure(kernel: LSTMKernel, precision: str, device: torch.device) -> Optional[str]:
     """Return what is wrong with a kernel's first steps on a device; `None` if they equal the reference's."""
     try:
-        results, expected = (_first_steps(one, precision, device) for one in (kernel, _REFERENCE))
+        results, expected = (_first_steps(one, precision, device) for one in (kernel, REFERENCE))
         differences = [(a - b).abs().max() for a, b in zip(results, expected)]
         # Not by Python's max(), which can lose NaN.
         difference = float(torch.stack(differences).max())
@@ -171,8 +171,9 @@ def _first_steps(kernel: LSTMKernel, precision: str, device: torch.device) -> Li
             state = (normal(65, 96).to(device), normal(65, 288).to(device))
             lstms.append(layer.packed(normal(69, 96).to(device), step_sizes, state))
         outcomes = kernel.run(lstms, [kernel.pack(layer, precision) for layer in layers])
-        assert lstms[0].projection is not None
-        product = kernel.factor(lstms[0].projection, precision).product(lstms[0].cell)
+        # Large enough for kernels that leave small matrices to torch.
+        weight = (normal(2048, 288) * 288**-0.5).to(device)
+        product = kernel.factor(weight, precision).product(lstms[0].cell)
         return [product, *(tensor for outcome in outcomes for tensor in outcome)]
 
 

@@ -1,11 +1,17 @@
-"""Triton's kernels on the CPU."""
+"""Every kernel on the CPU, with layers as small as tests need."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels import triton_kernel
+from elmo_plugin.bilm.kernels import onednn_kernel, triton_kernel
+
+
+@pytest.fixture(autouse=True)
+def onednn_takes_small_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the `onednn` kernel leaves the products of tiny layers to torch."""
+    monkeypatch.setattr(onednn_kernel, "SMALLEST_WEIGHT", 0)
 
 
 @pytest.fixture

@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.kernels import KERNEL_NAMES, PRECISIONS, avx512_kernel, choose_kernel
+from elmo_plugin.bilm.factors import PlainFactor
+from elmo_plugin.bilm.kernels import (
+    KERNEL_NAMES,
+    PRECISIONS,
+    avx512_kernel,
+    choose_kernel,
+    onednn_kernel,
+)
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
 from elmo_plugin.bilm.packing import Packing
 from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State
@@ -28,9 +35,9 @@ pytestmark = [
 def fast_kernel(name: str, precision: str) -> LSTMKernel:
     kernel = choose_kernel("reference", precision, CPU)
     if name != "reference":
-        from elmo_plugin.bilm.kernels.selection import _KERNELS
+        from elmo_plugin.bilm.kernels.selection import KERNELS
 
-        kernel = next(kernel for kernel in _KERNELS if kernel.name == name)
+        kernel = next(kernel for kernel in KERNELS if kernel.name == name)
     reason = kernel.why_not(precision, CPU, torch.float32)
     if reason is not None:
         pytest.skip(f"The {name} kernel does not run {precision} here: {reason}.")
@@ -210,6 +217,15 @@ def test_out_of_memory_is_an_error() -> None:
     sizes = lstm.settings._replace(step_sizes=[2**50])
     with pytest.raises(MemoryError, match="Take smaller batches"):
         kernel.run([lstm._replace(settings=sizes)], [kernel.pack(layer, "float32")])
+
+
+def test_onednn_leaves_small_weights_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = fast_kernel("onednn", "float32")
+    layer = new_layer((16, 24, 12))
+    monkeypatch.setattr(onednn_kernel, "SMALLEST_WEIGHT", 4 * 24 * 16)
+    input_weight, state_weight, projection = kernel.pack(layer, "float32")
+    assert not isinstance(input_weight, PlainFactor)
+    assert isinstance(state_weight, PlainFactor) and isinstance(projection, PlainFactor)
 
 
 def rounded_to_eight_bits(rows: Tensor) -> Tensor:
