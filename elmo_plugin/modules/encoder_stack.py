@@ -1,7 +1,6 @@
-"""Task RNNs one on another, and what may stand below them."""
+"""Task RNNs one on another, and parts whose input width is derived."""
 
-from itertools import pairwise
-from typing import List, Optional
+from typing import List, Optional, TypeVar, Union
 
 import torch
 from allennlp.common import Lazy
@@ -10,8 +9,33 @@ from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncode
 from allennlp.modules.seq2seq_encoders import FeedForwardEncoder
 from torch import BoolTensor, Tensor
 
+Part = TypeVar("Part", Seq2SeqEncoder, FeedForward)
 
-@Seq2SeqEncoder.register("elmo_stack", constructor="from_partial_objects")
+
+def built(part: Union[Lazy[Part], Part], input_dim: int, given_name: str, part_name: str) -> Part:
+    """
+    Build a part of a config, which needs no input width there; one that is built already is only checked.
+
+    # Parameters
+
+    part : `Lazy` or built `Seq2SeqEncoder` or `FeedForward`
+    input_dim : `int`
+        The width of what it is given.
+    given_name, part_name : `str`
+        What it is given, and what it is, for errors.
+
+    # Raises
+
+    `ConfigurationError` if the part reads vectors of another width.
+    """
+    if isinstance(part, Lazy):
+        # AllenNLP's modules call it by one name or the other.
+        part = part.construct(input_size=input_dim, input_dim=input_dim)
+    check_dimensions_match(input_dim, part.get_input_dim(), given_name, f"{part_name} input")
+    return part
+
+
+@Seq2SeqEncoder.register("elmo_stack")
 class EncoderStack(Seq2SeqEncoder):
     """
     Encoders with derived widths: each reads what the one below gives, so that no `input_size` stands in the
@@ -23,6 +47,8 @@ class EncoderStack(Seq2SeqEncoder):
 
     encoders : `List[Seq2SeqEncoder]`
         From the lowest to the highest.
+    input_size : `int`
+        The width of what the lowest reads. In a text encoder's config, derived.
     dropout : `float`, optional (default = `0.0`)
         Variational dropout on the input of each encoder but the lowest, whose input is the caller's to drop.
 
@@ -31,30 +57,22 @@ class EncoderStack(Seq2SeqEncoder):
     `ConfigurationError` if there is no encoder, or one does not read what the one below gives.
     """
 
-    def __init__(self, encoders: List[Seq2SeqEncoder], dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        encoders: List[Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder]],
+        input_size: int,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         if not encoders:
             raise ConfigurationError("elmo_stack.encoders is empty, expected at least one encoder.")
-        for index, (lower, upper) in enumerate(pairwise(encoders)):
-            check_dimensions_match(
-                lower.get_output_dim(),
-                upper.get_input_dim(),
-                f"output of elmo_stack.encoders[{index}]",
-                f"input of elmo_stack.encoders[{index + 1}]",
-            )
-        self._stack = torch.nn.ModuleList(encoders)
+        self._stack = torch.nn.ModuleList()
+        given_name = "input of elmo_stack"
+        for index, encoder in enumerate(encoders):
+            name = f"elmo_stack.encoders[{index}]"
+            self._stack.append(built(encoder, input_size, given_name, name))
+            input_size, given_name = self.get_output_dim(), f"output of {name}"
         self.dropout = InputVariationalDropout(dropout)
-
-    @classmethod
-    def from_partial_objects(
-        cls, encoders: List[Lazy[Seq2SeqEncoder]], input_size: int, dropout: float = 0.0
-    ) -> "EncoderStack":
-        """The constructor that configs use. `input_size`: the width of what the lowest encoder reads."""
-        built: List[Seq2SeqEncoder] = []
-        for encoder in encoders:
-            built.append(built_encoder(encoder, input_size))
-            input_size = built[-1].get_output_dim()
-        return cls(built, dropout)
 
     @property
     def encoders(self) -> List[Seq2SeqEncoder]:
@@ -80,7 +98,7 @@ class EncoderStack(Seq2SeqEncoder):
         return outputs
 
 
-@Seq2SeqEncoder.register("elmo_feedforward", constructor="from_partial_objects")
+@Seq2SeqEncoder.register("elmo_feedforward", constructor="from_lazy")
 class StackedFeedForward(FeedForwardEncoder):
     """
     AllenNLP's `feedforward` encoder, a feed-forward network on each token, with a derived input width.
@@ -94,14 +112,6 @@ class StackedFeedForward(FeedForwardEncoder):
     """
 
     @classmethod
-    def from_partial_objects(
-        cls, feedforward: Lazy[FeedForward], input_size: int
-    ) -> "StackedFeedForward":
+    def from_lazy(cls, feedforward: Lazy[FeedForward], input_size: int) -> "StackedFeedForward":
         """The constructor that configs use. `input_size`: the width of a token's vector."""
-        return cls(feedforward.construct(input_dim=input_size))
-
-
-def built_encoder(encoder: Lazy[Seq2SeqEncoder], input_dim: int) -> Seq2SeqEncoder:
-    """An encoder of a config, reading vectors of this width."""
-    # AllenNLP's encoders call it by one name or the other.
-    return encoder.construct(input_size=input_dim, input_dim=input_dim)
+        return cls(built(feedforward, input_size, "input of elmo_feedforward", "feedforward"))

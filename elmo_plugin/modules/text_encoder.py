@@ -1,17 +1,17 @@
 """The way from tokens to contextual vectors that all tasks share."""
 
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Union
 
 import torch
 from allennlp.common import Lazy, Registrable
-from allennlp.common.checks import ConfigurationError, check_dimensions_match
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors
 from allennlp.modules import InputVariationalDropout, Seq2SeqEncoder, TextFieldEmbedder
 from allennlp.nn.util import get_text_field_mask
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
-from elmo_plugin.modules.encoder_stack import built_encoder
+from elmo_plugin.modules.encoder_stack import built
 from elmo_plugin.modules.placed_elmo import PlacedElmo, elmo_characters
 
 
@@ -45,11 +45,11 @@ class TextEncoder(torch.nn.Module, Registrable):
 
     # Parameters
 
+    encoder : `Seq2SeqEncoder`
+        The task RNN.
     text_field_embedder : `TextFieldEmbedder`, optional
         Context-independent embeddings; ELMo may also stand in here, as the embedder `elmo`. `None` only if
         ELMo is at the input.
-    encoder : `Seq2SeqEncoder`
-        The task RNN.
     elmo : `PlacedElmo`, optional
         ELMo beside the text field embedder, and its places.
     feature_dim : `int`, optional (default = `0`)
@@ -68,48 +68,22 @@ class TextEncoder(torch.nn.Module, Registrable):
 
     def __init__(
         self,
-        text_field_embedder: Optional[TextFieldEmbedder],
-        encoder: Seq2SeqEncoder,
+        encoder: Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder],
+        text_field_embedder: Optional[TextFieldEmbedder] = None,
         elmo: Optional[PlacedElmo] = None,
         feature_dim: int = 0,
         dropout: float = 0.0,
         variational_dropout: bool = False,
     ) -> None:
         super().__init__()
-        check_dimensions_match(
-            _input_dim(text_field_embedder, elmo, feature_dim),
-            encoder.get_input_dim(),
-            "embedded text",
-            "task RNN input",
-        )
         self.text_field_embedder = text_field_embedder
         self._indexers_of_embedded_elmo = _indexers_of_elmo_in(text_field_embedder)
-        self.encoder = encoder
+        input_dim = _input_dim(text_field_embedder, elmo, feature_dim)
+        self.encoder = built(encoder, input_dim, "embedded text", "task RNN")
         self.elmo = elmo
         self.feature_dim = feature_dim
         dropout_class = InputVariationalDropout if variational_dropout else torch.nn.Dropout
         self.dropout: torch.nn.Module = dropout_class(dropout)
-
-    @classmethod
-    def from_partial_objects(
-        cls,
-        encoder: Lazy[Seq2SeqEncoder],
-        text_field_embedder: Optional[TextFieldEmbedder] = None,
-        elmo: Optional[PlacedElmo] = None,
-        feature_dim: int = 0,
-        dropout: float = 0.0,
-        variational_dropout: bool = False,
-    ) -> "TextEncoder":
-        """The constructor that configs use: the encoder's input width is derived."""
-        input_dim = _input_dim(text_field_embedder, elmo, feature_dim)
-        return cls(
-            text_field_embedder,
-            built_encoder(encoder, input_dim),
-            elmo,
-            feature_dim,
-            dropout,
-            variational_dropout,
-        )
 
     def get_input_dim(self) -> int:
         """Width of what the task RNN reads."""
@@ -176,7 +150,7 @@ class TextEncoder(torch.nn.Module, Registrable):
         return features
 
 
-TextEncoder.register("elmo_text_encoder", constructor="from_partial_objects")(TextEncoder)
+TextEncoder.register("elmo_text_encoder")(TextEncoder)
 
 
 def _indexers_of_elmo_in(text_field_embedder: Optional[TextFieldEmbedder]) -> List[str]:

@@ -8,8 +8,8 @@ from typing import Dict, List, NamedTuple, Optional, Tuple, Union
 import numpy
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.tasks.data_files import numbered_lines
 from elmo_plugin.tasks.json_input import find_key, get_text, get_words, parse_json_object
+from elmo_plugin.tasks.reading import placed_lines
 
 _TRAINING = -1  # the number of no test part
 _EXAMPLE = '{"tokens": ["a", "hard", "rock"], "index": 1, "sense": "solid"}'
@@ -145,13 +145,11 @@ def read_senses(path: Union[str, PathLike], min_instances: int = 1) -> Ambiguous
     naming the file, if fewer than two senses remain.
     """
     instances = []
-    for number, line in numbered_lines(path, "a JSON object"):
+    for place, line in placed_lines(path, "a JSON object"):
         try:
             instances.append(_instance(line))
         except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{path}, line {number}: {error}. Correct the line."
-            ) from error
+            raise ConfigurationError(f"{place}: {error}. Correct the line.") from error
     counts = Counter(instance.sense for instance in instances)
     left_out = {sense: count for sense, count in counts.items() if count < min_instances}
     if len(counts) - len(left_out) < 2:

@@ -6,7 +6,7 @@ from typing import Dict, List, NamedTuple, Sequence
 import numpy
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.tasks.conll_2012 import read_conll_2012
+from elmo_plugin.tasks.conll import read_conll_2012
 
 _MAX_SHOWN = 5  # tags that an error repeats
 

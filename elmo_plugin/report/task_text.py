@@ -8,13 +8,11 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.pretraining.corpus_files import read_sentences
-from elmo_plugin.tasks.conll_2012 import read_conll_2012
-from elmo_plugin.tasks.conll_file import read_conll_sentences
-from elmo_plugin.tasks.data_files import numbered_lines
+from elmo_plugin.tasks.conll import read_conll_2012, read_conll_sentences
 from elmo_plugin.tasks.json_input import get_text, parse_json_object
-from elmo_plugin.tasks.rule_based_tokenizer import RuleBasedTokenizer
-from elmo_plugin.tasks.squad.squad_file import squad_records
-from elmo_plugin.tasks.sst.sentiment_tree import SentimentTree
+from elmo_plugin.tasks.reading import RuleBasedTokenizer, placed_lines
+from elmo_plugin.tasks.squad.reader import squad_records
+from elmo_plugin.tasks.sst.reader import SentimentTree
 
 TRAIN_NAME, HELD_OUT_NAME = "train.txt", "heldout.txt"
 
@@ -85,20 +83,18 @@ def _distinct_sentences(kind: str, path: str) -> List[str]:
 
 
 def _trees(path: str) -> Iterator[Sequence[str]]:
-    for number, line in numbered_lines(path, "one tree"):
-        yield SentimentTree.from_line(line, f"{path}, line {number}").words
+    for place, line in placed_lines(path, "one tree"):
+        yield SentimentTree.from_line(line, place).words
 
 
 def _pairs(path: str) -> Iterator[Sequence[str]]:
     tokenizer = RuleBasedTokenizer()
-    for number, line in numbered_lines(path, "a JSON object"):
+    for place, line in placed_lines(path, "a JSON object"):
         try:
             pair = parse_json_object(line, _PAIR)
             texts = [get_text(pair, key, _PAIR) for key in ("sentence1", "sentence2")]
         except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{path}, line {number}: {error}. Correct the line."
-            ) from error
+            raise ConfigurationError(f"{place}: {error}. Correct the line.") from error
         for text in texts:
             yield _words(tokenizer, text)
 

@@ -1,12 +1,13 @@
-"""How often a classifier is right, in all and for each class."""
+"""How often a classifier is right, overall and for each class."""
 
 from typing import Dict
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.training.metrics import CategoricalAccuracy, FBetaMeasure, Metric
 from torch import Tensor
+
+from elmo_plugin.tasks.tags import check_gold_labels, check_label_vocabulary
 
 # The names of the metrics here and in AllenNLP's.
 _CLASS_METRICS = {"precision": "precision", "recall": "recall", "f1": "fscore"}
@@ -38,20 +39,8 @@ class ClassMetrics(Metric):
     def __init__(
         self, vocab: Vocabulary, label_namespace: str = "labels", verbose: bool = False
     ) -> None:
-        classes = vocab.get_index_to_token_vocabulary(label_namespace)
-        place = f"The vocabulary's namespace '{label_namespace}'"
-        if not classes:
-            raise ConfigurationError(
-                f"{place} is empty, expected the classes of the training data. Train on data with labels, "
-                "and give reader and model the same label_namespace."
-            )
-        if vocab.is_padded(label_namespace):
-            raise ConfigurationError(
-                f"{place} has an entry for padding, expected only classes. Let the namespace's name end in "
-                "'labels' or 'tags': others have entries for padding and unknown words."
-            )
         # As they are now: the vocabulary can grow later, but the model's output cannot.
-        self.classes = [classes[index] for index in range(len(classes))]
+        self.classes = check_label_vocabulary(vocab, label_namespace)
         self._vocab = vocab
         self._label_namespace = label_namespace
         self._class_prefix = "" if verbose else "_"
@@ -75,7 +64,7 @@ class ClassMetrics(Metric):
 
         `ConfigurationError` if a gold class is none of those the model was built for.
         """
-        self._check_labels(labels)
+        check_gold_labels(labels, len(self.classes), self._vocab, self._label_namespace)
         # AllenNLP's FBetaMeasure takes a row of scores that adds up to 0 for no prediction.
         predicted = torch.nn.functional.one_hot(logits.detach().argmax(dim=-1), len(self.classes))
         self._accuracy(predicted, labels)
@@ -109,15 +98,3 @@ class ClassMetrics(Metric):
         self._accuracy.reset()
         self._per_class.reset()
         self._is_empty = True
-
-    def _check_labels(self, labels: Tensor) -> None:
-        # The vocabulary can grow after the model was built, for instance by `allennlp evaluate
-        # --extend-vocab`. AllenNLP's metrics check it too, but cannot name the class.
-        if labels.numel() and int(labels.max()) >= len(self.classes):
-            label_id = int(labels.max())
-            known = self._vocab.get_index_to_token_vocabulary(self._label_namespace)
-            raise ConfigurationError(
-                f"Found the gold class '{known.get(label_id, label_id)}', expected one of the "
-                f"{len(self.classes)} that the model was built for: {', '.join(self.classes)}. Correct the "
-                "data, or train a model on data that has the class."
-            )

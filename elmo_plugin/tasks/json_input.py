@@ -7,7 +7,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 
 _MAX_SHOWN = 100  # characters of a wrong input that an error repeats
-_TEXT = "a text that is not empty (nor half of a surrogate pair)"
+TEXT = "a text that is not empty (nor half of a surrogate pair)"
 _WORD = "a word that is not empty (nor half of a surrogate pair)"
 
 
@@ -67,8 +67,8 @@ def get_text(inputs: JsonDict, key: str, example: str) -> str:
     """
     find_key(inputs, [key], example)
     text = inputs[key]
-    if not _is_text(text):
-        raise _wrong_input(f"'{key}'", text, _TEXT, example)
+    if not is_text(text):
+        raise _wrong_input(f"'{key}'", text, TEXT, example)
     return text
 
 
@@ -86,7 +86,7 @@ def get_words(inputs: JsonDict, key: str, example: str) -> List[str]:
     if not isinstance(words, list) or not words:
         raise _wrong_input(f"'{key}'", words, "a list of words that is not empty", example)
     for index, word in enumerate(words):
-        if not _is_text(word):
+        if not is_text(word):
             raise _wrong_input(
                 f"'{key}'[{index}]",
                 word,
@@ -101,7 +101,8 @@ def dump_json_line(outputs: JsonDict) -> str:
     return json.dumps(outputs, ensure_ascii=False) + "\n"
 
 
-def _is_text(value: Any) -> bool:
+def is_text(value: Any) -> bool:
+    """Whether a value of JSON is a `TEXT`."""
     if not isinstance(value, str) or not value.strip():
         return False
     try:
@@ -113,8 +114,14 @@ def _is_text(value: Any) -> bool:
 
 
 def _wrong_input(place: str, found: Any, expected: str, example: str) -> ConfigurationError:
-    found_json = _shown(json.dumps(found, default=repr))
-    return ConfigurationError(f"{place} is {found_json}, expected {expected}, as in {example}")
+    return ConfigurationError(
+        f"{place} is {shown_json(found)}, expected {expected}, as in {example}"
+    )
+
+
+def shown_json(value: Any) -> str:
+    """A value as errors show it: JSON, cut where it is long."""
+    return _shown(json.dumps(value, default=repr))
 
 
 def _shown(text: str) -> str:

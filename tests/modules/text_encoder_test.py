@@ -190,7 +190,7 @@ def test_dropout_applies_to_what_the_task_rnn_reads_in_training(bilm_files: BiLM
 def test_dropout_of_a_stack_is_variational_and_between_its_encoders() -> None:
     torch.manual_seed(0)
     # Without a mask `pass_through` gives what it reads.
-    stack = EncoderStack([PassThroughEncoder(50) for _ in range(3)], dropout=0.5)
+    stack = EncoderStack([PassThroughEncoder(50) for _ in range(3)], 50, dropout=0.5)
     units = stack(torch.ones(2, 7, 50))
     # Dropped at the inputs of the second and the third, not of the first.
     assert 0.6 < (units == 0).float().mean() < 0.9
@@ -198,7 +198,7 @@ def test_dropout_of_a_stack_is_variational_and_between_its_encoders() -> None:
     assert torch.equal(units, units[:, :1].expand_as(units))
     assert not torch.equal(units[0], units[1])
     assert torch.equal(stack.eval()(torch.ones(2, 7, 50)), torch.ones(2, 7, 50))
-    alone = EncoderStack([PassThroughEncoder(50)], dropout=0.5)
+    alone = EncoderStack([PassThroughEncoder(50)], 50, dropout=0.5)
     assert torch.equal(alone(torch.ones(2, 7, 50)), torch.ones(2, 7, 50))
 
 
@@ -371,7 +371,7 @@ class TestBadConfig:
 
 def test_built_from_objects(bilm_files: BiLMFiles) -> None:
     placed = PlacedElmo(Elmo(*bilm_files, 1, dropout=0.0), "input")
-    text_encoder = TextEncoder(None, PassThroughEncoder(ELMO_DIM), placed)
+    text_encoder = TextEncoder(PassThroughEncoder(ELMO_DIM), elmo=placed)
     assert text_encoder(text_fields()).contextualized.shape == (5, 7, ELMO_DIM)
 
 

@@ -111,7 +111,7 @@ def test_a_class_that_the_vocabulary_got_later_is_refused():
     metrics = ClassMetrics(vocab)
     later = vocab.add_token_to_namespace("never", "labels")
     with pytest.raises(
-        ConfigurationError, match=r"gold class 'never', expected one of the 3 .*: no, maybe, yes"
+        ConfigurationError, match=r"gold label 'never', expected one of those .*: no, maybe, yes"
     ):
         metrics(scores_for(0, 0), torch.tensor([0, later]))
     assert metrics.get_metric()["accuracy"] == 0.0

@@ -4,8 +4,9 @@ and its archive answers the lines of `inputs.jsonl`.
 """
 
 import json
+import pickle
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List, Tuple
 
 import numpy
 import pytest
@@ -14,10 +15,43 @@ from _pytest.fixtures import SubRequest
 from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model_from_file
 from allennlp.common import Params
+from allennlp.common.testing import ModelTestCase
+from allennlp.data import DatasetReader, Instance, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from tests.tasks.task_testing import FIXTURES, run_predict
+
+_ELMO = "model.text_encoder.elmo"
+_TINY_BILM = FIXTURES / "bilm" / "tiny"
+
+# An experiment of each task, and what is changed in it.
+VARIANTS: Dict[str, Tuple[str, Dict[str, Any]]] = {
+    "without ELMo": ("experiment", {}),
+    "ELMo at the input and the output": ("experiment_elmo", {}),
+    "a trainable biLM": ("experiment_elmo", {f"{_ELMO}.requires_grad": True}),
+    "ELMo inside the text field embedder": (
+        "experiment",
+        {
+            # AllenNLP's indexer, as in configs of its users.
+            "dataset_reader.token_indexers.elmo": {"type": "elmo_characters"},
+            "validation_dataset_reader": None,  # SST's; here all data is read as that of training
+            "model.text_encoder.text_field_embedder.token_embedders.elmo": {
+                "type": "elmo",
+                "options_file": str(_TINY_BILM / "options.json"),
+                "weight_file": str(_TINY_BILM / "weights.hdf5"),
+            },
+        },
+    ),
+}
+
+# Biases of all scores of a softmax, which AllenNLP's modules have: their gradients are 0, but for rounding.
+IGNORED_BY_A_SOFTMAX = {
+    "span_representation.attended._global_attention._module.bias",
+    "attention.similarity._bias",
+    "self_attention.similarity._bias",
+}
 
 TASKS = sorted(path.parent.parent.name for path in FIXTURES.glob("*/tiny/experiment_elmo.jsonnet"))
 
@@ -50,6 +84,22 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     return value
+
+
+class TestTraining(ModelTestCase):
+    """AllenNLP's test: a model trains, its gradients are there, and loaded it predicts the same."""
+
+    @pytest.mark.parametrize("task", TASKS)
+    @pytest.mark.parametrize("experiment, overrides", VARIANTS.values(), ids=VARIANTS)
+    def test_a_model_trains_is_saved_and_loaded(
+        self, task: str, experiment: str, overrides: Dict[str, Any]
+    ) -> None:
+        self.ensure_model_can_train_save_and_load(
+            FIXTURES / task / "tiny" / f"{experiment}.jsonnet",
+            overrides=json.dumps({"trainer.num_epochs": 1, **overrides}),
+            gradients_to_ignore=IGNORED_BY_A_SOFTMAX,
+            seed=13,
+        )
 
 
 def test_there_are_tasks() -> None:
@@ -124,7 +174,9 @@ def test_a_bad_line_is_answered_with_an_error_and_stops_no_other(
         assert found in output["error"] and predictor.example in output["error"]
 
 
-def test_the_command_predicts_from_a_data_file(trained: Path, tmp_path: Path) -> None:
+def test_the_command_predicts_from_a_data_file(
+    trained: Path, predictor: Predictor, tmp_path: Path
+) -> None:
     data = Params.from_file(trained / "config.json")["validation_data_path"]
     output_file = tmp_path / "outputs.jsonl"
     run_predict(
@@ -132,4 +184,41 @@ def test_the_command_predicts_from_a_data_file(trained: Path, tmp_path: Path) ->
         *("--use-dataset-reader", "--batch-size", 2, "--silent"),
     )
     outputs = [json.loads(line) for line in output_file.read_text().splitlines()]
-    assert outputs and all("error" not in output for output in outputs)
+    instances = list(predictor._dataset_reader.read(data))
+    expected = [json.loads(json.dumps(predictor.predict_instance(i))) for i in instances]
+    assert outputs == rounded(expected)
+
+
+@pytest.fixture(params=TASKS)
+def reader_and_file(request: SubRequest) -> Tuple[DatasetReader, str]:
+    params = Params.from_file(FIXTURES / request.param / "tiny" / "experiment_elmo.jsonnet")
+    return DatasetReader.from_params(params["dataset_reader"]), params["train_data_path"]
+
+
+def described(instances: Iterable[Instance]) -> List[str]:
+    return sorted(str(instance) + str(instance["metadata"].metadata) for instance in instances)
+
+
+def test_workers_share_what_is_in_a_file(reader_and_file: Tuple[DatasetReader, str]) -> None:
+    reader, path = reader_and_file
+    loader = MultiProcessDataLoader(
+        reader, path, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
+    )
+    by_workers = list(loader.iter_instances())
+    for instance in by_workers:
+        reader.apply_token_indexers(instance)
+    assert described(by_workers) == described(reader.read(path))
+
+
+def test_indexed_instances_can_be_sent_to_other_processes(
+    reader_and_file: Tuple[DatasetReader, str],
+) -> None:
+    reader, path = reader_and_file
+    instances = list(reader.read(path))
+    vocab = Vocabulary.from_instances(instances)
+    for instance in instances:
+        instance.index_fields(vocab)
+    sent = pickle.loads(pickle.dumps(instances))
+    assert described(sent) == described(instances)
+    for instance, copy in zip(instances, sent, strict=True):
+        assert str(copy.as_tensor_dict()) == str(instance.as_tensor_dict())

@@ -4,7 +4,7 @@ from typing import Any, List, Tuple
 
 from hypothesis import strategies as st
 
-from elmo_plugin.tasks.tag_schemes import Span
+from elmo_plugin.tasks.tags import Span
 
 
 @st.composite

@@ -1,7 +1,7 @@
 """Coreference: reader, model and predictor, all registered as `elmo_coref`."""
 
 from elmo_plugin.tasks.coref.antecedent_scorer import AntecedentScorer
-from elmo_plugin.tasks.coref.coreference_scores import CoreferenceScores
+from elmo_plugin.tasks.coref.metrics import CoreferenceScores
 from elmo_plugin.tasks.coref.model import CoreferenceResolver
 from elmo_plugin.tasks.coref.predictor import CoreferencePredictor
 from elmo_plugin.tasks.coref.reader import CoreferenceReader

@@ -1,7 +1,9 @@
-"""Finds which words of a document name the same person or thing."""
+"""Find which words of a document name the same person or thing."""
 
-from typing import Any, Dict, List, Optional, Sequence, Union
+import re
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
+import spacy
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Field, Instance
@@ -10,14 +12,16 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.coref.reader import mention_field
-from elmo_plugin.tasks.coref.sentence_splitter import SentenceSplitter
 from elmo_plugin.tasks.json_input import dump_json_line, find_key, get_text, get_words
-from elmo_plugin.tasks.task_predictor import TaskPredictor
+from elmo_plugin.tasks.predicting import TaskPredictor, bracketed, span_text
+from elmo_plugin.tasks.reading import character_offsets
 
 EXAMPLE = (
     '{"document": "Mary Smith slept. She was tired."} or '
     '{"sentences": [["Mary", "slept", "."], ["She", "snored", "."]]}'
 )
+
+_PARAGRAPH_BREAK = re.compile(r"\n[^\S\n]*\n")
 
 
 @Predictor.register("elmo_coref")
@@ -82,11 +86,7 @@ class CoreferencePredictor(TaskPredictor):
         instance = self._dataset_reader.text_to_instance(sentences, genre=genre)
         metadata = instance["metadata"].metadata
         metadata["document"] = document
-        tokens = [token for sentence in sentences for token in sentence]
-        if all(token.idx is not None for token in tokens):
-            metadata["character_offsets"] = [
-                (token.idx, token.idx + len(token.text)) for token in tokens
-            ]
+        metadata.update(character_offsets([token for tokens in sentences for token in tokens]))
         return [instance]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
@@ -95,17 +95,27 @@ class CoreferencePredictor(TaskPredictor):
         words, clusters = output["words"], output["clusters"]
         mentions = sorted(
             (
-                {"cluster": number, "start": start, "end": end}
+                (start, end, number)
                 for number, cluster in enumerate(clusters, start=1)
                 for start, end in cluster
             ),
-            key=lambda mention: (mention["start"], -mention["end"]),
+            key=lambda mention: (mention[0], -mention[1]),
         )
         readable = {
             "words": words,
             "clusters": clusters,
-            "mentions": [{**mention, **_describe(mention, metadata)} for mention in mentions],
-            "marked": _mark_mentions(words, mentions),
+            "mentions": [
+                {
+                    "cluster": number,
+                    "start": start,
+                    "end": end,
+                    **span_text(metadata, start, end, "document"),
+                }
+                for start, end, number in mentions
+            ],
+            "marked": bracketed(
+                words, [(start, end, str(number)) for start, end, number in mentions]
+            ),
         }
         if "document" in metadata:
             readable["document"] = metadata["document"]
@@ -135,23 +145,26 @@ def _moved(token: Token, num_characters: int) -> Token:
     return Token(token.text, idx=token.idx + num_characters)
 
 
-def _describe(mention: JsonDict, metadata: Dict[str, Any]) -> JsonDict:
-    start, end = mention["start"], mention["end"]
-    if "character_offsets" not in metadata:
-        return {"text": " ".join(metadata["words"][start:end])}
-    start_char, _ = metadata["character_offsets"][start]
-    _, end_char = metadata["character_offsets"][end - 1]
-    # As it is written, which need not be with one space between tokens.
-    text = metadata["document"][start_char:end_char]
-    return {"text": text, "start_char": start_char, "end_char": end_char}
+class SentenceSplitter:
+    """
+    Splits English text into sentences by rule: at blank lines, and where spaCy's `sentencizer` does, after
+    full stops, question and exclamation marks that are tokens of their own. Nothing is downloaded.
+    """
 
+    def __init__(self) -> None:
+        self._pipeline = spacy.blank("en")
+        self._pipeline.add_pipe("sentencizer")
 
-def _mark_mentions(words: Sequence[str], mentions: List[JsonDict]) -> str:
-    """Mentions come with outer ones before inner ones, and do not cross."""
-    pieces = list(words)
-    # The innermost first, so that brackets of outer ones stand outside.
-    for mention in reversed(mentions):
-        start, end = mention["start"], mention["end"]
-        pieces[start] = f"[{mention['cluster']} {pieces[start]}"
-        pieces[end - 1] += "]"
-    return " ".join(pieces)
+    def split(self, text: str) -> Iterator[Tuple[int, str]]:
+        """Each sentence with its first character in `text`. There are none of white space alone."""
+        start = 0
+        for end in [*(match.start() for match in _PARAGRAPH_BREAK.finditer(text)), len(text)]:
+            yield from self._split_paragraph(text, start, end)
+            start = end
+
+    def _split_paragraph(self, text: str, start: int, end: int) -> Iterator[Tuple[int, str]]:
+        # spaCy refuses longer texts, for the memory of pipes that this pipeline has not.
+        self._pipeline.max_length = max(self._pipeline.max_length, end - start)
+        for sentence in self._pipeline(text[start:end]).sents:
+            if sentence.text.strip():
+                yield start + sentence.start_char, sentence.text

@@ -1,24 +1,192 @@
-"""Reads documents with coreference."""
+"""Read documents with coreference."""
 
+import logging
+import re
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Instance
+from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.fields import Field, ListField, MetadataField, TensorField, TextField
 from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token
+from allennlp.data.vocabulary import DEFAULT_OOV_TOKEN
 
-from elmo_plugin.tasks.conll_2012 import Conll2012Document, read_conll_2012
-from elmo_plugin.tasks.coref.clusters import Cluster
-from elmo_plugin.tasks.coref.genre_field import GenreField
-from elmo_plugin.tasks.coref.gold_clusters import read_clusters
-from elmo_plugin.tasks.task_reader import TaskReader
+from elmo_plugin.tasks.conll import (
+    Conll2012Document,
+    Conll2012Sentence,
+    SentencePlace,
+    read_conll_2012,
+)
+from elmo_plugin.tasks.coref.spans import Cluster, Span
+from elmo_plugin.tasks.reading import TaskReader
 
+logger = logging.getLogger(__name__)
+
+# `(12` opens a mention of entity 12, `12)` closes one, `(12)` is one of a single token.
+_BRACKET = re.compile(r"(?P<opens>\()?(?P<entity>\d+)(?P<closes>\))?")
+_NO_BRACKETS = "-"
+_MAX_SHOWN = 60  # characters of a wrong entry that an error repeats
+
+GENRE_NAMESPACE = "genres"
 UNKNOWN_SPEAKER = "-"
 _LINE_ENDS_OF_MENTIONS = (")", *"0123456789")  # of `(12)` and of `(12`
+
+
+class EntityMention(NamedTuple):
+    """A mention: tokens `start` to `end`, exclusive, of a sentence; and the entity that it names."""
+
+    start: int
+    end: int
+    entity: str
+
+
+def read_mentions(
+    column: Sequence[str], place: SentencePlace, document_name: str
+) -> List[EntityMention]:
+    """
+    The mentions of a sentence, in the order in which they begin, longer ones first.
+
+    Mentions may nest and cross. Where two mentions of one entity are open, a bracket closes the one
+    that was opened last.
+
+    # Parameters
+
+    column : `Sequence[str]`
+        One entry for each token, such as `-`, `(12`, or `(12|(3)|4)`.
+    place : `SentencePlace`
+        Where the sentence stands, to be named in errors.
+    document_name : `str`
+        The document, to be named in errors.
+
+    # Raises
+
+    `ConfigurationError` naming line and document, if an entry holds something else than brackets, or
+    brackets do not match.
+    """
+
+    def fault(index: int, found: str, expected: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"{place.of_token(index)}, document {document_name}: found {found}, expected {expected}. "
+            "Correct the coreference column, the last one."
+        )
+
+    mentions: List[EntityMention] = []
+    starts_of: Dict[str, List[int]] = {}  # of the open mentions of an entity
+    for index, entry in enumerate(column):
+        if entry == _NO_BRACKETS:
+            continue
+        for piece in entry.split("|"):
+            match = _BRACKET.fullmatch(piece)
+            if match is None or not (match["opens"] or match["closes"]):
+                raise fault(
+                    index,
+                    f"'{entry[:_MAX_SHOWN]}' in the coreference column",
+                    "- or brackets such as (12|(3)|4)",
+                )
+            entity = match["entity"]
+            if match["opens"]:
+                starts_of.setdefault(entity, []).append(index)
+            if match["closes"]:
+                if not starts_of.get(entity):
+                    raise fault(
+                        index,
+                        f"the closing bracket '{piece}'",
+                        f"that a mention of {entity} was opened before in the sentence",
+                    )
+                mentions.append(EntityMention(starts_of[entity].pop(), index + 1, entity))
+    for entity, starts in starts_of.items():
+        if starts:
+            raise fault(
+                starts[-1],
+                f"the opening bracket '({entity}' without a closing one",
+                f"'{entity})' on the same or a later token of the sentence",
+            )
+    return sorted(mentions, key=lambda mention: (mention.start, -mention.end))
+
+
+def read_clusters(sentences: Sequence[Conll2012Sentence], document_name: str) -> List[Cluster]:
+    """
+    The mentions of each entity, counted in tokens of the document, ends exclusive, in the order of the
+    document.
+
+    A mention is in one cluster, once: one that is marked twice for an entity counts once, and entities that
+    share a mention are merged. Either is logged with its line.
+
+    # Raises
+
+    `ConfigurationError` naming line and document, if a coreference column is wrong.
+    """
+    entity_of: Dict[Span, str] = {}
+    merged_into: Dict[str, str] = {}
+
+    def merged(entity: str) -> str:
+        while entity in merged_into:
+            entity = merged_into[entity]
+        return entity
+
+    num_words = 0
+    for sentence in sentences:
+        for mention in read_mentions(sentence.coreference, sentence.place, document_name):
+            span = (num_words + mention.start, num_words + mention.end)
+            if span not in entity_of:
+                entity_of[span] = mention.entity
+                continue
+            place = f"{sentence.place.of_token(mention.start)}, document {document_name}"
+            text = " ".join(sentence.words[mention.start : mention.end])
+            entity, other = mention.entity, entity_of[span]
+            if entity == other:
+                logger.warning("%s: '%s' is marked twice as %s, counts once", place, text, entity)
+                continue
+            logger.warning("%s: '%s' is marked as %s and %s, merged", place, text, other, entity)
+            if merged(entity) != merged(other):
+                merged_into[merged(entity)] = merged(other)
+        num_words += len(sentence.words)
+    mentions_of: Dict[str, Cluster] = {}
+    for span, entity in entity_of.items():
+        mentions_of.setdefault(merged(entity), []).append(span)
+    return sorted(sorted(cluster) for cluster in mentions_of.values())
+
+
+class GenreField(Field[torch.Tensor]):
+    """
+    A genre's id in the vocabulary's namespace `genres`. A genre that is not there, or not known, has the id
+    that the namespace has for unknown ones: documents of other genres than those of training are no error.
+    (AllenNLP's `LabelField` warns of namespaces that have such an id.)
+
+    # Parameters
+
+    genre : `str`, optional
+    """
+
+    __slots__ = ["_genre_id", "genre"]
+
+    def __init__(self, genre: Optional[str]) -> None:
+        self.genre = genre
+        self._genre_id: Optional[int] = None
+
+    def count_vocab_items(self, counter: Dict[str, Dict[str, int]]) -> None:
+        if self.genre is not None:
+            counter[GENRE_NAMESPACE][self.genre] += 1
+
+    def index(self, vocab: Vocabulary) -> None:
+        self._genre_id = vocab.get_token_index(self.genre or DEFAULT_OOV_TOKEN, GENRE_NAMESPACE)
+
+    def get_padding_lengths(self) -> Dict[str, int]:
+        return {}
+
+    def as_tensor(self, padding_lengths: Dict[str, int]) -> torch.Tensor:
+        return torch.tensor(self._genre_id)  # ()
+
+    def empty_field(self) -> "GenreField":
+        field = GenreField(None)
+        field._genre_id = 0
+        return field
+
+    def __str__(self) -> str:
+        return f"GenreField with genre: {self.genre}."
 
 
 @DatasetReader.register("elmo_coref")
@@ -39,7 +207,7 @@ class CoreferenceReader(TaskReader):
       clusters.
 
     A mention that is marked twice for one entity counts once, and two entities that share a mention are
-    taken as one (this occurs in OntoNotes); either is logged with its line.
+    merged (this occurs in OntoNotes); either is logged with its line.
 
     Registered as a `DatasetReader` with name `elmo_coref`.
 
@@ -50,7 +218,7 @@ class CoreferenceReader(TaskReader):
         predicts none: they are not learnt from, but count in its scores. If not kept, their number is
         logged.
 
-    The others are those of `TaskReader`, whose units are documents here.
+    The others are those of `TaskReader`, whose records are documents here.
 
     # Raises
 
@@ -122,7 +290,7 @@ class CoreferenceReader(TaskReader):
         for sentence in instance["sentences"]:
             sentence.token_indexers = self._token_indexers
 
-    def _units(self, file_path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
         any_brackets = False
         for document in read_conll_2012(file_path):
             any_brackets = any_brackets or any(
@@ -136,10 +304,10 @@ class CoreferenceReader(TaskReader):
                 'are given as JSON, {"sentences": [["A", "word"], ...]}.'
             )
 
-    def _instances(self, unit: Conll2012Document, left_out: Counter) -> Iterable[Instance]:
-        sentences = unit.sentences()
-        genre, slash, _ = unit.name.partition("/")
-        name = f"{unit.name}, part {unit.part}"
+    def _instances(self, record: Conll2012Document, left_out: Counter) -> Iterable[Instance]:
+        sentences = record.sentences()
+        genre, slash, _ = record.name.partition("/")
+        name = f"{record.name}, part {record.part}"
         clusters = read_clusters(sentences, name)
         instance = self.text_to_instance(
             [[Token(word) for word in sentence.words] for sentence in sentences],

@@ -3,7 +3,6 @@
 from typing import Any, Dict, List, Optional
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules.conditional_random_field import ConditionalRandomField
@@ -13,8 +12,7 @@ from allennlp.training.metrics import SpanBasedF1Measure
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.modules.text_encoder import TextEncoder
-from elmo_plugin.tasks.tag_field import check_gold_tags
-from elmo_plugin.tasks.tag_schemes import check_scheme, split_tag
+from elmo_plugin.tasks.tags import check_gold_labels, check_scheme, check_tag_vocabulary
 
 # The names of the metrics here and in AllenNLP's span metric.
 _METRICS = {"precision": "precision", "recall": "recall", "f1": "f1-measure"}
@@ -79,13 +77,12 @@ class NerTagger(Model):
     ) -> None:
         super().__init__(vocab, **kwargs)
         check_scheme("label_scheme", label_scheme, ("BIO", "BIOUL"))
-        _check_tag_vocabulary(vocab, label_namespace, label_scheme)
+        tags = check_tag_vocabulary(vocab, label_namespace, label_scheme)
         self.label_scheme = label_scheme
         self.label_namespace = label_namespace
         self.text_encoder = text_encoder
         self.dropout = torch.nn.Dropout(dropout)
-        tags = vocab.get_index_to_token_vocabulary(label_namespace)
-        constraints = allowed_transitions(label_scheme, tags)
+        constraints = allowed_transitions(label_scheme, dict(enumerate(tags)))
         self.num_tags = len(tags)
         self.tag_projection = torch.nn.Linear(text_encoder.get_output_dim(), self.num_tags)
         self.crf = ConditionalRandomField(self.num_tags, constraints, include_start_end_transitions)
@@ -134,7 +131,7 @@ class NerTagger(Model):
             output["tags"] = self._best_tags(logits, mask)
         if tags is not None:
             if not self.training:
-                check_gold_tags(tags, self.num_tags, self.vocab, self.label_namespace)
+                check_gold_labels(tags, self.num_tags, self.vocab, self.label_namespace)
             # AllenNLP's CRF returns the sum over the batch.
             output["loss"] = -self.crf(logits, tags, mask) / logits.size(0)
             if self._is_measured():
@@ -191,37 +188,3 @@ def _as_scores(tags: List[List[int]], logits: Tensor) -> Tensor:
     for row, tag_ids in enumerate(tags):
         scores[row, range(len(tag_ids)), tag_ids] = 1.0
     return scores
-
-
-def _check_tag_vocabulary(vocab: Vocabulary, label_namespace: str, label_scheme: str) -> None:
-    """Refuse tags with which decoding or measuring would fail later, or mean something else."""
-    tags = vocab.get_token_to_index_vocabulary(label_namespace)
-    place = f"The vocabulary's namespace '{label_namespace}'"
-    if not tags:
-        raise ConfigurationError(
-            f"{place} is empty, expected the tags of the training data. Train on tagged data, and "
-            "give reader and model the same label_namespace."
-        )
-    impossible = sorted(tag for tag in tags if split_tag(tag, label_scheme) is None)
-    if impossible:
-        raise ConfigurationError(
-            f"{place} has {', '.join(map(repr, impossible))}, expected only tags of the "
-            f"{label_scheme} scheme. Give reader and model the same label_scheme and "
-            "label_namespace, and let the namespace's name end in 'labels' or 'tags': others have "
-            "entries for padding."
-        )
-    if "O" not in tags:
-        raise ConfigurationError(
-            f"{place} has no tag 'O', expected it for the tokens outside of all spans. Check the "
-            "tags of the training data."
-        )
-    # Each needs another: data of the scheme never has the one without the other.
-    needed = {"BIO": {"I": "B"}, "BIOUL": {"I": "B", "B": "L", "L": "B"}}[label_scheme]
-    for tag in tags:
-        prefix, _, label = tag.partition("-")
-        needed_tag = f"{needed.get(prefix)}-{label}"
-        if prefix in needed and needed_tag not in tags:
-            raise ConfigurationError(
-                f"{place} has '{tag}' but not '{needed_tag}', expected both in the {label_scheme} "
-                "scheme. Give reader and model the same label_scheme."
-            )

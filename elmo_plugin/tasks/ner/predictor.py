@@ -1,14 +1,13 @@
 """Finds named entities in text."""
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List
 
 from allennlp.common.util import JsonDict
 from allennlp.data import Field, Instance
 from allennlp.predictors import Predictor
 
-from elmo_plugin.tasks.sentence_predictor import SentencePredictor
-from elmo_plugin.tasks.tag_field import TagField
-from elmo_plugin.tasks.tag_schemes import Span, tags_to_spans
+from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, span_text
+from elmo_plugin.tasks.tags import TagField, tags_to_spans
 
 EXAMPLE = '{"sentence": "John Smith lives in Paris."} or {"tokens": ["John", "Smith", "lives"]}'
 
@@ -39,8 +38,16 @@ class NerPredictor(SentencePredictor):
         readable = {
             "words": words,
             "tags": tags,
-            "spans": [_describe_span(span, metadata) for span in spans],
-            "tagged": _bracket_spans(words, spans),
+            "spans": [
+                {
+                    "label": label,
+                    "start": start,
+                    "end": end,
+                    **span_text(metadata, start, end, "sentence"),
+                }
+                for start, end, label in spans
+            ],
+            "tagged": bracketed(words, spans),
         }
         if "sentence" in metadata:
             readable["sentence"] = metadata["sentence"]
@@ -49,27 +56,3 @@ class NerPredictor(SentencePredictor):
     def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
         namespace = self._model.label_namespace
         return {"tags": TagField(output["tags"], instance["tokens"], namespace)}
-
-
-def _describe_span(span: Span, metadata: Dict[str, Any]) -> JsonDict:
-    description = {
-        "label": span.label,
-        "start": span.start,
-        "end": span.end,
-        "text": " ".join(metadata["words"][span.start : span.end]),
-    }
-    if "sentence" in metadata and "character_offsets" in metadata:
-        start_char, _ = metadata["character_offsets"][span.start]
-        _, end_char = metadata["character_offsets"][span.end - 1]
-        # As it is written, which need not be with one space between tokens.
-        description["text"] = metadata["sentence"][start_char:end_char]
-        description["start_char"], description["end_char"] = start_char, end_char
-    return description
-
-
-def _bracket_spans(words: Sequence[str], spans: List[Span]) -> str:
-    pieces = list(words)
-    for span in spans:
-        pieces[span.start] = f"[{span.label} {pieces[span.start]}"
-        pieces[span.end - 1] += "]"
-    return " ".join(pieces)

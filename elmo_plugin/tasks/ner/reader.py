@@ -5,22 +5,21 @@ from collections import Counter
 from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, TextField
 from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token
 
-from elmo_plugin.tasks.conll_file import ConllSentence, SentencePlace, read_conll_sentences
-from elmo_plugin.tasks.tag_field import TagField
-from elmo_plugin.tasks.tag_schemes import (
+from elmo_plugin.tasks.conll import ConllSentence, SentencePlace, read_conll_sentences
+from elmo_plugin.tasks.reading import TaskReader, character_offsets, check_tokens
+from elmo_plugin.tasks.tags import (
     SCHEME_RULES,
     SchemeCounts,
+    TagField,
     check_scheme,
+    check_tags,
     convert_tags,
-    find_tag_fault,
 )
-from elmo_plugin.tasks.task_reader import TaskReader
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class NerReader(TaskReader):
     label_namespace : `str`, optional (default = `"labels"`)
         The vocabulary's namespace of the tags.
 
-    The others are those of `TaskReader`, whose units are sentences here.
+    The others are those of `TaskReader`, whose records are sentences here.
 
     # Raises
 
@@ -98,29 +97,30 @@ class NerReader(TaskReader):
 
         `ConfigurationError` if there are no tokens, or a tag is impossible.
         """
-        if not tokens:
-            raise ConfigurationError(
-                "Found a sentence without tokens, expected at least one token."
-            )
+        check_tokens(tokens)
         text_field = TextField(tokens)
         fields: Dict[str, Field] = {
             "tokens": text_field,
-            "metadata": MetadataField(_metadata(tokens)),
+            "metadata": MetadataField(
+                {"words": [token.text for token in tokens], **character_offsets(tokens)}
+            ),
         }
         if tags is not None:
             scheme = input_scheme or self._input_scheme or SchemeCounts.of_tags([tags]).best
-            _check_tags(tags, scheme, place)
+            check_tags(tags, scheme, place, scheme_key="input_scheme")
             label_tags = convert_tags(tags, scheme, self._label_scheme)
             fields["tags"] = TagField(label_tags, text_field, self._label_namespace, place)
         return Instance(fields)
 
-    def _units(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[ConllSentence, str]]:
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[ConllSentence, str]]:
         scheme = self._input_scheme or _detected_scheme(file_path)
         for sentence in read_conll_sentences(file_path):
             yield sentence, scheme
 
-    def _instances(self, unit: Tuple[ConllSentence, str], left_out: Counter) -> Iterable[Instance]:
-        sentence, scheme = unit
+    def _instances(
+        self, record: Tuple[ConllSentence, str], left_out: Counter
+    ) -> Iterable[Instance]:
+        sentence, scheme = record
         words, tags = zip(*sentence.tokens_and_tags())
         tokens = [Token(word) for word in words]
         yield self.text_to_instance(tokens, list(tags), sentence.place, scheme)
@@ -146,30 +146,3 @@ def _detected_scheme(file_path: Union[str, PathLike]) -> str:
             scheme,
         )
     return scheme
-
-
-def _check_tags(tags: List[str], input_scheme: str, place: Optional[SentencePlace]) -> None:
-    fault = find_tag_fault(tags, input_scheme)
-    if fault is None:
-        return
-    fitting = [scheme for scheme in SCHEME_RULES if find_tag_fault(tags, scheme) is None]
-    advice = (
-        f"This sentence is possible in {' and '.join(fitting)}: if the data is tagged so, give "
-        f'the reader "input_scheme": "{fitting[0]}". If not, correct the tag.'
-        if fitting
-        else "Correct the tag."
-    )
-    raise ConfigurationError(
-        f"{place.of_token(fault.token_index) if place else f'Token {fault.token_index}'}: "
-        f"found {fault.description}, impossible in the {input_scheme} scheme: a token "
-        f"outside of spans is tagged O, {SCHEME_RULES[input_scheme]}. {advice}"
-    )
-
-
-def _metadata(tokens: List[Token]) -> Dict[str, Any]:
-    metadata: Dict[str, Any] = {"words": [token.text for token in tokens]}
-    if all(token.idx is not None for token in tokens):
-        metadata["character_offsets"] = [
-            (token.idx, token.idx + len(token.ensure_text())) for token in tokens
-        ]
-    return metadata

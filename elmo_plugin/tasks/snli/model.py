@@ -1,6 +1,6 @@
-"""Compares two sentences token by token: ESIM."""
+"""Compare two sentences token by token: ESIM."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 from allennlp.common import Lazy
@@ -14,14 +14,13 @@ from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_s
 from torch import BoolTensor, LongTensor, Tensor
 from torch.nn.functional import cross_entropy
 
-from elmo_plugin.modules.encoder_stack import built_encoder
+from elmo_plugin.modules.encoder_stack import built
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.class_metrics import ClassMetrics
-from elmo_plugin.tasks.snli.labels import LABELS
-from elmo_plugin.tasks.snli.text_field_batches import concatenate_text_fields
+from elmo_plugin.tasks.snli.reader import LABELS
 
 
-@Model.register("elmo_snli", constructor="from_partial_objects")
+@Model.register("elmo_snli")
 class SnliClassifier(Model):
     """
     ESIM (Chen et al. 2017, without its tree LSTM), the paper's model of textual entailment. One text encoder
@@ -76,9 +75,9 @@ class SnliClassifier(Model):
         self,
         vocab: Vocabulary,
         text_encoder: TextEncoder,
-        projection: FeedForward,
-        inference_encoder: Seq2SeqEncoder,
-        output_feedforward: FeedForward,
+        projection: Union[Lazy[FeedForward], FeedForward],
+        inference_encoder: Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder],
+        output_feedforward: Union[Lazy[FeedForward], FeedForward],
         attention_dropout: float = 0.0,
         inference_dropout: float = 0.0,
         dropout: float = 0.0,
@@ -93,51 +92,29 @@ class SnliClassifier(Model):
         self.text_encoder = text_encoder
         self.matrix_attention = DotProductMatrixAttention()
         self.attention_dropout = torch.nn.Dropout(attention_dropout)
-        self.projection = projection
+        self.projection = built(
+            projection, 4 * text_encoder.get_output_dim(), "comparison of a token", "projection"
+        )
         self.inference_dropout = InputVariationalDropout(inference_dropout)
-        self.inference_encoder = inference_encoder
+        self.inference_encoder = built(
+            inference_encoder,
+            self.projection.get_output_dim(),
+            "projected comparison",
+            "inference encoder",
+        )
         self.dropout = torch.nn.Dropout(dropout)
-        self.output_feedforward = output_feedforward
-        self.label_projection = torch.nn.Linear(output_feedforward.get_output_dim(), len(LABELS))
+        self.output_feedforward = built(
+            output_feedforward,
+            4 * self.inference_encoder.get_output_dim(),
+            "pooled pair",
+            "output feedforward",
+        )
+        self.label_projection = torch.nn.Linear(
+            self.output_feedforward.get_output_dim(), len(LABELS)
+        )
         self._class_metrics = ClassMetrics(vocab, label_namespace, verbose_metrics)
         if initializer is not None:
             initializer(self)
-
-    @classmethod
-    def from_partial_objects(
-        cls,
-        vocab: Vocabulary,
-        text_encoder: TextEncoder,
-        projection: Lazy[FeedForward],
-        inference_encoder: Lazy[Seq2SeqEncoder],
-        output_feedforward: Lazy[FeedForward],
-        attention_dropout: float = 0.0,
-        inference_dropout: float = 0.0,
-        dropout: float = 0.0,
-        label_namespace: str = "labels",
-        verbose_metrics: bool = False,
-        initializer: Optional[InitializerApplicator] = None,
-        **kwargs: Any,
-    ) -> "SnliClassifier":
-        """The constructor that configs use: input widths are derived."""
-        built_projection = projection.construct(input_dim=4 * text_encoder.get_output_dim())
-        built_inference_encoder = built_encoder(
-            inference_encoder, built_projection.get_output_dim()
-        )
-        return cls(
-            vocab,
-            text_encoder,
-            built_projection,
-            built_inference_encoder,
-            output_feedforward.construct(input_dim=4 * built_inference_encoder.get_output_dim()),
-            attention_dropout,
-            inference_dropout,
-            dropout,
-            label_namespace,
-            verbose_metrics,
-            initializer,
-            **kwargs,
-        )
 
     def forward(
         self,
@@ -245,3 +222,36 @@ def _check_labels(vocab: Vocabulary, label_namespace: str) -> None:
             "that ends in 'labels', and pairs of each label to learn from; or put the labels into the "
             "vocabulary's `tokens_to_add`."
         )
+
+
+def concatenate_text_fields(first: TextFieldTensors, second: TextFieldTensors) -> TextFieldTensors:
+    """
+    One batch with the rows of `first`, then those of `second`. The shorter texts are padded.
+
+    # Parameters
+
+    first, second : `TextFieldTensors`
+        Of the same indexers; every tensor is `(batch_size, timesteps, ...)`, the two may differ in any size.
+
+    # Returns
+
+    `TextFieldTensors` of the same indexers, every tensor `(both batch sizes, longest timesteps, ...)`.
+    """
+    return {
+        indexer: {
+            name: _concatenate(tensor, second[indexer][name]) for name, tensor in tensors.items()
+        }
+        for indexer, tensors in first.items()
+    }
+
+
+def _concatenate(first: Tensor, second: Tensor) -> Tensor:
+    sizes = [max(pair) for pair in zip(first.shape[1:], second.shape[1:], strict=True)]
+    # 0 is padding in what all of AllenNLP's indexers give, and False in masks.
+    both = first.new_zeros(first.size(0) + second.size(0), *sizes)
+    for start, tensor in ((0, first), (first.size(0), second)):
+        region = both[start : start + tensor.size(0)]
+        for dim, size in enumerate(tensor.shape[1:], start=1):
+            region = region.narrow(dim, 0, size)
+        region.copy_(tensor)
+    return both

@@ -8,7 +8,7 @@ from allennlp.data.fields import LabelField
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import find_key, get_text
-from elmo_plugin.tasks.task_predictor import TaskPredictor
+from elmo_plugin.tasks.predicting import TaskPredictor
 
 EXAMPLE = '{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}'
 

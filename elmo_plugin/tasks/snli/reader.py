@@ -1,8 +1,8 @@
-"""Reads pairs of sentences and how the one follows from the other."""
+"""Read pairs of sentences and how the one follows from the other."""
 
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
@@ -10,23 +10,21 @@ from allennlp.data.fields import Field, LabelField, MetadataField, TextField
 from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
 
-from elmo_plugin.tasks.data_files import numbered_lines
 from elmo_plugin.tasks.json_input import get_text, parse_json_object
-from elmo_plugin.tasks.rule_based_tokenizer import RuleBasedTokenizer
-from elmo_plugin.tasks.snli.labels import LABELS
-from elmo_plugin.tasks.task_reader import TaskReader
+from elmo_plugin.tasks.reading import (
+    PlacedLine,
+    RuleBasedTokenizer,
+    TaskReader,
+    check_tokens,
+    placed_lines,
+)
+
+LABELS = ("entailment", "neutral", "contradiction")
 
 NO_GOLD_LABEL = "-"
 """What stands in place of a label where the annotators did not agree."""
 
 _EXAMPLE = '{"gold_label": "entailment", "sentence1": "A man sleeps outside.", "sentence2": "A man sleeps."}'
-
-
-class PairLine(NamedTuple):
-    """A line of a file, not yet parsed: workers parse only their own."""
-
-    place: str
-    line: str
 
 
 @DatasetReader.register("elmo_snli")
@@ -48,7 +46,7 @@ class SnliReader(TaskReader):
     label_namespace : `str`, optional (default = `"labels"`)
         The vocabulary's namespace of the labels.
 
-    The others are those of `TaskReader`, whose units are lines here.
+    The others are those of `TaskReader`, whose records are lines here.
 
     # Raises
 
@@ -91,12 +89,8 @@ class SnliReader(TaskReader):
         `ConfigurationError` if a sentence has no tokens, or the label is another one.
         """
         prefix = f"{place}: " if place else ""
-        for name, tokens in (("premise", premise), ("hypothesis", hypothesis)):
-            if not tokens:
-                raise ConfigurationError(
-                    f"{prefix}found a {name} without tokens, expected at least one. Leave the pair out, or "
-                    "use another tokenizer."
-                )
+        check_tokens(premise, "premise", place)
+        check_tokens(hypothesis, "hypothesis", place)
         fields: Dict[str, Field] = {
             "premise": TextField(premise),
             "hypothesis": TextField(hypothesis),
@@ -116,24 +110,26 @@ class SnliReader(TaskReader):
             fields["label"] = LabelField(label, self._label_namespace)
         return Instance(fields)
 
-    def _units(self, file_path: Union[str, PathLike]) -> Iterator[PairLine]:
-        for number, line in numbered_lines(file_path, "a JSON object"):
-            yield PairLine(f"{file_path}, line {number}", line)
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[PlacedLine]:
+        return placed_lines(file_path, "a JSON object")
 
-    def _instances(self, unit: PairLine, left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: PlacedLine, left_out: Counter) -> Iterable[Instance]:
         try:
-            pair = parse_json_object(unit.line, _EXAMPLE)
+            pair = parse_json_object(record.line, _EXAMPLE)
             label = get_text(pair, "gold_label", _EXAMPLE)
             premise, hypothesis = (
                 get_text(pair, key, _EXAMPLE) for key in ("sentence1", "sentence2")
             )
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{unit.place}: {error}. Correct the line, or give a file of JSON lines as SNLI has them."
+                f"{record.place}: {error}. Correct the line, or give a file of JSON lines as SNLI has them."
             ) from error
         if label == NO_GOLD_LABEL:
             left_out["without a gold label"] += 1
             return
         yield self.text_to_instance(
-            self.tokenizer.tokenize(premise), self.tokenizer.tokenize(hypothesis), label, unit.place
+            self.tokenizer.tokenize(premise),
+            self.tokenizer.tokenize(hypothesis),
+            label,
+            record.place,
         )

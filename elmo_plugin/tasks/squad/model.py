@@ -1,26 +1,25 @@
-"""Answers questions with spans of a passage."""
+"""Answer questions with spans of a passage."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 from allennlp.common import Lazy
-from allennlp.common.checks import ConfigurationError, check_dimensions_match
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
-from allennlp.nn import InitializerApplicator
+from allennlp.nn import Initializer, InitializerApplicator
 from allennlp.nn.util import min_value_of_dtype
 from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
 from torch import BoolTensor, Tensor
 
-from elmo_plugin.modules.encoder_stack import built_encoder
+from elmo_plugin.modules.encoder_stack import built
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.squad.answer_metrics import AnswerMetrics
-from elmo_plugin.tasks.squad.best_span import best_span
-from elmo_plugin.tasks.squad.bidirectional_attention import BidirectionalAttention
-from elmo_plugin.tasks.squad.residual_self_attention import ResidualSelfAttention
+from elmo_plugin.tasks.squad.attention import BidirectionalAttention, ResidualSelfAttention
 
 
+@Model.register("elmo_squad")
 class QuestionAnswerer(Model):
     """
     Clark and Gardner's simplification of BiDAF (2018; paper, section 4). One text encoder reads question and
@@ -41,12 +40,10 @@ class QuestionAnswerer(Model):
     text_encoder : `TextEncoder`
         From tokens to contextual vectors, with ELMo where wanted, shared by question and passage. Each place
         of ELMo has one mix for both.
-    attention : `BidirectionalAttention`
-        Not in a config: it follows from `text_encoder`.
     projection : `FeedForward`
         On each passage token, after the attention.
-    self_attention : `ResidualSelfAttention`
-        In a config, `self_attention_encoder` is the encoder in it.
+    self_attention_encoder : `Seq2SeqEncoder`
+        The encoder in the residual block.
     start_encoder, end_encoder : `Seq2SeqEncoder`
         What scores starts, and what scores ends.
     max_answer_tokens : `int`, optional (default = `17`)
@@ -68,11 +65,10 @@ class QuestionAnswerer(Model):
         self,
         vocab: Vocabulary,
         text_encoder: TextEncoder,
-        attention: BidirectionalAttention,
-        projection: FeedForward,
-        self_attention: ResidualSelfAttention,
-        start_encoder: Seq2SeqEncoder,
-        end_encoder: Seq2SeqEncoder,
+        projection: Union[Lazy[FeedForward], FeedForward],
+        self_attention_encoder: Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder],
+        start_encoder: Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder],
+        end_encoder: Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder],
         max_answer_tokens: int = 17,
         dropout: float = 0.0,
         initializer: Optional[InitializerApplicator] = None,
@@ -83,28 +79,28 @@ class QuestionAnswerer(Model):
             raise ConfigurationError(
                 f"max_answer_tokens is {max_answer_tokens}, expected at least 1. Correct it, or leave it out."
             )
-        for given, needed, name, next_name in (
-            (text_encoder, attention, "text encoder output", "attention input"),
-            (attention, projection, "attention output", "projection input"),
-            (projection, self_attention, "projection output", "self-attention input"),
-            (self_attention, start_encoder, "self-attention output", "start encoder input"),
-        ):
-            check_dimensions_match(given.get_output_dim(), needed.get_input_dim(), name, next_name)
-        check_dimensions_match(
-            self_attention.get_output_dim() + start_encoder.get_output_dim(),
-            end_encoder.get_input_dim(),
-            "self-attention output and start encoder output",
-            "end encoder input",
-        )
         self.text_encoder = text_encoder
-        self.attention = attention
-        self.projection = projection
-        self.self_attention = self_attention
-        self.start_encoder = start_encoder
-        self.end_encoder = end_encoder
+        self.attention = BidirectionalAttention(text_encoder.get_output_dim())
+        self.projection = built(
+            projection, self.attention.get_output_dim(), "attention output", "projection"
+        )
+        block_dim = self.projection.get_output_dim()
+        self.self_attention = ResidualSelfAttention(
+            built(self_attention_encoder, block_dim, "projection output", "self-attention encoder"),
+            dropout,
+        )
+        self.start_encoder = built(
+            start_encoder, block_dim, "self-attention output", "start encoder"
+        )
+        self.end_encoder = built(
+            end_encoder,
+            block_dim + self.start_encoder.get_output_dim(),
+            "self-attention output and start encoder output",
+            "end encoder",
+        )
         # Without a bias, which a softmax over the tokens would ignore.
-        self.start_score = torch.nn.Linear(start_encoder.get_output_dim(), 1, bias=False)
-        self.end_score = torch.nn.Linear(end_encoder.get_output_dim(), 1, bias=False)
+        self.start_score = torch.nn.Linear(self.start_encoder.get_output_dim(), 1, bias=False)
+        self.end_score = torch.nn.Linear(self.end_encoder.get_output_dim(), 1, bias=False)
         self.max_answer_tokens = max_answer_tokens
         self.dropout = InputVariationalDropout(dropout)
         self._answer_metrics = AnswerMetrics()
@@ -113,42 +109,6 @@ class QuestionAnswerer(Model):
         self._span_accuracy = BooleanAccuracy()
         if initializer is not None:
             initializer(self)
-
-    @classmethod
-    def from_partial_objects(
-        cls,
-        vocab: Vocabulary,
-        text_encoder: TextEncoder,
-        projection: Lazy[FeedForward],
-        self_attention_encoder: Lazy[Seq2SeqEncoder],
-        start_encoder: Lazy[Seq2SeqEncoder],
-        end_encoder: Lazy[Seq2SeqEncoder],
-        max_answer_tokens: int = 17,
-        dropout: float = 0.0,
-        initializer: Optional[InitializerApplicator] = None,
-        **kwargs: Any,
-    ) -> "QuestionAnswerer":
-        """The constructor that configs use: all input widths are derived."""
-        attention = BidirectionalAttention(text_encoder.get_output_dim())
-        built_projection = projection.construct(input_dim=attention.get_output_dim())
-        block_dim = built_projection.get_output_dim()
-        self_attention = ResidualSelfAttention(
-            built_encoder(self_attention_encoder, block_dim), dropout
-        )
-        built_start_encoder = built_encoder(start_encoder, block_dim)
-        return cls(
-            vocab,
-            text_encoder,
-            attention,
-            built_projection,
-            self_attention,
-            built_start_encoder,
-            built_encoder(end_encoder, block_dim + built_start_encoder.get_output_dim()),
-            max_answer_tokens,
-            dropout,
-            initializer,
-            **kwargs,
-        )
 
     def forward(
         self,
@@ -252,9 +212,6 @@ class QuestionAnswerer(Model):
         return start_loss + end_loss
 
 
-Model.register("elmo_squad", constructor="from_partial_objects")(QuestionAnswerer)
-
-
 def _masked(logits: Tensor, mask: BoolTensor) -> Tensor:
     """In float32, and without a chance for padding: `(batch_size, passage_length)`."""
     logits = logits.float()
@@ -274,3 +231,55 @@ def _cut_answers(spans: Tensor, metadata: List[Dict[str, Any]]) -> Dict[str, lis
         characters.append((start_char, end_char))
         texts.append(question["passage"][start_char:end_char])
     return {"best_span_text": texts, "best_span_characters": characters}
+
+
+def best_span(start_logits: Tensor, end_logits: Tensor, max_length: int) -> Tensor:
+    """
+    The span with the highest sum of its start's and its end's score, among all of at most `max_length`
+    tokens; of several, the first that starts, and of those the shortest.
+
+    # Parameters
+
+    start_logits, end_logits : `Tensor`
+        `(batch_size, timesteps)`. Masked: very low where no span may start or end, which is never so for
+        all steps.
+    max_length : `int`
+        At least 1.
+
+    # Returns
+
+    `LongTensor` of shape `(batch_size, 2)`: the first and the last token.
+    """
+    # A span needs its start beside the next max_length ends only: a band of the square of all pairs.
+    padded_ends = torch.nn.functional.pad(
+        end_logits.float(), (0, max_length - 1), value=float("-inf")
+    )  # (batch_size, timesteps + max_length - 1)
+    ends = padded_ends.unfold(1, max_length, 1)  # (batch_size, timesteps, max_length)
+    scores = start_logits.float().unsqueeze(-1) + ends  # (batch_size, timesteps, max_length)
+    best = scores.flatten(1).argmax(dim=1)  # (batch_size,)
+    start = torch.div(best, max_length, rounding_mode="floor")
+    return torch.stack([start, start + best % max_length], dim=1)  # (batch_size, 2)
+
+
+@Initializer.register("elmo_truncated_normal")
+class TruncatedNormalInitializer(Initializer):
+    """
+    A normal distribution without what is further than two standard deviations from its mean, as
+    TensorFlow's `TruncatedNormal`. AllenNLP has no such initializer.
+
+    Registered as an `Initializer` with name `elmo_truncated_normal`.
+
+    # Parameters
+
+    mean : `float`, optional (default = `0.0`)
+    std : `float`, optional (default = `0.05`)
+        Before the tails are cut.
+    """
+
+    def __init__(self, mean: float = 0.0, std: float = 0.05) -> None:
+        self._mean = mean
+        self._std = std
+
+    def __call__(self, tensor: Tensor, **kwargs: Any) -> None:
+        lowest, highest = self._mean - 2 * self._std, self._mean + 2 * self._std
+        torch.nn.init.trunc_normal_(tensor, self._mean, self._std, lowest, highest)

@@ -8,7 +8,7 @@ from allennlp.data.fields import IndexField
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import get_text
-from elmo_plugin.tasks.task_predictor import TaskPredictor
+from elmo_plugin.tasks.predicting import TaskPredictor
 
 EXAMPLE = '{"passage": "It rained in Paris.", "question": "Where did it rain?"}'
 

@@ -1,9 +1,11 @@
-"""Reads questions about passages."""
+"""Read questions about passages."""
 
+import json
 import logging
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
@@ -11,12 +13,296 @@ from allennlp.data.fields import Field, IndexField, MetadataField, TextField
 from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
 
-from elmo_plugin.tasks.rule_based_tokenizer import RuleBasedTokenizer
-from elmo_plugin.tasks.squad.squad_file import Answer, SquadRecord, squad_records
-from elmo_plugin.tasks.squad.tokenized_passage import TokenizedPassage
-from elmo_plugin.tasks.task_reader import TaskReader
+from elmo_plugin.tasks.json_input import TEXT, is_text, shown_json
+from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, check_tokens, data_file
 
 logger = logging.getLogger(__name__)
+
+_SHAPE = (
+    'SQuAD 1.1: {"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", "question": "...", '
+    '"answers": [{"text": "...", "answer_start": 0}]}]}]}]}'
+)
+_ADVICE = 'Correct the file, or give the reader "skip_invalid": true.'
+
+
+class Answer(NamedTuple):
+    """A part of a passage: its text, and the character of the passage at which it starts."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The character after the last."""
+        return self.start + len(self.text)
+
+
+class SquadQuestion(NamedTuple):
+    """A question about a passage, checked: each answer stands in the passage where it says."""
+
+    place: str
+    id: str
+    question: str
+    passage: str
+    answers: Tuple[Answer, ...]
+
+
+class SquadRecord(NamedTuple):
+    """
+    The content of a file at the place of a question, not yet validated.
+
+    # Parameters
+
+    place : `str`
+        File, position in it, and id if there is one, as errors name it.
+    passage : `Any`
+        `context` of the paragraph.
+    question : `Any`
+        The member of `qas`.
+    fault : `str`, optional
+        Why there is no question at all: something around it has the wrong form.
+    """
+
+    place: str
+    passage: Any = None
+    question: Any = None
+    fault: Optional[str] = None
+
+    def checked(self, require_answers: bool) -> SquadQuestion:
+        """
+        # Parameters
+
+        require_answers : `bool`
+            Whether a question without answers is bad.
+
+        # Raises
+
+        `ConfigurationError`, naming the place, for what is bad about the question.
+        """
+        if self.fault is not None:
+            raise self._error(self.fault)
+        if not isinstance(self.question, dict):
+            raise self._error(
+                f"found {shown_json(self.question)}, expected an object with a question"
+            )
+        if not is_text(self.passage):
+            raise self._error(
+                f"the paragraph's 'context' is {shown_json(self.passage)}, expected {TEXT}"
+            )
+        for key in ("id", "question"):
+            if not is_text(self.question.get(key)):
+                raise self._error(
+                    f"'{key}' is {shown_json(self.question.get(key))}, expected {TEXT}"
+                )
+        if self.question.get("is_impossible"):
+            raise self._error(
+                "found 'is_impossible': true, as in SQuAD 2.0, expected a question that the passage answers"
+            )
+        answers = self.question.get("answers")
+        if answers is None:
+            answers = []
+        if not isinstance(answers, list):
+            raise self._error(f"'answers' is {shown_json(answers)}, expected a list")
+        if not answers and require_answers:
+            raise self._error(
+                "found no answers, expected at least one to learn from or to measure with (for questions "
+                'to predict from, give the reader "require_answers": false)'
+            )
+        checked_answers = tuple(
+            self._checked_answer(answer, f"answers[{index}]")
+            for index, answer in enumerate(answers)
+        )
+        return SquadQuestion(
+            self.place,
+            self.question["id"],
+            self.question["question"],
+            self.passage,
+            checked_answers,
+        )
+
+    def _checked_answer(self, answer: Any, key: str) -> Answer:
+        if not isinstance(answer, dict):
+            raise self._error(f"'{key}' is {shown_json(answer)}, expected an object")
+        text, start = answer.get("text"), answer.get("answer_start")
+        if not isinstance(text, str) or not is_text(text):
+            raise self._error(f"'{key}.text' is {shown_json(text)}, expected {TEXT}")
+        if not isinstance(start, int) or isinstance(start, bool):
+            raise self._error(
+                f"'{key}.answer_start' is {shown_json(start)}, expected the number of a character"
+            )
+        found = self.passage[start : start + len(text)] if start >= 0 else ""
+        if found == text:
+            return Answer(text, start)
+        if 0 <= start < len(self.passage):
+            wrong = f"where {shown_json(found)} stands"
+        else:
+            wrong = f"outside of the passage of {len(self.passage)} characters"
+        elsewhere = self.passage.find(text)
+        hint = f" (the text stands at {elsewhere})" if elsewhere >= 0 else ""
+        raise self._error(
+            f"'{key}' is {shown_json(text)} with 'answer_start' {start}, {wrong}; expected the character of "
+            f"the passage, counted from 0, at which the text starts{hint}"
+        )
+
+    def _error(self, found_and_expected: str) -> ConfigurationError:
+        return ConfigurationError(f"{self.place}: {found_and_expected}. {_ADVICE}")
+
+
+def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
+    """
+    Walk over data, paragraphs and questions of a file, in its order. Keys that SQuAD 1.1 does not have may
+    stand anywhere.
+
+    # Raises
+
+    `ConfigurationError` if there is no such file, if it is not UTF-8, no JSON (line and column are named), or
+    JSON of another kind, or if there is no question in it.
+    """
+    places: Dict[str, str] = {}  # of the ids
+    is_empty = True
+    for record in _walk(file_path, _data_of(file_path)):
+        is_empty = False
+        id_ = record.question.get("id") if isinstance(record.question, dict) else None
+        if isinstance(id_, str):
+            # Without the file, which is the same.
+            short_place = record.place.removeprefix(f"{file_path}: ")
+            record = record._replace(place=f"{record.place} (id {id_})")
+            if places.setdefault(id_, short_place) != short_place:
+                record = record._replace(
+                    fault=f"found the id of {places[id_]} again, expected an id of its own"
+                )
+        yield record
+    if is_empty:
+        raise ConfigurationError(
+            f"{file_path}: found no question, expected {_SHAPE}. Give the path of a file with data."
+        )
+
+
+def _data_of(file_path: Union[str, PathLike]) -> list:
+    content = data_file(file_path).read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line_number = content.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(
+            f"{file_path}, line {line_number}: found the bytes {content[error.start : error.end]!r}, "
+            "expected UTF-8. Convert the file, for instance with iconv; if it is compressed, unpack it."
+        ) from error
+    try:
+        parsed = json.loads(text)
+    except json.JSONDecodeError as error:
+        found = "lines of JSON" if error.msg == "Extra data" else "no JSON"
+        raise ConfigurationError(
+            f"{file_path}, line {error.lineno}, column {error.colno}: found {found} ({error.msg}), expected "
+            f"{_SHAPE}. Give the path of such a file, or get another copy of it."
+        ) from error
+    except RecursionError as error:
+        raise ConfigurationError(
+            f"{file_path}: found JSON nested too deeply to be read, expected {_SHAPE}. Give the path of such "
+            "a file."
+        ) from error
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("data"), list):
+        found = (
+            f"the keys {shown_json(list(parsed))}"
+            if isinstance(parsed, dict)
+            else shown_json(parsed)
+        )
+        raise ConfigurationError(
+            f"{file_path}: found {found}, expected a list at the key 'data', as in {_SHAPE}. Give the path "
+            "of such a file."
+        )
+    return parsed["data"]
+
+
+def _walk(file_path: Union[str, PathLike], data: list) -> Iterator[SquadRecord]:
+    for article_index, article in enumerate(data):
+        article_place = f"{file_path}: data[{article_index}]"
+        paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
+        if not isinstance(paragraphs, list):
+            yield _misshapen(article_place, article, "paragraphs")
+            continue
+        for paragraph_index, paragraph in enumerate(paragraphs):
+            paragraph_place = f"{article_place}.paragraphs[{paragraph_index}]"
+            questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
+            if not isinstance(questions, list):
+                yield _misshapen(paragraph_place, paragraph, "qas")
+                continue
+            for question_index, question in enumerate(questions):
+                place = f"{paragraph_place}.qas[{question_index}]"
+                yield SquadRecord(place, paragraph.get("context"), question)
+
+
+def _misshapen(place: str, found: Any, key: str) -> SquadRecord:
+    if isinstance(found, dict) and key in found:
+        shown = f"'{key}' is {shown_json(found[key])}"
+    elif isinstance(found, dict):
+        shown = f"found the keys {shown_json(list(found))}"
+    else:
+        shown = f"found {shown_json(found)}"
+    return SquadRecord(place, fault=f"{shown}, expected a list at the key '{key}', as in {_SHAPE}")
+
+
+class TokenizedPassage(NamedTuple):
+    """
+    # Parameters
+
+    text : `str`
+        As it was given.
+    field : `TextField`
+        The tokens, to be shared by all questions about the passage.
+    offsets : `List[Tuple[int, int]]`
+        Of each token, its first character in the text, and the one after its last.
+    """
+
+    text: str
+    field: TextField
+    offsets: List[Tuple[int, int]]
+
+    @classmethod
+    def from_text(
+        cls, text: str, tokenizer: Tokenizer, max_tokens: Optional[int] = None
+    ) -> "TokenizedPassage":
+        """
+        # Parameters
+
+        text : `str`
+        tokenizer : `Tokenizer`
+            One that says where in the text its tokens stand.
+        max_tokens : `int`, optional
+            Tokens beyond these are dropped.
+
+        # Raises
+
+        `ConfigurationError` if there are no tokens, or the tokenizer does not say where they stand.
+        """
+        tokens = tokenizer.tokenize(text)
+        offsets = []
+        for token in tokens:
+            if token.idx is None:
+                raise ConfigurationError(
+                    f"The tokenizer {type(tokenizer).__name__} does not say where in the passage the token "
+                    f"'{token.text}' stands, expected a character offset for each token: answers are cut "
+                    "from the passage. Use another tokenizer, such as elmo_rule_based."
+                )
+            end = token.idx + len(token.ensure_text()) if token.idx_end is None else token.idx_end
+            offsets.append((token.idx, end))
+        check_tokens(tokens, "passage")
+        return cls(text, TextField(tokens[:max_tokens]), offsets[:max_tokens])
+
+    def covering_tokens(self, start: int, end: int) -> Optional[Tuple[int, int]]:
+        """
+        The first and the last token of the fewest that cover characters `start` to `end` (exclusive), but
+        for white space. `None` if there are no such tokens.
+        """
+        first = bisect_right([token_end for _, token_end in self.offsets], start)
+        last = bisect_left([token_start for token_start, _ in self.offsets], end) - 1
+        covered = self.text[self.offsets[last][1] : end] if first <= last else self.text[start:end]
+        # Text that is left over stands behind the last token that was kept.
+        return None if covered.strip() else (first, last)
+
+    def characters_of(self, first: int, last: int) -> Tuple[int, int]:
+        """The first character of a span of tokens, and the one after its last."""
+        return self.offsets[first][0], self.offsets[last][1]
 
 
 @DatasetReader.register("elmo_squad")
@@ -50,7 +336,7 @@ class SquadReader(TaskReader):
         Refuse questions without answers. `False` is for files to predict from. Questions that are marked as
         impossible are refused in any case.
 
-    The others are those of `TaskReader`, whose units are questions here.
+    The others are those of `TaskReader`, whose records are questions here.
 
     # Raises
 
@@ -126,11 +412,11 @@ class SquadReader(TaskReader):
             num_answers,
         )
 
-    def _units(self, file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
         return squad_records(file_path)
 
-    def _instances(self, unit: SquadRecord, left_out: Counter) -> Iterable[Instance]:
-        question = unit.checked(self._require_answers)
+    def _instances(self, record: SquadRecord, left_out: Counter) -> Iterable[Instance]:
+        question = record.checked(self._require_answers)
         passage = self._tokenized(question.passage)
         if question.answers and passage.covering_tokens(*_characters(question.answers[0])) is None:
             if self._max_passage_tokens is None:
@@ -162,8 +448,7 @@ def _instance(
     answers: Sequence[Answer],
     question_id: Optional[str],
 ) -> Instance:
-    if not question_tokens:
-        raise ConfigurationError("Found a question without tokens, expected at least one token.")
+    check_tokens(question_tokens, "question")
     metadata: Dict[str, Any] = {
         "id": question_id,
         "question": question,

@@ -11,9 +11,8 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import find_key, get_text, get_words
-from elmo_plugin.tasks.tag_field import TagField
-from elmo_plugin.tasks.tag_schemes import tags_to_spans
-from elmo_plugin.tasks.task_predictor import TaskPredictor
+from elmo_plugin.tasks.predicting import TaskPredictor, bracketed
+from elmo_plugin.tasks.tags import TagField, tags_to_spans
 
 EXAMPLE = '{"tokens": ["The", "cat", "sat", "and", "slept"], "predicates": [2, 4]}'
 
@@ -51,7 +50,7 @@ class SrlPredictor(TaskPredictor):
         tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
         spacy_model: Optional[str] = None,
     ) -> None:
-        # Raises what there is to say of `spacy_model`.
+        # Validates `spacy_model`.
         super().__init__(model, dataset_reader, frozen, tokenizer, spacy_model)
         self._spacy_model = spacy_model
         if spacy_model is not None:
@@ -144,10 +143,6 @@ def _get_predicates(inputs: JsonDict, num_tokens: int) -> List[int]:
 
 def _describe(words: List[str], index: int, tags: List[str]) -> JsonDict:
     spans = tags_to_spans(tags, "BIO")
-    pieces = list(words)
-    for span in spans:
-        pieces[span.start] = f"[{span.label}: {pieces[span.start]}"
-        pieces[span.end - 1] += "]"
     return {
         "predicate": words[index],
         "index": index,
@@ -161,5 +156,5 @@ def _describe(words: List[str], index: int, tags: List[str]) -> JsonDict:
             }
             for span in spans
         ],
-        "description": " ".join(pieces),
+        "description": bracketed(words, [(start, end, f"{role}:") for start, end, role in spans]),
     }

@@ -1,9 +1,10 @@
-"""Reads sentences with predicates and their semantic roles."""
+"""Read sentences with predicates and their semantic roles."""
 
 import logging
+import re
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Type, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
@@ -11,26 +12,167 @@ from allennlp.data.fields import Field, MetadataField, SequenceLabelField, TextF
 from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token
 
-from elmo_plugin.tasks.conll_2012 import (
+from elmo_plugin.tasks.conll import (
+    MIN_COLUMNS,
     Conll2012Document,
     Conll2012Sentence,
+    ConllSentence,
+    SentencePlace,
     read_conll_2012,
     split_columns,
 )
-from elmo_plugin.tasks.conll_file import ConllSentence, SentencePlace
-from elmo_plugin.tasks.srl.argument_columns import (
-    NoPredicateError,
-    PredicateFrame,
-    read_predicate_frame,
-)
-from elmo_plugin.tasks.tag_field import TagField
-from elmo_plugin.tasks.tag_schemes import SCHEME_RULES, find_tag_fault
-from elmo_plugin.tasks.task_reader import TaskReader
+from elmo_plugin.tasks.reading import TaskReader, check_tokens
+from elmo_plugin.tasks.tags import Span, TagField, check_tags, spans_to_tags
 
 logger = logging.getLogger(__name__)
 
+# `(ARG0*`, `*`, `*)` and `(ARG0*)`.
+_CELL = re.compile(r"(?:\((?P<label>[^()*]+))?\*(?P<end>\))?")
+_EXPECTED = "each span as (LABEL* on its first word, * between and *) on its last, or (LABEL*)"
+_PREDICATE_LABEL = "V"
+_NO_LEMMA = "-"
+
 # What CoNLL-2012's files without the licensed text have in place of each word.
 _PLACEHOLDER = "[WORD]"
+
+
+class PredicateFrame(NamedTuple):
+    """
+    A predicate of a sentence, and the BIO tags of its argument column.
+
+    # Parameters
+
+    predicate_index : `int`
+        The word that the predicate is known by.
+    lemma : `str`
+        As column 7 has it.
+    tags : `List[str]`
+        One for each word: `B-ARG0`, `I-ARG0`, `B-V`, `O`...
+    """
+
+    predicate_index: int
+    lemma: str
+    tags: List[str]
+
+
+class NoPredicateError(ConfigurationError):
+    """An argument column has no `V`, so that nothing says whose arguments it holds."""
+
+
+def read_predicate_frame(
+    sentence: Conll2012Sentence,
+    document: Conll2012Document,
+    number: int,
+    column_of_predicate: Dict[int, int],
+) -> PredicateFrame:
+    """
+    The predicate of an argument column of a sentence.
+
+    The predicate's word is the first of the column's `V` span that has a lemma: with a particle the span is
+    longer than the word (`carry out`). Lemmas elsewhere are left alone: OntoNotes also has them on words that
+    have a word sense but are no predicates.
+
+    # Parameters
+
+    number : `int`
+        Of the column; 0 is the first argument column.
+    column_of_predicate : `Dict[int, int]`
+        For the predicates of columns read before, by their words' indices, the numbers of the columns.
+
+    # Raises
+
+    `ConfigurationError` naming file, line, column and document: if brackets are malformed, nested or not
+    closed; if the column has more than one `V`, or its `V` has no word with a lemma, or is that of a column
+    before it. `NoPredicateError`, one of them, if it has no `V`.
+    """
+    column = _Column(sentence, document, number)
+    spans = _read_spans(sentence.arguments[number], column)
+    index = _find_predicate(spans, sentence, column)
+    if index in column_of_predicate:
+        raise column.error(
+            index,
+            f"found the predicate '{sentence.words[index]}', which column "
+            f"{MIN_COLUMNS + column_of_predicate[index]} has too, expected one column for each predicate",
+        )
+    tags = spans_to_tags(spans, len(sentence.words), "BIO")
+    return PredicateFrame(index, sentence.predicate_lemmas[index], tags)
+
+
+class _Column(NamedTuple):
+    """An argument column, to be named in errors."""
+
+    sentence: Conll2012Sentence
+    document: Conll2012Document
+    number: int  # 0 is the first argument column
+
+    def error(
+        self,
+        index: int,
+        problem: str,
+        error_class: Type[ConfigurationError] = ConfigurationError,
+    ) -> ConfigurationError:
+        """`index`: the word on whose line the problem is."""
+        return error_class(
+            f"{self.sentence.place.of_token(index)}, column {MIN_COLUMNS + self.number}, document "
+            f"{self.document.name}, part {self.document.part}: {problem}. Correct the argument column."
+        )
+
+
+def _read_spans(cells: List[str], column: _Column) -> List[Span]:
+    spans: List[Span] = []
+    label: Optional[str] = None  # of the open span
+    start = 0
+    for index, cell in enumerate(cells):
+        match = _CELL.fullmatch(cell)
+        if match is None:
+            raise column.error(index, f"found '{cell}', expected {_EXPECTED}")
+        if match["label"] is not None:
+            if label is not None:
+                raise column.error(
+                    index,
+                    f"found '{cell}' before the end of the span {_opened(label, start, column)}, "
+                    "expected spans that neither nest nor cross",
+                )
+            label, start = match["label"], index
+        if match["end"] is not None:
+            if label is None:
+                raise column.error(index, f"found '{cell}' outside of a span, expected {_EXPECTED}")
+            spans.append(Span(start, index + 1, label))
+            label = None
+    if label is not None:
+        raise column.error(
+            len(cells) - 1,
+            f"found no end of the span {_opened(label, start, column)}, expected {_EXPECTED}",
+        )
+    return spans
+
+
+def _opened(label: str, start: int, column: _Column) -> str:
+    return f"({label}* of line {column.sentence.place.first_line + start}"
+
+
+def _find_predicate(spans: List[Span], sentence: Conll2012Sentence, column: _Column) -> int:
+    predicates = [span for span in spans if span.label == _PREDICATE_LABEL]
+    expected = f"one span ({_PREDICATE_LABEL}*) on the predicate"
+    if not predicates:
+        raise column.error(
+            0, f"found no predicate in the sentence's column, expected {expected}", NoPredicateError
+        )
+    if len(predicates) > 1:
+        raise column.error(
+            predicates[1].start,
+            f"found a second span ({_PREDICATE_LABEL}* in the sentence's column, expected {expected} "
+            f"(its other parts are C-{_PREDICATE_LABEL})",
+        )
+    [predicate] = predicates
+    for index in range(predicate.start, predicate.end):
+        if sentence.predicate_lemmas[index] != _NO_LEMMA:
+            return index
+    raise column.error(
+        predicate.start,
+        f"found the predicate '{sentence.words[predicate.start]}' without a lemma in column 7, expected "
+        "as many words with a predicate lemma as there are argument columns",
+    )
 
 
 @DatasetReader.register("elmo_srl")
@@ -56,7 +198,7 @@ class SrlReader(TaskReader):
     label_namespace : `str`, optional (default = `"labels"`)
         The vocabulary's namespace of the tags.
 
-    The others are those of `TaskReader`, whose units are documents here. `skip_invalid` leaves out a
+    The others are those of `TaskReader`, whose records are documents here. `skip_invalid` leaves out a
     predicate for a bad argument column, a sentence for another bad line, and a document if it has no end.
 
     # Raises
@@ -101,10 +243,7 @@ class SrlReader(TaskReader):
 
         `ConfigurationError` if there are no tokens, none at `predicate_index`, or the tags are impossible.
         """
-        if not tokens:
-            raise ConfigurationError(
-                "Found a sentence without tokens, expected at least one token."
-            )
+        check_tokens(tokens)
         if predicate_index is not None and not 0 <= predicate_index < len(tokens):
             raise ConfigurationError(
                 f"Found the predicate index {predicate_index}, expected one of 0 to {len(tokens) - 1}, the "
@@ -127,24 +266,24 @@ class SrlReader(TaskReader):
             "metadata": MetadataField(metadata),
         }
         if tags is not None:
-            _check_tags(tags, place)
+            check_tags(tags, "BIO", place)
             fields["tags"] = TagField(tags, text_field, self._label_namespace, place)
         return Instance(fields)
 
-    def _units(self, file_path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
         return read_conll_2012(file_path)
 
-    def _instances(self, unit: Conll2012Document, left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: Conll2012Document, left_out: Counter) -> Iterable[Instance]:
         instances: List[Instance] = []
         num_skipped = 0
-        for unsplit_sentence in unit.unsplit_sentences():
-            sentence = self._checked_sentence(unsplit_sentence, unit, left_out)
+        for unsplit_sentence in record.unsplit_sentences():
+            sentence = self._checked_sentence(unsplit_sentence, record, left_out)
             if sentence is None:
                 continue
             if not sentence.arguments:
                 left_out["sentences without a predicate"] += 1
             tokens = [Token(word) for word in sentence.words]
-            frames = self._checked_frames(sentence, unit, left_out)
+            frames = self._checked_frames(sentence, record, left_out)
             num_skipped += len(sentence.arguments) - len(frames)
             for predicate_index, lemma, tags in frames:
                 instances.append(
@@ -184,16 +323,6 @@ class SrlReader(TaskReader):
                 column_of_predicate[frame.predicate_index] = number
                 frames.append(frame)
         return frames
-
-
-def _check_tags(tags: List[str], place: Optional[SentencePlace]) -> None:
-    fault = find_tag_fault(tags, "BIO")
-    if fault is not None:
-        where = place.of_token(fault.token_index) if place else f"Token {fault.token_index}"
-        raise ConfigurationError(
-            f"{where}: found {fault.description}, impossible in the BIO scheme: {SCHEME_RULES['BIO']}. "
-            "Correct the tag."
-        )
 
 
 def _check_words(sentence: Conll2012Sentence, document: Conll2012Document) -> None:

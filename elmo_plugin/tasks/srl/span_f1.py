@@ -6,7 +6,7 @@ import torch
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
 
-from elmo_plugin.tasks.tag_schemes import split_tag, tags_to_spans
+from elmo_plugin.tasks.tags import split_tag, tags_to_spans
 
 _CONTINUATION = "C-"
 _EXCLUDED_ROLE = "V"

@@ -1,25 +1,23 @@
-"""Classifies the sentiment of sentences with a biattentive classification network."""
+"""Classify the sentiment of sentences with a biattentive classification network."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 from allennlp.common import Lazy
-from allennlp.common.checks import check_dimensions_match
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward, Seq2SeqEncoder
 from allennlp.modules.matrix_attention import DotProductMatrixAttention
 from allennlp.nn import InitializerApplicator
-from allennlp.nn.util import masked_softmax, weighted_sum
+from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_sum
 from torch import BoolTensor, Tensor
 
-from elmo_plugin.modules.encoder_stack import built_encoder
+from elmo_plugin.modules.encoder_stack import built
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.class_metrics import ClassMetrics
-from elmo_plugin.tasks.sst.four_way_pooling import FourWayPooling
 
 
-@Model.register("elmo_sst", constructor="from_partial_objects")
+@Model.register("elmo_sst")
 class BiattentiveClassifier(Model):
     """
     The biattentive classification network of McCann et al. (2017, section 5) for one sentence, with the ELMo
@@ -62,8 +60,8 @@ class BiattentiveClassifier(Model):
         self,
         vocab: Vocabulary,
         text_encoder: TextEncoder,
-        integrator: Seq2SeqEncoder,
-        output_layer: FeedForward,
+        integrator: Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder],
+        output_layer: Union[Lazy[FeedForward], FeedForward],
         dropout: float = 0.0,
         label_namespace: str = "labels",
         verbose_metrics: bool = False,
@@ -75,55 +73,22 @@ class BiattentiveClassifier(Model):
         self.label_namespace = label_namespace
         self.text_encoder = text_encoder
         self.self_attention = DotProductMatrixAttention()
-        self.integrator = integrator
-        self.pooling = FourWayPooling(integrator.get_output_dim())
-        self.dropout = torch.nn.Dropout(dropout)
-        self.output_layer = output_layer
-        self.label_projection = torch.nn.Linear(
-            output_layer.get_output_dim(), len(self._metrics.classes)
-        )
-        check_dimensions_match(
-            _integrator_input_dim(text_encoder),
-            integrator.get_input_dim(),
+        self.integrator = built(
+            integrator,
+            3 * text_encoder.get_output_dim(),
             "three vectors of a token",
-            "integrator input",
+            "integrator",
         )
-        check_dimensions_match(
-            self.pooling.get_output_dim(),
-            output_layer.get_input_dim(),
-            "pooled sentence",
-            "output layer input",
+        self.pooling = FourWayPooling(self.integrator.get_output_dim())
+        self.dropout = torch.nn.Dropout(dropout)
+        self.output_layer = built(
+            output_layer, self.pooling.get_output_dim(), "pooled sentence", "output layer"
+        )
+        self.label_projection = torch.nn.Linear(
+            self.output_layer.get_output_dim(), len(self._metrics.classes)
         )
         if initializer is not None:
             initializer(self)
-
-    @classmethod
-    def from_partial_objects(
-        cls,
-        vocab: Vocabulary,
-        text_encoder: TextEncoder,
-        integrator: Lazy[Seq2SeqEncoder],
-        output_layer: Lazy[FeedForward],
-        dropout: float = 0.0,
-        label_namespace: str = "labels",
-        verbose_metrics: bool = False,
-        initializer: Optional[InitializerApplicator] = None,
-        **kwargs: Any,
-    ) -> "BiattentiveClassifier":
-        """The constructor that configs use: input widths are derived."""
-        built_integrator = built_encoder(integrator, _integrator_input_dim(text_encoder))
-        pooled_dim = FourWayPooling(built_integrator.get_output_dim()).get_output_dim()
-        return cls(
-            vocab,
-            text_encoder,
-            built_integrator,
-            output_layer.construct(input_dim=pooled_dim),
-            dropout,
-            label_namespace,
-            verbose_metrics,
-            initializer,
-            **kwargs,
-        )
 
     def forward(
         self,
@@ -195,5 +160,44 @@ class BiattentiveClassifier(Model):
         return self.integrator(compared, mask)  # (batch_size, timesteps, integrator_dim)
 
 
-def _integrator_input_dim(text_encoder: TextEncoder) -> int:
-    return 3 * text_encoder.get_output_dim()
+class FourWayPooling(torch.nn.Module):
+    """
+    The maximum, the minimum, the mean and a weighted mean over the tokens, side by side. The weights are
+    learned: a softmax over the tokens of a linear score of each (McCann et al. 2017, section 5).
+
+    # Parameters
+
+    input_dim : `int`
+        Width of a token's vector.
+    """
+
+    def __init__(self, input_dim: int) -> None:
+        super().__init__()
+        # A bias would move all scores alike, which changes no weight.
+        self.token_score = torch.nn.Linear(input_dim, 1, bias=False)
+
+    def get_output_dim(self) -> int:
+        return 4 * self.token_score.in_features
+
+    def forward(self, tokens: Tensor, mask: BoolTensor) -> Tensor:
+        """
+        # Parameters
+
+        tokens : `Tensor`
+            `(batch_size, timesteps, input_dim)`. What stands at padded steps never counts.
+        mask : `BoolTensor`
+            `(batch_size, timesteps)`. At least one step of each row is `True`.
+
+        # Returns
+
+        `Tensor` of shape `(batch_size, 4 * input_dim)`.
+        """
+        wide_mask = mask.unsqueeze(-1)  # (batch_size, timesteps, 1)
+        maximum = masked_max(tokens, wide_mask, dim=1)  # (batch_size, input_dim)
+        minimum = -masked_max(-tokens, wide_mask, dim=1)  # (batch_size, input_dim)
+        mean = masked_mean(tokens, wide_mask, dim=1)  # (batch_size, input_dim)
+        scores = self.token_score(tokens).squeeze(-1)  # (batch_size, timesteps)
+        # "Memory efficient" is the exact one: the other lets padding take a share, then divides it out.
+        weights = masked_softmax(scores, mask, memory_efficient=True)  # (batch_size, timesteps)
+        weighted_mean = weighted_sum(tokens, weights)  # (batch_size, input_dim)
+        return torch.cat([maximum, minimum, mean, weighted_mean], dim=-1)

@@ -7,7 +7,7 @@ from allennlp.data import Field, Instance
 from allennlp.data.fields import LabelField
 from allennlp.predictors import Predictor
 
-from elmo_plugin.tasks.sentence_predictor import SentencePredictor
+from elmo_plugin.tasks.predicting import SentencePredictor
 
 EXAMPLE = '{"sentence": "A good film."} or {"tokens": ["A", "good", "film", "."]}'
 

@@ -8,9 +8,8 @@ from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.coref import CoreferencePredictor
-from elmo_plugin.tasks.coref.predictor import _mark_mentions
-from elmo_plugin.tasks.coref.sentence_splitter import SentenceSplitter
-from tests.tasks.task_testing import FIXTURES, overfitted_archive, run_predict
+from elmo_plugin.tasks.coref.predictor import SentenceSplitter
+from tests.tasks.task_testing import FIXTURES, overfitted_archive
 
 TINY = FIXTURES / "coref" / "tiny"
 
@@ -96,26 +95,10 @@ def test_a_document_without_coreference_has_no_clusters(predictor):
     assert output == {"words": ["rain"], "clusters": [], "mentions": [], "marked": "rain"}
 
 
-def test_predictions_in_a_batch_equal_single_ones(predictor):
-    inputs = [{"document": DOCUMENT}, {"sentences": SENTENCES, "genre": "bc"}, {"document": "Rain"}]
-    assert predictor.predict_batch_json(inputs) == [predictor.predict_json(i) for i in inputs]
-
-
 def test_the_genre_reaches_the_model(predictor):
     [known] = predictor.instances_from_json({"sentences": SENTENCES, "genre": "bc"})
     [unknown] = predictor.instances_from_json({"sentences": SENTENCES})
     assert (known["genre"].genre, unknown["genre"].genre) == ("bc", None)
-
-
-def test_the_command_predicts_from_a_data_file(archive_file, tmp_path):
-    output_file = tmp_path / "output.jsonl"
-    run_predict(
-        *(archive_file, TINY / "train.gold_conll", "--use-dataset-reader", "--silent"),
-        *("--batch-size", 2, "--output-file", output_file),
-    )
-    outputs = [json.loads(line) for line in output_file.read_text(encoding="utf-8").splitlines()]
-    assert [len(output["words"]) for output in outputs] == [27, 16, 32]
-    assert "São" in outputs[0]["words"]
 
 
 def test_another_tokenizer_can_be_given(archive):
@@ -124,16 +107,6 @@ def test_another_tokenizer_can_be_given(archive):
     )
     output = predictor.predict_document("Rain. Rain.")
     assert output["words"] == ["Rain.", "Rain."]
-
-
-def test_nested_mentions_are_marked_inside_each_other():
-    mentions = [
-        {"cluster": 1, "start": 0, "end": 3},
-        {"cluster": 2, "start": 0, "end": 2},
-        {"cluster": 3, "start": 1, "end": 2},
-        {"cluster": 4, "start": 2, "end": 3},
-    ]
-    assert _mark_mentions(["a", "b", "c"], mentions) == "[1 [2 a [3 b]] [4 c]]"
 
 
 def test_sentences_end_at_marks_and_at_blank_lines():

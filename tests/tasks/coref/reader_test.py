@@ -1,14 +1,14 @@
-import pickle
-
 import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader, Vocabulary
-from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import Token
+from hypothesis import given
+from hypothesis import strategies as st
 
+from elmo_plugin.tasks.conll import SentencePlace
 from elmo_plugin.tasks.coref import CoreferenceReader
+from elmo_plugin.tasks.coref.reader import EntityMention, read_mentions
 from tests.tasks.task_testing import FIXTURES
 
 TINY_FILE = FIXTURES / "coref" / "tiny" / "train.gold_conll"
@@ -110,7 +110,7 @@ def test_a_document_name_without_a_slash_has_no_genre(tmp_path):
 def test_singletons_are_left_out_and_counted_or_kept(caplog):
     left_out = list(CoreferenceReader().read(TINY_FILE))
     reason = "clusters of one mention (keep_singletons is false)"
-    assert caplog.messages == [f"{TINY_FILE}: left out: 3 {reason} (3 units read)"]
+    assert caplog.messages == [f"{TINY_FILE}: left out: 3 {reason} (3 records read)"]
     caplog.clear()
     kept = list(CoreferenceReader(keep_singletons=True).read(TINY_FILE))
     assert not caplog.messages
@@ -126,9 +126,9 @@ def test_entities_that_share_a_mention_are_taken_as_one(tmp_path, caplog):
     )
     [instance] = CoreferenceReader().read(file_path)
     assert texts_of(instance) == [["She", "Mary", "her", "It", "hers", "it", "it"]]
-    assert [message for message in caplog.messages if "taken as one" in message] == [
-        f"{file_path}, line 4, document bc/a, part 000: 'Mary' is marked as 1 and 2, taken as one",
-        f"{file_path}, line 12, document bc/a, part 000: 'it' is marked as 1 and 3, taken as one",
+    assert [message for message in caplog.messages if "merged" in message] == [
+        f"{file_path}, line 4, document bc/a, part 000: 'Mary' is marked as 1 and 2, merged",
+        f"{file_path}, line 12, document bc/a, part 000: 'it' is marked as 1 and 3, merged",
     ]
 
 
@@ -170,24 +170,6 @@ def test_indexers_and_other_arguments_are_those_asked_for():
     assert Vocabulary.from_instances(instances).get_vocab_size("words") > 2
 
 
-def test_workers_share_the_documents():
-    reader = CoreferenceReader({"tokens": SingleIdTokenIndexer()})
-    loader = MultiProcessDataLoader(
-        reader, TINY_FILE, batch_size=1, num_workers=2, max_instances_in_memory=2, quiet=True
-    )
-    names = [metadata_of(instance)["name"] for instance in loader.iter_instances()]
-    assert sorted(names) == sorted(
-        metadata_of(instance)["name"] for instance in reader.read(TINY_FILE)
-    )
-
-
-def test_instances_can_be_sent_to_other_processes():
-    instance = next(iter(CoreferenceReader().read(TINY_FILE)))
-    copied = pickle.loads(pickle.dumps(instance))
-    assert texts_of(copied) == texts_of(instance)
-    assert copied["genre"].genre == "bc"
-
-
 def test_a_bad_document_stops_reading_with_its_name_or_is_left_out(tmp_path, caplog):
     good = write(tmp_path / "good.gold_conll", [("I", "(1)"), ("me", "(1)")]).read_text()
     bad = write(tmp_path / "bad.gold_conll", [("I", "(1"), ("me", "-")], name="bc/bad").read_text()
@@ -199,7 +181,7 @@ def test_a_bad_document_stops_reading_with_its_name_or_is_left_out(tmp_path, cap
         list(CoreferenceReader().read(file_path))
     [instance] = CoreferenceReader(skip_invalid=True).read(file_path)
     assert metadata_of(instance)["name"] == "bc/a, part 000"
-    assert f"{file_path}: left out: 1 invalid (2 units read)" in caplog.messages
+    assert f"{file_path}: left out: 1 invalid (2 records read)" in caplog.messages
 
 
 def test_a_line_with_too_few_columns_is_named(tmp_path):
@@ -223,20 +205,92 @@ def test_files_of_other_tasks_are_refused(tmp_path):
         list(CoreferenceReader().read(FIXTURES / "ner" / "tiny" / "train.conll"))
 
 
-def test_an_empty_a_missing_and_a_broken_file_are_refused(tmp_path):
-    (tmp_path / "empty.gold_conll").write_text("")
-    (tmp_path / "latin1.gold_conll").write_bytes("#begin document (São)".encode("latin-1"))
-    with pytest.raises(ConfigurationError, match=r"empty\.gold_conll: found no document"):
-        list(CoreferenceReader().read(tmp_path / "empty.gold_conll"))
-    with pytest.raises(ConfigurationError, match=r"cannot find .*missing\.gold_conll"):
-        list(CoreferenceReader().read(tmp_path / "missing.gold_conll"))
-    with pytest.raises(ConfigurationError, match=r"latin1\.gold_conll, line 1: .*expected UTF-8"):
-        list(CoreferenceReader().read(tmp_path / "latin1.gold_conll"))
-
-
 @pytest.mark.parametrize(
     "sentences, found", [([], "no sentence"), ([[Token("Rain")], []], "an empty sentence")]
 )
 def test_documents_and_sentences_without_tokens_are_refused(sentences, found):
     with pytest.raises(ConfigurationError, match=f"Found {found} in document 'bc/a', expected at"):
         CoreferenceReader().text_to_instance(sentences, name="bc/a")
+
+
+PLACE = SentencePlace("data.gold_conll", 11)
+
+
+def read(column):
+    return [tuple(mention) for mention in read_mentions(column.split(), PLACE, "bc/a")]
+
+
+@pytest.mark.parametrize(
+    "column, mentions",
+    [
+        ("- -", []),
+        ("(12) -", [(0, 1, "12")]),
+        ("(12 - 12)", [(0, 3, "12")]),
+        # As in the CoNLL-2012 description: several brackets of one token.
+        ("(4 (12|(3)|4) 12)", [(0, 2, "4"), (1, 3, "12"), (1, 2, "3")]),
+        # Nested, of one entity: the bracket that was opened last is closed first.
+        ("(1 (1 1) 1)", [(0, 4, "1"), (1, 3, "1")]),
+        ("(1|(1 1) 1)", [(0, 3, "1"), (0, 2, "1")]),
+        ("(1 1)|(1 1)", [(0, 2, "1"), (1, 3, "1")]),
+        # Crossing, of two entities.
+        ("(1 (2 1) 2)", [(0, 3, "1"), (1, 4, "2")]),
+        # In either order.
+        ("(1 (2) (3)|1)", [(0, 3, "1"), (1, 2, "2"), (2, 3, "3")]),
+    ],
+)
+def test_mentions_are_read(column, mentions):
+    assert read(column) == mentions
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 9)), max_size=6, unique=True
+    )
+)
+def test_mentions_of_different_entities_may_stand_in_any_way(triples):
+    mentions = [
+        EntityMention(start, start + width, f"{index}{entity}")
+        for index, (start, width, entity) in enumerate(triples)
+    ]
+    column = [[] for _ in range(10)]
+    for start, end, entity in mentions:
+        if end - start == 1:
+            column[start].append(f"({entity})")
+        else:
+            column[start].append(f"({entity}")
+            column[end - 1].append(f"{entity})")
+    entries = ["|".join(pieces) or "-" for pieces in column]
+    assert sorted(read_mentions(entries, PLACE, "bc/a")) == sorted(mentions)
+
+
+@pytest.mark.parametrize(
+    "column, message",
+    [
+        (
+            "- 3)",
+            r"line 12, document bc/a: found the closing bracket '3\)', expected that a mention of 3 was",
+        ),
+        (
+            "(3 4)",
+            r"line 12, document bc/a: found the closing bracket '4\)', expected that a mention of 4",
+        ),
+        (
+            "- (3 -",
+            r"line 12, document bc/a: found the opening bracket '\(3' without a closing one",
+        ),
+        (
+            "(3 (3 3)",
+            r"line 11, document bc/a: found the opening bracket '\(3' without a closing one",
+        ),
+        (
+            "- 3",
+            "line 12, document bc/a: found '3' in the coreference column, expected - or brackets",
+        ),
+        ("- (A)", r"line 12, document bc/a: found '\(A\)' in the coreference column"),
+        ("- (3)|", r"line 12, document bc/a: found '\(3\)\|' in the coreference column"),
+        ("_", "line 11, document bc/a: found '_' in the coreference column"),
+    ],
+)
+def test_brackets_that_do_not_match_are_named_with_line_and_document(column, message):
+    with pytest.raises(ConfigurationError, match=f"data.gold_conll, {message}"):
+        read(column)

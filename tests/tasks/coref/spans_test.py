@@ -1,8 +1,9 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_plugin.tasks.coref.spans import best_spans, enumerate_spans
+from elmo_plugin.tasks.coref.spans import best_spans, enumerate_spans, link_clusters
 
 
 def test_spans_are_within_sentences_and_not_too_wide():
@@ -55,3 +56,28 @@ def test_pruning_equals_the_papers_rule_spelled_out(num_words, max_spans, seed):
         if len(accepted) < max_spans and not crosses:
             accepted.append(index)
     assert best_spans(spans, scores, max_spans).tolist() == sorted(accepted)
+
+
+SPANS = [(0, 2), (3, 4), (3, 6), (7, 8), (9, 10)]
+
+
+def test_chains_of_links_make_clusters():
+    #  (0, 2) <- (3, 6) <- (9, 10), and (3, 4) <- (7, 8)
+    assert link_clusters(SPANS, [None, None, 0, 1, 2]) == [
+        [(0, 2), (3, 6), (9, 10)],
+        [(3, 4), (7, 8)],
+    ]
+
+
+def test_mentions_with_one_antecedent_are_in_one_cluster():
+    assert link_clusters(SPANS, [None, 0, 0, None, 0]) == [[(0, 2), (3, 4), (3, 6), (9, 10)]]
+
+
+def test_without_links_there_are_no_clusters():
+    assert link_clusters(SPANS, [None] * 5) == []
+    assert link_clusters([], []) == []
+
+
+def test_an_antecedent_comes_before():
+    with pytest.raises(ValueError, match="Mention 1 has the antecedent 1, which is not before it"):
+        link_clusters(SPANS[:2], [None, 1])

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.ner import NerPredictor
-from tests.tasks.task_testing import overfitted_archive, run_predict
+from tests.tasks.task_testing import overfitted_archive
 
 TINY = Path(__file__).parents[3] / "fixtures" / "ner" / "tiny"
 
@@ -76,49 +75,6 @@ def test_a_sentence_without_entities_has_no_spans(predictor):
     assert (output["spans"], output["tagged"]) == ([], "The storm passed .")
 
 
-def test_predictions_in_a_batch_equal_single_ones(predictor):
-    inputs = [
-        {"sentence": "Peter flew from Paris to São Paulo."},
-        {"tokens": ["Rain"]},
-        {"sentence": "The United Nations Security Council met."},
-    ]
-    assert predictor.predict_batch_json(inputs) == [predictor.predict_json(i) for i in inputs]
-
-
-def test_the_command_predicts_from_json_lines(predictor, archive_file, tmp_path):
-    inputs = [
-        {"sentence": "São Paulo hired Mary."},
-        {"tokens": ["Rain"]},
-        {"words": ["Paris", "."]},
-    ]
-    input_file, output_file = tmp_path / "input.jsonl", tmp_path / "output.jsonl"
-    input_file.write_text("".join(json.dumps(i) + "\n" for i in inputs) + "\n")
-    run_predict(archive_file, input_file, "--batch-size", 2, "--output-file", output_file)
-    lines = output_file.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == [predictor.predict_json(i) for i in inputs]
-    assert "São" in lines[0]
-
-
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_the_command_predicts_from_a_data_file(archive_file, tmp_path, batch_size):
-    output_file = tmp_path / "output.jsonl"
-    run_predict(
-        *(archive_file, TINY / "train.conll", "--use-dataset-reader", "--silent"),
-        *("--batch-size", batch_size, "--output-file", output_file),
-    )
-    tagged = [json.loads(line)["tagged"] for line in output_file.read_text().splitlines()]
-    assert tagged == [
-        "[PER Mary Smith] visited [LOC New York] .",
-        "[PER Kofi Annan] spoke .",
-        "The storm passed .",
-        "[PER Peter] flew from [LOC Paris] to [LOC São Paulo] .",
-        "Her [LOC London] [LOC Paris] train was late .",
-        "[ORG Siemens] hired [PER Mary] in [LOC Berlin] .",
-        "The [ORG United Nations Security Council] met .",
-        "Rain",
-    ]
-
-
 def test_another_tokenizer_can_be_given(archive):
     model, reader = archive.model, archive.validation_dataset_reader
     predictor = NerPredictor(model, reader, tokenizer=WhitespaceTokenizer())
@@ -128,11 +84,6 @@ def test_another_tokenizer_can_be_given(archive):
     assert span == {"label": "PER", "start": 0, "end": 2, "text": "Mary Smith"}
     from_command = Predictor.from_archive(archive, extra_args={"tokenizer": {"type": "whitespace"}})
     assert from_command.predict_sentence("Rain. Rain.")["words"] == ["Rain.", "Rain."]
-
-
-def test_a_missing_spacy_model_is_refused(archive):
-    with pytest.raises(ConfigurationError, match="spacy_model is 'xx_none_sm', expected a spaCy"):
-        Predictor.from_archive(archive, extra_args={"spacy_model": "xx_none_sm"})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import logging
-import pickle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -7,14 +6,12 @@ import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Vocabulary
-from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import Token
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo_plugin.tasks.ner import NerReader
-from elmo_plugin.tasks.tag_schemes import spans_to_tags, tags_to_spans
+from elmo_plugin.tasks.tags import spans_to_tags, tags_to_spans
 from tests.tasks.span_strategies import sentences_with_spans
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "ner"
@@ -109,20 +106,6 @@ def test_namespace_and_indexers_are_those_asked_for():
     assert set(vocab.get_token_to_index_vocabulary("ner_tags")) == (
         {"O", "B-PER", "L-PER", "B-LOC", "L-LOC"}
     )
-
-
-def test_workers_share_the_sentences():
-    reader = NerReader({"tokens": SingleIdTokenIndexer()})
-    loader = MultiProcessDataLoader(
-        reader, TINY_FILE, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
-    )
-    sentences = [words_of(instance) for instance in loader.iter_instances()]
-    assert sorted(sentences) == sorted(map(words_of, reader.read(TINY_FILE)))
-
-
-def test_instances_can_be_sent_to_other_processes():
-    instance = next(iter(NerReader().read(TINY_FILE)))
-    assert list(pickle.loads(pickle.dumps(instance))["tags"]) == list(instance["tags"])
 
 
 def test_the_sample_for_the_demo_can_be_read():
@@ -247,17 +230,6 @@ def test_an_impossible_tag_without_a_file_is_named_with_its_token():
 def test_a_sentence_without_tokens_is_refused():
     with pytest.raises(ConfigurationError, match="without tokens, expected at least one"):
         NerReader().text_to_instance([])
-
-
-def test_an_empty_a_missing_and_a_broken_file_are_refused(tmp_path):
-    (tmp_path / "empty.conll").write_text("")
-    (tmp_path / "latin1.conll").write_bytes("São NNP I-NP O\n".encode("latin-1"))
-    with pytest.raises(ConfigurationError, match=r"empty\.conll: found no sentence"):
-        list(NerReader().read(tmp_path / "empty.conll"))
-    with pytest.raises(ConfigurationError, match=r"cannot find .*missing\.conll"):
-        list(NerReader().read(tmp_path / "missing.conll"))
-    with pytest.raises(ConfigurationError, match=r"latin1\.conll, line 1: .*expected UTF-8"):
-        list(NerReader().read(tmp_path / "latin1.conll"))
 
 
 def test_unknown_schemes_are_refused():

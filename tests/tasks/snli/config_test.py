@@ -13,7 +13,7 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from torch.nn import Parameter
 
 from elmo_plugin import BiLM
-from elmo_plugin.tasks.snli.labels import LABELS
+from elmo_plugin.tasks.snli.reader import LABELS
 from tests.tasks.task_testing import FIXTURES
 
 CONFIGS = FIXTURES.parent / "training_configs"

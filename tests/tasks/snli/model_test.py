@@ -5,7 +5,6 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.testing import ModelTestCase
 from allennlp.data import Batch, DatasetReader, Instance, TensorDict, Vocabulary
 from allennlp.data.tokenizers import Token
 from allennlp.models import Model
@@ -14,7 +13,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from elmo_plugin.tasks.snli import SnliClassifier, SnliReader
-from elmo_plugin.tasks.snli.labels import LABELS
+from elmo_plugin.tasks.snli.model import concatenate_text_fields
+from elmo_plugin.tasks.snli.reader import LABELS
 from tests.tasks.task_testing import FIXTURES, overfit
 
 TINY = FIXTURES / "snli" / "tiny"
@@ -58,57 +58,6 @@ def as_batch(instances: List[Instance], vocab: Vocabulary) -> TensorDict:
 
 def vocabulary_of(*labels: str, namespace: str = "labels") -> Vocabulary:
     return Vocabulary(tokens_to_add={"tokens": ["rain"], namespace: list(labels)})
-
-
-class TestTinyExperiment(ModelTestCase):
-    def setup_method(self) -> None:
-        super().setup_method()
-        self.set_up_model(EXPERIMENT, DATA, seed=13)
-
-    def test_model_trains_is_saved_and_loaded(self) -> None:
-        self.ensure_model_can_train_save_and_load(EXPERIMENT, seed=13)
-
-    def test_batched_predictions_equal_single_ones(self) -> None:
-        self.ensure_batch_predictions_are_consistent()
-
-
-class TestTinyExperimentWithElmo(ModelTestCase):
-    def setup_method(self) -> None:
-        super().setup_method()
-        self.set_up_model(EXPERIMENT_WITH_ELMO, DATA, seed=13)
-
-    @pytest.mark.parametrize("placement", ["none", "both"])
-    def test_model_trains_is_saved_and_loaded(self, placement: str) -> None:
-        """And gradients reach all parameters: AllenNLP's test checks that."""
-        overrides = json.dumps({"model.text_encoder.elmo.placement": placement})
-        self.ensure_model_can_train_save_and_load(
-            EXPERIMENT_WITH_ELMO, overrides=overrides, seed=13
-        )
-
-    def test_batched_predictions_equal_single_ones(self) -> None:
-        self.ensure_batch_predictions_are_consistent()
-
-    def test_fine_tuning_the_bilm(self) -> None:
-        overrides = json.dumps({"model.text_encoder.elmo.requires_grad": True})
-        self.ensure_model_can_train_save_and_load(
-            EXPERIMENT_WITH_ELMO, overrides=overrides, seed=13
-        )
-
-    def test_elmo_inside_the_text_field_embedder(self) -> None:
-        """The plain AllenNLP way."""
-        bilm = FIXTURES / "bilm" / "tiny"
-        embedder = {
-            "type": "elmo",
-            "options_file": str(bilm / "options.json"),
-            "weight_file": str(bilm / "weights.hdf5"),
-        }
-        overrides = {
-            "dataset_reader.token_indexers.elmo": {"type": "elmo_characters"},
-            "model.text_encoder.text_field_embedder.token_embedders.elmo": embedder,
-        }
-        self.ensure_model_can_train_save_and_load(
-            EXPERIMENT, overrides=json.dumps(overrides), seed=13
-        )
 
 
 @pytest.mark.parametrize("experiment", [EXPERIMENT, EXPERIMENT_WITH_ELMO])
@@ -321,3 +270,38 @@ def test_a_gpu_gives_what_a_cpu_gives() -> None:
     on_cpu = model(**batch)["logits"]
     on_gpu = model.cuda()(**move_to_device(batch, torch.device("cuda")))["logits"].cpu()
     assert_close(on_gpu, on_cpu, atol=1e-4, rtol=1e-3)
+
+
+def test_rows_follow_each_other_and_the_shorter_ones_are_padded() -> None:
+    first = {"words": {"tokens": torch.tensor([[1, 2, 3]])}}
+    second = {"words": {"tokens": torch.tensor([[4], [5]])}}
+    both = concatenate_text_fields(first, second)
+    assert both["words"]["tokens"].tolist() == [[1, 2, 3], [4, 0, 0], [5, 0, 0]]
+    both = concatenate_text_fields(second, first)
+    assert both["words"]["tokens"].tolist() == [[4, 0, 0], [5, 0, 0], [1, 2, 3]]
+
+
+def test_all_tensors_of_all_indexers_are_padded_in_every_dimension() -> None:
+    first = {
+        "characters": {"token_characters": torch.tensor([[[1, 2]]])},
+        "pieces": {"mask": torch.tensor([[True]]), "offsets": torch.tensor([[[1, 1]]])},
+    }
+    second = {
+        "characters": {"token_characters": torch.tensor([[[3], [4]]])},
+        "pieces": {
+            "mask": torch.tensor([[True, True]]),
+            "offsets": torch.tensor([[[1, 2], [3, 3]]]),
+        },
+    }
+    both = concatenate_text_fields(first, second)
+    assert both["characters"]["token_characters"].tolist() == [[[1, 2], [0, 0]], [[3, 0], [4, 0]]]
+    assert both["pieces"]["mask"].tolist() == [[True, False], [True, True]]
+    assert both["pieces"]["offsets"].tolist() == [[[1, 1], [0, 0]], [[1, 2], [3, 3]]]
+
+
+def test_what_is_given_is_not_changed() -> None:
+    first = {"words": {"tokens": torch.tensor([[1]])}}
+    second = {"words": {"tokens": torch.tensor([[2, 3]])}}
+    concatenate_text_fields(first, second)["words"]["tokens"].zero_()
+    assert first["words"]["tokens"].tolist() == [[1]]
+    assert second["words"]["tokens"].tolist() == [[2, 3]]

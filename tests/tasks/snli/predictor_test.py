@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any, Dict
 
@@ -9,7 +8,7 @@ from allennlp.models import Archive, load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.snli import SnliPredictor, SnliReader
-from tests.tasks.task_testing import overfitted_archive, run_predict
+from tests.tasks.task_testing import overfitted_archive
 
 TINY = Path(__file__).parents[3] / "fixtures" / "snli" / "tiny"
 
@@ -53,36 +52,11 @@ def test_the_keys_of_snli_are_taken_too(predictor: SnliPredictor) -> None:
     assert predictor.predict_json(pair) == predictor.predict_pair("Rain", "Rain")
 
 
-def test_the_command_predicts_from_a_data_file(archive_file: Path, tmp_path: Path) -> None:
-    output_file = tmp_path / "output.jsonl"
-    run_predict(
-        *(archive_file, TINY / "train.jsonl", "--use-dataset-reader", "--silent"),
-        *("--batch-size", 3, "--output-file", output_file),
-    )
-    labels = [json.loads(line)["label"] for line in output_file.read_text().splitlines()]
-    assert labels == [
-        *("entailment", "neutral", "contradiction", "entailment"),
-        *("contradiction", "neutral", "entailment", "contradiction"),
-    ]
-
-
 def test_sentences_are_split_as_the_readers_are(archive: Archive) -> None:
     reader = SnliReader(tokenizer=WhitespaceTokenizer())
     output = SnliPredictor(archive.model, reader).predict_pair("Rain. Rain.", "It's rain.")
     assert output["premise_words"] == ["Rain.", "Rain."]
     assert output["hypothesis_words"] == ["It's", "rain."]
-
-
-def test_another_tokenizer_can_be_given(archive: Archive) -> None:
-    whitespace = {"tokenizer": {"type": "whitespace"}}
-    predictor = Predictor.from_archive(archive, extra_args=whitespace)
-    pair = {"premise": "Rain. Rain.", "hypothesis": "Rain."}
-    assert predictor.predict_json(pair)["premise_words"] == ["Rain.", "Rain."]
-
-
-def test_a_missing_spacy_model_is_refused(archive: Archive) -> None:
-    with pytest.raises(ConfigurationError, match="spacy_model is 'xx_none_sm', expected a spaCy"):
-        Predictor.from_archive(archive, extra_args={"spacy_model": "xx_none_sm"})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 import json
 import logging
-import pickle
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -9,7 +8,6 @@ import spacy
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, Vocabulary
-from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.tokenizers import Token, WhitespaceTokenizer
 
 from elmo_plugin.tasks.snli import SnliReader
@@ -124,20 +122,6 @@ def test_a_spacy_model_can_be_the_tokenizer(tmp_path: Path) -> None:
     assert words_of(instance)[0] == "Er kam ca. um zwei ."
 
 
-def test_workers_share_the_pairs() -> None:
-    reader = SnliReader()
-    loader = MultiProcessDataLoader(
-        reader, TINY_FILE, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
-    )
-    pairs = [words_of(instance) for instance in loader.iter_instances()]
-    assert sorted(pairs) == sorted(map(words_of, reader.read(TINY_FILE)))
-
-
-def test_instances_can_be_sent_to_other_processes() -> None:
-    instance = read(TINY_FILE)[0]
-    assert words_of(pickle.loads(pickle.dumps(instance))) == words_of(instance)
-
-
 @pytest.mark.parametrize("label", ["entails", "Neutral", "0", "hidden", "neutral "])
 def test_an_unknown_label_is_named_with_its_line(tmp_path: Path, label: str) -> None:
     file_path = write_pairs(tmp_path, PAIR, {**PAIR, "gold_label": label})
@@ -206,19 +190,6 @@ def test_files_of_other_tasks_are_refused(tmp_path: Path) -> None:
         read(squad)
     with pytest.raises(ConfigurationError, match=r"train\.conll, line 1: Found a line that is not"):
         read(FIXTURES / "ner" / "tiny" / "train.conll")
-
-
-def test_an_empty_a_missing_and_a_broken_file_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty.jsonl").write_text("\n \n")
-    (tmp_path / "latin1.jsonl").write_bytes(b'\n{"sentence1": "S\xe3o Paulo"}\n')
-    with pytest.raises(ConfigurationError, match=r"empty\.jsonl: found nothing but blank lines"):
-        read(tmp_path / "empty.jsonl")
-    with pytest.raises(ConfigurationError, match=r"cannot find .*missing\.jsonl"):
-        read(tmp_path / "missing.jsonl")
-    with pytest.raises(ConfigurationError, match=r"latin1\.jsonl, line 2: .*expected UTF-8"):
-        read(tmp_path / "latin1.jsonl")
-    with pytest.raises(ConfigurationError, match="is a folder, expected a file"):
-        read(tmp_path)
 
 
 def test_bad_lines_are_left_out_and_counted_where_asked(

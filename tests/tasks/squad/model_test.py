@@ -5,12 +5,15 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.testing import ModelTestCase
 from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.models import Model
+from allennlp.nn import Initializer
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from elmo_plugin.bilm import BiLM
+from elmo_plugin.tasks.squad.model import best_span
 from tests.tasks.task_testing import overfit
 
 REPOSITORY = Path(__file__).parents[3]
@@ -42,34 +45,6 @@ def tensors_of(instances, vocab):
 
 def tiny_bilm():
     return BiLM.from_files(TINY_BILM / "options.json", TINY_BILM / "weights.hdf5")
-
-
-class TestTinyExperiment(ModelTestCase):
-    def setup_method(self):
-        super().setup_method()
-        self.set_up_model(EXPERIMENT, TINY / "train.json", seed=13)
-
-    def test_model_trains_is_saved_and_loaded(self):
-        self.ensure_model_can_train_save_and_load(EXPERIMENT, seed=13)
-
-    def test_batched_predictions_equal_single_ones(self):
-        self.ensure_batch_predictions_are_consistent()
-
-
-class TestTinyExperimentWithElmo(ModelTestCase):
-    def setup_method(self):
-        super().setup_method()
-        self.set_up_model(EXPERIMENT_WITH_ELMO, TINY / "train.json", seed=13)
-
-    @pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
-    def test_model_trains_is_saved_and_loaded(self, placement):
-        overrides = json.dumps({"model.text_encoder.elmo.placement": placement})
-        self.ensure_model_can_train_save_and_load(
-            EXPERIMENT_WITH_ELMO, overrides=overrides, seed=13
-        )
-
-    def test_batched_predictions_equal_single_ones(self):
-        self.ensure_batch_predictions_are_consistent()
 
 
 def test_the_questions_can_be_learned_by_heart():
@@ -247,9 +222,8 @@ def test_parts_whose_widths_do_not_fit_are_refused():
         type(model)(
             vocab,
             model.text_encoder,
-            model.attention,
             model.projection,
-            model.self_attention,
+            model.self_attention.encoder,
             model.start_encoder,
             model.start_encoder,
         )
@@ -258,3 +232,72 @@ def test_parts_whose_widths_do_not_fit_are_refused():
 def test_default_predictor_is_the_tasks_own():
     _, vocab = read_questions()
     assert build_model(vocab).default_predictor == "elmo_squad"
+
+
+def best_span_by_trying_all(start_logits, end_logits, max_length):
+    """(score, first, last) of the best, the first of several."""
+    num_tokens = len(start_logits)
+    spans = [
+        (start_logits[first] + end_logits[last], first, last)
+        for first in range(num_tokens)
+        for last in range(first, min(first + max_length, num_tokens))
+    ]
+    return max(spans, key=lambda span: span[0])[1:]
+
+
+scores = st.integers(-9, 9)
+
+
+@given(
+    passages=st.integers(1, 12).flatmap(
+        lambda length: st.lists(
+            st.tuples(*[st.lists(scores, min_size=length, max_size=length)] * 2),
+            min_size=1,
+            max_size=3,
+        )
+    ),
+    max_length=st.integers(1, 15),
+)
+def test_the_best_of_all_spans_is_found(passages, max_length):
+    starts, ends = (torch.tensor(rows, dtype=torch.float) for rows in zip(*passages))
+    spans = best_span(starts, ends, max_length)
+    assert spans.shape == (len(passages), 2)
+    assert [tuple(span) for span in spans.tolist()] == [
+        best_span_by_trying_all(*passage, max_length) for passage in passages
+    ]
+
+
+@pytest.mark.parametrize(
+    "max_length, expected", [(1, [3, 3]), (2, [2, 3]), (3, [1, 3]), (9, [1, 3])]
+)
+def test_a_span_is_not_longer_than_allowed(max_length, expected):
+    starts = torch.tensor([[0.0, 5.0, 4.0, 3.0]])
+    ends = torch.tensor([[0.0, 0.0, 0.0, 9.0]])
+    assert best_span(starts, ends, max_length).tolist() == [expected]
+
+
+def test_the_end_is_never_before_the_start():
+    starts = torch.tensor([[0.0, 0.0, 9.0]])
+    ends = torch.tensor([[9.0, 0.0, 1.0]])
+    assert best_span(starts, ends, 3).tolist() == [[2, 2]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_masked_steps_are_never_chosen(dtype):
+    lowest = torch.finfo(dtype).min
+    starts = torch.tensor([[-7.0, -8.0, lowest, lowest]], dtype=dtype)
+    ends = torch.tensor([[-9.0, -5.0, lowest, lowest]], dtype=dtype)
+    assert best_span(starts, ends, 17).tolist() == [[0, 1]]
+
+
+def test_values_are_normal_without_the_tails():
+    torch.manual_seed(13)
+    values = torch.empty(200, 200)
+    Initializer.from_params(Params({"type": "elmo_truncated_normal", "mean": 1.0, "std": 0.05}))(
+        values
+    )
+    assert 0.9 <= values.min() < 0.901
+    assert 1.099 < values.max() <= 1.1
+    assert values.mean().item() == pytest.approx(1.0, abs=0.001)
+    # Without what is beyond two standard deviations, 0.88 of one is left.
+    assert values.std().item() == pytest.approx(0.05 * 0.8796, rel=0.02)

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.squad import SquadPredictor
-from tests.tasks.task_testing import overfitted_archive, run_predict
+from tests.tasks.task_testing import overfitted_archive
 
 TINY = Path(__file__).parents[3] / "fixtures" / "squad" / "tiny"
 PASSAGE = "It rained in Paris on Monday. In São Paulo, the sun shone for 6½ hours."
@@ -46,34 +45,6 @@ def test_an_answer_is_cut_from_the_passage(predictor):
     }
     assert words[8:10] == ["São", "Paulo"]
     assert 0.5 < probability <= 1
-
-
-def test_predictions_in_a_batch_equal_single_ones(predictor):
-    inputs = [json.loads(line) for line in (TINY / "inputs.jsonl").read_text().splitlines()]
-    for single, batched in zip(
-        map(predictor.predict_json, inputs), predictor.predict_batch_json(inputs)
-    ):
-        assert single.pop("probability") == pytest.approx(batched.pop("probability"), abs=1e-5)
-        assert single == batched
-
-
-def test_the_command_answers_the_questions_of_a_file(archive_file, tmp_path):
-    output_file = tmp_path / "output.jsonl"
-    run_predict(
-        *(archive_file, TINY / "train.json", "--use-dataset-reader", "--silent"),
-        *("--batch-size", 3, "--output-file", output_file),
-    )
-    outputs = [json.loads(line) for line in output_file.read_text(encoding="utf-8").splitlines()]
-    assert {output["id"]: output["best_span_text"] for output in outputs} == {
-        "paris": "Paris",
-        "sun": "São Paulo",
-        "hours": "6½",
-        "snow": "Snow",
-        "wrote": "Mary  Smith",
-        "work": '"The Storm"',
-        "left": "New York",
-        "year": "1890",
-    }
 
 
 def test_the_readers_tokenizer_is_used(archive):

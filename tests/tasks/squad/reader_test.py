@@ -8,11 +8,11 @@ import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Vocabulary
-from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.tokenizers import Token, Tokenizer, WhitespaceTokenizer
 
+from elmo_plugin.tasks.reading import RuleBasedTokenizer
 from elmo_plugin.tasks.squad import SquadReader
-from elmo_plugin.tasks.squad.squad_file import Answer
+from elmo_plugin.tasks.squad.reader import Answer, TokenizedPassage
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 TINY_FILE = FIXTURES / "squad" / "tiny" / "train.json"
@@ -132,7 +132,8 @@ def test_long_passages_and_questions_are_cut_and_answers_beyond_left_out(caplog)
     assert [len(instance["passage"]) for instance in instances] == [10, 10, 2, 10]
     assert [len(instance["question"]) for instance in instances] == [4, 4, 3, 4]
     assert (
-        "left out: 4 questions with an answer beyond max_passage_tokens, 10 (8 units" in caplog.text
+        "left out: 4 questions with an answer beyond max_passage_tokens, 10 (8 records"
+        in caplog.text
     )
 
 
@@ -167,15 +168,6 @@ def test_an_answer_of_which_no_token_is_made_is_named(tmp_path):
         ConfigurationError, match=r"\(id q1\): the tokenizer makes no token of the answer '\.'"
     ):
         read(write(tmp_path, dot), tokenizer=tokenizer)
-
-
-def test_workers_share_the_questions():
-    reader = SquadReader()
-    loader = MultiProcessDataLoader(
-        reader, TINY_FILE, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
-    )
-    ids = [id_of(instance) for instance in loader.iter_instances()]
-    assert sorted(ids) == sorted(map(id_of, reader.read(TINY_FILE)))
 
 
 def test_instances_can_be_indexed_and_sent_to_other_processes():
@@ -255,7 +247,7 @@ def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, caplog, bad, mess
     with pytest.raises(ConfigurationError, match=f"{PLACE}.*{message}"):
         read(file_path)
     assert [id_of(instance) for instance in read(file_path, skip_invalid=True)] == ["q1", "q3"]
-    assert "left out: 1 invalid (3 units read)" in caplog.text
+    assert "left out: 1 invalid (3 records read)" in caplog.text
 
 
 @pytest.mark.parametrize("passage", ["", " \n", None, ["It", "rained"]])
@@ -355,3 +347,58 @@ def test_files_of_other_tasks_are_refused():
     for other in others:
         with pytest.raises(ConfigurationError, match=r"expected .*SQuAD 1\.1"):
             read(other)
+
+
+TEXT = " It rained  in Paris. "
+#       0123456789012345678901
+
+
+def build_passage(max_tokens=None):
+    return TokenizedPassage.from_text(TEXT, RuleBasedTokenizer(), max_tokens)
+
+
+def test_each_token_has_its_characters():
+    passage = build_passage()
+    words = [token.text for token in passage.field]
+    assert words == ["It", "rained", "in", "Paris", "."]
+    assert [TEXT[start:end] for start, end in passage.offsets] == words
+    assert passage.characters_of(1, 3) == (4, 20)
+
+
+@pytest.mark.parametrize(
+    "start, end, tokens",
+    [
+        (15, 20, (3, 3)),
+        (15, 21, (3, 4)),
+        (12, 20, (2, 3)),
+        (4, 20, (1, 3)),
+        # White space around the tokens.
+        (0, 4, (0, 0)),
+        (10, 22, (2, 4)),
+        # Inside of tokens.
+        (16, 18, (3, 3)),
+        (6, 13, (1, 2)),
+    ],
+)
+def test_the_fewest_covering_tokens_are_found(start, end, tokens):
+    assert build_passage().covering_tokens(start, end) == tokens
+
+
+def test_tokens_beyond_the_maximum_are_dropped():
+    passage = build_passage(max_tokens=4)
+    assert (len(passage.field), len(passage.offsets)) == (4, 4)
+    assert passage.covering_tokens(12, 20) == (2, 3)
+    assert passage.covering_tokens(15, 21) is None
+    assert passage.covering_tokens(20, 21) is None
+
+
+def test_a_passage_needs_a_tokenizer_with_offsets():
+    with pytest.raises(
+        ConfigurationError, match=r"WhitespaceTokenizer does not say where .* 'It' stands, expected"
+    ):
+        TokenizedPassage.from_text(TEXT, WhitespaceTokenizer())
+
+
+def test_a_passage_without_tokens_is_refused():
+    with pytest.raises(ConfigurationError, match="passage without tokens"):
+        TokenizedPassage.from_text(" \n", RuleBasedTokenizer())

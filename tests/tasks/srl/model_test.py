@@ -1,18 +1,20 @@
-import json
+import itertools
 from pathlib import Path
+from typing import List
 
 import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.testing import ModelTestCase
 from allennlp.data import Batch, Vocabulary
 from allennlp.data.tokenizers import Token
 from allennlp.models import Model
 from numpy.testing import assert_allclose
+from torch import Tensor
 
 from elmo_plugin.tasks.srl import SrlReader
-from elmo_plugin.tasks.tag_schemes import find_tag_fault
+from elmo_plugin.tasks.srl.model import BioDecoder
+from elmo_plugin.tasks.tags import find_tag_fault
 from tests.tasks.task_testing import overfit
 
 TINY = Path(__file__).parents[3] / "fixtures" / "srl" / "tiny"
@@ -62,56 +64,6 @@ def test_predicates_that_could_not_be_read_are_counted_beside_the_score():
     model(**batch)
     assert model.get_metrics(reset=True)["num_skipped_predicates"] == 2
     assert "num_skipped_predicates" not in model.get_metrics()
-
-
-class TestTinyExperiment(ModelTestCase):
-    def setup_method(self):
-        super().setup_method()
-        self.set_up_model(EXPERIMENT, TINY / "train.gold_conll", seed=13)
-
-    def test_model_trains_is_saved_and_loaded(self):
-        self.ensure_model_can_train_save_and_load(EXPERIMENT, seed=13)
-
-    def test_batched_predictions_equal_single_ones(self):
-        self.ensure_batch_predictions_are_consistent()
-
-
-class TestTinyExperimentWithElmo(ModelTestCase):
-    def setup_method(self):
-        super().setup_method()
-        self.set_up_model(EXPERIMENT_WITH_ELMO, TINY / "train.gold_conll", seed=13)
-
-    @pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
-    def test_model_trains_is_saved_and_loaded(self, placement):
-        overrides = {"model.text_encoder.elmo.placement": placement, "trainer.num_epochs": 1}
-        self.ensure_model_can_train_save_and_load(
-            EXPERIMENT_WITH_ELMO, overrides=json.dumps(overrides), seed=13
-        )
-
-    def test_batched_predictions_equal_single_ones(self):
-        self.ensure_batch_predictions_are_consistent()
-
-    def test_elmo_inside_the_text_field_embedder(self):
-        self.ensure_model_can_train_save_and_load(TINY / "experiment_elmo_inside.jsonnet", seed=13)
-
-    def test_fine_tuning_the_bilm(self):
-        overrides = {"model.text_encoder.elmo.requires_grad": True, "trainer.num_epochs": 1}
-        self.ensure_model_can_train_save_and_load(
-            EXPERIMENT_WITH_ELMO, overrides=json.dumps(overrides), seed=13
-        )
-
-
-@pytest.mark.parametrize(
-    "placement, input_dim, output_dim",
-    [("none", 14, 12), ("input", 14 + 16, 12), ("output", 14, 12 + 16), ("both", 14 + 16, 12 + 16)],
-)
-def test_widths_follow_from_the_place_of_elmo(placement, input_dim, output_dim):
-    overrides = json.dumps({"model.text_encoder.elmo.placement": placement})
-    params = Params.from_file(EXPERIMENT_WITH_ELMO, params_overrides=overrides)["model"]
-    model = Model.from_params(params, vocab=vocabulary_of("O", "B-V"))
-    # Words 8, predicate indicator 6; ELMo of the tiny biLM 16.
-    assert model.text_encoder.get_input_dim() == input_dim
-    assert model.tag_projection.in_features == output_dim
 
 
 def test_the_tiny_sentences_can_be_learned_by_heart():
@@ -283,7 +235,7 @@ def test_a_sentence_of_one_token_is_labelled():
 @pytest.mark.parametrize(
     "tags, message",
     [
-        ([], "namespace 'labels' is empty, expected the tags of the training data"),
+        ([], "namespace 'labels' is empty, expected the labels of the training"),
         (["O", "U-ARG0", "ARG1"], "has 'ARG1', 'U-ARG0', expected only tags of the BIO scheme"),
     ],
 )
@@ -293,7 +245,7 @@ def test_a_vocabulary_without_bio_tags_is_refused(tags, message):
 
 
 def test_a_namespace_with_padding_is_refused():
-    with pytest.raises(ConfigurationError, match="has '@@PADDING@@', '@@UNKNOWN@@', expected only"):
+    with pytest.raises(ConfigurationError, match="has an entry for padding, expected only labels"):
         build_model(vocabulary_of("O", namespace="roles"), label_namespace="roles")
 
 
@@ -309,5 +261,56 @@ def test_gold_tags_that_the_model_was_not_built_for_are_refused():
     model = build_model(vocab)
     model.eval()
     batch["tags"][0, 0] = vocab.add_token_to_namespace("B-ARG5", "labels")
-    with pytest.raises(ConfigurationError, match="Found the gold tag 'B-ARG5', expected one of"):
+    with pytest.raises(ConfigurationError, match="Found the gold label 'B-ARG5', expected one of"):
         model(**batch)
+
+
+TAGS = dict(enumerate(["I-ARG0", "O", "B-ARG0", "B-V", "I-V"]))
+
+
+def best_by_trying_all(scores: Tensor) -> List[int]:
+    allowed = [
+        tag_ids
+        for tag_ids in itertools.product(TAGS, repeat=len(scores))
+        if find_tag_fault([TAGS[tag_id] for tag_id in tag_ids], "BIO") is None
+    ]
+    return list(max(allowed, key=lambda tag_ids: sum(scores[range(len(scores)), tag_ids].tolist())))
+
+
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_the_best_allowed_sequence_is_found(length):
+    torch.manual_seed(13)
+    logits = torch.randn(20, length, len(TAGS))
+    mask = torch.ones(20, length, dtype=torch.bool)
+    decoded = BioDecoder(TAGS).decode(logits, mask)
+    assert decoded == [best_by_trying_all(scores) for scores in logits.log_softmax(dim=-1)]
+    # Both ways are taken: the best tags alone are allowed in some sentences only.
+    as_they_are = [tags == best for tags, best in zip(decoded, logits.argmax(-1).tolist())]
+    assert any(as_they_are) and not all(as_they_are)
+
+
+def test_padding_is_not_decoded():
+    torch.manual_seed(13)
+    logits = torch.randn(2, 4, len(TAGS))
+    mask = torch.tensor([[True, True, True, True], [True, True, False, False]])
+    decoded = BioDecoder(TAGS).decode(logits, mask)
+    assert [len(tags) for tags in decoded] == [4, 2]
+    assert decoded[1] == best_by_trying_all(logits[1, :2].log_softmax(dim=-1))
+
+
+def test_sequences_that_differ_little_are_told_apart():
+    # I-ARG0 is the best tag but cannot be first; O is better than B-ARG0 by less than float32 can
+    # show beside 100,000.
+    scores = torch.tensor([[[2.0, 1.001, 1.0, 0.0, 0.0]]])
+    [tags] = BioDecoder(TAGS).decode(scores, torch.ones(1, 1, dtype=torch.bool))
+    assert [TAGS[tag_id] for tag_id in tags] == ["O"]
+    scores = torch.tensor([[[2.0, 1.0, 1.001, 0.0, 0.0]]])
+    [tags] = BioDecoder(TAGS).decode(scores, torch.ones(1, 1, dtype=torch.bool))
+    assert [TAGS[tag_id] for tag_id in tags] == ["B-ARG0"]
+
+
+def test_decoding_leaves_the_logits_as_they_are_and_needs_no_gradients():
+    logits = torch.randn(1, 3, len(TAGS), requires_grad=True)
+    before = logits.detach().clone()
+    BioDecoder(TAGS).decode(logits, torch.ones(1, 3, dtype=torch.bool))
+    assert torch.equal(logits, before)

@@ -1,15 +1,14 @@
-import json
 from pathlib import Path
 
 import pytest
 import spacy
 from allennlp.common.checks import ConfigurationError
-from allennlp.data.tokenizers import Token, WhitespaceTokenizer
+from allennlp.data.tokenizers import WhitespaceTokenizer
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.srl import SrlPredictor
-from tests.tasks.task_testing import overfitted_archive, run_predict
+from tests.tasks.task_testing import overfitted_archive
 
 TINY = Path(__file__).parents[3] / "fixtures" / "srl" / "tiny"
 SAT = {
@@ -146,56 +145,10 @@ def test_a_spacy_model_without_a_tagger_is_named(archive, tmp_path):
     assert predictor.predict_sentence("The cat sat.", [2])["predicates"][0]["predicate"] == "sat"
 
 
-def test_a_missing_spacy_model_is_refused(archive):
-    with pytest.raises(ConfigurationError, match="spacy_model is 'xx_none_sm', expected a spaCy"):
-        Predictor.from_archive(archive, extra_args={"spacy_model": "xx_none_sm"})
-
-
 def test_another_tokenizer_can_be_given(archive):
     model, reader = archive.model, archive.validation_dataset_reader
     predictor = SrlPredictor(model, reader, tokenizer=WhitespaceTokenizer())
     assert predictor.predict_sentence("Rain fell.", [1])["words"] == ["Rain", "fell."]
-
-
-def test_predictions_in_a_batch_equal_single_ones(predictor):
-    inputs = [json.loads(line) for line in (TINY / "inputs.jsonl").read_text().splitlines()]
-    assert predictor.predict_batch_json(inputs) == [predictor.predict_json(i) for i in inputs]
-
-
-def test_an_instance_is_answered_by_itself_in_the_same_form(predictor, archive):
-    reader = archive.validation_dataset_reader
-    tokens = [Token(word) for word in WORDS]
-    instances = [reader.text_to_instance(tokens, index) for index in (2, 4, None)]
-    assert predictor.predict_batch_instance(instances) == [
-        {"words": WORDS, "predicates": [SAT]},
-        {"words": WORDS, "predicates": [SLEPT]},
-        {"words": WORDS, "predicates": []},
-    ]
-    assert predictor.predict_instance(instances[0]) == {"words": WORDS, "predicates": [SAT]}
-
-
-def test_the_command_predicts_from_json_lines(predictor, archive_file, tmp_path):
-    output_file = tmp_path / "output.jsonl"
-    run_predict(
-        archive_file, TINY / "inputs.jsonl", "--batch-size", 2, "--output-file", output_file
-    )
-    lines = output_file.read_text(encoding="utf-8").splitlines()
-    inputs = [json.loads(line) for line in (TINY / "inputs.jsonl").read_text().splitlines()]
-    assert [json.loads(line) for line in lines] == [predictor.predict_json(i) for i in inputs]
-    assert "José" in lines[3]
-
-
-def test_the_command_predicts_from_a_data_file(archive_file, tmp_path):
-    output_file = tmp_path / "output.jsonl"
-    run_predict(
-        *(archive_file, TINY / "train.gold_conll", "--use-dataset-reader", "--silent"),
-        *("--batch-size", 4, "--output-file", output_file),
-    )
-    outputs = [json.loads(line) for line in output_file.read_text().splitlines()]
-    described = [p["description"] for output in outputs for p in output["predicates"]]
-    assert len(outputs) == len(described) == 9
-    assert described[0] == SAT["description"]
-    assert described[8] == "[V: Look] [ARG1: it] [C-V: up] [ARGM-TMP: now] !"
 
 
 @pytest.mark.parametrize(

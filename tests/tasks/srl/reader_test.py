@@ -1,5 +1,4 @@
 import logging
-import pickle
 from pathlib import Path
 from typing import List
 
@@ -7,11 +6,9 @@ import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Vocabulary
-from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import Token
 
-from elmo_plugin.tasks.conll_file import SentencePlace
+from elmo_plugin.tasks.conll import SentencePlace
 from elmo_plugin.tasks.srl import SrlReader
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -144,20 +141,6 @@ def test_the_predicate_indicator_becomes_a_tensor_of_0_and_1():
     instance = read(TINY_FILE)[1]
     instance.index_fields(Vocabulary.from_instances([instance]))
     assert instance.as_tensor_dict()["predicate_indicator"].tolist() == [0, 0, 0, 0, 1, 0]
-
-
-def test_workers_share_the_documents():
-    reader = SrlReader({"tokens": SingleIdTokenIndexer()})
-    loader = MultiProcessDataLoader(
-        reader, TINY_FILE, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
-    )
-    read_by_workers = [i["tags"].labels for i in loader.iter_instances()]
-    assert sorted(read_by_workers) == sorted(i["tags"].labels for i in reader.read(TINY_FILE))
-
-
-def test_instances_can_be_sent_to_other_processes():
-    instance = read(TINY_FILE)[0]
-    assert list(pickle.loads(pickle.dumps(instance))["tags"]) == list(instance["tags"])
 
 
 @pytest.mark.parametrize(

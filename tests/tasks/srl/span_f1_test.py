@@ -13,7 +13,7 @@ from allennlp.training.metrics import Metric
 
 from elmo_plugin.tasks.srl import SrlSpanF1
 from elmo_plugin.tasks.srl.span_f1 import Argument, tags_to_arguments
-from elmo_plugin.tasks.tag_schemes import Span, spans_to_tags
+from elmo_plugin.tasks.tags import Span, spans_to_tags
 
 LABELS = ["ARG0", "ARG1", "C-ARG0", "C-ARG1", "R-ARG0", "C-R-ARG0", "ARGM-TMP", "C-ARGM-TMP", "C-V"]
 TAGS = ["O", *(f"{prefix}-{label}" for label in [*LABELS, "V"] for prefix in "BI")]

@@ -1,11 +1,9 @@
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.testing import ModelTestCase
 from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.data.tokenizers import Token
 from allennlp.models import Model
@@ -14,6 +12,7 @@ from allennlp.modules.seq2seq_encoders import LstmSeq2SeqEncoder
 from torch.testing import assert_close
 
 from elmo_plugin.tasks.sst import BiattentiveClassifier, SstReader
+from elmo_plugin.tasks.sst.model import FourWayPooling
 from tests.tasks.task_testing import overfit
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -50,34 +49,6 @@ def vocabulary_of(*classes, namespace="labels"):
     return Vocabulary(tokens_to_add={"tokens": ["Rain"], namespace: list(classes)})
 
 
-class TestTinyExperiment(ModelTestCase):
-    def setup_method(self):
-        super().setup_method()
-        self.set_up_model(EXPERIMENT, TINY / "train.txt", seed=13)
-
-    def test_model_trains_is_saved_and_loaded(self):
-        self.ensure_model_can_train_save_and_load(EXPERIMENT, seed=13)
-
-    def test_batched_predictions_equal_single_ones(self):
-        self.ensure_batch_predictions_are_consistent()
-
-
-class TestTinyExperimentWithElmo(ModelTestCase):
-    def setup_method(self):
-        super().setup_method()
-        self.set_up_model(EXPERIMENT_WITH_ELMO, TINY / "train.txt", seed=13)
-
-    @pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
-    def test_model_trains_is_saved_and_loaded(self, placement):
-        overrides = json.dumps({"model.text_encoder.elmo.placement": placement})
-        self.ensure_model_can_train_save_and_load(
-            EXPERIMENT_WITH_ELMO, overrides=overrides, seed=13
-        )
-
-    def test_batched_predictions_equal_single_ones(self):
-        self.ensure_batch_predictions_are_consistent()
-
-
 @pytest.mark.parametrize("experiment", [EXPERIMENT, EXPERIMENT_WITH_ELMO])
 def test_the_sentences_can_be_learned_by_heart(experiment):
     instances, vocab = read(experiment)
@@ -89,23 +60,6 @@ def test_the_sentences_can_be_learned_by_heart(experiment):
     metrics = model.get_metrics()
     assert metrics["accuracy"] == 1.0
     assert all(metrics[f"_recall-{name}"] == 1.0 for name in CLASSES)
-
-
-@pytest.mark.parametrize(
-    "placement, input_is_wider, output_is_wider",
-    [("none", 0, 0), ("input", 1, 0), ("output", 0, 1), ("both", 1, 1)],
-)
-def test_widths_follow_from_elmos_placement(placement, input_is_wider, output_is_wider):
-    _, vocab = read(EXPERIMENT_WITH_ELMO)
-    overrides = json.dumps({"model.text_encoder.elmo.placement": placement})
-    model = build_model(vocab, EXPERIMENT_WITH_ELMO, overrides)
-    options = json.loads((FIXTURES / "bilm" / "tiny" / "options.json").read_text())
-    elmo_dim = 2 * options["lstm"]["projection_dim"]
-    assert model.text_encoder.get_input_dim() == 8 + input_is_wider * elmo_dim
-    assert model.text_encoder.get_output_dim() == 12 + output_is_wider * elmo_dim
-    assert model.integrator.get_input_dim() == 3 * model.text_encoder.get_output_dim()
-    assert model.output_layer.get_input_dim() == 4 * model.integrator.get_output_dim()
-    assert model.label_projection.out_features == len(CLASSES)
 
 
 def test_gradients_reach_all_trainable_parameters():
@@ -244,7 +198,7 @@ def test_parts_that_do_not_fit_are_refused():
 @pytest.mark.parametrize(
     "vocab, namespace, message",
     [
-        (vocabulary_of(), "labels", "namespace 'labels' is empty, expected the classes"),
+        (vocabulary_of(), "labels", "namespace 'labels' is empty, expected the labels"),
         (vocabulary_of(*CLASSES), "sst_labels", "namespace 'sst_labels' is empty"),
         (vocabulary_of(*CLASSES, namespace="mood"), "mood", "'mood' has an entry for padding"),
     ],
@@ -259,7 +213,7 @@ def test_gold_labels_that_the_model_was_not_built_for_are_refused():
     model = build_model(vocab)
     tensors = as_tensors(instances, vocab)
     tensors["label"][0] = vocab.add_token_to_namespace("ecstatic", "labels")
-    with pytest.raises(ConfigurationError, match="Found the gold class 'ecstatic', expected one"):
+    with pytest.raises(ConfigurationError, match="Found the gold label 'ecstatic', expected one"):
         model(**tensors)
 
 
@@ -270,3 +224,43 @@ def test_words_that_training_never_saw_are_classified():
     reader.apply_token_indexers(instance)
     output = build_model(vocab).forward_on_instance(instance)
     assert output["label"] in CLASSES
+
+
+def pool_slowly(pooling, tokens):
+    """One sentence without padding, `(timesteps, input_dim)`."""
+    weights = torch.softmax(pooling.token_score(tokens).squeeze(-1), dim=0)
+    weighted = sum(weight * token for weight, token in zip(weights, tokens, strict=True))
+    return torch.cat([tokens.amax(0), tokens.amin(0), tokens.mean(0), weighted])
+
+
+@pytest.mark.parametrize("shift", [0.0, 40.0, -40.0])
+@pytest.mark.parametrize("padding", [0.0, 1e4, -1e4])
+def test_pooling_equals_that_of_each_sentence_alone(shift, padding):
+    torch.manual_seed(13)
+    pooling = FourWayPooling(5)
+    # Tokens of one sign, whose maximum or minimum a padding of zeros would replace; and scores far from the
+    # score of such a padding.
+    torch.nn.init.ones_(pooling.token_score.weight)
+    lengths = [4, 1, 7, 2]
+    sentences = [shift + torch.randn(length, 5) for length in lengths]
+    tokens = torch.full((4, 7, 5), padding)
+    mask = torch.zeros(4, 7, dtype=torch.bool)
+    for row, sentence in enumerate(sentences):
+        tokens[row, : len(sentence)] = sentence
+        mask[row, : len(sentence)] = True
+    expected = torch.stack([pool_slowly(pooling, sentence) for sentence in sentences])
+    # Sums of a few float32 numbers up to 40.
+    assert_close(pooling(tokens, mask), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_pooled_width_is_four_times_that_of_a_token():
+    pooling = FourWayPooling(3)
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    assert pooling(torch.randn(2, 4, 3), mask).shape == (2, pooling.get_output_dim()) == (2, 12)
+
+
+def test_padding_has_no_gradient():
+    tokens = torch.randn(1, 3, 4, requires_grad=True)
+    FourWayPooling(4)(tokens, torch.tensor([[True, True, False]])).sum().backward()
+    assert (tokens.grad[0, 2] == 0).all()
+    assert (tokens.grad[0, :2] != 0).any(dim=-1).all()

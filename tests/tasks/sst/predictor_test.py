@@ -1,14 +1,11 @@
-import json
 from pathlib import Path
 
 import pytest
 from allennlp.common.checks import ConfigurationError
-from allennlp.data.tokenizers import WhitespaceTokenizer
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
-from elmo_plugin.tasks.sst import SstPredictor
-from tests.tasks.task_testing import overfitted_archive, run_predict
+from tests.tasks.task_testing import overfitted_archive
 
 TINY = Path(__file__).parents[3] / "fixtures" / "sst" / "tiny"
 CLASSES = ["very_negative", "negative", "neutral", "positive", "very_positive"]
@@ -56,29 +53,6 @@ def test_what_the_treebank_escapes_is_known_in_running_text(predictor):
     from_text = predictor.predict_sentence('"Río" is charming.')
     assert from_text["tokens"] == ['"', "Río", '"', "is", "charming", "."]
     assert from_text["label"] == "positive"
-
-
-def test_the_command_predicts_from_a_data_file(archive_file, tmp_path):
-    output_file = tmp_path / "output.jsonl"
-    run_predict(
-        *(archive_file, TINY / "train.txt", "--use-dataset-reader", "--silent"),
-        *("--batch-size", 3, "--output-file", output_file),
-    )
-    outputs = [json.loads(line) for line in output_file.read_text("utf-8").splitlines()]
-    # Sentences, not phrases: the reader of the validation data.
-    assert [output["label"] for output in outputs] == [
-        *("very_positive", "very_negative", "neutral", "positive"),
-        *("negative", "neutral", "negative", "very_positive"),
-    ]
-    assert outputs[4]["tokens"] == ["Dull", "(", "writer/director", ")", "."]
-
-
-def test_another_tokenizer_can_be_given(archive):
-    model, reader = archive.model, archive.validation_dataset_reader
-    predictor = SstPredictor(model, reader, tokenizer=WhitespaceTokenizer())
-    assert predictor.predict_sentence("Not very good.")["tokens"] == ["Not", "very", "good."]
-    from_command = Predictor.from_archive(archive, extra_args={"tokenizer": {"type": "whitespace"}})
-    assert from_command.predict_sentence("very good.")["tokens"] == ["very", "good."]
 
 
 @pytest.mark.parametrize(

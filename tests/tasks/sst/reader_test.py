@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Vocabulary
-from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.token_indexers import SingleIdTokenIndexer
+from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.tokenizers import Token
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elmo_plugin.tasks.sst import SstReader
+from elmo_plugin.tasks.sst.reader import Phrase, SentimentField, SentimentTree
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 TINY_FILE = FIXTURES / "sst" / "tiny" / "train.txt"
@@ -102,7 +103,7 @@ def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         sentences = read(SstReader(granularity="2-class"), file_path)
     assert sentences == [("A good film", "positive"), ("So awful", "negative")]
-    assert "left out: 1 neutral sentences (3 units read)" in caplog.text
+    assert "left out: 1 neutral sentences (3 records read)" in caplog.text
     with caplog.at_level(logging.WARNING):
         phrases = read(SstReader(granularity="2-class", subtrees=True), file_path)
     assert phrases == [
@@ -112,7 +113,7 @@ def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
         ("So awful", "negative"),
         ("awful", "negative"),
     ]
-    assert "left out: 8 neutral phrases (3 units read)" in caplog.text
+    assert "left out: 8 neutral phrases (3 records read)" in caplog.text
 
 
 def test_a_neutral_sentence_can_have_phrases_of_two_classes(tmp_path):
@@ -157,22 +158,6 @@ def test_namespace_and_indexers_are_those_asked_for():
     assert vocab.get_vocab_size("sentiment_labels") == 5
 
 
-def test_workers_share_the_trees():
-    reader = SstReader({"tokens": SingleIdTokenIndexer()}, subtrees=True)
-    loader = MultiProcessDataLoader(
-        reader, TINY_FILE, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
-    )
-    phrases = [
-        " ".join(token.text for token in instance["tokens"]) for instance in loader.iter_instances()
-    ]
-    assert sorted(phrases) == sorted(text for text, _ in read(reader, TINY_FILE))
-
-
-def test_instances_can_be_sent_to_other_processes():
-    instance = next(iter(SstReader().read(TINY_FILE)))
-    assert pickle.loads(pickle.dumps(instance))["label"].label == "very_positive"
-
-
 def test_without_a_label_there_is_no_field_for_it():
     assert set(SstReader().text_to_instance([Token("Rain")]).fields) == {"tokens", "metadata"}
 
@@ -205,7 +190,7 @@ def test_a_bad_tree_is_named_or_left_out(tmp_path, caplog, line, message):
         sentences = read(SstReader(skip_invalid=True), file_path)
     assert [text for text, _ in sentences] == ["A good film", "So awful"]
     assert "trees.txt, line 3" in caplog.text
-    assert "left out: 1 invalid (3 units read)" in caplog.text
+    assert "left out: 1 invalid (3 records read)" in caplog.text
 
 
 @pytest.mark.parametrize("file", ["ner/tiny/train.conll", "ner/tiny/inputs.jsonl", "lm/vocab.txt"])
@@ -220,17 +205,6 @@ def test_a_file_of_another_task_is_refused(file):
 def test_a_file_of_neutral_sentences_has_nothing_for_two_classes(tmp_path):
     with pytest.raises(ConfigurationError, match=r"is left of 1 read \(1 neutral sentences\)"):
         list(SstReader(granularity="2-class").read(write(tmp_path, TREES[1])))
-
-
-def test_an_empty_a_missing_and_a_broken_file_are_refused(tmp_path):
-    (tmp_path / "empty.txt").write_text(" \n\n")
-    (tmp_path / "latin1.txt").write_bytes("(2 São)\n".encode("latin-1"))
-    with pytest.raises(ConfigurationError, match=r"empty\.txt: .*expected one tree on each line"):
-        list(SstReader().read(tmp_path / "empty.txt"))
-    with pytest.raises(ConfigurationError, match=r"cannot find .*missing\.txt"):
-        list(SstReader().read(tmp_path / "missing.txt"))
-    with pytest.raises(ConfigurationError, match=r"latin1\.txt, line 1: .*expected UTF-8"):
-        list(SstReader().read(tmp_path / "latin1.txt"))
 
 
 def test_a_sentence_without_tokens_is_refused():
@@ -257,3 +231,202 @@ def test_a_label_of_another_granularity_is_refused(label):
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
         SstReader(**options)
+
+
+CLASSES = ("bad", "so_so", "good")
+
+
+def field(label, place=None):
+    return SentimentField(label, CLASSES, "labels", place)
+
+
+def vocabulary_from(*labels):
+    return Vocabulary.from_instances([Instance({"label": field(label)}) for label in labels])
+
+
+@pytest.mark.parametrize("labels", [["good"], ["good", "good", "bad"], ["so_so", "good", "bad"]])
+def test_the_vocabulary_has_all_classes_in_their_order_whatever_the_data(labels):
+    vocab = vocabulary_from(*labels)
+    assert vocab.get_index_to_token_vocabulary("labels") == {0: "bad", 1: "so_so", 2: "good"}
+
+
+def test_the_tensor_is_the_id_of_the_class():
+    so_so = field("so_so")
+    so_so.index(vocabulary_from("good"))
+    assert so_so.as_tensor(so_so.get_padding_lengths()).item() == 1
+
+
+def test_a_field_can_be_sent_to_other_processes():
+    sent = pickle.loads(pickle.dumps(field("bad", "a.txt, line 1")))
+    assert (sent.label, sent.classes, sent.place) == ("bad", CLASSES, "a.txt, line 1")
+
+
+def test_a_label_that_is_no_class_is_refused():
+    message = r"^a\.txt, line 3: found the label 'great', expected one of: bad, so_so, good"
+    with pytest.raises(ConfigurationError, match=message):
+        field("great", "a.txt, line 3")
+
+
+def test_a_label_that_the_model_does_not_know_is_refused():
+    vocab = Vocabulary(tokens_to_add={"labels": ["bad", "good"]})
+    message = (
+        r"^a\.txt, line 3: found the label 'so_so', expected one in the namespace 'labels' of the "
+        r"model's vocabulary: bad, good\. Give the reader the granularity"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        field("so_so", "a.txt, line 3").index(vocab)
+
+
+PLACE = "trees.txt, line 7"
+
+LABELS = st.integers(0, 4)
+# Any character that can stand in a word: white space too, but for that which divides words.
+WORDS = st.text(
+    st.characters(blacklist_characters="() \t\r\n\\`'", blacklist_categories=["Cs"]), min_size=1
+).filter(lambda word: not word.startswith("-"))
+RANDOM_TREES = st.recursive(
+    st.tuples(LABELS, WORDS),
+    lambda trees: st.tuples(LABELS, st.lists(trees, min_size=1, max_size=3)),
+    max_leaves=12,
+)
+
+
+def write_tree(tree, gap=" "):
+    label, content = tree
+    if isinstance(content, str):
+        return f"({label}{gap}{content})"
+    return f"({label}{gap}{gap.join(write_tree(child, gap) for child in content)})"
+
+
+def words_of(tree):
+    _, content = tree
+    if isinstance(content, str):
+        return [content]
+    return [word for child in content for word in words_of(child)]
+
+
+def phrases_of(tree):
+    """Label and words of each node, from the top."""
+    label, content = tree
+    yield label, words_of(tree)
+    if not isinstance(content, str):
+        for child in content:
+            yield from phrases_of(child)
+
+
+def read_tree(line):
+    return SentimentTree.from_line(line, PLACE)
+
+
+def test_words_and_phrases_are_read_with_the_sentence_first():
+    assert read_tree("(3 (2 A) (4 (3 good) (2 film)))") == SentimentTree(
+        words=["A", "good", "film"],
+        phrases=[
+            Phrase(label=3, start=0, end=3),
+            Phrase(label=2, start=0, end=1),
+            Phrase(label=4, start=1, end=3),
+            Phrase(label=3, start=1, end=2),
+            Phrase(label=2, start=2, end=3),
+        ],
+    )
+
+
+def test_a_word_alone_is_a_tree():
+    assert read_tree("(4 Brilliant)") == (["Brilliant"], [(4, 0, 1)])
+
+
+@given(tree=RANDOM_TREES, gap=st.sampled_from([" ", "\t", "  \t"]))
+def test_a_tree_that_is_written_is_read(tree, gap):
+    words, phrases = read_tree(write_tree(tree, gap))
+    assert words == words_of(tree)
+    assert [(label, words[start:end]) for label, start, end in phrases] == list(phrases_of(tree))
+
+
+def test_trees_are_as_deep_as_they_like():
+    depth = 10_000
+    tree = read_tree("(2 (1 a) " * depth + "(3 b)" + ")" * depth)
+    assert len(tree.words) == depth + 1
+    assert tree.phrases[0] == Phrase(2, 0, depth + 1)
+
+
+@pytest.mark.parametrize(
+    "spelling, word",
+    [
+        ("-LRB-", "("),
+        ("-RRB-", ")"),
+        ("-LSB-", "["),
+        ("-RCB-", "}"),
+        (r"writer\/director\/star", "writer/director/star"),
+        (r"\*\*\*", "***"),
+        ("8\u00a01\\/2", "8\u00a01/2"),
+        ("``", '"'),
+        ("''", '"'),
+        ("`", "'"),
+        # These are as they are.
+        ("'", "'"),
+        ("'s", "'s"),
+        ("--", "--"),
+        ("-lrb-", "-lrb-"),
+        ("L.\u3000A.", "L.\u3000A."),
+        ("3", "3"),
+    ],
+)
+def test_words_are_spelled_as_in_running_text(spelling, word):
+    assert read_tree(f"(3 (2 {spelling}) (2 .))").words == [word, "."]
+
+
+@pytest.mark.parametrize(
+    "line, column, found, expected",
+    [
+        # Brackets
+        ("(3 (2 A) (3 (3 good)", 10, r"'\(' without its '\)'", "the whole tree on one line"),
+        ("(3", 1, r"'\(' without its '\)'", "as many closing brackets"),
+        ("(3 (2 A) (3 good)))", 19, r"'\)' after the tree", "one tree on the line"),
+        (")", 1, r"'\)'", r"a tree, such as \(3"),
+        # Labels
+        ("(3 (5 A) (3 good))", 5, "'5'", r"a label from 0 to 4 after '\('"),
+        ("(-1 A)", 2, "'-1'", "a label from 0 to 4"),
+        ("(03 A)", 2, "'03'", "a label from 0 to 4"),
+        ("(² A)", 2, "'²'", "a label from 0 to 4"),
+        ("(S (NP (DT A)))", 2, "'S'", "a label from 0 to 4"),
+        ("(3 ((2 A) (2 b)))", 5, r"'\('", "a label from 0 to 4"),
+        ("(good)", 2, "'good'", "a label from 0 to 4"),
+        # Empty trees
+        ("()", 2, r"'\(\)', an empty tree", "a label from 0 to 4"),
+        ("(3 (2 A) (2))", 12, r"'\(2\)', an empty tree", "a word or trees after the label"),
+        ("(2 )", 4, r"'\(2\)', an empty tree", "a word or trees after the label"),
+        ("", None, "no tree", r"one, such as \(3"),
+        # Text where none can be
+        ("(3 A) good", 7, "'good' after the tree", "one tree on the line"),
+        ("(3 A) (2 b)", 7, r"'\(2 b\)' after the tree", "one tree on the line"),
+        ("A (3 good)", 1, r"'A \(3 good\)'", r"a tree, such as \(3"),
+        ("(3 New York)", 8, "'York' after the word 'New'", r"'\)' after the word"),
+        ("(3 New (2 York))", 8, r"'\(' after the word 'New'", r"'\)' after the word"),
+        ("(3 (2 A) good)", 10, "'good' after a tree", r"'\(' or '\)'"),
+        # Other tasks
+        ('{"sentence1": "A man"}', 1, '\'{"sentence1": "A man"}\'', "a tree, such as"),
+        ("-DOCSTART- -X- O O", 1, "'-DOCSTART- -X- O O'", "a tree, such as"),
+    ],
+)
+def test_what_is_no_tree_is_refused_with_its_column(line, column, found, expected):
+    place = PLACE if column is None else f"{PLACE}, column {column}"
+    message = rf"^{place}: found {found}, expected .*{expected}.* (Correct|Give) "
+    with pytest.raises(ConfigurationError, match=message):
+        read_tree(line)
+
+
+def test_an_error_repeats_only_the_start_of_a_long_line():
+    with pytest.raises(ConfigurationError, match=r"found 'good good .*\.\.\.', expected") as error:
+        read_tree("good " * 10_000)
+    assert len(str(error.value)) < 300
+
+
+@given(st.text(alphabet="()03a \t"))
+def test_any_line_is_a_tree_or_a_clear_error(line):
+    try:
+        words, phrases = read_tree(line)
+    except ConfigurationError as error:
+        assert str(error).startswith(PLACE)
+    else:
+        assert phrases[0][1:] == (0, len(words))
+        assert all(start < end for _, start, end in phrases)

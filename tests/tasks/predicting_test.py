@@ -4,7 +4,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import SpacyTokenizer, WhitespaceTokenizer
 
 from elmo_plugin.tasks import RuleBasedTokenizer
-from elmo_plugin.tasks.sentence_tokenizer import build_sentence_tokenizer
+from elmo_plugin.tasks.predicting import bracketed, build_sentence_tokenizer, span_text
 
 
 def test_rules_are_the_default():
@@ -37,3 +37,17 @@ def test_a_missing_spacy_model_is_an_error_and_no_download():
 def test_tokenizer_and_spacy_model_together_are_refused():
     with pytest.raises(ConfigurationError, match="are both given, expected at most one"):
         build_sentence_tokenizer({"type": "whitespace"}, spacy_model="en_core_web_sm")
+
+
+def test_spans_are_in_brackets_and_nest():
+    spans = [(2, 3, "D"), (0, 3, "A"), (1, 2, "C"), (0, 2, "B")]
+    assert bracketed(["a", "b", "c", "d"], spans) == "[A [B a [C b]] [D c]] d"
+
+
+def test_the_text_of_a_span_is_as_written_where_tokens_know_their_characters():
+    metadata = {"words": ["New", "York", "!"], "sentence": "In New  York!"}
+    assert span_text(metadata, 0, 2, "sentence") == {"text": "New York"}
+    metadata["character_offsets"] = [(3, 6), (8, 12), (12, 13)]
+    expected = {"text": "New  York", "start_char": 3, "end_char": 12}
+    assert span_text(metadata, 0, 2, "sentence") == expected
+    assert span_text(metadata, 0, 2, "document") == {"text": "New York"}

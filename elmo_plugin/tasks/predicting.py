@@ -1,18 +1,25 @@
-"""What the predictors of all tasks have in common."""
+"""Predict from JSON: what the predictors of all tasks share."""
 
 import logging
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
+import spacy
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import Field, Instance
-from allennlp.data.tokenizers import Tokenizer
+from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
-from elmo_plugin.tasks.json_input import dump_json_line, parse_json_object
-from elmo_plugin.tasks.sentence_tokenizer import build_sentence_tokenizer
-from elmo_plugin.tasks.task_reader import TaskReader
+from elmo_plugin.tasks.json_input import (
+    dump_json_line,
+    find_key,
+    get_text,
+    get_words,
+    parse_json_object,
+)
+from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader
 
 logger = logging.getLogger(__name__)
 
@@ -149,3 +156,106 @@ class _Line(dict):
     def __init__(self, inputs: JsonDict, error: Optional[ConfigurationError] = None) -> None:
         super().__init__(inputs)
         self.error = error
+
+
+class SentencePredictor(TaskPredictor):
+    """
+    Predicts from `{"sentence": ...}`, a text, or from `{"tokens": [...]}` (`words` is the same). The metadata
+    of a sentence's instance holds it as `sentence`.
+
+    A task gives `example` and `readable_output`. Parameters and errors are those of `TaskPredictor`.
+    """
+
+    def predict_sentence(self, sentence: str) -> JsonDict:
+        """The answer for a sentence."""
+        return self.predict_json({"sentence": sentence})
+
+    def predict_tokens(self, tokens: List[str]) -> JsonDict:
+        """The answer for a sentence that is split into tokens."""
+        return self.predict_json({"tokens": tokens})
+
+    def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
+        key = find_key(inputs, ("sentence", "tokens", "words"), self.example)
+        if key != "sentence":
+            tokens = [Token(word) for word in get_words(inputs, key, self.example)]
+            return [self._dataset_reader.text_to_instance(tokens)]
+        sentence = get_text(inputs, key, self.example)
+        instance = self._dataset_reader.text_to_instance(self._tokenizer.tokenize(sentence))
+        instance["metadata"].metadata["sentence"] = sentence
+        return [instance]
+
+
+def build_sentence_tokenizer(
+    tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
+    spacy_model: Optional[str] = None,
+) -> Tokenizer:
+    """
+    The tokenizer that a predictor's arguments ask for; `RuleBasedTokenizer` if they ask for none.
+
+    # Parameters
+
+    tokenizer : `Tokenizer` or `dict`, optional
+        A tokenizer, or the configuration of one: `allennlp predict --predictor-args` hands its JSON
+        to the predictor as it is.
+    spacy_model : `str`, optional
+        Name or folder of a spaCy model on this machine whose own tokenizer is wanted.
+
+    # Raises
+
+    `ConfigurationError` if both are given, or the model is not on this machine. It is never
+    downloaded.
+    """
+    if tokenizer is not None and spacy_model is not None:
+        raise ConfigurationError(
+            f"tokenizer and spacy_model ('{spacy_model}') are both given, expected at most one. "
+            "Leave one of them out."
+        )
+    if spacy_model is not None:
+        return _load_spacy_tokenizer(spacy_model)
+    if isinstance(tokenizer, dict):
+        # A copy, since building from `Params` empties them.
+        return Tokenizer.from_params(Params(dict(tokenizer)))
+    return tokenizer or RuleBasedTokenizer()
+
+
+def _load_spacy_tokenizer(spacy_model: str) -> Tokenizer:
+    try:
+        # AllenNLP's tokenizer would answer a missing model by downloading it.
+        spacy.load(spacy_model)
+    except OSError as error:
+        raise ConfigurationError(
+            f"spacy_model is '{spacy_model}', expected a spaCy model on this machine. Run "
+            f"`python -m spacy download {spacy_model}`, or leave spacy_model out for spaCy's rules."
+        ) from error
+    return SpacyTokenizer(spacy_model, pos_tags=False)
+
+
+def span_text(metadata: Dict[str, Any], start: int, end: int, text_key: str) -> JsonDict:
+    """
+    The text of the tokens from `start` to `end` (exclusive): as it is written at `text_key` of the metadata,
+    with `start_char` and `end_char`, if the tokens know where they stand; or else joined by spaces.
+    """
+    if text_key not in metadata or "character_offsets" not in metadata:
+        return {"text": " ".join(metadata["words"][start:end])}
+    start_char, _ = metadata["character_offsets"][start]
+    _, end_char = metadata["character_offsets"][end - 1]
+    text = metadata[text_key][start_char:end_char]
+    return {"text": text, "start_char": start_char, "end_char": end_char}
+
+
+def bracketed(words: Sequence[str], spans: Iterable[Tuple[int, int, str]]) -> str:
+    """
+    The words with spans in brackets, such as `[PER John Smith] lives in [LOC Paris] .`.
+
+    # Parameters
+
+    words : `Sequence[str]`
+    spans : `Iterable[Tuple[int, int, str]]`
+        Start, end (exclusive) and label of each. They may nest, but do not cross.
+    """
+    pieces = list(words)
+    # The innermost first, so that brackets of outer ones stand outside.
+    for start, end, label in sorted(spans, key=lambda span: (-span[0], span[1])):
+        pieces[start] = f"[{label} {pieces[start]}"
+        pieces[end - 1] += "]"
+    return " ".join(pieces)

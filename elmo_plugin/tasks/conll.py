@@ -1,14 +1,18 @@
-"""Documents of CoNLL-2012: semantic roles and coreference in columns, a token per line."""
+"""Files of the CoNLL shared tasks, a token per line: sentences, and documents of CoNLL-2012."""
 
 import re
+from itertools import chain
 from os import PathLike
-from typing import Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.files.text_lines import decoded_lines
-from elmo_plugin.tasks.conll_file import ConllSentence, SentencePlace
-from elmo_plugin.tasks.data_files import data_file, data_files
+from elmo_plugin.tasks.reading import data_file, data_files
+
+# Other white space, such as a no-break space, is a part of the token.
+_COLUMN_SEPARATOR = re.compile(r"[ \t]+")
+_MAX_SHOWN = 60  # characters of a wrong line that an error repeats
 
 # Before the arguments; the coreference column stands behind them.
 _COLUMN_NAMES = (
@@ -18,7 +22,117 @@ _COLUMN_NAMES = (
 MIN_COLUMNS = len(_COLUMN_NAMES) + 1
 _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?:\s*part\s+(?P<part>\d+))?\s*")
 _END = "#end document"
-_MAX_SHOWN = 60  # characters of a wrong line that an error repeats
+
+
+class SentencePlace(NamedTuple):
+    """Where a sentence stands. Its tokens stand on lines that follow each other."""
+
+    file_path: str
+    first_line: int
+
+    def of_token(self, index: int) -> str:
+        """File and line of a token, as errors name them."""
+        return f"{self.file_path}, line {self.first_line + index}"
+
+
+class ConllSentence(NamedTuple):
+    """The lines of a sentence, not yet split into columns: workers split only their own."""
+
+    place: SentencePlace
+    lines: List[str]
+
+    def rows(self, min_columns: int, column_names: str) -> List[List[str]]:
+        """
+        The columns of each line.
+
+        # Parameters
+
+        min_columns : `int`
+            How many columns there must be at least.
+        column_names : `str`
+            What they hold, for errors.
+
+        # Raises
+
+        `ConfigurationError`, naming the line, if there are too few columns, or another number than on the
+        first line of the sentence.
+        """
+        rows = [_COLUMN_SEPARATOR.split(line) for line in self.lines]
+        num_columns = len(rows[0])
+        for index, row in enumerate(rows):
+            if len(row) < min_columns or len(row) != num_columns:
+                expected = (
+                    f"{num_columns}, as on the first line of the sentence"
+                    if num_columns >= min_columns
+                    else f"at least {min_columns} ({column_names}), set apart by spaces or tabs"
+                )
+                raise ConfigurationError(
+                    f"{self.place.of_token(index)}: found {len(row)} columns "
+                    f"('{self.lines[index][:_MAX_SHOWN]}'), expected {expected}. Correct the line."
+                )
+        return rows
+
+    def last_column(self) -> List[str]:
+        """What stands last on each line, however many columns it has."""
+        return [_COLUMN_SEPARATOR.split(line)[-1] for line in self.lines]
+
+    def tokens_and_tags(self) -> List[Tuple[str, str]]:
+        """
+        The first and the last column of each line.
+
+        # Raises
+
+        As `rows`, if there are fewer than two columns.
+        """
+        return [(row[0], row[-1]) for row in self.rows(2, "a token first, its tag last")]
+
+
+def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:
+    """
+    The sentences of a file. A line whose first column is `-DOCSTART-` ends a sentence as a blank
+    one does.
+
+    # Parameters
+
+    file_path : `str` or `PathLike`
+        A path, or a URL that `cached_path` can fetch.
+
+    # Raises
+
+    `ConfigurationError` if there is no such file, if it has no sentence, or if a line, which it
+    names, is not UTF-8.
+    """
+    num_sentences = 0
+    for sentence in _sentences(enumerate(_lines(file_path), start=1), str(file_path)):
+        num_sentences += 1
+        yield sentence
+    if num_sentences == 0:
+        raise ConfigurationError(
+            f"{file_path}: found no sentence, expected a token on each line and a blank line after "
+            "each sentence. Give the path of a file with data."
+        )
+
+
+def _sentences(
+    numbered_lines: Iterable[Tuple[int, str]], file_path: str
+) -> Iterator[ConllSentence]:
+    """Group lines into sentences, which end at a blank line, a line `-DOCSTART-` or the last line."""
+    lines: List[str] = []
+    for number, line in chain(numbered_lines, [(0, "")]):
+        if line and _COLUMN_SEPARATOR.split(line, maxsplit=1)[0] != "-DOCSTART-":
+            if not lines:
+                first_line = number
+            lines.append(line)
+        elif lines:
+            yield ConllSentence(SentencePlace(file_path, first_line), lines)
+            lines = []
+
+
+def _lines(file_path: Union[str, PathLike]) -> Iterator[str]:
+    """Lines without the white space around them."""
+    with open(data_file(file_path), "rb") as file:
+        for line in decoded_lines(file, file_path, "one token"):
+            yield line.strip(" \t\r")
 
 
 class Conll2012Sentence(NamedTuple):
@@ -65,7 +179,7 @@ class Conll2012Document(NamedTuple):
 
     def unsplit_sentences(self) -> List[ConllSentence]:
         """
-        The sentences, not yet split into columns, so that one with a wrong line does not spoil the others.
+        The sentences, not yet split into columns, so that a wrong line makes only its own sentence invalid.
 
         # Raises
 
@@ -76,19 +190,9 @@ class Conll2012Document(NamedTuple):
                 f"{self.place}: found no end, expected a line '{_END}' before the next document and "
                 "before the end of the file. Complete the file."
             )
-        sentences: List[ConllSentence] = []
-        lines: List[str] = []
-        first_line = 0
-        # The lines stand after `#begin document`; a blank one ends the last sentence.
-        for line_number, line in enumerate([*self.lines, ""], start=self.first_line + 1):
-            if line:
-                if not lines:
-                    first_line = line_number
-                lines.append(line)
-            elif lines:
-                place = SentencePlace(self.file_path, first_line)
-                sentences.append(ConllSentence(place, lines))
-                lines = []
+        # The lines stand after `#begin document`.
+        numbered_lines = enumerate(self.lines, start=self.first_line + 1)
+        sentences = list(_sentences(numbered_lines, self.file_path))
         if not sentences:
             raise ConfigurationError(
                 f"{self.place}: found no sentence, expected a token on each line and a blank line after "

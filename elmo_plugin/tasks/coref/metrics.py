@@ -1,0 +1,181 @@
+"""How well predicted clusters of mentions match gold ones: the scores of CoNLL-2012."""
+
+from collections import Counter
+from typing import Callable, Dict, Hashable, List, NamedTuple, Sequence
+
+import numpy
+import torch
+from allennlp.nn.util import dist_reduce_sum
+from allennlp.training.metrics import Metric
+from scipy.optimize import linear_sum_assignment
+
+Clusters = Sequence[Sequence[Hashable]]
+
+
+class ScoreParts(NamedTuple):
+    """Numerators and denominators, to be summed over documents before they are divided."""
+
+    precision_numerator: float
+    precision_denominator: float
+    recall_numerator: float
+    recall_denominator: float
+
+
+def muc(predicted: Clusters, gold: Clusters) -> ScoreParts:
+    """
+    Links (Vilain et al. 1995). A gold cluster of n mentions takes n - 1 links; if the prediction spreads it
+    over p clusters, a mention that is in none counting as one, p - 1 of them are missing. Precision is the
+    same with the sides exchanged.
+    """
+
+    def found_and_needed_links(clusters: Clusters, others: Clusters) -> List[float]:
+        found, needed = 0, 0
+        cluster_of = _cluster_of_mention(others)
+        for cluster in clusters:
+            pieces = {cluster_of[mention] for mention in cluster if mention in cluster_of}
+            num_alone = sum(mention not in cluster_of for mention in cluster)
+            needed += len(cluster) - 1
+            found += len(cluster) - (len(pieces) + num_alone)
+        return [found, needed]
+
+    return ScoreParts(
+        *found_and_needed_links(predicted, gold), *found_and_needed_links(gold, predicted)
+    )
+
+
+def b_cubed(predicted: Clusters, gold: Clusters) -> ScoreParts:
+    """
+    Mentions (Bagga and Baldwin 1998). The recall of a gold mention is the part of its gold cluster that is in
+    its predicted cluster, 0 if it is in none; precision is the same with the sides exchanged.
+    """
+
+    def found_and_all_mentions(clusters: Clusters, others: Clusters) -> List[float]:
+        found = 0.0
+        cluster_of = _cluster_of_mention(others)
+        for cluster in clusters:
+            shares = Counter(cluster_of[mention] for mention in cluster if mention in cluster_of)
+            # Each of the `share` mentions has the same `share / len(cluster)`.
+            found += sum(share * share for share in shares.values()) / len(cluster)
+        return [found, sum(len(cluster) for cluster in clusters)]
+
+    return ScoreParts(
+        *found_and_all_mentions(predicted, gold), *found_and_all_mentions(gold, predicted)
+    )
+
+
+def ceaf_phi4(predicted: Clusters, gold: Clusters) -> ScoreParts:
+    """
+    Entities (Luo 2005), also called CEAF_e: of all alignments of predicted clusters with gold ones, one to
+    one, that of the greatest similarity in total. The similarity of two clusters is `phi_4`, their Dice
+    coefficient.
+    """
+    cluster_of = _cluster_of_mention(gold)
+    similarity = numpy.zeros((len(predicted), len(gold)))
+    for row, cluster in enumerate(predicted):
+        shares = Counter(cluster_of[mention] for mention in cluster if mention in cluster_of)
+        for column, share in shares.items():
+            similarity[row, column] = 2 * share / (len(cluster) + len(gold[column]))
+    total = float(similarity[linear_sum_assignment(similarity, maximize=True)].sum())
+    return ScoreParts(total, len(predicted), total, len(gold))
+
+
+CLUSTER_SCORES: Dict[str, Callable[[Clusters, Clusters], ScoreParts]] = {
+    "muc": muc,
+    "b_cubed": b_cubed,
+    "ceaf": ceaf_phi4,
+}
+"""The three whose mean is the score of CoNLL-2012."""
+
+
+def _cluster_of_mention(clusters: Clusters) -> Dict[Hashable, int]:
+    return {mention: index for index, cluster in enumerate(clusters) for mention in cluster}
+
+
+@Metric.register("elmo_coreference_scores")
+class CoreferenceScores(Metric):
+    """
+    MUC, B-cubed and CEAF (phi 4) of predicted clusters, and the mean of the three, the score of CoNLL-2012
+    (Pradhan et al. 2014); and how many gold mentions are among the kept spans.
+
+    As the official scorer does, numerators and denominators are summed over documents before they are
+    divided; mentions that only one side has count against the other as they are. What is summed is summed
+    over the workers of distributed training, too.
+
+    Registered as a `Metric` with name `elmo_coreference_scores`.
+    """
+
+    supports_distributed = True
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def __call__(
+        self,
+        predicted: Sequence[Clusters],
+        gold: Sequence[Clusters],
+        kept_spans: Sequence[Sequence],
+    ) -> None:
+        """
+        # Parameters
+
+        predicted : `Sequence[Clusters]`
+            Of each document the predicted clusters, lists of mentions. No mention is in two clusters.
+        gold : `Sequence[Clusters]`
+            The gold clusters of the same documents.
+        kept_spans : `Sequence[Sequence]`
+            Of each document the mentions that clusters could be made of.
+        """
+        sums = torch.zeros_like(self._sums)
+        num_gold, num_recalled = 0, 0
+        for document_predicted, document_gold, document_kept in zip(
+            predicted, gold, kept_spans, strict=True
+        ):
+            sums += torch.tensor(
+                [score(document_predicted, document_gold) for score in CLUSTER_SCORES.values()],
+                dtype=torch.double,
+            )
+            gold_mentions = {mention for cluster in document_gold for mention in cluster}
+            num_gold += len(gold_mentions)
+            num_recalled += len(gold_mentions.intersection(document_kept))
+        mentions = torch.tensor([num_recalled, num_gold], dtype=torch.double)
+        self._sums += dist_reduce_sum(sums).cpu()
+        self._mentions += dist_reduce_sum(mentions).cpu()
+
+    def get_metric(self, reset: bool = False) -> Dict[str, float]:
+        """
+        # Returns
+
+        `coref_f1`, the mean of the three F1 scores, `coref_precision` and `coref_recall`, the means of
+        theirs; `mention_recall`; the F1 of each of the three, `muc_f1`, `b_cubed_f1`, `ceaf_f1`; and their
+        precision and recall, such as `_muc_recall` (AllenNLP writes them to its metrics files, but not into
+        progress bars). Where there is nothing to divide by, 0.
+        """
+        scores: Dict[str, Dict[str, float]] = {"precision": {}, "recall": {}, "f1": {}}
+        for name, sums in zip(CLUSTER_SCORES, self._sums.tolist()):
+            parts = ScoreParts(*sums)
+            precision = _divide(parts.precision_numerator, parts.precision_denominator)
+            recall = _divide(parts.recall_numerator, parts.recall_denominator)
+            scores["precision"][name] = precision
+            scores["recall"][name] = recall
+            scores["f1"][name] = _divide(2 * precision * recall, precision + recall)
+        metrics = {
+            f"coref_{kind}": sum(of_kind.values()) / len(of_kind)
+            for kind, of_kind in scores.items()
+        }
+        num_recalled, num_gold = self._mentions.tolist()
+        metrics["mention_recall"] = _divide(num_recalled, num_gold)
+        for kind, of_kind in scores.items():
+            for name, value in of_kind.items():
+                metrics[f"{'' if kind == 'f1' else '_'}{name}_{kind}"] = value
+        if reset:
+            self.reset()
+        return metrics
+
+    def reset(self) -> None:
+        # A row for each score, with the columns of ScoreParts.
+        self._sums = torch.zeros(len(CLUSTER_SCORES), len(ScoreParts._fields), dtype=torch.double)
+        self._mentions = torch.zeros(2, dtype=torch.double)  # recalled, gold
+
+
+def _divide(numerator: float, denominator: float) -> float:
+    return numerator / denominator if denominator else 0.0

@@ -1,0 +1,252 @@
+"""Read data files into instances: what the readers of all tasks share."""
+
+import logging
+from collections import Counter
+from os import PathLike
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import spacy
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Instance
+from allennlp.data.fields import TextField
+from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
+from allennlp.data.tokenizers import Token, Tokenizer
+
+from elmo_plugin.bilm.model_files import local_path
+from elmo_plugin.files.text_lines import decoded_lines
+
+logger = logging.getLogger(__name__)
+
+
+def data_file(file_path: Union[str, PathLike]) -> Path:
+    """
+    The file on this machine that a path, or a URL that `cached_path` can fetch, stands for.
+
+    # Raises
+
+    `ConfigurationError` if there is no such file, or it is a folder.
+    """
+    path = local_path("data file", file_path)
+    if not path.is_file():
+        raise ConfigurationError(
+            f"data file: {file_path} is a folder, expected a file. Give the path of a data file."
+        )
+    return path
+
+
+def data_files(path: Union[str, PathLike], suffix: str) -> List[Path]:
+    """
+    The file, or all files below a folder whose names end in `suffix`, in the order of their paths.
+
+    # Raises
+
+    `ConfigurationError` if there is no such file or folder, or the folder has no such file.
+    """
+    local = local_path("data file", path)
+    if not local.is_dir():
+        return [local]
+    files = sorted(file for file in local.rglob(f"*{suffix}") if file.is_file())
+    if not files:
+        raise ConfigurationError(
+            f"data files: the folder {path} holds no file whose name ends in {suffix}, expected at "
+            "least one. Give the path of a file, or of a folder with such files."
+        )
+    return files
+
+
+class PlacedLine(NamedTuple):
+    """A line of a file, and the name of its place, such as `train.txt, line 3`."""
+
+    place: str
+    line: str
+
+
+def placed_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[PlacedLine]:
+    """
+    The lines of a file that are not blank, without the white space around them. White space is spaces and
+    tabs: a no-break space belongs to a word.
+
+    # Parameters
+
+    file_path : `str` or `PathLike`
+        As for `data_file`.
+    line_content : `str`
+        What errors say that a line should hold, such as `one tree`.
+
+    # Raises
+
+    `ConfigurationError` if there is no such file, if it has only blank lines, or if a line, which it
+    names, is not UTF-8.
+    """
+    is_empty = True
+    with open(data_file(file_path), "rb") as file:
+        for line_number, line in enumerate(decoded_lines(file, file_path, line_content), start=1):
+            line = line.strip(" \t\r")
+            if line:
+                is_empty = False
+                yield PlacedLine(f"{file_path}, line {line_number}", line)
+    if is_empty:
+        raise ConfigurationError(
+            f"{file_path}: found nothing but blank lines, expected {line_content} on each line. Give the "
+            "path of a file with data."
+        )
+
+
+@Tokenizer.register("elmo_rule_based")
+class RuleBasedTokenizer(Tokenizer):
+    """
+    Splits text by the rules of spaCy's language class, `spacy.blank(language)`. Nothing is
+    downloaded, and tags and parses are not computed.
+
+    Registered as a `Tokenizer` with name `elmo_rule_based`.
+
+    # Parameters
+
+    language : `str`, optional (default = `"en"`)
+        spaCy's code of a language, for instance `de`; `xx` has rules for any language. This is no
+        name of a spaCy model.
+
+    # Raises
+
+    `ConfigurationError` if spaCy has no such language, or needs another package for it.
+    """
+
+    def __init__(self, language: str = "en") -> None:
+        super().__init__()
+        self._language = language
+        try:
+            # Only the tokenizer: the pipeline around it refuses texts of over a million characters.
+            self._spacy_tokenizer = spacy.blank(language).tokenizer
+        except ImportError as error:
+            raise ConfigurationError(
+                f"language is '{language}', expected the code of a language that spaCy can "
+                f"tokenize here, such as en, de or xx. spaCy says: {error}"
+            ) from error
+
+    def tokenize(self, text: str) -> List[Token]:
+        """
+        Tokens of `text` in order, each with `idx` and `idx_end`, its first character in `text` and
+        the one after its last. There are no tokens for white space.
+        """
+        return [
+            Token(token.text, idx=token.idx, idx_end=token.idx + len(token.text))
+            for token in self._spacy_tokenizer(text)
+            if not token.is_space
+        ]
+
+    def _to_params(self) -> Dict[str, Any]:
+        return {"type": "elmo_rule_based", "language": self._language}
+
+
+class TaskReader(DatasetReader):
+    """
+    Read the records of a file, such as its sentences or documents. Each is validated on its own: a bad one
+    stops reading with an error that names it, or is left out. Records are shared out among the workers of a
+    data loader, and of distributed training, before they are made into instances.
+
+    A task gives `_records`, `_instances` and `text_to_instance`; and `tokenizer`, if its files hold text that
+    is not split into tokens.
+
+    # Parameters
+
+    token_indexers : `Dict[str, TokenIndexer]`, optional (default = `{"tokens": SingleIdTokenIndexer()}`)
+        How the tokens of every text field are represented. ELMo needs an `elmo_character_ids` indexer.
+    skip_invalid : `bool`, optional (default = `False`)
+        Leave out bad records with a warning for each, and say at the end how many there were.
+
+    # Raises
+
+    While reading: `ConfigurationError` for a bad record, unless `skip_invalid`; and in any case for a file
+    that cannot be read, or of which (read by one process alone) nothing is left.
+    """
+
+    tokenizer: Optional[Tokenizer] = None
+
+    def __init__(
+        self,
+        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
+        skip_invalid: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
+        )
+        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
+        self._skip_invalid = skip_invalid
+
+    def apply_token_indexers(self, instance: Instance) -> None:
+        for field in instance.fields.values():
+            if isinstance(field, TextField):
+                field.token_indexers = self._token_indexers
+
+    def _read(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
+        left_out: Counter = Counter()
+        num_records, num_instances = 0, 0
+        for record in self.shard_iterable(self._records(file_path)):
+            num_records += 1
+            try:
+                # All of a record's instances or none.
+                instances = list(self._instances(record, left_out))
+            except ConfigurationError as error:
+                self._raise_unless_skipped(error)
+                left_out["invalid"] += 1
+                continue
+            num_instances += len(instances)
+            yield from instances
+        for reason, count in left_out.items():
+            logger.warning(
+                "%s: left out: %d %s (%d records read)", file_path, count, reason, num_records
+            )
+        # One of several workers may well have none.
+        is_alone = self.get_worker_info() is None and self.get_distributed_info() is None
+        if is_alone and num_records and not num_instances:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+            raise ConfigurationError(
+                f"{file_path}: nothing to learn from is left of {num_records} read"
+                f"{f' ({reasons})' if reasons else ''}, expected at least one. Give another file."
+            )
+
+    def _raise_unless_skipped(self, error: ConfigurationError) -> None:
+        if not self._skip_invalid:
+            raise error
+        logger.warning("Left out (skip_invalid): %s", error)
+
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Any]:
+        """
+        Yield the records of a file, not yet validated. Raises `ConfigurationError` if the file is missing, is
+        not UTF-8, is of another kind, or holds none.
+        """
+        raise NotImplementedError
+
+    def _instances(self, record: Any, left_out: Counter) -> Iterable[Instance]:
+        """
+        Return the instances of a record; none, if the reason is counted in `left_out`. Raises
+        `ConfigurationError`, naming file, line and field, if the record is bad.
+        """
+        raise NotImplementedError
+
+
+def character_offsets(tokens: Sequence[Token]) -> Dict[str, List[Tuple[int, int]]]:
+    """Metadata `character_offsets`: where each token starts and ends in its text, if all tokens know it."""
+    if any(token.idx is None for token in tokens):
+        return {}
+    return {
+        "character_offsets": [
+            (token.idx, token.idx + len(token.ensure_text()))
+            for token in tokens
+            if token.idx is not None
+        ]
+    }
+
+
+def check_tokens(
+    tokens: Sequence[Token], what: str = "sentence", place: Optional[str] = None
+) -> None:
+    """Raise `ConfigurationError` if there are no tokens. `place`: file and line, to be named in the error."""
+    if not tokens:
+        found = f"{place}: found" if place else "Found"
+        raise ConfigurationError(
+            f"{found} a {what} without tokens, expected at least one token. Leave it out, or use another "
+            "tokenizer."
+        )

@@ -1,3 +1,0 @@
-"""How a hypothesis can follow from a premise."""
-
-LABELS = ("entailment", "neutral", "contradiction")

@@ -1,0 +1,176 @@
+from pathlib import Path
+from typing import List
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.tasks.conll import (
+    Conll2012Sentence,
+    SentencePlace,
+    read_conll_2012,
+    read_conll_sentences,
+)
+
+
+def write(tmp_path, content):
+    file_path = tmp_path / "data.conll"
+    file_path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file_path
+
+
+def read_rows(file_path):
+    return [sentence.rows(2, "token, tag") for sentence in read_conll_sentences(file_path)]
+
+
+def test_sentences_know_their_lines(tmp_path):
+    file_path = write(tmp_path, "-DOCSTART- O\n\n\nIt O\nrains O\n-DOCSTART- O\nRain O\n \t\nSun O")
+    sentences = list(read_conll_sentences(file_path))
+    assert [sentence.lines for sentence in sentences] == [
+        ["It O", "rains O"],
+        ["Rain O"],
+        ["Sun O"],
+    ]
+    assert [sentence.place.first_line for sentence in sentences] == [4, 7, 9]
+    assert sentences[0].place.of_token(1) == f"{file_path}, line 5"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["It O\nrains O\n\n", "It\tO\nrains \t  O", "  It O \nrains O\t\n", "It O\r\nrains O\r\n\r\n"],
+)
+def test_white_space_around_columns_does_not_matter(tmp_path, content):
+    assert read_rows(write(tmp_path, content)) == [[["It", "O"], ["rains", "O"]]]
+
+
+@pytest.mark.parametrize("character", "\u00a0\u2009\u3000\u200b\u0085\u2028\u2029\x0b\x0c\x1c")
+def test_other_white_space_belongs_to_the_token(tmp_path, character):
+    token = f"8{character}1/2"
+    assert read_rows(write(tmp_path, f"{token} O\nkm O\n")) == [[[token, "O"], ["km", "O"]]]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_token(tmp_path):
+    assert read_rows(write(tmp_path, b"\xef\xbb\xbfIt O\n")) == [[["It", "O"]]]
+
+
+@pytest.mark.parametrize("line, num_columns", [("rains", 1), ("rains VBZ O", 3)])
+def test_a_wrong_number_of_columns_is_refused(tmp_path, line, num_columns):
+    message = rf"line 2: found {num_columns} columns \('{line}'\), expected 2, as on the first line"
+    with pytest.raises(ConfigurationError, match=message):
+        read_rows(write(tmp_path, f"It O\n{line}\n"))
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "-DOCSTART- O\n\n"])
+def test_a_file_without_a_sentence_is_refused(tmp_path, content):
+    with pytest.raises(ConfigurationError, match=r"data\.conll: found no sentence, expected"):
+        read_rows(write(tmp_path, content))
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"data file: cannot find .*none\.conll"):
+        read_rows(tmp_path / "none.conll")
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="is a folder, expected a file"):
+        read_rows(tmp_path)
+
+
+def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):
+    with pytest.raises(
+        ConfigurationError, match=r"line 2: found the bytes b'\\xe3', expected UTF-8"
+    ):
+        read_rows(write(tmp_path, b"It O\nS\xe3o O\n"))
+
+
+def test_places_can_be_told_apart_from_their_words():
+    assert SentencePlace("train.conll", 7).of_token(0) == "train.conll, line 7"
+
+
+def row(index: int, word: str, *more: str) -> str:
+    return "\t".join(["bc/x/1", "0", str(index), word, "NN", "*", "-", "-", "-", "Ann", "*", *more])
+
+
+DOCUMENT = [
+    "#begin document (bc/x/1); part 000",
+    row(0, "Ann", "(ARG0*)", "*", "(1)"),
+    row(1, "ran", "(V*)", "*", "-"),
+    "",
+    row(0, "8\u00a01/2", "-"),
+    "",
+    "#end document",
+]
+
+
+def write_lines(path: Path, lines: List[str]) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def sentences_of(path: Path) -> List[Conll2012Sentence]:
+    return [sentence for document in read_conll_2012(path) for sentence in document.sentences()]
+
+
+def test_documents_have_names_parts_and_sentences_with_columns(tmp_path: Path) -> None:
+    second = ["#begin document (b); part 012", row(0, "Hm", "-"), "#end document"]
+    path = write_lines(tmp_path / "a.gold_conll", [*DOCUMENT, *second])
+    documents = list(read_conll_2012(path))
+    assert [(document.name, document.part) for document in documents] == [
+        ("bc/x/1", "000"),
+        ("b", "012"),
+    ]
+    assert documents[1].place == f"{path}, line 8, document b, part 012"
+    first, number = documents[0].sentences()
+    assert first.words == ["Ann", "ran"]
+    assert first.arguments == [["(ARG0*)", "(V*)"], ["*", "*"]]
+    assert first.coreference == ["(1)", "-"]
+    assert first.speakers == ["Ann", "Ann"]
+    assert first.place.of_token(1) == f"{path}, line 3"
+    assert number.words == ["8\u00a01/2"] and number.arguments == []
+    assert number.place.first_line == 5
+    # The last sentence needs no blank line after it.
+    assert documents[1].sentences()[0].words == ["Hm"]
+
+
+def test_columns_may_be_set_apart_by_any_number_of_spaces(tmp_path: Path) -> None:
+    lines = [line.replace("\t", "   ") for line in DOCUMENT]
+    spaced = sentences_of(write_lines(tmp_path / "spaced", lines))
+    tabbed = sentences_of(write_lines(tmp_path / "tabbed", DOCUMENT))
+    assert [sentence[1:] for sentence in spaced] == [sentence[1:] for sentence in tabbed]
+
+
+def test_a_folder_stands_for_the_files_below_it(tmp_path: Path) -> None:
+    (tmp_path / "cnn").mkdir()
+    write_lines(tmp_path / "cnn" / "1.gold_conll", DOCUMENT)
+    write_lines(tmp_path / "a.v4_gold_conll", DOCUMENT)
+    write_lines(tmp_path / "a.auto_conll", ["something else"])
+    paths = [Path(document.file_path).name for document in read_conll_2012(tmp_path)]
+    assert paths == ["a.v4_gold_conll", "1.gold_conll"]
+
+
+def test_a_bad_document_does_not_spoil_the_others(tmp_path: Path) -> None:
+    unended = DOCUMENT[:-1]
+    documents = list(read_conll_2012(write_lines(tmp_path / "a", [*unended, *DOCUMENT])))
+    assert len(documents) == 2
+    with pytest.raises(
+        ConfigurationError, match=r"line 1, document bc/x/1, .*found no end, expected"
+    ):
+        documents[0].sentences()
+    assert len(documents[1].sentences()) == 2
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        (["Ann NNP"], r"line 1: found 'Ann NNP', expected '#begin document \(NAME\)"),
+        ([*DOCUMENT, row(0, "x", "-")], "line 8: found 'bc/x/1"),
+        ([""], "found no document, expected '#begin document"),
+        ([DOCUMENT[0], "", DOCUMENT[-1]], "line 1, document bc/x/1, part 000: found no sentence"),
+        ([*DOCUMENT[:2], row(1, "ran", "*", "-"), "#end document"], "line 3: found 13 columns"),
+        ([DOCUMENT[0], "Ann NNP", "#end document"], r"found 2 columns .* expected at least 12"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_refused_with_the_line(
+    lines: List[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        sentences_of(write_lines(tmp_path / "a.gold_conll", lines))

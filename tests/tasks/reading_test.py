@@ -1,0 +1,172 @@
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any, Iterable, Iterator, List
+
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Instance
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.fields import TextField
+from allennlp.data.tokenizers import Token, Tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmo_plugin.tasks import RuleBasedTokenizer
+from elmo_plugin.tasks.reading import TaskReader, data_file, data_files, placed_lines
+
+
+def test_a_file_stands_for_itself_and_a_folder_for_the_files_below_it(tmp_path: Path) -> None:
+    inner = tmp_path / "b" / "c"
+    inner.mkdir(parents=True)
+    for path in (tmp_path / "z.gold", inner / "a.gold", tmp_path / "b" / "d.txt"):
+        path.write_text("x\n")
+    assert data_files(tmp_path, ".gold") == [inner / "a.gold", tmp_path / "z.gold"]
+    assert data_files(tmp_path / "b" / "d.txt", ".gold") == [tmp_path / "b" / "d.txt"]
+    with pytest.raises(ConfigurationError, match=r"holds no file whose name ends in \.json"):
+        data_files(tmp_path, ".json")
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"data file: .*nothing"):
+        data_file(tmp_path / "nothing")
+    with pytest.raises(ConfigurationError, match="is a folder, expected a file"):
+        data_file(tmp_path)
+
+
+def test_blank_lines_count_but_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes("\n a\u00a0b \r\n\t\nc".encode())
+    assert list(placed_lines(path, "one tree")) == [
+        (f"{path}, line 2", "a\u00a0b"),
+        (f"{path}, line 4", "c"),
+    ]
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_a_file_of_blank_lines_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError, match="nothing but blank lines, expected one tree on"):
+        list(placed_lines(path, "one tree"))
+
+
+TOKENIZER = RuleBasedTokenizer()
+
+
+def test_contractions_and_punctuation_are_split_and_abbreviations_are_not():
+    tokens = TOKENIZER.tokenize("Mary didn't fly to the U.S., did she?")
+    assert [token.text for token in tokens] == (
+        ["Mary", "did", "n't", "fly", "to", "the", "U.S.", ",", "did", "she", "?"]
+    )
+
+
+def test_offsets_point_at_the_tokens():
+    tokens = TOKENIZER.tokenize("  São  Paulo.")
+    assert [(token.idx, token.idx_end) for token in tokens] == [(2, 5), (7, 12), (12, 13)]
+
+
+@given(st.text())
+@settings(deadline=None)
+def test_tokens_and_white_space_make_up_the_text(text):
+    end = 0
+    for token in TOKENIZER.tokenize(text):
+        assert text[end : token.idx].strip() == ""
+        assert text[token.idx : token.idx_end] == token.text
+        assert token.text.strip() != ""
+        end = token.idx_end
+    assert text[end:].strip() == ""
+
+
+def test_text_may_be_longer_than_a_spacy_pipeline_allows():
+    assert len(TOKENIZER.tokenize("word " * 250_000)) == 250_000
+
+
+def test_language_decides_the_rules():
+    german = Tokenizer.from_params(Params({"type": "elmo_rule_based", "language": "de"}))
+    assert [token.text for token in german.tokenize("Er kam ca. um zwei.")] == (
+        ["Er", "kam", "ca.", "um", "zwei", "."]
+    )
+
+
+def test_tokenizer_can_be_built_again_from_its_params():
+    params = RuleBasedTokenizer(language="de").to_params()
+    assert params.as_dict() == {"type": "elmo_rule_based", "language": "de"}
+    assert isinstance(Tokenizer.from_params(params), RuleBasedTokenizer)
+
+
+def test_unknown_language_is_refused():
+    with pytest.raises(ConfigurationError, match="language is 'qq', expected the code of a lang"):
+        RuleBasedTokenizer(language="qq")
+
+
+class WordReader(TaskReader):
+    """A line is a record; each word an instance. `bad` is bad at the end of a line, `-` has no label."""
+
+    def _records(self, file_path: Any) -> Iterator[Any]:
+        return placed_lines(file_path, "words")
+
+    def _instances(self, record: Any, left_out: Counter) -> Iterable[Instance]:
+        for word in record.line.split():
+            if word == "bad":
+                raise ConfigurationError(f"{record.place} is bad")
+            if word == "-":
+                left_out["without a label"] += 1
+            else:
+                yield Instance(
+                    {"word": TextField([Token(word)]), "other": TextField([Token(word)])}
+                )
+
+
+def words(instances: Iterable[Instance]) -> List[str]:
+    return [instance["word"].tokens[0].text for instance in instances]
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "words.txt"
+    path.write_text(text)
+    return path
+
+
+def test_a_bad_record_stops_reading(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="line 2 is bad"):
+        list(WordReader().read(write(tmp_path, "a b\nc bad\nd\n")))
+
+
+def test_bad_records_are_left_out_whole_where_asked_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, "a b\nc bad\nd -\nbad\n")
+    with caplog.at_level(logging.WARNING):
+        assert words(WordReader(skip_invalid=True).read(path)) == ["a", "b", "d"]
+    assert f"Left out (skip_invalid): {path}, line 2 is bad" in caplog.text
+    assert f"{path}: left out: 2 invalid (4 records read)" in caplog.text
+    assert f"{path}: left out: 1 without a label (4 records read)" in caplog.text
+
+
+def test_a_file_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "bad\n-\n")
+    message = (
+        r"words\.txt: nothing to learn from is left of 2 read \(1 invalid, 1 without a label\)"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        list(WordReader(skip_invalid=True).read(path))
+
+
+def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, "a b\n-\nc\n-\n")
+    reader = WordReader()
+    loader = MultiProcessDataLoader(
+        reader, path, batch_size=1, num_workers=2, max_instances_in_memory=2, quiet=True
+    )
+    assert sorted(words(loader.iter_instances())) == ["a", "b", "c"]
+
+
+def test_every_text_field_gets_the_indexers(tmp_path: Path) -> None:
+    reader = WordReader()
+    [instance] = reader.read(write(tmp_path, "a\n"))
+    reader.apply_token_indexers(instance)
+    assert (
+        set(instance["word"].token_indexers) == set(instance["other"].token_indexers) == {"tokens"}
+    )
