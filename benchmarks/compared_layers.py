@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from elmo_plugin import BiLM
-from elmo_plugin.bilm.allennlp_weights import with_swapped_gates
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State
+from elmo_plugin.bilm.checkpoints import with_swapped_gates
+from elmo_plugin.bilm.lstm import ProjectedLSTM, State
 from elmo_plugin.pretraining import BiLMTrainingModel
 
 

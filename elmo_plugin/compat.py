@@ -22,6 +22,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from elmo_plugin.errors import join_allennlp
+
 # AllenNLP, torch and what they import are imported inside functions only: this module must load
 # when they are missing or broken, to say so.
 
@@ -141,6 +143,7 @@ def patch_allennlp() -> None:
     process. Faults of AllenNLP that are its own are left to classes of ours, such as `AtomicCheckpointer`.
     Done once per process: later calls do nothing.
     """
+    join_allennlp()
     _patch_reduce_on_plateau()
     _patch_recovery()
     _patch_tensor_cache()

@@ -1,7 +1,7 @@
 """The bidirectional language model: sizes, character encoder, LSTM layers, weight files."""
 
 from elmo_plugin.bilm.bilm import BiLM
-from elmo_plugin.bilm.character_ids import batch_to_ids
+from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.options import BiLMOptions
 
 __all__ = ["BiLM", "BiLMOptions", "batch_to_ids"]

@@ -2,27 +2,28 @@
 
 import logging
 from os import PathLike
-from typing import Dict, List, Optional, Sequence, Set, Tuple, Union, cast
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union, cast
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from elmo_plugin.bilm.allennlp_weights import translate_allennlp_bilm
-from elmo_plugin.bilm.carried_states import CarriedStates
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
-from elmo_plugin.bilm.character_ids import batch_to_ids, sentence_marks
-from elmo_plugin.bilm.frozen import FrozenInference
-from elmo_plugin.bilm.input_checks import check_character_ids, check_padding, check_word_ids
+from elmo_plugin.bilm.characters import (
+    batch_to_ids,
+    check_character_ids,
+    check_padding,
+    check_word_ids,
+    distinct_words,
+    sentence_marks,
+)
+from elmo_plugin.bilm.checkpoints import archived_bilm, translate_allennlp_bilm
+from elmo_plugin.bilm.frozen import FrozenInference, WordTypeCache
 from elmo_plugin.bilm.kernels import AUTO, check_kernel
+from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, State, run_side_by_side
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
-from elmo_plugin.bilm.packing import Packing
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State, run_side_by_side
-from elmo_plugin.bilm.weight_source import WeightSource
 from elmo_plugin.bilm.weights import check_weights, load_weights, save_model
-from elmo_plugin.bilm.word_type_cache import WordTypeCache
-from elmo_plugin.bilm.word_types import distinct_words
+from elmo_plugin.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -56,14 +57,11 @@ class BiLM(torch.nn.Module):
     precision : `str`, optional (default = `"float32"`)
         In what a frozen biLM multiplies matrices: `float32`, `bfloat16` or `int8`. Parameters, sums and
         activations stay float32, and so do the convolutions of characters. The error of each is in
-        PERFORMANCE.md. Where a lower precision would be slower than float32, because the processor or GPU
-        lacks instructions for it, float32 runs in its place and the log warns once, unless `kernel` names a
-        kernel.
+        PERFORMANCE.md.
     kernel : `str`, optional (default = `"auto"`)
         What runs the frozen LSTM layers: `avx512`, `onednn`, `triton` (on NVIDIA GPUs), `reference`, or the
         fastest of them that runs where the biLM is. The log says once which one it is. They differ in speed,
-        and in rounding. On a device where a kernel has not run before, its first steps are compared with the
-        reference's; `auto` does not take a kernel that fails there, and to name it is an error.
+        and in rounding.
     packed_folder : `str` or `PathLike`, optional
         Keep the weights as the `avx512` kernel reads them in files of this folder, as much again as the
         weights take in `precision`. The processes of a machine that name it have them in memory once,
@@ -71,7 +69,7 @@ class BiLM(torch.nn.Module):
 
     # Raises
 
-    `ConfigurationError` for a precision or kernel that there is not, or that this machine lacks.
+    `ConfigurationError` for an unknown precision or kernel, or one that this machine lacks.
     """
 
     # Parameters made in inference mode have no version, so that changes could not be noticed.
@@ -138,12 +136,44 @@ class BiLM(torch.nn.Module):
         options = BiLMOptions.from_file(options_path)
         # First, for wrong options can ask for more memory than there is.
         check_weights(options, weight_path)
-        # Without memory and initial values: they come from the file.
+        bilm = cls._without_weights(
+            options, stateful, word_cache_size, precision, kernel, packed_folder
+        )
+        bilm._frozen.loaded_from(load_weights(bilm, options, weight_path), bilm)
+        return bilm
+
+    # Parameters made in inference mode have no version.
+    @classmethod
+    @torch.inference_mode(False)
+    def from_archive(
+        cls,
+        folder: Optional[Union[str, PathLike]],
+        options_file: Optional[Union[str, PathLike]],
+        weight_file: Optional[Union[str, PathLike]],
+        **settings: Any,
+    ) -> Optional["BiLM"]:
+        """
+        Load, frozen, the biLM that the folder of a task model's archive holds under these file names. The
+        files need not exist. `settings` are those of `from_files`.
+
+        # Returns
+
+        The biLM, or `None` if the folder holds none of these names.
+        """
+        found = archived_bilm(folder, options_file, weight_file)
+        if found is None:
+            return None
+        options, state_dict = found
+        bilm = cls._without_weights(options, **settings)
+        bilm.load_state_dict(state_dict, assign=True)
+        return bilm.requires_grad_(False)
+
+    @classmethod
+    def _without_weights(cls, *arguments: Any, **settings: Any) -> "BiLM":
+        """Return a biLM whose parameters take no memory and have no values until they are replaced."""
         with torch.device("meta"):
-            bilm = cls(options, stateful, word_cache_size, precision, kernel, packed_folder)
+            bilm = cls(*arguments, **settings)
         bilm._sentence_marks = sentence_marks()
-        identity = load_weights(bilm, options, weight_path)
-        bilm._frozen.runner.read_from(WeightSource(bilm, identity))
         return bilm
 
     @property
@@ -153,13 +183,13 @@ class BiLM(torch.nn.Module):
 
     @property
     def precision(self) -> str:
-        """In what it multiplies while frozen."""
-        return self._frozen.runner.precision
+        """Matmul precision while frozen."""
+        return self._frozen.precision
 
     @property
     def kernel(self) -> str:
-        """What runs it while frozen, as it was asked for: `auto`, or a kernel's name."""
-        return self._frozen.runner.kernel
+        """The kernel that was asked for: `auto`, or a kernel's name."""
+        return self._frozen.kernel
 
     @property
     def word_cache(self) -> WordTypeCache:
@@ -207,7 +237,8 @@ class BiLM(torch.nn.Module):
                 "A biLM cannot run under torch.nn.DataParallel. Use one process for each GPU instead: "
                 "DistributedDataParallel, or the 'distributed' key of an AllenNLP config."
             )
-        if self.precision != "float32" and not self.is_frozen:
+        is_frozen = self.is_frozen
+        if self.precision != "float32" and not is_frozen:
             raise RuntimeError(
                 f"The biLM's precision is {self.precision}, which is for frozen biLMs, and some of its "
                 "parameters require a gradient. Freeze it, or set precision to float32 to train it."
@@ -225,12 +256,22 @@ class BiLM(torch.nn.Module):
         if batch_size == 0:
             return self._no_activations(character_ids)
 
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
-            is_at_rest = self._refresh()
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
+            is_at_rest = self._begin_pass()
+            # vectors: (num_types, projection_dim)
+            # index: (num_words + 2,), the vector of each word and of the two sentence marks
             if word_ids is None:
-                vectors, index = self._encode_distinct(character_ids[mask], is_at_rest)
+                types, index = distinct_words(
+                    torch.cat([character_ids[mask].long(), self._sentence_marks])
+                )
+                vectors = self._frozen.encode(self.character_encoder, types, is_at_rest)
             else:
-                vectors, index = self._look_up(word_ids[mask], is_at_rest)
+                assert self.word_embedding is not None
+                marks = self._frozen.encode(
+                    self.character_encoder, self._sentence_marks, is_at_rest
+                )
+                vectors = torch.cat([self.word_embedding(word_ids[mask]), marks])
+                index = torch.arange(vectors.size(0), device=vectors.device)
             # (batch_size, timesteps + 2): which of the vectors stands where, -1 at padding.
             vector_at = index.new_full((batch_size, timesteps + 2), -1)
             vector_at[:, 0] = index[-2]
@@ -245,10 +286,24 @@ class BiLM(torch.nn.Module):
                 if distinct.size(0) < batch_size:
                     vector_at, row_of = distinct, inverse
             packing = Packing.from_lengths((vector_at >= 0).sum(dim=1), timesteps + 2)
+
             # (num_tokens, projection_dim), marks included
             tokens = vectors.index_select(0, vector_at[packing.row, packing.step])
+            old_states = (
+                self._carried_states.initial(packing, like=tokens) if self.stateful else None
+            )
+            layers, new_states = self._run_layers(
+                [tokens, tokens.index_select(0, packing.reverse)],
+                packing.step_sizes,
+                old_states,
+                None,
+                is_at_rest,
+            )
+            if self.stateful:
+                self._carried_states.keep(new_states, packing)
             activations = [packing.unpack(torch.cat([tokens, tokens], dim=1))]
-            for forward_output, backward_output in self._run_layers(tokens, packing, is_at_rest):
+            for forward_output, backward_output in layers:
+                backward_output = backward_output.index_select(0, packing.reverse)
                 activations.append(
                     packing.unpack(torch.cat([forward_output, backward_output], dim=1))
                 )
@@ -259,6 +314,36 @@ class BiLM(torch.nn.Module):
             "activations": activations,
             "mask": positions.unsqueeze(0) < (lengths + 2).unsqueeze(1),
         }
+
+    def run_layers(
+        self,
+        inputs: Sequence[Tensor],
+        step_sizes: List[int],
+        initial_states: Optional[Sequence[Optional[State]]] = None,
+        drop: Optional[Callable[[Tensor], Tensor]] = None,
+    ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
+        """
+        Run all LSTM layers in both directions, skip connections included.
+
+        # Parameters
+
+        inputs : `Sequence[Tensor]`
+            Token vectors of the forward and of the backward direction, `(num_tokens, projection_dim)`, packed
+            as `Packing` says; the backward ones are already reversed.
+        step_sizes : `List[int]`
+            Number of sequences at each step, never rising.
+        initial_states : `Sequence[Optional[State]]`, optional
+            What each LSTM starts from, forward and backward of layer 0, then of layer 1 ...; zeros if not
+            given.
+        drop : `Callable[[Tensor], Tensor]`, optional
+            Applied to the inputs of each layer: dropout.
+
+        # Returns
+
+        The outputs of both directions for each layer, packed like the inputs; and the states after the last
+        step, in the order of `initial_states`.
+        """
+        return self._run_layers(inputs, step_sizes, initial_states, drop, self._begin_pass())
 
     def run_layer(
         self,
@@ -271,26 +356,7 @@ class BiLM(torch.nn.Module):
         Run an LSTM layer in both directions, without its skip connection. Arguments and results are those of
         `ProjectedLSTM.forward`, forward direction first; the backward inputs are already reversed.
         """
-        return self._run_layer(number, inputs, step_sizes, initial_states, self._refresh())
-
-    def _run_layer(
-        self,
-        number: int,
-        inputs: Sequence[Tensor],
-        step_sizes: List[int],
-        initial_states: Sequence[Optional[State]],
-        is_at_rest: bool,
-    ) -> List[Tuple[Tensor, State]]:
-        names = [f"forward_layers.{number}", f"backward_layers.{number}"]
-        layers = cast(List[ProjectedLSTM], [self.get_submodule(name) for name in names])
-        if not self._is_run_by_kernel(inputs[0].device.type, is_at_rest):
-            return run_side_by_side(layers, inputs, step_sizes, initial_states)
-        lstms = [
-            layer.packed(layer_inputs, step_sizes, state)
-            for layer, layer_inputs, state in zip(layers, inputs, initial_states)
-        ]
-        outcomes = self._frozen.runner.run(names, layers, lstms)
-        return [(outputs, (state, cell)) for outputs, state, cell in outcomes]
+        return self._run_layer(number, inputs, step_sizes, initial_states, self._begin_pass())
 
     def reset_states(self) -> None:
         """Forget the states carried between batches; the next batch starts from zeros."""
@@ -365,87 +431,53 @@ class BiLM(torch.nn.Module):
             self._warnings_given.add(message)
             logger.warning("%s (Said once.)", message)
 
-    def _refresh(self) -> bool:
+    def _begin_pass(self) -> bool:
         modules = [self.character_encoder, *self.forward_layers, *self.backward_layers]
-        return self._frozen.refresh(self, sum(m.num_backward_passes for m in modules))
-
-    def _is_run_by_kernel(self, device_type: str, is_at_rest: bool) -> bool:
-        if torch.is_grad_enabled():
-            return False
-        if self.precision != "float32":
-            return True
-        # To pack weights for one pass takes longer than to run it. Autocast says in what to multiply.
-        return is_at_rest and not torch.is_autocast_enabled(device_type)
-
-    def _encode_distinct(self, words: Tensor, is_at_rest: bool) -> Tuple[Tensor, Tensor]:
-        """
-        Encode each distinct word of `words`, `(num_words, 50)`, and the sentence marks once.
-
-        Returns vectors, `(num_types, projection_dim)`, and which one each word has, the marks last:
-        `(num_words + 2,)`.
-        """
-        types, index = distinct_words(torch.cat([words.long(), self._sentence_marks]))
-        return self._encode_types(types, is_at_rest), index
-
-    def _look_up(self, word_ids: Tensor, is_at_rest: bool) -> Tuple[Tensor, Tensor]:
-        """Like `_encode_distinct`, for words of the cached vocabulary, `(num_words,)`."""
-        assert self.word_embedding is not None
-        marks = self._encode_types(self._sentence_marks, is_at_rest)
-        vectors = torch.cat([self.word_embedding(word_ids), marks])
-        return vectors, torch.arange(vectors.size(0), device=vectors.device)
-
-    def _encode_types(self, types: Tensor, is_at_rest: bool) -> Tensor:
-        if not is_at_rest or self.word_cache.capacity == 0:
-            return self._encode_frozen(types)
-        # Vectors of one mode are of no use in another: autocast gives them another type, and tensors made
-        # in inference mode cannot be written to outside of it.
-        device = types.device.type
-        autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
-        version = (autocast, torch.is_inference_mode_enabled())
-        return self.word_cache.encode(types, self._encode_frozen, version)
-
-    def _encode_frozen(self, types: Tensor) -> Tensor:
-        if self.precision == "float32":
-            return self.character_encoder(types)
-        names = {module: name for name, module in self.named_modules()}
-        with torch.autocast(types.device.type, enabled=False):
-            if self._frozen.runner.precision_on(types.device) == "float32":
-                return self.character_encoder(types)
-            return self.character_encoder(
-                types, lambda linear, rows: self._frozen.runner.apply(names[linear], linear, rows)
-            )
+        num_backward_passes = sum(module.num_backward_passes for module in modules)
+        return self._frozen.begin_pass(self, self.is_frozen, num_backward_passes)
 
     def _run_layers(
-        self, tokens: Tensor, packing: Packing, is_at_rest: bool
-    ) -> List[Tuple[Tensor, Tensor]]:
-        """The outputs of each layer in both directions, packed, each `(num_tokens, projection_dim)`."""
-        initial_states = (
-            self._carried_states.initial(packing, like=tokens)
-            if self.stateful
-            else [None] * self._carried_states.num_lstms
-        )
-        final_states: List[State] = []
+        self,
+        inputs: Sequence[Tensor],
+        step_sizes: List[int],
+        initial_states: Optional[Sequence[Optional[State]]],
+        drop: Optional[Callable[[Tensor], Tensor]],
+        is_at_rest: bool,
+    ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
+        if initial_states is None:
+            initial_states = [None] * (2 * self.options.num_layers)
         outputs: List[Tuple[Tensor, Tensor]] = []
-        forward_input = tokens
-        backward_input = tokens.index_select(0, packing.reverse)
-        for layer in range(self.options.num_layers):
-            (forward_output, final_forward), (backward_output, final_backward) = self._run_layer(
-                layer,
-                [forward_input, backward_input],
-                packing.step_sizes,
-                initial_states[2 * layer : 2 * layer + 2],
-                is_at_rest,
-            )
-            # The state that is carried excludes the skip connection.
-            if self.options.use_skip_connections and layer > 0:
-                forward_output = forward_output + forward_input
-                backward_output = backward_output + backward_input
-            outputs.append((forward_output, backward_output.index_select(0, packing.reverse)))
-            final_states += [final_forward, final_backward]
-            forward_input, backward_input = forward_output, backward_output
-        if self.stateful:
-            self._carried_states.keep(final_states, packing)
-        return outputs
+        final_states: List[State] = []
+        for number in range(self.options.num_layers):
+            if drop is not None:
+                inputs = [drop(vectors) for vectors in inputs]
+            of_layer = initial_states[2 * number : 2 * number + 2]
+            results = self._run_layer(number, inputs, step_sizes, of_layer, is_at_rest)
+            # The states that are carried exclude the skip connection.
+            final_states += [state for _, state in results]
+            forward_output, backward_output = (output for output, _ in results)
+            if self.options.use_skip_connections and number > 0:
+                forward_output = forward_output + inputs[0]
+                backward_output = backward_output + inputs[1]
+            outputs.append((forward_output, backward_output))
+            inputs = outputs[-1]
+        return outputs, final_states
+
+    def _run_layer(
+        self,
+        number: int,
+        inputs: Sequence[Tensor],
+        step_sizes: List[int],
+        initial_states: Sequence[Optional[State]],
+        is_at_rest: bool,
+    ) -> List[Tuple[Tensor, State]]:
+        names = [f"forward_layers.{number}", f"backward_layers.{number}"]
+        layers = cast(List[ProjectedLSTM], [self.get_submodule(name) for name in names])
+        if torch.is_grad_enabled() or not self._frozen.runs_layers(
+            is_at_rest, inputs[0].device.type
+        ):
+            return run_side_by_side(layers, inputs, step_sizes, initial_states)
+        return self._frozen.run_layer(names, layers, inputs, step_sizes, initial_states)
 
     def _no_activations(self, character_ids: Tensor) -> Dict[str, Union[Tensor, List[Tensor]]]:
         shape = (0, character_ids.size(1) + 2)
@@ -464,3 +496,62 @@ def _new_layer(options: BiLMOptions) -> ProjectedLSTM:
         options.cell_clip,
         options.proj_clip,
     )
+
+
+class CarriedStates:
+    """
+    State and memory cell of every row, for each of `num_lstms` LSTMs, detached from the graph.
+
+    A batch uses and updates the first rows. New rows start from zeros; rows beyond a smaller batch stay as
+    they are, as in bilm-tf and AllenNLP.
+
+    # Parameters
+
+    num_lstms : `int`
+        Layers times directions.
+    """
+
+    def __init__(self, num_lstms: int) -> None:
+        self.num_lstms = num_lstms
+        self._states: Optional[List[State]] = None
+
+    def reset(self) -> None:
+        """Forget all rows: the next batch starts from zeros."""
+        self._states = None
+
+    def initial(self, packing: Packing, like: Tensor) -> Sequence[Optional[State]]:
+        """For each LSTM the states to start a batch from, longest row first; `None` for zeros."""
+        if self._states is None:
+            return [None] * self.num_lstms
+        order, num_rows = packing.order, packing.batch_size
+        return [
+            # The biLM may have been moved or cast in the meantime.
+            (_rows(state, num_rows).to(like)[order], _rows(cell, num_rows).to(like)[order])
+            for state, cell in self._states
+        ]
+
+    def keep(self, states: List[State], packing: Packing) -> None:
+        """Keep the states after a batch, given longest row first."""
+        back_in_place = packing.order.argsort()
+        kept = [
+            (state.detach()[back_in_place], cell.detach()[back_in_place]) for state, cell in states
+        ]
+        if self._states is not None:
+            kept = [
+                (_followed_by(state, old_state), _followed_by(cell, old_cell))
+                for (state, cell), (old_state, old_cell) in zip(kept, self._states)
+            ]
+        self._states = kept
+
+
+def _rows(tensor: Tensor, num_rows: int) -> Tensor:
+    """The first `num_rows` rows of `(rows, dim)`, zeros where there are fewer."""
+    missing = num_rows - tensor.size(0)
+    if missing <= 0:
+        return tensor[:num_rows]
+    return torch.cat([tensor, tensor.new_zeros(missing, tensor.size(1))])
+
+
+def _followed_by(rows: Tensor, old_rows: Tensor) -> Tensor:
+    """`rows`, and after them those of `old_rows` that they do not replace."""
+    return torch.cat([rows, old_rows[rows.size(0) :].to(rows)])

@@ -1,7 +1,7 @@
 """From the characters of a word to its context-independent vector, the biLM's layer 0."""
 
 import math
-from typing import Callable, List
+from typing import List
 
 import torch
 from torch import Tensor
@@ -10,14 +10,6 @@ from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions
 
 # Words that are convolved together, to bound memory: about 180 KB a word in the paper's model.
 WORDS_PER_BLOCK = 512
-
-# Of a linear layer and rows, what the layer makes of them.
-ApplyLinear = Callable[[torch.nn.Linear, Tensor], Tensor]
-
-
-def apply_linear(linear: torch.nn.Linear, rows: Tensor) -> Tensor:
-    """`linear(rows)`."""
-    return linear(rows)
 
 
 class CharacterEncoder(torch.nn.Module):
@@ -52,21 +44,19 @@ class CharacterEncoder(torch.nn.Module):
         if options.has_token_projection:
             self.projection = _new_linear(options.num_filters, options.projection_dim)
 
-    def forward(self, words: Tensor, apply: ApplyLinear = apply_linear) -> Tensor:
+    def forward(self, words: Tensor) -> Tensor:
         """
         # Parameters
 
         words : `Tensor`
             `(num_words, 50)`, character ids.
-        apply : `ApplyLinear`, optional
-            How to multiply in highway layers and the projection, where it is not to be torch's way.
 
         # Returns
 
         `Tensor` of shape `(num_words, projection_dim)`.
         """
         words = words[:, : _num_telling_characters(words, self.widest_filter)]
-        vectors = torch.cat([self._encode(block, apply) for block in words.split(WORDS_PER_BLOCK)])
+        vectors = torch.cat([self._encode(block) for block in words.split(WORDS_PER_BLOCK)])
         if vectors.requires_grad:
             vectors.register_hook(self._count_backward_pass)
         return vectors
@@ -74,7 +64,7 @@ class CharacterEncoder(torch.nn.Module):
     def _count_backward_pass(self, unused: Tensor) -> None:
         self.num_backward_passes += 1
 
-    def _encode(self, words: Tensor, apply: ApplyLinear) -> Tensor:
+    def _encode(self, words: Tensor) -> Tensor:
         # (num_words, character_embedding_dim, num_characters)
         characters = self.character_embedding(words).transpose(1, 2)
         pooled: List[Tensor] = []
@@ -83,10 +73,8 @@ class CharacterEncoder(torch.nn.Module):
             pooled.append(self.activation(convolution(characters).amax(dim=2)))
         vectors = torch.cat(pooled, dim=1)  # (num_words, num_filters)
         for highway in self.highways:
-            vectors = highway(vectors, apply)
-        if isinstance(self.projection, torch.nn.Linear):
-            vectors = apply(self.projection, vectors)
-        return vectors  # (num_words, projection_dim)
+            vectors = highway(vectors)
+        return self.projection(vectors)  # (num_words, projection_dim)
 
 
 class _Highway(torch.nn.Module):
@@ -103,9 +91,9 @@ class _Highway(torch.nn.Module):
         # Closed at first: words pass unchanged.
         self.carry = _new_linear(dim, dim, bias=-2.0)
 
-    def forward(self, inputs: Tensor, apply: ApplyLinear = apply_linear) -> Tensor:
-        gate = torch.sigmoid(apply(self.carry, inputs))
-        return gate * torch.relu(apply(self.transform, inputs)) + (1 - gate) * inputs
+    def forward(self, inputs: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.carry(inputs))
+        return gate * torch.relu(self.transform(inputs)) + (1 - gate) * inputs
 
 
 def _new_convolution(options: BiLMOptions, width: int, count: int) -> torch.nn.Conv1d:

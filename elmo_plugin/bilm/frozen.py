@@ -1,21 +1,35 @@
-"""What a biLM remembers of weights that do not change, and when it must forget it."""
+"""What a biLM keeps of weights that do not change: vectors of words, and weights prepared for a kernel."""
 
+import copy
+import functools
 import logging
+import threading
+from collections import OrderedDict
 from os import PathLike
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.kernels import KernelRunner
-from elmo_plugin.bilm.word_type_cache import WordTypeCache
+from elmo_plugin.bilm.factors import Factor
+from elmo_plugin.bilm.kernels import LSTMKernel, check_kernel, choose_kernel, choose_precision
+from elmo_plugin.bilm.kernels.packed_folder import PackedFolder
+from elmo_plugin.bilm.lstm import ProjectedLSTM, State
+from elmo_plugin.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
+
+# The table of word vectors starts with room for this many words and doubles up to the capacity.
+INITIAL_ROWS = 1024
 
 
 class FrozenInference:
     """
-    Owns the vectors of words, the weights in the form that a kernel reads, and the choice of that kernel.
+    Runs the parts of a biLM without gradients. It owns the choice of the kernel, the weights prepared for it,
+    and the vectors of words; they are dropped together when the weights may have changed.
+
+    Several threads may use one object. Copies and pickles start empty.
 
     # Parameters
 
@@ -34,28 +48,50 @@ class FrozenInference:
         packed_folder: Optional[Union[str, PathLike]],
         word_cache_size: int,
     ) -> None:
-        self.runner = KernelRunner(kernel, precision, packed_folder)
+        check_kernel(kernel, precision)
+        self.kernel = kernel
+        self.precision = precision
+        self.packed_folder = packed_folder
+        self._folder = None if packed_folder is None else PackedFolder(packed_folder)
         self.word_cache = WordTypeCache(word_cache_size)
-        # State of the weights that caches were made from; `None`: caches are empty.
+        self._said: Set[str] = set()
+        self._lock = threading.Lock()
+        self.invalidate()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        settings = (self.kernel, self.precision, self.packed_folder, self.word_cache.capacity)
+        return FrozenInference, settings
+
+    @property
+    def num_prepared(self) -> int:
+        """Number of modules with prepared weights."""
+        return len(self._prepared)
+
+    def invalidate(self) -> None:
+        """Drop everything: the weights have changed, or may change without a trace."""
+        self.word_cache.clear()
+        # The kernel, and the precision that it runs in.
+        self._choice: Optional[Tuple[LSTMKernel, str]] = None
+        # Name of a module within the biLM -> what the kernel multiplies by in its place.
+        self._prepared: Dict[str, _Prepared] = {}
+        # The character encoder with prepared weights in place of linear layers.
+        self._encoder: Optional[torch.nn.Module] = None
+        # The state of the weights that all of this was made from.
         self._version: Optional[Tuple[Any, ...]] = None
         # Keeps the memory of those weights from being given to others, which could be taken for them.
         self._weights: Sequence[Tensor] = ()
-        self._has_warned = False
+        # The weight file that they were loaded from, if they are still the same.
+        self._source: Optional[Tuple[Any, ...]] = None
 
-    def __getstate__(self) -> Dict[str, Any]:
-        # Copies and pickles start with empty caches.
-        return {**self.__dict__, "_version": None, "_weights": ()}
+    def loaded_from(self, source: Tuple[Any, ...], bilm: torch.nn.Module) -> None:
+        """Share what is made of the weights that `bilm` has now with other biLMs loaded from `source`."""
+        parameters = list(bilm.parameters())
+        self._set_version(_version_of(parameters, 0), parameters)
+        self._source = source
 
-    def invalidate(self) -> None:
-        """Forget everything: the weights changed, or may change without a trace."""
-        self._version = None
-        self._weights = ()
-        self.word_cache.clear()
-        self.runner.distrust()
-
-    def refresh(self, bilm: torch.nn.Module, num_backward_passes: int) -> bool:
+    def begin_pass(self, bilm: torch.nn.Module, is_frozen: bool, num_backward_passes: int) -> bool:
         """
-        Prepare for a pass: invalidate what was made from other weights.
+        Drop what was made from other weights.
 
         What is made from weights is kept while they rest: the biLM is frozen, or in `eval` mode with
         gradients off, and no parameter has a gradient. Optimizers change only parameters that have a
@@ -64,34 +100,336 @@ class FrozenInference:
 
         # Returns
 
-        Whether the weights rest. If not, what is kept during this pass is invalidated by the next.
+        Whether the weights rest. If not, what is made during this pass is dropped by the next.
         """
         parameters = list(bilm.parameters())
-        is_frozen = not any(parameter.requires_grad for parameter in parameters)
+        self._place = (parameters[0].device, parameters[0].dtype)
         is_learning = not is_frozen and (bilm.training or torch.is_grad_enabled())
         has_gradients = any(parameter.grad is not None for parameter in parameters)
         # Tensors made in inference mode have no version.
         is_inference = any(parameter.is_inference() for parameter in parameters)
         if is_learning or has_gradients or is_inference:
-            if is_frozen and not self._has_warned:
-                self._has_warned = True
+            if is_frozen:
                 reason = (
                     "gradients: call its zero_grad()"
                     if has_gradients
                     else "been moved or cast in inference mode: do that outside of it"
                 )
-                logger.warning(
-                    "The frozen biLM is slow, because its parameters have %s. (Said once.)", reason
+                self._say_once(
+                    logging.WARNING,
+                    f"The frozen biLM is slow, because its parameters have {reason}.",
                 )
             self.invalidate()
             return False
-        version = (
-            num_backward_passes,
-            *((p.data_ptr(), p._version, p.dtype, p.device) for p in parameters),
-        )
+        version = _version_of(parameters, num_backward_passes)
         if version != self._version:
             if self._version is not None:
                 self.invalidate()
-            self._version = version
-            self._weights = [parameter.detach() for parameter in parameters]
+            self._set_version(version, parameters)
         return True
+
+    def runs_layers(self, is_at_rest: bool, device_type: str) -> bool:
+        """Return whether a kernel is to run the LSTM layers of a pass without gradients."""
+        if self.precision != "float32":
+            return True
+        # To prepare weights for one pass takes longer than the pass. Autocast says in what to multiply.
+        return is_at_rest and not torch.is_autocast_enabled(device_type)
+
+    def run_layer(
+        self,
+        names: Sequence[str],
+        layers: Sequence[ProjectedLSTM],
+        inputs: Sequence[Tensor],
+        step_sizes: List[int],
+        initial_states: Sequence[Optional[State]],
+    ) -> List[Tuple[Tensor, State]]:
+        """Run layers of these names within the biLM. Other arguments and result: `run_side_by_side`."""
+        kernel, precision = self._chosen()
+        prepared = [
+            self._prepare(name, layer, lambda layer: kernel.pack(layer, precision))
+            for name, layer in zip(names, layers)
+        ]
+        # Products are made in `precision`, whatever autocast says.
+        with torch.autocast(inputs[0].device.type, enabled=False):
+            lstms = [
+                layer.packed(layer_inputs, step_sizes, state)
+                for layer, layer_inputs, state in zip(layers, inputs, initial_states)
+            ]
+            outcomes = kernel.run(lstms, prepared)
+        return [(outputs, (state, cell)) for outputs, state, cell in outcomes]
+
+    def encode(self, encoder: torch.nn.Module, types: Tensor, is_at_rest: bool) -> Tensor:
+        """Return what the biLM's character encoder makes of `types`: known ones from memory."""
+        encode_new = functools.partial(self._encode, encoder)
+        if not is_at_rest or self.word_cache.capacity == 0:
+            return encode_new(types)
+        # Vectors of one mode are of no use in another: autocast gives them another type, and tensors made
+        # in inference mode cannot be written to outside of it.
+        device = types.device.type
+        autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
+        mode = (autocast, torch.is_inference_mode_enabled())
+        return self.word_cache.encode(types, encode_new, mode)
+
+    def _encode(self, encoder: torch.nn.Module, types: Tensor) -> Tensor:
+        if self.precision == "float32":
+            return encoder(types)
+        kernel, precision = self._chosen()
+        if precision != "float32":
+            if self._encoder is None:
+                self._encoder = self._with_prepared_linears(encoder, kernel, precision)
+            encoder = self._encoder
+        with torch.autocast(types.device.type, enabled=False):
+            return encoder(types)
+
+    def _with_prepared_linears(
+        self, encoder: torch.nn.Module, kernel: LSTMKernel, precision: str
+    ) -> torch.nn.Module:
+        """Return a copy with the same parameters and prepared weights in place of linear layers."""
+        prepared = copy.deepcopy(
+            encoder, {id(parameter): parameter for parameter in encoder.parameters()}
+        )
+        for name, linear in encoder.named_modules():
+            if isinstance(linear, torch.nn.Linear):
+                factor = self._prepare(
+                    f"character_encoder.{name}",
+                    linear,
+                    lambda linear: kernel.factor(linear.weight.detach(), precision),
+                )
+                owner, _, attribute = name.rpartition(".")
+                setattr(
+                    prepared.get_submodule(owner), attribute, _PreparedLinear(factor, linear.bias)
+                )
+        return prepared
+
+    def _set_version(self, version: Tuple[Any, ...], parameters: Iterable[Tensor]) -> None:
+        self._version = version
+        self._weights = [parameter.detach() for parameter in parameters]
+
+    def _chosen(self) -> Tuple[LSTMKernel, str]:
+        """Return the kernel and the precision that it runs in, chosen when the weights have changed."""
+        choice = self._choice
+        if choice is None:
+            device, dtype = self._place
+            precision = choose_precision(self.kernel, self.precision, device, dtype)
+            kernel = choose_kernel(self.kernel, precision, device, dtype)
+            choice = self._choice = (kernel, precision)
+            self._say_once(
+                logging.INFO,
+                f"The frozen biLM runs in {precision} on the {kernel.name} kernel ({device.type}).",
+            )
+            if self._folder is not None and not kernel.storable_types:
+                self._say_once(
+                    logging.WARNING,
+                    f"packed_folder is not used: the {kernel.name} kernel's weights cannot be kept in files.",
+                )
+        return choice
+
+    def _prepare(self, name: str, module: torch.nn.Module, pack: Callable[[Any], Any]) -> Any:
+        """Return what `pack` makes of the module of that name, made once."""
+        kernel, precision = self._chosen()
+        if self._folder is not None and kernel.storable_types:
+            pack = functools.partial(
+                self._folder.stored,
+                parameters=[name for name, _ in module.named_parameters()],
+                settings=(kernel.name, precision),
+                pack=pack,
+                types=kernel.storable_types,
+            )
+        with self._lock:
+            prepared = self._prepared.get(name)
+            if prepared is None:
+                if self._source is None:
+                    prepared = _Prepared(pack(module))
+                else:
+                    key = (self._source, name, kernel.name, precision, self.packed_folder)
+                    prepared = _shared_or_new(key, module, pack)
+                self._prepared[name] = prepared
+            return prepared.value
+
+    def _say_once(self, level: int, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            logger.log(level, "%s (Said once.)", message)
+
+
+class WordTypeCache:
+    """
+    Keeps the vectors of up to `capacity` word types, the most recently used ones.
+
+    It belongs to a frozen character encoder: the owner passes a `version` that changes whenever the
+    encoder would answer differently, and a new version empties the cache. Several threads may use one
+    cache. Copies and pickles start empty.
+
+    The hit rate is logged after 1, 10, 100, and every 1,000 batches.
+
+    # Parameters
+
+    capacity : `int`
+        The largest number of word types. 0 keeps none.
+
+    # Raises
+
+    `ConfigurationError` if `capacity` is negative.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 0:
+            raise ConfigurationError(
+                f"word_cache_size is {capacity}, expected 0 (no cache) or the number of words to remember."
+            )
+        self.capacity = capacity
+        self.num_hits = 0
+        self.num_lookups = 0
+        self._num_batches = 0
+        self._version: Any = None
+        # Spelling of a word -> row of the table; least recently used first.
+        self._row_of_word: OrderedDict[bytes, int] = OrderedDict()
+        self._table: Optional[Tensor] = None
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._row_of_word)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return WordTypeCache, (self.capacity,)
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the word types looked up so far that were held; 0 before the first."""
+        return self.num_hits / self.num_lookups if self.num_lookups else 0.0
+
+    def clear(self) -> None:
+        """Forget every vector; the counts of hits stay."""
+        with self._lock:
+            self._forget()
+
+    def encode(self, types: Tensor, encoder: Callable[[Tensor], Tensor], version: Any) -> Tensor:
+        """
+        The vectors of `types`: known ones from memory, the others from `encoder`, which then stay.
+
+        # Parameters
+
+        types : `Tensor`
+            `(num_types, num_characters)`, distinct words.
+        encoder : `Callable[[Tensor], Tensor]`
+            Maps `(n, num_characters)` to `(n, dim)`. Called at most once, with the unknown words.
+        version : `Any`
+            Compared with that of the last call; if it differs, nothing that is held counts.
+
+        # Returns
+
+        `Tensor` of shape `(num_types, dim)`.
+        """
+        spellings = [row.tobytes() for row in types.to("cpu", torch.int16).numpy()]
+        with self._lock:
+            if version != self._version:
+                self._forget()
+                self._version = version
+            unknown: List[int] = []
+            known: List[int] = []
+            rows: List[int] = []
+            for position, spelling in enumerate(spellings):
+                row = self._row_of_word.get(spelling)
+                if row is None:
+                    unknown.append(position)
+                else:
+                    known.append(position)
+                    rows.append(row)
+                    self._row_of_word.move_to_end(spelling)
+            if not unknown:
+                assert self._table is not None
+                self._count(len(known), len(spellings))
+                return self._table[torch.tensor(rows, device=types.device)]
+            unknown_index = torch.tensor(unknown, device=types.device)
+            new_vectors = encoder(types[unknown_index])  # (num_unknown, dim)
+            vectors = new_vectors.new_empty(len(spellings), new_vectors.size(1))
+            vectors[unknown_index] = new_vectors
+            if known:
+                assert self._table is not None
+                known_index = torch.tensor(known, device=types.device)
+                vectors[known_index] = self._table[torch.tensor(rows, device=types.device)]
+            self._keep([spellings[position] for position in unknown], new_vectors)
+            self._count(len(known), len(spellings))
+            return vectors
+
+    def _keep(self, spellings: List[bytes], vectors: Tensor) -> None:
+        # More new words than fit: the first of them stay.
+        num_kept = min(len(spellings), self.capacity)
+        rows: List[int] = []
+        for spelling in spellings[:num_kept]:
+            if len(self._row_of_word) < self.capacity:
+                row = len(self._row_of_word)
+            else:
+                _, row = self._row_of_word.popitem(last=False)
+            self._row_of_word[spelling] = row
+            rows.append(row)
+        if not rows:
+            return
+        table = self._table_with_room_for(max(rows) + 1, vectors)
+        table[torch.tensor(rows, device=vectors.device)] = vectors[:num_kept]
+
+    def _table_with_room_for(self, num_rows: int, vectors: Tensor) -> Tensor:
+        held = 0 if self._table is None else self._table.size(0)
+        if self._table is None or held < num_rows:
+            size = min(self.capacity, max(INITIAL_ROWS, 2 * held, num_rows))
+            table = vectors.new_empty(size, vectors.size(1))
+            if self._table is not None:
+                table[:held] = self._table
+            self._table = table
+        return self._table
+
+    def _forget(self) -> None:
+        self._row_of_word.clear()
+        self._table = None
+
+    def _count(self, hits: int, lookups: int) -> None:
+        self.num_hits += hits
+        self.num_lookups += lookups
+        self._num_batches += 1
+        if self._num_batches in (1, 10, 100) or self._num_batches % 1000 == 0:
+            logger.info(
+                "Word-type cache: hit rate %.1f%% of %s word types in %s batches; "
+                "holds %s types, room for %s.",
+                100 * self.hit_rate,
+                f"{self.num_lookups:,}",
+                f"{self._num_batches:,}",
+                f"{len(self):,}",
+                f"{self.capacity:,}",
+            )
+
+
+class _Prepared:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+# What biLMs of this process made of weight files, for as long as one of them needs it.
+_shared: "WeakValueDictionary[Any, _Prepared]" = WeakValueDictionary()
+_shared_lock = threading.Lock()
+
+
+def _shared_or_new(
+    key: Tuple[Any, ...], module: torch.nn.Module, pack: Callable[[Any], Any]
+) -> _Prepared:
+    with _shared_lock:
+        prepared = _shared.get(key)
+        if prepared is None:
+            prepared = _shared[key] = _Prepared(pack(module))
+        return prepared
+
+
+class _PreparedLinear(torch.nn.Module):
+    def __init__(self, factor: Factor, bias: Tensor) -> None:
+        super().__init__()
+        self._factor = factor
+        self._bias = bias
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self._factor.product(rows).add_(self._bias)
+
+
+def _version_of(parameters: Sequence[Tensor], num_backward_passes: int) -> Tuple[Any, ...]:
+    return (
+        num_backward_passes,
+        *((p.data_ptr(), p._version, p.dtype, p.device) for p in parameters),
+    )

@@ -7,16 +7,23 @@ import zipfile
 import zlib
 from os import PathLike
 from pathlib import Path
-from typing import List, Optional, Tuple, Union
+from typing import List, Optional, Tuple, TypeVar, Union
 
-from allennlp.common.checks import ConfigurationError
-
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 
 Name = Union[str, PathLike]
 
 # The biLMs that come with this package: a folder each, whose name stands for both of its files.
 PRETRAINED_FOLDER = Path(__file__).parents[1] / "pretrained"
+
+# The paper's model, as AI2 publishes it.
+ORIGINAL_MODEL = (
+    "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
+    "elmo_2x4096_512_2048cnn_2xhighway_"
+)
+
+GivenName = TypeVar("GivenName", bound=Name)
 
 
 def resolve_model_files(
@@ -66,6 +73,21 @@ def resolve_model_files(
 def names_both_files(name: Optional[Name]) -> bool:
     """Whether this one name stands for options and weights: a `.zip`, or a model of this package."""
     return name is not None and (str(name).endswith(".zip") or str(name) in pretrained_names())
+
+
+def without_unused_default(
+    options_file: Optional[GivenName], weight_file: Optional[GivenName]
+) -> Tuple[Optional[GivenName], Optional[GivenName]]:
+    """
+    For classes whose two arguments have the original model's files as defaults: beside a name that stands
+    for both files, such as `elmo_mini`, the default of the other argument was left out rather than meant,
+    and becomes `None`.
+    """
+    if names_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
+        options_file = None
+    if names_both_files(options_file) and weight_file == ORIGINAL_MODEL + "weights.hdf5":
+        weight_file = None
+    return options_file, weight_file
 
 
 def pretrained_names() -> List[str]:

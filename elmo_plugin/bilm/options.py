@@ -7,9 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
-from allennlp.common.checks import ConfigurationError
-
-from elmo_plugin.bilm.character_ids import MAX_CHARACTERS_PER_TOKEN
+from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
+from elmo_plugin.errors import ConfigurationError
 
 ACTIVATIONS = ("relu", "tanh")
 

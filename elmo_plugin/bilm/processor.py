@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Dict, FrozenSet, Tuple
 
 import torch
-from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.errors import ConfigurationError
 
 CPU = torch.device("cpu")
 

@@ -10,11 +10,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import h5py
 import numpy
 import torch
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.nn import Parameter
 
 from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 
 # Datasets of a weight file live under these groups; others (a softmax, say) are not the biLM's.

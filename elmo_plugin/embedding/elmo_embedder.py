@@ -13,9 +13,9 @@ from torch import Tensor
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
-from elmo_plugin.bilm.character_ids import MAX_CHARACTERS_PER_TOKEN
+from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from elmo_plugin.bilm.kernels import AUTO
-from elmo_plugin.bilm.original_model import ORIGINAL_MODEL, without_unused_default
+from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.embedding.embed_file import embed_file
 from elmo_plugin.embedding.layer_choice import layer_choice
 from elmo_plugin.embedding.sentence_batches import consecutive_groups, map_in_batches

@@ -3,17 +3,16 @@
 from typing import Any, Dict, List, Optional, Union
 
 import torch
-from allennlp.common import FromParams
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from elmo_plugin.bilm.archived_bilm import SOURCE_KEY, describe_source, load_archived_bilm
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE, BiLM
+from elmo_plugin.bilm.checkpoints import SOURCE_KEY, describe_source
 from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 
-class Elmo(torch.nn.Module, FromParams):
+class Elmo(torch.nn.Module):
     """
     Compute ELMo representations of a batch of sentences (paper, section 3.2).
 
@@ -127,7 +126,7 @@ class Elmo(torch.nn.Module, FromParams):
                 "kernel": kernel,
                 "packed_folder": packed_folder,
             }
-            self._elmo_lstm = load_archived_bilm(
+            self._elmo_lstm = BiLM.from_archive(
                 serialization_dir, options_file, weight_file, **settings
             ) or BiLM.from_files(options_file, weight_file, **settings)
             self._elmo_lstm.requires_grad_(requires_grad)
@@ -153,6 +152,14 @@ class Elmo(torch.nn.Module, FromParams):
                 trainable_gamma=scalar_mix_parameters is None or top_layer_only,
             )
             self.add_module(f"scalar_mix_{index}", mix)
+
+    @classmethod
+    def from_params(cls, params: Any, *arguments: Any, **extras: Any) -> "Elmo":
+        """Construct from AllenNLP's `Params`, as what inherits from its `FromParams` does."""
+        # Only what has `Params` has AllenNLP.
+        from allennlp.common.from_params import FromParams
+
+        return FromParams.from_params.__func__(cls, params, *arguments, **extras)
 
     @property
     def bilm(self) -> torch.nn.Module:

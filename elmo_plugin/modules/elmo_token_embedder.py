@@ -14,7 +14,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
 from elmo_plugin.bilm.kernels import AUTO
-from elmo_plugin.bilm.original_model import ORIGINAL_MODEL, without_unused_default
+from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.modules.elmo import Elmo
 
 # How many words' character ids are kept to be shared; 0.3 kB each.

@@ -4,10 +4,10 @@ import math
 from typing import List, Optional
 
 import torch
-from allennlp.common.checks import ConfigurationError
-from allennlp.nn.util import tiny_value_of_dtype
 from torch import BoolTensor, Tensor
 from torch.nn import Parameter, ParameterList
+
+from elmo_plugin.errors import ConfigurationError
 
 
 class ScalarMix(torch.nn.Module):
@@ -112,4 +112,6 @@ def _layer_norm(layer: Tensor, mask: Tensor) -> Tensor:
     num_elements = mask.sum() * layer.size(-1)
     mean = (layer * selected).sum() / num_elements
     variance = (((layer - mean) * selected) ** 2).sum() / num_elements
-    return (layer - mean) / torch.sqrt(variance + tiny_value_of_dtype(variance.dtype))
+    # As in AllenNLP.
+    tiny_value = 1e-4 if variance.dtype == torch.half else 1e-13
+    return (layer - mean) / torch.sqrt(variance + tiny_value)

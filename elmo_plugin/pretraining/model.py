@@ -16,12 +16,10 @@ from torch.nn.functional import dropout
 from torch.nn.parallel import DistributedDataParallel
 
 from elmo_plugin.bilm import BiLM, BiLMOptions
-from elmo_plugin.bilm.archived_bilm import as_bytes, from_bytes, state_dict_in
-from elmo_plugin.bilm.input_checks import check_padding
-from elmo_plugin.bilm.packing import Packing
+from elmo_plugin.bilm.characters import check_padding, distinct_words
+from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
+from elmo_plugin.bilm.lstm import Packing, State
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from elmo_plugin.bilm.projected_lstm import State
-from elmo_plugin.bilm.word_types import distinct_words
 from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE, words_of
 from elmo_plugin.pretraining.perplexity import BiLMPerplexity
 from elmo_plugin.pretraining.sentence_streams import DIRECTIONS

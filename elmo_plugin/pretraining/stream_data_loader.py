@@ -15,7 +15,7 @@ from allennlp.data import DataLoader, DatasetReader, Instance, Vocabulary
 from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from torch import Tensor
 
-from elmo_plugin.bilm.character_ids import MAX_CHARACTERS_PER_TOKEN
+from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
 from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
 from elmo_plugin.pretraining.reader import BiLMReader

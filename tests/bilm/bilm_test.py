@@ -17,7 +17,7 @@ from torch import Tensor
 
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.bilm.allennlp_weights import translate_allennlp_bilm
+from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
 

@@ -1,17 +1,26 @@
 """What a biLM remembers of its weights is never used after they changed."""
 
 import copy
+import io
+import logging
+import multiprocessing
 import pickle
-from typing import Callable, Dict, List
+import threading
+from typing import Any, Callable, Dict, List
 
 import pytest
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.training.moving_average import ExponentialMovingAverage
 from allennlp.training.optimizers import DenseSparseAdam
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from elmo_plugin import BiLM, batch_to_ids
-from elmo_plugin.bilm.packing import Packing
+from elmo_plugin.bilm.frozen import WordTypeCache
+from elmo_plugin.bilm.kernels import KERNEL_NAMES, choose_kernel
+from elmo_plugin.bilm.lstm import Packing
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
 
 CHARACTER_IDS = batch_to_ids(SENTENCES)
@@ -37,7 +46,7 @@ def assert_up_to_date(bilm: BiLM) -> None:
 
 
 def num_remembered(bilm: BiLM) -> int:
-    return len(bilm.word_cache) + bilm._frozen.runner.num_packed
+    return len(bilm.word_cache) + bilm._frozen.num_prepared
 
 
 @pytest.fixture
@@ -109,11 +118,11 @@ class TestTrainableInEvalMode:
     def fine_tuned(self, bilm: BiLM) -> BiLM:
         return bilm.requires_grad_(True).eval()
 
-    def test_it_remembers_words_and_packs_weights(self, fine_tuned: BiLM) -> None:
+    def test_it_remembers_words_and_prepared_weights(self, fine_tuned: BiLM) -> None:
         for _ in range(2):
             with torch.no_grad():
                 activations(fine_tuned)
-            assert fine_tuned._frozen.runner.num_packed == 2 * TINY_OPTIONS.num_layers
+            assert fine_tuned._frozen.num_prepared == 2 * TINY_OPTIONS.num_layers
             assert len(fine_tuned.word_cache) > 0
         assert fine_tuned.word_cache.hit_rate > 0
         with torch.no_grad():
@@ -227,21 +236,247 @@ class TestWritesWhileFrozen:
         assert torch.equal(activations(bilm), before)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda bilm: pickle.loads(pickle.dumps(bilm))])
-def test_copies_remember_nothing(copied: Callable[[BiLM], BiLM], bilm: BiLM) -> None:
-    other = copied(bilm)
-    assert num_remembered(other) == 0
-    assert torch.equal(activations(other), activations(bilm))
-
-
 def test_it_remembers_while_a_task_model_is_trained(bilm: BiLM) -> None:
     """The usual case: the biLM is frozen, and what stands above it learns, in train mode."""
     linear = torch.nn.Linear(bilm.get_output_dim(), 2)
     steps = torch.optim.Adam([*bilm.parameters(), *linear.parameters()], fused=True)
-    packed: List[int] = []
+    prepared: List[int] = []
     for _ in range(2):
         linear(bilm.train()(CHARACTER_IDS)["activations"][-1]).sum().backward()
         steps.step()
-        packed.append(id(bilm._frozen.runner._packed_weights._held["forward_layers.0"][1]))
-    assert packed[0] == packed[1]
+        prepared.append(id(bilm._frozen._prepared["forward_layers.0"]))
+    assert prepared[0] == prepared[1]
     assert bilm.word_cache.hit_rate == pytest.approx(2 / 3)
+
+
+def _send_activations(bilm: BiLM, queue: Any) -> None:
+    torch.set_num_threads(1)
+    queue.put(activations(bilm).numpy())
+
+
+@pytest.mark.usefixtures("interpreted_triton")
+# Triton's interpreter computes in numpy, which says that sigmoid(-100) is 0 by way of infinity.
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")
+class TestEachKernel:
+    @pytest.fixture(params=KERNEL_NAMES)
+    def bilm(self, request: pytest.FixtureRequest, bilm_files: BiLMFiles) -> BiLM:
+        try:
+            choose_kernel(request.param, "float32", torch.device("cpu"))
+        except ConfigurationError as error:
+            pytest.skip(str(error))
+        bilm = BiLM.from_files(*bilm_files, kernel=request.param)
+        activations(bilm)
+        return bilm
+
+    def test_weights_are_prepared_once(self, bilm: BiLM, monkeypatch: pytest.MonkeyPatch) -> None:
+        kernel = choose_kernel(bilm.kernel, bilm.precision, torch.device("cpu"))
+        prepared: List[Any] = []
+        pack = kernel.pack
+
+        def counted(layer: Any, precision: str) -> Any:
+            prepared.append(layer)
+            return pack(layer, precision)
+
+        monkeypatch.setattr(kernel, "pack", counted)
+        for _ in range(3):
+            activations(bilm)
+        assert prepared == []
+        bilm.clear_caches()
+        for _ in range(3):
+            activations(bilm)
+        assert len(prepared) == 2 * TINY_OPTIONS.num_layers
+
+    def test_weights_of_one_layer_written_in_place(self, bilm: BiLM) -> None:
+        for name in ("gate_weight", "gate_bias", "projection"):
+            before = activations(bilm)
+            with torch.no_grad():
+                getattr(bilm.backward_layers[1], name).mul_(1.5)
+            assert_up_to_date(bilm)
+            assert not torch.equal(activations(bilm), before)
+
+    def test_to_another_type_and_back(self, bilm: BiLM) -> None:
+        expected = activations(bilm)
+        if bilm.kernel in ("auto", "reference"):
+            assert torch.allclose(activations(bilm.double()).float(), expected, atol=1e-5)
+        bilm.double()
+        with torch.no_grad():
+            bilm.forward_layers[0].gate_bias.add_(0.5)
+        bilm.float()
+        assert_up_to_date(bilm)
+        assert not torch.allclose(activations(bilm), expected, atol=1e-3)
+
+    @pytest.mark.parametrize(
+        "copied",
+        [copy.deepcopy, lambda bilm: pickle.loads(pickle.dumps(bilm))],
+        ids=["copy", "pickle"],
+    )
+    def test_copies_are_independent(self, bilm: BiLM, copied: Callable[[BiLM], BiLM]) -> None:
+        expected = activations(bilm)
+        other = copied(bilm)
+        assert num_remembered(other) == 0
+        assert torch.equal(activations(other), expected)
+        with torch.no_grad():
+            other.forward_layers[0].gate_weight.mul_(2)
+        assert_up_to_date(other)
+        assert torch.equal(activations(bilm), expected)
+
+    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    def test_workers(self, bilm: BiLM, method: str) -> None:
+        if method == "spawn" and bilm.kernel != "auto":
+            pytest.skip("It takes seconds; pickling is tested for each kernel.")
+        context = multiprocessing.get_context(method)
+        queue = context.Queue()
+        worker = context.Process(target=_send_activations, args=(bilm, queue))
+        worker.start()
+        theirs = torch.from_numpy(queue.get(timeout=120))
+        worker.join()
+        assert torch.equal(theirs, activations(bilm))
+
+
+def test_what_is_saved_does_not_hold_prepared_weights(bilm: BiLM) -> None:
+    sizes = []
+    for is_prepared in (True, False):
+        if not is_prepared:
+            bilm.clear_caches()
+        buffer = io.BytesIO()
+        torch.save(bilm, buffer)
+        sizes.append(buffer.tell())
+    assert sizes[0] == sizes[1]
+
+
+def test_a_trainable_bilm_has_no_low_precision(bilm_files: BiLMFiles) -> None:
+    bilm = BiLM.from_files(*bilm_files, precision="bfloat16")
+    bilm.forward_layers[0].requires_grad_(True)
+    for context in (torch.enable_grad, torch.no_grad):
+        with (
+            context(),
+            pytest.raises(RuntimeError, match="precision is bfloat16, which is for frozen"),
+        ):
+            bilm(CHARACTER_IDS)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_autocast_does_not_change_what_precision_says(
+    precision: str, bilm_files: BiLMFiles
+) -> None:
+    bilm = BiLM.from_files(*bilm_files, precision=precision)
+    expected = activations(bilm)
+    bilm.clear_caches()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(activations(bilm), expected)
+
+
+class CountingEncoder:
+    """Doubles characters, and remembers which words it was asked for."""
+
+    def __init__(self) -> None:
+        self.calls: List[List[int]] = []
+
+    def __call__(self, types: Tensor) -> Tensor:
+        self.calls.append(types[:, 0].tolist())
+        return 2.0 * types
+
+
+def types_of(*words: int) -> Tensor:
+    return torch.tensor([[word, word + 1] for word in words])
+
+
+batches_of_words = st.lists(
+    st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True), max_size=12
+)
+
+
+@given(capacity=st.integers(0, 8), batches=batches_of_words)
+def test_any_sequence_of_batches_gives_what_the_encoder_gives(
+    capacity: int, batches: List[List[int]]
+) -> None:
+    cache, encoder = WordTypeCache(capacity), CountingEncoder()
+    for words in batches:
+        types = types_of(*words)
+        assert torch.equal(cache.encode(types, encoder, version=0), 2.0 * types)
+        assert len(cache) <= capacity
+
+
+def test_only_unknown_words_are_encoded() -> None:
+    cache, encoder = WordTypeCache(10), CountingEncoder()
+    for words in ([1, 2], [2, 3], [3, 1]):
+        cache.encode(types_of(*words), encoder, version=0)
+    assert encoder.calls == [[1, 2], [3]]
+    assert (cache.num_hits, cache.num_lookups) == (3, 6)
+    assert cache.hit_rate == 0.5
+
+
+def test_the_least_recently_used_word_goes_first() -> None:
+    cache, encoder = WordTypeCache(2), CountingEncoder()
+    for word in (1, 2, 1, 3, 1, 2):  # 3 drops 2
+        cache.encode(types_of(word), encoder, version=0)
+    assert encoder.calls == [[1], [2], [3], [2]]
+
+
+def test_the_table_grows_up_to_the_capacity() -> None:
+    cache, encoder = WordTypeCache(5000), CountingEncoder()
+    for start in range(0, 6000, 500):
+        words = range(start, start + 500)
+        assert torch.equal(cache.encode(types_of(*words), encoder, 0), 2.0 * types_of(*words))
+    assert len(cache) == 5000
+    cache.encode(types_of(5999), encoder, version=0)
+    assert len(encoder.calls) == 12
+
+
+def test_another_version_or_clearing_empties_the_cache() -> None:
+    cache, encoder = WordTypeCache(10), CountingEncoder()
+    cache.encode(types_of(1), encoder, version=0)
+    cache.encode(types_of(1), encoder, version=1)
+    cache.clear()
+    cache.encode(types_of(1), encoder, version=1)
+    assert encoder.calls == [[1], [1], [1]]
+
+
+def test_copies_and_pickles_start_empty_with_the_same_capacity() -> None:
+    cache = WordTypeCache(7)
+    cache.encode(types_of(1), CountingEncoder(), version=0)
+    for other in (copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))):
+        assert len(other) == 0
+        assert other.capacity == 7
+        assert torch.equal(other.encode(types_of(1), CountingEncoder(), 0), 2.0 * types_of(1))
+
+
+def test_threads_share_a_small_cache_without_mixing_words_up() -> None:
+    cache = WordTypeCache(3)
+    wrong: List[int] = []
+
+    def use(start: int) -> None:
+        for word in range(start, start + 300):
+            types = types_of(word % 7, word % 7 + 100)
+            if not torch.equal(cache.encode(types, CountingEncoder(), version=0), 2.0 * types):
+                wrong.append(word)
+
+    threads = [threading.Thread(target=use, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_hit_rate_is_logged_after_1_10_100_and_every_1000_batches(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cache = WordTypeCache(10)
+    with caplog.at_level(logging.INFO):
+        for _ in range(2000):
+            cache.encode(types_of(1, 2), CountingEncoder(), version=0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Word-type cache: hit rate 0.0% of 2 word types in 1 batches; holds 2 types, room for 10.",
+        "Word-type cache: hit rate 90.0% of 20 word types in 10 batches; holds 2 types, room for 10.",
+        "Word-type cache: hit rate 99.0% of 200 word types in 100 batches; holds 2 types, room for 10.",
+        "Word-type cache: hit rate 99.9% of 2,000 word types in 1,000 batches; holds 2 types, "
+        "room for 10.",
+        "Word-type cache: hit rate 100.0% of 4,000 word types in 2,000 batches; holds 2 types, "
+        "room for 10.",
+    ]
+
+
+def test_a_negative_capacity_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="word_cache_size is -1, expected 0"):
+        WordTypeCache(-1)

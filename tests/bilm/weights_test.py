@@ -283,19 +283,19 @@ class TestParametersAreOrdinary:
         assert torch.equal(activations(other), activations(bilm))
 
 
-def packed_objects(bilm: BiLM) -> List[int]:
+def prepared_objects(bilm: BiLM) -> List[int]:
     activations(bilm)
-    return sorted(id(held[1]) for held in bilm._frozen.runner._packed_weights._held.values())
+    return sorted(id(prepared) for prepared in bilm._frozen._prepared.values())
 
 
-def test_several_elmos_of_one_file_share_what_was_packed(bilm_files: BiLMFiles) -> None:
+def test_several_elmos_of_one_file_share_prepared_weights(bilm_files: BiLMFiles) -> None:
     first, second = Elmo(*bilm_files, 1).bilm, Elmo(*bilm_files, 2).bilm
-    assert packed_objects(first) == packed_objects(second)
+    assert prepared_objects(first) == prepared_objects(second)
     other_precision = BiLM.from_files(*bilm_files, precision="bfloat16", kernel="reference")
-    assert not set(packed_objects(first)) & set(packed_objects(other_precision))
+    assert not set(prepared_objects(first)) & set(prepared_objects(other_precision))
     with torch.no_grad():
         second.forward_layers[0].gate_weight.mul_(2)
-    assert not set(packed_objects(first)) & set(packed_objects(second))
+    assert not set(prepared_objects(first)) & set(prepared_objects(second))
 
 
 @pytest.mark.parametrize("form", ["float16", "float64", "chunks", "compressed", "big-endian"])

@@ -1,6 +1,5 @@
 """Ways to run a frozen biLM: one reference, and faster ones that equal it."""
 
-from elmo_plugin.bilm.kernels.kernel_runner import KernelRunner
 from elmo_plugin.bilm.kernels.lstm_kernel import PRECISIONS, LSTMKernel
 from elmo_plugin.bilm.kernels.selection import (
     AUTO,
@@ -14,7 +13,6 @@ __all__ = [
     "AUTO",
     "KERNEL_NAMES",
     "PRECISIONS",
-    "KernelRunner",
     "LSTMKernel",
     "check_kernel",
     "choose_kernel",

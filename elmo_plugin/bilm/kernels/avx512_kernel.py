@@ -14,9 +14,8 @@ from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
-from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM
+from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM
 from elmo_plugin.bilm.processor import processor_features
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
 
 logger = logging.getLogger(__name__)
 

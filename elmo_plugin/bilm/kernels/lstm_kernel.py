@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, Factors
-from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 

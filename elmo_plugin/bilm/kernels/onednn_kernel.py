@@ -8,9 +8,8 @@ from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, Factors, PlainFactor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel, pack_factors
-from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM, run_with_factors
+from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM, run_with_factors
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
 
 # Products with fewer float32 weights take less time than to call these operators.
 SMALLEST_WEIGHT = 500_000

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Callable, Sequence, Union
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from filelock import FileLock
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, Factors, PlainFactor, QuantizedFactor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel, pack_factors
-from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM, run_with_factors
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM, run_with_factors
 
 
 class ReferenceKernel(LSTMKernel):

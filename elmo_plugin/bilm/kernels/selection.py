@@ -5,7 +5,6 @@ import logging
 from typing import Dict, List, Optional, Tuple
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin.bilm.kernels.avx512_kernel import AVX512Kernel
@@ -13,8 +12,9 @@ from elmo_plugin.bilm.kernels.lstm_kernel import PRECISIONS, LSTMKernel
 from elmo_plugin.bilm.kernels.onednn_kernel import OneDNNKernel
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
+from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
+from elmo_plugin.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 

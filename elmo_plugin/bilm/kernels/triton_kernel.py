@@ -11,8 +11,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
-from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM, blocks_of_steps
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM, blocks_of_steps
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from elmo_plugin.bilm.kernels import (
     onednn_kernel,
 )
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
-from elmo_plugin.bilm.packing import Packing
-from elmo_plugin.bilm.projected_lstm import ProjectedLSTM, State
+from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, State
 
 # Of outputs of about 1. float32: other orders of summation. Lower precisions: where two sums differ in the
 # last place, what follows may be rounded to neighbouring numbers.

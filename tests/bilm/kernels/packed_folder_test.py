@@ -8,7 +8,8 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
-from elmo_plugin.bilm.kernels import choose_kernel, packed_weights
+from elmo_plugin.bilm import frozen
+from elmo_plugin.bilm.kernels import choose_kernel
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
 
 CHARACTER_IDS = batch_to_ids(SENTENCES)
@@ -23,7 +24,7 @@ def avx512() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_shared_within_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_weights, "_shared", {})
+    monkeypatch.setattr(frozen, "_shared", {})
 
 
 def activations(bilm: BiLM) -> Tensor:
@@ -41,7 +42,7 @@ def test_weights_are_written_once_and_read_by_others(
     written = {path: path.stat().st_mtime_ns for path in folder.glob("*.packed")}
     # LSTM layers, and those of words unless they are float32.
     assert len(written) == (4 if precision == "float32" else 7)
-    packed_weights._shared.clear()
+    frozen._shared.clear()
     other = Elmo(*bilm_files, 1, precision=precision, packed_folder=str(folder)).bilm
     assert torch.equal(activations(other), expected)
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*.packed")} == written
@@ -63,7 +64,7 @@ def test_other_weights_have_other_files(bilm_files: BiLMFiles, tmp_path: Path) -
 def test_a_damaged_file_is_named(bilm_files: BiLMFiles, tmp_path: Path) -> None:
     folder = tmp_path / "packed"
     activations(BiLM.from_files(*bilm_files, packed_folder=folder))
-    packed_weights._shared.clear()
+    frozen._shared.clear()
     for path in folder.glob("*.packed"):
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ConfigurationError, match=r"\.packed: cannot be read .* delete it"):

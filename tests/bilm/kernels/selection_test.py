@@ -23,7 +23,7 @@ from elmo_plugin.bilm.kernels import (
     triton_kernel,
 )
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
-from elmo_plugin.bilm.packed_lstm import Outcome, PackedLSTM
+from elmo_plugin.bilm.lstm import Outcome, PackedLSTM
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
 
 # Without its cache.

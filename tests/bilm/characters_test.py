@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin import batch_to_ids
-from elmo_plugin.bilm.character_ids import sentence_marks
+from elmo_plugin.bilm import characters
+from elmo_plugin.bilm.characters import distinct_words, sentence_marks
 from tests.conftest import SENTENCES
 
 
@@ -30,3 +31,22 @@ def test_a_string_in_place_of_words_is_refused() -> None:
 
 def test_marks_are_those_of_the_words_s() -> None:
     assert torch.equal(sentence_marks(), batch_to_ids([["<S>", "</S>"]])[0])
+
+
+word_lists = st.lists(st.text(max_size=3), max_size=20)
+
+
+@given(words=word_lists)
+def test_types_are_distinct_and_give_back_the_words(words: list) -> None:
+    character_ids = batch_to_ids([words])[0]
+    types, index = distinct_words(character_ids)
+    assert torch.equal(types[index], character_ids)
+    assert len(types) == len(torch.unique(character_ids, dim=0))
+
+
+def test_types_are_right_even_if_all_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(characters, "_multipliers", lambda words: torch.zeros(50, dtype=torch.long))
+    character_ids = batch_to_ids([["a", "b", "a", "c"]])[0]
+    types, index = distinct_words(character_ids)
+    assert len(types) == 3
+    assert torch.equal(types[index], character_ids)

@@ -1,11 +1,13 @@
-"""The arithmetic of an LSTM layer with projection and clipping, forward and backward."""
+"""LSTMs with projection and clipping over packed batches: layer, loop over time, backward pass."""
 
 import itertools
+from dataclasses import dataclass
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import Parameter
 
 from elmo_plugin.bilm.factors import Factors, PlainFactor, add_product, product
 from elmo_plugin.bilm.side_by_side import map_side_by_side
@@ -22,6 +24,213 @@ MULTIPLICATIONS_WORTH_THREADS = 1_000_000
 
 # The backward pass keeps gradients of gates for fewer, so that they stay in the processor's cache.
 TOKENS_PER_BACKWARD_BLOCK = 512
+
+# State and memory cell of each sequence.
+State = Tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """
+    The order in which an LSTM reads a batch: step by step, the longest sequence first, no padding.
+
+    Packed tensors have one row per real token. Rows of step `t` follow those of step `t - 1`; within a
+    step the rows are the sequences that are at least `t + 1` long, by falling length. As the number of
+    sequences at a step does not depend on the reading direction, both directions share one packing.
+
+    # Parameters
+
+    batch_size, timesteps : `int`
+        The shape of the padded batch.
+    step_sizes : `List[int]`
+        How many sequences each step has; never rising.
+    order : `Tensor`
+        `(batch_size,)`. The row of the padded batch that is i-th longest.
+    row, step : `Tensor`
+        `(num_tokens,)` each. The place of each packed token in the padded batch.
+    reverse : `Tensor`
+        `(num_tokens,)`. Packed indices that turn every sequence around; its own inverse.
+    """
+
+    batch_size: int
+    timesteps: int
+    step_sizes: List[int]
+    order: Tensor
+    row: Tensor
+    step: Tensor
+    reverse: Tensor
+
+    @classmethod
+    def from_lengths(cls, lengths: Tensor, timesteps: int) -> "Packing":
+        """
+        # Parameters
+
+        lengths : `Tensor`
+            `(batch_size,)`, on any device. Tokens of each row, at least 1.
+        timesteps : `int`
+            Width of the padded batch.
+        """
+        device = lengths.device
+        sorted_lengths, order = lengths.cpu().sort(descending=True, stable=True)
+        longest = int(sorted_lengths[0])
+        # (longest, batch_size): whether the i-th longest sequence reaches step t.
+        present = torch.arange(longest).unsqueeze(1) < sorted_lengths.unsqueeze(0)
+        step, rank = present.nonzero(as_tuple=True)
+        step_sizes = present.sum(dim=1)
+        step_starts = step_sizes.cumsum(0) - step_sizes
+        reverse = step_starts[sorted_lengths[rank] - 1 - step] + rank
+        return cls(
+            batch_size=lengths.size(0),
+            timesteps=timesteps,
+            step_sizes=step_sizes.tolist(),
+            order=order.to(device),
+            row=order[rank].to(device),
+            step=step.to(device),
+            reverse=reverse.to(device),
+        )
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """
+        Put packed rows, `(num_tokens, dim)`, back in place: `(batch_size, timesteps, dim)`, padding zero.
+        """
+        padded = packed.new_zeros(self.batch_size, self.timesteps, packed.size(-1))
+        return padded.index_put((self.row, self.step), packed)
+
+
+class ProjectedLSTM(torch.nn.Module):
+    """
+    An LSTM layer with projection and clipping, over packed sequences, in bilm-tf's arithmetic:
+
+    `c = clip(sigmoid(f + 1) * c + sigmoid(i) * tanh(j))` and `h = clip((sigmoid(o) * tanh(c)) W_P)`.
+
+    It knows no direction: a backward layer is given reversed sequences. Under autocast products are made in
+    its type, all else in the type of the weights.
+
+    # Parameters
+
+    input_dim : `int`
+        Width of the inputs.
+    cell_size : `int`
+        Width of the memory cell.
+    projection_dim : `int`
+        Width of the state. Equal to `cell_size`: no projection and no `proj_clip`, as in bilm-tf.
+    cell_clip, proj_clip : `float`, optional
+        Largest magnitude of memory cell and state; `None` does not clip.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        cell_size: int,
+        projection_dim: int,
+        cell_clip: Optional[float] = None,
+        proj_clip: Optional[float] = None,
+    ) -> None:
+        super().__init__()
+        # A backward pass may be followed by a change of weights.
+        self.num_backward_passes = 0
+        self.input_dim = input_dim
+        self.cell_size = cell_size
+        self.projection_dim = projection_dim
+        self.cell_clip = cell_clip
+        self.proj_clip = proj_clip
+        # Gates in TensorFlow's order, as in weight files: i, g, f, o (torch's: i, f, g, o). Columns: input
+        # first, then the previous state.
+        self.gate_weight = Parameter(torch.empty(4 * cell_size, input_dim + projection_dim))
+        self.gate_bias = Parameter(torch.empty(4 * cell_size))
+        self.projection: Optional[Parameter] = None
+        if cell_size != projection_dim:
+            self.projection = Parameter(torch.empty(projection_dim, cell_size))
+        self.reset_parameters()
+
+    @property
+    def forget_bias(self) -> Tensor:
+        """Added to the bias at run time, as TensorFlow does, so that the stored bias is the file's."""
+        size = self.cell_size
+        return torch.nn.functional.pad(self.gate_bias.new_ones(size), (2 * size, size))
+
+    def reset_parameters(self) -> None:
+        """Draw TensorFlow's default initial values: Glorot uniform, biases 0."""
+        # One matrix in TensorFlow, so one fan-in and fan-out for inputs and states together.
+        torch.nn.init.xavier_uniform_(self.gate_weight)
+        torch.nn.init.zeros_(self.gate_bias)
+        if self.projection is not None:
+            torch.nn.init.xavier_uniform_(self.projection)
+
+    def forward(
+        self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State] = None
+    ) -> Tuple[Tensor, State]:
+        """
+        # Parameters
+
+        inputs : `Tensor`
+            `(num_tokens, input_dim)`, packed as `Packing` says.
+        step_sizes : `List[int]`
+            Number of sequences at each step, never rising.
+        initial_state : `State`, optional
+            State `(num_sequences, projection_dim)` and memory cell `(num_sequences, cell_size)` before
+            the first step; zeros if not given.
+
+        # Returns
+
+        `Tuple[Tensor, State]`
+            Outputs `(num_tokens, projection_dim)`, packed like the inputs, and for every sequence the
+            state and memory cell after its last step.
+        """
+        return run_side_by_side([self], [inputs], step_sizes, [initial_state])[0]
+
+    def count_backward_passes_through(self, output: Tensor) -> None:
+        """Let backward passes through `output` count in `num_backward_passes`."""
+        if output.requires_grad:
+            output.register_hook(self._count_backward_pass)
+
+    def _count_backward_pass(self, unused: Tensor) -> None:
+        self.num_backward_passes += 1
+
+    def packed(
+        self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State]
+    ) -> "PackedLSTM":
+        """What is to be computed, with the arguments of `forward`."""
+        dtype = self.gate_weight.dtype
+        state, cell = initial_state or (
+            inputs.new_zeros(step_sizes[0], self.projection_dim),
+            inputs.new_zeros(step_sizes[0], self.cell_size),
+        )
+        device_type = inputs.device.type
+        is_lowered = torch.is_autocast_enabled(device_type)
+        product_type = torch.get_autocast_dtype(device_type) if is_lowered else dtype
+        return PackedLSTM(
+            LSTMSettings(step_sizes, self.cell_clip, self.proj_clip, product_type),
+            inputs.to(dtype),
+            self.gate_weight,
+            self.gate_bias + self.forget_bias,
+            self.projection,
+            state.to(dtype),
+            cell.to(dtype),
+        )
+
+
+def run_side_by_side(
+    layers: Sequence[ProjectedLSTM],
+    inputs: Sequence[Tensor],
+    step_sizes: List[int],
+    initial_states: Sequence[Optional[State]],
+) -> List[Tuple[Tensor, State]]:
+    """
+    `layer(inputs, step_sizes, initial_state)` for layers that do not depend on each other, such as those of
+    the two directions: on CPUs at the same time.
+    """
+    lstms = [
+        layer.packed(layer_inputs, step_sizes, state)
+        for layer, layer_inputs, state in zip(layers, inputs, initial_states)
+    ]
+    # Autocast's own casts do not reach tensors that are written to.
+    with torch.autocast(inputs[0].device.type, enabled=False):
+        outcomes = run_packed_lstms(lstms)
+    for layer, outcome in zip(layers, outcomes):
+        for output in outcome:
+            layer.count_backward_passes_through(output)
+    return [(outputs, (state, cell)) for outputs, state, cell in outcomes]
 
 
 class LSTMSettings(NamedTuple):

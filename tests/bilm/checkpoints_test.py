@@ -9,8 +9,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
-from elmo_plugin import Elmo, batch_to_ids
-from elmo_plugin.bilm.archived_bilm import load_archived_bilm
+from elmo_plugin import BiLM, Elmo, batch_to_ids
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
 
 TINY = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny"
@@ -43,7 +42,7 @@ def test_each_bilm_is_found_by_the_names_of_its_files(
     character_ids = batch_to_ids(SENTENCES)
     for name, files in two_elmos.items():
         random_state = torch.get_rng_state()
-        bilm = load_archived_bilm(tmp_path, *files, stateful=False, word_cache_size=7)
+        bilm = BiLM.from_archive(tmp_path, *files, stateful=False, word_cache_size=7)
         # No initial values are drawn, which would take as long as all else.
         assert torch.equal(torch.get_rng_state(), random_state)
         assert bilm is not None
@@ -58,7 +57,7 @@ def test_a_file_that_changes_does_not_change_the_bilm(
 ) -> None:
     path = tmp_path / "weights.th"
     model = save_state_dict(two_elmos, path)
-    bilm = load_archived_bilm(tmp_path, *two_elmos["source"])
+    bilm = BiLM.from_archive(tmp_path, *two_elmos["source"])
     assert bilm is not None
     path.write_bytes(bytes(path.stat().st_size))
     character_ids = batch_to_ids(SENTENCES)
@@ -74,20 +73,20 @@ def test_a_damaged_file_is_named(
     save_state_dict(two_elmos, path)
     path.write_bytes(path.read_bytes()[: int(kept_share * path.stat().st_size)])
     with pytest.raises(ConfigurationError, match=r"weights\.th: cannot be read as weights"):
-        load_archived_bilm(tmp_path, *two_elmos["source"])
+        BiLM.from_archive(tmp_path, *two_elmos["source"])
 
 
 def test_a_cached_vocabulary_does_not_get_in_the_way(
     two_elmos: Dict[str, BiLMFiles], tmp_path: Path
 ) -> None:
     save_state_dict(two_elmos, tmp_path / "weights.th", vocab_to_cache=["@@PADDING@@", "the"])
-    assert load_archived_bilm(tmp_path, *two_elmos["source"]) is not None
+    assert BiLM.from_archive(tmp_path, *two_elmos["source"]) is not None
 
 
 def test_other_names_find_nothing(two_elmos: Dict[str, BiLMFiles], tmp_path: Path) -> None:
     save_state_dict(two_elmos, tmp_path / "weights.th")
     names = (two_elmos["source"].options_file, two_elmos["target"].weight_file)
-    assert load_archived_bilm(tmp_path, *names) is None
+    assert BiLM.from_archive(tmp_path, *names) is None
 
 
 @pytest.mark.parametrize("folder", [None, "nowhere", ""])
@@ -95,12 +94,12 @@ def test_a_folder_without_weights_holds_nothing(
     folder: Any, bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
     place = None if folder is None else tmp_path / folder
-    assert load_archived_bilm(place, *bilm_files) is None
+    assert BiLM.from_archive(place, *bilm_files) is None
 
 
 def test_a_state_dict_of_others_holds_nothing(bilm_files: BiLMFiles, tmp_path: Path) -> None:
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.th")
-    assert load_archived_bilm(tmp_path, *bilm_files) is None
+    assert BiLM.from_archive(tmp_path, *bilm_files) is None
 
 
 def test_a_tagger_with_placed_elmo_predicts_the_same_without_its_bilms_files(

@@ -1,0 +1,168 @@
+"""A biLM in state dicts: of archives, of AllenNLP's own ELMo, of earlier versions of this package."""
+
+import json
+import pickle
+import re
+from os import PathLike
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.options import BiLMOptions
+from elmo_plugin.errors import ConfigurationError
+
+# The key under which a state dict says what its biLM is, and the prefix of that biLM's parameters.
+SOURCE_KEY = "bilm_source"
+BILM_PREFIX = "_elmo_lstm."
+
+# What AllenNLP calls a state dict in an unpacked archive, and in a training folder.
+WEIGHTS_NAMES = ("weights.th", "best.th")
+
+FileName = Optional[Union[str, PathLike]]
+
+
+def describe_source(options_file: FileName, weight_file: FileName, options: BiLMOptions) -> Tensor:
+    """
+    Return what a state dict must say about its biLM, as bytes (uint8), because state dicts hold only tensors.
+
+    The names are kept to find the same biLM again when the archive's config asks for them.
+    """
+    return as_bytes({**_names(options_file, weight_file), "options": options.to_dict()})
+
+
+def as_bytes(description: Dict[str, Any]) -> Tensor:
+    """Return a description as a state dict can hold it: JSON, uint8."""
+    return torch.frombuffer(bytearray(json.dumps(description).encode()), dtype=torch.uint8)
+
+
+def from_bytes(description: Tensor) -> Dict[str, Any]:
+    """Return what `as_bytes` was given."""
+    return json.loads(bytes(description.tolist()))
+
+
+def archived_bilm(
+    folder: FileName, options_file: FileName, weight_file: FileName
+) -> Optional[Tuple[BiLMOptions, Dict[str, Tensor]]]:
+    """
+    Find the biLM that a state dict in `folder` holds under these file names.
+
+    # Returns
+
+    Its options and its state dict in float32, or `None` if `folder` holds no state dict or that holds no such
+    biLM (it comes from files then: while a model is trained first, or where other names override those of the
+    archive).
+    """
+    state_dict = state_dict_in(folder)
+    names = _names(options_file, weight_file)
+    for key in state_dict:
+        if key.rpartition(".")[2] != SOURCE_KEY:
+            continue
+        source = from_bytes(state_dict[key])
+        if {name: source[name] for name in names} != names:
+            continue
+        prefix = key[: -len(SOURCE_KEY)] + BILM_PREFIX
+        return BiLMOptions.from_dict(source["options"], f"{folder}: {key}"), {
+            name[len(prefix) :]: state_dict[name].float().contiguous()
+            for name in state_dict
+            if name.startswith(prefix) and not name.startswith(f"{prefix}word_embedding.")
+        }
+    return None
+
+
+def state_dict_in(folder: FileName) -> Dict[str, Any]:
+    """
+    Return the weights in the folder of an archive or of a training run; empty if there are none.
+
+    # Raises
+
+    `ConfigurationError` if the file cannot be read.
+    """
+    for name in WEIGHTS_NAMES:
+        if folder is not None and (Path(folder) / name).is_file():
+            path = Path(folder) / name
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            # In damaged files torch finds errors of many classes.
+            except (
+                EOFError,
+                KeyError,
+                OSError,
+                RuntimeError,
+                ValueError,
+                pickle.UnpicklingError,
+            ) as error:
+                raise ConfigurationError(
+                    f"{path}: cannot be read as weights ({error}). The file is damaged or of another kind; "
+                    "get another copy of the archive."
+                ) from error
+    return {}
+
+
+def translate_allennlp_bilm(
+    bilm: torch.nn.Module, state_dict: Dict[str, Tensor], prefix: str, *unused: Any
+) -> None:
+    """
+    Rename and reshape, in place, what AllenNLP's `_ElmoBiLm` saved under `prefix`.
+
+    A `load_state_dict` pre-hook of `BiLM`: archives that were trained with `elmo_token_embedder` load
+    without conversion. A state dict of our own is left as it is.
+    """
+    _translate_earlier_names(state_dict, prefix)
+    embedding_name = f"{prefix}_token_embedder._char_embedding_weights"
+    if embedding_name not in state_dict:
+        return
+    encoder = f"{prefix}character_encoder"
+    state_dict[f"{encoder}.character_embedding.weight"] = state_dict.pop(embedding_name)
+    for name in [name for name in state_dict if name.startswith(prefix)]:
+        owner, _, kind = name[len(prefix) :].rpartition(".")
+        if owner.startswith("_token_embedder.char_conv_"):
+            index = owner[len("_token_embedder.char_conv_") :]
+            state_dict[f"{encoder}.convolutions.{index}.{kind}"] = state_dict.pop(name)
+        elif owner.startswith("_token_embedder._highways._layers."):
+            index = owner[len("_token_embedder._highways._layers.") :]
+            # AllenNLP stacks both gates, and its gate opens the other path.
+            transform, negative_carry = state_dict.pop(name).chunk(2)
+            state_dict[f"{encoder}.highways.{index}.transform.{kind}"] = transform.clone()
+            state_dict[f"{encoder}.highways.{index}.carry.{kind}"] = -negative_carry
+        elif owner == "_token_embedder._projection":
+            state_dict[f"{encoder}.projection.{kind}"] = state_dict.pop(name)
+        elif owner == "_word_embedding":
+            state_dict[f"{prefix}word_embedding.{kind}"] = state_dict.pop(name)
+    for direction in ("forward", "backward"):
+        layer = 0
+        while f"{prefix}_elmo_lstm.{direction}_layer_{layer}.input_linearity.weight" in state_dict:
+            theirs = f"{prefix}_elmo_lstm.{direction}_layer_{layer}"
+            ours = f"{prefix}{direction}_layers.{layer}"
+            input_weight = state_dict.pop(f"{theirs}.input_linearity.weight")
+            state_weight = state_dict.pop(f"{theirs}.state_linearity.weight")
+            weight = torch.cat([input_weight, state_weight], dim=1)
+            state_dict[f"{ours}.gate_weight"] = with_swapped_gates(weight)
+            bias = state_dict.pop(f"{theirs}.state_linearity.bias").clone()
+            # AllenNLP stores the forget bias with TensorFlow's constant 1 added.
+            bias.chunk(4)[1].sub_(1.0)
+            state_dict[f"{ours}.gate_bias"] = with_swapped_gates(bias)
+            state_dict[f"{ours}.projection"] = state_dict.pop(f"{theirs}.state_projection.weight")
+            layer += 1
+
+
+def with_swapped_gates(gates: Tensor) -> Tensor:
+    """Return gates in TensorFlow's order, i, g, f, o, for gates in torch's, i, f, g, o; and back."""
+    i, second, third, o = gates.chunk(4)
+    return torch.cat([i, third, second, o])
+
+
+def _names(options_file: FileName, weight_file: FileName) -> Dict[str, Optional[str]]:
+    return {
+        "options_file": None if options_file is None else str(options_file),
+        "weight_file": None if weight_file is None else str(weight_file),
+    }
+
+
+def _translate_earlier_names(state_dict: Dict[str, Tensor], prefix: str) -> None:
+    """Layers once had a `weight` and a `bias` with the gates in torch's order."""
+    earlier = re.compile(re.escape(prefix) + r"(forward|backward)_layers\.\d+\.(weight|bias)")
+    for name in [name for name in state_dict if earlier.fullmatch(name)]:
+        owner, _, kind = name.rpartition(".")
+        state_dict[f"{owner}.gate_{kind}"] = with_swapped_gates(state_dict.pop(name))
