@@ -101,7 +101,8 @@ class BiLM(torch.nn.Module):
         # Of layer 0 forward and backward, then of layer 1 ...
         self._carried_states = CarriedStates(2 * options.num_layers)
         self._warnings_given: Set[str] = set()
-        self.register_load_state_dict_pre_hook(translate_allennlp_bilm)
+        # The method without underscore is newer than torch 2.4.
+        self._register_load_state_dict_pre_hook(translate_allennlp_bilm, with_module=True)
 
     @classmethod
     def from_files(

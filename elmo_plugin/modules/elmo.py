@@ -135,7 +135,8 @@ class Elmo(torch.nn.Module):
             source = describe_source(options_file, weight_file, self._elmo_lstm.options)
         # In the state dict, so that an archive can be loaded without the files.
         self.register_buffer(SOURCE_KEY, source)
-        self.register_load_state_dict_pre_hook(_keep_own_source)
+        # The method without underscore is newer than torch 2.4.
+        self._register_load_state_dict_pre_hook(_keep_own_source, with_module=True)
 
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.num_output_representations = num_output_representations

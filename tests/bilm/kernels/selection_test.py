@@ -356,14 +356,12 @@ def test_gpus_that_triton_does_not_know_go_to_the_reference(
 def test_where_triton_does_not_start_the_log_says_so(
     gpu: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from triton.runtime import driver
-
     class Driver:
         def get_current_target(self) -> None:
             raise RuntimeError("Failed to find C compiler.")
 
     monkeypatch.undo()
-    monkeypatch.setattr(driver, "_active", Driver())
+    monkeypatch.setattr("triton.runtime.driver", SimpleNamespace(active=Driver()))
     reason = triton_kernel._why_triton_does_not_start.__wrapped__()
     assert reason is not None and "takes a C compiler" in reason
     assert f"The triton kernel cannot be used: {reason}." in caplog.messages
