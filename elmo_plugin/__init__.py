@@ -1,28 +1,55 @@
-"""ELMo for AllenNLP: importing this package registers everything that configs can name."""
+"""
+ELMo: the language model, vectors of text, and a plugin for AllenNLP.
 
-# The environment is checked before anything imports AllenNLP, whose own errors would not say what to do.
-# ruff: noqa: E402
-from elmo_plugin.compat import check_environment, patch_allennlp
+Importing this package loads neither torch nor AllenNLP. Its names are loaded when they are first used, and
+what configs can name is registered when AllenNLP first looks up a name.
+"""
 
-check_environment()
-patch_allennlp()
+import importlib
+from typing import TYPE_CHECKING, Any, List
 
-# Before the imports, as reports name it.
+from elmo_plugin import registration
+
+if TYPE_CHECKING:
+    from elmo_plugin.bilm import BiLM, batch_to_ids
+    from elmo_plugin.embedding import ElmoEmbedder, embed_dataset
+    from elmo_plugin.modules import Elmo, ElmoTokenEmbedder, ScalarMix, TextEncoder
+
 __version__ = "0.1.0"
 
-from elmo_plugin import commands, pretraining, tasks
-from elmo_plugin.bilm import BiLM, batch_to_ids
-from elmo_plugin.embedding import ElmoEmbedder
-from elmo_plugin.modules import Elmo, ElmoTokenEmbedder, TextEncoder
+_MODULE_OF = {
+    "BiLM": "elmo_plugin.bilm",
+    "Elmo": "elmo_plugin.modules.elmo",
+    "ElmoEmbedder": "elmo_plugin.embedding",
+    "ElmoTokenEmbedder": "elmo_plugin.modules.elmo_token_embedder",
+    "ScalarMix": "elmo_plugin.modules.scalar_mix",
+    "TextEncoder": "elmo_plugin.modules.text_encoder",
+    "batch_to_ids": "elmo_plugin.bilm",
+    "embed_dataset": "elmo_plugin.embedding",
+}
 
 __all__ = [
     "BiLM",
     "Elmo",
     "ElmoEmbedder",
     "ElmoTokenEmbedder",
+    "ScalarMix",
     "TextEncoder",
     "batch_to_ids",
-    "commands",
-    "pretraining",
-    "tasks",
+    "embed_dataset",
 ]
+
+registration.register_on_first_lookup()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    # `elmo_plugin.tasks` after a plain `import elmo_plugin`, as before names were loaded on use.
+    if name in ("bilm", "commands", "embedding", "modules", "pretraining", "report", "tasks"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__})

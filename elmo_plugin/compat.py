@@ -59,6 +59,19 @@ def _import_torchvision() -> None:
     importlib.import_module("torchvision")
 
 
+@functools.cache
+def prepare_allennlp() -> None:
+    """
+    Check the environment, then patch AllenNLP; every part of this package that extends it calls this first.
+
+    # Raises
+
+    `ImportError` as `check_environment`.
+    """
+    check_environment()
+    patch_allennlp()
+
+
 def check_environment(
     version_of: Callable[[str], str] = importlib.metadata.version,
     import_torchvision: Callable[[], None] = _import_torchvision,

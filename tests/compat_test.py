@@ -187,7 +187,7 @@ class TestCheckEnvironment:
         )
         python_path = os.pathsep.join([str(tmp_path), str(PROJECT_ROOT)])
         result = subprocess.run(
-            [sys.executable, "-c", "import elmo_plugin"],
+            [sys.executable, "-c", "import elmo_plugin.plugin"],
             env={**os.environ, "PYTHONPATH": python_path},
             capture_output=True,
             text=True,

@@ -2,8 +2,9 @@
 
 import subprocess
 import sys
-from typing import Iterator, Tuple
+from typing import Iterator, List, Tuple
 
+import pytest
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import Registrable
 from allennlp.data import DatasetReader, Tokenizer
@@ -12,9 +13,11 @@ from allennlp.modules import TokenEmbedder
 from allennlp.predictors import Predictor
 
 import elmo_plugin
+from elmo_plugin import registration
 
 
 def registered_here() -> Iterator[Tuple[type, str]]:
+    registration.register()
     for base, entries in Registrable._registry.items():
         for name, (registered, _) in entries.items():
             if registered.__module__.startswith("elmo_plugin."):
@@ -56,3 +59,32 @@ def test_allennlps_own_embedder_is_untouched() -> None:
 def test_the_public_names_are_importable_from_the_top() -> None:
     for name in elmo_plugin.__all__:
         assert hasattr(elmo_plugin, name), name
+
+
+IMPORTS = ["import elmo_plugin", "from allennlp.models import Model"]
+
+
+@pytest.mark.parametrize("imports", [IMPORTS, IMPORTS[::-1]])
+def test_names_are_found_in_whichever_order_the_two_are_imported(imports: List[str]) -> None:
+    program = "\n".join(
+        [
+            *imports,
+            "import sys",
+            "assert 'elmo_plugin.tasks' not in sys.modules",  # on the first lookup
+            "from allennlp.common import Params",
+            "print(Model.by_name('elmo_ner').__name__, 'elmo_sst' in Model.list_available())",
+        ]
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.stdout.split() == ["NerTagger", "True"], process.stderr
+
+
+def test_importing_the_package_loads_neither_torch_nor_allennlp() -> None:
+    program = "import sys, elmo_plugin; print({'torch', 'allennlp'} & set(sys.modules))"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.stdout.strip() == "set()", process.stderr
+
+
+def test_a_name_that_the_package_lacks_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Bilm'"):
+        _ = elmo_plugin.Bilm

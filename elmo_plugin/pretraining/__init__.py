@@ -1,5 +1,11 @@
 """Pretraining: corpus, streams, softmaxes and the model that trains a biLM."""
 
+# AllenNLP is checked and patched before anything imports it.
+# ruff: noqa: E402
+from elmo_plugin.compat import prepare_allennlp
+
+prepare_allennlp()
+
 from elmo_plugin.pretraining.adaptive_softmax import AdaptiveSoftmax
 from elmo_plugin.pretraining.callbacks import BiLMStateCallback, ValidateFirstCallback
 from elmo_plugin.pretraining.checkpointer import AtomicCheckpointer

@@ -1,0 +1,77 @@
+"""
+Registers with AllenNLP what configs can name, in whichever order the two packages are imported.
+
+AllenNLP finds classes by their names in `Registrable`. Importing all of ours takes seconds, so it waits until
+a name is looked up: `Registrable.resolve_class_name` and `list_available` are wrapped to import the plugin
+first. The first lookup restores them.
+"""
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import threading
+from types import ModuleType
+from typing import Any, Callable, Optional, Sequence
+
+_REGISTRABLE = "allennlp.common.registrable"
+_LOOKUPS = ("resolve_class_name", "list_available")
+_lock = threading.RLock()
+
+
+def register_on_first_lookup() -> None:
+    """Register our classes when AllenNLP first looks up a name, now or once it is imported."""
+    module = sys.modules.get(_REGISTRABLE)
+    if module is not None and hasattr(module, "Registrable"):
+        _wrap_lookups(module.Registrable)
+    elif not any(isinstance(finder, _RegistrableFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _RegistrableFinder())
+
+
+def register() -> None:
+    """Import all that registers a name."""
+    with _lock:
+        importlib.import_module("elmo_plugin.plugin")
+
+
+class _RegistrableFinder(importlib.abc.MetaPathFinder):
+    """Finds AllenNLP's module of `Registrable` as Python does, and wraps its lookups once it is loaded."""
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        if fullname != _REGISTRABLE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_wrap(module: ModuleType) -> None:
+                execute(module)
+                _wrap_lookups(module.Registrable)
+
+            spec.loader.exec_module = execute_and_wrap  # type: ignore[method-assign]
+        return spec
+
+
+def _wrap_lookups(registrable: Any) -> None:
+    originals = {name: registrable.__dict__[name] for name in _LOOKUPS}
+    if any(hasattr(original.__func__, "__wrapped__") for original in originals.values()):
+        return
+
+    def wrap(lookup: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(lookup)
+        def register_first(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+            with _lock:
+                # First: importing the plugin looks up names too.
+                for name, original in originals.items():
+                    setattr(registrable, name, original)
+                register()
+            return lookup(cls, *arguments, **keywords)
+
+        return register_first
+
+    for name, original in originals.items():
+        setattr(registrable, name, classmethod(wrap(original.__func__)))
