@@ -65,7 +65,7 @@ from elmo_plugin import BiLM, ElmoEmbedder, __version__
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.kernels import PRECISIONS
 from elmo_plugin.bilm.model_files import names_both_files, resolve_model_files
-from elmo_plugin.embedding.sentence_file import SentenceFile
+from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
 
 SENTENCES_PER_SLICE = 16 * ROWS_PER_FILE_BATCH
 # In place of a biLM's name: random weights of the original's shape.
@@ -332,9 +332,9 @@ def main(argv: Optional[List[str]] = None) -> None:
     try:
         if arguments.json is not None:
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        with SentenceFile(arguments.text, skip_blank=True) as source:
-            found = itertools.islice(source.sentences(), arguments.sentences)
-            sentences = [sentence.tokens for sentence in found]
+        source = SentenceSource(arguments.text, InputOptions(skip_blank=True))
+        found = itertools.islice(source.sentences(), arguments.sentences)
+        sentences = [sentence.tokens for sentence in found]
         for name in arguments.bilm:
             if name != RANDOM:
                 BiLM.from_files(*model_files(name))

@@ -3,10 +3,9 @@ How many tokens per second workers on Ray embed, beside one process: the same te
 files of the average of the layers.
 
 What is compared:
-  one process       `embed_file`, which `allennlp elmo --format parquet` calls, on one thread; and again on as
-                    many threads as there are cores, where there are several
-  n workers         `embed_shards`, which `--engine ray` calls, with n workers of one thread each, on this
-                    machine
+  one process       `allennlp elmo --format parquet`, on one thread; and again on as many threads as there are
+                    cores, where there are several
+  n workers         the same with `--engine ray`, with n workers of one thread each, on this machine
 
 What is said of each:
   s                 all seconds of the call: checks of the input, and for workers their start, which takes
@@ -45,13 +44,13 @@ import torch
 
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.embedding.embed_file import embed_file
-from elmo_plugin.embedding.layer_choice import layer_choice
-from elmo_plugin.embedding.on_ray.embed_shards import embed_shards
-from elmo_plugin.embedding.output.arrow_table import import_pyarrow
-from elmo_plugin.embedding.sentence_file import SentenceFile
+from elmo_plugin.embedding.arrow import import_pyarrow
+from elmo_plugin.embedding.layers import layer_choice
+from elmo_plugin.embedding.ray_engine import EngineOptions
+from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 
 AVERAGE = layer_choice("average")
+PARQUET = OutputOptions(format="parquet")
 
 
 class Written(NamedTuple):
@@ -75,7 +74,7 @@ def steady_speed(parts: List[Written], num_workers: int) -> Optional[float]:
 
 
 def parts_in(folder: Path) -> List[Written]:
-    """The parts that `embed_shards` has written."""
+    """The parts of a folder."""
     parts = []
     for path in folder.glob("*.parquet"):
         tokens = import_pyarrow().parquet.read_table(path, columns=["tokens"]).column("tokens")
@@ -89,8 +88,7 @@ def run_alone(text: Path, files: Dict[str, Any], output: Path, num_threads: int)
     torch.set_num_threads(num_threads)
     embedder = ElmoEmbedder(**files)
     start = time.perf_counter()
-    with SentenceFile(text) as source:
-        embedded = embed_file(embedder, source, output, AVERAGE, format="parquet")
+    embedded = EmbeddingRun(text, output, output_options=PARQUET).embed(embedder, AVERAGE)
     seconds = time.perf_counter() - start
     speed = embedded.num_tokens / seconds
     return {"s": seconds, "tokens/s": speed, "steady tokens/s": speed}
@@ -101,17 +99,16 @@ def run_workers(
 ) -> Dict[str, Any]:
     """Workers on the Ray that is there."""
     torch.set_num_threads(1)
-    bilm = BiLM.from_files(**files)
+    embedder = ElmoEmbedder(**files)
     start = time.perf_counter()
-    embedded = embed_shards(
+    run = EmbeddingRun(
         text,
         output,
-        bilm,
-        AVERAGE,
-        num_workers=num_workers,
-        num_cpus_per_worker=1,
+        output_options=PARQUET,
+        engine=EngineOptions("ray", num_workers, num_cpus_per_worker=1),
         sentences_per_part=sentences_per_part,
     )
+    embedded = run.embed(embedder, AVERAGE)
     seconds = time.perf_counter() - start
     return {
         "s": seconds,

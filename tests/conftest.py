@@ -18,6 +18,8 @@ torch.set_num_threads(1)
 # Ray: no file in the user's home, and no attempt to reach the network; the same for all that start it.
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# By default Ray's workers get what processor time other programs leave: none, on a machine with enough to do.
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - the name is Ray's
 
 TINY_OPTIONS = BiLMOptions(
     character_embedding_dim=4,

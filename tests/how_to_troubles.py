@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from allennlp.common import Params, Registrable
 from allennlp.modules import TokenEmbedder
@@ -16,8 +16,10 @@ from pytest import MonkeyPatch
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.commands import embed_text, export_bilm, make_vocabulary
-from elmo_plugin.embedding import embed_file
-from elmo_plugin.embedding.output import embedding_output
+from elmo_plugin.commands.bilm_arguments import BiLMFiles
+from elmo_plugin.commands.elmo import ModelOptions
+from elmo_plugin.embedding import local_engine
+from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.files import output_file
 from tests.how_tos import FIXTURES, build_training, script_of
 
@@ -115,7 +117,14 @@ def _export_again(run: Path, monkeypatch: MonkeyPatch) -> None:
     export_bilm("runs/domain/model.tar.gz", "my_domain_bilm")
 
 
-_embed = partial(embed_text, "sentences.txt", "vectors.hdf5", options_file="elmo_mini")
+def _embed(layers: Optional[str], mix: Optional[str] = None, resume: bool = False) -> None:
+    run = EmbeddingRun(
+        "sentences.txt",
+        "vectors.hdf5",
+        output_options=OutputOptions(resume=resume),
+        sentences_per_part=1,
+    )
+    embed_text(run, ModelOptions(layers, mix, files=BiLMFiles("elmo_mini")))
 
 
 def _embed_blank_lines(run: Path, monkeypatch: MonkeyPatch) -> None:
@@ -128,21 +137,25 @@ def _embed_again(run: Path, monkeypatch: MonkeyPatch) -> None:
     _embed("average")
 
 
+def _embed_over_a_file_of_another_program(run: Path, monkeypatch: MonkeyPatch) -> None:
+    Path("vectors.hdf5").write_text("")
+    _embed("average", resume=True)
+
+
 def _embed_after_an_interruption(
     run: Path, monkeypatch: MonkeyPatch, output_format: str = "average", resume: bool = False
 ) -> None:
     with monkeypatch.context() as patch:
-        # Checkpoints after each sentence, and an interruption before the fifth.
-        patch.setattr(embedding_output, "BYTES_PER_CHECKPOINT", 1)
+        # Before the fifth sentence.
         counter = iter(range(5))
-        lowered = embed_file.lowered
+        cast_checked = local_engine.cast_checked
 
-        def lowered_until_interrupted(*arguments: Any) -> Any:
+        def cast_until_interrupted(*arguments: Any) -> Any:
             if next(counter) == 4:
                 raise KeyboardInterrupt
-            return lowered(*arguments)
+            return cast_checked(*arguments)
 
-        patch.setattr(embed_file, "lowered", lowered_until_interrupted)
+        patch.setattr(local_engine, "cast_checked", cast_until_interrupted)
         with suppress(KeyboardInterrupt):
             _embed("average")
     _embed(output_format, resume=resume)
@@ -154,7 +167,7 @@ def _embed_on_a_full_disk(run: Path, monkeypatch: MonkeyPatch) -> None:
 
 
 def _embed_with_a_mix_and_files(run: Path, monkeypatch: MonkeyPatch) -> None:
-    _embed(mix="model.tar.gz")
+    _embed(None, mix="model.tar.gz")
 
 
 _ADD, _PRETRAIN = "add_elmo_to_your_config", "pretrain_for_your_language"
@@ -201,6 +214,10 @@ TROUBLES: Dict[Tuple[str, str], Trouble] = {
     (_EMBED, "line 2 is blank, expected one sentence on each line"): _embed_blank_lines,
     (_EMBED, "vectors.hdf5 exists, expected a new path"): _embed_again,
     (_EMBED, "of a run that was interrupted"): _embed_after_an_interruption,
+    (
+        _EMBED,
+        "exists and was not written by this command",
+    ): _embed_over_a_file_of_another_program,
     (_EMBED, "was made with other settings"): partial(
         _embed_after_an_interruption, output_format="top", resume=True
     ),

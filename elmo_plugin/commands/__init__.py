@@ -1,11 +1,10 @@
 """Subcommands of `allennlp`."""
 
-from elmo_plugin.commands.elmo import ElmoCommand
+from elmo_plugin.commands.elmo import ElmoCommand, embed_text
 from elmo_plugin.commands.elmo_export import ElmoExport, export_bilm
 from elmo_plugin.commands.elmo_neighbors import ElmoNeighbors, compare_occurrences
 from elmo_plugin.commands.elmo_report import ElmoReport
 from elmo_plugin.commands.elmo_vocab import ElmoVocab, make_vocabulary
-from elmo_plugin.commands.text_embedding import embed_text
 
 __all__ = [
     "ElmoCommand",

@@ -1,47 +1,61 @@
-"""Arguments of commands that run a biLM."""
+"""Options of commands that run a biLM."""
 
-from argparse import _ArgumentGroup
-from os import PathLike
-from typing import Any, Dict, Optional, Union
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Optional
 
-from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.arguments import add_options, check_choices, option
+from elmo_plugin.bilm.kernels import AUTO, KERNEL_NAMES, PRECISIONS
 
 
-def add_file_arguments(group: _ArgumentGroup) -> None:
-    """`--options-file` and `--weight-file`, see `named_files`."""
-    group.add_argument(
-        "--options-file",
-        help="JSON of its sizes: path, URL or hf:// name; elmo_mini, or a .zip with both files, stands for "
-        "both (default: the paper's model, downloaded once)",
+@dataclass(frozen=True)
+class BiLMFiles:
+    """The files of a biLM, see `ElmoEmbedder`."""
+
+    options_file: Optional[str] = option(
+        "JSON of its sizes: path, URL or hf:// name; elmo_mini, or a .zip with both files, stands for both "
+        "(default: the paper's model, downloaded once)",
+        None,
     )
-    group.add_argument("--weight-file", help="HDF5 of its weights, likewise")
-
-
-def add_device_arguments(group: _ArgumentGroup) -> None:
-    """`--cuda-device`, `--precision` and `--kernel`, see `ElmoEmbedder`."""
-    group.add_argument(
-        "--cuda-device",
-        type=int,
-        default=-1,
-        help="number of the GPU; -1, the default, for the CPU",
-    )
-    group.add_argument(
-        "--precision",
-        default="float32",
-        help="of matrix products: float32, or faster and less exact bfloat16 or int8 (default = float32)",
-    )
-    group.add_argument(
-        "--kernel",
-        default=AUTO,
-        help="what runs the LSTMs: avx512, onednn, triton (GPUs), reference, or auto for the fastest "
-        "(default = auto)",
+    weight_file: Optional[str] = option(
+        "HDF5 of its weights, likewise",
+        None,
     )
 
+    @property
+    def arguments(self) -> Dict[str, Any]:
+        """The arguments of `ElmoEmbedder`; none, for its default, if no file was named."""
+        return asdict(self) if self != BiLMFiles() else {}
 
-def named_files(
-    options_file: Optional[Union[str, PathLike]], weight_file: Optional[Union[str, PathLike]]
-) -> Dict[str, Any]:
-    """The arguments of `ElmoEmbedder` for these files; none, for its default, if none was named."""
-    if options_file is None and weight_file is None:
-        return {}
-    return {"options_file": options_file, "weight_file": weight_file}
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """
+    What runs a biLM, see `ElmoEmbedder`.
+
+    # Raises
+
+    `ConfigurationError` for an unknown precision or kernel.
+    """
+
+    cuda_device: int = option(
+        "number of the GPU; -1 for the CPU",
+        -1,
+    )
+    precision: str = option(
+        "of matrix products: float32, or faster and less exact bfloat16 or int8",
+        "float32",
+        choices=PRECISIONS,
+    )
+    kernel: str = option(
+        "what runs the LSTMs: avx512, onednn, triton (GPUs), reference, or auto for the fastest",
+        AUTO,
+        choices=KERNEL_NAMES,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+
+def add_device_arguments(group: Any) -> None:
+    """Add `--cuda-device`, `--precision` and `--kernel` to a group of a parser."""
+    add_options(group, DeviceOptions, title=None)

@@ -2,17 +2,24 @@
 
 import argparse
 import logging
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional, Tuple
 
 from allennlp.commands.subcommand import Subcommand
-from allennlp.common import logging as common_logging
+from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.commands.bilm_arguments import add_device_arguments, add_file_arguments
-from elmo_plugin.commands.text_embedding import DEFAULT_COLUMN, ENGINES, LOCAL, embed_text
-from elmo_plugin.embedding.checked_sentences import TOKENIZERS
-from elmo_plugin.embedding.embed_file import DEFAULT_BATCH_SIZE, DTYPES
-from elmo_plugin.embedding.output.output_formats import FORMATS
+from elmo_plugin.arguments import add_options, option, option_group, options_from
+from elmo_plugin.commands.bilm_arguments import BiLMFiles, DeviceOptions
+from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_errors
+from elmo_plugin.embedding.archived_mix import choose_mix, frozen_copy
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.layers import LayerChoice, layer_choice, learnt_mix
+from elmo_plugin.embedding.local_engine import BatchOptions
+from elmo_plugin.embedding.ray_engine import EngineOptions
+from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.sentences import InputOptions
+from elmo_plugin.pretraining.starting_point import opened_archive
 
 logger = logging.getLogger(__name__)
 
@@ -21,9 +28,10 @@ Embed sentences with ELMo and write their vectors: as HDF5, laid out as by Allen
 numpy arrays.
 
 INPUT is UTF-8 text, one sentence on each line, tokens set apart by white space; plain or .gz, or - for
-standard input; or a .parquet file with a column of sentences, or of lists of tokens. A file is checked to
-its end before any work. OUTPUT appears when it is complete. Until then what is written is in OUTPUT.partial,
-and an interrupted run is gone on with by --resume.
+standard input; or a .parquet file with a column of sentences, or of lists of tokens; for a parquet OUTPUT
+also a folder or a quoted pattern of such files. Files are checked to their end before any work. OUTPUT
+appears when it is complete. Until then finished parts are in OUTPUT.partial, and an interrupted run is
+resumed by --resume.
 """
 
 _EPILOG = """
@@ -54,12 +62,14 @@ offsets.npy, and its line is lines[i] in lines.npy; sentences.jsonl has its word
   vectors = numpy.load("vectors.npy/vectors.npy", mmap_mode="r")
 
 Memory does not grow with INPUT, but for HDF5's sentence_to_index: about 200 bytes and the line itself for
-each distinct line. --forget-sentences leaves it out. Disk: layers x tokens x width x 4 bytes (2 in float16).
+each distinct line. --forget-sentences leaves it out. Disk: layers x tokens x width x 4 bytes (2 in float16);
+hdf5 and npy need twice that while parts are merged at the end.
 
---resume may stand in every call: it begins where there is nothing to go on with, and does nothing where
-OUTPUT is complete. A run that was killed loses at most the last 128 MiB of vectors. The input and the
-settings must be the same, but for batches, the device and the kernel; what is embedded after the
-interruption stands in other batches, which changes vectors by rounding (1e-6) only.
+--resume may stand in every call: it begins where there is nothing to resume, and does nothing where OUTPUT is
+complete. A run that was killed loses at most the part that it was at: 2,048 sentences, or 128 MiB of vectors.
+The input and the settings must be the same, but for batches, keys, the device, the kernel and the engine;
+vectors are the same to within rounding (1e-6). Standard input is read again from its beginning, and compared.
+OUTPUT is replaced only by --overwrite, or if this command made it of the same input and settings.
 
 --mix ARCHIVE writes what a task model learnt to make of the layers: their weighted sum, gamma included,
 without dropout and projection. ARCHIVE is a model of this package's tasks, or one with an "elmo" embedder.
@@ -68,8 +78,7 @@ A mix was learnt for the biLM in its archive, so that this biLM is used, and no 
 --mix-name says which.
 
 --engine ray embeds on --num-workers processes of this machine, or of the Ray cluster at --ray-address. INPUT
-may then be a folder or a quoted pattern of files too, better many than one, and OUTPUT is parquet. Inputs and
-OUTPUT must have the same paths on all nodes. A worker that dies costs time, no sentence.
+and OUTPUT must have the same paths on all nodes. A worker that dies costs time, no sentence.
 
 Each sentence is embedded from zero states, so that its vectors do not depend on the others. --stateful
 carries states from batch to batch, as AllenNLP 0.9 did: vectors then depend on order and --batch-size.
@@ -93,196 +102,149 @@ class ElmoCommand(Subcommand):
         subparser.add_argument(
             "input_file",
             metavar="INPUT",
-            help="sentences; - for standard input; with --engine ray also a folder or a pattern",
+            help="sentences; - for standard input; also a folder or a quoted pattern of files",
         )
         subparser.add_argument(
             "output_file",
             metavar="OUTPUT",
             help="the file (hdf5) or folder (parquet, npy) to write",
         )
-        _add_layers(subparser)
-        _add_model(subparser)
-        _add_input(subparser)
-        _add_output(subparser)
-        _add_speed(subparser)
-        _add_engine(subparser)
+        layers = subparser.add_argument_group("what to write (one is required)")
+        choices = layers.add_mutually_exclusive_group(required=True)
+        for name, help_text in (
+            ("all", "all layers"),
+            ("top", "the last layer"),
+            ("average", "the mean of all layers"),
+        ):
+            choices.add_argument(
+                f"--{name}", dest="layers", action="store_const", const=name, help=help_text
+            )
+        choices.add_argument(
+            "--mix", metavar="ARCHIVE", help="the sum of layers that the model in ARCHIVE learnt"
+        )
+        add_options(subparser, ModelOptions, "states")
+        add_options(subparser, InputOptions, "input")
+        add_options(subparser, OutputOptions, "output")
+        add_options(subparser, BatchOptions, "speed")
+        add_options(subparser, EngineOptions, "several processes or machines")
+        subparser.add_argument(
+            "--file-friendly-logging",
+            action="store_true",
+            help="write progress in lines of their own, and slower, for logs in files",
+        )
+        add_debug_argument(subparser)
         subparser.set_defaults(func=_embed_from_args)
         return subparser
 
 
-def _add_layers(subparser: argparse.ArgumentParser) -> None:
-    layers = subparser.add_argument_group("what to write (one is required)")
-    choices = layers.add_mutually_exclusive_group(required=True)
-    choices.add_argument("--all", action="store_true", help="all layers")
-    choices.add_argument("--top", action="store_true", help="the last layer")
-    choices.add_argument("--average", action="store_true", help="the mean of all layers")
-    choices.add_argument(
-        "--mix", metavar="ARCHIVE", help="the sum of layers that the model in ARCHIVE learnt"
-    )
-    layers.add_argument(
-        "--mix-name",
+@dataclass(frozen=True)
+class MixOptions:
+    """Which mix of an archive is meant."""
+
+    mix_name: Optional[str] = option(
+        "which of ARCHIVE's mixes, such as input or output; needed only if it has several",
+        None,
         metavar="NAME",
-        help="which of ARCHIVE's mixes, such as input or output; needed only if it has several",
     )
-    layers.add_argument(
-        "--overrides", "-o", metavar="JSON", help="overrides of the config in ARCHIVE"
-    )
+    overrides: str = option("overrides of the config in ARCHIVE", "", short="-o", metavar="JSON")
 
 
-def _add_model(subparser: argparse.ArgumentParser) -> None:
-    model = subparser.add_argument_group("the biLM")
-    add_file_arguments(model)
-    model.add_argument(
-        "--stateful",
-        action="store_true",
-        help="carry states from batch to batch, as AllenNLP 0.9 did; not with --batch-tokens",
+@dataclass(frozen=True)
+class ModelOptions:
+    """
+    The biLM, and what of its layers is written.
+
+    # Parameters
+
+    layers : `str`, optional
+        `all`, `top` or `average`. Either this or `mix` is given.
+    mix : `str`, optional
+        An archive whose learnt mix and biLM to use.
+    mix_options, files, device
+        See their classes.
+    stateful : `bool`, optional (default = `False`)
+        See `ElmoEmbedder`.
+    vocab_path : `str`, optional
+        Has no effect.
+
+    # Raises
+
+    `ConfigurationError` for options that exclude each other.
+    """
+
+    layers: Optional[str] = None
+    mix: Optional[str] = None
+    mix_options: MixOptions = option_group("the mix", MixOptions())
+    files: BiLMFiles = option_group("the biLM", BiLMFiles())
+    device: DeviceOptions = option_group("what runs it", DeviceOptions())
+    stateful: bool = option(
+        "carry states from batch to batch, as AllenNLP 0.9 did; not with --batch-tokens", False
     )
-    model.add_argument(
-        "--vocab-path",
-        help="has no effect, and had none in AllenNLP 0.9: words are read letter by letter",
+    vocab_path: Optional[str] = option(
+        "has no effect, and had none in AllenNLP 0.9: words are read letter by letter", None
     )
 
+    def __post_init__(self) -> None:
+        if (self.layers is None) == (self.mix is None):
+            raise ConfigurationError(
+                f"layers is {self.layers} and mix is {self.mix}, expected one of them. Give all, top or "
+                "average, or the archive of a mix."
+            )
+        if self.mix is None and self.mix_options != MixOptions():
+            raise ConfigurationError(
+                "--mix-name and --overrides are about an archive, and there is none. Give --mix ARCHIVE, or "
+                "leave them out."
+            )
+        if self.mix is not None and self.files != BiLMFiles():
+            raise ConfigurationError(
+                f"--options-file or --weight-file is given with --mix {self.mix}, but the mix was learnt for "
+                "the biLM in that archive, which is used. Leave the files out, or write layers with --all."
+            )
+        if self.vocab_path is not None:
+            logger.warning("--vocab-path has no effect, as in AllenNLP 0.9. Leave it out.")
 
-def _add_input(subparser: argparse.ArgumentParser) -> None:
-    source = subparser.add_argument_group("input")
-    source.add_argument(
-        "--tokenizer",
-        choices=list(TOKENIZERS),
-        default="whitespace",
-        help="whitespace, for text in tokens; spacy, for other text: spaCy's rules for English "
-        "(default = whitespace)",
-    )
-    source.add_argument(
-        "--column",
-        default=DEFAULT_COLUMN,
-        help=f"of a Parquet file: what holds the sentences (default = {DEFAULT_COLUMN})",
-    )
-    source.add_argument(
-        "--skip-blank",
-        action="store_true",
-        help="leave blank lines out; others keep their numbers (default: stop before any work)",
-    )
-
-
-def _add_output(subparser: argparse.ArgumentParser) -> None:
-    output = subparser.add_argument_group("output")
-    output.add_argument(
-        "--format",
-        choices=FORMATS,
-        help="(default = by the ending of OUTPUT: .parquet, .npy, anything else is hdf5)",
-    )
-    output.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        default="float32",
-        help="type of the vectors in OUTPUT (default = float32)",
-    )
-    output.add_argument(
-        "--forget-sentences", action="store_true", help="do not write sentence_to_index"
-    )
-    output.add_argument(
-        "--use-sentence-keys",
-        action="store_true",
-        help="the lines themselves are the keys, and each must be unlike the others; no sentence_to_index. "
-        "A slash in a line makes groups in OUTPUT: file[line] works, but listing keys shows groups. Takes "
-        "100 bytes of memory for each line",
-    )
-    output.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace OUTPUT if it exists, and OUTPUT.partial (default: stop before any work)",
-    )
-    output.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on with an interrupted run, without losing or repeating a sentence; not with --stateful",
-    )
+    def load(self) -> Tuple[ElmoEmbedder, LayerChoice]:
+        """Load the biLM."""
+        if self.mix is None:
+            assert self.layers is not None
+            embedder = ElmoEmbedder(
+                **self.files.arguments, **asdict(self.device), stateful=self.stateful
+            )
+            return embedder, layer_choice(self.layers)
+        archive = opened_archive(self.mix, self.mix_options.overrides)
+        chosen = choose_mix(archive.model, self.mix, self.mix_options.mix_name)
+        logger.info("Mixing layers with '%s' of %s.", chosen.name, self.mix)
+        bilm = frozen_copy(chosen.bilm, self.stateful, self.device.precision, self.device.kernel)
+        embedder = ElmoEmbedder.from_bilm(bilm, self.device.cuda_device)
+        return embedder, learnt_mix(chosen.mix, chosen.name)
 
 
-def _add_speed(subparser: argparse.ArgumentParser) -> None:
-    speed = subparser.add_argument_group("speed")
-    speed.add_argument(
-        "--batch-size",
-        type=int,
-        default=DEFAULT_BATCH_SIZE,
-        help=f"sentences in a batch (default = {DEFAULT_BATCH_SIZE})",
-    )
-    speed.add_argument(
-        "--batch-tokens",
-        type=int,
-        metavar="N",
-        help="at most N tokens in a batch, padding included, so that long sentences take no more memory "
-        "than short ones (default: as many as have vectors of 256 MiB)",
-    )
-    add_device_arguments(speed)
-    speed.add_argument(
-        "--file-friendly-logging",
-        action="store_true",
-        help="write progress in lines of their own, and slower, for logs in files",
-    )
+def embed_text(run: EmbeddingRun, model: ModelOptions) -> EmbeddedFile:
+    """
+    Embed the sentences of a run: what `allennlp elmo` does.
+
+    # Raises
+
+    `ConfigurationError` for files, options and sentences that are not as described; `OSError` if writing
+    fails.
+    """
+    run.check_bilm(model.stateful, model.device.cuda_device)
+    return run.embed(*model.load())
 
 
-def _add_engine(subparser: argparse.ArgumentParser) -> None:
-    engine = subparser.add_argument_group("several processes or machines")
-    engine.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default=LOCAL,
-        help="local: this process; ray: workers of Ray, see above (default = local)",
-    )
-    engine.add_argument(
-        "--num-workers",
-        type=int,
-        metavar="N",
-        help="processes that embed, each with its share of the cores (default = 1)",
-    )
-    engine.add_argument(
-        "--num-gpus-per-worker",
-        type=float,
-        metavar="N",
-        help="GPUs of each worker; a fraction to share one (default = 0)",
-    )
-    engine.add_argument(
-        "--ray-address",
-        metavar="ADDRESS",
-        help="of a Ray cluster, such as 10.0.0.1:6379, or auto on one of its nodes (default: start Ray here)",
-    )
-
-
+@exits_on_user_errors
 def _embed_from_args(args: argparse.Namespace) -> None:
-    common_logging.FILE_FRIENDLY_LOGGING = args.file_friendly_logging
-    if args.vocab_path is not None:
-        logger.warning("--vocab-path has no effect, as in AllenNLP 0.9. Leave it out.")
-    formats = [name for name in ("all", "top", "average") if getattr(args, name)]
-    embedded = embed_text(
-        input_file=args.input_file,
-        output_file=args.output_file,
-        output_format=formats[0] if formats else None,
-        mix=args.mix,
-        mix_name=args.mix_name,
-        overrides=args.overrides or "",
-        options_file=args.options_file,
-        weight_file=args.weight_file,
-        stateful=args.stateful,
-        tokenizer=args.tokenizer,
-        skip_blank=args.skip_blank,
-        dtype=args.dtype,
-        forget_sentences=args.forget_sentences,
-        use_sentence_keys=args.use_sentence_keys,
-        overwrite=args.overwrite,
-        format=args.format,
-        resume=args.resume,
-        batch_size=args.batch_size,
-        batch_tokens=args.batch_tokens,
-        cuda_device=args.cuda_device,
-        precision=args.precision,
-        kernel=args.kernel,
-        column=args.column,
-        engine=args.engine,
-        num_workers=args.num_workers,
-        num_gpus_per_worker=args.num_gpus_per_worker,
-        ray_address=args.ray_address,
+    model = options_from(ModelOptions, args)
+    run = EmbeddingRun(
+        args.input_file,
+        args.output_file,
+        options_from(InputOptions, args),
+        options_from(OutputOptions, args),
+        options_from(BatchOptions, args),
+        options_from(EngineOptions, args),
+        args.file_friendly_logging,
     )
+    embedded = embed_text(run, model)
     output = Path(args.output_file)
     files = output.iterdir() if output.is_dir() else [output]
     size = sum(file.stat().st_size for file in files) / 1e6

@@ -2,18 +2,16 @@
 
 import argparse
 import logging
+from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import List, NamedTuple, Optional, Sequence, Union
+from typing import Any, List, NamedTuple, Optional, Sequence, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.bilm.kernels import AUTO
-from elmo_plugin.commands.bilm_arguments import (
-    add_device_arguments,
-    add_file_arguments,
-    named_files,
-)
+from elmo_plugin.arguments import add_options, option, options_from
+from elmo_plugin.commands.bilm_arguments import BiLMFiles, DeviceOptions
+from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_errors
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.neighbor_plot import check_plot, plot_occurrences
 from elmo_plugin.embedding.neighbors import (
@@ -33,11 +31,9 @@ from elmo_plugin.embedding.neighbors import (
     nearest_occurrences,
     num_distinct_contexts,
 )
-from elmo_plugin.embedding.sentence_file import SentenceFile
+from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
 
-DEFAULT_TOP = 10
 DEFAULT_NUM_CLUSTERS = 2
-DEFAULT_MAX_OCCURRENCES = 5000
 
 logger = logging.getLogger(__name__)
 
@@ -117,195 +113,19 @@ class ElmoNeighbors(Subcommand):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         subparser.add_argument("text", metavar="TEXT", help="sentences; - for standard input")
-        _add_comparison(subparser)
-        _add_plot(subparser)
-        _add_model(subparser)
+        add_options(subparser, ComparisonOptions, "what to compare")
+        add_options(subparser, PlotOptions, "picture")
+        add_options(subparser, BiLMFiles, "the biLM")
+        add_options(subparser, DeviceOptions, "what runs it")
+        subparser.add_argument(
+            "--batch-tokens",
+            type=int,
+            metavar="N",
+            help="at most N tokens in a batch, padding included (default: those of 256 MiB of vectors)",
+        )
+        add_debug_argument(subparser)
         subparser.set_defaults(func=_compare_from_args)
         return subparser
-
-
-def _add_comparison(subparser: argparse.ArgumentParser) -> None:
-    comparison = subparser.add_argument_group("what to compare")
-    comparison.add_argument("--word", required=True, help="one token; required")
-    comparison.add_argument(
-        "--sentence",
-        action="append",
-        default=[],
-        help="in tokens, with the word: its nearest occurrences are shown; may be given several times",
-    )
-    comparison.add_argument(
-        "--ignore-case",
-        action="store_true",
-        help="the word matches in any case (default: only as it is spelled)",
-    )
-    comparison.add_argument(
-        "--layer",
-        type=_layer,
-        default=TOP_LAYER,
-        help="0, the token representation, which is the same in every context; 1, 2, ..., LSTM layers; "
-        f"{TOP_LAYER}, the last; {AVERAGE}, of all (default = {TOP_LAYER})",
-    )
-    comparison.add_argument(
-        "--top",
-        type=int,
-        default=DEFAULT_TOP,
-        metavar="N",
-        help=f"show at most N occurrences for a sentence or cluster (default = {DEFAULT_TOP})",
-    )
-    comparison.add_argument(
-        "--clusters",
-        type=int,
-        metavar="K",
-        help="show K clusters, and draw them (default: draw, and without --sentence show, "
-        f"{DEFAULT_NUM_CLUSTERS})",
-    )
-    comparison.add_argument(
-        "--max-occurrences",
-        type=int,
-        default=DEFAULT_MAX_OCCURRENCES,
-        metavar="N",
-        help=f"of more than N, compare a random sample of N (default = {DEFAULT_MAX_OCCURRENCES})",
-    )
-    comparison.add_argument(
-        "--seed", type=int, default=0, help="of the sample and of the clusters (default = 0)"
-    )
-
-
-def _add_plot(subparser: argparse.ArgumentParser) -> None:
-    plot = subparser.add_argument_group("picture")
-    plot.add_argument(
-        "--plot",
-        metavar="FILE",
-        help="draw the occurrences in two dimensions, coloured by cluster: a .png or .svg",
-    )
-    plot.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace FILE if it exists (default: stop before any work)",
-    )
-
-
-def _add_model(subparser: argparse.ArgumentParser) -> None:
-    model = subparser.add_argument_group("the biLM")
-    add_file_arguments(model)
-    model.add_argument(
-        "--batch-tokens",
-        type=int,
-        metavar="N",
-        help="at most N tokens in a batch, padding included (default: as many as have vectors of 256 MiB)",
-    )
-    add_device_arguments(model)
-
-
-def compare_occurrences(
-    text: Union[str, PathLike],
-    word: str,
-    sentences: Sequence[str] = (),
-    ignore_case: bool = False,
-    layer: Layer = TOP_LAYER,
-    top: int = DEFAULT_TOP,
-    num_clusters: Optional[int] = None,
-    max_occurrences: int = DEFAULT_MAX_OCCURRENCES,
-    seed: int = 0,
-    plot: Optional[Union[str, PathLike]] = None,
-    overwrite: bool = False,
-    options_file: Optional[Union[str, PathLike]] = None,
-    weight_file: Optional[Union[str, PathLike]] = None,
-    batch_tokens: Optional[int] = None,
-    cuda_device: int = -1,
-    precision: str = "float32",
-    kernel: str = AUTO,
-) -> ComparedOccurrences:
-    """
-    Compare the occurrences of a word in a text by their vectors in context.
-
-    # Parameters
-
-    text : `str` or `PathLike`
-        One sentence on each line, see `SentenceFile`; `-` for standard input. Blank lines are left out.
-    word : `str`
-        One token.
-    sentences : `Sequence[str]`, optional (default = none)
-        To find the nearest occurrences of. Tokens are set apart by white space; the first that is the word
-        is meant.
-    ignore_case, max_occurrences, seed
-        See `find_occurrences`.
-    layer : `int` or `str`, optional (default = `-1`)
-        See `embed_occurrences`.
-    top : `int`, optional (default = 10)
-        At most so many occurrences are given for a sentence or a cluster.
-    num_clusters : `int`, optional (default = 2 without sentences, for `plot` 2 too, otherwise no clusters)
-        Clusters to make, see `cluster_occurrences`.
-    plot : `str` or `PathLike`, optional
-        The picture to write, see `plot_occurrences`.
-    overwrite : `bool`, optional (default = `False`)
-        Replace `plot` if it is there.
-    options_file, weight_file : `str` or `PathLike`, optional (default = the paper's model)
-        The files of the biLM.
-    batch_tokens, cuda_device, precision, kernel
-        See `ElmoEmbedder`.
-
-    # Raises
-
-    `ConfigurationError`, before a model is loaded, for arguments and text that are not as described, a word
-    that is not in the text or a sentence, and more clusters than distinct contexts; and as `ElmoEmbedder`
-    does.
-    """
-    check_layer(layer)
-    check_positive("--top", top)
-    gives_clusters = num_clusters is not None or not sentences
-    if num_clusters is None:
-        num_clusters = DEFAULT_NUM_CLUSTERS
-    check_positive("--clusters", num_clusters)
-    if not 0 <= seed < 2**32:
-        raise ConfigurationError(
-            f"--seed: found {seed}, expected a number from 0 to {2**32 - 1}, as k-means takes."
-        )
-    if plot is not None:
-        check_plot(plot, overwrite)
-    elif overwrite:
-        raise ConfigurationError(
-            "--overwrite is about the file of --plot, and there is none. Give --plot FILE, or leave it out."
-        )
-    queries = [find_in_sentence(sentence, word, ignore_case) for sentence in sentences]
-    with SentenceFile(text, skip_blank=True) as source:
-        found = find_occurrences(source, word, ignore_case, max_occurrences, seed)
-    occurrences = found.occurrences
-    if gives_clusters or plot is not None:
-        _check_contexts(occurrences, layer, num_clusters, plot is not None)
-    _say_what_limits(found, layer)
-
-    embedder = ElmoEmbedder(
-        **named_files(options_file, weight_file),
-        cuda_device=cuda_device,
-        precision=precision,
-        kernel=kernel,
-    )
-    # (num_occurrences + num_queries, dim)
-    all_vectors = embed_occurrences(embedder, [*occurrences, *queries], layer, batch_tokens)
-    vectors, query_vectors = all_vectors[: len(occurrences)], all_vectors[len(occurrences) :]
-
-    neighbors = [
-        QueryNeighbors(query, nearest_occurrences(query, query_vector, occurrences, vectors, top))
-        for query, query_vector in zip(queries, query_vectors)
-    ]
-    clusters = []
-    if gives_clusters or plot is not None:
-        clusters = cluster_occurrences(vectors, num_clusters, seed)
-    if plot is not None:
-        plot_occurrences(plot, word, occurrences, vectors, clusters, queries, query_vectors)
-    shown_clusters = [
-        OccurrenceCluster(
-            len(cluster.members),
-            [
-                Neighbor(occurrences[index], similarity)
-                for index, similarity in zip(cluster.members[:top], cluster.similarities)
-            ],
-        )
-        for cluster in clusters
-        if gives_clusters
-    ]
-    return ComparedOccurrences(found.num_found, len(occurrences), neighbors, shown_clusters)
 
 
 def _layer(text: str) -> Layer:
@@ -315,25 +135,186 @@ def _layer(text: str) -> Layer:
         return text  # which check_layer refuses, if it is not AVERAGE
 
 
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """
+    What is compared, and how much of it is shown.
+
+    # Raises
+
+    `ConfigurationError` for a value out of its range.
+    """
+
+    word: str = option(
+        "one token; required",
+    )
+    sentence: Sequence[str] = option(
+        "in tokens, with the word: its nearest occurrences are shown; may be given several times",
+        (),
+        repeat=True,
+    )
+    ignore_case: bool = option(
+        "the word matches in any case (default: only as it is spelled)",
+        False,
+    )
+    layer: Any = option(
+        "0, the token representation, which is the same in every context; 1, 2, ..., LSTM layers; "
+        f"{TOP_LAYER}, the last; {AVERAGE}, of all",
+        TOP_LAYER,
+        parse=_layer,
+    )
+    top: int = option(
+        "show at most N occurrences for a sentence or cluster",
+        10,
+        metavar="N",
+    )
+    clusters: Optional[int] = option(
+        "show K clusters, and draw them (default: draw, and without --sentence show, "
+        f"{DEFAULT_NUM_CLUSTERS})",
+        None,
+        metavar="K",
+    )
+    max_occurrences: int = option(
+        "of more than N, compare a random sample of N",
+        5000,
+        metavar="N",
+    )
+    seed: int = option(
+        "of the sample and of the clusters",
+        0,
+    )
+
+    def __post_init__(self) -> None:
+        check_layer(self.layer)
+        check_positive("--top", self.top)
+        check_positive("--clusters", self.num_clusters)
+        check_positive("--max-occurrences", self.max_occurrences)
+        if not 0 <= self.seed < 2**32:
+            raise ConfigurationError(
+                f"--seed: found {self.seed}, expected a number from 0 to {2**32 - 1}, as k-means takes."
+            )
+
+    @property
+    def shows_clusters(self) -> bool:
+        """Whether clusters are part of the result, and not of a picture alone."""
+        return self.clusters is not None or not self.sentence
+
+    @property
+    def num_clusters(self) -> int:
+        """Clusters to make, if any are."""
+        return DEFAULT_NUM_CLUSTERS if self.clusters is None else self.clusters
+
+
+@dataclass(frozen=True)
+class PlotOptions:
+    """
+    The picture.
+
+    # Raises
+
+    `ConfigurationError` as `check_plot`.
+    """
+
+    plot: Optional[str] = option(
+        "draw the occurrences in two dimensions, coloured by cluster: a .png or .svg",
+        None,
+        metavar="FILE",
+    )
+    overwrite: bool = option(
+        "replace FILE if it exists (default: stop before any work)",
+        False,
+    )
+
+    def __post_init__(self) -> None:
+        if self.plot is not None:
+            check_plot(self.plot, self.overwrite)
+        elif self.overwrite:
+            raise ConfigurationError(
+                "--overwrite is about the file of --plot, and there is none. Give --plot FILE, or leave it "
+                "out."
+            )
+
+
+def compare_occurrences(
+    text: Union[str, PathLike],
+    options: ComparisonOptions,
+    plot: PlotOptions = PlotOptions(),
+    files: BiLMFiles = BiLMFiles(),
+    device: DeviceOptions = DeviceOptions(),
+    batch_tokens: Optional[int] = None,
+) -> ComparedOccurrences:
+    """
+    Compare the occurrences of a word in a text by their vectors in context.
+
+    # Parameters
+
+    text : `str` or `PathLike`
+        One sentence on each line, see `SentenceSource`; `-` for standard input. Blank lines are left out.
+    options, plot, files, device
+        See their classes.
+    batch_tokens : `int`, optional
+        See `ElmoEmbedder.embed_sentences`.
+
+    # Raises
+
+    `ConfigurationError`, before a model is loaded, for text that is not as described, a word that is not in
+    the text or a sentence, and more clusters than distinct contexts; and as `ElmoEmbedder` does.
+    """
+    queries = [
+        find_in_sentence(sentence, options.word, options.ignore_case)
+        for sentence in options.sentence
+    ]
+    source = SentenceSource(text, InputOptions(skip_blank=True))
+    found = find_occurrences(
+        source, options.word, options.ignore_case, options.max_occurrences, options.seed
+    )
+    occurrences = found.occurrences
+    makes_clusters = options.shows_clusters or plot.plot is not None
+    if makes_clusters:
+        _check_contexts(occurrences, options.layer, options.num_clusters, plot.plot is not None)
+    _warn_of_limits(found, options.layer)
+
+    embedder = ElmoEmbedder(**files.arguments, **asdict(device))
+    # (num_occurrences + num_queries, dim)
+    all_vectors = embed_occurrences(embedder, [*occurrences, *queries], options.layer, batch_tokens)
+    vectors, query_vectors = all_vectors[: len(occurrences)], all_vectors[len(occurrences) :]
+
+    neighbors = [
+        QueryNeighbors(
+            query, nearest_occurrences(query, query_vector, occurrences, vectors, options.top)
+        )
+        for query, query_vector in zip(queries, query_vectors)
+    ]
+    clusters = []
+    if makes_clusters:
+        clusters = cluster_occurrences(vectors, options.num_clusters, options.seed)
+    if plot.plot is not None:
+        plot_occurrences(
+            plot.plot, options.word, occurrences, vectors, clusters, queries, query_vectors
+        )
+    shown_clusters = [
+        OccurrenceCluster(
+            len(cluster.members),
+            [
+                Neighbor(occurrences[index], similarity)
+                for index, similarity in zip(cluster.members[: options.top], cluster.similarities)
+            ],
+        )
+        for cluster in clusters
+        if options.shows_clusters
+    ]
+    return ComparedOccurrences(found.num_found, len(occurrences), neighbors, shown_clusters)
+
+
+@exits_on_user_errors
 def _compare_from_args(args: argparse.Namespace) -> None:
     compared = compare_occurrences(
-        text=args.text,
-        word=args.word,
-        sentences=args.sentence,
-        ignore_case=args.ignore_case,
-        layer=args.layer,
-        top=args.top,
-        num_clusters=args.clusters,
-        max_occurrences=args.max_occurrences,
-        seed=args.seed,
-        plot=args.plot,
-        overwrite=args.overwrite,
-        options_file=args.options_file,
-        weight_file=args.weight_file,
-        batch_tokens=args.batch_tokens,
-        cuda_device=args.cuda_device,
-        precision=args.precision,
-        kernel=args.kernel,
+        args.text,
+        options_from(ComparisonOptions, args),
+        options_from(PlotOptions, args),
+        options_from(BiLMFiles, args),
+        options_from(DeviceOptions, args),
+        args.batch_tokens,
     )
     sample = (
         f", of which {compared.num_compared:,} are compared, a random sample"
@@ -387,7 +368,7 @@ def _check_contexts(
         )
 
 
-def _say_what_limits(found: FoundOccurrences, layer: Layer) -> None:
+def _warn_of_limits(found: FoundOccurrences, layer: Layer) -> None:
     if len(found.occurrences) < found.num_found:
         logger.warning(
             "The word occurs %d times: a random sample of %d is compared. Raise --max-occurrences for more.",

@@ -1,6 +1,6 @@
 """Embedding text outside of task models: from sentences to arrays and files."""
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.on_ray.ray_dataset import embed_dataset
+from elmo_plugin.embedding.ray_dataset import embed_dataset
 
 __all__ = ["ElmoEmbedder", "embed_dataset"]

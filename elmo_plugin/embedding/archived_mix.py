@@ -3,14 +3,11 @@
 from typing import Dict, List, NamedTuple, Optional
 
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import Model
-from allennlp.modules.elmo import Elmo as AllenNlpElmo
+from torch.nn import Module
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
-from elmo_plugin.modules.placed_elmo import PlacedElmo
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 
@@ -33,13 +30,13 @@ class ArchivedMix(NamedTuple):
     bilm: BiLM
 
 
-def choose_mix(model: Model, archive_file: str, mix_name: Optional[str] = None) -> ArchivedMix:
+def choose_mix(model: Module, archive_file: str, mix_name: Optional[str] = None) -> ArchivedMix:
     """
     The mix of this name.
 
     # Parameters
 
-    model : `Model`
+    model : `Module`
         A trained model.
     archive_file : `str`
         Names the model in errors.
@@ -65,7 +62,7 @@ def choose_mix(model: Model, archive_file: str, mix_name: Optional[str] = None) 
     return chosen[0]
 
 
-def mixes_in(model: Model) -> List[ArchivedMix]:
+def mixes_in(model: Module) -> List[ArchivedMix]:
     """All mixes of `Elmo`s in a model that run a biLM, in the order of its modules."""
     mixes: List[ArchivedMix] = []
     names = _names_of_elmos(model)
@@ -84,7 +81,7 @@ def frozen_copy(
 
     # Raises
 
-    `ConfigurationError` for a precision or kernel that there is not, or that this machine lacks.
+    `ConfigurationError` for an unknown precision or kernel, or one that this machine lacks.
     """
     copy = BiLM(bilm.options, stateful, precision=precision, kernel=kernel)
     weights = bilm.state_dict()
@@ -93,8 +90,11 @@ def frozen_copy(
     return copy.requires_grad_(False)
 
 
-def _names_of_elmos(model: Model) -> Dict[int, List[str]]:
+def _names_of_elmos(model: Module) -> Dict[int, List[str]]:
     """For each `Elmo`, by identity, the names of its mixes: those of what holds it, where we know that."""
+    from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+    from elmo_plugin.modules.placed_elmo import PlacedElmo
+
     names: Dict[int, List[str]] = {}
     # A parent comes before its children.
     for name, module in model.named_modules():
@@ -114,7 +114,9 @@ def _is_end_of(end: str, name: str) -> bool:
     return name == end or name.endswith(f".{end}")
 
 
-def _no_mix(model: Model, archive_file: str) -> ConfigurationError:
+def _no_mix(model: Module, archive_file: str) -> ConfigurationError:
+    from allennlp.modules.elmo import Elmo as AllenNlpElmo
+
     if any(isinstance(module, AllenNlpElmo) for module in model.modules()):
         return ConfigurationError(
             f"{archive_file}: the model's ELMo is AllenNLP's own, expected type 'elmo'. Override the type, "

@@ -7,20 +7,15 @@ from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Sequence, 
 import numpy
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import Token, Vocabulary
-from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 from torch import Tensor
 
-from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm import BiLM, batch_to_ids
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
-from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
-from elmo_plugin.embedding.embed_file import embed_file
-from elmo_plugin.embedding.layer_choice import layer_choice
 from elmo_plugin.embedding.sentence_batches import consecutive_groups, map_in_batches
-from elmo_plugin.embedding.sentence_checks import checked_tokens
-from elmo_plugin.embedding.sentence_file import SentenceFile
+
+DEFAULT_BATCH_SIZE = 64
 
 # How far to read ahead for sentences of similar length: more sorts little better and takes more memory.
 BATCHES_AHEAD = 16
@@ -54,7 +49,7 @@ class ElmoEmbedder(torch.nn.Module):
     # Attributes
 
     indexer : `ELMoTokenCharactersIndexer`
-        Spells tokens as character ids.
+        Of AllenNLP, which is needed for this alone: spells tokens as character ids.
     elmo_bilm : `BiLM`
         The biLM, frozen, in evaluation mode.
     cuda_device : `int`
@@ -113,10 +108,14 @@ class ElmoEmbedder(torch.nn.Module):
 
     def _set_up(self, bilm: BiLM, cuda_device: int, device: torch.device) -> None:
         self.cuda_device = cuda_device
-        self.indexer = ELMoTokenCharactersIndexer()
         self.elmo_bilm = bilm.requires_grad_(False).eval().to(device)
-        # The indexer's signature wants one; character ids need none.
-        self._vocabulary = Vocabulary()
+
+    @property
+    def indexer(self) -> Any:
+        """As in AllenNLP 0.9."""
+        from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
+
+        return ELMoTokenCharactersIndexer()
 
     @property
     def num_layers(self) -> int:
@@ -186,7 +185,7 @@ class ElmoEmbedder(torch.nn.Module):
     def embed_sentences(
         self,
         sentences: Iterable[Sequence[str]],
-        batch_size: Optional[int] = 64,
+        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
         batch_tokens: Optional[int] = None,
     ) -> Iterator[numpy.ndarray]:
         """
@@ -245,7 +244,7 @@ class ElmoEmbedder(torch.nn.Module):
         input_file: Union[str, PathLike, IO[Any]],
         output_file_path: Union[str, PathLike],
         output_format: str = "all",
-        batch_size: int = 64,
+        batch_size: int = DEFAULT_BATCH_SIZE,
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
     ) -> None:
@@ -256,32 +255,36 @@ class ElmoEmbedder(torch.nn.Module):
         # Parameters
 
         input_file : open file, `str` or `PathLike`
-            One sentence on each line, tokens set apart by white space, see `SentenceFile`. It is closed.
+            One sentence on each line, tokens set apart by white space, see `SentenceSource`. An open file
+            stays open.
         output_file_path : `str` or `PathLike`
-            Appears when it is complete, see `HDF5Writer`.
+            Appears when it is complete.
         output_format : `str`, optional (default = `"all"`)
             `all` layers, `top` for the last, or their `average`.
         batch_size : `int`, optional (default = `64`)
             Sentences in a batch.
         forget_sentences, use_sentence_keys : `bool`, optional (default = `False`)
-            See `HDF5Writer`.
+            See `HDF5Format`.
 
         # Raises
 
-        As `elmo_plugin.embedding.embed_file.embed_file` does.
+        As `EmbeddingRun` does.
         """
-        with SentenceFile(input_file) as source:
-            embed_file(
-                self,
-                source,
-                output_file_path,
-                layer_choice(output_format),
-                batch_size=batch_size,
-                forget_sentences=forget_sentences,
-                use_sentence_keys=use_sentence_keys,
-                overwrite=True,
-                format="hdf5",
-            )
+        # It runs an embedder, so that it is above this module.
+        from elmo_plugin.embedding.layers import layer_choice
+        from elmo_plugin.embedding.local_engine import BatchOptions
+        from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
+
+        options = OutputOptions(
+            format="hdf5",
+            forget_sentences=forget_sentences,
+            use_sentence_keys=use_sentence_keys,
+            overwrite=True,
+        )
+        run = EmbeddingRun(
+            input_file, output_file_path, output_options=options, batches=BatchOptions(batch_size)
+        )
+        run.embed(self, layer_choice(output_format))
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> Tuple[Tensor, Tensor]:
         """
@@ -336,10 +339,8 @@ class ElmoEmbedder(torch.nn.Module):
         for number, sentence in enumerate(sentences):
             numbers = [row_of.setdefault(word, len(row_of) + 1) for word in sentence]
             rows[number, : len(sentence)] = torch.tensor(numbers, dtype=torch.long)
-        words = [Token(word) for word in row_of]
-        spelt = self.indexer.tokens_to_indices(words, self._vocabulary)["elmo_tokens"]
-        padding = [0] * MAX_CHARACTERS_PER_TOKEN
-        spellings = torch.tensor([padding, *spelt])  # (num_words + 1, 50)
+        spellings = batch_to_ids([list(row_of)])[0]  # (num_words, 50)
+        spellings = torch.cat([torch.zeros_like(spellings[:1]), spellings])
         return spellings.to(device)[rows.to(device)]
 
     def _tokens_ahead(self) -> int:
@@ -369,3 +370,51 @@ def _check_limits(batch_size: Optional[int], batch_tokens: Optional[int], statef
             f"batch_size is {batch_size} and batch_tokens is {batch_tokens}, but a stateful biLM carries "
             "states by the place in the batch, so that its batches are of one size. Give batch_size alone."
         )
+
+
+def checked_tokens(sentence: Iterable[str], position: int) -> List[str]:
+    """
+    The tokens of a sentence as a list.
+
+    # Parameters
+
+    sentence : `Iterable[str]`
+        Its tokens.
+    position : `int`
+        Where it stands in its batch or stream, from 0; for errors.
+
+    # Raises
+
+    `ValueError` for a string in place of tokens, and for a token that is no string or cannot be encoded as
+    UTF-8.
+    """
+    if isinstance(sentence, (str, bytes)):
+        raise ValueError(
+            f"Sentence {position} is the string {sentence[:40]!r}, expected a list of tokens. Split it into "
+            "tokens first."
+        )
+    try:
+        tokens = list(sentence)
+    except TypeError as error:
+        raise ValueError(
+            f"Sentence {position} is {sentence!r}, expected a list of tokens."
+        ) from error
+    try:
+        "".join(tokens).encode()
+    except (TypeError, UnicodeEncodeError):
+        _raise_for_token(tokens, position)
+    return tokens
+
+
+def _raise_for_token(tokens: List[str], position: int) -> None:
+    for index, token in enumerate(tokens):
+        where = f"Token {index} of sentence {position} is {token!r}"
+        if not isinstance(token, str):
+            raise ValueError(f"{where}, of type {type(token).__name__}, expected a string.")
+        try:
+            token.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{where}, which cannot be encoded as UTF-8 ({error.reason}): text was read in another "
+                "encoding. Read it in its own, or replace such characters."
+            ) from error

@@ -5,12 +5,11 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, 
 
 import numpy
 from allennlp.common.checks import ConfigurationError
-from allennlp.common.tqdm import Tqdm
-from sklearn.cluster import KMeans
-from sklearn.decomposition import PCA
+from tqdm import tqdm
 
-from elmo_plugin.embedding.embed_file import DEFAULT_BATCH_SIZE, SentenceEmbedder
-from elmo_plugin.embedding.sentence_file import SentenceFile
+from elmo_plugin.embedding.elmo_embedder import DEFAULT_BATCH_SIZE, ElmoEmbedder
+from elmo_plugin.embedding.sentences import SentenceSource
+from elmo_plugin.files.text_lines import split_tokens
 
 AVERAGE = "average"
 TOP_LAYER = -1
@@ -104,7 +103,7 @@ class Projection(NamedTuple):
 
 
 def find_occurrences(
-    source: SentenceFile,
+    source: SentenceSource,
     word: str,
     ignore_case: bool = False,
     max_occurrences: int = 5000,
@@ -115,7 +114,7 @@ def find_occurrences(
 
     # Parameters
 
-    source : `SentenceFile`
+    source : `SentenceSource`
         The text.
     word : `str`
         One token.
@@ -130,7 +129,7 @@ def find_occurrences(
     # Raises
 
     `ConfigurationError` if the word is no single token, `max_occurrences` is not positive, the text does not
-    hold the word, or is not as `SentenceFile` expects.
+    hold the word, or is not as `SentenceSource` expects.
     """
     _check_word(word)
     check_positive("--max-occurrences", max_occurrences)
@@ -167,7 +166,7 @@ def find_in_sentence(sentence: str, word: str, ignore_case: bool = False) -> Occ
     `ConfigurationError` if the word is no single token, or the sentence does not hold it.
     """
     _check_word(word)
-    tokens = tuple(sentence.split())
+    tokens = tuple(split_tokens(sentence))
     folded = word.casefold()
     in_any_case = [position for position, token in enumerate(tokens) if token.casefold() == folded]
     matching = [position for position in in_any_case if ignore_case or tokens[position] == word]
@@ -216,7 +215,7 @@ def check_positive(name: str, number: int) -> None:
 
 
 def embed_occurrences(
-    embedder: SentenceEmbedder,
+    embedder: ElmoEmbedder,
     occurrences: Sequence[Occurrence],
     layer: Layer = TOP_LAYER,
     batch_tokens: Optional[int] = None,
@@ -227,8 +226,8 @@ def embed_occurrences(
 
     # Parameters
 
-    embedder : `SentenceEmbedder`
-        An `ElmoEmbedder` that is not stateful.
+    embedder : `ElmoEmbedder`
+        One that is not stateful.
     occurrences : `Sequence[Occurrence]`
         Any number.
     layer : `Layer`, optional (default = `TOP_LAYER`)
@@ -255,7 +254,7 @@ def embed_occurrences(
         (list(tokens) for tokens in rows_of_sentence), DEFAULT_BATCH_SIZE, batch_tokens
     )
     vectors = numpy.empty((len(occurrences), bilm.get_output_dim()), dtype=numpy.float32)
-    with Tqdm.tqdm(total=len(rows_of_sentence), unit=" sentences", desc="embedding") as progress:
+    with tqdm(total=len(rows_of_sentence), unit=" sentences", desc="embedding") as progress:
         # layers: (num_layers, num_tokens, dim)
         for layers, rows in zip(all_layers, rows_of_sentence.values()):
             for row in rows:
@@ -321,6 +320,8 @@ def cluster_occurrences(
 
     The largest cluster first. Every occurrence is in exactly one.
     """
+    from sklearn.cluster import KMeans
+
     k_means = KMeans(num_clusters, n_init=_K_MEANS_STARTS, random_state=seed)
     labels = k_means.fit_predict(vectors)  # (num_occurrences,)
     centers = _of_length_one(k_means.cluster_centers_)  # (num_clusters, dim)
@@ -344,6 +345,8 @@ def project_occurrences(vectors: numpy.ndarray, query_vectors: numpy.ndarray) ->
     query_vectors : `numpy.ndarray`
         `(num_queries, dim)`; there may be none. They do not change the plane.
     """
+    from sklearn.decomposition import PCA
+
     analysis = PCA(n_components=2, svd_solver="full")
     points = analysis.fit_transform(vectors)
     query_points = analysis.transform(query_vectors) if len(query_vectors) else numpy.zeros((0, 2))
@@ -352,7 +355,7 @@ def project_occurrences(vectors: numpy.ndarray, query_vectors: numpy.ndarray) ->
 
 
 def _check_word(word: str) -> None:
-    if word.split() != [word]:
+    if split_tokens(word) != [word]:
         raise ConfigurationError(
             f"--word: found '{word}', expected one token, without white space. Give a single word, "
             "spelled as in the text."

@@ -30,8 +30,6 @@ IMPORTING_PROCESS = os.getpid()
 # Of a component's folder.
 OPTIONS_NAME = "options.json"
 WEIGHTS_NAME = "weights.hdf5"
-# In the meta data of a pipeline: which files each of its ELMo components was made from.
-META_KEY = "elmo_files"
 
 
 class ElmoComponent:
@@ -69,7 +67,7 @@ class ElmoComponent:
     # Parameters
 
     nlp : `Language`
-        The pipeline. Its meta data remember the names of the files.
+        The pipeline.
     name : `str`
         Of the component in it.
     options_file, weight_file : `str`, optional
@@ -130,11 +128,8 @@ class ElmoComponent:
         self._embedder_process = os.getpid()
         if not Doc.has_extension("elmo_layers"):
             Doc.set_extension("elmo_layers", default=None)
-        # Only meta data that were saved know the files of a component that is not there yet.
-        files_of = nlp.meta.setdefault(META_KEY, {})
-        if files_of.get(name) != [options_file, weight_file]:
+        if not _is_being_loaded(nlp, name):
             self._embed_with(self._bilm_from(options_file, weight_file))
-            files_of[name] = [options_file, weight_file]
 
     @property
     def embedder(self) -> ElmoEmbedder:
@@ -310,6 +305,16 @@ def _use_one_thread(process_id: int) -> None:
     # OpenMP would wait for threads that are not there, but with one thread it needs no other.
     torch.set_num_threads(1)
     logger.info("Process %d was forked: torch uses one thread in it.", process_id)
+
+
+def _is_being_loaded(nlp: Language, name: str) -> bool:
+    """
+    Whether this component is made while a saved pipeline is loaded, which brings its weights afterwards.
+
+    The names of its components are in the meta data that it was saved with. `nlp.meta` would replace them by
+    those of the components that are there already, so that the private attribute below it is read.
+    """
+    return nlp.path is None and name in nlp._meta.get("components", ())
 
 
 def _check_choice(layers: str, mix_weights: Optional[List[float]], gamma: float) -> None:

@@ -1,7 +1,7 @@
 """Files that appear complete or not at all."""
 
 import os
-import tempfile
+import secrets
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -11,23 +11,20 @@ from typing import Iterator, Union
 @contextmanager
 def replaced_file(path: Union[str, PathLike]) -> Iterator[Path]:
     """
-    Another path to write to, in the same folder. On success the file there replaces `path`; on failure it is
-    removed, and what stood at `path` stays.
+    Give another path to write to, in the same folder. On success the file there, which must be closed by
+    then, is put on the disk and replaces `path`; on failure it is removed, and what stood at `path` stays.
 
     # Raises
 
     `OSError` if the folder cannot be written.
     """
     path = Path(path)
-    handle, partial_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    partial_file = Path(partial_name)
+    partial_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield partial_file
-        # mkstemp makes files that only their owner may read; an ordinary file follows the umask.
-        umask = os.umask(0)
-        os.umask(umask)
-        partial_file.chmod(0o666 & ~umask)
+        # Network disks and quotas may refuse only now what they seemed to take.
+        with open(partial_file, "rb+") as file:
+            os.fsync(file.fileno())
         os.replace(partial_file, path)
     except BaseException:
         partial_file.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ import numpy
 from allennlp.common.tqdm import Tqdm
 from more_itertools import chunked
 
-from elmo_plugin.embedding.embed_file import SentenceEmbedder
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 
 # What tables call the plain mean of all layers, and the layer below the LSTMs.
 MEAN = "mean of all"
@@ -19,7 +19,7 @@ def layer_names(num_layers: int) -> List[str]:
 
 
 def embed_tokens(
-    embedder: SentenceEmbedder,
+    embedder: ElmoEmbedder,
     sentences: Sequence[Sequence[str]],
     positions: Optional[Sequence[int]] = None,
     description: str = "embedding",
@@ -29,8 +29,8 @@ def embed_tokens(
 
     # Parameters
 
-    embedder : `SentenceEmbedder`
-        An `ElmoEmbedder` that is not stateful.
+    embedder : `ElmoEmbedder`
+        One that is not stateful.
     sentences : `Sequence[Sequence[str]]`
         The tokens of each.
     positions : `Sequence[int]`, optional (default = all tokens)
@@ -58,7 +58,7 @@ def embed_tokens(
 
 
 def embed_in_blocks(
-    embedder: SentenceEmbedder,
+    embedder: ElmoEmbedder,
     sentences: Sequence[Sequence[str]],
     block_size: int,
     description: str = "embedding",
@@ -99,7 +99,7 @@ def named_layers(vectors: numpy.ndarray) -> Iterator[Tuple[str, numpy.ndarray]]:
 
 
 def _embed(
-    embedder: SentenceEmbedder, sentences: Sequence[Sequence[str]], description: str
+    embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], description: str
 ) -> Iterator[numpy.ndarray]:
     """The layers of each sentence, `(num_layers, len(sentence), dim)`."""
     return Tqdm.tqdm(

@@ -12,6 +12,7 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.commands import compare_occurrences
 from elmo_plugin.commands import elmo_neighbors as elmo_neighbors_command
+from elmo_plugin.commands.elmo_neighbors import ComparisonOptions, PlotOptions
 from tests.conftest import BiLMFiles
 
 LINES = [
@@ -43,7 +44,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, bilm_files: BiLMFiles, ca
     """Runs the command through AllenNLP's parser with the tiny biLM, and gives what it printed."""
 
     def run(*arguments: str, source: str = "in.txt", word: str = "play") -> str:
-        command = ["allennlp", "elmo-neighbors", source, "--word", word]
+        command = ["allennlp", "elmo-neighbors", source, "--word", word, "--debug"]
         files = ["--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file]
         monkeypatch.setattr(sys, "argv", [*command, *files, *arguments])
         capsys.readouterr()
@@ -57,6 +58,12 @@ def rows(output: str) -> List[List[str]]:
     """Similarity, line number and sentence of each row."""
     pattern = re.compile(r"^ +(-?\d\.\d{3})  line (\d+) +(.+)$", re.MULTILINE)
     return [list(match) for match in pattern.findall(output)]
+
+
+def compare(text: str = "in.txt", **arguments: Any) -> Any:
+    plot = {name: arguments.pop(name) for name in ("plot", "overwrite") if name in arguments}
+    options = ComparisonOptions(**{"word": "play", **arguments})
+    return compare_occurrences(text, options, PlotOptions(**plot))
 
 
 class TestNeighbors:
@@ -129,9 +136,10 @@ class TestNeighbors:
         assert sorted(rows(batched)) == sorted(rows(expected))
         lowered = ("--kernel", "reference", "--precision", "bfloat16")
         assert run("--sentence", "a play", *lowered) != expected
+        for flag in ("--kernel", "--precision"):
+            with pytest.raises(SystemExit, match="2"):
+                run(flag, "unknown")
         for flag, value, match in [
-            ("--kernel", "unknown", "kernel"),
-            ("--precision", "unknown", "precision"),
             ("--batch-tokens", "0", "batch_tokens is 0"),
             ("--cuda-device", "99", "cuda_device is 99, but torch finds"),
             ("--layer", "7", r"found 7, .*last layer \(2 of this biLM\)"),
@@ -144,7 +152,7 @@ class TestNeighbors:
             run("--help")
         text = " ".join(capsys.readouterr().out.split())
         assert "allennlp elmo-neighbors news.txt --word play" in text
-        assert "compare a random sample of N (default = 5000)" in text
+        assert "compare a random sample of N (default: 5000)" in text
 
 
 class TestClusters:
@@ -215,18 +223,18 @@ class TestBadArguments:
             ({"word": "absent"}, r"in\.txt: does not hold the word 'absent'.*of the text"),
             ({"word": "PLAY"}, r"in\.txt: does not hold .*holds 'play': give --ignore-case"),
             ({"word": "a play"}, "--word: found 'a play', expected one token"),
-            ({"sentences": ["a play", "no"]}, "--sentence 'no': does not hold the word 'play'"),
-            ({"sentences": ["Play"]}, "--sentence 'Play': .*holds 'Play': give --ignore-case"),
-            ({"sentences": [""]}, "--sentence '': does not hold"),
+            ({"sentence": ["a play", "no"]}, "--sentence 'no': does not hold the word 'play'"),
+            ({"sentence": ["Play"]}, "--sentence 'Play': .*holds 'Play': give --ignore-case"),
+            ({"sentence": [""]}, "--sentence '': does not hold"),
             ({"text": "missing.txt"}, r"missing\.txt: cannot be read"),
             ({"layer": -2}, "--layer: found -2, expected a number from 0"),
             ({"layer": "top"}, "--layer: found top, expected a number from 0.*or average"),
             ({"top": 0}, "--top: found 0, expected a positive number"),
-            ({"num_clusters": 0}, "--clusters: found 0, expected a positive number"),
+            ({"clusters": 0}, "--clusters: found 0, expected a positive number"),
             # Of five occurrences two are in the same sentence.
-            ({"num_clusters": 5}, r"--clusters: found 5, expected at most 4, .*\(5\) are distinct"),
+            ({"clusters": 5}, r"--clusters: found 5, expected at most 4, .*\(5\) are distinct"),
             ({"layer": 0}, "found 2, expected at most 1, .*; the token representation, layer 0"),
-            ({"word": "Play", "num_clusters": 1, "plot": "p.png"}, "--plot: .* one distinct vec"),
+            ({"word": "Play", "clusters": 1, "plot": "p.png"}, "--plot: .* one distinct vec"),
             ({"max_occurrences": 0}, "--max-occurrences: found 0, expected a positive number"),
             ({"seed": -1}, "--seed: found -1, expected a number from 0"),
             ({"overwrite": True}, "--overwrite is about the file of --plot"),
@@ -237,16 +245,16 @@ class TestBadArguments:
     )
     def test_it_is_said_what_is_wrong(self, arguments: Dict[str, Any], match: str) -> None:
         with pytest.raises(ConfigurationError, match=match):
-            compare_occurrences(**{"text": "in.txt", "word": "play", **arguments})
+            compare(**arguments)
         assert os.listdir() == ["in.txt"]
 
     def test_a_text_of_blank_lines_is_an_error(self) -> None:
         Path("in.txt").write_text("\n \n")
         with pytest.raises(ConfigurationError, match=r"in\.txt: found no sentence"):
-            compare_occurrences("in.txt", "play")
+            compare()
 
     def test_a_missing_matplotlib_is_said_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         with pytest.raises(ConfigurationError, match=r'pip install "elmo_plugin\[plots\]"'):
-            compare_occurrences("missing.txt", "play", plot="p.png")
+            compare("missing.txt", plot="p.png")

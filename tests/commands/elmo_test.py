@@ -1,3 +1,5 @@
+import dataclasses
+import errno
 import gzip
 import io
 import json
@@ -13,12 +15,18 @@ import pytest
 import torch
 from allennlp.commands import main
 from allennlp.commands.train import train_model_from_file
-from allennlp.common import logging as common_logging
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
-from elmo_plugin.commands import embed_text, text_embedding
+from elmo_plugin.commands import elmo as elmo_command
+from elmo_plugin.commands import embed_text
+from elmo_plugin.commands.bilm_arguments import BiLMFiles as NamedFiles
+from elmo_plugin.commands.bilm_arguments import DeviceOptions
+from elmo_plugin.commands.elmo import MixOptions, ModelOptions
+from elmo_plugin.embedding.ray_engine import EngineOptions
+from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.sentences import InputOptions
 from tests.conftest import BiLMFiles
 
 REPOSITORY = Path(__file__).parents[2]
@@ -47,8 +55,10 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the command through AllenNLP's parser, and gives what it wrote if that is HDF5."""
 
     def run(*arguments: str, source: str = "in.txt", output: str = "out.hdf5") -> Dict[str, Any]:
-        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", source, output, *arguments])
-        monkeypatch.setattr(common_logging, "FILE_FRIENDLY_LOGGING", False)
+        # With the errors themselves; TestErrors is about what users see of them.
+        monkeypatch.setattr(
+            sys, "argv", ["allennlp", "elmo", source, output, "--debug", *arguments]
+        )
         main()
         return read() if output == "out.hdf5" else {}
 
@@ -91,11 +101,9 @@ class TestFlagsOfAllenNlp09:
     def test_forget_sentences(self, run: Run) -> None:
         assert run("--all", "--forget-sentences").keys() == {"0", "1", "2", "3"}
 
-    def test_use_sentence_keys(self, run: Run) -> None:
-        with pytest.raises(ConfigurationError, match="line 4: 'Hi' stands in an earlier line too"):
-            run("--all", "--use-sentence-keys")
-        Path("in.txt").write_text("\n".join(LINES[:3]), encoding="utf-8")
-        assert run("--all", "--use-sentence-keys").keys() == set(LINES[:3])
+    def test_use_sentence_keys(self, run: Run, caplog: Any) -> None:
+        assert run("--all", "--use-sentence-keys").keys() == set(LINES)
+        assert "line 4: 'Hi' is a key already" in caplog.text
 
     def test_names_that_stand_for_both_files(self, command: Run) -> None:
         datasets = command("--top", "--options-file", "elmo_mini")
@@ -116,7 +124,7 @@ class TestFlagsOfAllenNlp09:
             assert not {"options_file", "weight_file"} & arguments.keys()
             raise Loaded
 
-        monkeypatch.setattr(text_embedding, "ElmoEmbedder", embedder)
+        monkeypatch.setattr(elmo_command, "ElmoEmbedder", embedder)
         with pytest.raises(Loaded):
             command("--top")
 
@@ -172,7 +180,7 @@ class TestFurtherFlags:
         lowered = run(*("--top", "--kernel", "reference", "--precision", "bfloat16", "--overwrite"))
         assert (lowered["0"] != exact["0"]).any()
         for flag in ("--kernel", "--precision"):
-            with pytest.raises(ConfigurationError, match=flag[2:]):
+            with pytest.raises(SystemExit, match="2"):
                 run("--top", flag, "unknown", "--overwrite")
 
     def test_skip_blank(self, run: Run) -> None:
@@ -262,7 +270,7 @@ class TestFurtherFlags:
             *("--include-package", "elmo_plugin"),
             *("--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file),
         ]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=1200)
         assert process.returncode == 0, process.stderr
         assert "out.parquet: 4 sentences" in process.stdout
         rows = parquet.read_table("out.parquet").to_pylist()
@@ -283,8 +291,36 @@ class TestFurtherFlags:
             command("--help")
         text = " ".join(capsys.readouterr().out.split())
         assert "allennlp elmo sentences.txt vectors.hdf5 --average" in text
-        assert "sentences in a batch (default = 64)" in text
+        assert "sentences in a batch (default: 64)" in text
         assert "--include-package" in text
+
+
+def embed(
+    input_file: str = "in.txt", output_file: str = "out.hdf5", **options: Any
+) -> EmbeddedFile:
+    """Call `embed_text` with the options of each group by their names."""
+    groups = {
+        cls: cls(
+            **{
+                field.name: options.pop(field.name)
+                for field in dataclasses.fields(cls)
+                if field.name in options
+            }
+        )
+        for cls in (
+            *(InputOptions, OutputOptions, EngineOptions),
+            *(MixOptions, NamedFiles, DeviceOptions),
+        )
+    }
+    run = EmbeddingRun(
+        input_file,
+        output_file,
+        groups[InputOptions],
+        groups[OutputOptions],
+        engine=groups[EngineOptions],
+    )
+    mix, files, device = (groups[cls] for cls in (MixOptions, NamedFiles, DeviceOptions))
+    return embed_text(run, ModelOptions(mix_options=mix, files=files, device=device, **options))
 
 
 class TestBadArguments:
@@ -295,55 +331,101 @@ class TestBadArguments:
         def load(*args: Any, **arguments: Any) -> None:
             raise AssertionError("a model was loaded")
 
-        monkeypatch.setattr(text_embedding, "ElmoEmbedder", load)
-        monkeypatch.setattr(text_embedding, "opened_archive", load)
+        monkeypatch.setattr(elmo_command, "ElmoEmbedder", load)
+        monkeypatch.setattr(elmo_command, "opened_archive", load)
 
     @pytest.mark.parametrize(
-        "arguments, match",
+        "options, match",
         [
-            ({}, "output_format is None and mix is None, expected one of them"),
-            ({"output_format": "all", "mix": "model.tar.gz"}, "expected one of them"),
-            ({"output_format": "all", "mix_name": "input"}, "--mix-name and --overrides are about"),
+            ({}, "layers is None and mix is None, expected one of them"),
+            ({"layers": "all", "mix": "model.tar.gz"}, "expected one of them"),
+            ({"layers": "all", "mix_name": "input"}, "--mix-name and --overrides are about"),
             ({"mix": "m.tar.gz", "options_file": "o.json"}, "learnt for the biLM in that archive"),
             ({"mix": "m.tar.gz", "weight_file": "w.hdf5"}, "learnt for the biLM in that archive"),
-            ({"output_format": "all", "tokenizer": "moses"}, "expected one of whitespace, spacy"),
-            ({"output_format": "all", "format": "csv"}, "expected one of hdf5, parquet, npy"),
-            ({"output_format": "all", "dtype": "int8"}, "expected one of float32, float16"),
-            ({"output_format": "all", "resume": True, "overwrite": True}, "expected one of them"),
-            ({"output_format": "all", "resume": True, "stateful": True}, "leave out --stateful"),
-            ({"output_format": "all", "engine": "spark"}, "expected one of local, ray"),
-            (
-                {"output_format": "all", "num_workers": 2},
-                "--num-workers is 2, but the engine is local",
-            ),
-            ({"output_format": "all", "ray_address": "auto"}, "--ray-address is auto, but"),
-            ({"output_format": "all", "engine": "ray"}, "writes parquet, and the format is hdf5"),
+            ({"layers": "all", "tokenizer": "moses"}, "expected one of whitespace, spacy"),
+            ({"layers": "all", "precision": "int4"}, "expected one of float32, bfloat16, int8"),
+            ({"layers": "all", "kernel": "fast"}, "expected one of auto, "),
+            ({"layers": "all", "column": "text"}, "--column is 'text', but in.txt is text"),
+            ({"layers": "all", "output_file": "out.npz"}, r"out.npz ends in '.npz', expected"),
+            ({"layers": "all", "format": "csv"}, "expected one of hdf5, parquet, npy"),
+            ({"layers": "all", "dtype": "int8"}, "expected one of float32, float16"),
+            ({"layers": "all", "resume": True, "overwrite": True}, "expected one of them"),
+            ({"layers": "all", "resume": True, "stateful": True}, "leave out --stateful"),
+            ({"layers": "all", "engine": "spark"}, "expected one of local, ray"),
+            ({"layers": "all", "num_workers": 2}, "--num-workers is 2, but the engine is local"),
+            ({"layers": "all", "num_gpus_per_worker": 1}, "--num-gpus-per-worker is 1, but"),
+            ({"layers": "all", "ray_address": "auto"}, "--ray-address is auto, but"),
+            ({"layers": "all", "input_file": "missing.txt"}, "there is no file missing.txt"),
+            ({"layers": "all", "output_file": "no/out.hdf5"}, "there is no folder no"),
         ],
     )
     def test_arguments_that_contradict_each_other(
-        self, arguments: Dict[str, Any], match: str
+        self, options: Dict[str, Any], match: str
     ) -> None:
         with pytest.raises(ConfigurationError, match=match):
-            embed_text("in.txt", "out.hdf5", **arguments)
+            embed(**options)
+        assert os.listdir() == ["in.txt"]
 
     @pytest.mark.parametrize(
-        "arguments, match",
+        "options, match",
         [
             ({"stateful": True}, "--stateful is not for --engine ray"),
             ({"cuda_device": 0}, "--num-gpus-per-worker gives workers GPUs"),
-            ({"use_sentence_keys": True}, "--use-sentence-keys is not for"),
+            ({"input_file": "-"}, "workers cannot read standard input"),
         ],
     )
-    def test_what_ray_has_not(self, arguments: Dict[str, Any], match: str) -> None:
+    def test_what_ray_has_not(self, options: Dict[str, Any], match: str) -> None:
+        pytest.importorskip("ray")
         with pytest.raises(ConfigurationError, match=match):
-            embed_text("in.txt", "out.parquet", "all", engine="ray", **arguments)
+            embed(layers="all", engine="ray", **options)
 
-    def test_a_missing_input_and_a_missing_folder(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"missing\.txt: cannot be read"):
-            embed_text("missing.txt", "out.hdf5", "all")
-        with pytest.raises(ConfigurationError, match="there is no folder missing"):
-            embed_text("in.txt", "missing/out.hdf5", "all")
-        assert os.listdir() == ["in.txt"]
+
+class TestErrors:
+    """What users see: one line, and the exit status."""
+
+    def end(self, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", *arguments])
+        with pytest.raises(SystemExit) as raised:
+            main()
+        return raised.value.code
+
+    def test_one_line_and_status_2(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    ) -> None:
+        Path("bad.txt").write_bytes(b"a\n\xff\n")
+        for arguments, match in [
+            (["missing.txt", "out.hdf5", "--top"], "input: there is no file missing.txt"),
+            (["in.txt", "out.npz", "--top"], "output: out.npz ends in"),
+            (
+                ["bad.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"],
+                "bad.txt, line 2: found the bytes",
+            ),
+        ]:
+            assert self.end(monkeypatch, *arguments) == 2
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.startswith(f"allennlp elmo: error: {match}")
+
+    def test_a_disk_that_fails_too(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, caplog: Any
+    ) -> None:
+        def full(handle: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", full)
+        arguments = ["in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"]
+        assert self.end(monkeypatch, *arguments) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "error: out.hdf5: cannot be written (No space left on device)" in line
+
+    def test_ctrl_c_ends_with_130(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    ) -> None:
+        def interrupt(run: Any, *arguments: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(EmbeddingRun, "embed", interrupt)
+        arguments = ["in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"]
+        assert self.end(monkeypatch, *arguments) == 130
 
 
 class TestMix:
@@ -406,12 +488,10 @@ def test_the_class_writes_the_same_file(run: Run, bilm_files: BiLMFiles, mode: s
     Path("class.hdf5").write_text("former")  # which 0.9 replaced
     with open("in.txt", mode) as file:
         ElmoEmbedder(*bilm_files).embed_file(file, "class.hdf5", output_format="average")
-        assert file.closed
+        assert not file.closed
     datasets = read("class.hdf5")
     assert datasets.keys() == expected.keys()
     assert all((datasets[key] == expected[key]).all() for key in expected)
-    with pytest.raises(ConfigurationError, match="stands in an earlier line"):
-        ElmoEmbedder(*bilm_files).embed_file("in.txt", "class.hdf5", use_sentence_keys=True)
     ElmoEmbedder(*bilm_files).embed_file("in.txt", "class.hdf5", forget_sentences=True)
     assert "sentence_to_index" not in read("class.hdf5")
 
@@ -427,7 +507,7 @@ def test_a_pipe_through_the_real_command_line(folder: Path) -> None:
         input="A sentence from a pipe .\nNaïve\n",
         capture_output=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=600,
     )
     assert result.returncode == 0, result.stderr
     assert "out.hdf5: 2 sentences, 7 tokens" in result.stdout

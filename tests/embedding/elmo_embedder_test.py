@@ -162,11 +162,6 @@ class TestVectors:
         found = embedder.embed_batch([("a", "b"), numpy.array(["a", "b"])])
         assert_all_close(found, [expected, expected])
 
-    def test_the_indexer_spells_the_tokens(self, embedder: ElmoEmbedder) -> None:
-        expected = embedder.embed_sentence(["\x05"])
-        embedder.indexer = ELMoTokenCharactersIndexer(tokens_to_add={"<special>": 5})
-        assert_all_close([embedder.embed_sentence(["<special>"])], [expected])
-
 
 class TestEmptySentences:
     @pytest.mark.parametrize("stateful", [False, True])

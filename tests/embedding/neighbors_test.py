@@ -18,7 +18,7 @@ from elmo_plugin.embedding.neighbors import (
     num_distinct_contexts,
     project_occurrences,
 )
-from elmo_plugin.embedding.sentence_file import SentenceFile
+from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
 from tests.conftest import BiLMFiles
 
 LINES = ["a play by him", "", "they play and play", "no such word", "Play on", "a play by him"]
@@ -31,8 +31,8 @@ def find(tmp_path: Path) -> Find:
     def find(word: str, lines: List[str] = LINES, **arguments: Any) -> FoundOccurrences:
         path = tmp_path / "text.txt"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        with SentenceFile(path, skip_blank=True) as source:
-            return find_occurrences(source, word, **arguments)
+        source = SentenceSource(path, InputOptions(skip_blank=True))
+        return find_occurrences(source, word, **arguments)
 
     return find
 

@@ -236,6 +236,27 @@ def test_a_saved_pipeline_stands_alone(
     numpy.testing.assert_array_equal(again(TEXT).tensor, expected.tensor)
 
 
+@pytest.mark.parametrize("change", ["rename", "source"])
+def test_a_saved_pipeline_stands_alone_whatever_its_component_is_called(
+    write_bilm: Callable[..., BiLMFiles], tmp_path: Path, change: str
+) -> None:
+    files = write_bilm(name="gone")
+    nlp = pipeline(files)
+    if change == "rename":
+        nlp.rename_pipe("elmo", "vectors")
+    else:
+        source, nlp = nlp, spacy.blank("en")
+        nlp.add_pipe("sentencizer")
+        nlp.add_pipe("elmo", source=source)
+    expected = nlp(TEXT)
+    nlp.to_disk(tmp_path / "saved")
+    for file in files:
+        Path(file).unlink()
+    loaded = spacy.load(tmp_path / "saved")
+    assert loaded.pipe_names == nlp.pipe_names
+    numpy.testing.assert_array_equal(loaded(TEXT).tensor, expected.tensor)
+
+
 def test_loading_reads_the_weights_once(
     bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,126 @@
+"""Embedded sentences as Arrow tables: what Parquet files hold, and what Ray Data passes on."""
+
+from typing import Any, List, Optional, Sequence
+
+import numpy
+from allennlp.common.checks import ConfigurationError
+
+
+def import_pyarrow() -> Any:
+    """
+    Import `pyarrow`, with `pyarrow.parquet` loaded.
+
+    # Raises
+
+    `ConfigurationError` if it is not installed: it comes with extras.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ConfigurationError(
+            "Arrow tables and Parquet files need the package pyarrow, which is not installed. Install it: "
+            "pip install 'elmo_plugin[parquet]'"
+        ) from error
+    return pyarrow
+
+
+def holds_tokens(column_type: Any) -> Optional[bool]:
+    """
+    Whether a column of this `pyarrow.DataType` holds lists of tokens; `False` if it holds text, `None` if
+    neither.
+    """
+    types = import_pyarrow().types
+    if _is_text(column_type):
+        return False
+    if types.is_list(column_type) or types.is_large_list(column_type):
+        return True if _is_text(column_type.value_type) else None
+    return None
+
+
+def vector_columns(vector_shape: Sequence[int]) -> List[str]:
+    """
+    The names of the columns that hold vectors.
+
+    # Parameters
+
+    vector_shape : `Sequence[int]`
+        Shape of one token's vectors: `(dim,)` gives `vectors`, `(num_layers, dim)` gives `layer_0` and so
+        on, so that one layer can be read without the others.
+    """
+    if len(vector_shape) == 1:
+        return ["vectors"]
+    return [f"layer_{number}" for number in range(vector_shape[0])]
+
+
+def embedding_schema(vector_shape: Sequence[int], dtype: str) -> Any:
+    """
+    The `pyarrow.Schema` of embedded sentences.
+
+    # Parameters
+
+    vector_shape : `Sequence[int]`
+        See `vector_columns`.
+    dtype : `str`
+        Of the vectors: `float32` or `float16`.
+    """
+    pyarrow = import_pyarrow()
+    vector = pyarrow.list_(pyarrow.from_numpy_dtype(numpy.dtype(dtype)), vector_shape[-1])
+    return pyarrow.schema(
+        [
+            ("source", pyarrow.string()),
+            ("line", pyarrow.int64()),
+            ("sentence", pyarrow.string()),
+            ("tokens", pyarrow.list_(pyarrow.string())),
+            *((name, pyarrow.list_(vector)) for name in vector_columns(vector_shape)),
+        ]
+    )
+
+
+def embedding_table(
+    source: str, sentences: Sequence[Any], vectors: Sequence[numpy.ndarray], schema: Any
+) -> Any:
+    """
+    Make a `pyarrow.Table` with a row for each sentence.
+
+    # Parameters
+
+    source : `str`
+        The file that the sentences are from.
+    sentences : `Sequence[Sentence]`
+        Their line numbers (from 0), texts and tokens are written.
+    vectors : `Sequence[numpy.ndarray]`
+        Of each sentence `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`, in the type of the schema.
+    schema : `pyarrow.Schema`
+        What `embedding_schema` made for vectors of this shape.
+    """
+    pyarrow = import_pyarrow()
+    offsets = numpy.zeros(len(sentences) + 1, dtype="int32")
+    numpy.cumsum([len(sentence.tokens) for sentence in sentences], out=offsets[1:])
+    names = schema.names[4:]
+    per_layer = [vectors] if names == ["vectors"] else list(zip(*vectors))
+    columns = [
+        pyarrow.array([source] * len(sentences), type=pyarrow.string()),
+        pyarrow.array([sentence.line_index for sentence in sentences], type=pyarrow.int64()),
+        pyarrow.array([sentence.text for sentence in sentences], type=pyarrow.string()),
+        pyarrow.array(
+            [sentence.tokens for sentence in sentences], type=pyarrow.list_(pyarrow.string())
+        ),
+    ]
+    for name, layer in zip(names, per_layer):
+        list_type = schema.field(name).type
+        values = pyarrow.array(numpy.concatenate(layer).ravel())
+        tokens = pyarrow.FixedSizeListArray.from_arrays(values, type=list_type.value_type)
+        columns.append(pyarrow.ListArray.from_arrays(offsets, tokens, type=list_type))
+    return pyarrow.table(columns, schema=schema)
+
+
+def _is_text(column_type: Any) -> bool:
+    types = import_pyarrow().types
+    if types.is_dictionary(column_type):
+        column_type = column_type.value_type
+    return bool(
+        types.is_string(column_type)
+        or types.is_large_string(column_type)
+        or types.is_string_view(column_type)
+    )

@@ -1,0 +1,505 @@
+"""The formats of embedded sentences: how a part of each is written, and how parts become the output."""
+
+import io
+import json
+import logging
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import (
+    IO,
+    Any,
+    BinaryIO,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+import h5py
+import numpy
+from allennlp.common.checks import ConfigurationError
+from h5py import h5d, h5p, h5s, h5t
+from numpy.lib import format as npy_format
+
+from elmo_plugin.embedding.arrow import embedding_schema, embedding_table, import_pyarrow
+from elmo_plugin.embedding.parts import Part
+from elmo_plugin.embedding.sentences import Sentence
+
+HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")
+
+# In a folder: how it was made. Readers of folders of Parquet files leave out names that begin so.
+ABOUT_FILE = "_embedding.json"
+# In HDF5: an attribute of the file, which readers of datasets do not meet.
+ABOUT_ATTRIBUTE = "elmo_plugin"
+INDEX_NAME = "sentence_to_index"
+# HDF5 keeps the length of a string in 32 bits.
+MAX_INDEX_BYTES = 2**32 - 1
+# In the metadata of a Parquet file: its `Part`, as JSON.
+PART_KEY = b"elmo_part"
+
+_ENDINGS = {".hdf5": HDF5, ".h5": HDF5, ".parquet": PARQUET, ".npy": NPY}
+
+logger = logging.getLogger(__name__)
+
+
+def format_of(output: Union[str, PathLike], format: Optional[str] = None) -> str:
+    """
+    Return the format of that name; without a name, the one that the ending of `output` says.
+
+    # Raises
+
+    `ConfigurationError` if the ending says none.
+    """
+    if format is not None:
+        return format
+    ending = Path(output).suffix.lower()
+    if ending not in _ENDINGS:
+        raise ConfigurationError(
+            f"output: {output} ends in '{ending}', expected one of {', '.join(_ENDINGS)}. Give a name that "
+            "ends so, or the format by --format (format=...)."
+        )
+    return _ENDINGS[ending]
+
+
+@dataclass(frozen=True)
+class OutputFormat(ABC):
+    """
+    A format of embedded sentences. It pickles, so that workers can write parts.
+
+    # Parameters
+
+    vector_shape : `Tuple[int, ...]`
+        Of the vectors of one token: `(dim,)` or `(num_layers, dim)`.
+    dtype : `str`
+        Of the vectors: `float32` or `float16`.
+    """
+
+    vector_shape: Tuple[int, ...]
+    dtype: str
+
+    # Of the names of parts.
+    part_ending = "arrays"
+    # Whether the end of a run needs as much disk again as the parts take.
+    merges_parts = True
+
+    @property
+    @abstractmethod
+    def settings(self) -> Dict[str, Any]:
+        """What has to be the same where a run is resumed; for JSON."""
+
+    def check(self, line_index: int, text: str) -> None:
+        """
+        Check a sentence before it is embedded.
+
+        # Raises
+
+        `ConfigurationError` naming the line, if the format cannot hold it.
+        """
+        return
+
+    def write_part(
+        self,
+        file: BinaryIO,
+        part: Part,
+        sentences: Sequence[Sentence],
+        vectors: Sequence[numpy.ndarray],
+    ) -> None:
+        """
+        Write a part.
+
+        # Parameters
+
+        file : `BinaryIO`
+            Is written from its beginning.
+        part : `Part`
+            What it is.
+        sentences : `Sequence[Sentence]`
+            All that are in it.
+        vectors : `Sequence[numpy.ndarray]`
+            Of each, `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`.
+        """
+        # Tokens first, so that the sentences are one array: (num_tokens, ..., dim)
+        tokens_first = [array if array.ndim == 2 else array.swapaxes(0, 1) for array in vectors]
+        for array in (
+            _as_array(part._asdict()),
+            _as_array(sentences),
+            numpy.concatenate(tokens_first),
+        ):
+            numpy.save(file, array)
+
+    def read_part(self, path: Path) -> Part:
+        """Read what a part is, without its vectors."""
+        with open(path, "rb") as file:
+            return Part(**_from_array(numpy.load(file)))
+
+    @abstractmethod
+    def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
+        """
+        Make the output of all parts.
+
+        # Parameters
+
+        parts : `Dict[Part, Path]`
+            In order; they stay as they are.
+        folder : `Path`
+            The product is made in it, again if there is one.
+        about : `Dict[str, Any]`
+            How it was made, to be kept with it; for JSON.
+
+        # Returns
+
+        The file or folder that is to be the output.
+
+        # Raises
+
+        `OSError` if it cannot be written.
+        """
+
+
+class ParquetFormat(OutputFormat):
+    """
+    A folder of Parquet files with a row for each sentence and the columns of `embedding_schema`, and
+    `_embedding.json`. The parts are these files.
+    """
+
+    part_ending = "parquet"
+    merges_parts = False
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        return {"format": PARQUET}
+
+    def write_part(
+        self,
+        file: BinaryIO,
+        part: Part,
+        sentences: Sequence[Sentence],
+        vectors: Sequence[numpy.ndarray],
+    ) -> None:
+        schema = embedding_schema(self.vector_shape, self.dtype)
+        table = embedding_table(part.source, sentences, vectors, schema)
+        table = table.replace_schema_metadata({PART_KEY: json.dumps(part._asdict())})
+        # Vectors have no value twice, for which a dictionary would pay.
+        import_pyarrow().parquet.write_table(
+            table, file, compression="zstd", use_dictionary=["source"]
+        )
+
+    def read_part(self, path: Path) -> Part:
+        metadata = import_pyarrow().parquet.read_metadata(path).metadata
+        return Part(**json.loads(metadata[PART_KEY]))
+
+    def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
+        parts_folder = next(iter(parts.values())).parent
+        _write_about(parts_folder, about)
+        return parts_folder
+
+
+class NpyFormat(OutputFormat):
+    """
+    A folder with
+
+    - `vectors.npy`, of all tokens one after the other, `(num_tokens, dim)` or
+      `(num_tokens, num_layers, dim)`;
+    - `offsets.npy`, `(num_sentences + 1,)`, int64: the tokens of sentence i are those from `offsets[i]` up to
+      `offsets[i + 1]`;
+    - `lines.npy`, `(num_sentences,)`, int64: the zero-based number of each sentence's line;
+    - `sentences.jsonl`: for each sentence a JSON object with `line`, `sentence` and `tokens`;
+    - `_embedding.json`: how they were made.
+    """
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        return {"format": NPY}
+
+    def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
+        product = folder / "product"
+        product.mkdir(exist_ok=True)
+        num_sentences = sum(part.num_sentences for part in parts)
+        lengths, lines = numpy.zeros((2, num_sentences), dtype="int64")
+        row = 0
+        with (
+            open(product / "vectors.npy", "wb") as vectors_file,
+            open(product / "sentences.jsonl", "wb") as sentences_file,
+        ):
+            num_tokens = sum(part.num_tokens for part in parts)
+            _write_header(vectors_file, (num_tokens, *self.vector_shape), self.dtype)
+            for loaded in _loaded(parts.values()):
+                vectors_file.write(loaded.vectors.data)
+                for line, text, tokens in loaded.sentences:
+                    lengths[row], lines[row] = len(tokens), line
+                    row += 1
+                    content = {"line": line, "sentence": text, "tokens": tokens}
+                    sentences_file.write(json.dumps(content, ensure_ascii=False).encode() + b"\n")
+            _sync(vectors_file)
+            _sync(sentences_file)
+        for name, array in (
+            ("offsets", numpy.concatenate([[0], numpy.cumsum(lengths)])),
+            ("lines", lines),
+        ):
+            with open(product / f"{name}.npy", "wb") as file:
+                _write_header(file, array.shape, array.dtype)
+                file.write(array.data)
+                _sync(file)
+        _write_about(product, about)
+        return product
+
+
+@dataclass(frozen=True)
+class HDF5Format(OutputFormat):
+    """
+    A file laid out as by AllenNLP 0.9: one dataset for each sentence, whose key is the zero-based number of
+    the line as a string; and the dataset `sentence_to_index`, `(1,)`, a string that holds JSON: the key of
+    each line, stripped; of lines that are the same, the last one's. The file's attribute `elmo_plugin`, a
+    string that holds JSON, says how it was made.
+
+    # Parameters
+
+    forget_sentences : `bool`, optional (default = `False`)
+        Leave `sentence_to_index` out. At the end it takes memory for each distinct line.
+    use_sentence_keys : `bool`, optional (default = `False`)
+        The key of a sentence is the stripped line, and there is no `sentence_to_index`. Of equal
+        lines the first is kept, with a warning. A slash in a key makes groups within the file:
+        `file["km / h"]` finds the vectors, but the keys of the file list only the group `km `.
+    """
+
+    forget_sentences: bool = False
+    use_sentence_keys: bool = False
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        keys = "sentences" if self.use_sentence_keys else "line numbers"
+        return {"format": HDF5, "keys": keys, "sentence_to_index": self._has_index}
+
+    def check(self, line_index: int, text: str) -> None:
+        # HDF5 passes over empty steps and single dots.
+        steps = [step for step in text.split("/") if step not in ("", ".")]
+        if self.use_sentence_keys and (not steps or text.endswith("/")):
+            raise ConfigurationError(
+                f"line {line_index + 1}: '{text[:80]}' is no key in HDF5, where it would name a group, "
+                "expected text. Leave out --use-sentence-keys (use_sentence_keys) to have line numbers as "
+                "keys, or remove the line."
+            )
+
+    def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
+        product = folder / "product.hdf5"
+        product.unlink(missing_ok=True)
+        index: Dict[str, str] = {}
+        with _GuardedFile(product) as guarded, h5py.File(guarded, "w") as file:
+            for loaded in _loaded(parts.values()):
+                last = 0
+                for line, text, tokens in loaded.sentences:
+                    first, last = last, last + len(tokens)
+                    key = text if self.use_sentence_keys else str(line)
+                    vectors = loaded.vectors[first:last]
+                    if self.use_sentence_keys and not _has_room(file, key):
+                        logger.warning(
+                            "line %d: '%s' is a key already, or begins like one, and is skipped.",
+                            line + 1,
+                            text[:80],
+                        )
+                        continue
+                    _add_dataset(
+                        file, key, vectors if vectors.ndim == 2 else vectors.swapaxes(0, 1)
+                    )
+                    if self._has_index:
+                        index[text] = key
+                    if guarded.error is not None:
+                        break
+                guarded.raise_error()
+            if self._has_index:
+                file.create_dataset(
+                    INDEX_NAME,
+                    data=numpy.array([_checked_index(index)], dtype=object),
+                    dtype=h5py.string_dtype(),
+                )
+            file.attrs[ABOUT_ATTRIBUTE] = json.dumps(about)
+        return product
+
+    @property
+    def _has_index(self) -> bool:
+        return not (self.forget_sentences or self.use_sentence_keys)
+
+
+def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str, Any]]:
+    """How a complete output was made; `None` if this package did not make it."""
+    try:
+        if format == HDF5:
+            with h5py.File(output) as file:
+                about = json.loads(file.attrs[ABOUT_ATTRIBUTE])
+        else:
+            about = json.loads((Path(output) / ABOUT_FILE).read_text(encoding="utf-8"))
+        about["settings"].items()
+    except (OSError, KeyError, ValueError, TypeError, AttributeError):
+        return None
+    return dict(about)
+
+
+class _LoadedPart(NamedTuple):
+    """
+    # Parameters
+
+    sentences : `List[Any]`
+        Of each its line number, text and tokens.
+    vectors : `numpy.ndarray`
+        `(num_tokens, dim)` or `(num_tokens, num_layers, dim)`
+    """
+
+    sentences: List[Any]
+    vectors: numpy.ndarray
+
+
+def _loaded(paths: Any) -> Iterator[_LoadedPart]:
+    for path in paths:
+        with open(path, "rb") as file:
+            _, sentences, vectors = (numpy.load(file) for _ in range(3))
+            yield _LoadedPart(_from_array(sentences), vectors)
+
+
+def _as_array(value: Any) -> numpy.ndarray:
+    return numpy.frombuffer(json.dumps(value).encode(), dtype=numpy.uint8)
+
+
+def _from_array(array: numpy.ndarray) -> Any:
+    return json.loads(array.tobytes())
+
+
+def _write_about(folder: Path, about: Dict[str, Any]) -> None:
+    with open(folder / ABOUT_FILE, "wb") as file:
+        file.write((json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
+        _sync(file)
+
+
+def _write_header(file: IO[bytes], shape: Tuple[int, ...], dtype: Any) -> None:
+    descr = npy_format.dtype_to_descr(numpy.dtype(dtype))
+    npy_format.write_array_header_1_0(
+        file, {"descr": descr, "fortran_order": False, "shape": shape}
+    )
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _add_dataset(file: h5py.File, key: str, array: numpy.ndarray) -> None:
+    """What `file.create_dataset(key, data=array)` does, in half the time."""
+    link = h5p.create(h5p.LINK_CREATE)
+    link.set_create_intermediate_group(True)
+    link.set_char_encoding(h5t.CSET_ASCII if key.isascii() else h5t.CSET_UTF8)
+    properties = h5p.create(h5p.DATASET_CREATE)
+    properties.set_obj_track_times(False)
+    array = numpy.ascontiguousarray(array)
+    dataset = h5d.create(
+        file.id,
+        key.encode(),
+        h5t.py_create(array.dtype, logical=True),
+        h5s.create_simple(array.shape),
+        dcpl=properties,
+        lcpl=link,
+    )
+    dataset.write(h5s.ALL, h5s.ALL, array)
+
+
+def _has_room(file: h5py.File, key: str) -> bool:
+    """Whether a dataset can have this key: nothing has it, and no dataset has the beginning of it."""
+    place: Any = file
+    for step in key.split("/"):
+        if step in ("", "."):
+            continue
+        if not isinstance(place, h5py.Group):
+            return False
+        if step not in place:
+            return True
+        place = place[step]
+    return False
+
+
+def _checked_index(index: Dict[str, str]) -> str:
+    text = json.dumps(index)
+    if len(text) > MAX_INDEX_BYTES:
+        raise ConfigurationError(
+            f"The lines take {len(text):,} bytes, expected at most {MAX_INDEX_BYTES:,}, which is all that "
+            "sentence_to_index can hold in HDF5. Give --forget-sentences (forget_sentences=True), or split "
+            "the input."
+        )
+    return text
+
+
+class _GuardedFile(io.FileIO):
+    """
+    A file for `h5py.File` that never fails towards HDF5.
+
+    Where a write fails, as on a full disk, the HDF5 library goes on, and crashes when it closes the file.
+    This one keeps what could not be written in memory, so that the library can be closed in order, and raises
+    the failure when it is closed itself. What is written after a failure should be little.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "x+")
+        self.error: Optional[OSError] = None
+        self._unwritten: List[Tuple[int, bytes]] = []  # positions and what belongs there
+
+    def raise_error(self) -> None:
+        """Raise the failure, if there was one."""
+        if self.error is not None:
+            raise OSError(self.error.errno, self.error.strerror) from self.error
+
+    def __exit__(self, *exception: Any) -> None:
+        try:
+            if self.error is None:
+                os.fsync(self.fileno())
+        finally:
+            super().__exit__(*exception)
+        if exception[0] is None:
+            self.raise_error()
+
+    # What h5py calls, beside the methods of FileIO:
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while self.error is None and rest:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = error
+        if rest:
+            position = self.tell()
+            self._unwritten.append((position, bytes(rest)))
+            self.seek(position + len(rest))
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, with zeros where the file has nothing, as HDF5's own drivers do."""
+        view = memoryview(buffer).cast("B")
+        start, end = self.tell(), self.tell() + len(view)
+        view[:] = bytes(len(view))
+        super().readinto(view)
+        for position, data in self._unwritten:
+            first, last = max(start, position), min(end, position + len(data))
+            if first < last:
+                view[first - start : last - start] = data[first - position : last - position]
+        self.seek(end)
+        return len(view)
+
+    def truncate(self, size: Any = None) -> int:
+        try:
+            if self.error is None:
+                super().truncate(size)
+        except OSError as error:
+            self.error = error
+        return int(size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        position = super().seek(offset, whence)
+        ends = [start + len(data) for start, data in self._unwritten]
+        if whence == os.SEEK_END and ends and max(ends) > position:
+            position = super().seek(max(ends) + offset)
+        return position

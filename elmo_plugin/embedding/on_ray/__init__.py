@@ -1,1 +1,0 @@
-"""Embedding with Ray, on the workers of one machine or of a cluster."""

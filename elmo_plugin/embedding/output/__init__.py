@@ -1,1 +1,0 @@
-"""Files and folders of vectors, kept whole whatever happens while they are written."""

@@ -1,0 +1,277 @@
+"""The folder `OUTPUT.partial`: it keeps the finished parts of an output until all are there."""
+
+import errno
+import json
+import os
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
+
+import filelock
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.embedding.parts import Part
+from elmo_plugin.embedding.sentences import PARTIAL
+from elmo_plugin.files.replaced_file import replaced_file
+
+# Parts whose headers are read at the same time: disks of clusters answer late.
+NUM_THREADS = 16
+
+_LOCK_NAME = "lock"
+_RUN_NAME = "run.json"
+_PARTS_NAME = "parts"
+# What versions before parts kept in their folder.
+_OLD_NAME = "progress.json"
+_PART_NAME = re.compile(r"part-\d{5,}-\d{10,}\.\w+")
+
+
+class WriteError(OSError):
+    """The output cannot be written."""
+
+
+class PartialOutput:
+    """
+    The folder `OUTPUT.partial`: parts, and what run they are of.
+
+    # Parameters
+
+    output : `str` or `PathLike`
+        Where the output is to be when it is complete.
+    """
+
+    def __init__(self, output: Union[str, PathLike]) -> None:
+        self.output = Path(os.path.abspath(output))  # workers run in other folders
+        self.folder = self.output.with_name(self.output.name + PARTIAL)
+        self.parts_folder = self.folder / _PARTS_NAME
+        self.name = f"{os.fspath(output)}{PARTIAL}"  # as errors say it
+        self._run_file = self.folder / _RUN_NAME
+
+    def check(self, overwrite: bool, resume: bool) -> None:
+        """
+        Check what an interrupted run has left.
+
+        # Raises
+
+        `ConfigurationError` if the folder is not one of ours, is of an earlier version, or holds parts that
+        are to be neither used nor overwritten.
+        """
+        if not self.folder.exists():
+            return
+        names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else {""}
+        is_old = _OLD_NAME in names
+        # What a run has left that was killed before it had said which run it is.
+        first_names = {name for name in names if name.startswith((_LOCK_NAME, f".{_RUN_NAME}"))}
+        if not is_old and _RUN_NAME not in names and names - first_names:
+            raise ConfigurationError(
+                f"output: {self.name} was not made by this command, expected no such path, since the output "
+                "is kept there until it is complete. Remove it, or give another output."
+            )
+        if overwrite:
+            return
+        if is_old:
+            raise ConfigurationError(
+                f"output: {self.name} is from an interrupted run of an earlier version, whose unfinished "
+                "files cannot be resumed. Finish it with that version, or give --overwrite to start anew."
+            )
+        if self.num_parts and not resume:
+            raise ConfigurationError(
+                f"output: {self.name} holds {self.num_parts:,} parts of a run that was interrupted. "
+                "Resume it by --resume (resume=True), or start anew by --overwrite."
+            )
+        self._run()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """
+        Lock the folder, which is made, so that no other process writes this output.
+
+        # Raises
+
+        `ConfigurationError` if another process has it; `OSError` if it cannot be made.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(self.folder / _LOCK_NAME)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout as error:
+            raise ConfigurationError(
+                f"output: another process is writing {self.output} (it holds {self.folder}). Wait for it, or "
+                "give another path."
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def begin(self, settings: Dict[str, Any], overwrite: bool) -> None:
+        """
+        Remove what is in the folder, and begin a run.
+
+        # Parameters
+
+        settings : `Dict[str, Any]`
+            What the output depends on beside the input; for JSON.
+        overwrite : `bool`
+            Whether the output that is there now may be replaced, also when the run is resumed.
+        """
+        for path in self.folder.iterdir():
+            if path.name not in (_LOCK_NAME, _RUN_NAME):
+                _remove(path)
+        run = {"settings": settings, "replaces": self._identity() if overwrite else None}
+        with replaced_file(self._run_file) as file:
+            file.write_text(json.dumps(run), encoding="utf-8")
+        (self.folder / _OLD_NAME).unlink(missing_ok=True)
+        self.parts_folder.mkdir()
+
+    @property
+    def num_parts(self) -> int:
+        """Number of parts that are there."""
+        return sum(1 for _ in self._part_files())
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """Of the run that was interrupted; none if there is none."""
+        settings: Dict[str, Any] = self._run().get("settings", {})
+        return settings
+
+    @property
+    def may_replace(self) -> bool:
+        """Whether nothing is in the output's place, or what this run was allowed to replace."""
+        identity = self._identity()
+        return identity is None or identity == self._run().get("replaces")
+
+    def parts(self, read_part: Callable[[Path], Part]) -> Dict[Part, Path]:
+        """The parts that are there and their files, in the order of the input."""
+        paths = list(self._part_files())
+        with ThreadPoolExecutor(NUM_THREADS) as threads:
+            parts = dict(zip(threads.map(read_part, paths), paths))
+        return dict(sorted(parts.items()))
+
+    def remove_leftovers(self) -> None:
+        """Remove what processes that were killed have left beside the parts."""
+        kept = set(self._part_files())
+        for path in self.parts_folder.iterdir():
+            if path not in kept:
+                _remove(path)
+
+    def publish(self, product: Path) -> None:
+        """
+        Move the complete output to its place, and remove the folder.
+
+        # Raises
+
+        `ConfigurationError` if something has come to its place meanwhile; `OSError` if it cannot be moved.
+        """
+        if not self.may_replace:
+            raise ConfigurationError(
+                f"output: {self.output} was written by another program while this one ran. Move it away, and "
+                "give --resume to have the output, which is complete, take its place."
+            )
+        if self.output.is_dir():
+            # A folder cannot be replaced at once.
+            self.output.rename(self.folder / "replaced")
+        product.replace(self.output)
+        with suppress(OSError):  # not every system can do that with folders
+            folder = os.open(self.output.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the folder and all in it; what says whose it is at the end."""
+        for path in self.folder.iterdir():
+            if path.name not in (_LOCK_NAME, _RUN_NAME):
+                _remove(path)
+        self._run_file.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _part_files(self) -> Iterator[Path]:
+        if self.parts_folder.is_dir():
+            for path in self.parts_folder.iterdir():
+                if _PART_NAME.fullmatch(path.name):
+                    yield path
+
+    def _run(self) -> Dict[str, Any]:
+        if not self._run_file.exists():
+            return {}
+        try:
+            run: Dict[str, Any] = json.loads(self._run_file.read_text(encoding="utf-8"))
+            run["settings"].items()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigurationError(
+                f"{self.name}/{_RUN_NAME}: cannot be read ({error}). Give --overwrite to start anew."
+            ) from error
+        return run
+
+    def _identity(self) -> Optional[List[int]]:
+        """Which file or folder is in the output's place."""
+        try:
+            status = os.stat(self.output)
+        except FileNotFoundError:
+            return None
+        return [status.st_ino, status.st_mtime_ns]
+
+
+def check_same_settings(
+    previous: Dict[str, Any],
+    settings: Dict[str, Any],
+    where: Union[str, PathLike],
+    ignored: Sequence[str] = (),
+) -> None:
+    """
+    # Parameters
+
+    previous, settings : `Dict[str, Any]`
+        Those of the run that is to be resumed, and those of this one.
+    where : `str` or `PathLike`
+        Names the previous run in errors.
+    ignored : `Sequence[str]`, optional (default = none)
+        Names of settings that may differ.
+
+    # Raises
+
+    `ConfigurationError` that names what differs.
+    """
+    # As JSON has them, tuples are lists.
+    settings = json.loads(json.dumps(settings))
+    different = [
+        f"{name} was {previous.get(name)!r}, now {settings.get(name)!r}"
+        for name in dict.fromkeys([*previous, *settings])
+        if name not in ignored and previous.get(name) != settings.get(name)
+    ]
+    if different:
+        raise ConfigurationError(
+            f"--resume: {where} was made with other settings: {'; '.join(different)}. Give the same ones, or "
+            "--overwrite to start anew."
+        )
+
+
+@contextmanager
+def write_errors() -> Iterator[None]:
+    """Raise a failure to write as `WriteError`."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        raise WriteError(error.errno, error.strerror or str(error)) from error
+
+
+def advice_for(error: OSError) -> str:
+    """What to do about a file that cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Make room on the disk, or give a path on another one"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "Change the permissions, or give a path where this user may write"
+    return "Give another path if this disk is damaged or gone"
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,253 @@
+"""Embedding the sentences of a Ray dataset."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Iterator, List, Optional, Sequence, Union
+
+import numpy
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.bilm import BiLM
+from elmo_plugin.embedding.arrow import (
+    embedding_schema,
+    embedding_table,
+    holds_tokens,
+    vector_columns,
+)
+from elmo_plugin.embedding.elmo_embedder import (
+    BATCHES_AHEAD,
+    DEFAULT_BATCH_SIZE,
+    ElmoEmbedder,
+    checked_tokens,
+)
+from elmo_plugin.embedding.layers import LayerChoice, layer_choice
+from elmo_plugin.embedding.local_engine import BatchOptions, cast_checked
+from elmo_plugin.embedding.ray_engine import RayWorkers, SharedBiLM, import_ray, worker_embedder
+from elmo_plugin.embedding.run import OutputOptions
+from elmo_plugin.embedding.sentences import InputOptions, Sentence, tokenizer_of
+
+TOKENS = "tokens"
+
+# Of vectors, in a table that a worker gives on.
+BYTES_PER_TABLE = 2**26
+# Ray starts a worker again whenever its process dies, and gives it its block again. But where one dies
+# before it is ready, Ray Data ends the job, unless it is told how many of those to bear.
+MAX_DEATHS_AT_START = 3
+# Of all cores, one of so many is left to the other stages of a dataset, such as reading.
+CORES_FOR_ONE_SPARE = 16
+
+
+def embed_dataset(
+    dataset: Any,
+    bilm: BiLM,
+    layers: Union[str, LayerChoice] = "average",
+    column: str = "sentence",
+    tokenizer: str = "whitespace",
+    dtype: str = "float32",
+    num_workers: int = 1,
+    num_cpus_per_worker: Optional[float] = None,
+    num_gpus_per_worker: float = 0,
+    batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
+    batch_tokens: Optional[int] = None,
+) -> Any:
+    """
+    Add the vectors of its sentences to a Ray dataset:
+    `embed_dataset(ray.data.read_parquet("texts/"), BiLM.from_files("elmo_mini")).write_parquet("vectors/")`.
+
+    Nothing is computed before the dataset is used. The biLM is sent to each node once, see `SharedBiLM`;
+    each worker is a process with one biLM, which sorts the sentences of a block by length. Blocks come in
+    the order in which they are done, unless Ray's `preserve_order` is set.
+
+    A worker whose process dies is started again, and what it was working on is embedded again: no row is
+    lost or doubled.
+
+    # Parameters
+
+    dataset : `ray.data.Dataset`
+        Any, with a column of sentences.
+    bilm : `BiLM`
+        Not a stateful one: sentences have no order here. Workers have its `precision` and `kernel`.
+    layers : `str` or `LayerChoice`, optional (default = `"average"`)
+        `all`, `top`, `average`, or the mix of a task model, see `learnt_mix`.
+    column : `str`, optional (default = `"sentence"`)
+        Holds text, or lists of tokens.
+    tokenizer : `str`, optional (default = `"whitespace"`)
+        For text: one of `TOKENIZERS`.
+    dtype : `str`, optional (default = `"float32"`)
+        Of the vectors: `float32` or `float16`.
+    num_workers : `int`, optional (default = `1`)
+        How many biLMs run at the same time.
+    num_cpus_per_worker : `float`, optional (default = an equal share of a node's cores)
+        Cores of each worker, which runs as many threads.
+    num_gpus_per_worker : `float`, optional (default = `0`)
+        GPUs of each worker; with 0 it runs on its cores. A fraction lets workers share a GPU.
+    batch_size, batch_tokens
+        See `ElmoEmbedder.embed_sentences`.
+
+    # Returns
+
+    `ray.data.Dataset`: the rows with all of their columns; with `tokens`, lists of strings, if the column
+    held text; and with `vectors`, for each row a list of vectors, one for each token, or for `all` with
+    `layer_0`, `layer_1` and so on. A sentence without tokens has an empty list.
+
+    # Raises
+
+    `ConfigurationError` if Ray is not installed, for arguments that cannot be, and for a column that is not
+    there, if the dataset knows its columns. When the dataset is used, Ray's errors, whose cause is that of
+    the worker: `ConfigurationError` for a column that is not there, is of another type or would be written
+    twice; `ValueError` for null in place of text.
+    """
+    if bilm.stateful:
+        raise ConfigurationError(
+            "The biLM is stateful, but workers embed sentences in no order. Make it with stateful=False."
+        )
+    layers = layer_choice(layers) if isinstance(layers, str) else layers
+    InputOptions(tokenizer=tokenizer)
+    OutputOptions(dtype=dtype)
+    columns = dataset.columns(fetch_if_missing=False)
+    if columns is not None:
+        _check_has(column, columns)
+    settings = RowSettings(
+        SharedBiLM(bilm),
+        RayWorkers.on_cluster(num_workers, num_cpus_per_worker, num_gpus_per_worker),
+        layers,
+        column,
+        tokenizer,
+        dtype,
+        BatchOptions(batch_size, batch_tokens),
+    )
+    # As many as are sorted together. Of a larger block, one worker would do what several could.
+    rows_per_block = BATCHES_AHEAD * (batch_size or DEFAULT_BATCH_SIZE)
+    if dataset.context.max_consecutive_actor_init_deaths == 0:
+        dataset.context.max_consecutive_actor_init_deaths = MAX_DEATHS_AT_START
+    return dataset.repartition(target_num_rows_per_block=rows_per_block).map_batches(
+        RowEmbedder,
+        batch_size=rows_per_block,
+        batch_format="pyarrow",
+        fn_constructor_args=(settings,),
+        udf_modifying_row_count=False,
+        # More blocks in flight would wait for one worker while others have none.
+        compute=import_ray().data.ActorPoolStrategy(
+            size=settings.workers.number, max_tasks_in_flight_per_actor=2
+        ),
+        num_cpus=_cpus_beside_other_stages(settings.workers),
+        num_gpus=settings.workers.num_gpus or None,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RowSettings:
+    """
+    With what a worker embeds the rows of a dataset: the arguments of `embed_dataset`.
+
+    # Raises
+
+    `ConfigurationError` for limits of a batch that are not positive.
+    """
+
+    shared: SharedBiLM
+    workers: RayWorkers
+    layers: LayerChoice
+    column: str
+    tokenizer: str
+    dtype: str
+    batches: BatchOptions
+
+    def __post_init__(self) -> None:
+        # Checks them at once, and embeds nothing.
+        embedder = ElmoEmbedder.from_bilm(self.shared.bilm())
+        embedder.embed_sentences([], self.batches.batch_size, self.batches.batch_tokens)
+
+
+class RowEmbedder:
+    """What a worker makes of a block of a dataset."""
+
+    def __init__(self, settings: RowSettings) -> None:
+        self._settings = settings
+        self._embedder = worker_embedder(settings.shared, settings.workers)
+        self._tokenize = tokenizer_of(settings.tokenizer)
+        num_layers, dim = self._embedder.num_layers, self._embedder.get_output_dim()
+        vector_shape = settings.layers.vector_shape(num_layers, dim)
+        self._schema = embedding_schema(vector_shape, settings.dtype)
+        self._vector_columns = vector_columns(vector_shape)
+
+    def __call__(self, block: Any) -> Iterator[Any]:
+        """Give the rows of a `pyarrow.Table` with vectors, in tables of bounded size."""
+        column = self._settings.column
+        _check_has(column, block.column_names)
+        new_columns = list(self._vector_columns)
+        if not self._has_tokens(block.schema):
+            new_columns.insert(0, TOKENS)
+        _check_has_not(new_columns, block.column_names)
+        sentences = [
+            Sentence(row, "", self._tokens(value, row))
+            for row, value in enumerate(block.column(column).to_pylist())
+        ]
+        vectors: List[numpy.ndarray] = []
+        first = num_bytes = 0
+        for row, row_vectors in enumerate(self._vectors_of(sentences)):
+            vectors.append(row_vectors)
+            num_bytes += row_vectors.nbytes
+            if num_bytes >= BYTES_PER_TABLE or row + 1 == len(sentences):
+                rows = sentences[first : row + 1]
+                new = embedding_table("", rows, vectors, self._schema)
+                table = block.slice(first, len(rows))
+                for name in new_columns:
+                    table = table.append_column(new.schema.field(name), new.column(name))
+                yield table
+                vectors = []
+                first, num_bytes = row + 1, 0
+
+    def _vectors_of(self, sentences: List[Sentence]) -> Iterator[numpy.ndarray]:
+        settings = self._settings
+        all_layers = self._embedder.embed_sentences(
+            (sentence.tokens for sentence in sentences),
+            settings.batches.batch_size,
+            settings.batches.batch_tokens,
+        )
+        for row, layers in enumerate(all_layers):
+            yield cast_checked(settings.layers(layers), settings.dtype, f"row {row} of a block")
+
+    def _has_tokens(self, schema: Any) -> bool:
+        column_type = schema.field(self._settings.column).type
+        answer = holds_tokens(column_type)
+        if answer is None:
+            raise ConfigurationError(
+                f"The column '{self._settings.column}' is of type {column_type}, expected string, or "
+                "list<string> for tokens. Give the name of another one (column=...)."
+            )
+        return answer
+
+    def _tokens(self, value: Union[str, Sequence[str], None], row: int) -> List[str]:
+        if value is None:
+            raise ValueError(
+                f"Row {row} of a block has null in column '{self._settings.column}', expected a sentence. "
+                "Leave such rows out (dataset.filter) first."
+            )
+        return self._tokenize(value) if isinstance(value, str) else checked_tokens(value, row)
+
+
+def _cpus_beside_other_stages(workers: RayWorkers) -> float:
+    """With all cores taken by workers that wait for sentences, Ray would wait for a core to read them."""
+    num_cores = int(import_ray().cluster_resources().get("CPU", 0))
+    num_free = num_cores - max(1, num_cores // CORES_FOR_ONE_SPARE)
+    # Ray counts in ten-thousandths.
+    return math.floor(min(workers.num_cpus, max(0, num_free) / workers.number) * 10_000) / 10_000
+
+
+def _check_has(column: str, names: Sequence[str]) -> None:
+    if column not in names:
+        raise ConfigurationError(
+            f"The dataset has no column '{column}', expected one that holds sentences. It has "
+            f"{', '.join(names)}; give the name of one of them (column=...)."
+        )
+
+
+def _check_has_not(new_names: Sequence[str], names: Sequence[str]) -> None:
+    taken = [name for name in new_names if name in names]
+    if taken:
+        raise ConfigurationError(
+            f"The dataset has a column '{taken[0]}' already, expected none of that name, which what is added "
+            "gets. Rename it (dataset.rename_columns); or, if it holds the tokens of the sentences, give it "
+            "as their column (column=...)."
+        )

@@ -1,0 +1,402 @@
+"""Embedding on Ray: actors on this machine or a cluster that embed blocks and write a part for each."""
+
+import copy
+import logging
+import math
+import warnings
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+
+import numpy
+import torch
+from allennlp.common.checks import ConfigurationError
+from torch.nn import Parameter
+
+from elmo_plugin.arguments import check_choices, option
+from elmo_plugin.bilm import BiLM
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.local_engine import PartSettings, Progress, embed_blocks
+from elmo_plugin.embedding.parts import Block, Check, Part, content_of
+from elmo_plugin.embedding.sentences import Content, SentenceSource
+
+LOCAL, RAY = ENGINES = ("local", "ray")
+
+# In the object store beside the weights: text on its way, and what Ray keeps there. Vectors are not sent.
+STORE_BYTES = 2**29
+# One block is embedded while another waits; more would wait for one worker while others have none.
+BLOCKS_PER_WORKER = 2
+# A block whose worker dies is done again, this many times.
+MAX_RETRIES = 5
+MAX_ERRORS_SHOWN = 10
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """
+    What embeds.
+
+    # Raises
+
+    `ConfigurationError` for an unknown engine.
+    """
+
+    engine: str = option(
+        "local: this process; ray: workers of Ray, see above",
+        LOCAL,
+        choices=ENGINES,
+    )
+    num_workers: Optional[int] = option(
+        "processes that embed, each with its share of the cores (default: 1)",
+        None,
+        metavar="N",
+    )
+    num_cpus_per_worker: Optional[float] = option(
+        "cores of each worker, which runs as many threads (default: an equal share)",
+        None,
+        metavar="N",
+    )
+    num_gpus_per_worker: Optional[float] = option(
+        "GPUs of each worker; a fraction to share one (default: 0)",
+        None,
+        metavar="N",
+    )
+    ray_address: Optional[str] = option(
+        "of a Ray cluster, such as 10.0.0.1:6379, or auto on one of its nodes (default: start Ray here)",
+        None,
+        metavar="ADDRESS",
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    @property
+    def is_ray(self) -> bool:
+        """Whether workers of Ray embed."""
+        return self.engine == RAY
+
+    def check(self) -> None:
+        """
+        # Raises
+
+        `ConfigurationError` for options of Ray without it, and if it is not installed.
+        """
+        if self.is_ray:
+            import_ray()
+            return
+        for name, value in asdict(self).items():
+            if name != "engine" and value is not None:
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')} is {value}, but the engine is {LOCAL}. Give --engine {RAY}, "
+                    "or leave it out."
+                )
+
+
+class RayWorkers(NamedTuple):
+    """
+    Workers of one size.
+
+    # Parameters
+
+    number : `int`
+        How many.
+    num_cpus : `float`
+        Cores for each by Ray's count.
+    num_gpus : `float`
+        GPUs for each; a fraction if several share one.
+    """
+
+    number: int
+    num_cpus: float
+    num_gpus: float
+
+    @property
+    def num_threads(self) -> int:
+        """Threads of each."""
+        return max(1, int(self.num_cpus))
+
+    @classmethod
+    def on_cluster(
+        cls, number: int, num_cpus: Optional[float] = None, num_gpus: float = 0
+    ) -> "RayWorkers":
+        """
+        Workers on the cluster that this process is connected to.
+
+        # Parameters
+
+        number : `int`
+            How many.
+        num_cpus : `float`, optional (default = an equal share of a node's cores, whole ones where there are)
+            Cores for each.
+        num_gpus : `float`, optional (default = `0`)
+            GPUs for each.
+
+        # Raises
+
+        `ConfigurationError` for numbers that are not positive, and for more GPUs than there are.
+        """
+        if number < 1 or num_gpus < 0 or (num_cpus is not None and num_cpus <= 0):
+            raise ConfigurationError(
+                f"num_workers is {number}, num_cpus_per_worker is {num_cpus} and num_gpus_per_worker is "
+                f"{num_gpus}, expected at least one worker, and positive numbers (of GPUs, also 0)."
+            )
+        nodes = [node["Resources"] for node in import_ray().nodes() if node["Alive"]]
+        gpus_per_node = [node.get("GPU", 0) for node in nodes]
+        # Fractions such as 0.1 do not add up exactly.
+        if num_gpus and sum(int(gpus / num_gpus + 1e-9) for gpus in gpus_per_node) < number:
+            raise ConfigurationError(
+                f"--num-gpus-per-worker is {num_gpus} for {number} workers, but Ray finds "
+                f"{sum(gpus_per_node):g} GPUs. Give fewer workers, or a fraction to share a GPU, or leave it "
+                "out to run on cores."
+            )
+        cores = [node.get("CPU", 0) for node in nodes if not num_gpus or node.get("GPU", 0)]
+        if num_cpus is None:
+            share = min(cores, default=1) / math.ceil(number / max(len(cores), 1))
+            # Ray counts in ten-thousandths.
+            num_cpus = int(share) if share >= 1 else math.floor(share * 10_000) / 10_000
+        return cls(number, num_cpus, num_gpus)
+
+
+class RayEngine:
+    """
+    Embeds on workers of Ray. As a context, it is connected to Ray.
+
+    # Parameters
+
+    bilm : `BiLM`
+        What workers run.
+    options : `EngineOptions`
+        How many there are, and where.
+    """
+
+    def __init__(self, bilm: BiLM, options: EngineOptions) -> None:
+        self._bilm = bilm
+        self._options = options
+        self._session = ExitStack()
+
+    def __enter__(self) -> "RayEngine":
+        weight_bytes = sum(parameter.nbytes for parameter in self._bilm.parameters())
+        self._session.enter_context(ray_session(self._options.ray_address, weight_bytes))
+        try:
+            self._workers = RayWorkers.on_cluster(
+                1 if self._options.num_workers is None else self._options.num_workers,
+                self._options.num_cpus_per_worker,
+                self._options.num_gpus_per_worker or 0,
+            )
+        except BaseException:
+            self._session.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._session.close()
+
+    def check(
+        self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], check: Check
+    ) -> List[Content]:
+        """See `LocalEngine.check`. All cores read, and what is wrong with any source is in the error."""
+        ray = import_ray()
+        task = ray.remote(_content_or_error)
+        found = ray.get(
+            [task.remote(source, own_parts, check) for source, own_parts in zip(sources, parts)]
+        )
+        errors = [content for content in found if isinstance(content, str)]
+        if errors:
+            more = len(errors) - MAX_ERRORS_SHOWN
+            shown = errors[:MAX_ERRORS_SHOWN] + [f"... and {more:,} more files"] * (more > 0)
+            raise ConfigurationError("\n".join(shown))
+        return list(found)
+
+    def write_parts(
+        self, blocks: Iterable[Block], settings: PartSettings, progress: Progress
+    ) -> None:
+        """
+        See `LocalEngine.write_parts`.
+
+        A worker that dies is started again, and its blocks are done again: a part is named by its sentences,
+        so that one that is written twice is there once.
+        """
+        ray = import_ray()
+        worker_class = ray.remote(
+            num_cpus=self._workers.num_cpus,
+            num_gpus=self._workers.num_gpus,
+            max_restarts=-1,
+            max_task_retries=MAX_RETRIES,
+        )(_Worker)
+        shared = SharedBiLM(self._bilm)
+        workers = [
+            worker_class.remote(shared, settings, self._workers)
+            for _ in range(self._workers.number)
+        ]
+        idle = workers * BLOCKS_PER_WORKER
+        worker_of: Dict[Any, Any] = {}  # by the part that it is to give
+
+        def collect() -> None:
+            (done,), _ = ray.wait(list(worker_of), num_returns=1)
+            with original_errors():
+                part = Part(*ray.get(done))
+            idle.append(worker_of.pop(done))
+            progress.add_sentences(part.num_sentences)
+            progress.add_tokens(part.num_tokens)
+
+        try:
+            for block in blocks:
+                if not idle:
+                    collect()
+                worker = idle.pop(0)
+                worker_of[worker.write.remote(block)] = worker
+            while worker_of:
+                collect()
+        finally:
+            for worker in workers:
+                ray.kill(worker)
+
+
+class _Worker:
+    """What runs in the process of a worker."""
+
+    def __init__(self, shared: "SharedBiLM", settings: PartSettings, workers: RayWorkers) -> None:
+        self._embedder = worker_embedder(shared, workers)
+        self._settings = settings
+
+    def write(self, block: Block) -> Part:
+        """Embed a block, and write its part."""
+        (part,) = embed_blocks(self._embedder, [block], self._settings)
+        return part
+
+
+def worker_embedder(shared: "SharedBiLM", workers: RayWorkers) -> ElmoEmbedder:
+    """The biLM of one worker, with its threads, or on its GPU."""
+    torch.set_num_threads(workers.num_threads)
+    # Of a machine's GPUs, Ray shows a worker its own.
+    return ElmoEmbedder.from_bilm(shared.bilm(), 0 if workers.num_gpus else -1)
+
+
+def _content_or_error(source: SentenceSource, parts: List[Part], check: Check) -> Any:
+    try:
+        return content_of(source, parts, check)
+    except ConfigurationError as error:
+        return error.message
+
+
+class SharedBiLM:
+    """
+    A frozen biLM that processes on many machines can use without a copy of its weights.
+
+    Its weights are put into Ray's object store. There they are sent to a node once, when the first process
+    of that node asks for them; the parameters of every biLM made there are views of this memory, which
+    cannot be written to. The object itself is small, and pickles. (What kernels make of the weights is each
+    process's own, unless the biLM has a `packed_folder`.)
+
+    # Parameters
+
+    bilm : `BiLM`
+        Its weights and all of its settings are taken; it stays as it is.
+    """
+
+    def __init__(self, bilm: BiLM) -> None:
+        weights = {name: _as_array(parameter) for name, parameter in bilm.named_parameters()}
+        # A copy of everything but the parameters: where they stand, there is `None`.
+        self._without_weights = copy.deepcopy(bilm, {id(p): None for p in bilm.parameters()})
+        self._weights = import_ray().put(weights)
+
+    def bilm(self) -> BiLM:
+        """A biLM like the one that was shared, frozen, over the shared weights."""
+        weights: Dict[str, numpy.ndarray] = import_ray().get(self._weights)
+        bilm = copy.deepcopy(self._without_weights)
+        for name, array in weights.items():
+            owner, _, attribute = name.rpartition(".")
+            parameter = Parameter(_as_tensor(array), requires_grad=False)
+            setattr(bilm.get_submodule(owner), attribute, parameter)
+        return bilm
+
+
+def import_ray() -> Any:
+    """
+    Import `ray`, with `ray.data` loaded.
+
+    # Raises
+
+    `ConfigurationError` if it is not installed: it comes with an extra.
+    """
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Embedding on several workers needs Ray, which cannot be imported ({error}). Install it: "
+            "pip install 'elmo_plugin[ray]'"
+        ) from error
+    return ray
+
+
+@contextmanager
+def ray_session(address: Optional[str] = None, shared_bytes: int = 0) -> Iterator[None]:
+    """
+    Be connected to Ray within the context. If this process is already, that connection is used, and stays.
+
+    # Parameters
+
+    address : `str`, optional
+        Of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of one. By default Ray is
+        started on this machine, with all of its cores and GPUs, and stopped at the end.
+    shared_bytes : `int`, optional (default = `0`)
+        How much will be put into the object store of this machine, beside text.
+
+    # Raises
+
+    `ConfigurationError` if there is no cluster at the address.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        if address is not None:
+            raise ConfigurationError(
+                f"--ray-address is {address}, but this process is connected to Ray already. Leave it out to "
+                "use that connection, or call ray.shutdown() first."
+            )
+        yield
+        return
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        ray.init(include_dashboard=False, object_store_memory=shared_bytes + STORE_BYTES, **quiet)
+    else:
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigurationError(
+                f"--ray-address: no Ray cluster answers at {address} ({error}). Start one with `ray start "
+                "--head`, or leave the address out to run on this machine."
+            ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def original_errors() -> Iterator[None]:
+    """Raise an error of a worker as what it was there, without Ray's wrapping."""
+    ray = import_ray()
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, (ConfigurationError, OSError)):
+            raise error.cause from error
+        raise
+
+
+def _as_array(parameter: Any) -> numpy.ndarray:
+    """In an order that is sent and mapped as it stands."""
+    array = parameter.detach().cpu().numpy()
+    if array.flags.c_contiguous or array.flags.f_contiguous:
+        return array
+    return numpy.ascontiguousarray(array)
+
+
+def _as_tensor(array: numpy.ndarray) -> torch.Tensor:
+    with warnings.catch_warnings():
+        # Nothing writes to frozen parameters.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(array)

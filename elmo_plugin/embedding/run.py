@@ -1,0 +1,445 @@
+"""From sentences to a file or folder of their vectors, in a run that can be interrupted and resumed."""
+
+import hashlib
+import logging
+import math
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
+
+import numpy
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.arguments import check_choices, option
+from elmo_plugin.bilm import BiLM
+from elmo_plugin.embedding.arrow import import_pyarrow
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.formats import (
+    FORMATS,
+    HDF5,
+    PARQUET,
+    HDF5Format,
+    NpyFormat,
+    OutputFormat,
+    ParquetFormat,
+    about_output,
+    format_of,
+)
+from elmo_plugin.embedding.layers import LayerChoice
+from elmo_plugin.embedding.local_engine import BatchOptions, LocalEngine, PartSettings, Progress
+from elmo_plugin.embedding.partial_output import (
+    PartialOutput,
+    WriteError,
+    advice_for,
+    check_same_settings,
+    write_errors,
+)
+from elmo_plugin.embedding.parts import BlockReader, Part, check_complete, parts_by_source
+from elmo_plugin.embedding.ray_engine import EngineOptions, RayEngine
+from elmo_plugin.embedding.sentences import (
+    DEFAULT_COLUMN,
+    Content,
+    InputOptions,
+    find_sources,
+    is_parquet,
+)
+from elmo_plugin.files.output_file import check_free_space, check_output_file, check_output_folder
+
+DTYPES = ("float32", "float16")
+
+# Limits of a part, which is what is in memory, and what a run that is killed loses.
+SENTENCES_PER_PART = 2048
+BYTES_PER_PART = 2**27  # of vectors
+
+# What parts do not depend on, so that a run can be resumed with other keys.
+_SETTINGS_OF_KEYS = ("keys", "sentence_to_index")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """
+    How vectors are written.
+
+    # Raises
+
+    `ConfigurationError` for an unknown format or type, or where one option excludes another.
+    """
+
+    format: Optional[str] = option(
+        "of OUTPUT (default: by its ending: .hdf5 or .h5, .parquet, .npy)",
+        None,
+        choices=FORMATS,
+    )
+    dtype: str = option(
+        "type of the vectors in OUTPUT",
+        "float32",
+        choices=DTYPES,
+    )
+    forget_sentences: bool = option(
+        "do not write sentence_to_index",
+        False,
+    )
+    use_sentence_keys: bool = option(
+        "the lines themselves are the keys; of equal lines the first is kept, with a warning; no "
+        "sentence_to_index. A slash in a line makes groups in OUTPUT: file[line] works, but listing keys "
+        "shows groups",
+        False,
+    )
+    overwrite: bool = option(
+        "replace OUTPUT if it exists, and OUTPUT.partial (default: stop before any work)",
+        False,
+    )
+    resume: bool = option(
+        "resume an interrupted run, without losing or repeating a sentence; not with --stateful",
+        False,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.overwrite and self.resume:
+            raise ConfigurationError(
+                "--overwrite starts anew and --resume uses what is there, expected one of them."
+            )
+
+
+class EmbeddedFile(NamedTuple):
+    """What an output holds."""
+
+    num_sentences: int
+    num_tokens: int
+
+
+class EmbeddingRun:
+    """
+    A run that embeds sentences and writes their vectors.
+
+    Neither the sentences nor their vectors are all held in memory. What is done is kept as parts in
+    `OUTPUT.partial` until all is complete, so that an interrupted run, also one that was killed, can be
+    resumed.
+
+    # Parameters
+
+    inputs
+        One or several, see `find_sources`. What can be read twice is all checked before any sentence is
+        embedded.
+    output : `str` or `PathLike`
+        The file (HDF5) or folder (Parquet, npy) to write. It appears when it is complete.
+    input_options, output_options, batches, engine
+        See their classes.
+    progress_in_lines : `bool`, optional (default = `False`)
+        See `Progress`.
+    sentences_per_part : `int`, optional (default = `2048`)
+        At most this many sentences are in a part, and as many as have vectors of 128 MiB.
+
+    # Raises
+
+    `ConfigurationError`, before a biLM is needed, if options exclude each other, an input cannot be opened,
+    the output cannot be written there, or an interrupted run is in the way.
+    """
+
+    def __init__(
+        self,
+        inputs: Any,
+        output: Union[str, PathLike],
+        input_options: InputOptions = InputOptions(),
+        output_options: OutputOptions = OutputOptions(),
+        batches: BatchOptions = BatchOptions(),
+        engine: EngineOptions = EngineOptions(),
+        progress_in_lines: bool = False,
+        sentences_per_part: Optional[int] = None,
+    ) -> None:
+        self.output = output
+        self._input_options = input_options
+        self._options = output_options
+        self._batches = batches
+        self._engine_options = engine
+        self._progress_in_lines = progress_in_lines
+        self._sentences_per_part = sentences_per_part or SENTENCES_PER_PART
+        self._format_name = format_of(output, output_options.format)
+        if self._format_name == PARQUET:
+            import_pyarrow()
+        self._check_keys()
+        self._partial = PartialOutput(output)
+        self._check_output()
+        self._partial.check(output_options.overwrite, output_options.resume)
+        engine.check()
+        self._sources = find_sources(inputs, input_options, output)
+        self._check_sources()
+
+    def check_bilm(self, stateful: bool, cuda_device: int = -1) -> None:
+        """
+        Check whether the run can use such a biLM, before it is loaded.
+
+        # Raises
+
+        `ConfigurationError` if not.
+        """
+        if stateful and self._options.resume:
+            raise ConfigurationError(
+                "--resume: the states of a stateful biLM were lost with the run that was interrupted, "
+                "expected a stateless one. Start anew by --overwrite, or leave out --stateful."
+            )
+        if self._engine_options.is_ray and (stateful or cuda_device >= 0):
+            reason = (
+                "--stateful is not for --engine ray: workers embed sentences in no order"
+                if stateful
+                else "--cuda-device is not for --engine ray: --num-gpus-per-worker gives workers GPUs"
+            )
+            raise ConfigurationError(f"{reason}. Leave it out.")
+
+    def embed(self, embedder: ElmoEmbedder, layers: LayerChoice) -> EmbeddedFile:
+        """
+        Embed what is not done yet, and complete the output.
+
+        # Parameters
+
+        embedder : `ElmoEmbedder`
+            Gives the layers of each sentence.
+        layers : `LayerChoice`
+            What of the layers is written, see `layer_choice` and `learnt_mix`.
+
+        # Returns
+
+        What the output holds, that of previous runs included.
+
+        # Raises
+
+        `ConfigurationError` if the run to be resumed is another one, or a sentence is not as its source and
+        the format expect it; `WriteError`, an `OSError`, if writing fails. The output is then as it was, and
+        the parts that were written stay.
+        """
+        bilm = embedder.elmo_bilm
+        self.check_bilm(bilm.stateful)
+        # Checks the limits at once, and embeds nothing.
+        embedder.embed_sentences([], self._batches.batch_size, self._batches.batch_tokens)
+        format = self._format(layers.vector_shape(bilm.num_layers, bilm.get_output_dim()))
+        settings = self._settings(bilm, layers, format)
+        engine = (
+            RayEngine(embedder.elmo_bilm, self._engine_options)
+            if self._engine_options.is_ray
+            else LocalEngine(embedder)
+        )
+        with engine, self._partial.locked():
+            try:
+                return self._run(engine, layers, format, settings)
+            except BaseException as error:
+                self._leave(error, resumable=not bilm.stateful)
+
+    def _run(
+        self,
+        engine: Union[LocalEngine, RayEngine],
+        layers: LayerChoice,
+        format: OutputFormat,
+        settings: Dict[str, Any],
+    ) -> EmbeddedFile:
+        parts = self._previous_parts(format, settings)
+        contents = self._check_input(engine, format, parts)
+        if self._options.resume and not self._partial.may_replace:
+            return self._complete_output(format, settings, contents)
+        if contents is not None:
+            self._check_space(format, parts, contents)
+        max_tokens = max(1, BYTES_PER_PART // _bytes_per_token(format))
+        blocks = BlockReader(
+            self._sources, parts, self._sentences_per_part, max_tokens, check=format.check
+        )
+        with Progress(
+            None if contents is None else sum(content.num_sentences for content in contents),
+            sum(part.num_sentences for part in parts),
+            self._progress_in_lines,
+        ) as progress:
+            settings_of_parts = PartSettings(
+                layers, self._batches, format, self._partial.parts_folder
+            )
+            engine.write_parts(blocks, settings_of_parts, progress)
+        if contents is not None and contents != blocks.contents:
+            raise ConfigurationError(
+                "input: it was changed while it was embedded. Start anew by --overwrite."
+            )
+        return self._finish(format, settings, blocks.contents)
+
+    def _previous_parts(self, format: OutputFormat, settings: Dict[str, Any]) -> List[Part]:
+        """The parts of the run that is resumed; begins a new run if there is none."""
+        parts = {} if self._options.overwrite else self._partial.parts(format.read_part)
+        if parts:
+            check_same_settings(
+                self._partial.settings, settings, self._partial.name, ignored=_SETTINGS_OF_KEYS
+            )
+        else:
+            with write_errors():
+                self._partial.begin(settings, self._options.overwrite)
+        return list(parts)
+
+    def _check_input(
+        self, engine: Union[LocalEngine, RayEngine], format: OutputFormat, parts: List[Part]
+    ) -> Optional[List[Content]]:
+        """What the sources hold; `None` if they can be read but once, and are not read for this."""
+        is_complete = self._options.resume and not self._partial.may_replace
+        if not is_complete and not all(source.can_be_read_again for source in self._sources):
+            return None
+        own_parts = parts_by_source(parts, len(self._sources))
+        return engine.check(self._sources, own_parts, format.check)
+
+    def _complete_output(
+        self, format: OutputFormat, settings: Dict[str, Any], contents: Optional[List[Content]]
+    ) -> EmbeddedFile:
+        """What the output holds that is there, if it is the one that this run would make."""
+        about = about_output(self.output, self._format_name)
+        assert about is not None and contents is not None  # checked before
+        check_same_settings(about["settings"], settings, self.output)
+        if about["digest"] != _digest(contents) and about.get("input") != _as_json(contents):
+            raise ConfigurationError(
+                f"--resume: {self.output} is complete, and was made of another input. Give another path, or "
+                "--overwrite to replace it."
+            )
+        logger.info("%s is complete: nothing is left to do.", self.output)
+        self._partial.remove()
+        return EmbeddedFile(about["num_sentences"], about["num_tokens"])
+
+    def _check_space(
+        self, format: OutputFormat, parts: List[Part], contents: List[Content]
+    ) -> None:
+        num_tokens = sum(content.num_tokens for content in contents)
+        num_needed = num_tokens - sum(part.num_tokens for part in parts)
+        if format.merges_parts:
+            num_needed += num_tokens
+        check_free_space(
+            self.output,
+            num_needed * _bytes_per_token(format),
+            "write less: --top or --average for --all, float16 for float32",
+        )
+
+    def _finish(
+        self, format: OutputFormat, settings: Dict[str, Any], contents: List[Content]
+    ) -> EmbeddedFile:
+        # What is on the disk counts.
+        self._partial.remove_leftovers()
+        parts = self._partial.parts(format.read_part)
+        check_complete(parts, contents)
+        embedded = EmbeddedFile(
+            sum(part.num_sentences for part in parts), sum(part.num_tokens for part in parts)
+        )
+        about = {
+            "settings": settings,
+            **embedded._asdict(),
+            "digest": _digest(contents),
+            "input": _as_json(contents),
+        }
+        with write_errors():
+            self._partial.publish(format.finish(parts, self._partial.folder, about))
+        return embedded
+
+    def _leave(self, error: BaseException, resumable: bool) -> NoReturn:
+        num_kept = self._partial.num_parts if resumable else 0
+        if num_kept:
+            outcome = f"{num_kept:,} parts are kept in {self._partial.name}: resume by --resume"
+        else:
+            self._partial.remove()
+            outcome = "nothing of it is kept"
+        if isinstance(error, WriteError):
+            raise WriteError(
+                error.errno,
+                f"{self.output}: cannot be written ({error.strerror}); {outcome}. {advice_for(error)}.",
+            ) from error
+        if num_kept and not isinstance(error, ConfigurationError):
+            logger.warning("Interrupted: %s.", outcome)
+        raise error
+
+    def _check_keys(self) -> None:
+        options = self._options
+        if self._format_name != HDF5 and (options.forget_sentences or options.use_sentence_keys):
+            raise ConfigurationError(
+                "--forget-sentences and --use-sentence-keys (forget_sentences, use_sentence_keys) are about "
+                f"keys in HDF5, and the format is {self._format_name}. Leave them out."
+            )
+
+    def _check_output(self) -> None:
+        may_exist = self._options.overwrite or self._options.resume
+        check = check_output_file if self._format_name == HDF5 else check_output_folder
+        check(self.output, may_exist, "--overwrite (overwrite=True)")
+        path = Path(self.output)
+        if not path.exists() or about_output(path, self._format_name) is not None:
+            return
+        if self._options.resume and self._partial.may_replace:
+            return
+        if path.is_dir():
+            raise ConfigurationError(
+                f"output: {path} is a folder that this command has not made, expected a new one. Remove it, "
+                "or give another path."
+            )
+        if self._options.resume:
+            raise ConfigurationError(
+                f"--resume: {path} exists and was not written by this command: there is nothing to resume. "
+                "Give another path, or --overwrite to replace it."
+            )
+
+    def _check_sources(self) -> None:
+        for source in self._sources:
+            if source.is_same_file(self.output):
+                raise ConfigurationError(
+                    f"output: {self.output} is the input, expected another file. Give another path."
+                )
+            if self._engine_options.is_ray and not source.is_file:
+                raise ConfigurationError(
+                    f"input: workers cannot read {source.name}, expected files. Write it to a file first, or "
+                    "leave out --engine ray."
+                )
+        if len(self._sources) > 1 and self._format_name != PARQUET:
+            raise ConfigurationError(
+                f"input: found {len(self._sources):,} files, but {self._format_name} numbers the lines of "
+                "one. Give an OUTPUT that ends in .parquet, which has the file of each line."
+            )
+
+    def _format(self, vector_shape: Tuple[int, ...]) -> OutputFormat:
+        options = self._options
+        if self._format_name == HDF5:
+            keys = (options.forget_sentences, options.use_sentence_keys)
+            return HDF5Format(vector_shape, options.dtype, *keys)
+        if self._format_name == PARQUET:
+            return ParquetFormat(vector_shape, options.dtype)
+        return NpyFormat(vector_shape, options.dtype)
+
+    def _settings(self, bilm: BiLM, layers: LayerChoice, format: OutputFormat) -> Dict[str, Any]:
+        has_column = any(is_parquet(source.name) for source in self._sources)
+        return {
+            **format.settings,
+            "layers": layers.name,
+            "dtype": format.dtype,
+            "precision": bilm.precision,
+            "tokenizer": self._input_options.tokenizer,
+            "skip_blank": self._input_options.skip_blank,
+            **({"column": self._input_options.column or DEFAULT_COLUMN} if has_column else {}),
+            **({"stateful": True} if bilm.stateful else {}),
+            "biLM": bilm_digest(bilm),
+        }
+
+
+def bilm_digest(bilm: BiLM) -> str:
+    """A digest of a biLM's weights and of what it does with them."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr(bilm.options).encode())
+    for name, tensor in sorted(bilm.state_dict().items()):
+        digest.update(name.encode())
+        # As bytes, since numpy has no bfloat16.
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _bytes_per_token(format: OutputFormat) -> int:
+    return math.prod(format.vector_shape) * numpy.dtype(format.dtype).itemsize
+
+
+def _digest(contents: Sequence[Content]) -> str:
+    if len(contents) == 1:
+        return contents[0].digest
+    digest = hashlib.blake2b(digest_size=16)
+    for content in contents:
+        digest.update(content.digest.encode())
+    return digest.hexdigest()
+
+
+def _as_json(contents: Sequence[Content]) -> List[Dict[str, Any]]:
+    return [content._asdict() for content in contents]

@@ -1,0 +1,131 @@
+"""Arguments from dataclasses: what they take, what the help says, and the way back to a command line."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import pytest
+from allennlp.commands import ArgumentParserWithDefaults
+
+from elmo_plugin.arguments import (
+    add_options,
+    command_arguments,
+    option,
+    option_group,
+    options_from,
+)
+
+
+class Text(NamedTuple):
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Model:
+    precision: str = option("of products", "float32", choices=("float32", "int8"))
+    cuda_device: int = option("which GPU", -1)
+
+
+@dataclass(frozen=True)
+class Options:
+    files: Sequence[str] = option("what to read", positional=True, metavar="FILE")
+    output: str = option("where results go", short="-s", metavar="DIR")
+    seeds: Sequence[int] = option("one run for each", (1, 2))
+    share: Optional[float] = option("of the data, 50 % is 0.5", None)
+    overrides: Optional[Dict[str, Any]] = option("of the config", None)
+    control: bool = option("measure a control too", True)
+    dry_run: bool = option("do nothing", False, recorded=False)
+    packages: Sequence[str] = option("to import", (), repeat=True)
+    texts: Sequence[Text] = option("name and path", ())
+    model: Model = option_group("the model", Model())
+    hidden: int = 7
+
+
+def parser() -> argparse.ArgumentParser:
+    result = ArgumentParserWithDefaults()
+    add_options(result, Options)
+    return result
+
+
+def parsed(arguments: str) -> Options:
+    return options_from(Options, parser().parse_args(arguments.split()))
+
+
+def test_defaults_are_those_of_the_fields() -> None:
+    assert parsed("a b -s out") == Options(files=("a", "b"), output="out")
+
+
+ALL = (
+    "a --output out --seeds 3 --share 0.25 --no-control --packages x --packages y "
+    "--texts t1 p1 --texts t2 p2 --precision int8 --cuda-device 0"
+)
+
+
+def test_every_kind_of_argument() -> None:
+    expected = Options(
+        files=("a",),
+        output="out",
+        seeds=(3,),
+        share=0.25,
+        control=False,
+        packages=("x", "y"),
+        texts=(Text("t1", "p1"), Text("t2", "p2")),
+        model=Model("int8", 0),
+    )
+    assert parsed(ALL) == expected
+    # A list that arguments are appended to is not shared between calls.
+    assert parsed(ALL) == expected
+
+
+def test_a_json_object() -> None:
+    args = parser().parse_args(["a", "-s", "o", "--overrides", '{"x.y": [1]}'])
+    assert options_from(Options, args).overrides == {"x.y": [1]}
+
+
+@pytest.mark.parametrize(
+    "arguments, match",
+    [
+        ("-s out", "FILE"),
+        ("a", "-s/--output"),
+        ("a -s o --precision int4", "invalid choice: 'int4'"),
+        ("a -s o --seeds x", "invalid int value"),
+        ("a -s o --overrides {", "which is not JSON"),
+        ("a -s o --overrides [1]", "expected a JSON object of keys and values"),
+        ("a -s o --texts t", "expected 2 arguments"),
+    ],
+)
+def test_what_is_refused(arguments: str, match: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parsed(arguments)
+    assert match in capsys.readouterr().err
+
+
+def test_the_help_gives_each_default_once() -> None:
+    text = " ".join(parser().format_help().split())
+    assert text.count("default") == 4
+    assert "one run for each (default: 1 2)" in text
+    assert "measure a control too (default: yes)" in text
+    assert "of the data, 50 % is 0.5 --overrides" in text
+    assert "the model: --precision" in text
+    assert "which GPU (default: -1)" in text
+    assert "--texts NAME PATH" in text
+
+
+def test_a_field_without_help_is_left_to_the_caller() -> None:
+    own = parser()
+    own.add_argument("--hidden", type=int)
+    args = own.parse_args(["a", "-s", "o", "--hidden", "8"])
+    assert options_from(Options, args).hidden == 8
+    assert parsed("a -s o").hidden == 7
+
+
+@pytest.mark.parametrize("arguments", ["a b -s out", ALL, 'a -s o --overrides {"x":1}'])
+def test_the_way_back_makes_the_same_options(arguments: str) -> None:
+    options = parsed(arguments)
+    words: List[str] = command_arguments(options)
+    assert options_from(Options, parser().parse_args(words)) == options
+
+
+def test_the_way_back_leaves_defaults_and_what_is_not_recorded_out() -> None:
+    assert command_arguments(parsed("a -s out --dry-run --seeds 1 2")) == ["a", "--output", "out"]

@@ -1,0 +1,267 @@
+"""Formats: what a part holds, and what all parts become."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+import h5py
+import numpy
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.embedding import formats
+from elmo_plugin.embedding.formats import (
+    HDF5Format,
+    NpyFormat,
+    OutputFormat,
+    ParquetFormat,
+    about_output,
+    format_of,
+)
+from elmo_plugin.embedding.parts import Block
+from elmo_plugin.embedding.sentences import Sentence
+
+SENTENCES = [
+    Sentence(0, "The naïve 日本語 cat", ["The", "naïve", "日本語", "cat"]),
+    Sentence(1, "Hi", ["Hi"]),
+    Sentence(4, "a  b", ["a", "b"]),
+]
+ABOUT = {"settings": {"made": "so"}}
+
+
+def write(
+    folder: Path,
+    format: OutputFormat,
+    vectors: Sequence[numpy.ndarray],
+    sentences: Sequence[Sentence] = SENTENCES,
+) -> Path:
+    """Write a part for each sentence, and make the output of them."""
+    parts = {}
+    for sentence, array in zip(sentences, vectors):
+        part = Block(0, "in.txt", [sentence]).part
+        path = folder / part.file_name(format.part_ending)
+        with open(path, "wb") as file:
+            format.write_part(file, part, [sentence], [array.astype(format.dtype)])
+        assert format.read_part(path) == part
+        parts[part] = path
+    return format.finish(parts, folder, ABOUT)
+
+
+def made_vectors(*num_layers: int) -> List[numpy.ndarray]:
+    generator = numpy.random.default_rng(0)
+    return [
+        generator.standard_normal((*num_layers, len(sentence.tokens), 6), dtype="float32")
+        for sentence in SENTENCES
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+class TestParquet:
+    pyarrow = pytest.importorskip("pyarrow")
+
+    def test_a_row_is_a_sentence(self, tmp_path: Path, dtype: str) -> None:
+        vectors = made_vectors()
+        rows = self.read(write(tmp_path, ParquetFormat((6,), dtype), vectors))
+        assert [list(row) for row in rows] == [
+            ["source", "line", "sentence", "tokens", "vectors"]
+        ] * 3
+        for row, sentence, array in zip(rows, SENTENCES, vectors):
+            assert row["source"] == "in.txt"
+            assert Sentence(row["line"], row["sentence"], row["tokens"]) == sentence
+            assert (numpy.array(row["vectors"], dtype=dtype) == array.astype(dtype)).all()
+        assert about_output(tmp_path, "parquet") == ABOUT
+
+    def test_each_layer_has_a_column(self, tmp_path: Path, dtype: str) -> None:
+        vectors = made_vectors(3)
+        rows = self.read(write(tmp_path, ParquetFormat((3, 6), dtype), vectors))
+        for row, array in zip(rows, vectors):
+            assert list(row)[4:] == ["layer_0", "layer_1", "layer_2"]
+            layers = [row[f"layer_{number}"] for number in range(3)]
+            assert (numpy.array(layers, dtype=dtype) == array.astype(dtype)).all()
+
+    def read(self, folder: Path) -> List[Dict[str, Any]]:
+        import pyarrow.parquet
+
+        rows: List[Dict[str, Any]] = pyarrow.parquet.read_table(folder).to_pylist()
+        return rows
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("num_layers", [(), (3,)])
+def test_npy_can_be_mapped_and_has_an_index(tmp_path: Path, dtype: str, num_layers: Any) -> None:
+    vectors = made_vectors(*num_layers)
+    product = write(tmp_path, NpyFormat((*num_layers, 6), dtype), vectors)
+    arrays = {
+        name: numpy.load(product / f"{name}.npy", mmap_mode="r")
+        for name in ("vectors", "offsets", "lines")
+    }
+    assert arrays["vectors"].shape == (7, *num_layers, 6)
+    assert arrays["vectors"].dtype == dtype
+    assert arrays["offsets"].tolist() == [0, 4, 5, 7]
+    assert arrays["lines"].tolist() == [0, 1, 4]
+    for number, array in enumerate(vectors):
+        start, end = arrays["offsets"][number : number + 2]
+        expected = array.astype(dtype)
+        expected = expected.swapaxes(0, 1) if num_layers else expected
+        assert (arrays["vectors"][start:end] == expected).all()
+    rows = (product / "sentences.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [Sentence(*json.loads(row).values()) for row in rows] == SENTENCES
+    assert about_output(product, "npy") == ABOUT
+
+
+def write_lines(folder: Path, lines: List[str], **keys: bool) -> Path:
+    """Write vectors `(2, 3)` that hold the number of the line."""
+    sentences = [Sentence(index, line, ["a", "b"]) for index, line in enumerate(lines)]
+    format = HDF5Format((3,), "float32", **keys)
+    for sentence in sentences:
+        format.check(sentence.line_index, sentence.text)
+    vectors = [numpy.full((2, 3), index) for index in range(len(lines))]
+    return write(folder, format, vectors, sentences)
+
+
+def read(path: Path) -> Dict[str, Any]:
+    with h5py.File(path) as file:
+        return {key: file[key][...] for key in file}
+
+
+class TestHDF5:
+    def test_layers_are_the_first_dimension(self, tmp_path: Path) -> None:
+        vectors = made_vectors(3)
+        datasets = read(write(tmp_path, HDF5Format((3, 6), "float16"), vectors))
+        assert datasets.keys() == {"0", "1", "4", "sentence_to_index"}
+        for sentence, array in zip(SENTENCES, vectors):
+            assert datasets[str(sentence.line_index)].dtype == "float16"
+            assert (datasets[str(sentence.line_index)] == array.astype("float16")).all()
+
+    def test_keys_are_line_numbers_and_the_index_has_the_last_of_equal_lines(
+        self, tmp_path: Path
+    ) -> None:
+        path = write_lines(tmp_path, ["a b", "é", "a b"])
+        datasets = read(path)
+        index = datasets.pop("sentence_to_index")
+        assert datasets.keys() == {"0", "1", "2"}
+        assert all((datasets[key] == int(key)).all() for key in datasets)
+        assert index.shape == (1,)
+        assert json.loads(index[0]) == {"a b": "2", "é": "1"}
+        assert about_output(path, "hdf5") == ABOUT
+
+    def test_sentences_can_be_forgotten(self, tmp_path: Path) -> None:
+        path = write_lines(tmp_path, ["a b", "a b"], forget_sentences=True)
+        assert read(path).keys() == {"0", "1"}
+
+    def test_lines_can_be_keys(self, tmp_path: Path) -> None:
+        lines = ["a b", "é : .", "sentence_to_index", "x" * 10_000, "..", "0"]
+        datasets = read(write_lines(tmp_path, lines, use_sentence_keys=True))
+        assert datasets.keys() == set(lines)
+        assert all((datasets[line] == index).all() for index, line in enumerate(lines))
+
+    def test_of_lines_that_hdf5_cannot_tell_apart_the_first_is_kept(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept = ["60 km / h", "and/or", "/ a", "60 km / s", "./b", "a", "1//2", ". / .", "c/d/e"]
+        skipped = ["a", "and//or", "./and/./or", "a/f", "c/d"]
+        path = write_lines(tmp_path, [*kept, *skipped], use_sentence_keys=True)
+        with h5py.File(path) as file:
+            for index, line in enumerate(kept):
+                assert (file[line][...] == index).all()
+            assert "60 km " in set(file)
+        warnings = [record.getMessage() for record in caplog.records]
+        assert len(warnings) == len(skipped)
+        assert warnings[0].startswith("line 10: 'a' is a key already")
+
+    @pytest.mark.parametrize("line", [".", "/", "a /"])
+    def test_a_line_that_is_no_key_is_refused(self, tmp_path: Path, line: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"line 2: .* is no key in HDF5"):
+            write_lines(tmp_path, ["a", line], use_sentence_keys=True)
+
+    def test_an_index_that_hdf5_cannot_hold_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(formats, "MAX_INDEX_BYTES", 100)
+        lines = [f"a {number}" for number in range(20)]
+        with pytest.raises(ConfigurationError, match=r"at most 100, .*--forget-sentences"):
+            write_lines(tmp_path, lines)
+        write_lines(tmp_path, lines, forget_sentences=True)
+
+    def test_what_others_wrote_says_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "other.hdf5"
+        with h5py.File(path, "w"):
+            pass
+        assert about_output(path, "hdf5") is None
+        path.write_text("no HDF5")
+        assert about_output(path, "hdf5") is None
+        assert about_output(tmp_path, "npy") is None
+
+    @pytest.mark.parametrize("limit", [0, 1000, 40_000, 200_000])
+    def test_it_is_closed_in_order_where_writing_fails(self, tmp_path: Path, limit: int) -> None:
+        """In a process of its own, since HDF5 crashes it where a plain file fails."""
+        script = f"""
+import resource, sys, h5py, numpy
+from pathlib import Path
+from elmo_plugin.embedding.formats import _GuardedFile, _add_dataset
+path = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+try:
+    with _GuardedFile(path) as guarded, h5py.File(guarded, "w") as file:
+        for number in range(1000):
+            _add_dataset(file, str(number), numpy.zeros((3, 5, 12), "float32"))
+            guarded.raise_error()
+except OSError as error:
+    print("failed", error.errno)
+"""
+        result = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / "file.hdf5")],
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        assert result.stdout.strip() == "failed 27", result.stderr
+        assert result.returncode == 0 and "Exception ignored" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "output, format",
+    [("a.parquet", "parquet"), ("b.NPY", "npy"), ("c.h5", "hdf5"), ("d.hdf5", "hdf5")],
+)
+def test_the_ending_decides_where_no_format_is_given(output: str, format: str) -> None:
+    assert format_of(output) == format
+    assert format_of(output, "npy") == "npy"
+
+
+@pytest.mark.parametrize("output", ["out.npz", "out", "out.txt"])
+def test_another_ending_is_refused(output: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"expected one of \.hdf5, .*--format"):
+        format_of(output)
+    assert format_of(output, "hdf5") == "hdf5"
+
+
+def test_the_guarded_file_reads_back_what_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SmallDisk(formats.io.FileIO):
+        def write(self, data: Any) -> int:
+            room = 5000 - self.tell()
+            if room <= 0:
+                raise OSError(28, os.strerror(28))
+            return super().write(bytes(data)[:room])
+
+    class Guarded(formats._GuardedFile, SmallDisk):
+        pass
+
+    file = Guarded(tmp_path / "file")
+    assert file.write(b"a" * 4000) == 4000 and file.error is None
+    assert file.write(b"b" * 4000) == 4000
+    assert file.tell() == file.seek(0, os.SEEK_END) == 8000
+    file.seek(7000)
+    file.write(b"c" * 500)
+    buffer = bytearray(3502)
+    file.seek(3999)
+    assert file.readinto(buffer) == 3502
+    assert bytes(buffer) == b"a" + b"b" * 3000 + b"c" * 500 + b"b"
+    with pytest.raises(OSError, match="No space left"):
+        file.raise_error()
+    file.close()
+    assert (tmp_path / "file").stat().st_size == 5000

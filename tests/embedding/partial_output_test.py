@@ -1,0 +1,146 @@
+"""The folder of an unfinished output: whose it is, and when it goes."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.embedding.partial_output import PartialOutput, check_same_settings
+from elmo_plugin.embedding.parts import Part
+
+SETTINGS = {"layers": "top", "shape": (3, 4)}
+
+
+@pytest.fixture
+def partial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PartialOutput:
+    monkeypatch.chdir(tmp_path)
+    return PartialOutput("out")
+
+
+def begin(partial: PartialOutput, overwrite: bool = False, num_parts: int = 1) -> None:
+    with partial.locked():
+        partial.begin(SETTINGS, overwrite)
+        for number in range(num_parts):
+            (partial.parts_folder / f"part-00000-{number:010d}.arrays").write_text(str(number))
+
+
+def read_part(path: Path) -> Part:
+    return Part(0, int(path.read_text()), 0, "in.txt", 1, 1, "")
+
+
+def test_parts_are_listed_in_order_and_leftovers_are_not(partial: PartialOutput) -> None:
+    begin(partial, num_parts=12)
+    (partial.parts_folder / ".part-00000-0000000099.arrays.abcd").write_text("99")
+    (partial.parts_folder / "_embedding.json").write_text("{}")
+    parts = partial.parts(read_part)
+    assert [part.first_line for part in parts] == list(range(12))
+    partial.remove_leftovers()
+    assert len(os.listdir(partial.parts_folder)) == partial.num_parts == 12
+
+
+def test_parts_are_neither_used_nor_removed_unasked(partial: PartialOutput) -> None:
+    begin(partial, num_parts=2)
+    with pytest.raises(ConfigurationError, match=r"out\.partial holds 2 parts of a run.*--resume"):
+        partial.check(overwrite=False, resume=False)
+    partial.check(overwrite=False, resume=True)
+    partial.check(overwrite=True, resume=False)
+
+
+def test_a_run_that_left_no_part_is_nothing(partial: PartialOutput) -> None:
+    partial.check(overwrite=False, resume=False)
+    begin(partial, num_parts=0)
+    partial.check(overwrite=False, resume=False)
+
+
+def test_what_an_earlier_version_left_is_named(partial: PartialOutput) -> None:
+    partial.folder.mkdir()
+    (partial.folder / "progress.json").write_text("{}")
+    (partial.folder / "vectors.hdf5").write_text("")
+    for resume in (False, True):
+        with pytest.raises(ConfigurationError, match=r"of an earlier version.*--overwrite"):
+            partial.check(overwrite=False, resume=resume)
+    partial.check(overwrite=True, resume=False)
+    begin(partial, overwrite=True)
+    assert sorted(os.listdir(partial.folder)) == ["lock", "parts", "run.json"]
+
+
+def test_what_is_not_ours_is_never_removed(partial: PartialOutput) -> None:
+    partial.folder.mkdir()
+    (partial.folder / "photo.png").touch()
+    for overwrite in (False, True):
+        with pytest.raises(ConfigurationError, match=r"out\.partial was not made by this command"):
+            partial.check(overwrite=overwrite, resume=False)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"settings": []}'])
+def test_a_damaged_file_is_named(partial: PartialOutput, content: str) -> None:
+    begin(partial)
+    (partial.folder / "run.json").write_text(content)
+    with pytest.raises(ConfigurationError, match=r"run\.json: cannot be read.*--overwrite"):
+        partial.check(overwrite=False, resume=True)
+    partial.check(overwrite=True, resume=False)
+
+
+def test_another_process_is_kept_out(partial: PartialOutput) -> None:
+    with partial.locked():
+        child = os.fork()
+        if child == 0:
+            try:
+                with PartialOutput("out").locked():
+                    os._exit(0)
+            except ConfigurationError as error:
+                os._exit(7 if "another process is writing" in str(error) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+class TestPublish:
+    def test_the_product_takes_its_place_and_nothing_is_left(self, partial: PartialOutput) -> None:
+        begin(partial)
+        (partial.folder / "product").write_text("new")
+        partial.publish(partial.folder / "product")
+        assert os.listdir() == ["out"] and Path("out").read_text() == "new"
+
+    @pytest.mark.parametrize("is_folder", [False, True])
+    def test_only_what_stood_there_when_it_was_allowed_is_replaced(
+        self, partial: PartialOutput, is_folder: bool
+    ) -> None:
+        def make(content: str) -> None:
+            if is_folder:
+                Path(content).mkdir()
+                (Path(content) / content).touch()
+                os.rename(content, "out")
+            else:
+                Path("out").write_text(content)
+
+        make("former")
+        begin(partial, overwrite=True)
+        assert partial.may_replace
+        os.rename("out", "moved")
+        assert partial.may_replace
+        make("foreign")
+        assert not partial.may_replace
+        (partial.folder / "product").write_text("new")
+        with pytest.raises(ConfigurationError, match="written by another program while"):
+            partial.publish(partial.folder / "product")
+        os.rename("out", "foreign")
+        os.rename("moved", "out")
+        partial.publish(partial.folder / "product")
+        assert sorted(os.listdir()) == ["foreign", "out"] and Path("out").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    "changes, match",
+    [
+        ({"layers": "all"}, "out was made with other settings: layers was 'top', now 'all'"),
+        ({"more": 1}, "more was None, now 1"),
+    ],
+)
+def test_other_settings_are_named(changes: Any, match: str) -> None:
+    previous = json.loads(json.dumps(SETTINGS))
+    check_same_settings(previous, SETTINGS, "out")
+    check_same_settings(previous, {**SETTINGS, **changes}, "out", ignored=list(changes))
+    with pytest.raises(ConfigurationError, match=match):
+        check_same_settings(previous, {**SETTINGS, **changes}, "out")

@@ -1,0 +1,139 @@
+"""Which sentences are in parts, and which are still to be embedded."""
+
+from pathlib import Path
+from typing import Any, List, Tuple
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.embedding.parts import (
+    Block,
+    BlockReader,
+    DoneSentences,
+    Part,
+    check_complete,
+    content_of,
+)
+from elmo_plugin.embedding.sentences import Content, InputOptions, Sentence, SentenceSource
+
+# Of 1, 2, 1, 2, 3, 3 and 1 tokens; lines 2, 6 and 7 are blank.
+LINES = ["a", "b b", "", "c", "d d", "e e e", "", "", "f f f", "g"]
+
+
+def no_check(line_index: int, text: str) -> None:
+    pass
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SentenceSource:
+    (tmp_path / "in.txt").write_text("\n".join(LINES))
+    return SentenceSource(tmp_path / "in.txt", InputOptions(skip_blank=True), "in.txt")
+
+
+def part_of(source: SentenceSource, first_line: int, last_line: int) -> Part:
+    sentences = [
+        sentence
+        for sentence in source.sentences()
+        if first_line <= sentence.line_index <= last_line
+    ]
+    return Block(0, source.name, sentences).part
+
+
+def blocks(source: SentenceSource, done: List[Tuple[int, int]], *limits: int) -> List[List[int]]:
+    parts = [part_of(source, *lines) for lines in done]
+    reader = BlockReader([source], parts, *limits, check=no_check)
+    found = [[sentence.line_index for sentence in block.sentences] for block in reader]
+    assert reader.contents == [content_of(source, parts, no_check)]
+    return found
+
+
+def test_a_part_is_named_by_its_sentences() -> None:
+    sentences = [Sentence(7, "a b", ["a", "b"]), Sentence(9, "the c", ["the", "c"])]
+    part = Block(3, "a.txt", sentences).part
+    assert part[:6] == (3, 7, 9, "a.txt", 2, 4)
+    assert part.file_name("arrays") == "part-00003-0000000007.arrays"
+    other = Block(3, "a.txt", [sentences[0], Sentence(9, "the d", ["the", "d"])]).part
+    assert part.digest != other.digest
+
+
+def test_blocks_are_cut_by_sentences_and_by_tokens(source: SentenceSource) -> None:
+    assert blocks(source, [], 100, 100) == [[0, 1, 3, 4, 5, 8, 9]]
+    assert blocks(source, [], 3, 100) == [[0, 1, 3], [4, 5, 8], [9]]
+    assert blocks(source, [], 100, 4) == [[0, 1, 3], [4], [5], [8, 9]]
+    assert blocks(source, [], 100, 1) == [[0], [1], [3], [4], [5], [8], [9]]
+
+
+@pytest.mark.parametrize(
+    "done, expected",
+    [
+        ([(0, 9)], []),
+        ([(0, 1), (3, 9)], []),
+        ([(0, 1)], [[3, 4, 5, 8, 9]]),
+        ([(3, 4)], [[0, 1], [5, 8, 9]]),
+        ([(1, 1), (5, 8)], [[0], [3, 4], [9]]),
+        ([(9, 9)], [[0, 1, 3, 4, 5, 8]]),
+    ],
+)
+def test_no_block_has_sentences_on_both_sides_of_a_part(
+    source: SentenceSource, done: List[Tuple[int, int]], expected: List[List[int]]
+) -> None:
+    assert blocks(source, done, 100, 100) == expected
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["a", "b b", "", "c", "OTHER", *LINES[5:]],
+        ["a", "b b", "", "c", "", *LINES[5:]],
+        ["a", "b b", "", "", "d d", *LINES[5:]],
+        ["a", "b b", "", "c"],
+        ["a", "b b", *LINES[3:]],
+    ],
+)
+def test_sentences_that_a_part_was_not_made_of_are_an_error(
+    source: SentenceSource, tmp_path: Path, lines: List[str]
+) -> None:
+    part = part_of(source, 3, 4)
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    match = r"another input: what it has written \(2 sentences, lines 4 to 5\) .* in in\.txt"
+    with pytest.raises(ConfigurationError, match=match):
+        content_of(source, [part], no_check)
+    with pytest.raises(ConfigurationError, match=match):
+        list(BlockReader([source], [part], 100, 100, check=no_check))
+
+
+def test_a_part_of_another_file_is_an_error(source: SentenceSource) -> None:
+    part = part_of(source, 3, 4)
+    with pytest.raises(ConfigurationError, match=r"file 1 was other\.txt, and is now in\.txt"):
+        DoneSentences(source, [part._replace(source="other.txt")])
+    with pytest.raises(ConfigurationError, match=r"file 2 was in\.txt, and is not there now"):
+        BlockReader([source], [part._replace(number=1)], 9, 9, check=no_check)
+
+
+CONTENTS = [Content("a.txt", 5, 9, ""), Content("b.txt", 2, 2, "")]
+PARTS = [
+    Part(0, 0, 3, "a.txt", 3, 5, ""),
+    Part(0, 4, 6, "a.txt", 2, 4, ""),
+    Part(1, 0, 1, "b.txt", 2, 2, ""),
+]
+
+
+@pytest.mark.parametrize(
+    "parts, match",
+    [
+        (PARTS[1:], r"a\.txt: 5 sentences were found and 2 are written"),
+        (PARTS[:2], r"b\.txt: 2 sentences were found and 0 are written"),
+        (
+            [PARTS[0], Part(0, 3, 6, "a.txt", 2, 4, ""), PARTS[2]],
+            r"a\.txt: lines 4 to 4 were written twice",
+        ),
+        (
+            [*PARTS, Part(1, 7, 7, "b.txt", 1, 1, "")],
+            r"b\.txt: 2 sentences were found and 3 are written",
+        ),
+    ],
+)
+def test_each_sentence_must_be_there_once(parts: List[Part], match: Any) -> None:
+    check_complete(PARTS, CONTENTS)
+    with pytest.raises(ConfigurationError, match=f"{match}.*--overwrite"):
+        check_complete(parts, CONTENTS)

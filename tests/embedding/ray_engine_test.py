@@ -1,0 +1,429 @@
+"""Embedding on Ray: what workers write, what happens when they or the run die, and how runs connect."""
+
+import errno
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import numpy
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin import BiLM, ElmoEmbedder
+from elmo_plugin.embedding import ray_engine, run
+from elmo_plugin.embedding.formats import about_output
+from elmo_plugin.embedding.layers import LayerChoice, layer_choice
+from elmo_plugin.embedding.partial_output import WriteError
+from elmo_plugin.embedding.ray_engine import (
+    EngineOptions,
+    RayWorkers,
+    SharedBiLM,
+    original_errors,
+    ray_session,
+)
+from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.sentences import InputOptions
+from tests.conftest import BiLMFiles
+
+pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
+parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
+
+TEXT = "word no 6 ."
+# Of three kinds of files; a blank line in the first, which is skipped.
+LINES = {
+    "a.txt": [" ".join(["word"] * (number % 6 + 1)) + f" no {number}" for number in range(30)],
+    "b.txt.gz": [f"naïve {number} 日本語 ." for number in range(20)],
+    "c.parquet": [f"token {number}" for number in range(10)],
+}
+LINES["a.txt"][11] = " "
+NUM_SENTENCES = 59
+NUM_TOKENS = sum(len(line.split()) for lines in LINES.values() for line in lines)
+
+
+@pytest.fixture(scope="module")
+def bilm(tiny_files: BiLMFiles) -> BiLM:
+    return BiLM.from_files(*tiny_files)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where tests run, with the folder `texts`."""
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    text = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in LINES.items()}
+    (texts / "a.txt").write_bytes(text["a.txt"])
+    (texts / "b.txt.gz").write_bytes(gzip.compress(text["b.txt.gz"]))
+    tokens = [line.split() for line in LINES["c.parquet"]]
+    parquet.write_table(pyarrow.table({"sentence": tokens}), texts / "c.parquet")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "SENTENCES_PER_PART", 7)
+    return tmp_path
+
+
+def embed(bilm: BiLM, layers: Any = "top", inputs: Any = "texts", **options: Any) -> EmbeddedFile:
+    engine = EngineOptions("ray", options.pop("num_workers", None))
+    embedder = ElmoEmbedder.from_bilm(bilm)
+    one_run = EmbeddingRun(
+        inputs,
+        options.pop("output", "out"),
+        InputOptions(skip_blank=options.pop("skip_blank", True)),
+        OutputOptions(**{"format": "parquet", **options}),
+        engine=engine,
+    )
+    return one_run.embed(embedder, layer_choice(layers) if isinstance(layers, str) else layers)
+
+
+def check_rows(bilm: BiLM, output: str = "out") -> None:
+    """Each sentence is there once, in order, with the vectors of its top layer that one process gives."""
+    embedder = ElmoEmbedder.from_bilm(bilm)
+    rows = parquet.read_table(output).to_pylist()
+    expected = [
+        (f"texts/{name}", number, line)
+        for name, lines in LINES.items()
+        for number, line in enumerate(lines)
+        if line.strip()
+    ]
+    assert [(row["source"], row["line"], row["sentence"]) for row in rows] == expected
+    for row in rows:
+        assert row["tokens"] == row["sentence"].split()
+        numpy.testing.assert_allclose(
+            numpy.array(row["vectors"]), embedder.embed_sentence(row["tokens"])[-1], atol=1e-5
+        )
+
+
+def parts_of(folder: Path) -> Dict[str, int]:
+    """The names of parts, and which file is behind each."""
+    return {path.name: path.stat().st_ino for path in folder.glob("part-*.parquet")}
+
+
+class TestRuns:
+    def test_rows_are_those_of_one_process_and_a_killed_worker_costs_none(
+        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
+    ) -> None:
+        driver = os.getpid()
+        workers = folder / "workers"
+        workers.mkdir()
+
+        def slow_top(layers: numpy.ndarray) -> numpy.ndarray:
+            if os.getpid() != driver:
+                (workers / str(os.getpid())).touch()
+                time.sleep(0.02)
+            return layers[-1]
+
+        killed: List[int] = []
+
+        def kill_a_worker() -> None:
+            while len(parts_of(folder / "out.partial/parts")) < 2:
+                time.sleep(0.01)
+            killed.append(int(min(workers.iterdir()).name))
+            os.kill(killed[0], signal.SIGKILL)
+
+        killer = threading.Thread(target=kill_a_worker, daemon=True)
+        killer.start()
+        result = embed(bilm, LayerChoice("top", slow_top), num_workers=2)
+        killer.join(timeout=10)
+        assert killed and len(list(workers.iterdir())) > 1
+        assert result == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
+        check_rows(bilm)
+        # Of 29, 20 and 10 sentences.
+        assert len(parts_of(folder / "out")) == 5 + 3 + 2
+        assert sorted(os.listdir()) == ["out", "texts", "workers"]
+        about = about_output("out", "parquet")
+        assert about is not None and about["num_sentences"] == NUM_SENTENCES
+        assert [content["name"] for content in about["input"]] == [
+            f"texts/{name}" for name in LINES
+        ]
+        assert about["settings"]["layers"] == "top" and about["settings"]["column"] == "sentence"
+
+        # What is complete is not done again; and only the same counts as complete.
+        before = parts_of(folder / "out")
+        assert embed(bilm, num_workers=2, resume=True) == result
+        assert parts_of(folder / "out") == before
+        with open("texts/a.txt", "a") as file:
+            file.write("one more\n")
+        with pytest.raises(ConfigurationError, match="out is complete, and was made of another"):
+            embed(bilm, resume=True)
+        assert parts_of(folder / "out") == before
+
+    def test_a_run_that_a_full_disk_ended_is_resumed_by_one_process(
+        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
+    ) -> None:
+        driver = os.getpid()
+        count = folder / "count"  # a byte for each sentence, as long as the disk has little room
+        count.touch()
+
+        def failing_top(layers: numpy.ndarray) -> numpy.ndarray:
+            if os.getpid() != driver and count.exists():
+                with open(count, "ab") as file:
+                    file.write(b".")
+                if count.stat().st_size == 40:
+                    raise WriteError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return layers[-1]
+
+        match = r"out: cannot be written \(No space left.*parts are kept in .*Make room"
+        with pytest.raises(WriteError, match=match) as raised:
+            embed(bilm, LayerChoice("top", failing_top))
+        assert raised.value.errno == errno.ENOSPC
+        count.unlink()
+        kept = parts_of(folder / "out.partial/parts")
+        assert 2 <= len(kept) < 10
+        with pytest.raises(ConfigurationError, match=r"another input: file 1 was texts/a.txt"):
+            embed(bilm, "top", ["texts/b.txt.gz", "texts"], resume=True)
+
+        local = EmbeddingRun(
+            "texts", "out", InputOptions(skip_blank=True), OutputOptions("parquet", resume=True)
+        )
+        embedder = ElmoEmbedder.from_bilm(bilm)
+        result = local.embed(embedder, layer_choice("top"))
+        assert result == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
+        check_rows(bilm)
+        parts = parts_of(folder / "out")
+        assert len(parts) == 10 and kept.items() <= parts.items()
+        assert sorted(os.listdir()) == ["out", "texts"]
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+    def test_a_run_that_was_interrupted_is_resumed(
+        self,
+        ray_on_two_cores: Any,
+        bilm: BiLM,
+        tiny_files: BiLMFiles,
+        folder: Path,
+        number: int,
+    ) -> None:
+        script = """
+            import sys, time
+            from elmo_plugin import ElmoEmbedder
+            from elmo_plugin.embedding import run
+            from elmo_plugin.embedding.layers import LayerChoice
+            from elmo_plugin.embedding.ray_engine import EngineOptions
+            from elmo_plugin.embedding.sentences import InputOptions
+
+            def slow_top(layers):
+                time.sleep(0.2)
+                return layers[-1]
+
+            run.SENTENCES_PER_PART = 7
+            run.EmbeddingRun(
+                "texts", "out", InputOptions(skip_blank=True), run.OutputOptions("parquet"),
+                engine=EngineOptions("ray"),
+            ).embed(ElmoEmbedder(*sys.argv[1:]), LayerChoice("top", slow_top))
+        """
+        command = [sys.executable, "-c", textwrap.dedent(script), *tiny_files]
+        with open("log", "w") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        while process.poll() is None and not parts_of(folder / "out.partial/parts"):
+            time.sleep(0.05)
+        assert process.poll() is None, (folder / "log").read_text()
+        process.send_signal(number)
+        process.wait()
+        kept = parts_of(folder / "out.partial/parts")
+        assert 1 <= len(kept) < 10 and not (folder / "out").exists()
+        assert embed(bilm, resume=True) == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
+        check_rows(bilm)
+        assert len(parts_of(folder / "out")) == 10
+        assert sorted(os.listdir()) == ["log", "out", "texts"]
+
+    def test_other_formats_are_written_too(
+        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
+    ) -> None:
+        embed(bilm, inputs="texts/b.txt.gz", format="npy", num_workers=2)
+        vectors = numpy.load("out/vectors.npy")
+        embedder = ElmoEmbedder.from_bilm(bilm)
+        expected = [embedder.embed_sentence(line.split())[-1] for line in LINES["b.txt.gz"]]
+        numpy.testing.assert_allclose(vectors, numpy.concatenate(expected), atol=1e-5)
+
+
+class TestBadInput:
+    @pytest.fixture(autouse=True)
+    def no_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def unused(*arguments: Any) -> None:
+            raise AssertionError("work was started")
+
+        monkeypatch.setattr(ray_engine.RayEngine, "write_parts", unused)
+
+    def test_all_files_are_checked_before_work_starts(
+        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (folder / "texts/d.txt").write_bytes(b"a\n\xff\n")
+        (folder / "texts/e.txt").write_bytes(b"a\nb\x00\n")
+        with pytest.raises(ConfigurationError) as raised:
+            embed(bilm, skip_blank=False)
+        assert [error.split(", expected")[0] for error in raised.value.message.split("\n")] == [
+            "texts/a.txt: line 12 is blank",
+            "texts/d.txt, line 2: found the bytes b'\\xff'",
+            "texts/e.txt, line 2: found the control character U+0000 at character 2",
+        ]
+        monkeypatch.setattr(ray_engine, "MAX_ERRORS_SHOWN", 2)
+        with pytest.raises(ConfigurationError, match=r"texts/d\.txt.*\n\.\.\. and 1 more files"):
+            embed(bilm, skip_blank=False)
+        assert os.listdir() == ["texts"]
+
+    def test_gpus_that_are_not_there_are_refused(
+        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
+    ) -> None:
+        one_run = EmbeddingRun(
+            "texts",
+            "out.parquet",
+            InputOptions(skip_blank=True),
+            engine=EngineOptions("ray", num_gpus_per_worker=1),
+        )
+        match = "--num-gpus-per-worker is 1 for 1 workers, but Ray finds 0 GPUs"
+        with pytest.raises(ConfigurationError, match=match):
+            one_run.embed(ElmoEmbedder.from_bilm(bilm), layer_choice("top"))
+        assert os.listdir() == ["texts"]
+
+    def test_without_ray_it_is_said_how_to_install_it(
+        self, monkeypatch: pytest.MonkeyPatch, folder: Path
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "ray", None)
+        with pytest.raises(ConfigurationError, match=r"pip install 'elmo_plugin\[ray\]'"):
+            EmbeddingRun("texts", "out.parquet", engine=EngineOptions("ray"))
+
+
+def test_an_error_of_a_worker_that_is_not_ours_keeps_its_wrapping(ray_on_two_cores: Any) -> None:
+    @ray_on_two_cores.remote
+    def wrong() -> None:
+        raise KeyError("a bug")
+
+    with (
+        pytest.raises(ray_on_two_cores.exceptions.RayTaskError, match="a bug"),
+        original_errors(),
+    ):
+        ray_on_two_cores.get(wrong.remote())
+
+
+class TestSession:
+    """Connections, without the seconds that one takes."""
+
+    @pytest.fixture
+    def started(self, monkeypatch: pytest.MonkeyPatch) -> List[Optional[Dict[str, Any]]]:
+        """The arguments of each start of Ray, and `None` for each end."""
+        ray = pytest.importorskip("ray")
+        started: List[Optional[Dict[str, Any]]] = []
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "init", lambda **arguments: started.append(arguments))
+        monkeypatch.setattr(ray, "shutdown", lambda: started.append(None))
+        return started
+
+    def test_ray_is_started_on_this_machine_and_stopped(self, started: List[Any]) -> None:
+        with ray_session(shared_bytes=1000):
+            (arguments,) = started
+        assert arguments["object_store_memory"] == 1000 + ray_engine.STORE_BYTES
+        assert "address" not in arguments and not arguments["include_dashboard"]
+        assert started[1:] == [None]
+
+    def test_a_cluster_is_left_after_an_error_too(self, started: List[Any]) -> None:
+        with pytest.raises(KeyError), ray_session("10.0.0.1:6379"):
+            raise KeyError
+        assert started[0]["address"] == "10.0.0.1:6379" and started[1:] == [None]
+
+    def test_an_address_where_no_cluster_answers_is_named(
+        self, started: List[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(**arguments: Any) -> None:
+            raise ConnectionError("refused")
+
+        monkeypatch.setattr(pytest.importorskip("ray"), "init", refuse)
+        match = r"--ray-address: no Ray cluster answers at 10\.0\.0\.1:6379 \(refused\)"
+        with pytest.raises(ConfigurationError, match=match), ray_session("10.0.0.1:6379"):
+            pass
+
+    def test_a_second_connection_is_refused(self, ray_on_two_cores: Any) -> None:
+        match = "--ray-address is auto, but this process is connected to Ray already"
+        with pytest.raises(ConfigurationError, match=match), ray_session("auto"):
+            pass
+
+
+def is_in_shared_memory(address: int) -> bool:
+    """Whether what this process has at an address is mapped for other processes too."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        bounds, permissions = line.split()[:2]
+        first, end = (int(bound, 16) for bound in bounds.split("-"))
+        if first <= address < end:
+            return permissions[3] == "s"
+    raise AssertionError(f"nothing is mapped at {address}")
+
+
+class TestSharedBiLM:
+    def test_its_weights_are_views_of_memory_that_processes_share(
+        self, ray_on_two_cores: Any, bilm: BiLM
+    ) -> None:
+        shared = SharedBiLM(bilm)
+        first, second = shared.bilm(), shared.bilm()
+        assert first.is_frozen and first.options == bilm.options
+        state = bilm.state_dict()
+        for name, parameter in first.named_parameters():
+            assert torch.equal(parameter, state[name])
+            assert parameter.data_ptr() == second.get_parameter(name).data_ptr()
+            assert is_in_shared_memory(parameter.data_ptr())
+            assert not is_in_shared_memory(bilm.get_parameter(name).data_ptr())
+
+    def test_settings_go_with_it_and_the_original_stays_as_it_is(
+        self, ray_on_two_cores: Any, tiny_files: BiLMFiles
+    ) -> None:
+        bilm = BiLM.from_files(*tiny_files, precision="bfloat16", kernel="reference")
+        bilm.requires_grad_(True)
+        copy = SharedBiLM(bilm).bilm()
+        assert (copy.precision, copy.kernel, copy.is_frozen) == ("bfloat16", "reference", True)
+        assert not bilm.is_frozen and all(parameter is not None for parameter in bilm.parameters())
+
+    def test_it_computes_what_the_original_does(self, ray_on_two_cores: Any, bilm: BiLM) -> None:
+        tokens = TEXT.split()
+        vectors = ElmoEmbedder.from_bilm(SharedBiLM(bilm).bilm()).embed_sentence(tokens)
+        numpy.testing.assert_allclose(
+            vectors, ElmoEmbedder.from_bilm(bilm).embed_sentence(tokens), atol=1e-6
+        )
+
+
+class TestWorkers:
+    def nodes(self, monkeypatch: pytest.MonkeyPatch, ray: Any, *nodes: Dict[str, float]) -> None:
+        listed = [{"Alive": True, "Resources": node} for node in nodes]
+        listed.append({"Alive": False, "Resources": {"CPU": 1000.0, "GPU": 8.0}})
+        monkeypatch.setattr(ray, "nodes", lambda: listed)
+
+    @pytest.mark.parametrize(
+        "cores, number, num_threads, num_cpus",
+        [
+            ([2], 1, 2, 2),
+            ([2], 2, 1, 1),
+            ([2], 8, 1, 0.25),
+            ([64], 4, 16, 16),
+            ([16, 16, 16, 16], 6, 8, 8),
+            ([16, 8], 2, 8, 8),
+            ([], 2, 1, 0.5),
+        ],
+    )
+    def test_they_share_the_cores_of_nodes(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        cores: List[int],
+        number: int,
+        num_threads: int,
+        num_cpus: float,
+    ) -> None:
+        ray = pytest.importorskip("ray")
+        self.nodes(monkeypatch, ray, *({"CPU": float(n)} for n in cores))
+        workers = RayWorkers.on_cluster(number)
+        assert workers == RayWorkers(number, num_cpus, 0)
+        assert workers.num_threads == num_threads
+
+    def test_those_with_gpus_need_as_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ray = pytest.importorskip("ray")
+        self.nodes(monkeypatch, ray, {"CPU": 32.0}, {"CPU": 16.0, "GPU": 2.0})
+        assert RayWorkers.on_cluster(4, num_gpus=0.5).num_threads == 4
+        with pytest.raises(ConfigurationError, match=r"0\.5 for 5 workers, but Ray finds 2 GPUs"):
+            RayWorkers.on_cluster(5, num_gpus=0.5)
+
+    @pytest.mark.parametrize("numbers", [(0,), (1, 0), (1, 1, -1)])
+    def test_numbers_must_be_positive(self, numbers: Any) -> None:
+        pytest.importorskip("ray")
+        with pytest.raises(ConfigurationError, match="expected at least one worker, and positive"):
+            RayWorkers.on_cluster(*numbers)

@@ -1,0 +1,734 @@
+"""Runs that embed text to files: what they write, what they refuse, and how they are resumed."""
+
+import errno
+import gzip
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import weakref
+from collections import namedtuple
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+import h5py
+import numpy
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules.elmo import Elmo as AllenNlpElmo
+
+from elmo_plugin.bilm import BiLM, batch_to_ids
+from elmo_plugin.embedding import ElmoEmbedder, formats, partial_output, run
+from elmo_plugin.embedding.formats import FORMATS
+from elmo_plugin.embedding.layers import layer_choice
+from elmo_plugin.embedding.local_engine import BatchOptions
+from elmo_plugin.embedding.partial_output import WriteError
+from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.sentences import InputOptions
+from tests.conftest import BiLMFiles
+
+LINES = [f"{'w' * (number % 5 + 1)} " * (number % 4 + 1) + str(number) for number in range(40)]
+NUM_TOKENS = sum(len(line.split()) for line in LINES)
+NUM_PARTS = 6
+# Of each format and signal; more for a longer look: ELMO_INTERRUPTS=200 pytest -k random_times ...
+NUM_INTERRUPTS = int(os.environ.get("ELMO_INTERRUPTS", 10))
+
+
+class QuickEmbedder:
+    """Gives each token the vectors that its spelling says, and counts sentences."""
+
+    def __init__(self, bilm: BiLM, interrupt_at: Optional[int] = None) -> None:
+        self.elmo_bilm = bilm
+        self.embedded: List[List[str]] = []
+        self._interrupt_at = interrupt_at
+
+    def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[numpy.ndarray]:
+        for tokens in sentences:
+            if len(self.embedded) == self._interrupt_at:
+                raise KeyboardInterrupt
+            self.embedded.append(tokens)
+            numbers = [sum(token.encode()) for token in tokens]
+            layers = numpy.arange(3, dtype="float32")[:, None, None]
+            yield layers + numpy.tile(numpy.array(numbers, dtype="float32")[:, None], (3, 1, 12))
+
+
+@pytest.fixture
+def bilm(bilm_files: BiLMFiles) -> BiLM:
+    return BiLM.from_files(*bilm_files)
+
+
+@pytest.fixture
+def embedder(bilm: BiLM) -> QuickEmbedder:
+    return QuickEmbedder(bilm)
+
+
+@pytest.fixture
+def interrupted(bilm: BiLM) -> QuickEmbedder:
+    """Is interrupted in the third of `NUM_PARTS` parts."""
+    return QuickEmbedder(bilm, interrupt_at=17)
+
+
+@pytest.fixture(params=FORMATS)
+def format(request: Any) -> str:
+    if request.param == "parquet":
+        pytest.importorskip("pyarrow")
+    return str(request.param)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where tests run, with sentences in `in.txt`; parts are of seven sentences."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "in.txt").write_text("\n".join(LINES) + "\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(run, "SENTENCES_PER_PART", 7)
+    return folder
+
+
+def embed(embedder: Any, format: str = "hdf5", source: Any = "in.txt", **options: Any) -> Any:
+    layers = layer_choice(options.pop("layers", "all"))
+    input_options = InputOptions(
+        **{name: options.pop(name) for name in ("tokenizer", "skip_blank") if name in options}
+    )
+    batches = BatchOptions(
+        **{name: options.pop(name) for name in ("batch_size", "batch_tokens") if name in options}
+    )
+    output_options = OutputOptions(format=format, **options)
+    return EmbeddingRun(source, "out", input_options, output_options, batches).embed(
+        embedder, layers
+    )
+
+
+def read(format: str = "hdf5") -> Dict[int, Any]:
+    """The vectors of each line; each sentence must be there once."""
+    if format == "hdf5":
+        with h5py.File("out") as file:
+            return {int(key): file[key][...] for key in file if key != "sentence_to_index"}
+    if format == "npy":
+        vectors, offsets, lines = (
+            numpy.load(f"out/{name}.npy") for name in ("vectors", "offsets", "lines")
+        )
+        assert len(Path("out/sentences.jsonl").read_text().splitlines()) == len(lines)
+        return {line: vectors[offsets[line] : offsets[line + 1]].swapaxes(0, 1) for line in lines}
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table("out").to_pylist()
+    return {row["line"]: numpy.array([row[f"layer_{layer}"] for layer in range(3)]) for row in rows}
+
+
+def check_output(format: str) -> None:
+    vectors = read(format)
+    assert sorted(vectors) == list(range(len(LINES)))
+    for index, line in enumerate(LINES):
+        numbers = [sum(token.encode()) for token in line.split()]
+        assert vectors[index].shape == (3, len(numbers), 12)
+        for layer in range(3):
+            assert (vectors[index][layer] == layer + numpy.array(numbers)[:, None]).all()
+    assert sorted(os.listdir()) == ["in.txt", "out"]
+
+
+def contents(path: str = "out") -> Dict[str, bytes]:
+    """The bytes of a file, or of all files in a folder."""
+    if os.path.isfile(path):
+        return {path: Path(path).read_bytes()}
+    return {name: Path(path, name).read_bytes() for name in sorted(os.listdir(path))}
+
+
+class Pipe(io.BytesIO):
+    """Can be read once."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+class TestVectors:
+    """What is written, with a biLM."""
+
+    LINES = ["The naïve 日本語 cat .", "Hi", "a b a b a b a", "x" * 10_000 + " y", "Hi"]
+
+    @pytest.fixture
+    def real(self, bilm: BiLM, folder: Path) -> ElmoEmbedder:
+        Path("in.txt").write_text("\n".join(self.LINES) + "\n", encoding="utf-8")
+        return ElmoEmbedder.from_bilm(bilm)
+
+    def test_each_line_has_the_layers_that_allennlp_computes(
+        self, real: ElmoEmbedder, bilm_files: BiLMFiles
+    ) -> None:
+        num_tokens = sum(len(line.split()) for line in self.LINES)
+        assert embed(real) == EmbeddedFile(len(self.LINES), num_tokens)
+        datasets = read()
+        for index, line in enumerate(self.LINES):
+            # Anew, as it carries states.
+            allennlp = AllenNlpElmo(*bilm_files, num_output_representations=1)
+            with torch.no_grad():
+                layers = allennlp._elmo_lstm(batch_to_ids([line.split()]))["activations"]
+            expected = numpy.stack([layer[0, 1:-1].numpy() for layer in layers])
+            numpy.testing.assert_allclose(datasets[index], expected, atol=1e-5)
+
+    @pytest.mark.parametrize("choice", ["top", "average"])
+    def test_a_choice_of_layers_is_written(self, real: ElmoEmbedder, choice: str) -> None:
+        embed(real, layers=choice)
+        datasets = read()
+        for index, line in enumerate(self.LINES):
+            layers = real.embed_sentence(line.split())
+            expected = layers[-1] if choice == "top" else layers.mean(axis=0)
+            # Rows of other batches are summed in another order.
+            numpy.testing.assert_allclose(datasets[index], expected, atol=1e-5)
+            assert datasets[index].dtype == "float32"
+
+    def test_a_pipe_and_other_batches_change_nothing(self, real: ElmoEmbedder) -> None:
+        embed(real, layers="top")
+        expected = read()
+        pipe = Pipe(Path("in.txt").read_bytes())
+        embed(real, source=pipe, layers="top", overwrite=True, batch_size=100, batch_tokens=30)
+        for index, vectors in read().items():
+            numpy.testing.assert_allclose(vectors, expected[index], atol=1e-5)
+
+    def test_states_are_carried_across_parts(self, bilm_files: BiLMFiles, folder: Path) -> None:
+        embedder = ElmoEmbedder(*bilm_files, stateful=True)
+        expected = list(
+            ElmoEmbedder(*bilm_files, stateful=True).embed_sentences(
+                [line.split() for line in LINES], batch_size=3
+            )
+        )
+        embed(embedder, batch_size=3)
+        for index, vectors in read().items():
+            numpy.testing.assert_allclose(vectors, expected[index], atol=1e-5)
+
+
+def test_memory_is_bounded_also_for_a_stateful_bilm(bilm_files: BiLMFiles, folder: Path) -> None:
+    """Vectors that are written are not kept: those of one part are there at a time."""
+    pytest.importorskip("pyarrow")
+
+    class Watching(QuickEmbedder):
+        most = 0
+
+        def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[Any]:
+            given: List[Any] = []
+            for layers in super().embed_sentences(sentences):
+                num_kept = sum(reference() is not None for reference in given)
+                self.most = max(self.most, num_kept)
+                given.append(weakref.ref(layers))
+                yield layers
+
+    Path("in.txt").write_text("a\n" * 100)
+    for stateful in (False, True):
+        watching = Watching(BiLM.from_files(*bilm_files, stateful=stateful))
+        for name in FORMATS:
+            embed(watching, name, overwrite=True)
+            assert 0 < watching.most <= 8
+            shutil.rmtree("out", ignore_errors=True)
+            Path("out").unlink(missing_ok=True)
+
+
+class Unused:
+    """An embedder that must not be asked for anything, as the error comes before work starts."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        self.elmo_bilm = bilm
+
+    def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[Any]:
+        yield from ()
+        raise AssertionError("work was started")
+
+
+class TestBadInput:
+    @pytest.fixture
+    def unused(self, bilm: BiLM, folder: Path) -> Unused:
+        return Unused(bilm)
+
+    @pytest.mark.parametrize(
+        "content, options, match",
+        [
+            (b"a\n\nb\n\n", {}, r"2 lines \(2, 4\) are blank"),
+            (b"a\n\xff\n", {}, "line 2: found the bytes"),
+            (b"a\nb \x00\n", {}, "line 2: found the control character"),
+            (b"", {}, "found no sentence"),
+            (b"a\n/\n", {"use_sentence_keys": True}, "line 2: '/' is no key in HDF5"),
+            (b"a\n", {"dtype": "int8"}, "dtype is 'int8', expected one of float32, float16"),
+            (b"a\n", {"format": "csv"}, "format is 'csv', expected one of hdf5, parquet, npy"),
+            (b"a\n", {"resume": True, "overwrite": True}, "expected one of them"),
+        ],
+    )
+    def test_it_is_refused_before_work_starts(
+        self, unused: Unused, content: bytes, options: Any, match: str
+    ) -> None:
+        Path("in.txt").write_bytes(content)
+        with pytest.raises(ConfigurationError, match=match):
+            embed(unused, **options)
+        assert os.listdir() == ["in.txt"]
+
+    @pytest.mark.parametrize("name", ["parquet", "npy"])
+    def test_keys_are_for_hdf5_alone(self, unused: Unused, name: str) -> None:
+        for option in ("forget_sentences", "use_sentence_keys"):
+            with pytest.raises(ConfigurationError, match=f"the format is {name}. Leave them out"):
+                embed(unused, name, **{option: True})
+
+    def test_sizes_of_batches_are_checked_before_the_input_is(
+        self, bilm: BiLM, folder: Path
+    ) -> None:
+        Path("in.txt").write_text("\n")
+        for options in ({"batch_size": 0}, {"batch_tokens": -1}):
+            with pytest.raises(ConfigurationError, match="expected a positive whole number"):
+                embed(ElmoEmbedder.from_bilm(bilm), **options)
+
+    def test_the_output_is_replaced_on_request_only(self, unused: Unused) -> None:
+        Path("out").write_text("former")
+        with pytest.raises(ConfigurationError, match=r"output: out exists.*--overwrite"):
+            embed(unused)
+        assert Path("out").read_text() == "former"
+
+    def test_the_input_is_not_overwritten(self, unused: Unused) -> None:
+        os.link("in.txt", "out")
+        with pytest.raises(ConfigurationError, match=r"output: out is the input"):
+            embed(unused, overwrite=True)
+
+    def test_a_folder_that_another_program_made_is_not_replaced(self, unused: Unused) -> None:
+        Path("out").mkdir()
+        with pytest.raises(ConfigurationError, match="out is a folder, expected a file"):
+            embed(unused, overwrite=True)
+        with pytest.raises(ConfigurationError, match=r"out exists.*--overwrite"):
+            embed(unused, "npy")
+        for options in ({"overwrite": True}, {"resume": True}):
+            with pytest.raises(ConfigurationError, match=r"out is a folder that this command has"):
+                embed(unused, "npy", **options)
+
+    def test_several_files_are_for_parquet(self, unused: Unused) -> None:
+        with pytest.raises(ConfigurationError, match=r"found 2 files, but npy numbers the lines"):
+            embed(unused, "npy", ["in.txt", Pipe(b"a")])
+
+    def test_a_place_where_nothing_can_be_written_is_named(
+        self, unused: Unused, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(ConfigurationError, match="no folder no to write out"):
+            EmbeddingRun("in.txt", "no/out.hdf5")
+        # Not by permissions: the superuser, as whom tests may run, writes anywhere.
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+        with pytest.raises(ConfigurationError, match="nothing may be written in the folder"):
+            embed(unused)
+
+    def test_a_disk_without_room_is_noticed_before_work_starts(
+        self, unused: Unused, format: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        usage = namedtuple("usage", "free")
+        num_copies = 1 if format == "parquet" else 2  # parts and what is made of them
+        needed = NUM_TOKENS * 3 * 12 * 4 * num_copies
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(needed - 1))
+        with pytest.raises(ConfigurationError, match=r"out needs at least .* are free.*--top"):
+            embed(unused, format)
+        with pytest.raises(AssertionError, match="work was started"):
+            embed(unused, format, dtype="float16")
+
+    def test_without_pyarrow_its_installation_is_named(
+        self, unused: Unused, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(ConfigurationError, match=r"pip install 'elmo_plugin\[parquet\]'"):
+            embed(unused, "parquet")
+
+    def test_a_vector_beyond_float16_is_an_error(self, embedder: Any, folder: Path) -> None:
+        Path("in.txt").write_text("a\n" + "\U0010ffff" * 100)
+        with pytest.raises(ConfigurationError, match=r"in\.txt, line 2: a vector holds .*65504"):
+            embed(embedder, dtype="float16")
+        assert os.listdir() == ["in.txt"]
+
+
+def fails_at(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, number: int, code: int
+) -> None:
+    """The n-th call of `module.name` fails, and all after it."""
+    function = getattr(module, name)
+    calls: List[int] = []
+
+    def failing(*arguments: Any, **keywords: Any) -> Any:
+        calls.append(1)
+        if len(calls) >= number:
+            raise OSError(code, os.strerror(code))
+        return function(*arguments, **keywords)
+
+    monkeypatch.setattr(module, name, failing)
+
+
+class TestFullDisk:
+    @pytest.mark.parametrize("number", [1, 2, 4, 8, 9])
+    def test_parts_stay_wherever_writing_fails(
+        self,
+        embedder: QuickEmbedder,
+        folder: Path,
+        format: str,
+        number: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """The first call is for the file that says which run it is; the eighth for what is made of parts."""
+        with monkeypatch.context() as patch:
+            fails_at(patch, os, "fsync", number, errno.ENOSPC)
+            num_kept = min(max(number - 2, 0), NUM_PARTS)
+            outcome = f"{num_kept} parts are kept in" if num_kept else "nothing of it is kept"
+            match = rf"out: cannot be written \(No space left .*\); {outcome}.*Make room on the"
+            if number == 9 and format != "npy":
+                embed(embedder, format)  # has no ninth call before it is complete
+            else:
+                with pytest.raises(WriteError, match=match) as raised:
+                    embed(embedder, format)
+                assert raised.value.errno == errno.ENOSPC
+                assert sorted(os.listdir()) == ["in.txt"] + ["out.partial"] * (num_kept > 0)
+        if not os.path.exists("out"):
+            embedder.embedded = []
+            embed(embedder, format, resume=True)
+            assert len(embedder.embedded) == max(len(LINES) - 7 * num_kept, 0)
+        check_output(format)
+
+    def test_hdf5_that_fails_at_the_end_leaves_the_parts(
+        self, embedder: QuickEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class SmallDisk(formats._GuardedFile):
+            def raise_error(self) -> None:
+                self.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                super().raise_error()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(formats, "_GuardedFile", SmallDisk)
+            with pytest.raises(WriteError, match=r"No space left.*6 parts are kept"):
+                embed(embedder)
+        embed(embedder, resume=True)
+        check_output("hdf5")
+
+    @pytest.mark.parametrize(
+        "code, advice",
+        [
+            (errno.EDQUOT, "Make room on the disk"),
+            (errno.EACCES, "Change the permissions"),
+            (errno.EROFS, "Change the permissions"),
+            (errno.EIO, "if this disk is damaged or gone"),
+        ],
+    )
+    def test_the_advice_fits_the_failure(
+        self,
+        embedder: QuickEmbedder,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        code: int,
+        advice: str,
+    ) -> None:
+        fails_at(monkeypatch, os, "fsync", 3, code)
+        with pytest.raises(WriteError, match=rf"\({os.strerror(code)}\).*{advice}"):
+            embed(embedder)
+
+    def test_a_file_that_was_to_be_replaced_stays(
+        self, embedder: QuickEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Path("out").write_text("former")
+        with monkeypatch.context() as patch:
+            fails_at(patch, os, "fsync", 4, errno.ENOSPC)
+            with pytest.raises(WriteError):
+                embed(embedder, overwrite=True)
+        assert Path("out").read_text() == "former"
+        embed(embedder, resume=True)  # which was allowed to replace it
+        check_output("hdf5")
+
+
+class Killer:
+    """Ends the process by a signal at the n-th operation that changes files or gives vectors."""
+
+    def __init__(self, at: int, number: int) -> None:
+        self.num_left = at
+        self.signal = number
+
+    def install(self) -> None:
+        # In a child process, so that nothing has to be put back.
+        for module, name in [
+            (os, "fsync"),
+            (os, "replace"),
+            (os, "rename"),
+            (os, "unlink"),
+            (os, "rmdir"),
+            (os, "mkdir"),
+            (numpy, "save"),
+            (numpy, "concatenate"),
+            (formats, "_add_dataset"),
+            (formats, "_sync"),
+            (partial_output, "_remove"),
+        ]:
+            setattr(module, name, self.counted(getattr(module, name)))
+
+    def counted(self, function: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            self.num_left -= 1
+            if self.num_left == 0:
+                os.kill(os.getpid(), self.signal)
+            return function(*arguments, **keywords)
+
+        return call
+
+
+def run_and_kill(embedder: Any, format: str, at: int, number: int, **options: Any) -> bool:
+    """Whether it was interrupted before it was done."""
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+            Killer(at, number).install()
+            embed(embedder, format, **options)
+            os._exit(0)
+        except KeyboardInterrupt:
+            os._exit(130)
+        except BaseException:
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    outcome = os.waitstatus_to_exitcode(status)
+    assert outcome in (0, 130, -signal.SIGKILL), outcome
+    return outcome != 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_can_be_interrupted_at_any_moment(
+    embedder: QuickEmbedder, folder: Path, format: str, number: int
+) -> None:
+    embed(embedder, format)
+    expected = contents()
+    Path("out").rename("expected")
+    Path("other.hdf5").write_text("of another program")
+    at, num_interrupted, kept = 1, 0, set()
+    while run_and_kill(embedder, format, at, number):
+        num_interrupted += 1
+        partial = Path("out.partial/parts")
+        kept.add(len(os.listdir(partial)) if partial.is_dir() else 0)
+        if at % 2:  # interrupted a second time, while it is resumed
+            run_and_kill(embedder, format, 1 + at // 2, number, resume=True)
+        assert embed(embedder, format, resume=True) == EmbeddedFile(len(LINES), NUM_TOKENS)
+        assert contents() == expected
+        assert sorted(os.listdir()) == ["expected", "in.txt", "other.hdf5", "out"]
+        shutil.rmtree("out") if os.path.isdir("out") else os.remove("out")
+        at += 1 if at < 12 else 7
+    assert num_interrupted >= 10
+    assert len(kept) > 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_can_be_interrupted_at_random_times(
+    embedder: QuickEmbedder, folder: Path, format: str, number: int
+) -> None:
+    start = time.monotonic()
+    embed(embedder, format)
+    duration = time.monotonic() - start
+    expected = contents()
+    shutil.rmtree("out") if os.path.isdir("out") else os.remove("out")
+    generator = random.Random(number)
+    for _ in range(NUM_INTERRUPTS):
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+                embed(embedder, format)
+            finally:
+                os._exit(0)
+        time.sleep(generator.uniform(0, duration))
+        os.kill(child, number)
+        os.waitpid(child, 0)
+        assert embed(embedder, format, resume=True) == EmbeddedFile(len(LINES), NUM_TOKENS)
+        assert contents() == expected
+        check_output(format)
+        shutil.rmtree("out") if os.path.isdir("out") else os.remove("out")
+
+
+class TestResume:
+    def test_what_is_kept_is_not_embedded_again(
+        self, embedder: Any, interrupted: Any, folder: Path, format: str, caplog: Any
+    ) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            embed(interrupted, format)
+        assert sorted(os.listdir()) == ["in.txt", "out.partial"]
+        assert "Interrupted: 2 parts are kept in out.partial: resume by --resume" in caplog.text
+        embed(embedder, format, resume=True)
+        assert embedder.embedded == [line.split() for line in LINES[14:]]
+        check_output(format)
+
+    def test_it_begins_where_there_is_nothing_and_does_nothing_where_all_is_done(
+        self, embedder: QuickEmbedder, folder: Path, format: str
+    ) -> None:
+        embed(embedder, format, resume=True)
+        expected = contents()
+        embedder.embedded = []
+        assert embed(embedder, format, resume=True) == EmbeddedFile(len(LINES), NUM_TOKENS)
+        pipe = Pipe(Path("in.txt").read_bytes())
+        pipe.name = "in.txt"
+        assert embed(embedder, format, pipe, resume=True).num_sentences == len(LINES)
+        assert embedder.embedded == []
+        assert contents() == expected
+        with pytest.raises(
+            ConfigurationError, match=r"out was made with other settings: dtype was"
+        ):
+            embed(embedder, format, resume=True, dtype="float16")
+        for source in ("in.txt", Pipe(b"other\n")):
+            Path("in.txt").write_text("other\n")
+            with pytest.raises(
+                ConfigurationError, match="out is complete, and was made of another input"
+            ):
+                embed(embedder, format, source, resume=True)
+        assert contents() == expected and sorted(os.listdir()) == ["in.txt", "out"]
+
+    @pytest.mark.parametrize("source", ["in.txt", Pipe(b"a\n")])
+    def test_a_file_of_another_program_is_never_replaced(
+        self, bilm: BiLM, folder: Path, source: Any
+    ) -> None:
+        with h5py.File("out", "w") as file:
+            file["precious"] = [1]
+        expected = contents()
+        with pytest.raises(
+            ConfigurationError, match="out exists and was not written by this command"
+        ):
+            embed(Unused(bilm), source=source, resume=True)
+        assert contents() == expected and sorted(os.listdir()) == ["in.txt", "out"]
+
+    def test_a_file_that_came_meanwhile_is_not_replaced(
+        self, embedder: QuickEmbedder, interrupted: QuickEmbedder, folder: Path, format: str
+    ) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            embed(interrupted, format)
+        Path("out").write_text("precious")
+        with pytest.raises(ConfigurationError, match=r"out (exists and was not|is a file)"):
+            embed(embedder, format, resume=True)
+        assert Path("out").read_text() == "precious"
+        Path("out").unlink()
+        embed(embedder, format, resume=True)
+        check_output(format)
+
+    def test_an_interrupted_run_is_not_thrown_away_by_chance(
+        self, embedder: QuickEmbedder, interrupted: QuickEmbedder, folder: Path, format: str
+    ) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            embed(interrupted, format)
+        match = r"out\.partial holds 2 parts of a run .*--resume.*--overwrite"
+        with pytest.raises(ConfigurationError, match=match):
+            embed(embedder, format)
+        embed(embedder, format, overwrite=True)
+        assert len(embedder.embedded) == len(LINES)
+        check_output(format)
+
+    @pytest.mark.parametrize("kind", ["pipe", "gzip"])
+    def test_a_pipe_and_a_compressed_file_are_read_again(
+        self, embedder: Any, interrupted: Any, folder: Path, format: str, kind: str
+    ) -> None:
+        content = Path("in.txt").read_bytes()
+        Path("in.txt.gz").write_bytes(gzip.compress(content))
+        with pytest.raises(KeyboardInterrupt):
+            embed(interrupted, format, "in.txt.gz" if kind == "gzip" else Pipe(content))
+        embed(embedder, format, "in.txt.gz" if kind == "gzip" else Pipe(content), resume=True)
+        os.remove("in.txt.gz")
+        check_output(format)
+
+    def test_another_run_is_named(
+        self, embedder: Any, interrupted: Any, folder: Path, bilm_files: BiLMFiles
+    ) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            embed(interrupted)
+        for options, match in [
+            ({"dtype": "float16"}, "dtype was 'float32', now 'float16'"),
+            ({"format": "npy"}, "format was 'hdf5', now 'npy'"),
+            ({"layers": "top"}, "layers was 'all', now 'top'"),
+            ({"tokenizer": "spacy"}, "tokenizer was 'whitespace', now 'spacy'"),
+        ]:
+            with pytest.raises(ConfigurationError, match=f"out.partial was made with.*{match}"):
+                embed(embedder, resume=True, **options)
+        with h5py.File(bilm_files[1], "r+") as file:
+            file["CNN_proj/b_proj"][0] += 1
+        with pytest.raises(ConfigurationError, match=r"settings: biLM was '\w+', now '\w+'\."):
+            embed(QuickEmbedder(BiLM.from_files(*bilm_files)), resume=True)
+        # Parts do not depend on keys.
+        embed(embedder, resume=True, forget_sentences=True)
+        check_output("hdf5")
+
+    @pytest.mark.parametrize("content", ["other\n" + "\n".join(LINES[1:]), "\n".join(LINES[:9])])
+    @pytest.mark.parametrize("is_pipe", [False, True])
+    def test_another_input_is_refused(
+        self, embedder: Any, interrupted: Any, folder: Path, content: str, is_pipe: bool
+    ) -> None:
+        source: Any = Pipe(Path("in.txt").read_bytes()) if is_pipe else "in.txt"
+        with pytest.raises(KeyboardInterrupt):
+            embed(interrupted, source=source)
+        Path("in.txt").write_text(content)
+        source = Pipe(content.encode()) if is_pipe else "in.txt"
+        with pytest.raises(ConfigurationError, match=r"another input: what it has written \(7 sen"):
+            embed(embedder, source=source, resume=True)
+        # What there is can still be resumed.
+        Path("in.txt").write_text("\n".join(LINES))
+        source = Pipe(Path("in.txt").read_bytes()) if is_pipe else "in.txt"
+        embed(embedder, source=source, resume=True)
+        check_output("hdf5")
+
+    def test_more_input_at_the_end_is_embedded(
+        self, embedder: QuickEmbedder, interrupted: QuickEmbedder, folder: Path, format: str
+    ) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            embed(interrupted, format)
+        Path("in.txt").write_text("\n".join([*LINES, "more"]))
+        assert embed(embedder, format, resume=True).num_sentences == len(LINES) + 1
+
+    def test_a_stateful_run_cannot_be_resumed_and_leaves_nothing(
+        self, folder: Path, bilm_files: BiLMFiles
+    ) -> None:
+        bilm = BiLM.from_files(*bilm_files, stateful=True)
+        with pytest.raises(ConfigurationError, match="states of a stateful biLM were lost"):
+            embed(QuickEmbedder(bilm), resume=True)
+        with pytest.raises(KeyboardInterrupt):
+            embed(QuickEmbedder(bilm, interrupt_at=17))
+        assert os.listdir() == ["in.txt"]
+
+    def test_two_processes_do_not_write_one_output(
+        self, embedder: QuickEmbedder, folder: Path, format: str
+    ) -> None:
+        class Nested(QuickEmbedder):
+            def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[numpy.ndarray]:
+                sentences = list(sentences)
+                if sentences and not self.embedded:
+                    child = os.fork()
+                    if child == 0:
+                        try:
+                            embed(embedder, format)
+                        except ConfigurationError as error:
+                            os._exit(7 if "another process is writing" in str(error) else 1)
+                        os._exit(0)
+                    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+                yield from super().embed_sentences(sentences)
+
+        embed(Nested(embedder.elmo_bilm), format)
+        check_output(format)
+
+
+def test_the_cost_of_a_part_does_not_grow_with_what_is_written(
+    embedder: QuickEmbedder, folder: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in bytes that are written until a part is in its place."""
+    sizes: List[int] = []
+    replace = os.replace
+
+    def noted(source: Any, target: Any) -> None:
+        if "part-" in str(target):
+            sizes.append(sum(path.stat().st_size for path in Path(source).parent.glob(".part-*")))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", noted)
+    Path("in.txt").write_text("a b\n" * 700)
+    embed(embedder, format)
+    assert len(sizes) == 100
+    assert max(sizes) < 1.2 * min(sizes)
+
+
+def test_outputs_of_earlier_versions_count_as_complete(
+    embedder: QuickEmbedder, folder: Path
+) -> None:
+    """Their description has no list of inputs."""
+    embed(embedder, "npy")
+    about = json.loads(Path("out/_embedding.json").read_text())
+    del about["input"]
+    Path("out/_embedding.json").write_text(json.dumps(about))
+    assert embed(embedder, "npy", resume=True).num_sentences == len(LINES)
+    assert "input" not in json.loads(Path("out/_embedding.json").read_text())

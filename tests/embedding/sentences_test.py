@@ -1,0 +1,383 @@
+import gzip
+import io
+import os
+import pickle
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Union
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
+
+pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
+parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[Union[str, bytes]], Path]:
+    def write(content: Union[str, bytes]) -> Path:
+        path = tmp_path / "in.txt"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def sentences_of(source: Any, **arguments: Any) -> List[Any]:
+    file = SentenceSource(source, InputOptions(**arguments))
+    return [tuple(sentence) for sentence in file.sentences()]
+
+
+def check(source: Any, **arguments: Any) -> List[Any]:
+    return list(SentenceSource(source, InputOptions(**arguments)).texts())
+
+
+class TestSentences:
+    def test_tokens_are_set_apart_by_white_space_of_any_kind(self, write: Any) -> None:
+        path = write(" The\tcat \u00a0 sat\u3000. \r\n日本語 é\n")
+        assert sentences_of(path) == [
+            (0, "The\tcat \u00a0 sat\u3000.", ["The", "cat", "sat", "."]),
+            (1, "日本語 é", ["日本語", "é"]),
+        ]
+
+    def test_spacys_rules_take_text_apart(self, write: Any) -> None:
+        path = write("He didn't  go, (did he)?\n")
+        expected = ["He", "did", "n't", "go", ",", "(", "did", "he", ")", "?"]
+        assert sentences_of(path, tokenizer="spacy")[0][2] == expected
+
+    def test_tokens_may_be_long(self, write: Any) -> None:
+        path = write("a " + "x" * 10_000 + " b\n")
+        assert [len(token) for token in sentences_of(path)[0][2]] == [1, 10_000, 1]
+        assert "".join(sentences_of(path, tokenizer="spacy")[0][2]) == "a" + "x" * 10_000 + "b"
+
+    def test_blank_lines_that_are_skipped_are_counted(self, write: Any) -> None:
+        path = write("\na\n \t\nb\n\n")
+        assert sentences_of(path, skip_blank=True) == [(1, "a", ["a"]), (3, "b", ["b"])]
+        assert check(path, skip_blank=True) == [(1, "a"), (3, "b")]
+
+    def test_gzip_files_are_unpacked(self, tmp_path: Path) -> None:
+        path = tmp_path / "in.txt.gz"
+        path.write_bytes(gzip.compress(b"a b\nc\n"))
+        source = SentenceSource(path)
+        assert source.can_be_read_again
+        assert list(source.texts()) == [(0, "a b"), (1, "c")]
+        assert [sentence.text for sentence in source.sentences()] == ["a b", "c"]
+
+    def test_a_byte_order_mark_is_no_part_of_a_token(self, write: Any) -> None:
+        assert sentences_of(write(b"\xef\xbb\xbfa\n"))[0][2] == ["a"]
+
+    def test_a_pipe_is_read_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+        writer = threading.Thread(target=lambda: path.write_text("a\nb\n"))
+        writer.start()
+        source = SentenceSource(path)
+        assert not source.can_be_read_again and not source.is_file
+        assert [sentence.text for sentence in source.sentences()] == ["a", "b"]
+        writer.join()
+
+    def test_standard_input_stays_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stdin = io.TextIOWrapper(io.BytesIO("é b\n".encode()), encoding="ascii")
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert sentences_of("-") == [(0, "é b", ["é", "b"])]
+        assert not stdin.closed
+
+    @pytest.mark.parametrize("mode", ["r", "rb"])
+    def test_open_files_are_read_from_where_they_stand_and_stay_open(
+        self, write: Any, mode: str
+    ) -> None:
+        with open(write("first\na\nb\n"), mode) as file:
+            file.readline()
+            source = SentenceSource(file)
+            assert list(source.texts()) == [(0, "a"), (1, "b")]
+            assert [sentence.text for sentence in source.sentences()] == ["a", "b"]
+            assert not file.closed
+
+    def test_a_text_file_that_cannot_be_rewound_is_read_once(self, write: Any) -> None:
+        with open(write("first\na\n")) as file:
+            next(file)
+            source = SentenceSource(file)
+            assert not source.can_be_read_again
+            assert [sentence.text for sentence in source.sentences()] == ["a"]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("read", [sentences_of, check])
+    @pytest.mark.parametrize(
+        "content, match",
+        [
+            (b"a\n\xff\xfe b\n", r"in\.txt, line 2: found the bytes b'\\xff', expected UTF-8"),
+            (
+                b"a\nb\nc\x00d\n",
+                r"line 3: found the control character U\+0000 at character 2.*perl",
+            ),
+            (b"a\x1b[0m\n", r"line 1: found the control character U\+001B"),
+            ("a\u0085b\n".encode(), r"line 1: found the control character U\+0085"),
+            (b"a\rb\n", r"line 1: found the control character U\+000D"),
+            (b"a\n\nb\n", r"in\.txt: line 2 is blank.*--skip-blank"),
+            (b"", r"in\.txt: found no sentence"),
+        ],
+    )
+    def test_it_is_refused_with_its_line(
+        self, write: Any, read: Any, content: bytes, match: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=match):
+            read(write(content))
+
+    def test_all_blank_lines_are_named_at_once(self, write: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"3 lines \(1, 3, 4\) are blank"):
+            check(write("\na\n  \n\t\nb\n"))
+
+    def test_many_blank_lines_are_counted(self, write: Any) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"1,000 lines \(2, 3, .*, 11, \.\.\.\) are blank"
+        ):
+            check(write("a\n" + "\n" * 1000))
+
+    @pytest.mark.parametrize("read", [sentences_of, check])
+    def test_a_file_of_blank_lines_is_empty(self, write: Any, read: Any) -> None:
+        with pytest.raises(ConfigurationError, match="found no sentence"):
+            read(write("\n \n"), skip_blank=True)
+
+    @pytest.mark.parametrize("name", ["missing.txt", "."])
+    def test_a_file_that_cannot_be_opened_is_named(self, name: str) -> None:
+        with pytest.raises(ConfigurationError, match=f"{name}: cannot be read"):
+            SentenceSource(name)
+
+    def test_a_gzip_file_that_is_cut_short_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "in.gz"
+        path.write_bytes(gzip.compress(os.urandom(10_000).hex().encode())[:-2000])
+        with pytest.raises(ConfigurationError, match=r"in\.gz: cannot be read"):
+            check(path)
+
+    def test_an_open_text_file_in_another_encoding_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"expected utf-8.*'rb', and the error names"):
+            sentences_of(io.TextIOWrapper(io.BytesIO(b"a\xff\n"), encoding="utf-8"))
+
+    def test_a_column_of_text_is_refused(self, write: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"--column is 'text', but .*in\.txt is text"):
+            SentenceSource(write("a"), InputOptions(column="text"))
+
+    def test_an_unknown_tokenizer_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="expected one of whitespace, spacy"):
+            InputOptions(tokenizer="moses")
+
+
+TEXT = [" The\tcat \u00a0 sat\u3000. ", "日本語 é", "b"]
+
+
+@pytest.fixture
+def write_table(tmp_path: Path) -> Callable[..., Path]:
+    """Write a column `sentence`, beside another one: `write_table(values, type, row_group_size)`."""
+
+    def write(values: List[Any], type: Any = None, row_group_size: Optional[int] = None) -> Path:
+        path = tmp_path / "in.parquet"
+        columns = {"id": range(len(values)), "sentence": pyarrow.array(values, type=type)}
+        parquet.write_table(pyarrow.table(columns), path, row_group_size=row_group_size)
+        return path
+
+    return write
+
+
+class TestParquet:
+    def test_text_is_read_as_from_a_file_of_lines(self, write_table: Any, tmp_path: Path) -> None:
+        lines = tmp_path / "in.txt"
+        lines.write_text("\n".join(TEXT) + "\n", encoding="utf-8")
+        expected = sentences_of(lines)
+        assert sentences_of(write_table(TEXT)) == expected
+        assert expected[0][2] == ["The", "cat", "sat", "."]
+
+    @pytest.mark.parametrize(
+        "type",
+        [
+            pyarrow.large_string(),
+            pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
+            pyarrow.string_view(),
+        ],
+    )
+    def test_text_may_be_of_any_type_of_strings(self, write_table: Any, type: Any) -> None:
+        # Not every type can be made of Python objects.
+        table = pyarrow.table({"sentence": pyarrow.array(TEXT).cast(type)})
+        path = write_table(["unused"])
+        parquet.write_table(table, path)
+        assert [text for _, text, _ in sentences_of(path)] == [text.strip() for text in TEXT]
+
+    def test_spacys_rules_take_text_apart(self, write_table: Any) -> None:
+        path = write_table(["He didn't go."])
+        assert sentences_of(path, tokenizer="spacy")[0][2] == ["He", "did", "n't", "go", "."]
+
+    @pytest.mark.parametrize("list_type", [pyarrow.list_, pyarrow.large_list])
+    def test_lists_are_tokens_whatever_is_in_them(self, write_table: Any, list_type: Any) -> None:
+        tokens = [["New York", "didn't", "日本語"], ["", "b"]]
+        path = write_table(tokens, list_type(pyarrow.string()))
+        assert sentences_of(path, tokenizer="spacy") == [
+            (0, "New York didn't 日本語", tokens[0]),
+            (1, "b", tokens[1]),
+        ]
+        assert check(path) == [(0, "New York didn't 日本語"), (1, "b")]
+
+    def test_the_column_is_the_one_that_is_named(self, write_table: Any, tmp_path: Path) -> None:
+        table = pyarrow.table({"a.b": ["x y"], "a": ["z"], "sentence": ["no"]})
+        parquet.write_table(table, tmp_path / "two.parquet")
+        assert sentences_of(tmp_path / "two.parquet", column="a.b") == [(0, "x y", ["x", "y"])]
+        assert sentences_of(tmp_path / "two.parquet", column="a") == [(0, "z", ["z"])]
+
+    def test_rows_are_numbered_across_row_groups(self, write_table: Any) -> None:
+        path = write_table([f"word {number}" for number in range(5000)], row_group_size=700)
+        assert [index for index, _, _ in sentences_of(path)] == list(range(5000))
+        assert sentences_of(path)[4321] == (4321, "word 4321", ["word", "4321"])
+
+    def test_blank_rows_that_are_skipped_are_counted(self, write_table: Any) -> None:
+        path = write_table([None, "a", " \t", "b", ""])
+        assert sentences_of(path, skip_blank=True) == [(1, "a", ["a"]), (3, "b", ["b"])]
+        assert check(path, skip_blank=True) == [(1, "a"), (3, "b")]
+        path = write_table([None, ["a"], [], [""]], pyarrow.list_(pyarrow.string()))
+        assert sentences_of(path, skip_blank=True) == [(1, "a", ["a"])]
+
+    def test_it_can_be_read_again(self, write_table: Any) -> None:
+        path = write_table(TEXT)
+        source = SentenceSource(path)
+        assert source.can_be_read_again
+        assert len(list(source.texts())) == len(TEXT)
+        assert list(source.sentences()) == list(source.sentences())
+        assert source.name == str(path)
+        assert source.is_same_file(path) and not source.is_same_file(path.parent)
+
+
+class TestBadParquet:
+    @pytest.mark.parametrize("read", [sentences_of, check])
+    @pytest.mark.parametrize(
+        "values, match",
+        [
+            (["a", "b\x00c"], r"in\.parquet, row 2: found the control character U\+0000 at char"),
+            (["a", "b\nc"], r"row 2: found the control character U\+000A"),
+            (["a", None], r"in\.parquet: row 2 is blank, expected one sentence in each row"),
+            (["a", " "], "row 2 is blank.*--skip-blank"),
+            ([], "found no sentence"),
+            (["a", "x" * 1_000_001], "row 2: found text of 1,000,001 characters"),
+            ([["a"], ["b", None]], "row 2: token 2 in column 'sentence' is null"),
+            ([["a"], []], "row 2 is blank"),
+            ([["a"], ["b", "c\x07"]], r"row 2: found the control character U\+0007"),
+        ],
+    )
+    def test_it_is_refused_with_its_row(
+        self, write_table: Any, read: Any, values: List[Any], match: str
+    ) -> None:
+        type = None if values else pyarrow.string()
+        with pytest.raises(ConfigurationError, match=match):
+            read(write_table(values, type))
+
+    def test_all_blank_rows_are_named_at_once(self, write_table: Any) -> None:
+        with pytest.raises(ConfigurationError, match=r"3 rows \(1, 3, 4\) are blank"):
+            check(write_table(["", "a", None, " "]))
+
+    def test_text_that_is_not_utf8_is_refused(self, write_table: Any) -> None:
+        path = write_table(["unused"])
+        binary = pyarrow.array([b"a", b"\xff b"])
+        text = pyarrow.StringArray.from_buffers(2, *binary.buffers()[1:])
+        parquet.write_table(pyarrow.table({"sentence": text}), path)
+        with pytest.raises(ConfigurationError, match=r"row 2: found the bytes b'\\xff' in column"):
+            check(path)
+
+    def test_a_missing_column_is_named_with_those_that_are_there(self, write_table: Any) -> None:
+        match = r"in\.parquet: there is no column 'text'.*The columns are id, sentence;.*--column"
+        with pytest.raises(ConfigurationError, match=match):
+            sentences_of(write_table(TEXT), column="text")
+
+    @pytest.mark.parametrize(
+        "column, type",
+        [("id", "int64"), ("nested", r"list<element: list<element: string>>")],
+    )
+    def test_a_column_of_another_type_is_refused(
+        self, write_table: Any, column: str, type: str
+    ) -> None:
+        path = write_table(["unused"])
+        table = pyarrow.table({"id": [1], "nested": [[["a"]]]})
+        parquet.write_table(table, path)
+        with pytest.raises(ConfigurationError, match=f"'{column}' is of type {type}, expected"):
+            sentences_of(path, column=column)
+
+    def test_a_file_that_cannot_be_opened_is_named(self) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"missing\.parquet: cannot be read as a Parquet file"
+        ):
+            SentenceSource("missing.parquet")
+
+    def test_a_file_that_is_cut_short_is_refused(self, write_table: Any) -> None:
+        path = write_table(TEXT)
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(ConfigurationError, match=r"in\.parquet: cannot be read"):
+            SentenceSource(path)
+
+    def test_a_file_with_damaged_pages_is_refused(self, write_table: Any) -> None:
+        path = write_table([f"word {number}" for number in range(3000)])
+        content = bytearray(path.read_bytes())
+        middle = len(content) // 2
+        content[middle - 5000 : middle] = bytes(5000)
+        path.write_bytes(content)
+        with pytest.raises(ConfigurationError, match=r"in\.parquet: cannot be read|row \d+:"):
+            check(path)
+
+
+class TestFinding:
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """Where tests run: the folder `texts`, in which not all files are data, and others beside it."""
+        for name in ("texts/b.txt", "texts/a.gz", "texts/in/c.txt", "texts/_SUCCESS", "d.txt"):
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        (tmp_path / "texts/.b.txt.crc").touch()
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    @pytest.mark.parametrize(
+        "inputs, names",
+        [
+            ("d.txt", ["d.txt"]),
+            (Path("texts/b.txt"), ["texts/b.txt"]),
+            ("texts", ["texts/a.gz", "texts/b.txt"]),
+            ("texts/", ["texts/a.gz", "texts/b.txt"]),
+            ("texts/*.txt", ["texts/b.txt"]),
+            ("texts/**/*.txt", ["texts/b.txt", "texts/in/c.txt"]),
+            (["d.txt", "texts/b.txt", "d.txt"], ["d.txt", "texts/b.txt"]),
+            (["texts", "texts/*.txt"], ["texts/a.gz", "texts/b.txt"]),
+            (["-", "d.txt"], ["standard input", "d.txt"]),
+        ],
+    )
+    def test_files_folders_and_patterns_are_found(
+        self, folder: Path, inputs: Any, names: List[str]
+    ) -> None:
+        assert [source.name for source in find_sources(inputs)] == names
+
+    def test_the_output_is_no_input(self, folder: Path) -> None:
+        for name in ("texts/out/part.txt", "texts/out.partial/part.txt"):
+            (folder / name).parent.mkdir()
+            (folder / name).touch()
+        names = [source.name for source in find_sources("**/*.txt", output="texts/out")]
+        assert names == ["d.txt", "texts/b.txt", "texts/in/c.txt"]
+
+    @pytest.mark.parametrize(
+        "inputs, match",
+        [
+            ("e.txt", "there is no file e.txt"),
+            ("*.parquet", r"there is no file \*.parquet, and none that matches it"),
+            ("empty", "the folder empty holds no files"),
+            (["d.txt", "e.txt"], "there is no file e.txt"),
+            ([], "there is none, expected files or folders"),
+        ],
+    )
+    def test_nothing_found_is_an_error(self, folder: Path, inputs: Any, match: str) -> None:
+        (folder / "empty").mkdir()
+        with pytest.raises(ConfigurationError, match=match):
+            find_sources(inputs)
+
+    def test_a_source_is_read_wherever_a_worker_runs(self, folder: Path, monkeypatch: Any) -> None:
+        (folder / "d.txt").write_bytes(b"a\n\xff\n")
+        (source,) = pickle.loads(pickle.dumps(find_sources("d.txt")))
+        monkeypatch.chdir(folder / "texts")
+        with pytest.raises(ConfigurationError, match=r"^d\.txt, line 2: found the bytes"):
+            list(source.texts())
