@@ -56,16 +56,16 @@ setup(
     python_requires=">=3.10,<3.13",
     packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
     py_modules=["elmo_plugin_spacy"],
-    package_data={
-        "elmo_plugin": ["py.typed", "pretrained/*/*", "report/page.css", "report/page.html"]
-    },
+    package_data={"elmo_plugin": ["py.typed", "pretrained/*/*", "report/page.html"]},
     cmdclass={"build_ext": BuildKernels},
     ext_modules=EXTENSIONS if platform.machine() in ("x86_64", "AMD64") else [],
     # spaCy finds the component by this name, without an import of the package.
     entry_points={"spacy_factories": ["elmo = elmo_plugin_spacy:make_elmo"]},
     extras_require={
-        # For pictures: of `allennlp elmo-report` and `elmo-neighbors`, of the benchmarks.
+        # For pictures of `elmo-neighbors` and of the benchmarks.
         "plots": ["matplotlib>=3.9,<4"],
+        # For `elmo-report`.
+        "report": ["jinja2>=3.1,<4", "matplotlib>=3.9,<4", "pandas>=2.2,<4"],
         # For embedded sentences as Parquet, and for sentences from it.
         "parquet": PARQUET,
         # For corpora on many processes and machines. (Ray Data needs pandas, and asks for it.)

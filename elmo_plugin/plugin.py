@@ -6,6 +6,6 @@ from elmo_plugin.compat import prepare_allennlp
 
 prepare_allennlp()
 
-from elmo_plugin import commands, modules, pretraining, tasks
+from elmo_plugin import commands, modules, pretraining, report, tasks
 
-__all__ = ["commands", "modules", "pretraining", "tasks"]
+__all__ = ["commands", "modules", "pretraining", "report", "tasks"]

@@ -1,35 +1,80 @@
 """`allennlp elmo-report`: the paper's tables and figures, for a biLM and tasks of one's own."""
 
 import argparse
-from typing import Tuple
+import inspect
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.report.layers import Layers
-from elmo_plugin.report.page import Page
-from elmo_plugin.report.perplexity import Perplexity
-from elmo_plugin.report.placement import Placement
-from elmo_plugin.report.pos import POS
-from elmo_plugin.report.sample_efficiency import SampleEfficiency
-from elmo_plugin.report.subreport import Subreport
-from elmo_plugin.report.weights import Weights
-from elmo_plugin.report.wsd import WSD
+from elmo_plugin.commands.options import add_options, options_from
+
+
+class Entry(NamedTuple):
+    """
+    A report. Its module is imported when it is called.
+
+    # Parameters
+
+    module : `str`
+        In `elmo_plugin.report`.
+    options : `str`
+        The dataclass of its options there, whose docstring is the description.
+    function : `str`
+        What makes the report of them.
+    help : `str`
+        One line for the list of reports.
+    """
+
+    module: str
+    options: str
+    function: str
+    help: str
+
 
 # In the order of the help.
-SUBREPORTS: Tuple[Subreport, ...] = (
-    Weights(),
-    Layers(),
-    Placement(),
-    SampleEfficiency(),
-    WSD(),
-    POS(),
-    Perplexity(),
-    Page(),
-)
+REPORTS = {
+    "weights": Entry(
+        *("weights", "WeightsOptions", "compare_weights"),
+        help="Show how trained models weigh the layers of their biLM.",
+    ),
+    "layers": Entry(
+        *("grid_reports", "LayersOptions", "compare_layers"),
+        help="Train a task without ELMo, with the last layer only, and with all layers.",
+    ),
+    "placement": Entry(
+        *("grid_reports", "PlacementOptions", "compare_placements"),
+        help="Train a task with ELMo at the input of its RNN, at the output, at both and at none.",
+    ),
+    "sample-efficiency": Entry(
+        *("grid_reports", "SampleEfficiencyOptions", "compare_shares"),
+        help="Train a task with and without ELMo on shares of its training data.",
+    ),
+    "wsd": Entry(
+        *("wsd", "SenseOptions", "compare_senses"),
+        help="Tell the senses of words by their vectors, layer by layer.",
+    ),
+    "pos": Entry(
+        *("pos", "PosOptions", "compare_tags"),
+        help="Read parts of speech off the vectors of each layer by a linear classifier.",
+    ),
+    "perplexity": Entry(
+        *("perplexity", "PerplexityOptions", "compare_perplexities"),
+        help="Adapt a biLM to the text of tasks, and measure what it gains.",
+    ),
+    "page": Entry(
+        *("page", "PageOptions", "write_page"),
+        help="Put the tables and pictures of a folder into one HTML file.",
+    ),
+}
 
 _DESCRIPTION = """
 Measure and draw what the paper measured, for a biLM, tasks and data of yours. Each report writes tables
-(Markdown, CSV, JSON) and pictures (PNG, SVG; they need matplotlib) into a results folder.
+(Markdown, CSV, JSON) and pictures (PNG, SVG) into a results folder. Needs pandas, matplotlib and jinja2:
+pip install "elmo_plugin[report]".
 """
 
 _EPILOG = """
@@ -52,14 +97,56 @@ class ElmoReport(Subcommand):
             help="Measure and draw what the paper measured.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        reports = subparser.add_subparsers(title="reports", metavar="REPORT", required=True)
-        for report in SUBREPORTS:
-            report_parser = reports.add_parser(
-                report.name,
-                description=report.description,
-                help=report.help,
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            )
-            report.add_arguments(report_parser)
-            report_parser.set_defaults(func=report.run)
+        reports = subparser.add_subparsers(
+            title="reports", metavar="REPORT", required=True, parser_class=_ReportParser
+        )
+        for name, entry in REPORTS.items():
+            reports.add_parser(name, help=entry.help, entry=entry)
         return subparser
+
+
+class _ReportParser(argparse.ArgumentParser):
+    """The parser of a report, which gets its arguments when it is called to parse some."""
+
+    def __init__(self, *, entry: Entry, **kwargs: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        self._entry: Optional[Entry] = entry
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Optional[Sequence[str]] = None, namespace: Optional[argparse.Namespace] = None
+    ) -> Tuple[argparse.Namespace, Any]:
+        if self._entry is not None:
+            entry, self._entry = self._entry, None
+            module = import_module(f"elmo_plugin.report.{entry.module}")
+            options_class = getattr(module, entry.options)
+            self.description = inspect.getdoc(options_class)
+            add_options(self, options_class)
+            self.set_defaults(func=lambda args: _run(module, entry, args))
+        return super().parse_known_args(args, namespace)
+
+
+def check_installed() -> None:
+    """
+    # Raises
+
+    `ConfigurationError` if a library that reports need is missing.
+    """
+    missing = [name for name in ("jinja2", "matplotlib", "pandas") if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"elmo-report needs {' and '.join(missing)}, which cannot be imported. Install them with "
+            '`pip install "elmo_plugin[report]"`.'
+        )
+
+
+def _run(module: Any, entry: Entry, args: argparse.Namespace) -> None:
+    """Make the report, print the files that it wrote, and exit with an error if runs failed."""
+    check_installed()  # better before long work
+    options = options_from(getattr(module, entry.options), args)
+    result = getattr(module, entry.function)(options)
+    if result is None:
+        return
+    for path in result.files:
+        print(path)
+    if result.failures:
+        sys.exit(f"{len(result.failures)} runs failed:\n" + "\n".join(result.failures))

@@ -1,38 +1,28 @@
-"""The pictures of a results folder."""
+"""The pictures of reports, drawn with matplotlib."""
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, List, Union
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from elmo_plugin.files import figure_file
+import numpy
+
 from elmo_plugin.files.figure_file import SUFFIXES, save_figure
 
+if TYPE_CHECKING:  # --include-package imports every module, also where these are not installed
+    import pandas
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-def figure_class() -> Any:
+_ELMO_COLOR, _CONTROL_COLOR, _BASELINE_COLOR = "#c2410c", "#2563eb", "#6b7280"
+_SEED_ALPHA = 0.55
+_LONG_NAME = 12  # characters that a column of the heat map has room for
+_DARK = 0.6  # of the colour map; on darker fields letters are white
+_PAPER_OFFSET = 0.26  # of the paper's perplexities below ours, in rows
+
+
+def write_figure(figure: "Figure", folder: Union[str, PathLike], name: str) -> List[Path]:
     """
-    `matplotlib.figure.Figure`, imported when it is needed. Call this before long work: better no work than
-    work without its picture.
-
-    # Raises
-
-    `ConfigurationError` if matplotlib is not installed.
-    """
-    return figure_file.figure_class("run this where it is installed")
-
-
-def write_figure(figure: Any, folder: Union[str, PathLike], name: str) -> List[Path]:
-    """
-    Write NAME.png and NAME.svg into a folder, which is made if it is not there. Files that stand there are
-    replaced.
-
-    # Parameters
-
-    figure : `matplotlib.figure.Figure`
-        See `figure_class`.
-    folder : `str` or `PathLike`
-        Of results.
-    name : `str`
-        Stem of the files.
+    Write NAME.png and NAME.svg into a folder, which is made if missing. Files there are replaced.
 
     # Returns
 
@@ -44,3 +34,286 @@ def write_figure(figure: Any, folder: Union[str, PathLike], name: str) -> List[P
     for path in paths:
         save_figure(figure, path)
     return paths
+
+
+def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure":
+    """
+    Draw a point for each seed and a bar at the mean, for each variant; the mean of the first, which is the
+    baseline, as a line.
+
+    # Parameters
+
+    scores : `pandas.DataFrame`
+        A row for each variant and a column for each seed; missing where a run failed.
+    """
+    figure = _figure(7, 1.6 + 0.5 * len(scores))
+    axes = figure.subplots()
+    for row, (_, values) in enumerate(scores.iterrows()):
+        color = _BASELINE_COLOR if row == 0 else _ELMO_COLOR
+        axes.scatter(
+            values, [row] * len(values), s=36, color=color, alpha=_SEED_ALPHA, linewidths=0
+        )
+        mean = values.mean()
+        if not numpy.isnan(mean):
+            axes.plot([mean, mean], [row - 0.3, row + 0.3], color=color, linewidth=2.5)
+            axes.annotate(
+                f"{mean:.1f}",
+                (mean, row - 0.3),
+                (0, 3),
+                textcoords="offset points",
+                ha="center",
+                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0},
+            )
+            if row == 0:
+                axes.axvline(mean, color=color, linewidth=1, linestyle=":")
+    axes.set_yticks(range(len(scores)), list(scores.index))
+    axes.set_ylim(len(scores) - 0.5, -0.8)  # the first on top
+    axes.margins(x=0.1)
+    axes.set_xlabel(f"dev {metric}; points: seeds, bars: means")
+    axes.set_title(title)
+    axes.grid(axis="x", alpha=0.25)
+    return figure
+
+
+def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure":
+    """
+    Draw scores by share of the training data, on a logarithmic axis: means as a line, seeds as points.
+
+    # Parameters
+
+    scores : `pandas.DataFrame`
+        Rows of (share, label), the label of the baseline first, and a column for each seed.
+    """
+    figure = _figure(7, 4.5)
+    axes = figure.subplots()
+    shares = scores.index.unique(0)
+    for label, color in zip(scores.index.unique(1), (_BASELINE_COLOR, _ELMO_COLOR)):
+        of_label = scores.xs(label, level=1)
+        means = of_label.mean(axis=1).dropna()
+        axes.plot(means.index, means, color=color, marker="_", markersize=12, label=label)
+        for seed in of_label:
+            axes.scatter(shares, of_label[seed], s=30, color=color, alpha=_SEED_ALPHA, linewidths=0)
+    axes.set_xscale("log")
+    axes.set_xticks(list(shares), [_percent(share) for share in shares])
+    axes.minorticks_off()
+    axes.set_xlabel("share of the training data")
+    axes.set_ylabel(f"dev {metric}; points: seeds, lines: means")
+    axes.set_title(title)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_curves(
+    title: str,
+    metric: str,
+    is_larger_better: bool,
+    curves: Dict[Tuple[float, str], List[List[float]]],
+) -> "Figure":
+    """
+    Draw scores by epoch: a panel for each share of the training data, a line for each seed, the best epoch
+    marked.
+
+    # Parameters
+
+    curves : `Dict[Tuple[float, str], List[List[float]]]`
+        By share and label, the label of the baseline first: the scores of each finished run.
+    """
+    shares = list(dict.fromkeys(share for share, _ in curves))
+    labels = list(dict.fromkeys(label for _, label in curves))
+    figure = _figure(3.2 * len(shares) + 0.8, 4.2)
+    panels = figure.subplots(1, len(shares), sharey=True, squeeze=False)[0]
+    handles: Dict[str, Any] = {}
+    for axes, share in zip(panels, shares):
+        for label, color in zip(labels, (_BASELINE_COLOR, _ELMO_COLOR)):
+            for curve in curves[share, label]:
+                (line,) = axes.plot(range(1, len(curve) + 1), curve, color=color, alpha=_SEED_ALPHA)
+                best = (max if is_larger_better else min)(curve)
+                axes.scatter([curve.index(best) + 1], [best], s=24, color=color, zorder=3)
+                handles.setdefault(label, line)
+        axes.set_title(f"{_percent(share)} of the training data", fontsize="medium")
+        axes.set_xlabel("epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.25)
+    panels[0].set_ylabel(f"dev {metric}")
+    figure.legend(
+        list(handles.values()), list(handles), loc="outside lower center", ncols=2, frameon=False
+    )
+    figure.suptitle(title)
+    return figure
+
+
+def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figure":
+    """
+    Draw mean scores by layer, with their standard deviations over seeds: a panel for each measure, a line
+    for each biLM, the baseline dashed.
+
+    # Parameters
+
+    scores : `pandas.DataFrame`
+        In percent. Columns are measures; rows are (vectors, layer, seed), biLMs with the same layers each,
+        of which the last is the mean of the others, to which no line leads.
+    baseline : `str`
+        The vectors that are no biLM's.
+    """
+    bilms = [name for name in scores.index.unique(0) if name != baseline]
+    layers = list(scores.xs(bilms[0], level=0).index.unique(0))
+    figure = _figure(4.4 * len(scores.columns) + 0.6, 4.7)
+    panels = figure.subplots(1, len(scores.columns), squeeze=False)[0]
+    for axes, measure in zip(panels, scores.columns):
+        for bilm, color, marker, side in zip(
+            bilms, (_ELMO_COLOR, _CONTROL_COLOR), ("o", "s"), (1, -1)
+        ):
+            groups = scores.xs(bilm, level=0)[measure].groupby(level=0)
+            means, stds = (
+                groups.agg(name).reindex(layers).fillna(0.0).tolist() for name in ("mean", "std")
+            )
+            shared: Dict[str, Any] = {"color": color, "marker": marker, "capsize": 3}
+            axes.errorbar(range(len(layers) - 1), means[:-1], stds[:-1], label=bilm, **shared)
+            axes.errorbar([len(layers) - 1], means[-1:], stds[-1:], linestyle="none", **shared)
+            for place, (mean, std) in enumerate(zip(means, stds)):
+                _annotate(axes, mean, (place, mean + side * std), (0, 11 * side), color, "center")
+        mean = scores.xs(baseline, level=0)[measure].mean()
+        axes.axhline(mean, color=_BASELINE_COLOR, linestyle="--", linewidth=1.2, label=baseline)
+        _annotate(axes, mean, (len(layers) - 0.55, mean), (0, 7), _BASELINE_COLOR, "right")
+        axes.set_xticks(range(len(layers)), [layer.replace(" (", "\n(") for layer in layers])
+        axes.set_xlim(-0.5, len(layers) - 0.5)
+        axes.margins(y=0.15)
+        axes.set_xlabel("layer")
+        axes.set_ylabel(f"{measure} (%)")
+        axes.grid(axis="y", alpha=0.25)
+    figure.suptitle(title)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=len(bilms) + 1,
+        frameon=False,
+    )
+    return figure
+
+
+def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
+    """
+    Draw the heat map of the paper's figure 2: the share of each layer, a panel for each place, a column for
+    each task with gamma below.
+
+    # Parameters
+
+    weights : `pandas.DataFrame`
+        Rows of (task, place). The last column is gamma, the others are the shares of the layers; missing
+        where a biLM has fewer layers.
+    """
+    *layers, gamma = weights.columns
+    places = list(weights.index.unique(1))
+    tables = [weights.xs(place, level=1) for place in places]
+    widths = [len(table) for table in tables]
+    width = 1.6 + 1.1 * sum(widths) + 0.5 * len(places)
+    figure = _figure(width, 1.7 + 0.65 * len(layers))
+    panels = figure.subplots(1, len(places), squeeze=False, width_ratios=widths)[0]
+    largest = weights[layers].max().max()
+    for axes, place, table in zip(panels, places, tables):
+        shares = table[layers].to_numpy(float).T  # (num_layers, num_tasks)
+        image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=largest, aspect="auto")
+        for (layer, column), share in numpy.ndenumerate(shares):
+            if not numpy.isnan(share):
+                color = "white" if share > _DARK * largest else "black"
+                axes.text(column, layer, f"{share:.2f}", ha="center", va="center", color=color)
+        is_long = max(map(len, table.index)) > _LONG_NAME
+        axes.set_xticks(
+            range(len(table)),
+            [f"{task}\nγ {value:.2f}" for task, value in table[gamma].items()],
+            rotation=30 if is_long else 0,
+            ha="right" if is_long else "center",
+        )
+        axes.set_yticks(range(len(layers)), [layer.removeprefix("layer ") for layer in layers])
+        axes.invert_yaxis()  # the last layer on top, as in the paper
+        axes.tick_params(length=0)
+        axes.set_title(place, fontsize="medium")
+    panels[0].set_ylabel("layer")
+    figure.colorbar(image, ax=list(panels), label="share of the layer")
+    figure.suptitle(title)
+    return figure
+
+
+class DrawnPerplexities(NamedTuple):
+    """A text with the perplexities before and after, here and in the paper if it has that text."""
+
+    label: str
+    here: Tuple[float, float]
+    paper: Optional[Tuple[float, float]]
+
+
+def draw_perplexities(title: str, texts: Sequence[DrawnPerplexities]) -> "Figure":
+    """
+    Draw an arrow for each text, from the perplexity before to that after, on a logarithmic axis; below it
+    the paper's.
+    """
+    figure = _figure(7, 1.7 + 0.7 * len(texts))
+    axes = figure.subplots()
+    for row, text in enumerate(texts):
+        _draw_arrow(axes, row, text.here, _ELMO_COLOR)
+        if text.paper is not None:
+            _draw_arrow(axes, row + _PAPER_OFFSET, text.paper, _BASELINE_COLOR)
+    axes.plot([], [], color=_ELMO_COLOR, marker="o", label="here")
+    if any(text.paper is not None for text in texts):
+        axes.plot([], [], color=_BASELINE_COLOR, marker="o", label="the paper, on its text")
+    axes.set_xscale("log")
+    axes.margins(x=0.12)
+    axes.set_ylim(len(texts) - 0.4, -0.5)  # the first on top
+    axes.set_yticks(range(len(texts)), [text.label for text in texts])
+    low, high = axes.get_xlim()
+    ticks = [
+        digit * 10**power
+        for power in range(5)
+        for digit in (1, 2, 5)
+        if low <= digit * 10**power <= high
+    ]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("held-out perplexity; from before (hollow) to after (full)")
+    axes.set_title(title)
+    axes.grid(axis="x", alpha=0.25)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def _figure(width: float, height: float) -> "Figure":
+    # Not pyplot, which keeps figures and may look for a screen.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _draw_arrow(axes: "Axes", row: float, ends: Tuple[float, float], color: str) -> None:
+    before, after = ends
+    arrow = {"arrowstyle": "->", "color": color, "shrinkA": 6, "shrinkB": 6, "linewidth": 1.5}
+    axes.annotate("", (after, row), (before, row), arrowprops=arrow)
+    axes.scatter([before], [row], s=36, facecolors="none", edgecolors=color, zorder=3)
+    axes.scatter([after], [row], s=36, color=color, zorder=3)
+    for value, is_left in ((before, before <= after), (after, after < before)):
+        offset, side = (-8, "right") if is_left else (8, "left")
+        _annotate(axes, value, (value, row), (offset, 0), color, side)
+
+
+def _annotate(
+    axes: "Axes",
+    value: float,
+    position: Tuple[float, float],
+    offset: Tuple[float, float],
+    color: str,
+    side: str,
+) -> None:
+    axes.annotate(
+        f"{value:.1f}",
+        position,
+        offset,
+        textcoords="offset points",
+        ha=side,
+        va="center",
+        fontsize="small",
+        color=color,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"

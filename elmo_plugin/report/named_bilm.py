@@ -31,8 +31,9 @@ def load_named_bilm(
     # Parameters
 
     name : `str`, optional (default = `elmo_mini`, unless there are files)
-        That of a biLM that comes with this package; a folder with `options.json` and `weights.hdf5`; a `.zip`
-        that holds both; or the `model.tar.gz` of a biLM's training or of a task model that holds one.
+        That of a biLM that comes with this package; a folder with `options.json` and `weights.hdf5`; a
+        `.zip` that holds both; or the `model.tar.gz` of a biLM's training or of a task model that holds
+        one.
     options_file, weight_file : `str`, optional
         In place of a name, see `BiLM.from_files`.
     precision, kernel : `str`, optional
@@ -40,8 +41,8 @@ def load_named_bilm(
 
     # Raises
 
-    `ConfigurationError` for a name beside files, for a name that is none of these, and for whatever is wrong
-    with what it names.
+    `ConfigurationError` for a name beside files, for a name that is none of these, and for whatever is
+    wrong with what it names.
     """
     if options_file is not None or weight_file is not None:
         if name is not None:
@@ -83,8 +84,8 @@ def bilm_files(name: str) -> Tuple[Path, Path]:
             else "there is no such folder"
         )
         raise ConfigurationError(
-            f"--bilm {name}: {found}, expected one of: {', '.join(pretrained_names())}, which come with this "
-            f"package; a folder with {OPTIONS_NAME} and {WEIGHTS_NAME}; a .zip with both; an archive, "
+            f"--bilm {name}: {found}, expected one of: {', '.join(pretrained_names())}, which come with "
+            f"this package; a folder with {OPTIONS_NAME} and {WEIGHTS_NAME}; a .zip with both; an archive, "
             f"*{_ARCHIVE_SUFFIX}. Correct it, or give --options-file and --weight-file."
         )
     return folder / OPTIONS_NAME, folder / WEIGHTS_NAME
@@ -95,8 +96,8 @@ def random_bilm(
 ) -> BiLM:
     """
     A frozen biLM of these sizes with bilm-tf's initial values, for comparison: what it knows is what the
-    spelling of words and the wiring of the layers give without training. The state of torch's random numbers
-    is left as it was.
+    spelling of words and the wiring of the layers give without training. The state of torch's random
+    numbers is left as it was.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,275 +1,266 @@
-"""`allennlp elmo-report page`: the tables and pictures of a folder as one HTML file."""
+"""`elmo-report page`: the tables and pictures of a folder as one HTML file."""
 
-import argparse
 import base64
 import hashlib
 import json
-from html import escape
+from dataclasses import dataclass
 from importlib import resources
-from itertools import groupby
-from os import PathLike
 from pathlib import Path
-from string import Template
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import __version__
+from elmo_plugin.commands.options import option
 from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.files.replaced_file import replaced_file
-from elmo_plugin.report.embedded_picture import data_uri, embed_picture
-from elmo_plugin.report.results_folder import (
-    PictureFiles,
-    ResultsFolder,
-    TableSection,
-    read_results,
-)
-from elmo_plugin.report.table_html import num_failed, table_html, with_code
+from elmo_plugin.report.runs import Report
+from elmo_plugin.report.tables import FAILED, ReportTable, format_cell, read_table
 
-_SUFFIXES = (".html", ".htm")
-_MAX_NARROW = 750  # pixels of a picture that phones may shrink to half of its width
-_OTHER_PICTURES = "Other pictures"
-_OTHER_PICTURES_ANCHOR = "other-pictures"
-
-_DESCRIPTION = """
-Put the tables and pictures in a folder of results, and in its sub-folders, into one HTML file that needs
-nothing else: no network, no other file, no JavaScript. It reads well on a phone and a wide screen, in the
-dark, and printed.
-
-A table is a NAME.json beside a NAME.csv, as the other subcommands write them. A picture, .svg or .png,
-belongs to the table whose name its own is or begins with.
-
-example:
-  allennlp elmo-report page results -o report.html
-"""
+# An SVG of many thousand points is larger, and slower to show, than its pixels.
+MAX_SVG_BYTES = 500_000
+_MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png", ".csv": "text/csv"}
+_SMALLEST_GROUPED = 10_000  # 1234, but 12,345
+_LONG_TEXT = 32  # characters of a cell that may break
 
 
-class PageSummary(NamedTuple):
-    """What a page holds."""
-
-    num_tables: int
-    num_pictures: int
-    num_failed: int
-    """Cells of the tables whose run failed."""
-
-    def __str__(self) -> str:
-        counts = [
-            _counted(self.num_tables, "table"),
-            _counted(self.num_pictures, "picture"),
-        ]
-        if self.num_failed:
-            counts.append(f"{_counted(self.num_failed, 'cell')} failed")
-        return ", ".join(counts)
-
-
-class Page:
-    """A page to look at: `allennlp elmo-report page DIR -o FILE`. A `Subreport`."""
-
-    name = "page"
-    help = "Put the tables and pictures of a folder into one HTML file."
-    description = _DESCRIPTION
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "folder", metavar="DIR", help="of results; its sub-folders are read too"
-        )
-        parser.add_argument(
-            "--output",
-            "-o",
-            required=True,
-            metavar="FILE",
-            help="the HTML file to write, which appears when it is complete; required",
-        )
-        parser.add_argument("--title", help="of the page (default: Results, and the name of DIR)")
-        parser.add_argument(
-            "--overwrite",
-            action="store_true",
-            help="replace FILE if it exists (default: stop before any work)",
-        )
-
-    def run(self, args: argparse.Namespace) -> None:
-        summary = write_page(args.folder, args.output, args.title, args.overwrite)
-        size = Path(args.output).stat().st_size / 1e6
-        print(f"{args.output}: {summary}, {size:,.1f} MB")
-
-
-def write_page(
-    folder: Union[str, PathLike],
-    output: Union[str, PathLike],
-    title: Optional[str] = None,
-    overwrite: bool = False,
-) -> PageSummary:
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
     """
-    Write one HTML file that holds the tables and pictures of a folder of results.
+    Put the tables and pictures in a folder of results, and in its sub-folders, into one HTML file that
+    needs nothing else: no network, no other file, no JavaScript. It reads well on a phone and a wide
+    screen, in the dark, and printed.
+
+    A table is a NAME.json beside a NAME.csv, as the other reports write them. A picture, .svg or .png,
+    belongs to the table with the longest name that its own is or begins with.
+
+    example:
+      allennlp elmo-report page results -o report.html
+    """
+
+    folder: str = option("of results; its sub-folders are read too", positional=True, metavar="DIR")
+    output: str = option(
+        "the HTML file to write, which appears when it is complete", short="-o", metavar="FILE"
+    )
+    title: Optional[str] = option("of the page (default: Results, and the name of DIR)", None)
+    overwrite: bool = option(
+        "replace FILE if it exists (default: stop before any work)", False, recorded=False
+    )
+
+
+class Cell(NamedTuple):
+    """The text of a cell, and the classes of its style."""
+
+    text: str
+    style: str
+
+
+class Picture(NamedTuple):
+    """The caption of a picture, and its content as a data URI."""
+
+    caption: str
+    uri: str
+
+
+class Section(NamedTuple):
+    """
+    A table of the page.
 
     # Parameters
 
-    folder : `str` or `PathLike`
-        See `read_results`.
-    output : `str` or `PathLike`
-        The file to write. It appears when it is complete.
-    title : `str`, optional (default = Results, and the name of the folder)
-        Of the page.
-    overwrite : `bool`, optional (default = `False`)
-        Replace `output` if it is there.
+    name : `str`
+        Path of its files in the folder, without suffix and with slashes: `ner/layers`.
+    table : `ReportTable`
+        As it was read.
+    rows : `List[List[Cell]]`
+        Its cells.
+    pictures : `List[Picture]`
+        Those that belong to it.
+    settings : `List[Tuple[str, str]]`
+        Names and values.
+    csv_uri : `str`
+        The table for spreadsheets.
+    """
+
+    name: str
+    table: ReportTable
+    rows: List[List[Cell]]
+    pictures: List[Picture]
+    settings: List[Tuple[str, str]]
+    csv_uri: str
+
+    @property
+    def folder(self) -> str:
+        """The sub-folder, with slashes; empty for the folder itself."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def num_failed(self) -> int:
+        return sum(_is_failed(cell) for row in self.table.rows for cell in row)
+
+
+def write_page(options: PageOptions) -> Report:
+    """
+    Write one HTML file that holds the tables and pictures of a folder of results.
 
     # Raises
 
-    `ConfigurationError` if the name of `output` does not end in `.html`, and as `check_output_file`,
-    `read_results` and `embed_picture` do. `output` is then as it was before.
+    `ConfigurationError` if the name of the output does not end in `.html`, if there is no such folder, no
+    table in it, or a JSON file that is not a table; and as `check_output_file` does. The output is then as
+    it was before.
     """
-    if Path(output).suffix.lower() not in _SUFFIXES:
+    import jinja2
+
+    if not options.output.lower().endswith((".html", ".htm")):
         # Browsers go by it; and no file of the folder is replaced by mistake.
         raise ConfigurationError(
-            f"--output: {output} has the suffix '{Path(output).suffix}', expected .html. Give another name."
+            f"--output: found {options.output}, expected a name that ends in .html. Give another name."
         )
-    check_output_file(output, overwrite, "--overwrite", what="--output")
-    results = read_results(folder)
-    summary = _summary(results)
-    if title is None:
-        title = f"Results: {Path(folder).resolve().name}"
-    page = _page_html(results, title, summary)
-    with replaced_file(output) as partial_file:
-        partial_file.write_text(page, encoding="utf-8")
-    return summary
-
-
-def _summary(results: ResultsFolder) -> PageSummary:
-    pictures = sum(len(section.pictures) for section in results.sections)
-    return PageSummary(
-        num_tables=len(results.sections),
-        num_pictures=pictures + len(results.other_pictures),
-        num_failed=sum(num_failed(section.table) for section in results.sections),
+    check_output_file(options.output, options.overwrite, "--overwrite", what="--output")
+    sections, other_pictures = read_results(Path(options.folder))
+    source = resources.files("elmo_plugin.report").joinpath("page.html").read_text("utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-
-
-def _page_html(results: ResultsFolder, title: str, summary: PageSummary) -> str:
-    style = _packaged("page.css")
-    # Only this style sheet may be applied, only embedded pictures shown, and nothing be fetched or run.
-    style_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
-    sections = [
-        _section_html(section, _anchor(number))
-        for number, section in enumerate(results.sections, start=1)
-    ]
-    if results.other_pictures:
-        sections.append(_other_pictures_html(results.other_pictures))
-    return Template(_packaged("page.html")).substitute(
-        style=style,
-        style_hash=f"sha256-{style_hash}",
+    template = environment.from_string(source)
+    # By its hash: no other style sheet is applied, only embedded pictures are shown, nothing is fetched.
+    style = "".join(template.blocks["style"](template.new_context()))
+    html = template.render(
+        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        title=options.title or f"Results: {Path(options.folder).resolve().name}",
         generator=f"elmo_plugin {__version__}",
-        title=escape(title),
-        summary=f"{summary}.",
-        contents=_contents_html(results),
-        sections="\n".join(sections),
+        sections=sections,
+        other_pictures=other_pictures,
+        num_failed=sum(section.num_failed for section in sections),
     )
+    with replaced_file(options.output) as partial_file:
+        partial_file.write_text(html, encoding="utf-8", newline="\n")
+    return Report([section.table for section in sections], [Path(options.output)])
 
 
-def _packaged(name: str) -> str:
-    return resources.files("elmo_plugin.report").joinpath(name).read_text(encoding="utf-8")
+def read_results(folder: Path) -> Tuple[List[Section], List[Picture]]:
+    """
+    Read the tables of a folder and its sub-folders, those of the folder itself first, with their pictures;
+    and the pictures that belong to no table. Names that begin with a dot are left out.
 
+    # Raises
 
-def _anchor(number: int) -> str:
-    return f"table-{number}"
-
-
-def _contents_html(results: ResultsFolder) -> str:
-    lines = ["<ul>"]
-    numbered = enumerate(results.sections, start=1)
-    for folder, group in groupby(numbered, key=lambda entry: entry[1].folder):
-        if folder:
-            lines.append(f'<li><span class="group">{escape(folder)}</span>\n<ul>')
-        for number, section in group:
-            failed = num_failed(section.table)
-            mark = f' <span class="failed">{failed} failed</span>' if failed else ""
-            link = f'<a href="#{_anchor(number)}">{with_code(section.table.title)}</a>'
-            lines.append(f"<li>{link}{mark}</li>")
-        if folder:
-            lines.append("</ul></li>")
-    if results.other_pictures:
-        lines.append(f'<li><a href="#{_OTHER_PICTURES_ANCHOR}">{_OTHER_PICTURES}</a></li>')
-    return "\n".join([*lines, "</ul>"])
-
-
-def _section_html(section: TableSection, anchor: str) -> str:
-    table = section.table
-    heading = f"{anchor}-title"
-    parts = [
-        f'<section id="{anchor}" aria-labelledby="{heading}">',
-        f'<h2 id="{heading}">{with_code(table.title)}</h2>',
-        _source_html(section),
-        # Keyboards scroll what has the focus.
-        f'<div class="scroll" role="region" tabindex="0" aria-labelledby="{heading}">',
-        table_html(table),
-        "</div>",
+    `ConfigurationError` if there is no such folder, no table in it, or a JSON file that is not a table.
+    """
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"{folder}: is no folder, expected one of results, as `allennlp elmo-report` fills it. Correct "
+            "the path."
+        )
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
-    if table.notes:
-        notes = "\n".join(f"<p>{with_code(note)}</p>" for note in table.notes)
-        parts.append(f'<div class="notes">\n{notes}\n</div>')
-    for picture in section.pictures:
-        caption = f"{table.title}: {picture.label}" if picture.label else table.title
-        parts.append(_figure_html(picture, caption, "The numbers are in the table above."))
-    if table.settings:
-        parts.append(_settings_html(table.settings))
-    return "\n".join([*parts, "</section>"])
-
-
-def _source_html(section: TableSection) -> str:
-    failed = num_failed(section.table)
-    name = section.csv_file.name
-    csv = data_uri("text/csv", section.csv_file.read_bytes())
-    parts = [
-        f"<span>{escape(section.name)}</span>",
-        f"<span>{_counted(len(section.table.rows), 'row')}</span>",
-        f'<span class="failed">{_counted(failed, "cell")} failed</span>' if failed else "",
-        f'<a download="{escape(name)}" href="{csv}">{escape(name)}</a>',
+    # The folders of training runs hold other JSON.
+    tables = [p for p in files if p.suffix == ".json" and p.with_suffix(".csv").is_file()]
+    if not tables:
+        raise ConfigurationError(
+            f"{folder}: found no table in it or its sub-folders, expected NAME.json beside NAME.csv, as "
+            "`allennlp elmo-report` writes them. Give the folder that was its output."
+        )
+    tables.sort(key=lambda path: (path.parent.parts, path.stem))
+    pictures: Dict[Optional[Path], List[Path]] = {}
+    for picture in sorted({p.with_suffix("") for p in files if p.suffix in (".png", ".svg")}):
+        pictures.setdefault(_owner(picture, tables), []).append(picture)
+    sections = []
+    for path in tables:
+        table = read_table(path)
+        captions = {p: _words(p.name.removeprefix(path.stem)) for p in pictures.get(path, [])}
+        sections.append(
+            Section(
+                path.relative_to(folder).with_suffix("").as_posix(),
+                table,
+                formatted_rows(table),
+                [
+                    Picture(": ".join(filter(None, [table.title, words])), _picture_uri(picture))
+                    for picture, words in captions.items()
+                ],
+                list(_flat(table.settings)),
+                _data_uri(path.with_suffix(".csv")),
+            )
+        )
+    others = [
+        Picture(path.relative_to(folder).as_posix(), _picture_uri(path))
+        for path in pictures.get(None, [])
     ]
-    return f'<p class="source">{"".join(parts)}</p>'
+    return sections, others
 
 
-def _figure_html(picture: PictureFiles, caption: str, hint: str = "") -> str:
-    embedded = embed_picture(picture.paths)
-    wide = ' class="wide"' if embedded.width > _MAX_NARROW else ""
-    alternative = escape(f"Picture. {caption}. {hint}".strip())
-    return (
-        "<figure>\n"
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}">'
-        f'<img{wide} src="{embedded.uri}" width="{embedded.width}" height="{embedded.height}" '
-        f'alt="{alternative}"></div>\n'
-        f"<figcaption>{with_code(caption)}</figcaption>\n"
-        "</figure>"
+def formatted_rows(table: ReportTable) -> List[List[Cell]]:
+    """Return the cells of a table: numbers of a column with equally many decimals, and styles."""
+    columns = [_column(*pair) for pair in zip(table.columns, zip(*table.rows))]
+    return [list(row) for row in zip(*columns)]
+
+
+def _column(name: str, cells: Sequence[Any]) -> List[Cell]:
+    numbers = [cell for cell in cells if isinstance(cell, (int, float))]
+    num_decimals = max((len(format_cell(cell).partition(".")[2]) for cell in numbers), default=0)
+    has_numbers_only = all(
+        cell in (None, "") or _is_failed(cell) or cell in numbers for cell in cells
     )
+    result = []
+    for cell in cells:
+        if isinstance(cell, (int, float)):
+            # A seed is a name: 13370, not 13,370.
+            comma = "," if abs(cell) >= _SMALLEST_GROUPED and not name.startswith("seed") else ""
+            text = f"{cell:{comma}.{num_decimals}f}".replace("-", "−")
+        else:
+            text = format_cell(cell)
+        styles = {
+            "number": has_numbers_only and bool(numbers),
+            "failed": _is_failed(cell),
+            "empty": not text,
+            "long": len(text) > _LONG_TEXT,
+        }
+        result.append(Cell(text or "–", " ".join(style for style in styles if styles[style])))
+    return result
 
 
-def _other_pictures_html(pictures: List[PictureFiles]) -> str:
-    heading = f"{_OTHER_PICTURES_ANCHOR}-title"
-    figures = "\n".join(_figure_html(picture, picture.label) for picture in pictures)
-    return (
-        f'<section id="{_OTHER_PICTURES_ANCHOR}" aria-labelledby="{heading}">\n'
-        f'<h2 id="{heading}">{_OTHER_PICTURES}</h2>\n{figures}\n</section>'
-    )
+def _is_failed(cell: Any) -> bool:
+    """Whether a cell says that its run failed, with or without the reason."""
+    return isinstance(cell, str) and cell.partition(":")[0] == FAILED
 
 
-def _settings_html(settings: Dict[str, Any]) -> str:
-    entries = "\n".join(
-        f"<dt>{escape(name)}</dt>\n<dd><code>{escape(value)}</code></dd>"
-        for name, value in _flat(settings)
-    )
-    return f"<details>\n<summary>Settings</summary>\n<dl>\n{entries}\n</dl>\n</details>"
+def _owner(picture: Path, tables: Sequence[Path]) -> Optional[Path]:
+    """The table of a picture: "layers-ner" begins "layers-ner-curves", and not "layers-nerves"."""
+    owners = [
+        table
+        for table in tables
+        if table.parent == picture.parent
+        and picture.name.startswith(table.stem)
+        and not picture.name[len(table.stem) :][:1].isalnum()
+    ]
+    return max(owners, key=lambda path: len(path.stem), default=None)
+
+
+def _picture_uri(stem: Path) -> str:
+    """The SVG of a picture, or its PNG where there is no SVG or a large one."""
+    svg, png = (stem.with_name(f"{stem.name}{suffix}") for suffix in (".svg", ".png"))
+    has_svg = svg.is_file() and (svg.stat().st_size <= MAX_SVG_BYTES or not png.is_file())
+    return _data_uri(svg if has_svg else png)
+
+
+def _data_uri(path: Path) -> str:
+    content = base64.b64encode(path.read_bytes()).decode("ascii")
+    return f"data:{_MEDIA_TYPES[path.suffix]};base64,{content}"
 
 
 def _flat(settings: Dict[str, Any], prefix: str = "") -> Iterator[Tuple[str, str]]:
-    """Settings in settings with dots between their names, as `--overrides` has them; values as text."""
+    """Settings in settings with dots between their names; values as text."""
     for key, value in settings.items():
-        name = f"{prefix}{key}"
         if isinstance(value, dict) and value:
-            yield from _flat(value, f"{name}.")
+            yield from _flat(value, f"{prefix}{key}.")
         elif isinstance(value, str):
-            yield name, value
-        elif isinstance(value, list) and all(isinstance(item, (str, int, float)) for item in value):
-            yield name, ", ".join(map(str, value))
+            yield f"{prefix}{key}", value
         else:
-            yield name, json.dumps(value, ensure_ascii=False)
+            yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False)
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+def _words(rest: str) -> str:
+    return " ".join(rest.replace("-", " ").replace("_", " ").split())

@@ -1,347 +1,367 @@
-"""`allennlp elmo-report perplexity`: what a biLM gains when it is adapted to a task's text (section 3.4)."""
+"""`elmo-report perplexity`: what a biLM gains when it is adapted to a task's text (section 3.4)."""
 
-import argparse
 import json
 import logging
+import re
 import shlex
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.report.figures import figure_class, write_figure
-from elmo_plugin.report.fine_tuning import (
-    FineTuning,
-    perplexities_of,
-    prepare_fine_tuning,
-    prepare_start,
-    slug,
+from elmo_plugin.bilm.model_files import pretrained_names
+from elmo_plugin.commands.options import command_arguments, option, option_group
+from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
+from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
+from elmo_plugin.report.figures import DrawnPerplexities, draw_perplexities, write_figure
+from elmo_plugin.report.named_bilm import DEFAULT_BILM, bilm_files, is_archive
+from elmo_plugin.report.run_folder import METRICS_NAME, RunResult
+from elmo_plugin.report.runs import (
+    Report,
+    RunOptions,
+    failures_of,
+    recorded_versions,
+    run_all,
 )
-from elmo_plugin.report.grid import DEFAULT_SEEDS, RUNS_FOLDER, GridOptions, run_grid
-from elmo_plugin.report.grid_arguments import add_package_argument, json_object, tell
-from elmo_plugin.report.named_bilm import DEFAULT_BILM
-from elmo_plugin.report.perplexity_figure import DrawnText, draw_perplexities
-from elmo_plugin.report.perplexity_table import PAPER, TextResult, perplexity_table
-from elmo_plugin.report.probe_options import check_results_folder, check_seeds
-from elmo_plugin.report.report_table import write_table
-from elmo_plugin.report.task_text import write_task_text
-from elmo_plugin.report.variant_report import GridReport, failures_of
-from elmo_plugin.report.versions import versions
+from elmo_plugin.report.tables import FAILED, table_of, write_table
+from elmo_plugin.report.task_text import TextFiles, write_task_text
+from elmo_plugin.report.variants import Experiment, evaluated_config
 
-DEFAULT_CONFIG = "training_configs/bilm_finetune.jsonnet"
+if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
+    import pandas
+
+NAME = "perplexity"
+CALLBACK = "elmo_validate_first"
+
+# The paper's development perplexity of SNLI, as a summary by others gives it. What it says of other tasks was
+# not to be had: those rows have no figures.
+_PAPER = {"pairs": ("SNLI", 72.1, 16.8)}
 
 logger = logging.getLogger(__name__)
 
 
 class TaskText(NamedTuple):
-    """
-    # Parameters
-
-    name : `str`
-        What tables call it, and runs are named after.
-    kind : `str`
-        One of `TEXT_KINDS`.
-    train, held_out : `str`
-        Data to adapt to, and to measure perplexity with.
-    """
+    """A name for tables and runs; the kind of the data (`TEXT_KINDS`); data to adapt to; held-out data."""
 
     name: str
     kind: str
     train: str
-    held_out: str
+    heldout: str
 
 
-class PerplexityOptions(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class PerplexityOptions:
     """
-    # Parameters
+    How much does a biLM gain when it is adapted to a task's text? Trains it for an epoch on the text,
+    labels set aside, and measures perplexity on held-out text before and after, exact, in both directions.
 
-    texts : `Sequence[TaskText]`
-        What to adapt to.
-    output : `str`
-        The results folder; made if it is not there. Runs are kept in its folder `runs`.
-    bilms : `Sequence[str]`, optional (default = `("elmo_mini",)`)
-        What to adapt, see `prepare_start`.
-    config_file : `str`, optional (default = `DEFAULT_CONFIG`)
-        See `prepare_fine_tuning`.
-    seeds, overrides, jobs, include_packages, overwrite, recover, dry_run
-        See `GridOptions`.
+    KIND says which part of TRAIN and HELDOUT is text:
+      lines            one tokenized sentence on each line
+      trees            the Stanford Sentiment Treebank
+      pairs            JSON lines with sentence1 and sentence2, as SNLI's
+      conll2012        the words of CoNLL-2012 files, or of folders of *.gold_conll files
+      conll2003        the words of files of four columns
+      squad-contexts, squad-questions
+                       the paragraphs, or the questions, of SQuAD 1.1
+
+    examples:
+      allennlp elmo-report perplexity --text sst trees data/sst/train.txt data/sst/dev.txt -s results
+      allennlp elmo-report perplexity --bilm my_bilm runs/bilm/model.tar.gz -s results \\
+          --text sst trees data/sst/train.txt data/sst/dev.txt \\
+          --text snli pairs data/snli/train.jsonl data/snli/dev.jsonl
+
+    Needs biLMs with the softmax that they were trained with: elmo_mini, archives of pretraining, and what
+    `allennlp elmo-export` makes of those. Writes perplexity (.md, .csv, .json, .png, .svg).
     """
 
-    texts: Sequence[TaskText]
-    output: str
-    bilms: Sequence[str] = (DEFAULT_BILM,)
-    config_file: str = DEFAULT_CONFIG
-    seeds: Sequence[int] = DEFAULT_SEEDS
-    overrides: Optional[Dict[str, Any]] = None
-    jobs: Optional[int] = None
-    include_packages: Sequence[str] = ()
-    overwrite: bool = False
-    recover: bool = False
-    dry_run: bool = False
+    text: Sequence[TaskText] = option(
+        "a text: its name, its kind and two files; repeat it for more"
+    )
+    bilm: Sequence[str] = option(
+        "elmo_mini; a folder with options.json, weights.hdf5 and vocab.txt; or an archive, model.tar.gz",
+        (DEFAULT_BILM,),
+        metavar="NAME",
+    )
+    config: str = option(
+        "of `allennlp train`; LM_START, LM_VOCABULARY, LM_TRAIN and LM_HELDOUT are set for it",
+        "training_configs/bilm_finetune.jsonnet",
+        metavar="FILE",
+    )
+    runs: RunOptions = option_group("training runs")
 
     def check(self) -> None:
         """
         # Raises
 
-        `ConfigurationError` for names that stand there twice or cannot name files, seeds and jobs that make
-        no runs, a results folder that is a file, and if pictures cannot be drawn.
+        `ConfigurationError` for names that occur twice or cannot name files, and as `RunOptions.check`
+        does.
         """
-        check_seeds(self.seeds)
-        check_results_folder(self.output)
-        if not self.dry_run:
-            figure_class()
-        if self.jobs is not None and self.jobs < 1:
-            raise ConfigurationError(f"--jobs: found {self.jobs}, expected a positive number.")
-        names = [text.name for text in self.texts]
+        self.runs.check()
+        names = [text.name for text in self.text]
         for name in names:
-            if slug(name) != name:
+            if _slug(name) != name:
                 raise ConfigurationError(
                     f"--text: found the name '{name}', expected letters, digits, '-', '_' and '.', as "
                     "files are named after it."
                 )
-        for option, found in (("--text", names), ("--bilm", [slug(name) for name in self.bilms])):
+        for flag, found in (("--text", names), ("--bilm", [_slug(name) for name in self.bilm])):
             twice = [name for name, count in Counter(found).items() if count > 1]
             if twice or not found:
                 raise ConfigurationError(
-                    f"{option}: found {', '.join(found) or 'none'}, expected one or more, each of another "
-                    "name."
+                    f"{flag}: found {', '.join(twice or found) or 'none'}, expected one or more, each of "
+                    "another name."
                 )
 
-    def grid_options(self, config_file: str) -> GridOptions:
-        """Of the runs of one biLM on one text."""
-        return GridOptions(
-            config_file,
-            self.output,
-            seeds=self.seeds,
-            jobs=self.jobs,
-            include_packages=self.include_packages,
-            overwrite=self.overwrite,
-            recover=self.recover,
-            dry_run=self.dry_run,
-        )
 
-    def settings(self) -> Dict[str, Any]:
-        """For the table: how to make it again."""
-        arguments = ["allennlp", "elmo-report", Perplexity.name]
-        for text in self.texts:
-            arguments += ["--text", *text]
-        arguments += ["-s", self.output, "--bilm", *self.bilms, "--config", self.config_file]
-        arguments += ["--seeds", *map(str, self.seeds)]
-        if self.overrides:
-            arguments += ["--overrides", json.dumps(self.overrides)]
-        for package in self.include_packages:
-            arguments += ["--include-package", package]
-        return {
-            "command": shlex.join(arguments),
-            "seeds": list(self.seeds),
-            "versions": versions(),
-        }
+class Start(NamedTuple):
+    """A biLM to start from: its name, its value for `LM_START`, and the words that its softmax predicts."""
+
+    name: str
+    variable: str
+    vocabulary_file: Path
 
 
-class Perplexity:
-    """The subcommand, see `compare_perplexities`."""
+class Adaptation(NamedTuple):
+    """A biLM to be adapted to a text."""
 
-    name = "perplexity"
-    help = "Adapt a biLM to the text of tasks, and measure what it gains."
-    description = f"""
-How much does a biLM gain when it is adapted to a task's text? Trains it for an epoch on the text, labels set
-aside, and measures perplexity on held-out text before and after, exact, in both directions.
-
-KIND says what of TRAIN and HELDOUT is text:
-  lines            one tokenized sentence on each line
-  trees            the Stanford Sentiment Treebank
-  pairs            JSON lines with sentence1 and sentence2, as SNLI's
-  conll2012        the words of CoNLL-2012 files, or of folders of *.gold_conll files
-  conll2003        the words of files of four columns
-  squad-contexts, squad-questions
-                   the paragraphs, or the questions, of SQuAD 1.1
-
-examples:
-  allennlp elmo-report perplexity --text sst trees data/sst/train.txt data/sst/dev.txt -s results
-  allennlp elmo-report perplexity --bilm my_bilm runs/bilm/model.tar.gz -s results \\
-      --text sst trees data/sst/train.txt data/sst/dev.txt \\
-      --text snli pairs data/snli/train.jsonl data/snli/dev.jsonl
-
-Needs biLMs with the softmax that they were trained with: {DEFAULT_BILM}, archives of pretraining, and what
-`allennlp elmo-export` makes of those. Writes perplexity.md, .csv, .json, .png and .svg.
-"""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        # In a group, as the parser repeats defaults that the help states.
-        group = parser.add_argument_group("adapting")
-        group.add_argument(
-            "--text",
-            nargs=4,
-            action="append",
-            required=True,
-            metavar=("NAME", "KIND", "TRAIN", "HELDOUT"),
-            help="a text: what tables call it, what it is, and two files; may be given several times",
-        )
-        group.add_argument(
-            "-s",
-            "--output",
-            required=True,
-            metavar="DIR",
-            help="results folder, made if missing; runs are kept in DIR/runs, and those that are done are "
-            "not trained again",
-        )
-        group.add_argument(
-            "--bilm",
-            nargs="+",
-            default=[DEFAULT_BILM],
-            metavar="NAME",
-            help="elmo_mini; a folder with options.json, weights.hdf5 and vocab.txt; or an archive, "
-            f"model.tar.gz (default: {DEFAULT_BILM})",
-        )
-        group.add_argument(
-            "--config",
-            default=DEFAULT_CONFIG,
-            metavar="FILE",
-            help="of `allennlp train`; LM_START, LM_VOCABULARY, LM_TRAIN and LM_HELDOUT are set for it "
-            f"(default: {DEFAULT_CONFIG})",
-        )
-        group.add_argument(
-            "--seeds",
-            type=int,
-            nargs="+",
-            default=list(DEFAULT_SEEDS),
-            metavar="N",
-            help=f"train everything once with each (default: {' '.join(map(str, DEFAULT_SEEDS))})",
-        )
-        group.add_argument(
-            "-o",
-            "--overrides",
-            type=json_object,
-            default={},
-            metavar="JSON",
-            help="""of the config, for all runs, such as '{"trainer.num_epochs": 2}'""",
-        )
-        group.add_argument(
-            "--jobs",
-            type=int,
-            metavar="N",
-            help="runs of a text beside each other, one for each seed at most; the cores are shared out "
-            "among them (default: the number of cores)",
-        )
-        group.add_argument(
-            "--dry-run",
-            action="store_true",
-            help="write texts and configs, and print the commands of the runs that are not done, one a line; "
-            "when they are done, the same call without --dry-run only collects",
-        )
-        group.add_argument(
-            "--recover",
-            action="store_true",
-            help="let interrupted runs go on at their last checkpoint (default: they start anew)",
-        )
-        group.add_argument(
-            "--overwrite",
-            action="store_true",
-            help="replace runs of another config, or of other text (default: stop before any training)",
-        )
-        add_package_argument(group)
-
-    def run(self, args: argparse.Namespace) -> None:
-        tell(
-            compare_perplexities(
-                PerplexityOptions(
-                    texts=[TaskText(*text) for text in args.text],
-                    output=args.output,
-                    bilms=args.bilm,
-                    config_file=args.config,
-                    seeds=args.seeds,
-                    overrides=args.overrides,
-                    jobs=args.jobs,
-                    include_packages=args.include_package,
-                    overwrite=args.overwrite,
-                    recover=args.recover,
-                    dry_run=args.dry_run,
-                )
-            )
-        )
+    text: TaskText
+    bilm: str
+    files: TextFiles
+    experiment: Experiment
 
 
-def compare_perplexities(options: PerplexityOptions) -> Optional[GridReport]:
+def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     """
     Adapt biLMs to texts, and write a table and a picture of their perplexities before and after.
 
-    # Parameters
-
-    options : `PerplexityOptions`
-        What to adapt, to what, and how.
-
     # Returns
 
-    The table and what was written (no picture if all runs failed); `None` after a dry run.
+    The table and the files (no picture if all runs failed); `None` after a dry run.
 
     # Raises
 
-    `ConfigurationError`, before anything is trained, for options that are not as described, for data that is
-    not of its kind, for biLMs without a softmax, and for a config that cannot be evaluated; and, before the
-    runs of a text, for a folder that holds a run of another config.
+    `ConfigurationError`, before anything is trained, for options that are not as described, for data that
+    is not of its kind, for biLMs without a softmax, and for a config that cannot be evaluated; and, before
+    the runs of a text, for a folder that holds a run of another config.
     """
     options.check()
-    runs_folder = Path(options.output) / RUNS_FOLDER
+    folder = options.runs.runs_folder
     files = [
-        write_task_text(text.kind, text.train, text.held_out, runs_folder / "texts" / text.name)
-        for text in options.texts
+        write_task_text(text.kind, text.train, text.heldout, folder / "texts" / text.name)
+        for text in options.text
     ]
-    starts = [prepare_start(name, runs_folder / "vocabularies") for name in options.bilms]
+    starts = [prepare_start(name, folder / "vocabularies") for name in options.bilm]
     # All of them first, so that what is wrong with the last is known before the first is trained.
-    prepared = [
-        (
-            TextResult(text.name, text.kind, start.name, text_files, [], [], []),
-            prepare_fine_tuning(
-                f"{Perplexity.name}-{text.name}-{start.slug}",
-                options.config_file,
-                options.overrides or {},
-                start,
-                text_files,
-                runs_folder,
-            ),
-        )
+    adaptations = [
+        Adaptation(text, start.name, of_text, prepare_experiment(options, text, start, of_text))
         for start in starts
-        for text, text_files in zip(options.texts, files)
+        for text, of_text in zip(options.text, files)
     ]
-    failures: List[str] = []
-    for result, experiment in prepared:
-        logger.info("%s: adapting %s.", result.text, result.bilm)
-        failures += _train(result, experiment, options)
-    if options.dry_run:
+    results: List[List[RunResult]] = []
+    for adaptation in adaptations:
+        logger.info("%s: adapting %s.", adaptation.text.name, adaptation.bilm)
+        experiment = adaptation.experiment
+        runs = [
+            experiment.run(experiment.name, experiment.name, _loader_seed(experiment, seed), seed)
+            for seed in options.runs.seeds
+        ]
+        results.append(run_all(runs, options.runs, experiment) or [])
+    if options.runs.dry_run:
         return None
-    results = [result for result, _ in prepared]
-    table = perplexity_table(results, failures, options.settings())
-    written = write_table(table, options.output)
-    drawn = _drawn(results, names_bilms=len(starts) > 1)
+    all_results = [result for of_text in results for result in of_text]
+    rows = [_row(*pair, folder) for pair in zip(adaptations, results)]
+    settings = {
+        "command": shlex.join(["allennlp", "elmo-report", NAME, *command_arguments(options)]),
+        "seeds": list(options.runs.seeds),
+        "versions": recorded_versions(all_results),
+    }
+    failures = failures_of(all_results)
+    table = table_of(
+        _frame(rows),
+        NAME,
+        "Perplexity before and after adapting the biLM to a task's text",
+        _notes(failures),
+        settings,
+    )
+    written = write_table(table, options.runs.output)
+    drawn = [
+        DrawnPerplexities(
+            f"{adaptation.text.name}\n{adaptation.bilm}"
+            if len(starts) > 1
+            else adaptation.text.name,
+            (row["before"], row["after"]),
+            _PAPER[adaptation.text.kind][1:] if adaptation.text.kind in _PAPER else None,
+        )
+        for adaptation, row in zip(adaptations, rows)
+        if row["after"] != FAILED
+    ]
     if drawn:
         figure = draw_perplexities("Perplexity before and after adapting", drawn)
-        written += write_figure(figure, options.output, table.name)
-    return GridReport([table], written, failures)
+        written += write_figure(figure, options.runs.output, NAME)
+    return Report([table], written, failures)
 
 
-def _train(result: TextResult, experiment: FineTuning, options: PerplexityOptions) -> List[str]:
-    """Train a biLM on a text with each seed, and add what came out. Returns why runs failed."""
-    cells = [experiment.cell_of_seed(seed) for seed in options.seeds]
-    cell_results = run_grid(cells, options.grid_options(experiment.config_file), experiment) or []
-    for cell_result in cell_results:
-        if cell_result.scores is not None:
-            folder = Path(options.output) / RUNS_FOLDER / cell_result.cell.name
-            before, after = perplexities_of(folder)
-            result.before.append(before)
-            result.after.append(after)
-            result.minutes.append(cell_result.scores.minutes)
-    return failures_of(cell_results)
+def prepare_start(name: str, folder: Path) -> Start:
+    """
+    Find a biLM, and write the words of its softmax.
+
+    # Parameters
+
+    name : `str`
+        See `load_named_bilm`.
+    folder : `Path`
+        Where to write the words.
+
+    # Raises
+
+    `ConfigurationError` if there is no such biLM, or it has no softmax: perplexity is then not defined.
+    """
+    is_named = name in pretrained_names()
+    if is_archive(name):
+        start = start_from_archive(name)
+    elif is_named:
+        start = start_from_files(name, None)
+    else:
+        start = start_from_files(*bilm_files(name))
+    if not start.datasets or start.words is None:
+        missing = f"no {VOCABULARY_NAME} beside its weights" if start.datasets else "no softmax"
+        raise ConfigurationError(
+            f"--bilm {name}: found {missing}, expected the softmax that it was trained with, and its "
+            "words: without them a biLM predicts nothing. Give the archive of its training, or what "
+            "`allennlp elmo-export` made of that."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary_file = folder / f"{_slug(name)}-{VOCABULARY_NAME}"
+    LMVocabulary(start.words, name).to_file(vocabulary_file)
+    variable = name
+    if not is_archive(name) and not is_named:
+        # With a slash, by which configs tell a folder from a name.
+        variable = f"./{name}" if "/" not in name else name.rstrip("/")
+    return Start(name, variable, vocabulary_file)
 
 
-def _drawn(results: Sequence[TextResult], names_bilms: bool) -> List[DrawnText]:
-    drawn = []
-    for result in results:
-        if result.means is not None:
-            label = f"{result.text}\n{result.bilm}" if names_bilms else result.text
-            paper = PAPER.get(result.kind)
-            ends: Optional[Tuple[float, float]] = None
-            if paper is not None:
-                ends = paper.before, paper.after
-            drawn.append(DrawnText(label, *result.means, ends))
-    return drawn
+def prepare_experiment(
+    options: PerplexityOptions, text: TaskText, start: Start, files: TextFiles
+) -> Experiment:
+    """
+    Evaluate the config for a biLM and a text, and write it as JSON: a run then needs no environment
+    variables.
+
+    # Raises
+
+    `ConfigurationError` if the config cannot be evaluated, or does not measure perplexity before training.
+    """
+    variables = {
+        "LM_START": start.variable,
+        "LM_VOCABULARY": str(start.vocabulary_file),
+        "LM_TRAIN": str(files.train),
+        "LM_HELDOUT": str(files.held_out),
+    }
+    config = evaluated_config(options.config, options.runs.overrides or {}, variables)
+    callbacks = [
+        callback if isinstance(callback, str) else callback.get("type")
+        for callback in config.get("trainer", {}).get("callbacks") or []
+    ]
+    if CALLBACK not in callbacks:
+        raise ConfigurationError(
+            f"{options.config}: trainer.callbacks is {callbacks}, expected {CALLBACK} among them, which "
+            "measures the perplexity before training, as in training_configs/bilm_finetune.jsonnet."
+        )
+    name = f"{NAME}-{text.name}-{_slug(start.name)}"
+    evaluated_file = options.runs.runs_folder / f"{name}.json"
+    with replaced_file(evaluated_file) as new_file:
+        new_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return Experiment(evaluated_file, name=name)
+
+
+def perplexities_of(run_folder: Path) -> Dict[Tuple[str, str], float]:
+    """
+    Return the perplexities of a finished run: by direction (empty for the mean of both), `before` and
+    `after`.
+
+    # Raises
+
+    `ConfigurationError` if its metrics are missing.
+    """
+    perplexities = {}
+    for when, name, prefix in (
+        ("before", METRICS_BEFORE_NAME, ""),
+        ("after", METRICS_NAME, "best_validation_"),
+    ):
+        try:
+            metrics = json.loads((run_folder / name).read_text(encoding="utf-8"))
+            for direction in ("", "forward", "backward"):
+                key = "_".join(filter(None, [direction, "perplexity"]))
+                perplexities[direction, when] = metrics[prefix + key]
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigurationError(
+                f"{run_folder / name}: cannot be read as the perplexities of a run ({error!r}). Remove "
+                f"{run_folder} to train it again."
+            ) from error
+    return perplexities
+
+
+def _slug(name: str) -> str:
+    """A name, or a path, as a part of file names."""
+    return re.sub(r"[^\w.-]+", "_", name).strip("_.-") or "_"
+
+
+def _loader_seed(experiment: Experiment, seed: int) -> Dict[str, Any]:
+    has_seed = "seed" in experiment.config.get("data_loader", {})
+    return {"data_loader.seed": seed} if has_seed else {}
+
+
+def _row(adaptation: Adaptation, results: Sequence[RunResult], folder: Path) -> Dict[str, Any]:
+    import pandas
+
+    row: Dict[str, Any] = {
+        "text": adaptation.text.name,
+        "biLM": adaptation.bilm,
+        "training words": adaptation.files.num_train_words,
+        "held-out words": adaptation.files.num_held_out_words,
+        "seeds": 0,
+        "before": FAILED,
+        "after": FAILED,
+    }
+    finished = [result for result in results if result.scores is not None]
+    if finished:
+        runs = pandas.DataFrame([perplexities_of(folder / result.run.name) for result in finished])
+        means, after = runs.mean(), runs["", "after"]
+        row["seeds"] = len(finished)
+        row |= {when: round(means["", when], 1) for when in ("before", "after")}
+        row |= {
+            "std": round(after.std(), 2),
+            "after / before": round(after.mean() / means["", "before"], 2),
+        }
+        for direction in ("forward", "backward"):
+            for when in ("before", "after"):
+                row[f"{direction} {when}"] = round(means[direction, when], 1)
+        minutes = [result.scores.minutes for result in finished if result.scores is not None]
+        row["minutes"] = round(sum(minutes) / len(minutes), 2)
+    paper = _PAPER.get(adaptation.text.kind, (None, None, None))
+    return {**row, **dict(zip(("paper's text", "paper before", "paper after"), paper))}
+
+
+def _frame(rows: Sequence[Dict[str, Any]]) -> "pandas.DataFrame":
+    import pandas
+
+    frame = pandas.DataFrame(rows, dtype=object)
+    paper = ["paper's text", "paper before", "paper after"]
+    frame = frame[[*frame.columns.drop(paper), *paper]]
+    return frame.drop(columns=paper) if frame[paper].isna().all(axis=None) else frame
+
+
+def _notes(failures: Sequence[str]) -> List[str]:
+    notes = [
+        "Perplexity on held-out text of the task, exact, over the whole vocabulary, in the mean of both "
+        "directions; after: at the end of the best epoch, in the mean of the seeds. std: of the sample, "
+        "over seeds. Each sentence counts once. Minutes: of training and validation.",
+        "Paper: Peters et al. 2018 on the development data of the whole task, with a larger biLM and "
+        "another vocabulary: compare the gain, not the perplexities. Its figures for SNLI were seen in a "
+        "summary by others, not in the paper.",
+    ]
+    return [*notes, *(["Means are of the runs that did not fail."] if failures else []), *failures]

@@ -16,11 +16,11 @@ from allennlp.data.dataset_readers.dataset_reader import (
 @DatasetReader.register("elmo_share")
 class ShareReader(DatasetReader):
     """
-    Keeps a random share of the instances of another reader, in their order; at least one, if it reads any.
+    Keep a random share of the instances of another reader, in their order; at least one, if it reads any.
     Shares of one seed are nested: a smaller one is a part of every larger one.
 
-    Instances are what the other reader makes of its file: sentences, pairs, questions, predicates, documents.
-    Where several workers or processes read, each keeps its share of what it reads.
+    Instances are what the other reader makes of its file: sentences, pairs, questions, predicates,
+    documents. Where several workers or processes read, each keeps its share of what it reads.
 
     Registered as a `DatasetReader` with name `elmo_share`.
 
@@ -69,13 +69,13 @@ class ShareReader(DatasetReader):
 
 
 def chosen_indices(num_instances: int, share: float, seed: int) -> List[int]:
-    """The positions, ascending, of the instances that `ShareReader` keeps."""
+    """Return the positions, ascending, of the instances that `ShareReader` keeps."""
     order = numpy.random.default_rng(seed).permutation(num_instances)
     return sorted(order[: share_size(num_instances, share)].tolist())
 
 
 def share_size(num_instances: int, share: float) -> int:
-    """How many instances `ShareReader` keeps: `share` of them, halves rounded up, and at least one."""
+    """Return the number of instances that `ShareReader` keeps: `share`, halves rounded up, at least one."""
     return min(num_instances, max(1, math.floor(share * num_instances + 0.5)))
 
 

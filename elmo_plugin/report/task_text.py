@@ -77,7 +77,8 @@ def _distinct_sentences(kind: str, path: str) -> List[str]:
     sentences = dict.fromkeys(" ".join(words) for words in TEXT_KINDS[kind](path) if words)
     if not sentences:
         raise ConfigurationError(
-            f"{path}: found no sentence as {kind}, expected text. Give a file of that kind, or another kind."
+            f"{path}: found no sentence as {kind}, expected text. Give a file of that kind, or another "
+            "kind."
         )
     return list(sentences)
 

@@ -1,189 +1,283 @@
-"""`allennlp elmo-report wsd`: which layers know the senses of words (the paper's table 5)."""
+"""`elmo-report wsd`: which layers know the senses of words (the paper's table 5)."""
 
-import argparse
 import logging
-import statistics
+from collections import Counter
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
 from allennlp.common.checks import ConfigurationError
+from sklearn.metrics import accuracy_score, balanced_accuracy_score
+from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.report.figures import write_figure
-from elmo_plugin.report.layer_scores import LayerKey, LayerScores, Measure, draw_layers
-from elmo_plugin.report.layer_vectors import embed_tokens, layer_names, named_layers
-from elmo_plugin.report.nearest_sense import (
-    COSINE,
-    DISTANCES,
-    accuracy,
-    balanced_accuracy,
-    by_frequency,
-    nearest_senses,
-)
-from elmo_plugin.report.probe_options import (
+from elmo_plugin.commands.options import option
+from elmo_plugin.embedding import ElmoEmbedder
+from elmo_plugin.report.figures import draw_layers, write_figure
+from elmo_plugin.report.probes import (
+    PAPER_NUM_LAYERS,
     RANDOM_WEIGHTS,
+    SEED_NOTE,
     ProbeOptions,
-    add_probe_arguments,
-    probe_options,
+    embed_tokens,
+    layer_names,
+    layer_table,
+    named_layers,
 )
-from elmo_plugin.report.report_table import write_table
-from elmo_plugin.report.sense_data import AmbiguousWord, check_distinct_names, read_senses
-from elmo_plugin.report.sense_tables import ACCURACY, BALANCED, MOST_FREQUENT, sense_tables
+from elmo_plugin.report.runs import Report
+from elmo_plugin.report.tables import ReportTable, paired_differences, table_of, write_table
+from elmo_plugin.tasks.json_input import find_key, get_text, get_words, parse_json_object
+from elmo_plugin.tasks.reading import placed_lines
 
-DEFAULT_FOLDS = 5
+if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
+    import pandas
+
+COSINE, EUCLIDEAN = "cosine", "euclidean"
+MOST_FREQUENT = "most frequent sense"
+ACCURACY, BALANCED = "accuracy", "balanced accuracy"
+
+# Table 5: F1 on all words of four test sets, fine-grained; WordNet's first sense for words without training
+# examples. Of a biLM with two LSTM layers.
+_PAPER = {"": 65.9, "1": 67.4, "2": 69.0}
+# Similarities that differ by less than this share of the largest one differ by rounding.
+_TOLERANCE = 1e-6
+_EXAMPLE = '{"tokens": ["a", "hard", "rock"], "index": 1, "sense": "solid"}'
 
 logger = logging.getLogger(__name__)
 
 
-class SenseOptions(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class SenseOptions(ProbeOptions):
     """
-    # Parameters
+    Which layers know the meaning of a word in context? For each word with marked senses, the vectors of
+    each sense in the training part are averaged, and each occurrence in the test part gets the sense whose
+    average is nearest: the paper's table 5, for each layer of a biLM, for the mean of all, and for a biLM
+    of random weights.
 
-    files : `Sequence[str]`
-        One for each word, see `read_senses`.
-    probe : `ProbeOptions`
-        The biLM, the seeds, and where results go.
-    folds : `int`, optional (default = 5)
-        Cross-validation with so many parts, for each seed.
-    test_share : `float`, optional
-        In its place one test part of this share.
-    min_instances : `int`, optional (default = 1)
-        Senses with fewer are left out.
-    distance : `str`, optional (default = `"cosine"`)
-        See `nearest_senses`.
-    centre : `bool`, optional (default = `False`)
-        See `nearest_senses`.
+    FILE holds the occurrences of one word and is named after it; a JSON object on each line:
+      {"tokens": ["that", "is", "hard", "to", "do"], "index": 2, "sense": "HARD1"}
+
+    examples:
+      allennlp elmo-report wsd data/wsd/*.jsonl -s results
+      allennlp elmo-report wsd data/wsd/*.jsonl -s results --bilm my_bilm --test-share 0.2
+
+    Writes wsd (.md, .csv, .json, .png, .svg), wsd-words with the spread for each word, and wsd-differences.
     """
 
-    files: Sequence[str]
-    probe: ProbeOptions
-    folds: int = DEFAULT_FOLDS
-    test_share: Optional[float] = None
-    min_instances: int = 1
-    distance: str = COSINE
-    centre: bool = False
+    files: Sequence[str] = option("occurrences of one word", positional=True, metavar="FILE")
+    folds: int = option(
+        "cross-validation: number of parts, each of which is the test part once", 5, metavar="N"
+    )
+    test_share: Optional[float] = option(
+        "one test part in place of --folds, of this share of the sentences, such as 0.2",
+        None,
+        metavar="SHARE",
+    )
+    min_instances: int = option("leave out senses with fewer occurrences", 1, metavar="N")
+    distance: str = option("of vectors", COSINE, choices=(COSINE, EUCLIDEAN))
+    centre: bool = option("subtract the mean of a word's training vectors first", False)
 
     def check(self) -> None:
         """
         # Raises
 
-        `ConfigurationError` for what makes no test parts or no comparison, and as `ProbeOptions.check` does.
+        `ConfigurationError` for what makes no test parts or no comparison, and as `ProbeOptions.check`
+        does.
         """
-        self.probe.check()
-        if self.folds < 2:
-            raise ConfigurationError(f"--folds: found {self.folds}, expected 2 or more.")
-        if self.test_share is not None and not 0.0 < self.test_share < 1.0:
-            raise ConfigurationError(
-                f"--test-share: found {self.test_share}, expected a share larger than 0 and smaller than 1, "
-                "such as 0.2."
-            )
-        if self.min_instances < 1:
-            raise ConfigurationError(
-                f"--min-instances: found {self.min_instances}, expected 1 or more."
-            )
-        if self.distance not in DISTANCES:
-            raise ConfigurationError(
-                f"--distance: found {self.distance}, expected one of {', '.join(DISTANCES)}."
-            )
-
-    def arguments(self) -> List[str]:
-        """Those of the command, besides those of `probe`."""
-        arguments = list(self.files)
-        if self.test_share is None:
-            arguments += ["--folds", str(self.folds)]
-        else:
-            arguments += ["--test-share", str(self.test_share)]
-        if self.min_instances != 1:
-            arguments += ["--min-instances", str(self.min_instances)]
-        if self.distance != COSINE:
-            arguments += ["--distance", self.distance]
-        return [*arguments, "--centre"] if self.centre else arguments
+        super().check()
+        for name, value, is_right, expected in (
+            ("folds", self.folds, self.folds >= 2, "2 or more"),
+            (
+                "test-share",
+                self.test_share,
+                self.test_share is None or 0.0 < self.test_share < 1.0,
+                "a share larger than 0 and smaller than 1, such as 0.2",
+            ),
+            ("min-instances", self.min_instances, self.min_instances >= 1, "1 or more"),
+            (
+                "distance",
+                self.distance,
+                self.distance in (COSINE, EUCLIDEAN),
+                "cosine or euclidean",
+            ),
+        ):
+            if not is_right:
+                raise ConfigurationError(f"--{name}: found {value}, expected {expected}.")
 
 
-class WSD:
-    """The subcommand, see `compare_senses`."""
+class SenseInstance(NamedTuple):
+    """The tokens of a sentence or several, which of them is meant, and what it means there."""
 
-    name = "wsd"
-    help = "Tell the senses of words by their vectors, layer by layer."
-    description = """
-Which layers know what a word means in context? For each word with marked senses, the vectors of each sense
-in the training part are averaged, and each occurrence in the test part gets the sense whose average is
-nearest: the paper's table 5, for each layer of a biLM, for the mean of all, and for a biLM of random weights.
-
-FILE holds the occurrences of one word, which is called after it; a JSON object on each line:
-  {"tokens": ["that", "is", "hard", "to", "do"], "index": 2, "sense": "HARD1"}
-
-examples:
-  allennlp elmo-report wsd data/wsd/*.jsonl -s results
-  allennlp elmo-report wsd data/wsd/*.jsonl -s results --bilm my_bilm --test-share 0.2 --seeds 1 2 3 4 5
-
-Writes wsd.md, .csv, .json, .png and .svg, and wsd-words.md, .csv and .json with the spread for each word.
-"""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("files", nargs="+", metavar="FILE", help="occurrences of one word")
-        group = add_probe_arguments(parser)
-        parts = group.add_mutually_exclusive_group()
-        parts.add_argument(
-            "--folds",
-            type=int,
-            default=DEFAULT_FOLDS,
-            metavar="N",
-            help=f"cross-validation: N parts, each of which is the test part once (default: {DEFAULT_FOLDS})",
-        )
-        parts.add_argument(
-            "--test-share",
-            type=float,
-            metavar="SHARE",
-            help="one test part in place of --folds, of this share of the occurrences, such as 0.2",
-        )
-        group.add_argument(
-            "--min-instances",
-            type=int,
-            default=1,
-            metavar="N",
-            help="leave out senses with fewer occurrences (default: 1)",
-        )
-        group.add_argument(
-            "--distance",
-            choices=DISTANCES,
-            default=COSINE,
-            help=f"of vectors (default: {COSINE})",
-        )
-        group.add_argument(
-            "--centre",
-            action="store_true",
-            help="subtract the mean of a word's training vectors first",
-        )
-
-    def run(self, args: argparse.Namespace) -> None:
-        options = SenseOptions(
-            files=args.files,
-            probe=probe_options(args),
-            folds=args.folds,
-            test_share=args.test_share,
-            min_instances=args.min_instances,
-            distance=args.distance,
-            centre=args.centre,
-        )
-        for path in compare_senses(options):
-            print(path)
+    tokens: Tuple[str, ...]
+    position: int
+    sense: str
 
 
-def compare_senses(options: SenseOptions) -> List[Path]:
+class AmbiguousWord(NamedTuple):
     """
-    Measure how well each layer of a biLM tells the senses of words, and write tables and a picture.
+    # Parameters
+
+    name : `str`
+        Stem of its file.
+    file_path : `str`
+        Where it is from.
+    instances : `List[SenseInstance]`
+        In the order of the file.
+    left_out : `Dict[str, int]`
+        Senses that were too rare, with the number of their instances.
+    """
+
+    name: str
+    file_path: str
+    instances: List[SenseInstance]
+    left_out: Dict[str, int]
+
+    @property
+    def senses(self) -> numpy.ndarray:
+        """Of each instance, `(num_instances,)`."""
+        return numpy.array([instance.sense for instance in self.instances])
+
+    def test_parts(
+        self, seed: int, num_folds: int, test_share: Optional[float] = None
+    ) -> List[numpy.ndarray]:
+        """
+        Divide the instances at random, each sense for itself. Instances of the same tokens stay together,
+        so that no test sentence is in the training part.
+
+        # Parameters
+
+        seed : `int`
+            Of the division.
+        num_folds : `int`
+            Number of parts of about the same size, each of which is the test part once.
+        test_share : `float`, optional
+            In place of `num_folds`: one test part, of this share of the sentences.
+
+        # Returns
+
+        For each test part a boolean array `(num_instances,)`, `True` at its instances.
+
+        # Raises
+
+        `ConfigurationError` naming a sense that has too few sentences for one in each part.
+        """
+        sense_of: Dict[Tuple[str, ...], str] = {}
+        for instance in self.instances:
+            sense_of.setdefault(instance.tokens, instance.sense)
+        num_parts = num_folds if test_share is None else 2
+        counts = Counter(sense_of.values())
+        for sense in sorted(set(self.senses)):
+            if counts[sense] < num_parts:
+                num_instances = int((self.senses == sense).sum())
+                raise ConfigurationError(
+                    f"{self.file_path}: the sense '{sense}' has {counts[sense]} different sentences "
+                    f"({num_instances} instances), expected at least {num_parts}, one for each part. Leave "
+                    f"rare senses out with --min-instances {num_instances + 1}, or give more text or fewer "
+                    "--folds."
+                )
+        if test_share is None:
+            splitter = StratifiedKFold(num_folds, shuffle=True, random_state=seed)
+        else:
+            splitter = StratifiedShuffleSplit(1, test_size=test_share, random_state=seed)
+        number_of = {tokens: number for number, tokens in enumerate(sense_of)}
+        numbers = numpy.array([number_of[instance.tokens] for instance in self.instances])
+        try:
+            parts = list(splitter.split(numpy.zeros(len(sense_of)), list(sense_of.values())))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"--test-share: found {test_share}, which makes too small a part of {self.file_path} "
+                f"({error}). Give another share."
+            ) from error
+        return [numpy.isin(numbers, test) for _, test in parts]
+
+
+def read_senses(path: Union[str, PathLike], min_instances: int = 1) -> AmbiguousWord:
+    """
+    Read a file with the instances of one word: a JSON object on each line, with `tokens`, the `index` of
+    the word among them, counted from 0, and its `sense`. Other keys are ignored.
+
+    # Raises
+
+    `ConfigurationError` naming file and line, if there is no such file or a line is not as described; and
+    naming the file, if fewer than two senses have `min_instances`.
+    """
+    instances = []
+    for place, line in placed_lines(path, "a JSON object"):
+        try:
+            instances.append(_instance(line))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{place}: {error}. Correct the line.") from error
+    counts = Counter(instance.sense for instance in instances)
+    left_out = {sense: count for sense, count in counts.items() if count < min_instances}
+    if len(counts) - len(left_out) < 2:
+        found = ", ".join(f"'{sense}' ({count} instances)" for sense, count in counts.items())
+        raise ConfigurationError(
+            f"{path}: found the senses {found}, expected two or more of at least {min_instances} "
+            "instances. Give another file, or a smaller --min-instances."
+        )
+    kept = [instance for instance in instances if instance.sense not in left_out]
+    return AmbiguousWord(Path(path).stem, str(path), kept, left_out)
+
+
+def nearest_senses(
+    training_vectors: numpy.ndarray,
+    training_senses: numpy.ndarray,
+    vectors: numpy.ndarray,
+    distance: str = COSINE,
+    centre: bool = False,
+) -> numpy.ndarray:
+    """
+    Return the sense, for each vector, whose mean vector in the training part is nearest.
 
     # Parameters
 
-    options : `SenseOptions`
-        What to measure and how.
+    training_vectors : `numpy.ndarray`
+        `(num_training, dim)`
+    training_senses : `numpy.ndarray`
+        `(num_training,)`
+    vectors : `numpy.ndarray`
+        `(num_vectors, dim)`
+    distance : `str`, optional (default = `"cosine"`)
+        Or `"euclidean"`. Cosine leaves out the lengths of vectors, which say more of the word and of the
+        layer than of the sense, and are smaller for means of many. The paper does not say which it used.
+    centre : `bool`, optional (default = `False`)
+        Whether the mean of all training vectors is subtracted from all first: what vectors of the same word
+        have in common then makes no angle small.
 
     # Returns
 
-    The files that were written.
+    `(num_vectors,)`. Of equally near senses, as all are to a layer that does not see the context, it is the
+    one that is most frequent in the training part.
+    """
+    origin = training_vectors.mean(axis=0, dtype=numpy.float64) if centre else 0.0
+    training_vectors = training_vectors.astype(numpy.float64) - origin
+    vectors = vectors.astype(numpy.float64) - origin
+    senses = by_frequency(training_senses)
+    means = numpy.stack(
+        [training_vectors[training_senses == sense].mean(axis=0) for sense in senses]
+    )
+    # (num_vectors, num_senses)
+    if distance == COSINE:
+        similarities = cosine_similarity(vectors, means)
+    else:
+        similarities = -euclidean_distances(vectors, means)
+    slack = _TOLERANCE * numpy.abs(similarities).max()
+    is_nearest = similarities >= similarities.max(axis=1, keepdims=True) - slack
+    return senses[is_nearest.argmax(axis=1)]  # argmax gives the first
+
+
+def by_frequency(senses: numpy.ndarray) -> numpy.ndarray:
+    """Return each sense once, the most frequent first; equally frequent ones by name."""
+    names, counts = numpy.unique(senses, return_counts=True)
+    return names[numpy.argsort(-counts, kind="stable")]
+
+
+def compare_senses(options: SenseOptions) -> Report:
+    """
+    Measure how well each layer of a biLM tells the senses of words, and write tables and a picture.
 
     # Raises
 
@@ -192,43 +286,62 @@ def compare_senses(options: SenseOptions) -> List[Path]:
     """
     options.check()
     words = [read_senses(path, options.min_instances) for path in options.files]
-    check_distinct_names(words)
+    names = Counter(word.name for word in words)
     for word in words:
-        word.test_parts(options.probe.seeds[0], options.folds, options.test_share)
-    bilm = options.probe.load()
+        if names[word.name] > 1:
+            raise ConfigurationError(
+                f"{word.file_path}: found {names[word.name]} files for the word '{word.name}', which is "
+                "named after its file, expected one. Rename a file."
+            )
+        word.test_parts(options.seeds[0], options.folds, options.test_share)
+    bilm = options.model.load()
     scores = _measure(options, words, bilm)
-    layers = layer_names(bilm.num_layers)
-    bilms = options.probe.bilm_names
-    keys = [MOST_FREQUENT, *(LayerKey(name, layer) for name in bilms for layer in layers)]
-    tables = sense_tables(words, scores, keys, bilm.num_layers, _settings(options, words, bilm))
-    figure = draw_layers(
-        f"Word senses by layer: mean of {len(words)} words",
-        scores,
-        bilms,
-        layers,
-        {measure.name: measure for measure in (ACCURACY, BALANCED)},
-        MOST_FREQUENT,
-    )
-    output = options.probe.output
-    return [
-        *(path for table in tables for path in write_table(table, output)),
-        *write_figure(figure, output, WSD.name),
-    ]
+    tables = _tables(options, words, bilm, scores)
+    mean = scores.groupby(["vectors", "layer", "seed"], sort=False)[[ACCURACY, BALANCED]].mean()
+    figure = draw_layers(f"Word senses by layer: mean of {len(words)} words", mean, MOST_FREQUENT)
+    files = [path for table in tables for path in write_table(table, options.output)]
+    return Report(tables, [*files, *write_figure(figure, options.output, "wsd")])
 
 
-def _measure(options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM) -> LayerScores:
-    scores = LayerScores()
-    vectors = {options.probe.bilm_name: _embed(options.probe.embedder(bilm), words)}
-    for seed in options.probe.seeds:
-        if options.probe.control:
-            control = options.probe.control_embedder(bilm, seed)
-            vectors[RANDOM_WEIGHTS] = _embed(control, words)
-        parts = [word.test_parts(seed, options.folds, options.test_share) for word in words]
-        # One test part of each word at a time.
-        for masks in zip(*parts):
-            _measure_part(options, words, masks, vectors, scores)
+def _measure(
+    options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM
+) -> "pandas.DataFrame":
+    """Columns `vectors`, `layer`, `word`, `seed`, `ACCURACY` and `BALANCED`: means over the test parts."""
+    import pandas
+
+    rows = []
+    vectors = {options.model.name: _embed(options.model.embedder(bilm), words)}
+    for seed in options.seeds:
+        if options.control:
+            vectors[RANDOM_WEIGHTS] = _embed(options.model.random_embedder(bilm, seed), words)
+        for number, word in enumerate(words):
+            senses = word.senses
+            for is_test in word.test_parts(seed, options.folds, options.test_share):
+                training, expected = senses[~is_test], senses[is_test]
+                found = {
+                    (MOST_FREQUENT, ""): numpy.repeat(by_frequency(training)[0], len(expected))
+                }
+                for name, of_words in vectors.items():
+                    for layer, of_layer in named_layers(of_words[number]):
+                        found[name, layer] = nearest_senses(
+                            of_layer[~is_test],
+                            training,
+                            of_layer[is_test],
+                            options.distance,
+                            options.centre,
+                        )
+                for key, senses_found in found.items():
+                    rows.append(
+                        [
+                            *(*key, word.name, seed),
+                            100 * accuracy_score(expected, senses_found),
+                            100 * balanced_accuracy_score(expected, senses_found),
+                        ]
+                    )
         logger.info("Seed %d: measured.", seed)
-    return scores
+    columns = ["vectors", "layer", "word", "seed", ACCURACY, BALANCED]
+    groups = pandas.DataFrame(rows, columns=columns).groupby(columns[:4], sort=False)
+    return groups.mean().reset_index()
 
 
 def _embed(embedder: ElmoEmbedder, words: Sequence[AmbiguousWord]) -> List[numpy.ndarray]:
@@ -244,56 +357,92 @@ def _embed(embedder: ElmoEmbedder, words: Sequence[AmbiguousWord]) -> List[numpy
     ]
 
 
-def _measure_part(
-    options: SenseOptions,
-    words: Sequence[AmbiguousWord],
-    masks: Sequence[numpy.ndarray],
-    vectors: Dict[str, List[numpy.ndarray]],
-    scores: LayerScores,
-) -> None:
-    """
-    Score one test part of each word.
+def _tables(
+    options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM, scores: "pandas.DataFrame"
+) -> List[ReportTable]:
+    import pandas
 
-    # Parameters
-
-    masks : `Sequence[numpy.ndarray]`
-        For each word `(num_instances,)`, `True` in the test part.
-    vectors : `Dict[str, List[numpy.ndarray]]`
-        By biLM, for each word `(num_layers, num_instances, dim)`.
-    """
-    of_words: Dict[Tuple[LayerKey, Measure], List[float]] = {}
-    for number, (word, is_test) in enumerate(zip(words, masks)):
-        training = [sense for sense, tests in zip(word.senses, is_test) if not tests]
-        expected = [sense for sense, tests in zip(word.senses, is_test) if tests]
-        found = {MOST_FREQUENT: [by_frequency(training)[0]] * len(expected)}
-        for name, vectors_of_words in vectors.items():
-            for layer, layer_vectors in named_layers(vectors_of_words[number]):
-                found[LayerKey(name, layer)] = nearest_senses(
-                    layer_vectors[~is_test],
-                    training,
-                    layer_vectors[is_test],
-                    options.distance,
-                    options.centre,
-                )
-        for key, senses in found.items():
-            for measure, function in ((ACCURACY, accuracy), (BALANCED, balanced_accuracy)):
-                score = function(senses, expected)
-                scores.add(key, measure._replace(word=word.name), score)
-                of_words.setdefault((key, measure), []).append(score)
-    for (key, measure), all_scores in of_words.items():
-        scores.add(key, measure, statistics.mean(all_scores))
-
-
-def _settings(options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM) -> Dict[str, Any]:
-    return {
-        **options.probe.settings(WSD.name, options.arguments(), bilm),
+    settings = {
+        **options.settings("wsd", bilm),
         "test parts": f"{options.folds} folds"
         if options.test_share is None
         else f"a share of {options.test_share:g}",
-        "distance": options.distance,
-        "centred": options.centre,
         "data": {
-            word.file_path: f"{len(word.instances)} occurrences, {len(word.distinct_senses)} senses"
+            word.file_path: f"{len(word.instances)} occurrences, {len(set(word.senses))} senses"
             for word in words
         },
     }
+    layers = layer_names(bilm.num_layers)
+    order = [(MOST_FREQUENT, ""), *((name, layer) for name in options.vectors for layer in layers)]
+    of_word = {
+        word.name: layer_table(scores[scores["word"] == word.name].drop(columns="word"), order)
+        for word in words
+    }
+    means = scores.groupby(["vectors", "layer", "seed"], sort=False)[[ACCURACY, BALANCED]].mean()
+    total = layer_table(means.reset_index(), order)
+    names = {(ACCURACY, "mean"): "mean (%)", (ACCURACY, "std"): "std"}
+    names |= {(BALANCED, "mean"): "balanced mean (%)", (BALANCED, "std"): "balanced std"}
+    all_words = pandas.DataFrame(
+        {f"{name} (%)": table[ACCURACY, "mean"] for name, table in of_word.items()}
+    )
+    all_words = all_words.assign(**{name: total[key] for key, name in names.items()})
+    if bilm.num_layers == PAPER_NUM_LAYERS:
+        all_words["paper, F1 (%)"] = [
+            None if name == RANDOM_WEIGHTS else _PAPER.get(layer) for name, layer in order
+        ]
+    each_word = pandas.concat(
+        {(w.name, len(w.instances), len(set(w.senses))): of_word[w.name] for w in words},
+        names=["word", "occurrences", "senses"],
+    )
+    each_word.columns = ["accuracy (%)", "std", "balanced (%)", "balanced std"]
+    by_seed = means[BALANCED].unstack("seed").loc[options.model.name].reindex(layers)
+    notes = [
+        "Accuracy: the share of occurrences that get their sense, that of the nearest mean vector in the "
+        "training part; its mean is over words. Balanced: the mean over the senses of a word, so that "
+        "rare ones count as much. Means of vectors do not say which sense is frequent, from which alone "
+        "the baseline has its accuracy: compare the balanced ones too.",
+        "Layer 0 does not see the context: it tells senses by the forms of a word, such as line and lines.",
+        f"Each score is the mean of the test parts of a seed. {SEED_NOTE}",
+        "Paper: Peters et al. 2018, table 5, on other data: all words of four test sets, with the senses "
+        "of SemCor as training examples; WordNet's first sense, layer 1 and layer 2. (CoVe's two layers: "
+        "59.4 and 64.7.)",
+    ]
+    left_out = [
+        f"{word.name}: {', '.join(f'{sense} ({count})' for sense, count in word.left_out.items())}"
+        for word in words
+        if word.left_out
+    ]
+    if left_out:
+        notes.append(
+            f"Rare senses that are left out, with their occurrences: {'; '.join(left_out)}."
+        )
+    return [
+        table_of(all_words.reset_index(), "wsd", "Word senses by layer", notes, settings),
+        table_of(
+            each_word.reset_index(),
+            "wsd-words",
+            "Word senses by layer, each word",
+            notes[2:3],
+            settings,
+        ),
+        table_of(
+            paired_differences(by_seed, "balanced"),
+            "wsd-differences",
+            f"Word senses, differences of layers of {options.model.name}",
+            [f"Over the same test parts. {SEED_NOTE}"],
+            settings,
+        ),
+    ]
+
+
+def _instance(line: str) -> SenseInstance:
+    values = parse_json_object(line, _EXAMPLE)
+    tokens = get_words(values, "tokens", _EXAMPLE)
+    find_key(values, ["index"], _EXAMPLE)
+    index = values["index"]
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(tokens):
+        raise ConfigurationError(
+            f"'index' is {index!r}, expected the place of the word among the {len(tokens)} tokens, from 0 "
+            f"to {len(tokens) - 1}"
+        )
+    return SenseInstance(tuple(tokens), index, get_text(values, "sense", _EXAMPLE))

@@ -3,15 +3,16 @@
 import json
 import os
 import sys
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional, Type
 
 import pytest
 
-from elmo_plugin.report import grid
-from elmo_plugin.report.experiment import Cell
-from elmo_plugin.report.grid import GridOptions
-from elmo_plugin.report.run_folder import RunFolder
+from elmo_plugin.report import runs
+from elmo_plugin.report.grid_reports import LayersOptions, TaskOptions
+from elmo_plugin.report.runs import RunOptions
+from elmo_plugin.report.variants import Run
 from tests.report import fake_runs
 
 REPOSITORY = Path(__file__).parents[2]
@@ -35,23 +36,21 @@ class FakeTraining:
         self.started: List[str] = []
         self.failing: set = set()
 
-    def command(
-        self, cell: Cell, folder: RunFolder, options: GridOptions, goes_on: bool = False
-    ) -> List[str]:
-        self.started.append(cell.name)
-        fails = cell.name in self.failing
+    def command(self, run: Run, options: RunOptions, recovers: bool = False) -> List[str]:
+        self.started.append(run.name)
+        fails = run.name in self.failing
+        folder = str(options.runs_folder / run.name)
         return [
             sys.executable,
             "-S",
             *self.script,
-            str(folder.path),
-            json.dumps(cell.config),
+            folder,
+            json.dumps(run.config),
             json.dumps(fails),
         ]
 
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> "FakeTraining":
-        monkeypatch.setattr(grid, "train_command", self.command)
-        monkeypatch.setattr(grid, "_SECONDS_BETWEEN_LOOKS", 0.02)
+        monkeypatch.setattr(runs, "train_command", self.command)
         return self
 
 
@@ -62,13 +61,24 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 
 
 @pytest.fixture
-def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., GridOptions]:
-    """`options(task="ner", **changes)`: of a grid over the small config of a task."""
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """
+    `options(LayersOptions, task="ner", name=..., **changes)`: of a report on the small config of a task,
+    one run at a time; `changes` are of `RunOptions` or of the report.
+    """
 
-    def make(task: str = "ner", **changes: Any) -> GridOptions:
+    def make(
+        options_class: Type[TaskOptions] = LayersOptions,
+        task: str = "ner",
+        config_file: Optional[Path] = None,
+        **changes: Any,
+    ) -> Any:
         monkeypatch.setenv(f"{task.upper()}_DATA", os.environ.get(f"{task.upper()}_DATA", "data"))
         monkeypatch.setenv("ELMO", "elmo_mini")
-        config = REPOSITORY / "training_configs" / f"{task}_small.jsonnet"
-        return GridOptions(str(config), str(tmp_path / "results"), **{"seeds": [1, 2], **changes})
+        config = config_file or REPOSITORY / "training_configs" / f"{task}_small.jsonnet"
+        names = {field.name for field in fields(RunOptions)}
+        of_runs = {name: changes.pop(name) for name in list(changes) if name in names}
+        given = {"output": str(tmp_path / "results"), "seeds": (1, 2), "jobs": 1, **of_runs}
+        return options_class(config_file=str(config), runs=RunOptions(**given), **changes)
 
     return make

@@ -3,6 +3,8 @@
 import argparse
 import json
 import shlex
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -11,19 +13,25 @@ from allennlp.commands.train import train_model_from_file
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
+from elmo_plugin.commands.options import add_options, options_from
+from elmo_plugin.pretraining import LMVocabulary
 from elmo_plugin.report import perplexity
+from elmo_plugin.report.figures import draw_perplexities
 from elmo_plugin.report.perplexity import (
-    Perplexity,
     PerplexityOptions,
+    Start,
     TaskText,
     compare_perplexities,
+    perplexities_of,
+    prepare_experiment,
+    prepare_start,
 )
-from elmo_plugin.report.perplexity_figure import draw_perplexities
-from elmo_plugin.report.report_table import ReportTable
-from elmo_plugin.report.variant_report import GridReport
+from elmo_plugin.report.runs import Report, RunOptions
+from elmo_plugin.report.tables import ReportTable
+from elmo_plugin.report.task_text import TextFiles
+from elmo_plugin.report.variants import Experiment
+from tests.conftest import BiLMFiles
 from tests.report.conftest import FakeTraining
-
-pytest.importorskip("matplotlib")
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIG = str(REPOSITORY / "training_configs" / "bilm_finetune.jsonnet")
@@ -63,19 +71,25 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 def texts(tmp_path: Path) -> List[TaskText]:
     (tmp_path / "train.txt").write_text("a film\nno film\n")
     (tmp_path / "heldout.txt").write_text("a film .\n")
-    pair = {"sentence1": "A film.", "sentence2": "No film.", "gold_label": "neutral"}
-    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    (tmp_path / "trees.txt").write_text("(2 (2 a) (2 film))\n")
     lines = [str(tmp_path / name) for name in ("train.txt", "heldout.txt")]
-    pairs = str(tmp_path / "pairs.jsonl")
-    return [TaskText("mine", "lines", *lines), TaskText("snli", "pairs", pairs, pairs)]
+    trees = str(tmp_path / "trees.txt")
+    return [TaskText("mine", "lines", *lines), TaskText("sst", "trees", trees, trees)]
 
 
 @pytest.fixture
 def options(texts: List[TaskText], tmp_path: Path) -> PerplexityOptions:
-    return PerplexityOptions(texts, str(tmp_path / "results"), config_file=CONFIG, seeds=(1, 3))
+    runs = RunOptions(output=str(tmp_path / "results"), seeds=(1, 3), jobs=1)
+    return PerplexityOptions(text=tuple(texts), config=CONFIG, runs=runs)
 
 
-def report_of(options: PerplexityOptions) -> GridReport:
+def changed(options: PerplexityOptions, **changes: Any) -> PerplexityOptions:
+    """With other values of the report's options or of its runs'."""
+    own = {name: changes.pop(name) for name in ("text", "bilm", "config") if name in changes}
+    return replace(options, runs=replace(options.runs, **changes), **own)
+
+
+def report_of(options: PerplexityOptions) -> Report:
     report = compare_perplexities(options)
     assert report is not None
     return report
@@ -94,12 +108,13 @@ class TestComparePerplexities:
     def test_a_row_has_what_was_gained_on_a_text(
         self, training: FakeTraining, options: PerplexityOptions
     ) -> None:
-        mine, snli = as_dicts(table_of(options))
+        mine, sst = as_dicts(table_of(options))
         assert mine == {
             "text": "mine",
             "biLM": "elmo_mini",
             "training words": 4,
             "held-out words": 3,
+            "seeds": 2,
             "before": 200.0,
             "after": 102.0,
             "std": 1.41,
@@ -109,15 +124,11 @@ class TestComparePerplexities:
             "backward before": 210.0,
             "backward after": 112.0,
             "minutes": 1.5,
-            "paper's text": None,
-            "paper before": None,
-            "paper after": None,
         }
-        paper = [snli["paper's text"], snli["paper before"], snli["paper after"]]
-        assert paper == ["SNLI", 72.1, 16.8]
+        assert sst["text"] == "sst"
         assert training.started == [
             *("perplexity-mine-elmo_mini-seed1", "perplexity-mine-elmo_mini-seed3"),
-            *("perplexity-snli-elmo_mini-seed1", "perplexity-snli-elmo_mini-seed3"),
+            *("perplexity-sst-elmo_mini-seed1", "perplexity-sst-elmo_mini-seed3"),
         ]
 
     def test_table_and_picture_are_written(
@@ -141,11 +152,11 @@ class TestComparePerplexities:
         self, training: FakeTraining, options: PerplexityOptions
     ) -> None:
         compare_perplexities(options)
-        Path(options.texts[0].train).write_text("other words\n")
+        Path(options.text[0].train).write_text("other words\n")
         with pytest.raises(ConfigurationError, match="is a run of another config: train_data_path"):
             compare_perplexities(options)
         training.started.clear()
-        row = as_dicts(table_of(options._replace(overwrite=True)))[0]
+        row = as_dicts(table_of(changed(options, overwrite=True)))[0]
         assert row["training words"] == 2
         assert [name.split("-")[1] for name in training.started] == ["mine", "mine"]
 
@@ -154,35 +165,35 @@ class TestComparePerplexities:
     ) -> None:
         training.failing = {
             "perplexity-mine-elmo_mini-seed1",
-            "perplexity-snli-elmo_mini-seed1",
-            "perplexity-snli-elmo_mini-seed3",
+            "perplexity-sst-elmo_mini-seed1",
+            "perplexity-sst-elmo_mini-seed3",
         }
         report = report_of(options)
         assert len(report.failures) == 3
         assert "seed1: ValueError: this run was to fail" in report.failures[0]
-        mine, snli = as_dicts(report.tables[0])
+        mine, sst = as_dicts(report.tables[0])
         assert (mine["after"], mine["std"]) == (103.0, None)
-        assert (snli["before"], snli["after"], snli["minutes"]) == ("failed", "failed", None)
+        assert (sst["before"], sst["after"], sst["minutes"]) == ("failed", "failed", None)
         assert report.failures[0] in report.tables[0].notes
 
     def test_if_all_runs_fail_there_is_no_picture(
         self, training: FakeTraining, options: PerplexityOptions
     ) -> None:
         training.failing = {f"perplexity-mine-elmo_mini-seed{seed}" for seed in (1, 3)}
-        report = report_of(options._replace(texts=options.texts[:1]))
+        report = report_of(changed(options, text=options.text[:1]))
         assert [path.suffix for path in report.files] == [".md", ".csv", ".json"]
 
     def test_a_dry_run_prints_commands_that_need_no_variables(
         self, options: PerplexityOptions, capsys: Any
     ) -> None:
-        assert compare_perplexities(options._replace(dry_run=True)) is None
+        assert compare_perplexities(changed(options, dry_run=True)) is None
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 4
         words = shlex.split(lines[0])
         config = words[words.index("train") + 1]
         assert json.loads(Path(config).read_text())["model"]["options_file"] == "elmo_mini"
         assert not any(word.startswith("LM_") for word in words)
-        assert not list(Path(options.output).glob("perplexity*"))
+        assert not list(Path(options.runs.output).glob("perplexity*"))
 
     def test_several_bilms_are_set_apart(
         self,
@@ -200,78 +211,154 @@ class TestComparePerplexities:
             return draw_perplexities(title, texts)
 
         monkeypatch.setattr(perplexity, "draw_perplexities", draw)
-        table = table_of(options._replace(bilms=["elmo_mini", "./mine"], seeds=(1,)))
+        table = table_of(changed(options, bilm=("elmo_mini", "./mine"), seeds=(1,)))
         assert [row[:2] for row in table.rows] == [
-            *(["mine", "elmo_mini"], ["snli", "elmo_mini"], ["mine", "./mine"], ["snli", "./mine"])
+            *(["mine", "elmo_mini"], ["sst", "elmo_mini"], ["mine", "./mine"], ["sst", "./mine"])
         ]
-        assert [text.label for text in drawn[0]][::3] == ["mine\nelmo_mini", "snli\n./mine"]
-        assert [text.paper for text in drawn[0]] == [None, (72.1, 16.8)] * 2
+        assert [text.label for text in drawn[0]][::3] == ["mine\nelmo_mini", "sst\n./mine"]
+        assert [text.paper for text in drawn[0]] == [None] * 4
+
+    def test_the_papers_figures_stand_beside_pairs(
+        self, training: FakeTraining, options: PerplexityOptions, tmp_path: Path
+    ) -> None:
+        (tmp_path / "snli.jsonl").write_text('{"sentence1": "A man .", "sentence2": "Men ."}\n')
+        text = TaskText("snli", "pairs", *[str(tmp_path / "snli.jsonl")] * 2)
+        snli, mine = as_dicts(table_of(changed(options, text=(text, options.text[0]), seeds=(1,))))
+        names = ("paper's text", "paper before", "paper after")
+        assert [snli[name] for name in names] == ["SNLI", 72.1, 16.8]
+        assert [mine[name] for name in names] == [None] * 3
 
     def test_the_settings_say_how_to_make_it_again(
         self, training: FakeTraining, options: PerplexityOptions
     ) -> None:
-        given = options._replace(
-            overrides={"trainer.num_epochs": 2}, include_packages=["json"], seeds=(3,)
+        overrides = {"trainer.num_epochs": 2}
+        given = changed(
+            options, overrides=overrides, include_package=("json",), seeds=(3,), jobs=None
         )
         settings = table_of(given).settings
         parser = argparse.ArgumentParser()
-        Perplexity().add_arguments(parser)
+        add_options(parser, PerplexityOptions)
         args = parser.parse_args(shlex.split(settings["command"])[3:])
-        assert [TaskText(*text) for text in args.text] == given.texts
-        assert (args.output, args.bilm, args.config) == (given.output, ["elmo_mini"], CONFIG)
-        assert (args.seeds, args.include_package) == ([3], ["json"])
-        assert args.overrides == given.overrides
+        assert options_from(PerplexityOptions, args) == given
 
     @pytest.mark.parametrize(
         "changes, message",
         [
             ({"jobs": 0}, "--jobs: found 0, expected a positive number"),
-            ({"seeds": []}, r"--seeds: found \[\], expected one or more"),
-            ({"texts": []}, "--text: found none, expected one or more"),
-            ({"texts": [TaskText("a", "lines", "b", "c")] * 2}, "--text: found a, a, expected one"),
-            ({"texts": [TaskText("a/b", "lines", "b", "c")]}, "found the name 'a/b', expected let"),
-            ({"bilms": ["a/b", "a_b"]}, "--bilm: found a_b, a_b, expected one or more, each of a"),
-            ({"texts": [TaskText("a", "poems", "b", "c")]}, "found the kind 'poems', expected one"),
+            ({"seeds": ()}, r"--seeds: found \[\], expected one or more"),
+            ({"text": ()}, "--text: found none, expected one or more"),
+            ({"text": (TaskText("a", "lines", "b", "c"),) * 2}, "--text: found a, expected one"),
+            ({"text": (TaskText("a/b", "lines", "b", "c"),)}, "found the name 'a/b', expected let"),
+            ({"bilm": ("a/b", "a_b")}, "--bilm: found a_b, expected one or more, each of a"),
+            ({"text": (TaskText("a", "poems", "b", "c"),)}, "found the kind 'poems', expected one"),
         ],
     )
     def test_options_that_make_no_comparison_are_refused(
         self, changes: Dict[str, Any], message: str, options: PerplexityOptions
     ) -> None:
         with pytest.raises(ConfigurationError, match=message):
-            compare_perplexities(options._replace(**changes))
+            compare_perplexities(changed(options, **changes))
 
     def test_the_last_text_is_checked_before_the_first_is_trained(
         self, training: FakeTraining, options: PerplexityOptions
     ) -> None:
-        wrong = TaskText("wrong", "trees", options.texts[0].train, options.texts[0].held_out)
+        wrong = TaskText("wrong", "trees", options.text[0].train, options.text[0].heldout)
         with pytest.raises(ConfigurationError, match=r"train\.txt, line 1"):
-            compare_perplexities(options._replace(texts=[*options.texts, wrong]))
+            compare_perplexities(changed(options, text=(*options.text, wrong)))
         assert training.started == []
 
 
-def parsed(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    Perplexity().add_arguments(parser)
-    return parser.parse_args(arguments)
+class TestPrepareStart:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """A biLM with its softmax, as `elmo-export` writes it."""
+        return Path(shutil.copytree(PRETRAINED_FOLDER / "elmo_mini", tmp_path / "my_bilm"))
+
+    def test_a_name_stays_a_name(self, tmp_path: Path) -> None:
+        start = prepare_start("elmo_mini", tmp_path)
+        assert start == Start("elmo_mini", "elmo_mini", tmp_path / "elmo_mini-vocab.txt")
+        expected = LMVocabulary.from_file("elmo_mini").words
+        assert LMVocabulary.from_file(start.vocabulary_file).words == expected
+
+    def test_a_folder_is_told_from_a_name_by_its_slash(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(folder.parent)
+        assert prepare_start("my_bilm", tmp_path).variable == "./my_bilm"
+        assert prepare_start(f"{folder}/", tmp_path).variable == str(folder)
+
+    def test_without_a_softmax_nothing_is_predicted(
+        self, bilm_files: BiLMFiles, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "published"
+        folder.mkdir()
+        shutil.copy(bilm_files.options_file, folder / "options.json")
+        shutil.copy(bilm_files.weight_file, folder / "weights.hdf5")
+        with pytest.raises(ConfigurationError, match="published: found no softmax, expected the"):
+            prepare_start(str(folder), tmp_path)
+
+    def test_a_softmax_without_words_is_refused(self, folder: Path, tmp_path: Path) -> None:
+        (folder / "vocab.txt").unlink()
+        with pytest.raises(
+            ConfigurationError, match=r"found no vocab\.txt beside its weights, exp"
+        ):
+            prepare_start(str(folder), tmp_path)
+
+    def test_what_is_no_bilm_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match="--bilm nothing: there is no such folder"):
+            prepare_start("nothing", tmp_path)
 
 
-def test_the_command_prints_what_it_wrote(
-    training: FakeTraining, options: PerplexityOptions, capsys: Any
-) -> None:
-    arguments = ["--text", *options.texts[1], "-s", options.output, "--config", CONFIG]
-    Perplexity().run(parsed(*arguments, "--seeds", "1", "--jobs", "1"))
-    assert f"{options.output}/perplexity.md" in capsys.readouterr().out.splitlines()
-    assert training.started == ["perplexity-snli-elmo_mini-seed1"]
+class TestPrepareExperiment:
+    def prepare(self, options: PerplexityOptions, **changes: Any) -> Experiment:
+        folder = options.runs.runs_folder
+        folder.mkdir(parents=True, exist_ok=True)
+        start = Start("mine", changes.pop("variable", "elmo_mini"), Path("vocab.txt"))
+        files = TextFiles(Path("texts/train.txt"), Path("texts/heldout.txt"), 2, 1)
+        return prepare_experiment(changed(options, **changes), options.text[0], start, files)
+
+    def test_the_config_is_evaluated_for_the_bilm_and_the_text(
+        self, options: PerplexityOptions
+    ) -> None:
+        experiment = self.prepare(options, overrides={"trainer.num_epochs": 7})
+        config = json.loads(Path(experiment.config_file).read_text())
+        assert config == experiment.config
+        assert config["train_data_path"] == ["texts/train.txt"]
+        assert config["validation_data_path"] == ["texts/heldout.txt"]
+        assert config["model"]["options_file"] == "elmo_mini"
+        assert config["vocabulary"]["vocabulary_file"] == "vocab.txt"
+        assert config["trainer"]["num_epochs"] == 7
+        assert experiment.metric == "perplexity" and not experiment.is_larger_better
+        assert experiment.variables() == {}
+        archive = self.prepare(options, variable="run/model.tar.gz")
+        assert archive.config["model"]["archive_file"] == "run/model.tar.gz"
+
+    def test_a_config_that_does_not_measure_before_is_refused(
+        self, options: PerplexityOptions
+    ) -> None:
+        overrides = {"trainer.callbacks": ["elmo_bilm_state"]}
+        with pytest.raises(ConfigurationError, match=r"callbacks is \['elmo_bilm_state'\], expec"):
+            self.prepare(options, overrides=overrides)
+
+    def test_a_config_that_cannot_be_evaluated_is_named(
+        self, options: PerplexityOptions, tmp_path: Path
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=r"there is no file a\.jsonnet, expected"):
+            self.prepare(options, config="a.jsonnet")
+        path = tmp_path / "other.jsonnet"
+        path.write_text("{ a: std.extVar('NO_SUCH_VARIABLE') }")
+        with pytest.raises(
+            ConfigurationError, match=r"other\.jsonnet: cannot be evaluated .*NO_SU"
+        ):
+            self.prepare(options, config=str(path))
 
 
-def test_the_command_fails_if_a_run_failed(
-    training: FakeTraining, options: PerplexityOptions
-) -> None:
-    training.failing = {"perplexity-snli-elmo_mini-seed13"}
-    arguments = ["--text", *options.texts[1], "-s", options.output, "--config", CONFIG]
-    with pytest.raises(SystemExit, match="1 runs failed"):
-        Perplexity().run(parsed(*arguments))
-    assert (Path(options.output) / "perplexity.md").is_file()
+@pytest.mark.parametrize("content", [None, "{", '{"perplexity": 3.0}'])
+def test_metrics_that_cannot_be_read_are_named(content: Any, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "metrics_before.json").write_text(content)
+    with pytest.raises(ConfigurationError, match=r"metrics_before\.json: cannot be read .*Rem"):
+        perplexities_of(tmp_path)
 
 
 def test_a_bilm_gains_on_the_text_that_it_is_trained_on(tmp_path: Path) -> None:
@@ -280,17 +367,20 @@ def test_a_bilm_gains_on_the_text_that_it_is_trained_on(tmp_path: Path) -> None:
         LM_FIXTURE / "experiment.jsonnet", tmp_path / "start", overrides=json.dumps(pretraining)
     )
     held_out = str(LM_FIXTURE / "heldout.txt")
-    options = PerplexityOptions(
-        [TaskText("novel", "lines", held_out, held_out)],
-        str(tmp_path / "results"),
-        [str(tmp_path / "start" / "model.tar.gz")],
-        CONFIG,
+    runs = RunOptions(
+        output=str(tmp_path / "results"),
         seeds=(1,),
         overrides={
             "model.softmax.num_samples": 64,
             "data_loader.rows": 4,
             "validation_data_loader.rows": 4,
         },
+    )
+    options = PerplexityOptions(
+        text=(TaskText("novel", "lines", held_out, held_out),),
+        bilm=(str(tmp_path / "start" / "model.tar.gz"),),
+        config=CONFIG,
+        runs=runs,
     )
     (row,) = as_dicts(table_of(options))
     metrics = json.loads((tmp_path / "start" / "metrics.json").read_text())

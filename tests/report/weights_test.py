@@ -2,8 +2,9 @@ import json
 import shutil
 import statistics
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
+import pandas
 import pytest
 import torch
 from allennlp.common import Params
@@ -11,15 +12,15 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from elmo_plugin.report import weights as weights_report
-from elmo_plugin.report.report_table import ReportTable, read_table
-from elmo_plugin.report.weight_figure import draw_weights
-from elmo_plugin.report.weights import compare_weights, default_name, mixes_of
+from elmo_plugin.report.figures import draw_weights
+from elmo_plugin.report.runs import Report
+from elmo_plugin.report.tables import ReportTable, read_table
+from elmo_plugin.report.weights import MixWeights, WeightsOptions, default_name, mixes_of
 from tests.tasks.task_testing import FIXTURES, overfitted_archive
 
 TINY = FIXTURES / "ner" / "tiny"
 MIX = "text_encoder.elmo.elmo.scalar_mix"
 EMBEDDER = "model.text_encoder.text_field_embedder.token_embedders.elmo"
-pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,11 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, Path]:
     return folders
 
 
+def compare(archives: Sequence[Any], output: Path, **changes: Any) -> Report:
+    options = WeightsOptions(archives=tuple(map(str, archives)), output=str(output), **changes)
+    return weights_report.compare_weights(options)
+
+
 def column(table: ReportTable, name: str) -> List[Any]:
     return [row[table.columns.index(name)] for row in table.rows]
 
@@ -51,7 +57,7 @@ def expected_row(folder: Path, mix: int) -> List[float]:
 
 
 def test_each_place_has_its_shares_and_its_gamma(archives: Dict[str, Path], tmp_path: Path) -> None:
-    table, files = compare_weights([archives["ner-both-seed1"] / "model.tar.gz"], tmp_path)
+    (table,), files, _ = compare([archives["ner-both-seed1"] / "model.tar.gz"], tmp_path)
     assert table.columns == [
         *("task", "ELMo at", "archives", "layer 0", "layer 1", "layer 2", "gamma")
     ]
@@ -68,7 +74,7 @@ def test_each_place_has_its_shares_and_its_gamma(archives: Dict[str, Path], tmp_
 
 def test_seeds_are_averaged(archives: Dict[str, Path], tmp_path: Path) -> None:
     folders = [archives["ner-both-seed1"], archives["ner-both-seed2"]]
-    table, _ = compare_weights(folders, tmp_path)
+    ((table,), *_) = compare(folders, tmp_path)
     assert column(table, "task") == ["ner-both"] * 2
     assert column(table, "archives") == [2, 2]
     for mix in range(2):
@@ -81,14 +87,14 @@ def test_seeds_are_averaged(archives: Dict[str, Path], tmp_path: Path) -> None:
 
 def test_names_can_be_given(archives: Dict[str, Path], tmp_path: Path) -> None:
     folders = [archives["ner-both-seed1"], archives["ner-both-seed2"]]
-    table, _ = compare_weights(folders, tmp_path, ["first", "second"])
+    ((table,), *_) = compare(folders, tmp_path, names=("first", "second"))
     assert column(table, "task") == ["first", "first", "second", "second"]
-    assert table.settings["command"].endswith(f"-s {tmp_path} --names first second")
+    assert table.settings["command"].endswith(f"--output {tmp_path} --names first second")
     assert column(table, "gamma")[0] == pytest.approx(expected_row(folders[0], 0)[3], abs=1e-4)
 
 
 def test_elmo_among_the_embedders_is_a_place_too(archives: Dict[str, Path], tmp_path: Path) -> None:
-    table, _ = compare_weights([archives["inside"], archives["ner-both-seed1"]], tmp_path)
+    ((table,), *_) = compare([archives["inside"], archives["ner-both-seed1"]], tmp_path)
     assert column(table, "ELMo at") == ["embedder", "input", "output"]
 
 
@@ -106,9 +112,9 @@ def test_allennlps_own_embedder_is_read_with_its_type_changed(
     own = {key: value for key, value in state.items() if "bilm_source" not in key}
     torch.save(own, folder / "weights.th")
     with pytest.raises(Exception):  # noqa: B017  AllenNLP's biLM has other names for its weights
-        mixes_of(folder, "own")
-    (mix,) = mixes_of(folder, "own", {f"{EMBEDDER}.type": "elmo"})
-    (expected,) = mixes_of(archives["inside"], "own")
+        mixes_of(folder)
+    (mix,) = mixes_of(folder, {f"{EMBEDDER}.type": "elmo"})
+    (expected,) = mixes_of(archives["inside"])
     assert mix == expected
 
 
@@ -116,9 +122,8 @@ def test_shares_that_the_config_fixes_are_said_to_be(
     archives: Dict[str, Path], tmp_path: Path
 ) -> None:
     overrides = {"model.text_encoder.elmo.scalar_mix_parameters": [0.0, 1.0, 0.0]}
-    table, _ = compare_weights(
-        [archives["ner-both-seed1"]], tmp_path, ["fixed"], overrides=overrides
-    )
+    folders = [archives["ner-both-seed1"]]
+    ((table,), *_) = compare(folders, tmp_path, names=("fixed",), overrides=overrides)
     assert "fixed, input: the shares are fixed by the config." in table.notes
     assert json.dumps(overrides) in table.settings["command"]
 
@@ -126,45 +131,44 @@ def test_shares_that_the_config_fixes_are_said_to_be(
 def test_models_may_have_other_numbers_of_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mixes(archive: Any, name: str, overrides: Any) -> List[weights_report.MixWeights]:
-        shares = {"two": [0.25, 0.75], "three": [0.5, 0.3, 0.2]}[name]
-        return [weights_report.MixWeights(name, "input", shares, 1.5, True)]
+    def mixes(archive: str, overrides: Any) -> List[MixWeights]:
+        shares = {"two": [0.25, 0.75], "three": [0.5, 0.3, 0.2]}[archive]
+        return [MixWeights("input", shares, 1.5, True)]
 
     monkeypatch.setattr(weights_report, "mixes_of", mixes)
-    table, _ = compare_weights(["a", "b"], tmp_path, ["two", "three"])
+    ((table,), *_) = compare(["two", "three"], tmp_path, names=("two", "three"))
     assert [row[3:] for row in table.rows] == [[0.25, 0.75, None, 1.5], [0.5, 0.3, 0.2, 1.5]]
 
 
 def test_those_of_one_name_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def mixes(archive: Any, name: str, overrides: Any) -> List[weights_report.MixWeights]:
+    def mixes(archive: str, overrides: Any) -> List[MixWeights]:
         num_layers = int(archive)
-        return [weights_report.MixWeights(name, "input", [1 / num_layers] * num_layers, 1.0, True)]
+        return [MixWeights("input", [1 / num_layers] * num_layers, 1.0, True)]
 
     monkeypatch.setattr(weights_report, "mixes_of", mixes)
     with pytest.raises(ConfigurationError, match="2 have ELMo at 'input', with 2 and 3 layers"):
-        compare_weights(["2", "3"], tmp_path, ["same", "same"])
+        compare(["2", "3"], tmp_path, names=("same", "same"))
 
 
 def test_the_picture_has_a_field_for_each_share() -> None:
-    figure = draw_weights(
-        {("ner", "input"): [0.2, 0.7, 0.1], ("sst", "input"): [0.4, 0.6], ("sst", "output"): [1.0]},
-        {("ner", "input"): 1.25, ("sst", "input"): 0.5, ("sst", "output"): 2.0},
-    )
-    at_input, at_output = figure.axes[:2]
+    rows = {
+        ("ner", "input"): [0.2, 0.7, 0.1, 1.25],
+        ("a name that is long", "input"): [0.4, 0.6, None, 0.5],
+        ("sst", "output"): [1.0, None, None, 2.0],
+    }
+    columns = ["layer 0", "layer 1", "layer 2", "gamma"]
+    weights = pandas.DataFrame.from_dict(rows, orient="index", columns=columns)
+    weights.index = pandas.MultiIndex.from_tuples(rows)
+    at_input, at_output = draw_weights("Weights", weights).axes[:2]
     assert at_input.get_title() == "input" and at_output.get_title() == "output"
-    assert [text.get_text() for text in at_input.texts] == ["0.20", "0.70", "0.10", "0.40", "0.60"]
-    assert [label.get_text() for label in at_input.get_xticklabels()] == [
-        *("ner\nγ 1.25", "sst\nγ 0.50")
-    ]
+    texts = sorted(text.get_text() for text in at_input.texts)
+    assert texts == ["0.10", "0.20", "0.40", "0.60", "0.70"]
+    labels = at_input.get_xticklabels()
+    assert labels[0].get_text() == "ner\nγ 1.25" and labels[0].get_rotation() == 30
+    assert at_output.get_xticklabels()[0].get_rotation() == 0
     assert len(at_output.get_yticklabels()) == 3
     # The last layer is on top, as in the paper.
     assert at_input.get_ylim()[0] < at_input.get_ylim()[1]
-
-
-@pytest.mark.parametrize("name, rotation", [("ner", 0), ("a name that is long", 30)])
-def test_long_names_are_slanted(name: str, rotation: int) -> None:
-    figure = draw_weights({(name, "input"): [0.5, 0.5]}, {(name, "input"): 1.0})
-    assert [label.get_rotation() for label in figure.axes[0].get_xticklabels()] == [rotation]
 
 
 @pytest.mark.parametrize(
@@ -190,18 +194,18 @@ def test_a_folder_has_its_own_name(
 class TestBadInput:
     def test_an_unknown_file(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=r"no/model\.tar\.gz: cannot be loaded"):
-            compare_weights(["no/model.tar.gz"], tmp_path)
+            compare(["no/model.tar.gz"], tmp_path)
 
     def test_an_archive_without_elmo(self, archives: Dict[str, Path], tmp_path: Path) -> None:
         with pytest.raises(
             ConfigurationError, match=r"model has no mix .*, expected a task's model with ELMo"
         ):
-            compare_weights([archives["baseline"]], tmp_path / "results")
+            compare([archives["baseline"]], tmp_path / "results")
         assert not (tmp_path / "results").exists()
 
     def test_as_many_names_as_archives(self, archives: Dict[str, Path], tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="--names: found 2 for 1 archives"):
-            compare_weights([archives["baseline"]], tmp_path, ["a", "b"])
+            compare([archives["baseline"]], tmp_path, names=("a", "b"))
 
     def test_one_name_for_models_that_differ(
         self, archives: Dict[str, Path], tmp_path: Path
@@ -210,4 +214,4 @@ class TestBadInput:
         with pytest.raises(
             ConfigurationError, match=r"of the 2 archives called 'a', 1 have ELMo at 'input'"
         ):
-            compare_weights(folders, tmp_path, ["a", "a"])
+            compare(folders, tmp_path, names=("a", "a"))

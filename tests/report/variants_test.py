@@ -6,7 +6,7 @@ import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.report.experiment import ELMO_KEY, Experiment, Variant, combined_overrides
+from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, Variant, combined_overrides
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIGS = REPOSITORY / "training_configs"
@@ -30,8 +30,8 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMO", "elmo_mini")
 
 
-def small(task: str, overrides: Optional[Dict[str, Any]] = None) -> Experiment:
-    return Experiment(CONFIGS / f"{task}_small.jsonnet", overrides)
+def small(task: str, overrides: Optional[Dict[str, Any]] = None) -> TaskExperiment:
+    return TaskExperiment(CONFIGS / f"{task}_small.jsonnet", overrides)
 
 
 def mix_penalties(config: Dict[str, Any]) -> Any:
@@ -53,16 +53,16 @@ class TestEveryTask:
 
     def test_the_plain_variant_changes_the_seeds_alone(self, task: str) -> None:
         experiment = small(task)
-        cell = experiment.cell(Variant("ELMo"), seed=7)
-        assert cell.name == f"{task}-{AS_IT_IS[task][0]}-seed7"
-        assert cell.overrides == {"random_seed": 7, "numpy_seed": 7, "pytorch_seed": 7}
-        assert cell.config == {**experiment.config, **cell.overrides}
+        run = experiment.run_of(Variant("ELMo"), seed=7)
+        assert run.name == f"{task}-{AS_IT_IS[task][0]}-seed7"
+        assert run.overrides == {"random_seed": 7, "numpy_seed": 7, "pytorch_seed": 7}
+        assert run.config == {**experiment.config, **run.overrides}
 
     def test_the_baseline_differs_in_the_placement_alone(self, task: str) -> None:
-        cell = small(task).cell(Variant("no ELMo", placement="none"), seed=7)
-        assert cell.name == f"{task}-none-seed7"
-        assert cell.config["model"]["text_encoder"]["elmo"]["placement"] == "none"
-        assert set(cell.overrides) == {
+        run = small(task).run_of(Variant("no ELMo", placement="none"), seed=7)
+        assert run.name == f"{task}-none-seed7"
+        assert run.config["model"]["text_encoder"]["elmo"]["placement"] == "none"
+        assert set(run.overrides) == {
             f"{ELMO_KEY}.placement",
             "random_seed",
             "numpy_seed",
@@ -70,31 +70,31 @@ class TestEveryTask:
         }
 
     def test_last_layer_only(self, task: str) -> None:
-        cell = small(task).cell(Variant("last", last_layer_only=True), seed=7)
-        assert cell.name == f"{task}-{AS_IT_IS[task][0]}-last-seed7"
-        assert cell.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is True
+        run = small(task).run_of(Variant("last", last_layer_only=True), seed=7)
+        assert run.name == f"{task}-{AS_IT_IS[task][0]}-last-seed7"
+        assert run.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is True
 
     @pytest.mark.parametrize("l2", [1.0, 0.001])
     def test_lambda_is_set_once_and_other_penalties_stay(self, l2: float, task: str) -> None:
         experiment = small(task)
-        cell = experiment.cell(Variant("all", last_layer_only=False, scalar_mix_l2=l2), seed=7)
+        run = experiment.run_of(Variant("all", last_layer_only=False, scalar_mix_l2=l2), seed=7)
         assert mix_penalties(experiment.config) == [AS_IT_IS[task][1]]
-        assert mix_penalties(cell.config) == [l2]
+        assert mix_penalties(run.config) == [l2]
         others = [
             [entry for entry in config["model"]["regularizer"]["regexes"] if entry[0] != "scalar_parameters"]
-            for config in (experiment.config, cell.config)
+            for config in (experiment.config, run.config)
         ]  # fmt: skip
         assert others[0] == others[1]
         assert len(others[0]) == (1 if task == "snli" else 0)
         # Where the config has this lambda, the run is that of the config, which other reports need too.
         part = "" if l2 == AS_IT_IS[task][1] else f"-l2_{l2:g}"
-        assert cell.name == f"{task}-{AS_IT_IS[task][0]}{part}-seed7"
+        assert run.name == f"{task}-{AS_IT_IS[task][0]}{part}-seed7"
 
     def test_a_share_is_of_the_training_data_alone(self, task: str) -> None:
         experiment = small(task)
-        cell = experiment.cell(Variant("no ELMo", placement="none", share=0.05), seed=7)
-        assert cell.name == f"{task}-none-share_0.05-seed7"
-        assert cell.config["dataset_reader"] == {
+        run = experiment.run_of(Variant("no ELMo", placement="none", share=0.05), seed=7)
+        assert run.name == f"{task}-none-share_0.05-seed7"
+        assert run.config["dataset_reader"] == {
             "type": "elmo_share",
             "reader": experiment.config["dataset_reader"],
             "share": 0.05,
@@ -103,25 +103,25 @@ class TestEveryTask:
         expected = experiment.config.get(
             "validation_dataset_reader", experiment.config["dataset_reader"]
         )
-        assert cell.config["validation_dataset_reader"] == expected
+        assert run.config["validation_dataset_reader"] == expected
         assert expected["type"] == f"elmo_{task}"
 
     def test_the_overrides_make_the_config(self, task: str) -> None:
         variant = Variant("a", "output", True, 1.0, share=0.5, batches_per_epoch=3)
-        cell = small(task, {"trainer.num_epochs": 2}).cell(variant, seed=7)
+        run = small(task, {"trainer.num_epochs": 2}).run_of(variant, seed=7)
         params = Params.from_file(
-            CONFIGS / f"{task}_small.jsonnet", params_overrides=json.dumps(cell.overrides)
+            CONFIGS / f"{task}_small.jsonnet", params_overrides=json.dumps(run.overrides)
         )
-        assert params.as_dict() == cell.config
-        assert cell.config["trainer"]["num_epochs"] == 2
-        assert cell.config["data_loader"]["batches_per_epoch"] == 3
+        assert params.as_dict() == run.config
+        assert run.config["trainer"]["num_epochs"] == 2
+        assert run.config["data_loader"]["batches_per_epoch"] == 3
 
 
 def test_a_config_with_the_last_layer_only_gets_all_layers() -> None:
     experiment = small("ner", {f"{ELMO_KEY}.top_layer_only": True})
-    cell = experiment.cell(Variant("all", last_layer_only=False), seed=7)
-    assert cell.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is False
-    assert cell.name == "ner-input-all-seed7"
+    run = experiment.run_of(Variant("all", last_layer_only=False), seed=7)
+    assert run.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is False
+    assert run.name == "ner-input-all-seed7"
 
 
 @pytest.mark.parametrize(
@@ -141,17 +141,17 @@ def test_a_config_with_the_last_layer_only_gets_all_layers() -> None:
 )
 def test_lambda_comes_before_penalties_of_other_parameters(regularizer: Any) -> None:
     experiment = small("ner", {"model.regularizer": regularizer})
-    cell = experiment.cell(Variant("all", scalar_mix_l2=1.0), seed=7)
+    run = experiment.run_of(Variant("all", scalar_mix_l2=1.0), seed=7)
     former = (regularizer or {"regexes": []})["regexes"]
     entry = ["scalar_parameters", {"type": "l2", "alpha": 1.0}]
-    assert cell.config["model"]["regularizer"]["regexes"] == [entry, *former]
+    assert run.config["model"]["regularizer"]["regexes"] == [entry, *former]
 
 
 def test_another_kind_of_penalty_becomes_l2() -> None:
     overrides = {"model.regularizer.regexes.0.1": {"type": "l1", "alpha": 1.0}}
-    cell = small("ner", overrides).cell(Variant("all", scalar_mix_l2=1.0), seed=7)
-    assert cell.config["model"]["regularizer"]["regexes"][0][1] == {"type": "l2", "alpha": 1.0}
-    assert cell.name == "ner-input-l2_1-seed7"
+    run = small("ner", overrides).run_of(Variant("all", scalar_mix_l2=1.0), seed=7)
+    assert run.config["model"]["regularizer"]["regexes"][0][1] == {"type": "l2", "alpha": 1.0}
+    assert run.name == "ner-input-l2_1-seed7"
 
 
 def test_the_variables_that_the_config_reads_are_known() -> None:
@@ -159,19 +159,19 @@ def test_the_variables_that_the_config_reads_are_known() -> None:
         "ELMO": "elmo_mini",
         "NER_DATA": "data/ner",
     }
-    assert Experiment(TINY / "experiment_elmo.jsonnet").variables() == {}
+    assert TaskExperiment(TINY / "experiment_elmo.jsonnet").variables() == {}
 
 
 def test_variables_of_imported_files_count(tmp_path: Path) -> None:
     lib = json.dumps(str(CONFIGS / "ner_small.jsonnet"))
     (tmp_path / "config.jsonnet").write_text(f"local ner = import {lib};\nner")
-    assert "NER_DATA" in Experiment(tmp_path / "config.jsonnet").variables()
+    assert "NER_DATA" in TaskExperiment(tmp_path / "config.jsonnet").variables()
 
 
 class TestBadInput:
     def test_an_unknown_file(self) -> None:
         with pytest.raises(ConfigurationError, match=r"there is no file no/such\.jsonnet"):
-            Experiment("no/such.jsonnet")
+            TaskExperiment("no/such.jsonnet")
 
     def test_a_variable_that_is_not_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("NER_DATA")
@@ -186,24 +186,25 @@ class TestBadInput:
     def test_a_config_that_is_no_json(self, tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text("{")
         with pytest.raises(ConfigurationError, match=r"config\.json: cannot be evaluated"):
-            Experiment(tmp_path / "config.json")
+            TaskExperiment(tmp_path / "config.json")
 
     def test_a_config_without_a_place_for_elmo(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"elmo is not there\. Expected.*indexer"):
-            Experiment(TINY / "experiment.jsonnet")
+        with pytest.raises(ConfigurationError, match=r"elmo is missing\. Expected.*indexer"):
+            TaskExperiment(TINY / "experiment.jsonnet")
 
     @pytest.mark.parametrize("config", [{}, {"model": {"text_encoder": {"elmo": None}}}])
     def test_a_config_of_something_else(self, config: Dict[str, Any], tmp_path: Path) -> None:
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        with pytest.raises(ConfigurationError, match=r"text_encoder\.elmo is not there"):
-            Experiment(tmp_path / "config.json")
+        scored = {"validation_data_path": "dev", "trainer": {"validation_metric": "+f1"}}
+        (tmp_path / "config.json").write_text(json.dumps({**scored, **config}))
+        with pytest.raises(ConfigurationError, match=r"text_encoder\.elmo is missing"):
+            TaskExperiment(tmp_path / "config.json")
 
     def test_elmo_among_the_embedders_is_named(self) -> None:
         with pytest.raises(
             ConfigurationError,
             match=r"is the embedder model\.text_encoder\.text_field_embedder\.token_embedders\.elmo",
         ):
-            Experiment(TINY / "experiment_elmo_inside.jsonnet")
+            TaskExperiment(TINY / "experiment_elmo_inside.jsonnet")
 
     def test_a_reader_without_the_indexer(self) -> None:
         overrides = {"dataset_reader.token_indexers": {"tokens": {"type": "single_id"}}}
@@ -224,12 +225,12 @@ class TestBadInput:
     def test_a_name_that_files_cannot_have(self, name: str) -> None:
         if name:
             with pytest.raises(ConfigurationError, match=f"--name: found '{name}'"):
-                Experiment(CONFIGS / "ner_small.jsonnet", name=name)
+                TaskExperiment(CONFIGS / "ner_small.jsonnet", name=name)
         else:  # none was given
-            assert Experiment(CONFIGS / "ner_small.jsonnet", name=name).name == "ner"
+            assert TaskExperiment(CONFIGS / "ner_small.jsonnet", name=name).name == "ner"
 
     def test_nothing_to_validate_on(self) -> None:
-        with pytest.raises(ConfigurationError, match="there is no validation_data_path"):
+        with pytest.raises(ConfigurationError, match="found no validation_data_path"):
             small("ner", {"validation_data_path": None})
 
     @pytest.mark.parametrize("metric", ["f1", ["+f1", "+recall"]])

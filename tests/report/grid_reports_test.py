@@ -1,0 +1,322 @@
+"""`layers`, `placement` and `sample-efficiency`: training is faked, its results are not."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.report.grid_reports import (
+    PlacementOptions,
+    SampleEfficiencyOptions,
+    compare_layers,
+    compare_placements,
+    compare_shares,
+)
+from elmo_plugin.report.tables import ReportTable, read_table, versions
+from elmo_plugin.report.variants import ELMO_KEY
+from tests.report.conftest import REPOSITORY, FakeTraining
+from tests.report.fake_runs import FAILURE, write_run
+
+TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
+LABELS = ["no ELMo", "last layer only", "all layers, λ = 1", "all layers, λ = 0.001"]
+Options = Callable[..., Any]
+
+
+def column(table: ReportTable, name: str) -> List[Any]:
+    return [row[table.columns.index(name)] for row in table.rows]
+
+
+class TestLayers:
+    def test_the_table_has_every_seed_mean_and_deviation(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        report = compare_layers(options())
+        assert report is not None and report.failures == []
+        table = report.tables[0]
+        assert (table.name, table.title) == ("layers-ner", "Which layers: ner")
+        expected = {
+            "ELMo": LABELS,
+            "seeds": [2] * 4,
+            "dev f1 (%), seed 1": [31.0, 46.0, 51.0, 51.0],
+            "dev f1 (%), seed 2": [32.0, 47.0, 52.0, 52.0],
+            "dev mean": [31.5, 46.5, 51.5, 51.5],
+            "dev std": [0.71] * 4,
+            "test f1 (%), seed 1": [29.0, 44.0, 49.0, 49.0],
+            "test f1 (%), seed 2": [30.0, 45.0, 50.0, 50.0],
+            "test mean": [29.5, 44.5, 49.5, 49.5],
+            "test std": [0.71] * 4,
+            "epochs": [3] * 4,
+            "minutes": [1.51] * 4,
+            "peak GB": [1.25] * 4,
+        }
+        assert {name: column(table, name) for name in table.columns} == expected
+        assert training.started[::2] == [
+            *("ner-none-seed1", "ner-input-last-seed1"),
+            *("ner-input-l2_1-seed1", "ner-input-l2_0.001-seed1"),
+        ]
+
+    def test_each_two_variants_are_compared_over_the_same_seeds(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        training.failing = {"ner-none-seed1"}
+        report = compare_layers(options(seeds=(1, 2, 3)))
+        assert report is not None
+        table = report.tables[1]
+        assert table.name == "layers-differences-ner"
+        assert table.rows[0][:4] == [LABELS[1], LABELS[0], 2, 15.0]
+        assert table.rows[3][:4] == [LABELS[2], LABELS[1], 3, 5.0]
+        assert column(table, "dev 95 % interval")[3] == "5.00 to 5.00"
+        assert column(table, "test difference")[3] == 5.0
+
+    def test_tables_and_picture_are_written(self, training: FakeTraining, options: Options) -> None:
+        report = compare_layers(options())
+        folder = Path(options().runs.output)
+        assert report is not None
+        assert sorted(report.files) == sorted(folder.glob("layers-*"))
+        assert {path.suffix for path in report.files} == {".md", ".csv", ".json", ".png", ".svg"}
+        assert [read_table(folder / f"{t.name}.json") for t in report.tables] == report.tables
+
+    def test_the_settings_say_how_to_make_it_again(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        overrides = {"trainer.num_epochs": 2}
+        given = options(overrides=overrides, name="wikigold", include_package=("json",))
+        report = compare_layers(given)
+        assert report is not None
+        settings = report.tables[0].settings
+        words = shlex.split(settings["command"])
+        assert words == [
+            *("ELMO=elmo_mini", "NER_DATA=data"),
+            *("allennlp", "elmo-report", "layers", given.config_file, "--name", "wikigold"),
+            *("--output", given.runs.output, "--seeds", "1", "2"),
+            *("--overrides", json.dumps(overrides), "--include-package", "json"),
+        ]
+        assert settings["seeds"] == [1, 2]
+        assert settings["train_data_path"] == "data/train.conll"
+        assert settings["versions"] == versions()
+
+    @pytest.mark.parametrize(
+        "task, scores", [("snli", [88.1, 89.1, 89.3, 89.5]), ("srl", [81.6, 84.1, 84.6, 84.8])]
+    )
+    def test_the_papers_scores_stand_beside(
+        self, task: str, scores: List[float], training: FakeTraining, options: Options
+    ) -> None:
+        overrides = {"trainer.validation_metric": "+f1"}  # what the fake runs measure
+        report = compare_layers(options(task=task, overrides=overrides))
+        assert report is not None
+        metric = "accuracy" if task == "snli" else "F1"
+        assert column(report.tables[0], f"paper, dev {metric} (%)") == scores
+
+    def test_failed_runs_are_marked_and_the_others_are_kept(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        training.failing = {"ner-none-seed1", "ner-input-last-seed1", "ner-input-last-seed2"}
+        report = compare_layers(options())
+        assert report is not None and len(report.failures) == 3
+        log = options().runs.runs_folder / "ner-none-seed1.log"
+        assert report.failures[0] == f"ner-none-seed1: {FAILURE} (log: {log})"
+        table = report.tables[0]
+        assert column(table, "seeds") == [1, 0, 2, 2]
+        assert column(table, "dev f1 (%), seed 1") == ["failed", "failed", 51.0, 51.0]
+        assert column(table, "dev f1 (%), seed 2") == [32.0, "failed", 52.0, 52.0]
+        assert column(table, "dev mean") == [32.0, None, 51.5, 51.5]
+        assert column(table, "dev std") == [None, None, 0.71, 0.71]
+        assert column(table, "test f1 (%), seed 1") == ["failed", "failed", 49.0, 49.0]
+        assert column(table, "epochs") == [3, None, 3, 3]
+        assert f"ner-none-seed1 failed: {FAILURE} (log: {log})" in table.notes
+
+    def test_a_grid_that_fails_whole_is_a_table_too(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        names = ("ner-none", "ner-input-last", "ner-input-l2_1", "ner-input-l2_0.001")
+        training.failing = {f"{name}-seed1" for name in names}
+        report = compare_layers(options(seeds=(1,)))
+        assert report is not None and len(report.failures) == 4
+        assert column(report.tables[0], "dev f1 (%), seed 1") == ["failed"] * 4
+        assert len(report.files) == 8
+
+    def test_a_metric_that_is_no_share_stays_as_it_is(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        # The fake runs measure f1 alone, whatever its sign; less is better here.
+        report = compare_layers(options(overrides={"trainer.validation_metric": "-f1"}))
+        assert report is not None
+        assert column(report.tables[0], "dev f1, seed 1") == [0.31, 0.46, 0.51, 0.51]
+
+    def test_a_dry_run_writes_nothing(self, options: Options, capsys: Any) -> None:
+        assert compare_layers(options(dry_run=True)) is None
+        assert len(capsys.readouterr().out.splitlines()) == 8
+        assert not Path(options().runs.output).exists()
+
+    @pytest.mark.parametrize(
+        "overrides, match",
+        [
+            ({f"{ELMO_KEY}.placement": "none"}, "placement is 'none', expected a config with ELMo"),
+            ({f"{ELMO_KEY}.scalar_mix_parameters": [0, 1, 0]}, "fixes the weights of the layers"),
+        ],
+    )
+    def test_a_config_whose_layers_cannot_be_compared_is_refused(
+        self, overrides: Dict[str, Any], match: str, training: FakeTraining, options: Options
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=match):
+            compare_layers(options(overrides=overrides))
+        assert training.started == []
+
+
+class TestPlacement:
+    def test_elmo_goes_to_each_place(self, training: FakeTraining, options: Options) -> None:
+        report = compare_placements(options(PlacementOptions, overrides={}))
+        assert report is not None
+        table = report.tables[0]
+        assert table.name == "placement-ner"
+        assert column(table, "ELMo") == ["no ELMo", "input", "input and output", "output"]
+        assert column(table, "dev mean") == [31.5, 51.5, 61.5, 41.5]
+        assert "--placements" not in table.settings["command"]
+
+    def test_some_places_are_enough_in_the_papers_order(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        given = options(PlacementOptions, task="srl", placements=("output", "none"))
+        report = compare_placements(given)
+        assert report is not None
+        table = report.tables[0]
+        assert column(table, "ELMo") == ["no ELMo", "output"]
+        assert column(table, "paper, dev F1 (%)") == [81.6, 80.9]
+        assert table.settings["command"].endswith("--placements output none")
+
+    def test_equal_runs_are_trained_once_for_both_reports(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        # The config of SRL has lambda = 0.001 and ELMo at the input.
+        compare_layers(options(task="srl", seeds=(1,)))
+        compare_placements(options(PlacementOptions, task="srl", seeds=(1,)))
+        assert training.started == [
+            *("srl-none-seed1", "srl-input-last-seed1", "srl-input-l2_1-seed1", "srl-input-seed1"),
+            *("srl-both-seed1", "srl-output-seed1"),
+        ]
+
+    @pytest.mark.parametrize("placements", [("inside",), ("none", "none")])
+    def test_other_places_are_refused(self, placements: Any, options: Options) -> None:
+        with pytest.raises(ConfigurationError, match=r"--placements: found .*, expected some of"):
+            compare_placements(options(PlacementOptions, placements=placements))
+
+
+class TestSampleEfficiency:
+    @pytest.fixture
+    def shares(self, options: Options) -> Options:
+        """Of the tiny config: eight sentences, in batches of four."""
+
+        def make(**changes: Any) -> SampleEfficiencyOptions:
+            given = {"config_file": TINY / "experiment_elmo.jsonnet", "seeds": (1,), **changes}
+            return options(SampleEfficiencyOptions, **given)
+
+        return make
+
+    def test_scores_by_share(self, training: FakeTraining, shares: Options) -> None:
+        report = compare_shares(shares(fractions=(1.0, 0.5, 0.25, 0.5), seeds=(1, 2)))
+        assert report is not None
+        table, _, differences = report.tables
+        assert table.name == "sample-efficiency-ner"
+        assert column(table, "share") == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+        assert column(table, "instances") == [2, 2, 4, 4, 8, 8]
+        assert column(table, "ELMo") == ["no ELMo", "ELMo"] * 3
+        assert column(table, "dev f1 (%), seed 1") == [7.75, 15.25, 15.5, 30.5, 31.0, 61.0]
+        assert [row[:5] for row in differences.rows] == [
+            [0.25, "ELMo", "no ELMo", 2, 7.5],
+            [0.5, "ELMo", "no ELMo", 2, 15.0],
+            [1.0, "ELMo", "no ELMo", 2, 30.0],
+        ]
+        assert len(report.files) == 13 and all(path.is_file() for path in report.files)
+        assert training.started[-2:] == ["ner-both-seed1", "ner-both-seed2"]
+
+    def test_scores_by_epoch(self, training: FakeTraining, shares: Options) -> None:
+        given = shares(fractions=(0.5, 1.0))
+        report = compare_shares(given)
+        assert report is not None
+        by_epoch = report.tables[1]
+        assert by_epoch.name == "sample-efficiency-epochs-ner"
+        assert by_epoch.columns[:3] == ["share", "seed", "no ELMo, best dev f1 (%)"]
+        # The fake runs are best in their second epoch, and with ELMo half as good in the first.
+        assert by_epoch.rows == [[0.5, 1, 15.5, 2, 30.5, 2, 2], [1.0, 1, 31.0, 2, 61.0, 2, 2]]
+        folder = given.runs.runs_folder / "ner-both-seed1"
+        config = json.loads((folder / "config.json").read_text())
+        for curve, passes in [([0.4, 0.5], 1), ([0.31, 0.32, 0.5], 2), ([0.3, 0.31], None)]:
+            write_run(folder, config, curve)
+            again = compare_shares(shares(fractions=(1.0,)))
+            assert again is not None and column(again.tables[1], "passes in epoch") == [passes]
+
+    def test_of_a_loss_the_smallest_is_best(self, training: FakeTraining, shares: Options) -> None:
+        overrides = {"trainer.validation_metric": "-f1"}
+        report = compare_shares(shares(overrides=overrides, fractions=(1.0,)))
+        # 0.305 in its first epoch is less than 0.31.
+        assert report is not None and report.tables[1].rows == [[1.0, 1, 0.31, 2, 0.61, 2, 1]]
+
+    @pytest.mark.parametrize("once_through, num_batches", [(False, 2), (True, None)])
+    def test_batches_of_an_epoch(
+        self,
+        once_through: bool,
+        num_batches: Optional[int],
+        training: FakeTraining,
+        shares: Options,
+    ) -> None:
+        given = shares(fractions=(0.25, 1.0), once_through=once_through)
+        report = compare_shares(given)
+        part = "" if once_through else "-batches_2"
+        assert training.started[0] == f"ner-none-share_0.25{part}-seed1"
+        config_file = given.runs.runs_folder / training.started[1] / "config.json"
+        config = json.loads(config_file.read_text())
+        assert config["data_loader"].get("batches_per_epoch") == num_batches
+        assert (config["dataset_reader"]["share"], config["dataset_reader"]["seed"]) == (0.25, 1)
+        assert report is not None
+        assert ("--once-through" in report.tables[0].settings["command"]) == once_through
+        notes = " ".join(report.tables[0].notes)
+        assert ("as many batches for each share" in notes) != once_through
+
+    def test_batches_are_those_of_a_sampler(self, training: FakeTraining, shares: Options) -> None:
+        loader = {"batch_sampler": {"type": "bucket", "batch_size": 3, "sorting_keys": ["tokens"]}}
+        compare_shares(shares(overrides={"data_loader": loader}, fractions=(0.5,)))
+        assert training.started[0] == "ner-none-share_0.5-batches_3-seed1"
+
+    def test_failed_runs_are_marked_in_both_tables(
+        self, training: FakeTraining, shares: Options
+    ) -> None:
+        training.failing = {"ner-both-share_0.5-batches_2-seed1", "ner-none-seed1"}
+        report = compare_shares(shares(fractions=(0.5, 1.0)))
+        assert report is not None and len(report.failures) == 2
+        by_share, by_epoch, _ = report.tables
+        assert column(by_share, "dev f1 (%), seed 1") == [15.5, "failed", "failed", 61.0]
+        assert by_epoch.rows == [
+            [0.5, 1, 15.5, 2, "failed", None, None],
+            [1.0, 1, "failed", None, 61.0, 2, None],
+        ]
+
+    def test_a_dry_run_reads_data_only_to_count_batches(
+        self, shares: Options, capsys: pytest.CaptureFixture
+    ) -> None:
+        assert compare_shares(shares(dry_run=True, fractions=(0.5,))) is None
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 2
+        assert all('"data_loader.batches_per_epoch": 2' in line for line in lines)
+        overrides = {"train_data_path": "no/such/file"}
+        assert compare_shares(shares(dry_run=True, overrides=overrides, once_through=True)) is None
+
+    @pytest.mark.parametrize(
+        "changes, match",
+        [
+            ({"fractions": (0.5, 0.0)}, r"--fractions: found 0\.0, .*larger than 0, at most 1"),
+            ({"fractions": (float("nan"),)}, "--fractions: found nan"),
+            ({"overrides": {f"{ELMO_KEY}.placement": "none"}}, "placement is 'none'"),
+            ({"overrides": {"train_data_path": "no/such/file"}}, "no/such/file"),
+            ({"overrides": {"dataset_reader.max_instances": 0}}, "found no instance"),
+            ({"overrides": {"data_loader": {"batch_sampler": {"type": "a"}}}}, "neither data_load"),
+        ],
+    )
+    def test_what_has_no_shares_is_refused_before_training(
+        self, changes: Dict[str, Any], match: str, training: FakeTraining, shares: Options
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=match):
+            compare_shares(shares(**changes))
+        assert training.started == []

@@ -1,0 +1,357 @@
+"""Training is faked here: each run makes its folder in a moment."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.files.claimed_folder import claimed_folder
+from elmo_plugin.report import runs
+from elmo_plugin.report.grid_reports import TaskOptions
+from elmo_plugin.report.run_folder import RunResult, data_hashes
+from elmo_plugin.report.runs import (
+    recorded_versions,
+    run_all,
+    shell_command,
+    train_command,
+)
+from elmo_plugin.report.tables import versions
+from elmo_plugin.report.variants import Run, Variant
+from tests.report.conftest import FakeTraining
+from tests.report.fake_runs import FAILURE
+
+VARIANTS = (Variant("no ELMo", placement="none"), Variant("ELMo"))
+NAMES = ["ner-none-seed1", "ner-none-seed2", "ner-input-seed1", "ner-input-seed2"]
+CONFIG: Dict[str, Any] = {"model": {"type": "elmo_ner", "dropout": 0.5}, "trainer": {"lr": 1}}
+Options = Callable[..., TaskOptions]
+
+
+def runs_of(options: TaskOptions) -> List[Run]:
+    experiment = options.experiment()
+    return [experiment.run_of(variant, seed) for variant in VARIANTS for seed in options.runs.seeds]
+
+
+def run(options: TaskOptions) -> Optional[List[RunResult]]:
+    return run_all(runs_of(options), options.runs, options.experiment())
+
+
+def scores(results: Optional[List[RunResult]]) -> List[Optional[float]]:
+    assert results is not None
+    return [None if r.scores is None else round(r.scores.validation, 6) for r in results]
+
+
+class TestRunAll:
+    def test_every_run_is_trained_once(self, training: FakeTraining, options: Options) -> None:
+        given = options()
+        runs = runs_of(given)
+        results = run_all([*runs, runs[0]], given.runs, given.experiment())
+        assert training.started == NAMES
+        assert scores(results) == [0.31, 0.32, 0.51, 0.52, 0.31]
+
+    def test_finished_runs_are_kept_and_the_others_start_anew(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        run(options())
+        training.started.clear()
+        (options().runs.runs_folder / NAMES[1] / "metrics.json").unlink()
+        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
+        assert training.started == [NAMES[1]]
+
+    def test_a_folder_in_which_another_report_trains_is_refused(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        with claimed_folder(options().runs.runs_folder, "claimed"):
+            with pytest.raises(ConfigurationError, match="another elmo-report is training runs in"):
+                run(options())
+            assert run(options(dry_run=True)) is None
+        assert training.started == NAMES  # by the dry run, which asks for their commands
+
+    @pytest.mark.parametrize("jobs, threads", [(1, 4), (2, 2), (3, 1), (None, 1), (100, 1)])
+    def test_runs_share_the_cores(
+        self,
+        jobs: Optional[int],
+        threads: int,
+        training: FakeTraining,
+        options: Options,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(runs, "num_cores", lambda: 4)
+        given = options(jobs=jobs)
+        run(given)
+        for name in NAMES:
+            log = given.runs.runs_folder / f"{name}.log"
+            assert f"threads: {threads}\n" in log.read_text()
+
+    def test_a_run_that_fails_stops_no_other_and_is_tried_again(
+        self, training: FakeTraining, options: Options, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        training.failing = {NAMES[0], NAMES[2]}
+        with caplog.at_level("INFO"):
+            results = run(options())
+        assert scores(results) == [None, 0.32, None, 0.52]
+        assert results is not None
+        log = options().runs.runs_folder / f"{NAMES[0]}.log"
+        assert results[0].failure == f"{FAILURE} (log: {log})"
+        assert f"{NAMES[0]}: failed: {FAILURE}" in caplog.text
+        assert f"{NAMES[1]}: f1 0.32 after 1.5 minutes. 2 of 4 runs, about" in caplog.text
+        training.failing.clear()
+        training.started.clear()
+        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
+        assert training.started == [NAMES[0], NAMES[2]]
+
+    def test_an_end_without_metrics_is_a_failure(
+        self, options: Options, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        command = [sys.executable, "-S", "-c", "print('hm')"]
+        monkeypatch.setattr(runs, "train_command", lambda *args: command)
+        results = run(options(seeds=(1,)))
+        assert results is not None
+        assert [result.failure.split(" (")[0] for result in results] == ["hm", "hm"]
+
+    def test_damaged_or_other_metrics_are_a_failure(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        run(options())
+        (options().runs.runs_folder / NAMES[1] / "metrics_epoch_0.json").unlink()
+        results = run(options())
+        assert scores(results) == [0.31, None, 0.51, 0.52]
+        assert results is not None and "metrics_epoch_0.json: cannot be read" in results[1].failure
+        changes = {"overrides": {"trainer.validation_metric": "+recall"}, "name": "other"}
+        results = run(options(seeds=(1,), **changes))
+        assert results is not None and "found no best_validation_recall" in results[0].failure
+
+    def test_another_config_is_refused_before_anything_is_trained(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        run(options(seeds=(2,)))
+        training.started.clear()
+        changes = {"overrides": {"trainer.num_epochs": 2}}
+        for dry_run in (False, True):
+            with pytest.raises(
+                ConfigurationError,
+                match=r"ner-none-seed2: is a run of another config: trainer\.num_epochs is 20, "
+                r"expected 2\. .*--overwrite to replace it",
+            ):
+                run(options(**changes, dry_run=dry_run))
+        assert training.started == []
+        run(options(seeds=(2,), **changes, overwrite=True))
+        folder = options().runs.runs_folder / NAMES[1]
+        assert json.loads((folder / "config.json").read_text())["trainer"]["num_epochs"] == 2
+
+    def test_interrupted_runs_are_resumed_only_if_asked_for(
+        self, options: Options, capsys: pytest.CaptureFixture
+    ) -> None:
+        folder = options().runs.runs_folder / NAMES[0]
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(runs_of(options())[0].config))
+        for has_checkpoint, recover in ((False, True), (True, False), (True, True)):
+            if has_checkpoint:
+                (folder / "training_state_e1_b0.th").touch()
+            run(options(dry_run=True, recover=recover))
+            lines = capsys.readouterr().out.splitlines()
+            recovers = has_checkpoint and recover
+            assert [" --recover " in line for line in lines] == [recovers, False, False, False]
+            assert [" --force " in line for line in lines] == [not recovers, True, True, True]
+
+    @pytest.mark.parametrize(
+        "changes, match",
+        [
+            ({"seeds": ()}, r"--seeds: found \[\], expected one or more"),
+            ({"seeds": (1, 2, 1)}, r"--seeds: found \[1, 2, 1\], expected .* each once"),
+            ({"jobs": 0}, "--jobs: found 0, expected a positive number"),
+            ({"output": __file__}, "--output: .*runs_test.py is a file, expected a folder"),
+        ],
+    )
+    def test_options_that_make_no_runs(
+        self, changes: Dict[str, Any], match: str, options: Options
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=match):
+            options(**changes).experiment()
+
+
+class TestDataOfRuns:
+    """Runs are keyed by the content of their data, too."""
+
+    @pytest.fixture(autouse=True)
+    def data(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder = tmp_path / "data"
+        folder.mkdir()
+        for name in ("train", "dev", "test"):
+            (folder / f"{name}.conll").write_text("a -X- O O\n")
+        monkeypatch.setenv("NER_DATA", str(folder))
+        return folder
+
+    def test_changed_data_under_the_same_path_is_not_a_finished_run(
+        self, training: FakeTraining, options: Options, data: Path
+    ) -> None:
+        run(options())
+        train = data / "train.conll"
+        times = train.stat()
+        train.write_text("b -X- O O\n")
+        os.utime(
+            train, ns=(times.st_atime_ns, times.st_mtime_ns - 10**12)
+        )  # a file that looks older
+        training.started.clear()
+        match = r"ner-none-seed1: is a run on other data: the content of train_data_path \(.*train\.conll\)"
+        with pytest.raises(ConfigurationError, match=match + r" has changed.*--overwrite"):
+            run(options())
+        assert training.started == []
+        run(options(overwrite=True))
+        assert training.started == NAMES
+        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
+        assert training.started == NAMES
+
+    def test_the_same_content_may_be_written_again(
+        self, training: FakeTraining, options: Options, data: Path
+    ) -> None:
+        run(options())
+        (data / "train.conll").write_text("a -X- O O\n")
+        os.utime(data / "train.conll", (2e9, 2e9))
+        run(options())
+        assert training.started == NAMES
+
+    def test_a_run_without_a_record_counts_if_its_data_is_older(
+        self, training: FakeTraining, options: Options, data: Path
+    ) -> None:
+        """As those of earlier versions, and those that a scheduler trained after a dry run."""
+        results = run(options())
+        assert results is not None
+        for name in NAMES:
+            (options().runs.runs_folder / name / "elmo_report.json").unlink()
+        training.started.clear()
+        again = run(options())
+        assert scores(again) == scores(results) and training.started == []
+        assert again is not None
+        assert set(recorded_versions(again).values()) == {"not recorded"}
+        os.utime(data / "dev.conll", (2e9, 2e9))
+        with pytest.raises(
+            ConfigurationError,
+            match=r"may be a run on other data: validation_data_path .* changed after it started.*touch",
+        ):
+            run(options())
+
+    def test_versions_are_those_of_the_run(self, training: FakeTraining, options: Options) -> None:
+        results = run(options())
+        assert results is not None and recorded_versions(results) == versions()
+        record = options().runs.runs_folder / NAMES[0] / "elmo_report.json"
+        values = json.loads(record.read_text())
+        values["versions"]["torch"] = "1.0"
+        record.write_text(json.dumps(values))
+        later = run(options())
+        assert later is not None
+        assert recorded_versions(later)["torch"] == f"1.0, {versions()['torch']}"
+
+    def test_what_a_config_names(self, tmp_path: Path) -> None:
+        (tmp_path / "a").mkdir()
+        for name in ("a/1", "a/2", "b1.txt", "b2.txt"):
+            (tmp_path / name).write_text(name)
+        config = {
+            "train_data_path": [str(tmp_path / "a"), str(tmp_path / "b*.txt")],
+            "model": {"weight_file": str(tmp_path / "b1.txt"), "type": str(tmp_path / "a")},
+            "test_data_path": "https://example.org/b1.txt",
+            "options_file": "elmo_mini",
+        }
+        hashes = data_hashes(config)
+        assert list(hashes) == ["train_data_path.0", "train_data_path.1", "model.weight_file"]
+        (tmp_path / "a" / "2").write_text("a/3")
+        changed = data_hashes(config)
+        assert [key for key in hashes if hashes[key] != changed[key]] == ["train_data_path.0"]
+        (tmp_path / "b2.txt").rename(tmp_path / "b3.txt")
+        assert data_hashes(config)["train_data_path.1"] != hashes["train_data_path.1"]
+
+
+class TestDryRun:
+    def test_the_commands_of_unfinished_runs_are_printed(
+        self, options: Options, capsys: pytest.CaptureFixture
+    ) -> None:
+        assert run(options(dry_run=True, include_package=("mine",))) is None
+        lines = capsys.readouterr().out.splitlines()
+        assert not Path(options().runs.output).exists()
+        for line, expected in zip(lines, runs_of(options()), strict=True):
+            words = shlex.split(line)
+            assert words[:3] == [
+                *("ELMO=elmo_mini", "NER_DATA=data"),
+                f"OMP_NUM_THREADS={runs.num_cores()}",
+            ]
+            assert words[3:8] == [
+                *(sys.executable, "-m", "allennlp", "train", options().config_file)
+            ]
+            assert words[words.index("-s") + 1] == f"{options().runs.output}/runs/{expected.name}"
+            assert json.loads(words[words.index("--overrides") + 1]) == expected.overrides
+            packages = [words[i + 1] for i, word in enumerate(words) if word == "--include-package"]
+            assert packages == ["elmo_plugin", "mine"]
+
+    def test_a_shell_runs_the_lines_and_then_they_are_only_collected(
+        self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
+    ) -> None:
+        run(options(seeds=(1,)))
+        run(options(dry_run=True))
+        lines = capsys.readouterr().out
+        assert [name for name in NAMES if f"/{name} " in lines] == [NAMES[1], NAMES[3]]
+        subprocess.run(["sh", "-e"], input=lines, text=True, check=True)
+        training.started.clear()
+        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
+        assert training.started == []
+
+    def test_values_are_quoted_for_a_shell(self) -> None:
+        line = shell_command([sys.executable, "-S", "-c", "print('$HOME \"x\"')"], {"A": "b c'd"})
+        assert line.startswith("A='b c'\"'\"'d' ")
+        result = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
+        assert result.stdout == '$HOME "x"\n'
+
+
+@pytest.mark.parametrize("ignores_sigterm", [False, True])
+def test_an_interrupt_stops_all_processes(
+    ignores_sigterm: bool, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that a run has started: each adds a line to a file while it lives."""
+    alive = tmp_path / "alive"
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if ignores_sigterm else "pass"
+    script = f"""
+import os, signal, time
+os.fork()
+{ignore}
+while True:
+    with open({str(alive)!r}, "a") as file:
+        print(os.getpid(), file=file)
+    time.sleep(0.01)
+"""
+
+    def interrupted(futures: Any) -> Any:
+        while not alive.exists() or len(set(alive.read_text().split())) < 4:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    command = [sys.executable, "-S", "-c", script]
+    monkeypatch.setattr(runs, "train_command", lambda *args: command)
+    monkeypatch.setattr(runs, "as_completed", interrupted)
+    monkeypatch.setattr(runs, "_SECONDS_TO_STOP", 0.5)
+    with pytest.raises(KeyboardInterrupt):
+        run(options(jobs=2))
+    assert not [t for t in threading.enumerate() if t.name.startswith("ThreadPoolExecutor")]
+    written = alive.read_text()
+    time.sleep(0.3)
+    assert alive.read_text() == written
+    assert len(set(written.split())) == 4  # the runs that had not started were not
+
+
+def test_a_command_replaces_or_resumes(options: Options) -> None:
+    given = options()
+    first = runs_of(given)[0]
+    assert "--force" in train_command(first, given.runs)
+    resumed = train_command(first, given.runs, recovers=True)
+    assert "--recover" in resumed and "--force" not in resumed
+
+
+def test_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert runs.num_cores() >= 1
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert runs.num_cores() >= 1

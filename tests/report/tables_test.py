@@ -1,0 +1,110 @@
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pandas
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.report.tables import (
+    ReportTable,
+    format_cell,
+    paired_differences,
+    read_table,
+    table_of,
+    write_table,
+)
+
+TABLE = ReportTable(
+    name="layers-ner",
+    title="Which layers: ner",
+    columns=["ELMo", "dev f1 (%)", "epochs"],
+    rows=[["no ELMo", 42.8, 12], ["a | b\nc", None, 3], ["λ = 1", "failed", 2]],
+    notes=["One note.", "Another."],
+    settings={"command": "allennlp elmo-report layers", "seeds": [1, 2]},
+)
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+    paths = write_table(TABLE, tmp_path / "new" / "folder")
+    assert [path.name for path in paths] == ["layers-ner.md", "layers-ner.csv", "layers-ner.json"]
+    assert read_table(paths[-1]) == TABLE
+    assert set(paths) == set(paths[0].parent.iterdir())
+
+
+def test_the_markdown_has_title_table_notes_and_settings() -> None:
+    start = "# Which layers: ner\n\n| ELMo | dev f1 (%) | epochs |\n| --- | --- | --- |\n"
+    rows = "| no ELMo | 42.8 | 12 |\n| a \\| b c |  | 3 |\n| λ = 1 | failed | 2 |\n"
+    notes = "\nOne note.\n\nAnother.\n"
+    settings = "\n## Settings\n\n- command: `allennlp elmo-report layers`\n- seeds: `[1, 2]`\n"
+    assert TABLE.markdown() == start + rows + notes + settings
+    assert replace(TABLE, settings={}).markdown() == start + rows + notes
+
+
+def test_the_csv_holds_every_cell(tmp_path: Path) -> None:
+    with open(write_table(TABLE, tmp_path)[1], newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows[1:] == [["no ELMo", "42.8", "12"], ["a | b\nc", "", "3"], ["λ = 1", "failed", "2"]]
+
+
+def test_a_frame_becomes_a_table_of_plain_numbers() -> None:
+    frame = pandas.DataFrame({"a": [1, 2], "b": [0.5, None], "c": [None, 3]}, dtype=object)
+    frame["d"] = numpy.array([1, 2])
+    frame["e"] = [1.5, math.nan]
+    table = table_of(frame, "x", "X", [], {})
+    assert table.rows == [[1, 0.5, None, 1, 1.5], [2, None, 3, 2, None]]
+    assert {type(cell) for row in table.rows for cell in row} == {int, float, type(None)}
+
+
+@pytest.mark.parametrize(
+    "changes, match",
+    [
+        ({"rows": [["no ELMo", 42.8]]}, "row 1 is .*, for 3 columns"),
+        ({"rows": [["a", {}, 1]]}, r"row 1 holds \{\}, which is no text or number"),
+        ({"notes": [1]}, "columns or notes hold 1"),
+        ({"settings": []}, r"settings is \[\]"),
+    ],
+)
+def test_what_is_no_table_is_refused(changes: Any, match: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=match):
+        replace(TABLE, **changes)
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({**vars(TABLE), **changes}))
+    with pytest.raises(ConfigurationError, match=rf"x\.json: found no table \({match}"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"name": "a"}', '{"no": 1}'])
+def test_files_of_something_else_are_named(content: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"x\.json: found no table .*elmo-report wrote"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [(None, ""), ("a", "a"), (12, "12"), (42.8, "42.8"), (0.12345, "0.123"), (3.0, "3")],
+)
+def test_cells_for_readers(value: Any, text: str) -> None:
+    assert format_cell(value) == text
+
+
+def test_differences_are_paired_by_seed() -> None:
+    scores = pandas.DataFrame(
+        [[50.0, 60.0, 70.0], [51.0, 62.0, 73.0], [10.0, None, None], [None, None, None]],
+        index=["a", "b", "c", "d"],
+        columns=[1, 2, 3],
+    )
+    rows = paired_differences(scores, "dev").to_numpy().tolist()
+    # Mean 2, standard error 1 / sqrt(3); 4.303 is Student's t with two degrees of freedom.
+    margin = 4.302653 / math.sqrt(3)
+    assert rows[0] == ["b", "a", 3, 2.0, f"{2 - margin:.2f} to {2 + margin:.2f}"]
+    assert rows[1] == ["c", "a", 1, -40.0, None]
+    assert rows[2] == ["d", "a", 0, None, None]
+    assert len(rows) == 6
