@@ -202,7 +202,7 @@ TROUBLES: Dict[Tuple[str, str], Trouble] = {
     ),
     (_PRETRAIN, "but the vocabulary has only"): partial(_pretrain, max_size=500),
     (_PRETRAIN, "which do not fill a batch of"): _pretrain_on_little,
-    (_PRETRAIN, "the words do not stand by falling count"): _pretrain_in_another_order,
+    (_PRETRAIN, "the words are not sorted by descending frequency"): _pretrain_in_another_order,
     (_PRETRAIN, "no word of the corpus occurs"): partial(_vocabulary, "corpus/*.txt", 10**6),
     (
         _ADAPT,

@@ -13,10 +13,9 @@ from torch import Tensor
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.commands.model_card import metrics_beside, model_card
 from elmo_plugin.files.replaced_file import replaced_file
-from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.pretraining.lm_word_vocabulary import words_of
+from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary, words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
-from elmo_plugin.pretraining.softmax_datasets import SOFTMAX_GROUP, softmax_datasets
+from elmo_plugin.pretraining.softmax import SOFTMAX_GROUP, softmax_datasets
 from elmo_plugin.pretraining.starting_point import bilm_in, opened_archive
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ Count the words of a corpus and write the vocabulary of a biLM: the words that i
 predicts. (Its input needs no vocabulary: words are spelled, letter by letter.)
 
 The corpus is UTF-8 text, one tokenized sentence on each line, tokens separated by white space. The file
-is bilm-tf's: <S>, </S> and <UNK>, then one word on each line by falling count, words of one count
-by code point.
+is bilm-tf's: <S>, </S> and <UNK>, then one word on each line by descending frequency, words of one
+frequency by code point.
 """
 
 _EPILOG = """

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Union
 from allennlp.models import Model
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.pretraining.lm_word_vocabulary import words_of
+from elmo_plugin.pretraining.lm_vocabulary import words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 
 METRICS_NAME = "metrics.json"

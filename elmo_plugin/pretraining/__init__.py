@@ -9,14 +9,12 @@ prepare_allennlp()
 from elmo_plugin.pretraining.adaptive_softmax import AdaptiveSoftmax
 from elmo_plugin.pretraining.callbacks import BiLMStateCallback, ValidateFirstCallback
 from elmo_plugin.pretraining.checkpointer import AtomicCheckpointer
-from elmo_plugin.pretraining.full_softmax import FullSoftmax
-from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
-from elmo_plugin.pretraining.lm_word_vocabulary import LMWordVocabulary
+from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary, LMWordVocabulary
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.perplexity import BiLMPerplexity
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.sampled_softmax import SampledSoftmax
-from elmo_plugin.pretraining.softmax import LMSoftmax
+from elmo_plugin.pretraining.softmax import FullSoftmax, LMSoftmax
 from elmo_plugin.pretraining.stream_data_loader import StreamDataLoader
 
 __all__ = [

@@ -17,7 +17,7 @@ class AdaptiveSoftmax(LMSoftmax):
     """
     torch's adaptive softmax (Grave et al. 2017): frequent words and one entry per cluster of rarer words
     share a first softmax; each cluster has its own, of narrower vectors. Exact in training and in
-    evaluation. Words must be sorted by falling count. Not in the paper.
+    evaluation. Words must be sorted by descending frequency. Not in the paper.
 
     A cluster that no target of a batch falls into gets no gradient, so distributed training needs
     `find_unused_parameters`.

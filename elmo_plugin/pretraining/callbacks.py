@@ -27,7 +27,7 @@ METRICS_BEFORE_NAME = "metrics_before.json"
 class BiLMStateCallback(TrainerCallback):
     """
     Give distributed workers random numbers of their own (AllenNLP seeds them alike: all would draw the same
-    negative words and drop the same units), and save in every checkpoint what training goes on from: the
+    negative words and drop the same units), and save in every checkpoint what training resumes from: the
     random state, the LSTM states that rows carry from batch to batch, the sums of loss and perplexity.
 
     Together with `elmo_bilm_streams`, whose batches follow from seed and epoch, a recovered training is the

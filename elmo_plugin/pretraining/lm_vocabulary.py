@@ -1,4 +1,4 @@
-"""The words that a biLM predicts, in bilm-tf's vocabulary file."""
+"""The words that a biLM predicts: bilm-tf's vocabulary file, and AllenNLP's vocabulary of a model."""
 
 import re
 from os import PathLike
@@ -6,6 +6,7 @@ from typing import Dict, Iterable, List, Mapping, Union
 
 import numpy
 from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
 from elmo_plugin.files.replaced_file import replaced_file
@@ -13,6 +14,8 @@ from elmo_plugin.files.text_lines import decoded_lines
 
 # What `allennlp elmo-export` calls it, beside the weights.
 VOCABULARY_NAME = "vocab.txt"
+
+WORDS_NAMESPACE = "lm_words"
 
 SPECIALS = ("<S>", "</S>", "<UNK>")
 MIN_SAMPLE_TOKENS = 200  # Order by frequency shows in no fewer.
@@ -29,12 +32,12 @@ class LMVocabulary:
 
     Only targets are looked up here: a biLM reads the characters of a word. Words are sorted by descending
     count, because the sampled softmax derives a word's frequency from its index (bilm-tf's README). The
-    file holds no counts, so the order is not checked when it is read; see `check_falling_counts`.
+    file holds no counts, so the order is not checked when it is read; see `check_is_sorted`.
 
     # Parameters
 
     words : `Iterable[str]`
-        `<S>`, `</S>`, `<UNK>`, then all others by falling count.
+        `<S>`, `</S>`, `<UNK>`, then all others by descending frequency.
     name : `str`, optional (default = `"vocabulary"`)
         Says in errors where the words came from.
 
@@ -101,9 +104,9 @@ class LMVocabulary:
         """The index of a word; `UNKNOWN` for one that is not here."""
         return self._indices.get(word, self.UNKNOWN)
 
-    def check_falling_counts(self, counts: Mapping[str, int]) -> None:
+    def check_is_sorted(self, counts: Mapping[str, int]) -> None:
         """
-        Find out from a sample of the corpus whether the words stand by falling count.
+        Check with a sample of the corpus whether the words are sorted by descending frequency.
 
         The log-uniform sampler gives the word at index k a probability of about
         `1 / ((k + 1) * log(len(self)))`. The sample's cross-entropy under it is, but for a constant,
@@ -148,9 +151,10 @@ class LMVocabulary:
         late = int(numpy.argmax(frequencies * (log_ranks - sample_log_ranks)))
         early = int(numpy.argmin(sample[:late]))
         raise ConfigurationError(
-            f"{self._name}: the words do not stand by falling count: {self._described(early, sample)} "
-            f"stands before {self._described(late, sample)}, and so do many others. Expected the order "
-            f"of their frequency in the corpus, which the sampled softmax relies on. {_HOW_TO_MAKE}"
+            f"{self._name}: the words are not sorted by descending frequency: "
+            f"{self._described(early, sample)} stands before {self._described(late, sample)}, and so do many "
+            "others. Expected the order of their frequency in the corpus, which the sampled softmax relies "
+            f"on. {_HOW_TO_MAKE}"
         )
 
     def _described(self, place: int, sample: numpy.ndarray) -> str:
@@ -158,9 +162,36 @@ class LMVocabulary:
         return f"'{self.words[index]}' (line {index + 1}, {sample[place]:,.0f} times in the sample)"
 
 
+@Vocabulary.register("elmo_lm_words", constructor="from_vocabulary_file")
+class LMWordVocabulary(Vocabulary):
+    """
+    AllenNLP's vocabulary with the words of a bilm-tf vocabulary file, in their order, in the namespace
+    `lm_words`. An archive holds it, so that a trained biLM can be exported without the file.
+
+    Registered as a `Vocabulary` with name `elmo_lm_words`.
+
+    # Parameters
+
+    vocabulary_file : `str`
+        See `LMVocabulary`.
+    """
+
+    @classmethod
+    def from_vocabulary_file(cls, vocabulary_file: str) -> "LMWordVocabulary":
+        """The constructor that configs use."""
+        words = LMVocabulary.from_file(vocabulary_file).words
+        return cls(tokens_to_add={WORDS_NAMESPACE: words}, non_padded_namespaces=[WORDS_NAMESPACE])
+
+
+def words_of(vocab: Vocabulary) -> List[str]:
+    """The words that a biLM with this vocabulary predicts, by index."""
+    words = vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
+    return [words[index] for index in range(len(words))]
+
+
 def _left_out_log_ranks(sample: numpy.ndarray, log_ranks: numpy.ndarray) -> numpy.ndarray:
     """
-    The log rank that each word would have, by falling count, if one of its tokens were not counted.
+    The log rank that each word would have, by descending frequency, if one of its tokens were not counted.
 
     A token that helps to rank its own word makes the order look better than it is for other text: in
     a small sample most words occur once, and would all seem frequent. Left out, they tie with the words

@@ -20,7 +20,7 @@ from elmo_plugin.bilm.characters import check_padding, distinct_words
 from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
 from elmo_plugin.bilm.lstm import Packing, State
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE, words_of
+from elmo_plugin.pretraining.lm_vocabulary import WORDS_NAMESPACE, words_of
 from elmo_plugin.pretraining.perplexity import BiLMPerplexity
 from elmo_plugin.pretraining.sentence_streams import DIRECTIONS
 from elmo_plugin.pretraining.softmax import LMSoftmax
@@ -136,7 +136,7 @@ class BiLMTrainingModel(Model):
         **kwargs: Any,
     ) -> "BiLMTrainingModel":
         """
-        The constructor that configs use. A new biLM has its sizes from `options`; to go on from another one,
+        The constructor that configs use. A new biLM has its sizes from `options`; to start from another one,
         give in their place its `options_file` and `weight_file`, or the `archive_file` of its training.
 
         # Parameters
@@ -173,7 +173,7 @@ class BiLMTrainingModel(Model):
             raise ConfigurationError(
                 f"model: found {'no' if options is None else 'some'} options, options_file {options_file}, "
                 f"weight_file {weight_file} and archive_file {archive_file}, expected one of three: options "
-                "for a new biLM, files, or an archive to go on from."
+                "for a new biLM, files, or an archive to start from."
             )
         start: Optional[StartingPoint] = None
         resolved = _resolved_in(serialization_dir) if options is None else None
@@ -314,8 +314,8 @@ class BiLMTrainingModel(Model):
 
     def training_state(self) -> Dict[str, Any]:
         """
-        What training goes on from, beside the weights, on the CPU: the states that are carried from batch to
-        batch, the number of batches and the sums of the perplexity. Checkpoints hold it by way of
+        Return what training resumes from beside the weights, on the CPU: the states that are carried from
+        batch to batch, the number of batches and the sums of the perplexity. Checkpoints hold it by way of
         `BiLMStateCallback`.
         """
         states = self._states[True]

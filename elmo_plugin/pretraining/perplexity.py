@@ -78,7 +78,7 @@ class BiLMPerplexity(Metric):
         self.load_state_dict({"sums": torch.zeros_like(self._sums), "num_predictions": 0})
 
     def state_dict(self) -> Dict[str, Any]:
-        """What a checkpoint has to hold for an epoch that goes on."""
+        """Return the sums, for a checkpoint in the middle of an epoch."""
         return {"sums": self._sums.cpu(), "num_predictions": self._num_predictions}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:

@@ -1,16 +1,16 @@
 """The softmax over the target and a sample of other words, for large vocabularies."""
 
 import math
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
+import torch.distributed
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import is_distributed
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from elmo_plugin.pretraining.exchanged_rows import look_up_exchanged
-from elmo_plugin.pretraining.full_softmax import FullSoftmax
-from elmo_plugin.pretraining.softmax import LMSoftmax, log_partition
+from elmo_plugin.pretraining.softmax import FullSoftmax, LMSoftmax, log_partition
 
 
 @LMSoftmax.register("elmo_sampled")
@@ -21,8 +21,8 @@ class SampledSoftmax(FullSoftmax):
     between the two, and `exact_nll` is the same.
 
     The draw is log-uniform, `P(k) = ln((k + 2) / (k + 1)) / ln(num_words + 1)`, which is about the frequency
-    of word `k` if words are sorted by falling count. It is one draw per call, shared by all positions, and
-    of distinct words. Logits are lessened by the logarithm of the expected count of their word, the
+    of word `k` if words are sorted by descending frequency. It is one draw per call, shared by all positions,
+    and of distinct words. Logits are lessened by the logarithm of the expected count of their word, the
     target's too, and a target that was also drawn counts once.
 
     This teaches the right probabilities, but the loss is no estimate of the exact one: it is lower, by up to
@@ -164,3 +164,67 @@ class SampledSoftmax(FullSoftmax):
         nearest = torch.searchsorted(sampled_words, targets).clamp_max(len(sampled_words) - 1)
         is_hit = sampled_words[nearest] == targets
         return torch.where(is_hit, log_sum, torch.logaddexp(log_sum, target_logits)) - target_logits
+
+
+def look_up_exchanged(words: Tensor, *weights: Tensor) -> Tuple[Tensor, ...]:
+    """
+    Return rows of some matrices. The backward pass is a collective operation of all workers: it gives each of
+    them the mean of their gradients, for the rows alone that any of them has looked up.
+
+    `DistributedDataParallel` gives the same, but over gloo sparse gradients make it damage memory (torch
+    2.12: "malloc(): unaligned tcache chunk detected" after some thousand steps, of a model of nothing but
+    torch's own layers too). So it must be told to leave these parameters alone.
+
+    # Parameters
+
+    words : `LongTensor`
+        `(num_rows,)`. Each worker has its own, and its own number of them.
+    weights : `Tensor`
+        Each `(num_words, dim)`, all of the same type.
+
+    # Returns
+
+    Of each of the weights, `(num_rows, dim)`.
+    """
+    return _ExchangedRows.apply(words, *weights)
+
+
+class _ExchangedRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, words: Tensor, *weights: Tensor) -> Tuple[Tensor, ...]:
+        ctx.save_for_backward(words)
+        ctx.sizes = [weight.size() for weight in weights]
+        return tuple(weight[words] for weight in weights)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tuple[Any, ...]:
+        (words,) = ctx.saved_tensors
+        num_rows = [int(size) for size in _gather(torch.tensor([len(words)], device=words.device))]
+        words_of_all = _gather_rows(words, num_rows)
+        # One message for all weights.
+        widths = [gradient.size(1) for gradient in gradients]
+        rows_of_all = _gather_rows(torch.cat(gradients, dim=1), num_rows) / len(num_rows)
+        return (
+            None,
+            *(
+                torch.sparse_coo_tensor(
+                    words_of_all.unsqueeze(0), rows, size, check_invariants=False
+                )
+                for rows, size in zip(rows_of_all.split(widths, dim=1), ctx.sizes)
+            ),
+        )
+
+
+def _gather_rows(rows: Tensor, num_rows: List[int]) -> Tensor:
+    """Those of all workers, one worker after the other, where each has so many of them."""
+    padded = rows.new_zeros(max(num_rows), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    return torch.cat([gathered[:number] for gathered, number in zip(_gather(padded), num_rows)])
+
+
+def _gather(tensor: Tensor) -> List[Tensor]:
+    """Of all workers, which must have the same shape."""
+    gathered = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(gathered, tensor)
+    return gathered

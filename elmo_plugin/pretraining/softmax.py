@@ -1,12 +1,14 @@
-"""What the softmaxes of the language model share: their interface, and two ways to sum over all words."""
+"""The softmax of the language model: the interface of all kinds, the full one, and its datasets."""
 
 import math
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 from allennlp.common import Registrable
+from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import Embedding
 
 # So many logits are held at a time, whatever the vocabulary: what fits a CPU's caches (4 MiB in float32,
 # the fastest of 1 to 16 MiB), and what gives a GPU enough to do (64 MiB, not measured).
@@ -14,6 +16,10 @@ LOGITS_PER_CHUNK = 2**20
 LOGITS_PER_CHUNK_ON_GPU = 2**24
 # And for so many positions at a time, so that a chunk spans enough words for a fast product.
 POSITIONS_PER_CHUNK = 4096
+
+SOFTMAX_GROUP = "softmax"  # of a weight file, beside bilm-tf's own
+# What bilm-tf calls the weights of its softmax. Those of other kinds keep their parameters' names.
+_DATASETS = {"word_vectors.weight": "W", "word_biases.weight": "b"}
 
 
 class LMSoftmax(torch.nn.Module, Registrable):
@@ -96,6 +102,88 @@ class LMSoftmax(torch.nn.Module, Registrable):
                 f"Got targets from {lowest} to {highest}, expected words of the vocabulary, from 0 to "
                 f"{self.num_words - 1}."
             )
+
+
+@LMSoftmax.register("elmo_full")
+class FullSoftmax(LMSoftmax):
+    """
+    `softmax(W h + b)`, trained on the exact loss. Memory is bounded, but the work of a step grows with the
+    vocabulary: `elmo_sampled` is for more than some ten thousand words.
+
+    Initial values are bilm-tf's: `W` normal with variance `1 / input_dim`, `b` zero.
+
+    # Parameters
+
+    num_words : `int`
+        Size of the vocabulary.
+    input_dim : `int`
+        Width of the states.
+    """
+
+    def __init__(self, num_words: int, input_dim: int) -> None:
+        super().__init__(num_words, input_dim)
+        vectors = torch.empty(num_words, input_dim).normal_(std=input_dim**-0.5)
+        self.word_vectors = Embedding.from_pretrained(vectors, freeze=False)
+        self.word_biases = Embedding.from_pretrained(torch.zeros(num_words, 1), freeze=False)
+
+    @property
+    def weight(self) -> Tensor:
+        """`(num_words, input_dim)`."""
+        return self.word_vectors.weight
+
+    @property
+    def bias(self) -> Tensor:
+        """`(num_words,)`."""
+        return self.word_biases.weight.squeeze(1)
+
+    def forward(self, states: Tensor, targets: Tensor) -> Tensor:
+        self.check_inputs(states, targets)
+        # (num_positions,)
+        target_logits = (states * self.word_vectors(targets)).sum(dim=1) + self.bias[targets]
+        return log_partition(states, self.weight, self.bias) - target_logits
+
+    def exact_nll(self, states: Tensor, targets: Tensor) -> Tensor:
+        self.check_inputs(states, targets)
+        return chunked_nll(states, targets, self.weight, self.bias)
+
+
+def softmax_datasets(softmax: LMSoftmax) -> Dict[str, Tensor]:
+    """
+    The parameters of a softmax by dataset. Full and sampled softmax are `W`, `(num_words, input_dim)`, and
+    `b`, `(num_words,)`, so that one can be trained on as the other.
+    """
+    return {
+        _DATASETS.get(name, name): parameter.squeeze(1)
+        if name == "word_biases.weight"
+        else parameter
+        for name, parameter in softmax.state_dict().items()
+    }
+
+
+def load_softmax(softmax: LMSoftmax, datasets: Dict[str, Tensor], source: str) -> None:
+    """
+    Fill a softmax from `datasets`; `source` names in errors where they are from.
+
+    # Raises
+
+    `ConfigurationError` if they are those of another kind of softmax, or of other sizes.
+    """
+    expected = softmax_datasets(softmax)
+    for name in sorted(expected.keys() | datasets.keys()):
+        found, wanted = (
+            str(tuple(tensors[name].shape)) if name in tensors else "none"
+            for tensors in (datasets, expected)
+        )
+        if found != wanted:
+            raise ConfigurationError(
+                f"{source}: dataset {SOFTMAX_GROUP}/{name} has shape {found}, expected {wanted} for the "
+                f"{softmax.num_words:,} words of the vocabulary and a {type(softmax).__name__}. Give the "
+                "vocabulary and the kind of softmax that it was trained with, or set model.new_softmax to "
+                "learn another."
+            )
+    with torch.no_grad():
+        for name, tensor in expected.items():
+            tensor.copy_(datasets[name])
 
 
 def log_partition(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

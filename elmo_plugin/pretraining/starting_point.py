@@ -1,4 +1,4 @@
-"""What the training of a biLM goes on from: another one's weights, and its softmax if there is one."""
+"""What the training of a biLM starts from: another one's weights, and its softmax if there is one."""
 
 import tarfile
 import zlib
@@ -13,10 +13,8 @@ from torch import Tensor
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.weights import read_group
-from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.pretraining.lm_word_vocabulary import words_of
-from elmo_plugin.pretraining.softmax import LMSoftmax
-from elmo_plugin.pretraining.softmax_datasets import SOFTMAX_GROUP, load_softmax, softmax_datasets
+from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary, words_of
+from elmo_plugin.pretraining.softmax import SOFTMAX_GROUP, LMSoftmax, load_softmax, softmax_datasets
 
 
 class StartingPoint(NamedTuple):

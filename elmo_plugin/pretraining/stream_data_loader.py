@@ -16,8 +16,7 @@ from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from torch import Tensor
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
-from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
-from elmo_plugin.pretraining.lm_word_vocabulary import WORDS_NAMESPACE
+from elmo_plugin.pretraining.lm_vocabulary import WORDS_NAMESPACE, LMVocabulary
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.sentence_streams import (
     DIRECTIONS,
@@ -92,8 +91,8 @@ class StreamDataLoader(DataLoader):
     # Raises
 
     `ConfigurationError` for an impossible argument, for files that are missing, empty or not UTF-8,
-    for a corpus to shuffle that does not fill a batch, and for a vocabulary that is not sorted by falling
-    count.
+    for a corpus to shuffle that does not fill a batch, and for a vocabulary that is not sorted by descending
+    frequency.
     """
 
     def __init__(
@@ -199,7 +198,7 @@ class StreamDataLoader(DataLoader):
             counts.update(sentence)
             if counts.total() >= TOKENS_TO_CHECK_VOCABULARY:
                 break
-        self._reader.vocabulary.check_falling_counts(counts)
+        self._reader.vocabulary.check_is_sorted(counts)
 
     def _check_corpus_fills_a_batch(self) -> None:
         for direction in DIRECTIONS:

@@ -141,7 +141,10 @@ def test_more_rows_than_the_corpus_fills_are_refused(tmp_path: Path) -> None:
         (WORDS[3:], r"vocab\.txt, line 1: found '.*', expected <S>"),
         (WORDS[:2], r"vocab\.txt, line 3: found the end of the file, expected <UNK>"),
         ([], r"vocab\.txt, line 1: found the end of the file, expected <S>"),
-        (WORDS[:3] + WORDS[:2:-1], r"vocab\.txt: the words do not stand by falling count: '"),
+        (
+            WORDS[:3] + WORDS[:2:-1],
+            r"vocab\.txt: the words are not sorted by descending frequency: '",
+        ),
         ([*WORDS, WORDS[5]], rf"vocab\.txt, line {len(WORDS) + 1}: found '.*' again, .* line 6"),
         ([*WORDS[:9], "", *WORDS[9:]], r"vocab\.txt, line 10: found an empty line"),
         ([*WORDS[:9], "two words"], r"vocab\.txt, line 10: found 'two words'"),

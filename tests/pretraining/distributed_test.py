@@ -3,12 +3,13 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 import pytest
 import torch
 from allennlp.commands.train import train_model_from_file
 from torch import Tensor
+from torch.nn.functional import embedding
 from torch.nn.parallel import DistributedDataParallel
 
 from elmo_plugin.bilm import BiLM
@@ -20,6 +21,7 @@ from elmo_plugin.pretraining import (
     SampledSoftmax,
     StreamDataLoader,
 )
+from elmo_plugin.pretraining.sampled_softmax import look_up_exchanged
 from tests.conftest import TINY_OPTIONS
 from tests.pretraining.two_workers import reports_of_two_workers
 
@@ -27,6 +29,27 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
 NUM_SAMPLES = 20
 ROWS, STEPS = 2, 3
 NUM_BATCHES = 4
+
+
+# Other words of each worker, and another number of them; one occurs twice, one at both.
+WORDS = [[3, 0, 3, 7], [7, 2]]
+
+
+def weights() -> Tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(9, 4, generator=generator, requires_grad=True)
+    return vectors, torch.randn(9, 1, generator=generator, requires_grad=True)
+
+
+def loss(vectors: Tensor, biases: Tensor, rank: int) -> Tensor:
+    return (vectors.tanh() * (rank + 1)).sum() + (vectors * biases).sum()
+
+
+def exchange(rank: int) -> Dict[str, Any]:
+    vectors, biases = weights()
+    rows = look_up_exchanged(torch.tensor(WORDS[rank]), vectors, biases)
+    loss(*rows, rank=rank).backward()
+    return {"rows": [row.detach() for row in rows], "gradients": [vectors.grad, biases.grad]}
 
 
 def work(rank: int) -> Dict[str, Any]:
@@ -58,6 +81,7 @@ def work(rank: int) -> Dict[str, Any]:
         rows_exchanged.append(gradient._nnz() if gradient.is_sparse else -1)
         optimizer.step()
     return {
+        "exchange": exchange(rank),
         "words": words,
         "draws": [drawn_words.tolist() for drawn_words, _ in draws],
         "dropout": torch.nn.functional.dropout(torch.ones(100)).tolist(),
@@ -107,6 +131,33 @@ def test_perplexity_is_that_of_both_together(reports: List[Dict[str, Any]]) -> N
         assert len(together) == 1
         each = torch.tensor([report["metrics_of_worker"][name] for report in reports])
         assert together.pop() == pytest.approx(each.log().mean().exp().item(), rel=1e-5)
+
+
+def test_exchanged_rows_are_those_of_the_weights(reports: List[Dict[str, Any]]) -> None:
+    for words, report in zip(WORDS, reports):
+        for weight, rows in zip(weights(), report["exchange"]["rows"]):
+            assert torch.equal(rows, weight[words])
+
+
+def test_each_worker_gets_the_mean_of_all_gradients(reports: List[Dict[str, Any]]) -> None:
+    expected = weights()
+    losses = [
+        loss(*(embedding(torch.tensor(words), weight) for weight in expected), rank=rank)
+        for rank, words in enumerate(WORDS)
+    ]
+    (sum(losses) / 2).backward()
+    for report in reports:
+        for gradient, weight in zip(report["exchange"]["gradients"], expected):
+            assert torch.allclose(gradient.to_dense(), weight.grad, rtol=0, atol=1e-6)
+
+
+def test_exchanged_gradients_hold_only_rows_that_a_worker_looked_up(
+    reports: List[Dict[str, Any]],
+) -> None:
+    for report in reports:
+        for gradient in report["exchange"]["gradients"]:
+            assert gradient.is_sparse
+            assert gradient.coalesce().indices().flatten().tolist() == [0, 2, 3, 7]
 
 
 def test_allennlp_trains_it_with_its_distributed_key(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def by_falling_count(counts: Dict[str, int]) -> List[str]:
 
 
 def check(words: List[str], sample: Dict[str, int]) -> None:
-    LMVocabulary([*SPECIALS, *words], "vocab.txt").check_falling_counts(sample)
+    LMVocabulary([*SPECIALS, *words], "vocab.txt").check_is_sorted(sample)
 
 
 def refuses(words: List[str], sample: Dict[str, int]) -> bool:
@@ -204,8 +204,8 @@ class TestCheckFallingCountsOnLittleEvidence:
         counts = {f"rare{i:03}": 1 for i in range(500)} | {"the": 300, "of": 100}
         words = [*(word for word in counts if word != "the"), "the"]
         message = (
-            r"vocab\.txt: the words do not stand by falling count: 'rare000' \(line 4, 1 times in the "
-            r"sample\) stands before 'the' \(line 505, 300 times in the sample\).*`allennlp elmo-vocab"
+            r"vocab\.txt: the words are not sorted by descending frequency: 'rare000' \(line 4, 1 times "
+            r"in the sample\) stands before 'the' \(line 505, 300 times in the sample\).*`allennlp elmo-vocab"
         )
         with pytest.raises(ConfigurationError, match=message):
             check(words, counts)
