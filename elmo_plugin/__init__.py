@@ -13,7 +13,9 @@ from elmo_plugin import registration
 if TYPE_CHECKING:
     from elmo_plugin.bilm import BiLM, batch_to_ids
     from elmo_plugin.embedding import ElmoEmbedder, embed_dataset
-    from elmo_plugin.modules import Elmo, ElmoTokenEmbedder, ScalarMix, TextEncoder
+    from elmo_plugin.modules import Elmo, ScalarMix
+    from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+    from elmo_plugin.modules.text_encoder import TextEncoder
 
 __version__ = "0.1.0"
 

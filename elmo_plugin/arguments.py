@@ -20,7 +20,7 @@ from typing import (
     get_type_hints,
 )
 
-from allennlp.common.checks import ConfigurationError
+from elmo_plugin.errors import ConfigurationError
 
 Options = TypeVar("Options")
 

@@ -6,6 +6,16 @@ from elmo_plugin.compat import prepare_allennlp
 
 prepare_allennlp()
 
-from elmo_plugin import commands, modules, pretraining, report, tasks
+from elmo_plugin import commands, pretraining, report, tasks
+from elmo_plugin.modules import elmo_token_embedder, encoder_stack, placed_elmo, text_encoder
 
-__all__ = ["commands", "modules", "pretraining", "report", "tasks"]
+__all__ = [
+    "commands",
+    "elmo_token_embedder",
+    "encoder_stack",
+    "placed_elmo",
+    "pretraining",
+    "report",
+    "tasks",
+    "text_encoder",
+]

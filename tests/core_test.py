@@ -1,22 +1,19 @@
-"""The language model and ELMo run without AllenNLP."""
+"""The language model, ELMo and the embedder run without AllenNLP."""
 
 import subprocess
 import sys
-from pathlib import Path
 
-import elmo_plugin
+import pytest
 
-# The package's own __init__ files load the plugin, so that bare packages stand in for them.
+# As in an environment that lacks it.
 WITHOUT_ALLENNLP = """
-import sys, types
-for name in ("elmo_plugin", "elmo_plugin.modules"):
-    package = types.ModuleType(name)
-    package.__path__ = [sys.argv[1] + "/" + "/".join(name.split(".")[1:])]
-    sys.modules[name] = package
+import sys
 sys.modules["allennlp"] = None
-from elmo_plugin.bilm import BiLM, batch_to_ids
+"""
+
+LAYERS_AND_MIXES = """
+from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo import Elmo
 for precision in ("float32", "int8"):
     elmo = Elmo("elmo_mini", None, 1, do_layer_norm=True, precision=precision)
     vectors = elmo(batch_to_ids([["Hello", "world"]]))["elmo_representations"][0]
@@ -25,11 +22,35 @@ try:
     BiLM.from_files("no/such/file", "weights.hdf5")
 except ConfigurationError as error:
     assert "cannot find no/such/file" in str(error)
-assert not any(name.startswith("allennlp.") for name in sys.modules)
+else:
+    raise AssertionError("a missing file was accepted")
+"""
+
+EMBEDDED_SENTENCES = """
+from elmo_plugin import ElmoEmbedder
+embedder = ElmoEmbedder("elmo_mini")
+assert embedder.embed_sentence(["Hello", "world"]).shape == (3, 2, 256)
+"""
+
+EMBEDDED_FILE = """
+import io, h5py
+from elmo_plugin import ElmoEmbedder
+ElmoEmbedder("elmo_mini").embed_file(io.StringIO("Hello world"), "vectors.hdf5")
+with h5py.File("vectors.hdf5") as vectors:
+    assert vectors["0"].shape == (3, 2, 256)
 """
 
 
-def test_elmo_runs_without_allennlp() -> None:
-    folder = str(Path(elmo_plugin.__file__).parent)
-    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_ALLENNLP, folder]
-    subprocess.run(command, check=True, timeout=300)
+@pytest.mark.parametrize("program", [LAYERS_AND_MIXES, EMBEDDED_SENTENCES, EMBEDDED_FILE])
+def test_the_core_runs_without_allennlp(program: str, tmp_path: str) -> None:
+    program = (
+        f"{WITHOUT_ALLENNLP}{program}assert not any(n.startswith('allennlp.') for n in sys.modules)"
+    )
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stderr

@@ -2,11 +2,11 @@
 
 from typing import Dict, List, NamedTuple, Optional
 
-from allennlp.common.checks import ConfigurationError
 from torch.nn import Module
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.scalar_mix import ScalarMix
 

@@ -3,7 +3,8 @@
 from typing import Any, List, Optional, Sequence
 
 import numpy
-from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.errors import ConfigurationError
 
 
 def import_pyarrow() -> Any:

@@ -6,7 +6,6 @@ from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Sequence, 
 
 import numpy
 import torch
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin.bilm import BiLM, batch_to_ids
@@ -14,6 +13,7 @@ from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.embedding.sentence_batches import consecutive_groups, map_in_batches
+from elmo_plugin.errors import ConfigurationError
 
 DEFAULT_BATCH_SIZE = 64
 

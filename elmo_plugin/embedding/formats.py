@@ -24,13 +24,13 @@ from typing import (
 
 import h5py
 import numpy
-from allennlp.common.checks import ConfigurationError
 from h5py import h5d, h5p, h5s, h5t
 from numpy.lib import format as npy_format
 
 from elmo_plugin.embedding.arrow import embedding_schema, embedding_table, import_pyarrow
 from elmo_plugin.embedding.parts import Part
 from elmo_plugin.embedding.sentences import Sentence
+from elmo_plugin.errors import ConfigurationError
 
 HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")
 

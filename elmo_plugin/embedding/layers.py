@@ -4,8 +4,8 @@ from typing import Callable, Dict, NamedTuple, Tuple
 
 import numpy
 import torch
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 

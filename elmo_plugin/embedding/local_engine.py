@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
-from allennlp.common.checks import ConfigurationError
 from tqdm import tqdm
 
 from elmo_plugin.arguments import option
@@ -18,6 +17,7 @@ from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.partial_output import write_errors
 from elmo_plugin.embedding.parts import Block, Check, Part, content_of
 from elmo_plugin.embedding.sentences import Content, SentenceSource
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 
 _SECONDS_BETWEEN_LINES = 10

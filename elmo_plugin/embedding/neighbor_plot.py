@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, List, Sequence, Union
 
 import numpy
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.neighbors import Cluster, Occurrence, project_occurrences
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.figure_file import SUFFIXES, figure_class, save_figure
 from elmo_plugin.files.output_file import check_output_file
 

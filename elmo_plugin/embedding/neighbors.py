@@ -4,11 +4,11 @@ import random
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
-from allennlp.common.checks import ConfigurationError
 from tqdm import tqdm
 
 from elmo_plugin.embedding.elmo_embedder import DEFAULT_BATCH_SIZE, ElmoEmbedder
 from elmo_plugin.embedding.sentences import SentenceSource
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import split_tokens
 
 AVERAGE = "average"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
 
 import filelock
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.parts import Part
 from elmo_plugin.embedding.sentences import PARTIAL
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 
 # Parts whose headers are read at the same time: disks of clusters answer late.

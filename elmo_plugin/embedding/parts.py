@@ -8,9 +8,8 @@ its parts and to embed the sentences that are in none of them.
 from itertools import pairwise
 from typing import Callable, Iterable, Iterator, List, NamedTuple, NoReturn, Sequence
 
-from allennlp.common.checks import ConfigurationError
-
 from elmo_plugin.embedding.sentences import Content, Sentence, SentenceSource, Tally
+from elmo_plugin.errors import ConfigurationError
 
 
 class Part(NamedTuple):

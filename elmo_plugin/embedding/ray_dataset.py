@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Iterator, List, Optional, Sequence, Union
 
 import numpy
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding.arrow import (
@@ -25,6 +24,7 @@ from elmo_plugin.embedding.local_engine import BatchOptions, cast_checked
 from elmo_plugin.embedding.ray_engine import RayWorkers, SharedBiLM, import_ray, worker_embedder
 from elmo_plugin.embedding.run import OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, tokenizer_of
+from elmo_plugin.errors import ConfigurationError
 
 TOKENS = "tokens"
 

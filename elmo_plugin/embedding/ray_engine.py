@@ -10,7 +10,6 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 import numpy
 import torch
-from allennlp.common.checks import ConfigurationError
 from torch.nn import Parameter
 
 from elmo_plugin.arguments import check_choices, option
@@ -19,6 +18,7 @@ from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.local_engine import PartSettings, Progress, embed_blocks
 from elmo_plugin.embedding.parts import Block, Check, Part, content_of
 from elmo_plugin.embedding.sentences import Content, SentenceSource
+from elmo_plugin.errors import ConfigurationError
 
 LOCAL, RAY = ENGINES = ("local", "ray")
 

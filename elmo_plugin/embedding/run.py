@@ -10,7 +10,6 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tu
 
 import numpy
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.bilm import BiLM
@@ -45,6 +44,7 @@ from elmo_plugin.embedding.sentences import (
     find_sources,
     is_parquet,
 )
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output_file import check_free_space, check_output_file, check_output_folder
 
 DTYPES = ("float32", "float16")

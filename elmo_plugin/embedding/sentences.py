@@ -27,10 +27,9 @@ from typing import (
     cast,
 )
 
-from allennlp.common.checks import ConfigurationError
-
 from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.embedding.arrow import holds_tokens, import_pyarrow
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import MAX_LINE_BYTES, decoded_lines, split_tokens, unreadable
 
 STANDARD_INPUT = "-"

@@ -11,7 +11,6 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Unio
 import numpy
 import srsly  # type: ignore[import-untyped]
 import torch
-from allennlp.common.checks import ConfigurationError
 from spacy.language import Language
 from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
@@ -20,6 +19,7 @@ from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.embedding.archived_mix import frozen_copy
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Iterator
 
 import filelock
-from allennlp.common.checks import ConfigurationError
+
+from elmo_plugin.errors import ConfigurationError
 
 LOCK_NAME = "lock"
 

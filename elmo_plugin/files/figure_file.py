@@ -4,8 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Union
 
-from allennlp.common.checks import ConfigurationError
-
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 
 SUFFIXES = (".png", ".svg")

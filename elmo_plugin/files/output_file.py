@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Union
 
-from allennlp.common.checks import ConfigurationError
+from elmo_plugin.errors import ConfigurationError
 
 
 def check_output_file(

@@ -5,7 +5,7 @@ import zlib
 from os import PathLike
 from typing import BinaryIO, Iterator, List, Union
 
-from allennlp.common.checks import ConfigurationError
+from elmo_plugin.errors import ConfigurationError
 
 # Some 180,000 English words: far over any sentence, and little memory when no line ever ends.
 MAX_LINE_BYTES = 1_000_000

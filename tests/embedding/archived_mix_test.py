@@ -9,7 +9,7 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import BiLM, Elmo, ElmoTokenEmbedder, batch_to_ids
 from elmo_plugin.embedding.archived_mix import choose_mix, frozen_copy, mixes_in
-from elmo_plugin.modules import PlacedElmo
+from elmo_plugin.modules.placed_elmo import PlacedElmo
 from tests.conftest import SENTENCES, BiLMFiles
 
 

@@ -14,7 +14,7 @@ from allennlp.modules import TokenEmbedder
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as AllenNlpElmoTokenEmbedder
 
 from elmo_plugin import ElmoTokenEmbedder, batch_to_ids
-from elmo_plugin.modules import ElmoCharacterIdsIndexer
+from elmo_plugin.modules.elmo_token_embedder import ElmoCharacterIdsIndexer
 from tests.conftest import SENTENCES, BiLMFiles
 
 

@@ -11,7 +11,8 @@ from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from elmo_plugin import Elmo, TextEncoder, batch_to_ids
-from elmo_plugin.modules import EncoderStack, PlacedElmo
+from elmo_plugin.modules.encoder_stack import EncoderStack
+from elmo_plugin.modules.placed_elmo import PlacedElmo
 from tests.conftest import SENTENCES, BiLMFiles
 
 WORD_DIM, ELMO_DIM, HIDDEN = 5, 12, 4
