@@ -1,7 +1,5 @@
 """The error of wrong configs and data."""
 
-import sys
-
 
 class _Unattached(Exception):
     # Stands where AllenNLP's class stands once AllenNLP is loaded: Python exchanges only bases of one layout.
@@ -23,11 +21,7 @@ class ConfigurationError(_Unattached, ValueError):
 
 
 def join_allennlp() -> None:
-    """Make `ConfigurationError` a subclass of AllenNLP's. To be called where the plugin loads AllenNLP."""
+    """Make `ConfigurationError` a subclass of AllenNLP's. Called once AllenNLP is loaded."""
     from allennlp.common.checks import ConfigurationError as AllenNLPConfigurationError
 
     ConfigurationError.__bases__ = (AllenNLPConfigurationError, ValueError)
-
-
-if "allennlp.common.checks" in sys.modules:
-    join_allennlp()

@@ -15,6 +15,8 @@ import threading
 from types import ModuleType
 from typing import Any, Callable, Optional, Sequence
 
+from elmo_plugin.errors import join_allennlp
+
 _REGISTRABLE = "allennlp.common.registrable"
 _LOOKUPS = ("resolve_class_name", "list_available")
 _lock = threading.RLock()
@@ -57,6 +59,7 @@ class _RegistrableFinder(importlib.abc.MetaPathFinder):
 
 
 def _wrap_lookups(registrable: Any) -> None:
+    join_allennlp()
     originals = {name: registrable.__dict__[name] for name in _LOOKUPS}
     if any(hasattr(original.__func__, "__wrapped__") for original in originals.values()):
         return

@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
 import weakref
 from collections import namedtuple
@@ -21,6 +22,7 @@ import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
+from tqdm import tqdm
 
 from elmo_plugin.bilm import BiLM, batch_to_ids
 from elmo_plugin.embedding import ElmoEmbedder, formats, partial_output, run
@@ -71,6 +73,15 @@ def embedder(bilm: BiLM) -> QuickEmbedder:
 def interrupted(bilm: BiLM) -> QuickEmbedder:
     """Is interrupted in the third of `NUM_PARTS` parts."""
     return QuickEmbedder(bilm, interrupt_at=17)
+
+
+@pytest.fixture(autouse=True)
+def own_lock_of_progress_bars() -> Iterator[None]:
+    # tqdm's own is shared with forked processes: one that is killed while it holds it blocks all others.
+    shared = tqdm.get_lock()
+    tqdm.set_lock(threading.RLock())
+    yield
+    tqdm.set_lock(shared)
 
 
 @pytest.fixture(params=FORMATS)
