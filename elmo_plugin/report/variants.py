@@ -102,7 +102,7 @@ class Experiment:
         JSON or Jsonnet.
     overrides : `Dict[str, Any]`, optional
         Of it, for all runs.
-    name : `str`, optional (default = the type of the model, without `elmo_`)
+    name : `str`, optional (default = the type of the model without `elmo_`, or the name of the file)
         Of runs, tables and pictures.
 
     # Raises
@@ -122,7 +122,7 @@ class Experiment:
         model = self.config.get("model")
         self.model: Dict[str, Any] = model if isinstance(model, dict) else {}
         self.task = str(self.model.get("type", "")).removeprefix("elmo_")
-        self.name = name or self.task
+        self.name = name or self.task or Path(config_file).stem
         if re.fullmatch(r"\w[\w.-]*", self.name) is None:
             raise ConfigurationError(
                 f"--name: found '{self.name}', expected letters, digits, '-', '_' and '.', as files are "

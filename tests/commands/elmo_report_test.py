@@ -59,7 +59,7 @@ class TestHelp:
         """Nor pandas, matplotlib and jinja2 with all of the package, as --include-package imports it."""
         code = """
 import sys
-import elmo_plugin
+import elmo_plugin.plugin
 loaded = [name for name in sys.modules if name.startswith("elmo_plugin.report.")]
 assert loaded == ["elmo_plugin.report.share_reader"], loaded
 for name in ("pandas", "matplotlib", "jinja2"):
