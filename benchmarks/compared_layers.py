@@ -72,12 +72,13 @@ class TorchLayer(Module):
 class OtherBiLM(BiLM):
     """A biLM whose layers are of another kind."""
 
-    def run_layer(
+    def _run_layer(
         self,
         number: int,
         inputs: Sequence[Tensor],
         step_sizes: List[int],
         initial_states: Sequence[Optional[State]],
+        is_at_rest: bool,
     ) -> List[Tuple[Tensor, State]]:
         layers = (self.forward_layers[number], self.backward_layers[number])
         return [
@@ -92,21 +93,16 @@ class Stacks(Module):
     def __init__(self, bilm: BiLM) -> None:
         super().__init__()
         self.bilm = bilm
-        self._states: List[Optional[State]] = [None] * (2 * bilm.options.num_layers)
+        self._states: Optional[List[State]] = None
 
     def forward(self, windows: Tensor) -> Tensor:
         """The top outputs of both directions, `(rows, steps, 2 * width)`."""
         num_rows, num_steps, _ = windows.shape
         # (steps * rows, width) each
         inputs = [stream.transpose(0, 1).flatten(0, 1) for stream in (windows, windows.flip(1))]
-        for depth in range(self.bilm.options.num_layers):
-            both = slice(2 * depth, 2 * depth + 2)
-            step_sizes = [num_rows] * num_steps
-            results = self.bilm.run_layer(depth, inputs, step_sizes, self._states[both])
-            self._states[both] = [(state.detach(), cell.detach()) for _, (state, cell) in results]
-            outputs = [output for output, _ in results]
-            inputs = outputs if depth == 0 else [sum(pair) for pair in zip(outputs, inputs)]
-        tops = [top.view(num_steps, num_rows, -1).transpose(0, 1) for top in inputs]
+        layers, states = self.bilm.run_layers(inputs, [num_rows] * num_steps, self._states)
+        self._states = [(state.detach(), cell.detach()) for state, cell in states]
+        tops = [top.view(num_steps, num_rows, -1).transpose(0, 1) for top in layers[-1]]
         return torch.cat([tops[0], tops[1].flip(1)], dim=2)
 
 

@@ -294,8 +294,7 @@ def lstm_work(setting: Setting, contenders: Dict[str, Contender]) -> Work:
 
         @torch.no_grad()
         def run() -> None:
-            for number in range(setting.options.num_layers):
-                bilm.run_layer(number, [own_inputs] * 2, [num_rows] * LSTM_STEPS, [None, None])
+            bilm.run_layers([own_inputs] * 2, [num_rows] * LSTM_STEPS)
 
         return run
 

@@ -324,7 +324,9 @@ class BiLM(torch.nn.Module):
         drop: Optional[Callable[[Tensor], Tensor]] = None,
     ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
         """
-        Run all LSTM layers in both directions, skip connections included.
+        Run all LSTM layers in both directions, skip connections included. A biLM that is not frozen runs them
+        as in training: an evaluation between two steps has the same results, to the last bit, whether its
+        parameters have gradients or not.
 
         # Parameters
 
@@ -344,20 +346,12 @@ class BiLM(torch.nn.Module):
         The outputs of both directions for each layer, packed like the inputs; and the states after the last
         step, in the order of `initial_states`.
         """
-        return self._run_layers(inputs, step_sizes, initial_states, drop, self._begin_pass())
-
-    def run_layer(
-        self,
-        number: int,
-        inputs: Sequence[Tensor],
-        step_sizes: List[int],
-        initial_states: Sequence[Optional[State]],
-    ) -> List[Tuple[Tensor, State]]:
-        """
-        Run an LSTM layer in both directions, without its skip connection. Arguments and results are those of
-        `ProjectedLSTM.forward`, forward direction first; the backward inputs are already reversed.
-        """
-        return self._run_layer(number, inputs, step_sizes, initial_states, self._begin_pass())
+        is_at_rest = False
+        if self.is_frozen:
+            is_at_rest = self._begin_pass()
+        else:
+            self._frozen.invalidate()
+        return self._run_layers(inputs, step_sizes, initial_states, drop, is_at_rest)
 
     def reset_states(self) -> None:
         """Forget the states carried between batches; the next batch starts from zeros."""
@@ -503,56 +497,71 @@ class CarriedStates:
     """
     State and memory cell of every row, for each of `num_lstms` LSTMs, detached from the graph.
 
-    A batch uses and updates the first rows. New rows start from zeros; rows beyond a smaller batch stay as
-    they are, as in bilm-tf and AllenNLP.
+    A batch uses and updates those of the first rows that have tokens. New rows start from zeros; rows beyond
+    a smaller batch stay as they are, as in bilm-tf and AllenNLP.
 
     # Parameters
 
     num_lstms : `int`
         Layers times directions.
+
+    # Attributes
+
+    states : `List[State]`, optional
+        Of each LSTM `(num_rows, projection_dim)` and `(num_rows, cell_size)`; `None` before the first batch.
     """
 
     def __init__(self, num_lstms: int) -> None:
         self.num_lstms = num_lstms
-        self._states: Optional[List[State]] = None
+        self.states: Optional[List[State]] = None
 
-    def reset(self) -> None:
-        """Forget all rows: the next batch starts from zeros."""
-        self._states = None
+    @property
+    def num_rows(self) -> int:
+        """Number of rows that have states."""
+        return 0 if self.states is None else self.states[0][0].size(0)
+
+    def reset(self, rows: Optional[Tensor] = None) -> None:
+        """Let the next batch start from zeros: in all rows, or where `rows`, `(num_rows,)`, is true."""
+        if rows is None or self.states is None:
+            self.states = None
+        else:
+            kept = ~rows.unsqueeze(1).to(self.states[0][0].device)
+            self.states = [(state * kept, cell * kept) for state, cell in self.states]
 
     def initial(self, packing: Packing, like: Tensor) -> Sequence[Optional[State]]:
         """For each LSTM the states to start a batch from, longest row first; `None` for zeros."""
-        if self._states is None:
+        if self.states is None:
             return [None] * self.num_lstms
-        order, num_rows = packing.order, packing.batch_size
+        rows, num_rows = _rows_with_tokens(packing), packing.batch_size
         return [
             # The biLM may have been moved or cast in the meantime.
-            (_rows(state, num_rows).to(like)[order], _rows(cell, num_rows).to(like)[order])
-            for state, cell in self._states
+            (
+                _lengthened(state, num_rows).to(like)[rows],
+                _lengthened(cell, num_rows).to(like)[rows],
+            )
+            for state, cell in self.states
         ]
 
     def keep(self, states: List[State], packing: Packing) -> None:
         """Keep the states after a batch, given longest row first."""
-        back_in_place = packing.order.argsort()
-        kept = [
-            (state.detach()[back_in_place], cell.detach()[back_in_place]) for state, cell in states
+        rows = _rows_with_tokens(packing).to(states[0][0].device)
+
+        def updated(old: Tensor, new: Tensor) -> Tensor:
+            return _lengthened(old.to(new), packing.batch_size).index_copy(0, rows, new)
+
+        states = [(state.detach(), cell.detach()) for state, cell in states]
+        old_states = self.states or [(state[:0], cell[:0]) for state, cell in states]
+        self.states = [
+            (updated(old_state, state), updated(old_cell, cell))
+            for (old_state, old_cell), (state, cell) in zip(old_states, states)
         ]
-        if self._states is not None:
-            kept = [
-                (_followed_by(state, old_state), _followed_by(cell, old_cell))
-                for (state, cell), (old_state, old_cell) in zip(kept, self._states)
-            ]
-        self._states = kept
 
 
-def _rows(tensor: Tensor, num_rows: int) -> Tensor:
-    """The first `num_rows` rows of `(rows, dim)`, zeros where there are fewer."""
-    missing = num_rows - tensor.size(0)
-    if missing <= 0:
-        return tensor[:num_rows]
-    return torch.cat([tensor, tensor.new_zeros(missing, tensor.size(1))])
+def _rows_with_tokens(packing: Packing) -> Tensor:
+    return packing.order[: packing.step_sizes[0]]
 
 
-def _followed_by(rows: Tensor, old_rows: Tensor) -> Tensor:
-    """`rows`, and after them those of `old_rows` that they do not replace."""
-    return torch.cat([rows, old_rows[rows.size(0) :].to(rows)])
+def _lengthened(tensor: Tensor, num_rows: int) -> Tensor:
+    """`(rows, dim)` with zeros up to `num_rows`, where there are fewer."""
+    missing = max(0, num_rows - tensor.size(0))
+    return torch.nn.functional.pad(tensor, (0, 0, 0, missing))

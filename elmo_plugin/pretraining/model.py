@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Set
 
 import torch
 import torch.distributed
@@ -16,13 +16,13 @@ from torch.nn.functional import dropout
 from torch.nn.parallel import DistributedDataParallel
 
 from elmo_plugin.bilm import BiLM, BiLMOptions
+from elmo_plugin.bilm.bilm import CarriedStates
 from elmo_plugin.bilm.characters import check_padding, distinct_words
 from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
-from elmo_plugin.bilm.lstm import Packing, State
+from elmo_plugin.bilm.lstm import Packing
 from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.pretraining.lm_vocabulary import WORDS_NAMESPACE, words_of
 from elmo_plugin.pretraining.perplexity import BiLMPerplexity
-from elmo_plugin.pretraining.sentence_streams import DIRECTIONS
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.starting_point import (
     StartingPoint,
@@ -114,8 +114,10 @@ class BiLMTrainingModel(Model):
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self, exchanged)
         self._is_worker_set_up = False
         self.training_perplexity, self.evaluation_perplexity = BiLMPerplexity(), BiLMPerplexity()
-        # Forward and backward, from the lowest layer to the highest; for training and for evaluation.
-        self._states: Dict[bool, Optional[List[State]]] = {True: None, False: None}
+        # For training and for evaluation.
+        self._states = {
+            is_training: CarriedStates(2 * bilm.options.num_layers) for is_training in (True, False)
+        }
         self._messages_given: Set[str] = set()
 
     @classmethod
@@ -258,34 +260,25 @@ class BiLMTrainingModel(Model):
                 "The trainer has no callback 'elmo_bilm_state': all workers draw the same negative words and "
                 "drop the same units. Add it to trainer.callbacks."
             )
-        inputs = {"forward": forward_inputs, "backward": backward_inputs}
-        targets = {"forward": forward_targets, "backward": backward_targets}
+        inputs = [forward_inputs, backward_inputs]
+        targets = [forward_targets, backward_targets]
         row_lengths = self._row_lengths(inputs, rows_continue, lengths)
         if not row_lengths.any():  # of a worker that waits for the others
-            return {"loss": 0 * sum(parameter.sum() for parameter in self.parameters())}
+            return {"loss": _zero(self)}
         packing = Packing.from_lengths(row_lengths, forward_targets.size(1))
-        old_states = self._states_for(packing) if rows_continue else self._no_states
-        nlls: List[Tensor] = []
+        states = self._states_for(packing.batch_size) if rows_continue else None
         is_frozen = self.training and self._num_training_batches < self.softmax_first
         with self._autocast_for_training(forward_inputs.device):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
-                words = [inputs[name][packing.row, packing.step] for name in DIRECTIONS]
-                tops, new_states = self._run_layers(words, packing, old_states)
-            for direction, top in zip(DIRECTIONS, tops):
-                predicted = targets[direction][packing.row, packing.step]  # (num_tokens,)
-                if self.training:
-                    nlls.append(self.softmax(top, predicted))
-                else:
-                    nlls.append(self.softmax.exact_nll(top, predicted))
-        if rows_continue:
-            self._keep_states(new_states, packing)
+                tops = self._top_outputs(inputs, packing, states)
+            nll_of = self.softmax if self.training else self.softmax.exact_nll
+            nlls = [
+                nll_of(top, words[packing.row, packing.step]) for top, words in zip(tops, targets)
+            ]
         self._perplexity(*nlls)
         self._num_training_batches += int(self.training)
         loss = (nlls[0].sum() + nlls[1].sum()) / (2 * packing.batch_size)
-        if is_frozen and is_distributed():
-            # DistributedDataParallel expects a gradient of every parameter in every step.
-            loss = loss + 0 * sum(parameter.sum() for parameter in self.bilm.parameters())
-        return {"loss": loss}
+        return {"loss": loss + _zero(self.bilm) if is_frozen and is_distributed() else loss}
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
@@ -299,7 +292,7 @@ class BiLMTrainingModel(Model):
         """
         metrics = self._perplexity.get_metric(reset)
         if reset:
-            self._states[False] = None
+            self._states[False].reset()
             if not self.training and metrics:
                 logger.info(
                     "Perplexity of %d predictions in each direction: %.2f (forward %.2f, backward %.2f).",
@@ -318,7 +311,7 @@ class BiLMTrainingModel(Model):
         batch to batch, the number of batches and the sums of the perplexity. Checkpoints hold it by way of
         `BiLMStateCallback`.
         """
-        states = self._states[True]
+        states = self._states[True].states
         return {
             "states": states and [(state.cpu(), cell.cpu()) for state, cell in states],
             "num_batches": self._num_training_batches,
@@ -330,7 +323,7 @@ class BiLMTrainingModel(Model):
         self._num_training_batches = state["num_batches"]
         if with_states and state["states"] is not None:
             device = next(self.parameters()).device
-            self._states[True] = [(h.to(device), c.to(device)) for h, c in state["states"]]
+            self._states[True].states = [(h.to(device), c.to(device)) for h, c in state["states"]]
         # Earlier versions did not save the sums.
         if with_states and "perplexity" in state:
             self.training_perplexity.load_state_dict(state["perplexity"])
@@ -342,77 +335,48 @@ class BiLMTrainingModel(Model):
         self._is_worker_set_up = True
 
     def _row_lengths(
-        self, inputs: Dict[str, Tensor], rows_continue: bool, lengths: Optional[List[int]]
+        self, inputs: Sequence[Tensor], rows_continue: bool, lengths: Optional[List[int]]
     ) -> Tensor:
         """`(rows,)`, on the CPU for streams: their lengths are known without asking a GPU."""
-        num_rows, num_steps = inputs["forward"].shape[:2]
+        num_rows, num_steps = inputs[0].shape[:2]
         if rows_continue:
             return torch.tensor([num_steps] * num_rows if lengths is None else lengths)
-        masks = [(inputs[direction] > 0).any(dim=2) for direction in DIRECTIONS]
+        masks = [(tensor > 0).any(dim=2) for tensor in inputs]
         row_lengths = masks[0].sum(dim=1)
         for mask in masks:
             check_padding(mask, row_lengths)
         return row_lengths
 
-    def _run_layers(
-        self, words: List[Tensor], packing: Packing, old_states: Sequence[Optional[State]]
-    ) -> Tuple[List[Tensor], List[State]]:
-        """
-        `words` are `(num_tokens, 50)` for each direction. Returns the top outputs of each,
-        `(num_tokens, projection_dim)`, and the detached state of each layer, two by two.
-        """
-        states: List[State] = []
+    def _top_outputs(
+        self, inputs: Sequence[Tensor], packing: Packing, carried_states: Optional[CarriedStates]
+    ) -> List[Tensor]:
+        """What the softmax reads in each direction, `(num_tokens, projection_dim)`, packed."""
         # Both directions have most of their words in common.
-        num_tokens = sum(packing.step_sizes)
-        inputs = list(self._encode(torch.cat(words)).split(num_tokens))
-        for depth in range(self.bilm.options.num_layers):
-            inputs = [self._drop(vectors) for vectors in inputs]
-            before = slice(2 * depth, 2 * depth + 2)
-            results = self.bilm.run_layer(depth, inputs, packing.step_sizes, old_states[before])
-            outputs = [output for output, _ in results]
-            if depth > 0 and self.bilm.options.use_skip_connections:
-                outputs = [output + vectors for output, vectors in zip(outputs, inputs)]
-            states += [(state.detach(), cell.detach()) for _, (state, cell) in results]
-            inputs = outputs
-        return [self._drop(vectors) for vectors in inputs], states
-
-    @property
-    def _no_states(self) -> List[Optional[State]]:
-        """Each LSTM starts from zeros."""
-        return [None] * (2 * self.bilm.options.num_layers)
-
-    def _states_for(self, packing: Packing) -> Sequence[Optional[State]]:
-        """The states of the rows that have words, in the order of the packing."""
-        states = self._states[self.training]
-        if states is None or states[0][0].size(0) != packing.batch_size:
-            return self._no_states
-        if self.training and self.state_reset > 0:
-            like = states[0][0]
-            # (num_rows, 1): 0 for the rows that start anew
-            kept = torch.rand(packing.batch_size, 1, device=like.device) >= self.state_reset
-            states = [(state * kept, cell * kept) for state, cell in states]
-        rows = self._rows_with_words(packing, states[0][0].device)
-        return [(state[rows], cell[rows]) for state, cell in states]
-
-    def _keep_states(self, new_states: List[State], packing: Packing) -> None:
-        """Rows without words are at their end: what stands there is never read."""
-        rows = self._rows_with_words(packing, new_states[0][0].device)
-        self._states[self.training] = [
-            (
-                state.new_zeros(packing.batch_size, state.size(1)).index_copy(0, rows, state),
-                cell.new_zeros(packing.batch_size, cell.size(1)).index_copy(0, rows, cell),
-            )
-            for state, cell in new_states
-        ]
-
-    @staticmethod
-    def _rows_with_words(packing: Packing, device: torch.device) -> Tensor:
-        return packing.order[: packing.step_sizes[0]].to(device)
+        words = torch.cat([tensor[packing.row, packing.step] for tensor in inputs])
+        tokens = self._encode(words).chunk(len(inputs))
+        old_states = None
+        if carried_states is not None:
+            # Not like the tokens, which autocast may have cast.
+            old_states = carried_states.initial(packing, like=next(self.parameters()))
+        layers, new_states = self.bilm.run_layers(
+            tokens, packing.step_sizes, old_states, self._drop
+        )
+        if carried_states is not None:
+            carried_states.keep(new_states, packing)
+        return [self._drop(vectors) for vectors in layers[-1]]
 
     def _encode(self, words: Tensor) -> Tensor:
         """Token vectors of `(num_words, 50)`, each distinct word encoded once."""
         types, index = distinct_words(words.long())
         return self.bilm.character_encoder(types)[index]
+
+    def _states_for(self, num_rows: int) -> CarriedStates:
+        states = self._states[self.training]
+        if states.num_rows != num_rows:
+            states.reset()
+        elif self.training and self.state_reset > 0:
+            states.reset(torch.rand(num_rows) < self.state_reset)
+        return states
 
     def _autocast_for_training(self, device: torch.device) -> ContextManager[Any]:
         if self.precision == "float32" or not self.training:
@@ -432,6 +396,11 @@ class BiLMTrainingModel(Model):
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return dropout(vectors, self.dropout, self.training)
+
+
+def _zero(module: torch.nn.Module) -> Tensor:
+    """Zero with a gradient of every parameter, as `DistributedDataParallel` expects in every step."""
+    return 0 * torch.stack([parameter.sum() for parameter in module.parameters()]).sum()
 
 
 def _resolved_in(folder: Optional[str]) -> Optional[Dict[str, Any]]:

@@ -63,16 +63,12 @@ def run_parts(bilm: BiLM) -> Tensor:
     words = CHARACTER_IDS[(CHARACTER_IDS > 0).any(dim=2)]
     packing = Packing.from_lengths(torch.tensor([len(words)]), len(words))
     vectors = bilm.character_encoder(words)
-    for number in range(TINY_OPTIONS.num_layers):
-        (forward, _), (backward, _) = bilm.run_layer(
-            number, [vectors, vectors], packing.step_sizes, [None, None]
-        )
-        vectors = forward + backward
-    return vectors
+    layers, _ = bilm.run_layers([vectors, vectors], packing.step_sizes)
+    return torch.cat(layers[-1], dim=1)
 
 
 def run_modules(bilm: BiLM) -> Tensor:
-    """As `run_parts`, not even through `run_layer`."""
+    """As `run_parts`, not even through `run_layers`."""
     words = CHARACTER_IDS[(CHARACTER_IDS > 0).any(dim=2)]
     vectors = bilm.character_encoder(words)
     for layer in [*bilm.forward_layers, *bilm.backward_layers]:
