@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from elmo_plugin import Elmo, batch_to_ids
+from elmo_plugin.bilm.kernels import choose_precision
 from tests.conftest import TINY_OPTIONS, BiLMFiles
 
 TINY = ["--shapes", "tiny", "--rows", "3", "--steps", "4", "--repetitions", "2", "--threads", "1"]
@@ -161,7 +162,10 @@ def test_every_case_is_timed_in_every_precision(
     ]
     assert float(differences[1][2]) < 1e-5
     for row in differences[2:]:
-        assert float(row[2]) > 0 and all(0 <= float(error) < 0.1 for error in row[3:])
+        # Where a precision would be slower, float32 runs in its place.
+        is_lower = choose_precision("auto", row[0], torch.device("cpu")) != "float32"
+        assert (float(row[2]) > 0) == is_lower
+        assert all(0 <= float(error) < 0.1 for error in row[3:])
     assert timings[0][1:4] == ["tokens", "AllenNLP ms", "float32 ms"]
     lengths = [len(line.split()) for line in text_file.read_text("utf-8").splitlines() if line]
     assert {row[0]: int(row[1]) for row in timings[1:]} == {

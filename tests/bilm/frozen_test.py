@@ -326,7 +326,8 @@ class TestEachKernel:
         worker.start()
         theirs = torch.from_numpy(queue.get(timeout=120))
         worker.join()
-        assert torch.equal(theirs, activations(bilm))
+        # BLAS adds in another order where memory is aligned in another way.
+        assert torch.allclose(theirs, activations(bilm), atol=1e-5)
 
 
 def test_what_is_saved_does_not_hold_prepared_weights(bilm: BiLM) -> None:
