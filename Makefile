@@ -39,11 +39,11 @@ test: $(DEV_STAMP) ## run the tests, with coverage of the package; those of the 
 	    -k "not triton" tests/bilm tests/modules; \
 	fi
 
-test-torch: ## run the tests of the biLM with another torch: make test-torch TORCH=2.4.1
+test-torch: ## run the tests of the core without AllenNLP, with another torch or Python: make test-torch TORCH=2.4.1 PYTHON=python3.10
 	@test -n "$(TORCH)" || { echo "Name a version: make test-torch TORCH=2.4.1" >&2; exit 1; }
-	$(or $(PYTHON),python3) -m venv .venv-torch-$(TORCH)
-	.venv-torch-$(TORCH)/bin/python -m pip install --quiet torch==$(TORCH) numpy h5py tqdm filelock pytest setuptools
-	.venv-torch-$(TORCH)/bin/python setup.py --quiet build_ext --inplace
+	$(or $(PYTHON),python3) -m venv --clear .venv-torch-$(TORCH)
+	.venv-torch-$(TORCH)/bin/python -m pip install --quiet setuptools wheel torch==$(TORCH)
+	.venv-torch-$(TORCH)/bin/python -m pip install --quiet --no-build-isolation --editable . hypothesis pytest safetensors
 	.venv-torch-$(TORCH)/bin/python -m pytest tests/bilm tests/modules
 
 # $(call test_sanitized,SANITIZERS,LIBRARY OF THEIR RUNTIME): tests of the compiled kernel, which is compiled for them.

@@ -72,19 +72,27 @@ class TorchLayer(Module):
 class OtherBiLM(BiLM):
     """A biLM whose layers are of another kind."""
 
-    def _run_layer(
+    def run_layers(
         self,
-        number: int,
         inputs: Sequence[Tensor],
         step_sizes: List[int],
-        initial_states: Sequence[Optional[State]],
-        is_at_rest: bool,
-    ) -> List[Tuple[Tensor, State]]:
-        layers = (self.forward_layers[number], self.backward_layers[number])
-        return [
-            layer(layer_inputs, step_sizes, state)
-            for layer, layer_inputs, state in zip(layers, inputs, initial_states)
-        ]
+        initial_states: Optional[Sequence[State]] = None,
+        drop: Optional[Callable[[Tensor], Tensor]] = None,
+    ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
+        outputs: List[Tuple[Tensor, Tensor]] = []
+        final_states: List[State] = []
+        for number, both in enumerate(zip(self.forward_layers, self.backward_layers)):
+            if drop is not None:
+                inputs = [drop(vectors) for vectors in inputs]
+            tops = []
+            for layer, vectors in zip(both, inputs):
+                state = None if initial_states is None else initial_states[len(final_states)]
+                top, final_state = layer(vectors, step_sizes, state)
+                tops.append(top if number == 0 else top + vectors)
+                final_states.append(final_state)
+            outputs.append((tops[0], tops[1]))
+            inputs = outputs[-1]
+        return outputs, final_states
 
 
 class Stacks(Module):

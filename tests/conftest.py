@@ -1,8 +1,9 @@
 """What tests of several folders need: random biLMs in bilm-tf's files."""
 
+import importlib.util
 import os
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import pytest
 import torch
@@ -11,6 +12,14 @@ from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.kernels import PRECISIONS
 from elmo_plugin.bilm.kernels.selection import KERNELS
+
+# Without AllenNLP the core is tested (`make test-torch`), and these are about AllenNLP's names and archives.
+if importlib.util.find_spec("allennlp") is None:
+    collect_ignore = [
+        "bilm/checkpoints_test.py",
+        "modules/elmo_token_embedder_test.py",
+        "modules/text_encoder_test.py",
+    ]
 
 # Tensors here are tiny: threads that wait for each other cost more than they give.
 torch.set_num_threads(1)
@@ -37,6 +46,12 @@ SENTENCES = [
     ["<S>", "the", "</S>", "<UNK>", ""],
     ["a", "b", "a", "b", "a", "b", "a"],
 ]
+
+
+def of_allennlp(name: str) -> Any:
+    """What AllenNLP has under a name such as `modules.elmo.Elmo`; without AllenNLP, the test is skipped."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(pytest.importorskip(f"allennlp.{module}"), attribute)
 
 
 def pytest_report_header() -> str:

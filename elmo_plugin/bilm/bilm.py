@@ -19,7 +19,7 @@ from elmo_plugin.bilm.characters import (
 from elmo_plugin.bilm.checkpoints import archived_bilm, translate_allennlp_bilm
 from elmo_plugin.bilm.frozen import FrozenInference, WordTypeCache
 from elmo_plugin.bilm.kernels import AUTO, check_kernel
-from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, State, run_side_by_side
+from elmo_plugin.bilm.lstm import LSTMRun, Packing, ProjectedLSTM, State, run_side_by_side
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import check_weights, load_weights, save_model
@@ -247,67 +247,67 @@ class BiLM(torch.nn.Module):
         check_character_ids(
             character_ids, self.character_encoder.character_embedding.num_embeddings
         )
-        batch_size, timesteps = character_ids.shape[:2]
         if not self._can_look_up(word_ids, character_ids):
             word_ids = None
         # (batch_size, timesteps)
         mask = (character_ids > 0).any(dim=2) if word_ids is None else word_ids > 0
         lengths = mask.sum(dim=1)
         check_padding(mask, lengths)
+        batch_size, timesteps = mask.shape
         if batch_size == 0:
             return self._no_activations(character_ids)
 
+        # types: (num_types, 50), what is to be encoded
+        # index: (num_words + 2,), the vector of each word and of the two sentence marks
+        if word_ids is None:
+            types, index = distinct_words(
+                torch.cat([character_ids[mask].long(), self._sentence_marks])
+            )
+        else:
+            types = self._sentence_marks
+            index = torch.arange(int(lengths.sum()) + 2, device=mask.device)
+        # (batch_size, timesteps + 2): which of the vectors stands where, -1 at padding.
+        vector_at = index.new_full((batch_size, timesteps + 2), -1)
+        vector_at[:, 0] = index[-2]
+        vector_at[:, 1:-1][mask] = index[:-2]
+        vector_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
+        # A sentence that stands in the batch several times, as in SRL once for each of its predicates, is
+        # read once. Only carried states could tell such rows apart.
+        row_of: Optional[Tensor] = None
+        if not self.stateful:
+            distinct, inverse = torch.unique(vector_at, dim=0, return_inverse=True)
+            if distinct.size(0) < batch_size:
+                vector_at, row_of = distinct, inverse
+        packing = Packing.from_lengths((vector_at >= 0).sum(dim=1), timesteps + 2)
+
         with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
-            is_at_rest = self._begin_pass()
-            # vectors: (num_types, projection_dim)
-            # index: (num_words + 2,), the vector of each word and of the two sentence marks
-            if word_ids is None:
-                types, index = distinct_words(
-                    torch.cat([character_ids[mask].long(), self._sentence_marks])
-                )
-                vectors = self._frozen.encode(self.character_encoder, types, is_at_rest)
-            else:
+            is_at_rest = self._begin_pass(is_frozen)
+            # (num_types, projection_dim), with `word_ids` the looked up words before them
+            vectors = self._frozen.encode(self.character_encoder, types, is_at_rest)
+            if word_ids is not None:
                 assert self.word_embedding is not None
-                marks = self._frozen.encode(
-                    self.character_encoder, self._sentence_marks, is_at_rest
-                )
-                vectors = torch.cat([self.word_embedding(word_ids[mask]), marks])
-                index = torch.arange(vectors.size(0), device=vectors.device)
-            # (batch_size, timesteps + 2): which of the vectors stands where, -1 at padding.
-            vector_at = index.new_full((batch_size, timesteps + 2), -1)
-            vector_at[:, 0] = index[-2]
-            vector_at[:, 1:-1][mask] = index[:-2]
-            vector_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
-
-            # A sentence that stands in the batch several times, as in SRL once for each of its predicates,
-            # is read once. Only carried states could tell such rows apart.
-            row_of: Optional[Tensor] = None
-            if not self.stateful:
-                distinct, inverse = torch.unique(vector_at, dim=0, return_inverse=True)
-                if distinct.size(0) < batch_size:
-                    vector_at, row_of = distinct, inverse
-            packing = Packing.from_lengths((vector_at >= 0).sum(dim=1), timesteps + 2)
-
+                vectors = torch.cat([self.word_embedding(word_ids[mask]), vectors])
             # (num_tokens, projection_dim), marks included
             tokens = vectors.index_select(0, vector_at[packing.row, packing.step])
-            old_states = (
-                self._carried_states.initial(packing, like=tokens) if self.stateful else None
-            )
             layers, new_states = self._run_layers(
                 [tokens, tokens.index_select(0, packing.reverse)],
                 packing.step_sizes,
-                old_states,
+                self._carried_states.initial(packing) if self.stateful else None,
                 None,
                 is_at_rest,
             )
             if self.stateful:
                 self._carried_states.keep(new_states, packing)
-            activations = [packing.unpack(torch.cat([tokens, tokens], dim=1))]
+            # (num_tokens, 2 * projection_dim) each
+            packed = [torch.cat([tokens, tokens], dim=1)]
             for forward_output, backward_output in layers:
                 backward_output = backward_output.index_select(0, packing.reverse)
-                activations.append(
-                    packing.unpack(torch.cat([forward_output, backward_output], dim=1))
-                )
+                packed.append(torch.cat([forward_output, backward_output], dim=1))
+            padding = tokens.new_zeros(packing.batch_size, timesteps + 2, self.get_output_dim())
+            activations = [
+                padding.index_put((packing.row, packing.step), layer.to(padding))
+                for layer in packed
+            ]
             if row_of is not None:
                 activations = [layer.index_select(0, row_of) for layer in activations]
         positions = torch.arange(timesteps + 2, device=lengths.device)
@@ -320,7 +320,7 @@ class BiLM(torch.nn.Module):
         self,
         inputs: Sequence[Tensor],
         step_sizes: List[int],
-        initial_states: Optional[Sequence[Optional[State]]] = None,
+        initial_states: Optional[Sequence[State]] = None,
         drop: Optional[Callable[[Tensor], Tensor]] = None,
     ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
         """
@@ -335,7 +335,7 @@ class BiLM(torch.nn.Module):
             as `Packing` says; the backward ones are already reversed.
         step_sizes : `List[int]`
             Number of sequences at each step, never rising.
-        initial_states : `Sequence[Optional[State]]`, optional
+        initial_states : `Sequence[State]`, optional
             What each LSTM starts from, forward and backward of layer 0, then of layer 1 ...; zeros if not
             given.
         drop : `Callable[[Tensor], Tensor]`, optional
@@ -346,11 +346,8 @@ class BiLM(torch.nn.Module):
         The outputs of both directions for each layer, packed like the inputs; and the states after the last
         step, in the order of `initial_states`.
         """
-        is_at_rest = False
-        if self.is_frozen:
-            is_at_rest = self._begin_pass()
-        else:
-            self._frozen.invalidate()
+        is_frozen = self.is_frozen
+        is_at_rest = self._begin_pass(is_frozen) and is_frozen
         return self._run_layers(inputs, step_sizes, initial_states, drop, is_at_rest)
 
     def reset_states(self) -> None:
@@ -426,53 +423,66 @@ class BiLM(torch.nn.Module):
             self._warnings_given.add(message)
             logger.warning("%s (Said once.)", message)
 
-    def _begin_pass(self) -> bool:
-        modules = [self.character_encoder, *self.forward_layers, *self.backward_layers]
-        num_backward_passes = sum(module.num_backward_passes for module in modules)
-        return self._frozen.begin_pass(self, self.is_frozen, num_backward_passes)
+    @property
+    def _lstms(self) -> Dict[str, ProjectedLSTM]:
+        """By name: forward and backward of layer 0, then of layer 1 ..."""
+        return {
+            f"{name}.{number}": cast(ProjectedLSTM, layers[number])
+            for number in range(self.options.num_layers)
+            for name, layers in (
+                ("forward_layers", self.forward_layers),
+                ("backward_layers", self.backward_layers),
+            )
+        }
+
+    def _begin_pass(self, is_frozen: bool) -> bool:
+        num_backward_passes = self.character_encoder.num_backward_passes
+        num_backward_passes += sum(layer.num_backward_passes for layer in self._lstms.values())
+        return self._frozen.begin_pass(self, is_frozen, num_backward_passes)
 
     def _run_layers(
         self,
         inputs: Sequence[Tensor],
         step_sizes: List[int],
-        initial_states: Optional[Sequence[Optional[State]]],
+        initial_states: Optional[Sequence[State]],
         drop: Optional[Callable[[Tensor], Tensor]],
         is_at_rest: bool,
     ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
+        lstms = self._lstms
+        prepared = self._frozen.prepared_layers(lstms, is_at_rest)
+        layers = list(lstms.values())
+        like = layers[0].gate_weight
         if initial_states is None:
-            initial_states = [None] * (2 * self.options.num_layers)
+            zeros = [
+                like.new_zeros(step_sizes[0], size)
+                for size in (layers[0].projection_dim, layers[0].cell_size)
+            ]
+            initial_states = [(zeros[0], zeros[1])] * len(layers)
         outputs: List[Tuple[Tensor, Tensor]] = []
         final_states: List[State] = []
         for number in range(self.options.num_layers):
             if drop is not None:
                 inputs = [drop(vectors) for vectors in inputs]
-            of_layer = initial_states[2 * number : 2 * number + 2]
-            results = self._run_layer(number, inputs, step_sizes, of_layer, is_at_rest)
+            both = slice(2 * number, 2 * number + 2)
+            runs = [
+                LSTMRun(vectors.to(like), step_sizes, state.to(like), cell.to(like))
+                for vectors, (state, cell) in zip(inputs, initial_states[both])
+            ]
+            if prepared is None:
+                outcomes = run_side_by_side(layers[both], runs)
+            else:
+                # Products are made in the biLM's precision, whatever autocast says.
+                with torch.autocast(like.device.type, enabled=False):
+                    outcomes = prepared.kernel.run(prepared.layers[both], runs)
             # The states that are carried exclude the skip connection.
-            final_states += [state for _, state in results]
-            forward_output, backward_output = (output for output, _ in results)
+            final_states += [(state, cell) for _, state, cell in outcomes]
+            forward_output, backward_output = (output for output, _, _ in outcomes)
             if self.options.use_skip_connections and number > 0:
                 forward_output = forward_output + inputs[0]
                 backward_output = backward_output + inputs[1]
             outputs.append((forward_output, backward_output))
             inputs = outputs[-1]
         return outputs, final_states
-
-    def _run_layer(
-        self,
-        number: int,
-        inputs: Sequence[Tensor],
-        step_sizes: List[int],
-        initial_states: Sequence[Optional[State]],
-        is_at_rest: bool,
-    ) -> List[Tuple[Tensor, State]]:
-        names = [f"forward_layers.{number}", f"backward_layers.{number}"]
-        layers = cast(List[ProjectedLSTM], [self.get_submodule(name) for name in names])
-        if torch.is_grad_enabled() or not self._frozen.runs_layers(
-            is_at_rest, inputs[0].device.type
-        ):
-            return run_side_by_side(layers, inputs, step_sizes, initial_states)
-        return self._frozen.run_layer(names, layers, inputs, step_sizes, initial_states)
 
     def _no_activations(self, character_ids: Tensor) -> Dict[str, Union[Tensor, List[Tensor]]]:
         shape = (0, character_ids.size(1) + 2)
@@ -528,19 +538,17 @@ class CarriedStates:
             kept = ~rows.unsqueeze(1).to(self.states[0][0].device)
             self.states = [(state * kept, cell * kept) for state, cell in self.states]
 
-    def initial(self, packing: Packing, like: Tensor) -> Sequence[Optional[State]]:
+    def initial(self, packing: Packing) -> Optional[List[State]]:
         """For each LSTM the states to start a batch from, longest row first; `None` for zeros."""
         if self.states is None:
-            return [None] * self.num_lstms
+            return None
         rows, num_rows = _rows_with_tokens(packing), packing.batch_size
-        return [
-            # The biLM may have been moved or cast in the meantime.
-            (
-                _lengthened(state, num_rows).to(like)[rows],
-                _lengthened(cell, num_rows).to(like)[rows],
-            )
-            for state, cell in self.states
-        ]
+
+        def of_rows(tensor: Tensor) -> Tensor:
+            # The biLM may have been moved in the meantime.
+            return _lengthened(tensor, num_rows).to(rows.device)[rows]
+
+        return [(of_rows(state), of_rows(cell)) for state, cell in self.states]
 
     def keep(self, states: List[State], packing: Packing) -> None:
         """Keep the states after a batch, given longest row first."""

@@ -1,7 +1,7 @@
 """Weights as what the loop over time multiplies by, once for each kind of arithmetic."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -17,14 +17,6 @@ class Factor(ABC):
     @abstractmethod
     def add_product(self, total: Tensor, rows: Tensor) -> Tensor:
         """`total += rows @ W.t()`."""
-
-
-class Factors(NamedTuple):
-    """The matrices of an LSTM layer: of the gates for inputs and for states, and the projection if any."""
-
-    input: Factor
-    state: Factor
-    projection: Optional[Factor]
 
 
 class PlainFactor(Factor):

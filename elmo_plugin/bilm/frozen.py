@@ -6,7 +6,20 @@ import logging
 import threading
 from collections import OrderedDict
 from os import PathLike
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 from weakref import WeakValueDictionary
 
 import torch
@@ -15,13 +28,20 @@ from torch import Tensor
 from elmo_plugin.bilm.factors import Factor
 from elmo_plugin.bilm.kernels import LSTMKernel, check_kernel, choose_kernel, choose_precision
 from elmo_plugin.bilm.kernels.packed_folder import PackedFolder
-from elmo_plugin.bilm.lstm import ProjectedLSTM, State
+from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
 # The table of word vectors starts with room for this many words and doubles up to the capacity.
 INITIAL_ROWS = 1024
+
+
+class PreparedLayers(NamedTuple):
+    """LSTM layers as a kernel runs them: forward and backward of layer 0, then of layer 1 ..."""
+
+    kernel: LSTMKernel
+    layers: List[Any]
 
 
 class FrozenInference:
@@ -74,6 +94,7 @@ class FrozenInference:
         self._choice: Optional[Tuple[LSTMKernel, str]] = None
         # Name of a module within the biLM -> what the kernel multiplies by in its place.
         self._prepared: Dict[str, _Prepared] = {}
+        self._layers: Optional[PreparedLayers] = None
         # The character encoder with prepared weights in place of linear layers.
         self._encoder: Optional[torch.nn.Module] = None
         # The state of the weights that all of this was made from.
@@ -128,35 +149,28 @@ class FrozenInference:
             self._set_version(version, parameters)
         return True
 
-    def runs_layers(self, is_at_rest: bool, device_type: str) -> bool:
-        """Return whether a kernel is to run the LSTM layers of a pass without gradients."""
-        if self.precision != "float32":
-            return True
-        # To prepare weights for one pass takes longer than the pass. Autocast says in what to multiply.
-        return is_at_rest and not torch.is_autocast_enabled(device_type)
+    def prepared_layers(
+        self, layers: Mapping[str, ProjectedLSTM], is_at_rest: bool
+    ) -> Optional[PreparedLayers]:
+        """
+        Return what is to run the layers of a pass, which have these names within the biLM; `None` if they are
+        to run as they are: with gradients, or where weights that change were prepared for one pass only.
+        """
+        # Autocast says in what to multiply.
+        is_lowered = torch.is_autocast_enabled(self._place[0].type)
+        if torch.is_grad_enabled() or (
+            self.precision == "float32" and (is_lowered or not is_at_rest)
+        ):
+            return None
+        if self._layers is None:
+            kernel, precision = self._chosen()
 
-    def run_layer(
-        self,
-        names: Sequence[str],
-        layers: Sequence[ProjectedLSTM],
-        inputs: Sequence[Tensor],
-        step_sizes: List[int],
-        initial_states: Sequence[Optional[State]],
-    ) -> List[Tuple[Tensor, State]]:
-        """Run layers of these names within the biLM. Other arguments and result: `run_side_by_side`."""
-        kernel, precision = self._chosen()
-        prepared = [
-            self._prepare(name, layer, lambda layer: kernel.pack(layer, precision))
-            for name, layer in zip(names, layers)
-        ]
-        # Products are made in `precision`, whatever autocast says.
-        with torch.autocast(inputs[0].device.type, enabled=False):
-            lstms = [
-                layer.packed(layer_inputs, step_sizes, state)
-                for layer, layer_inputs, state in zip(layers, inputs, initial_states)
-            ]
-            outcomes = kernel.run(lstms, prepared)
-        return [(outputs, (state, cell)) for outputs, state, cell in outcomes]
+            def prepare(layer: ProjectedLSTM) -> Any:
+                return kernel.prepare(layer, precision)
+
+            prepared = [self._prepare(name, layer, prepare) for name, layer in layers.items()]
+            self._layers = PreparedLayers(kernel, prepared)
+        return self._layers
 
     def encode(self, encoder: torch.nn.Module, types: Tensor, is_at_rest: bool) -> Tensor:
         """Return what the biLM's character encoder makes of `types`: known ones from memory."""
@@ -224,25 +238,26 @@ class FrozenInference:
                 )
         return choice
 
-    def _prepare(self, name: str, module: torch.nn.Module, pack: Callable[[Any], Any]) -> Any:
-        """Return what `pack` makes of the module of that name, made once."""
+    def _prepare(self, name: str, module: torch.nn.Module, prepare: Callable[[Any], Any]) -> Any:
+        """Return what `prepare` makes of the module of that name, made once."""
         kernel, precision = self._chosen()
         if self._folder is not None and kernel.storable_types:
-            pack = functools.partial(
+            prepare = functools.partial(
                 self._folder.stored,
                 parameters=[name for name, _ in module.named_parameters()],
-                settings=(kernel.name, precision),
-                pack=pack,
+                # With the limits of clipping.
+                settings=(kernel.name, precision, repr(module)),
+                pack=prepare,
                 types=kernel.storable_types,
             )
         with self._lock:
             prepared = self._prepared.get(name)
             if prepared is None:
                 if self._source is None:
-                    prepared = _Prepared(pack(module))
+                    prepared = _Prepared(prepare(module))
                 else:
                     key = (self._source, name, kernel.name, precision, self.packed_folder)
-                    prepared = _shared_or_new(key, module, pack)
+                    prepared = _shared_or_new(key, module, prepare)
                 self._prepared[name] = prepared
             return prepared.value
 
@@ -409,12 +424,12 @@ _shared_lock = threading.Lock()
 
 
 def _shared_or_new(
-    key: Tuple[Any, ...], module: torch.nn.Module, pack: Callable[[Any], Any]
+    key: Tuple[Any, ...], module: torch.nn.Module, prepare: Callable[[Any], Any]
 ) -> _Prepared:
     with _shared_lock:
         prepared = _shared.get(key)
         if prepared is None:
-            prepared = _shared[key] = _Prepared(pack(module))
+            prepared = _shared[key] = _Prepared(prepare(module))
         return prepared
 
 

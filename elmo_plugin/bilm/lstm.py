@@ -2,14 +2,14 @@
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Parameter
 
-from elmo_plugin.bilm.factors import Factors, PlainFactor, add_product, product
+from elmo_plugin.bilm.factors import Factor, PlainFactor, add_product, product
 from elmo_plugin.bilm.side_by_side import map_side_by_side
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # gradient * y * (1 - y)
@@ -149,6 +149,10 @@ class ProjectedLSTM(torch.nn.Module):
         size = self.cell_size
         return torch.nn.functional.pad(self.gate_bias.new_ones(size), (2 * size, size))
 
+    def extra_repr(self) -> str:
+        names = ("input_dim", "cell_size", "projection_dim", "cell_clip", "proj_clip")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+
     def reset_parameters(self) -> None:
         """Draw TensorFlow's default initial values: Glorot uniform, biases 0."""
         # One matrix in TensorFlow, so one fan-in and fan-out for inputs and states together.
@@ -177,7 +181,16 @@ class ProjectedLSTM(torch.nn.Module):
             Outputs `(num_tokens, projection_dim)`, packed like the inputs, and for every sequence the
             state and memory cell after its last step.
         """
-        return run_side_by_side([self], [inputs], step_sizes, [initial_state])[0]
+        if initial_state is None:
+            initial_state = (
+                self.gate_weight.new_zeros(step_sizes[0], self.projection_dim),
+                self.gate_weight.new_zeros(step_sizes[0], self.cell_size),
+            )
+        dtype = self.gate_weight.dtype
+        state, cell = (tensor.to(dtype) for tensor in initial_state)
+        run = LSTMRun(inputs.to(dtype), step_sizes, state, cell)
+        [(outputs, state, cell)] = run_side_by_side([self], [run])
+        return outputs, (state, cell)
 
     def count_backward_passes_through(self, output: Tensor) -> None:
         """Let backward passes through `output` count in `num_backward_passes`."""
@@ -187,140 +200,122 @@ class ProjectedLSTM(torch.nn.Module):
     def _count_backward_pass(self, unused: Tensor) -> None:
         self.num_backward_passes += 1
 
-    def packed(
-        self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State]
-    ) -> "PackedLSTM":
-        """What is to be computed, with the arguments of `forward`."""
-        dtype = self.gate_weight.dtype
-        state, cell = initial_state or (
-            inputs.new_zeros(step_sizes[0], self.projection_dim),
-            inputs.new_zeros(step_sizes[0], self.cell_size),
-        )
-        device_type = inputs.device.type
-        is_lowered = torch.is_autocast_enabled(device_type)
-        product_type = torch.get_autocast_dtype(device_type) if is_lowered else dtype
-        return PackedLSTM(
-            LSTMSettings(step_sizes, self.cell_clip, self.proj_clip, product_type),
-            inputs.to(dtype),
-            self.gate_weight,
-            self.gate_bias + self.forget_bias,
-            self.projection,
-            state.to(dtype),
-            cell.to(dtype),
-        )
 
-
-def run_side_by_side(
-    layers: Sequence[ProjectedLSTM],
-    inputs: Sequence[Tensor],
-    step_sizes: List[int],
-    initial_states: Sequence[Optional[State]],
-) -> List[Tuple[Tensor, State]]:
+class LSTMRun(NamedTuple):
     """
-    `layer(inputs, step_sizes, initial_state)` for layers that do not depend on each other, such as those of
-    the two directions: on CPUs at the same time.
-    """
-    lstms = [
-        layer.packed(layer_inputs, step_sizes, state)
-        for layer, layer_inputs, state in zip(layers, inputs, initial_states)
-    ]
-    # Autocast's own casts do not reach tensors that are written to.
-    with torch.autocast(inputs[0].device.type, enabled=False):
-        outcomes = run_packed_lstms(lstms)
-    for layer, outcome in zip(layers, outcomes):
-        for output in outcome:
-            layer.count_backward_passes_through(output)
-    return [(outputs, (state, cell)) for outputs, state, cell in outcomes]
-
-
-class LSTMSettings(NamedTuple):
-    """
-    How a layer is run over packed sequences.
+    What a layer in one direction is to read, in the type of its weights.
 
     # Parameters
 
-    step_sizes : `List[int]`
-        Number of sequences at each step, never rising.
-    cell_clip, proj_clip : `float`, optional
-        Largest magnitudes; `None` does not clip.
-    product_type : `torch.dtype`
-        What matrices are lowered to where they are multiplied: `torch.bfloat16` say, or the type of the
-        weights. Sums, states, cells and gradients stay in the type of the weights.
-    """
-
-    step_sizes: List[int]
-    cell_clip: Optional[float]
-    proj_clip: Optional[float]
-    product_type: torch.dtype
-
-
-class PackedLSTM(NamedTuple):
-    """
-    One layer in one direction, and what it is to read: `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and
-    `h = clip((sigmoid(o) * tanh(c)) W_P)`.
-
-    # Parameters
-
-    settings : `LSTMSettings`
-        How to run it.
     inputs : `Tensor`
         `(num_tokens, input_dim)`, packed as `Packing` says.
-    weight, bias : `Tensor`
-        `(4 * cell_size, input_dim + state_dim)` and `(4 * cell_size,)`, gates in the order i, g, f, o.
-    projection : `Tensor`, optional
-        `(state_dim, cell_size)`. `None`: the state is as wide as the cell, and is not clipped.
+    step_sizes : `List[int]`
+        Number of sequences at each step, never rising.
     state, cell : `Tensor`
-        `(num_sequences, state_dim)` and `(num_sequences, cell_size)` before the first step.
+        `(num_sequences, state_dim)` and `(num_sequences, cell_size)` before the first step. They are not
+        written to.
     """
 
-    settings: LSTMSettings
     inputs: Tensor
-    weight: Tensor
-    bias: Tensor
-    projection: Optional[Tensor]
+    step_sizes: List[int]
     state: Tensor
     cell: Tensor
 
-    @property
-    def tensors(self) -> Tuple[Optional[Tensor], ...]:
-        """All but the settings."""
-        return self.inputs, self.weight, self.bias, self.projection, self.state, self.cell
-
-
-NUM_TENSORS = len(PackedLSTM._fields) - 1
 
 # Outputs `(num_tokens, state_dim)`, and state and cell of every sequence after its last step.
 Outcome = Tuple[Tensor, Tensor, Tensor]
 
 
-def run_packed_lstms(lstms: Sequence[PackedLSTM]) -> List[Outcome]:
-    """Run LSTMs that do not depend on each other, on CPUs side by side."""
-    tensors = [tensor for lstm in lstms for tensor in lstm.tensors]
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-        flat = _PackedLSTMs.apply([lstm.settings for lstm in lstms], *tensors)
-        return _groups(flat, 3)
-    return run_with_factors(lstms, [_own_factors(lstm) for lstm in lstms])
+class LSTMWeights(NamedTuple):
+    """
+    A layer as the loop over time reads it: `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and
+    `h = clip((sigmoid(o) * tanh(c)) W_P)`.
 
+    # Parameters
 
-def run_with_factors(lstms: Sequence[PackedLSTM], factors: Sequence[Factors]) -> List[Outcome]:
-    """`run_packed_lstms` without gradients, with these in place of the LSTMs' weights and product types."""
-    return map_side_by_side(_run_in_blocks, list(zip(lstms, factors)), _is_worth_threads(lstms))
+    input, state : `Factor`
+        Of the gates, in the order i, g, f, o.
+    projection : `Factor`, optional
+        `None`: the state is as wide as the cell, and is not clipped.
+    bias : `Tensor`
+        `(4 * cell_size,)`, what is added to the forget gate included.
+    cell_clip, proj_clip : `float`, optional
+        Largest magnitudes; `None` does not clip.
+    """
 
+    input: Factor
+    state: Factor
+    projection: Optional[Factor]
+    bias: Tensor
+    cell_clip: Optional[float]
+    proj_clip: Optional[float]
 
-def _run_in_blocks(job: Tuple[PackedLSTM, Factors]) -> Outcome:
-    lstm, factors = job
-    outputs: List[Tensor] = []
-    final_state, final_cell = lstm.state.clone(), lstm.cell.clone()
-    start = 0
-    for block_sizes in blocks_of_steps(lstm.settings.step_sizes, TOKENS_PER_BLOCK):
-        end, num_sequences = start + sum(block_sizes), block_sizes[0]
-        block = lstm._replace(
-            inputs=lstm.inputs[start:end],
-            state=final_state[:num_sequences],
-            cell=final_cell[:num_sequences],
-            settings=lstm.settings._replace(step_sizes=block_sizes),
+    @classmethod
+    def of(cls, layer: ProjectedLSTM, new_factor: Callable[[Tensor], Factor]) -> "LSTMWeights":
+        """Those of a layer, with `new_factor` of each matrix."""
+        projection = layer.projection
+        return cls(
+            new_factor(layer.gate_weight.detach()[:, : layer.input_dim]),
+            new_factor(layer.gate_weight.detach()[:, layer.input_dim :]),
+            None if projection is None else new_factor(projection.detach()),
+            (layer.gate_bias + layer.forget_bias).detach(),
+            layer.cell_clip,
+            layer.proj_clip,
         )
-        trace, final_state[:num_sequences], final_cell[:num_sequences] = _forward(block, factors)
+
+
+def run_side_by_side(layers: Sequence[ProjectedLSTM], runs: Sequence[LSTMRun]) -> List[Outcome]:
+    """
+    Run layers that do not depend on each other, such as those of the two directions: on CPUs at the same
+    time. Under autocast, matrices are multiplied in its type.
+    """
+    device_type = runs[0].inputs.device.type
+    product_type = layers[0].gate_weight.dtype
+    if torch.is_autocast_enabled(device_type):
+        product_type = torch.get_autocast_dtype(device_type)
+    lstms = [
+        _LSTM(
+            _Settings(run.step_sizes, layer.cell_clip, layer.proj_clip, product_type),
+            run.inputs,
+            layer.gate_weight,
+            layer.gate_bias + layer.forget_bias,
+            layer.projection,
+            run.state,
+            run.cell,
+        )
+        for layer, run in zip(layers, runs)
+    ]
+    tensors = [tensor for lstm in lstms for tensor in lstm.tensors]
+    # Autocast's own casts do not reach tensors that are written to.
+    with torch.autocast(device_type, enabled=False):
+        if not torch.is_grad_enabled() or not any(
+            tensor is not None and tensor.requires_grad for tensor in tensors
+        ):
+            return run_loops([lstm.weights for lstm in lstms], runs)
+        flat = _LSTMsWithGradients.apply([lstm.settings for lstm in lstms], *tensors)
+    outcomes = _groups(flat, 3)
+    for layer, outcome in zip(layers, outcomes):
+        for output in outcome:
+            layer.count_backward_passes_through(output)
+    return outcomes
+
+
+def run_loops(weights: Sequence[LSTMWeights], runs: Sequence[LSTMRun]) -> List[Outcome]:
+    """Run LSTMs that do not depend on each other, without gradients, on CPUs side by side."""
+    return map_side_by_side(_run_in_blocks, list(zip(weights, runs)), _is_worth_threads(runs))
+
+
+def _run_in_blocks(job: Tuple[LSTMWeights, LSTMRun]) -> Outcome:
+    weights, (inputs, step_sizes, state, cell) = job
+    outputs: List[Tensor] = []
+    final_state, final_cell = state.clone(), cell.clone()
+    start = 0
+    for block_sizes in blocks_of_steps(step_sizes, TOKENS_PER_BLOCK):
+        end, num_sequences = start + sum(block_sizes), block_sizes[0]
+        block = LSTMRun(
+            inputs[start:end], block_sizes, final_state[:num_sequences], final_cell[:num_sequences]
+        )
+        trace, final_state[:num_sequences], final_cell[:num_sequences] = _forward((weights, block))
         outputs.append(trace.outputs)
         start = end
     return torch.cat(outputs), final_state, final_cell
@@ -336,69 +331,106 @@ class _Trace(NamedTuple):
     outputs: Tensor  # (num_tokens, state_dim); the same as hidden without projection
 
 
-def _own_factors(lstm: PackedLSTM) -> Factors:
-    product_type = lstm.settings.product_type
-    input_weight, state_weight = lstm.weight.to(product_type).split(
-        [lstm.inputs.size(1), lstm.state.size(1)], dim=1
-    )
-    projection = lstm.projection
-    return Factors(
-        PlainFactor(input_weight),
-        PlainFactor(state_weight),
-        None if projection is None else PlainFactor(projection.to(product_type)),
-    )
-
-
-def _forward(lstm: PackedLSTM, factors: Optional[Factors] = None) -> Tuple[_Trace, Tensor, Tensor]:
-    settings, inputs, _, bias, _, state, cell = lstm
-    input_weight, state_weight, projection = factors or _own_factors(lstm)
+def _forward(job: Tuple[LSTMWeights, LSTMRun]) -> Tuple[_Trace, Tensor, Tensor]:
+    weights, (inputs, step_sizes, state, cell) = job
     num_tokens, cell_size = inputs.size(0), cell.size(1)
     # Inputs do not wait for states: one product for all steps.
-    gates = input_weight.add_product(bias.repeat(num_tokens, 1), inputs)
+    gates = weights.input.add_product(weights.bias.repeat(num_tokens, 1), inputs)
     cells = inputs.new_empty(num_tokens, cell_size)
     tanh_cells = inputs.new_empty(num_tokens, cell_size)
     hidden = inputs.new_empty(num_tokens, cell_size)
     outputs = hidden
-    if projection is not None:
+    if weights.projection is not None:
         outputs = inputs.new_empty(num_tokens, state.size(1))
     final_state, final_cell = torch.empty_like(state), torch.empty_like(cell)
     start = 0
-    for size in settings.step_sizes:
+    for size in step_sizes:
         if size < state.size(0):
             final_state[size : state.size(0)] = state[size:]
             final_cell[size : state.size(0)] = cell[size:]
             state, cell = state[:size], cell[:size]
         rows = slice(start, start + size)
         start += size
-        step_gates = state_weight.add_product(gates[rows], state)  # (size, 4 * cell_size)
+        step_gates = weights.state.add_product(gates[rows], state)  # (size, 4 * cell_size)
         i, g, f, o = step_gates.split(cell_size, dim=1)
         # tanh(x) = 2 sigmoid(2 x) - 1: torch's sigmoid is several times as fast as its tanh on CPUs.
         g.mul_(2)
         step_gates.sigmoid_()
         g.mul_(2).sub_(1)
         cell = torch.mul(f, cell, out=cells[rows]).addcmul_(i, g)
-        if settings.cell_clip is not None:
-            cell.clamp_(-settings.cell_clip, settings.cell_clip)
+        if weights.cell_clip is not None:
+            cell.clamp_(-weights.cell_clip, weights.cell_clip)
         tanh_cell = torch.mul(cell, 2, out=tanh_cells[rows]).sigmoid_().mul_(2).sub_(1)
         state = torch.mul(tanh_cell, o, out=hidden[rows])
-        if projection is not None:
-            state = projection.product(state, out=outputs[rows])
-            if settings.proj_clip is not None:
-                state.clamp_(-settings.proj_clip, settings.proj_clip)
+        if weights.projection is not None:
+            state = weights.projection.product(state, out=outputs[rows])
+            if weights.proj_clip is not None:
+                state.clamp_(-weights.proj_clip, weights.proj_clip)
     final_state[: state.size(0)] = state
     final_cell[: state.size(0)] = cell
     return _Trace(gates, cells, tanh_cells, hidden, outputs), final_state, final_cell
 
 
-class _PackedLSTMs(torch.autograd.Function):
+class _Settings(NamedTuple):
+    """Of a layer that is run with gradients: matrices are lowered to `product_type` and multiplied in it."""
+
+    step_sizes: List[int]
+    cell_clip: Optional[float]
+    proj_clip: Optional[float]
+    product_type: torch.dtype
+
+
+class _LSTM(NamedTuple):
+    """A layer and what it is to read, as tensors that may need gradients."""
+
+    settings: _Settings
+    inputs: Tensor
+    weight: Tensor  # (4 * cell_size, input_dim + state_dim)
+    bias: Tensor  # (4 * cell_size,)
+    projection: Optional[Tensor]  # (state_dim, cell_size)
+    state: Tensor
+    cell: Tensor
+
+    @property
+    def tensors(self) -> Tuple[Optional[Tensor], ...]:
+        """All but the settings."""
+        return self[1:]
+
+    @property
+    def weights(self) -> LSTMWeights:
+        _, cell_clip, proj_clip, product_type = self.settings
+        input_weight, state_weight = self.weight.to(product_type).split(
+            [self.inputs.size(1), self.state.size(1)], dim=1
+        )
+        projection = self.projection
+        return LSTMWeights(
+            PlainFactor(input_weight),
+            PlainFactor(state_weight),
+            None if projection is None else PlainFactor(projection.to(product_type)),
+            self.bias,
+            cell_clip,
+            proj_clip,
+        )
+
+    @property
+    def run(self) -> LSTMRun:
+        return LSTMRun(self.inputs, self.settings.step_sizes, self.state, self.cell)
+
+
+NUM_TENSORS = len(_LSTM._fields) - 1
+
+
+class _LSTMsWithGradients(torch.autograd.Function):
     """`_forward` of several LSTMs with a backward pass of its own."""
 
     @staticmethod
     def forward(
-        ctx: Any, settings: List[LSTMSettings], *tensors: Optional[Tensor]
+        ctx: Any, settings: List[_Settings], *tensors: Optional[Tensor]
     ) -> Tuple[Tensor, ...]:
         lstms = _lstms(settings, tensors)
-        outcomes = map_side_by_side(_forward, lstms, _is_worth_threads(lstms))
+        runs = [lstm.run for lstm in lstms]
+        weights = [lstm.weights for lstm in lstms]
+        outcomes = map_side_by_side(_forward, list(zip(weights, runs)), _is_worth_threads(runs))
         ctx.settings = settings
         ctx.save_for_backward(*tensors, *(saved for trace, _, _ in outcomes for saved in trace))
         return tuple(
@@ -421,20 +453,20 @@ class _PackedLSTMs(torch.autograd.Function):
                 needs_input_gradient,
             )
         ]
-        results = map_side_by_side(_backward, jobs, _is_worth_threads(lstms))
+        results = map_side_by_side(_backward, jobs, _is_worth_threads([lstm.run for lstm in lstms]))
         return (None, *(gradient for result in results for gradient in result))
 
 
-def _is_worth_threads(lstms: Sequence[PackedLSTM]) -> bool:
-    lstm = lstms[0]
-    rows = lstm.inputs.size(0) / len(lstm.settings.step_sizes)  # of a step, in the mean
-    multiplications = rows * lstm.weight.size(0) * lstm.state.size(1)
-    return lstm.inputs.device.type == "cpu" and multiplications >= MULTIPLICATIONS_WORTH_THREADS
+def _is_worth_threads(runs: Sequence[LSTMRun]) -> bool:
+    inputs, step_sizes, state, cell = runs[0]
+    rows = inputs.size(0) / len(step_sizes)  # of a step, in the mean
+    multiplications = rows * 4 * cell.size(1) * state.size(1)
+    return inputs.device.type == "cpu" and multiplications >= MULTIPLICATIONS_WORTH_THREADS
 
 
-def _lstms(settings: List[LSTMSettings], tensors: Sequence[Any]) -> List[PackedLSTM]:
+def _lstms(settings: List[_Settings], tensors: Sequence[Any]) -> List[_LSTM]:
     groups = _groups(tensors, NUM_TENSORS)
-    return [PackedLSTM(setting, *group) for setting, group in zip(settings, groups)]
+    return [_LSTM(setting, *group) for setting, group in zip(settings, groups)]
 
 
 def _groups(sequence: Sequence[Any], size: int) -> List[Any]:
@@ -442,7 +474,7 @@ def _groups(sequence: Sequence[Any], size: int) -> List[Any]:
 
 
 class _BackwardJob(NamedTuple):
-    lstm: PackedLSTM
+    lstm: _LSTM
     trace: _Trace
     gradients: Outcome  # of what the forward pass gave
     needs_input_gradient: bool

@@ -354,10 +354,7 @@ class BiLMTrainingModel(Model):
         # Both directions have most of their words in common.
         words = torch.cat([tensor[packing.row, packing.step] for tensor in inputs])
         tokens = self._encode(words).chunk(len(inputs))
-        old_states = None
-        if carried_states is not None:
-            # Not like the tokens, which autocast may have cast.
-            old_states = carried_states.initial(packing, like=next(self.parameters()))
+        old_states = None if carried_states is None else carried_states.initial(packing)
         layers, new_states = self.bilm.run_layers(
             tokens, packing.step_sizes, old_states, self._drop
         )

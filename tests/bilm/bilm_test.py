@@ -9,8 +9,6 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
-from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -18,8 +16,9 @@ from torch import Tensor
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
+from elmo_plugin.errors import ConfigurationError
 from tests.bilm.slow_bilm import SlowBiLM
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, randomize
 
 WriteBiLM = Callable[..., BiLMFiles]
 
@@ -52,7 +51,7 @@ def largest_difference(ours: List[Tensor], theirs: List[Tensor]) -> float:
 
 def allennlp_bilm(files: BiLMFiles, requires_grad: bool = False) -> torch.nn.Module:
     """AllenNLP's biLM, stateless."""
-    bilm = AllenNlpElmo(*files, 1, requires_grad=requires_grad)._elmo_lstm
+    bilm = of_allennlp("modules.elmo.Elmo")(*files, 1, requires_grad=requires_grad)._elmo_lstm
     bilm._elmo_lstm.stateful = False
     return bilm
 
@@ -153,7 +152,7 @@ def test_stateful_batches_equal_a_slow_loop_that_carries_states(write_bilm: Writ
 
 def test_stateful_batches_equal_those_of_allennlp(bilm_files: BiLMFiles) -> None:
     ours = BiLM.from_files(*bilm_files, stateful=True)
-    theirs = AllenNlpElmo(*bilm_files, 1)._elmo_lstm
+    theirs = of_allennlp("modules.elmo.Elmo")(*bilm_files, 1)._elmo_lstm
     for batch in (SENTENCES[:2], SENTENCES, SENTENCES[3:4], SENTENCES):
         character_ids = batch_to_ids(batch)
         difference = largest_difference(
@@ -222,18 +221,18 @@ def test_a_sentence_that_stands_in_a_batch_several_times_is_read_once(
     is_frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: List[List[int]] = []
-    run_layer = BiLM._run_layer
+    run_layers = BiLM._run_layers
 
-    def record(self: BiLM, number: int, inputs: Any, step_sizes: List[int], *others: Any) -> Any:
+    def record(self: BiLM, inputs: Any, step_sizes: List[int], *others: Any) -> Any:
         read.append(step_sizes)
-        return run_layer(self, number, inputs, step_sizes, *others)
+        return run_layers(self, inputs, step_sizes, *others)
 
-    monkeypatch.setattr(BiLM, "_run_layer", record)
+    monkeypatch.setattr(BiLM, "_run_layers", record)
     bilm = randomize(BiLM(TINY_OPTIONS)).requires_grad_(not is_frozen)
     sentences = [["a", "b"], ["c"], ["a", "b"], ["a", "b", "c"], ["c"], []]
     output = bilm(batch_to_ids(sentences))
     # 4 different ones, marks included: 5, 4, 3 and 2 steps.
-    assert read == [[4, 4, 3, 2, 1]] * TINY_OPTIONS.num_layers
+    assert read == [[4, 4, 3, 2, 1]]
     assert output["mask"].sum(dim=1).tolist() == [4, 3, 4, 5, 3, 2]
     layers = torch.stack(output["activations"])
     weights = torch.rand_like(layers)
@@ -528,8 +527,8 @@ def test_short_integer_character_ids_are_accepted(bilm_files: BiLMFiles) -> None
 def test_serves_as_the_module_of_allennlps_elmo(bilm_files: BiLMFiles) -> None:
     character_ids = batch_to_ids(SENTENCES)
     bilm = BiLM.from_files(*bilm_files)
-    theirs = AllenNlpElmo(None, None, 1, dropout=0.0, module=bilm)
-    whole = AllenNlpElmo(*bilm_files, 1, dropout=0.0)
+    theirs = of_allennlp("modules.elmo.Elmo")(None, None, 1, dropout=0.0, module=bilm)
+    whole = of_allennlp("modules.elmo.Elmo")(*bilm_files, 1, dropout=0.0)
     assert theirs.get_output_dim() == 12
     ours = theirs(character_ids)["elmo_representations"]
     assert largest_difference(ours, whole(character_ids)["elmo_representations"]) < 1e-5

@@ -1,22 +1,21 @@
 import pytest
 import torch
-from allennlp.modules.elmo import batch_to_ids as allennlp_batch_to_ids
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin import batch_to_ids
 from elmo_plugin.bilm import characters
 from elmo_plugin.bilm.characters import distinct_words, sentence_marks
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, of_allennlp
 
 
 def test_ids_are_those_of_allennlp() -> None:
-    assert torch.equal(batch_to_ids(SENTENCES), allennlp_batch_to_ids(SENTENCES))
+    assert torch.equal(batch_to_ids(SENTENCES), of_allennlp("modules.elmo.batch_to_ids")(SENTENCES))
 
 
 @given(st.lists(st.lists(st.text(max_size=60), min_size=1, max_size=3), min_size=1, max_size=3))
 def test_ids_of_any_text_are_those_of_allennlp(sentences: list) -> None:
-    assert torch.equal(batch_to_ids(sentences), allennlp_batch_to_ids(sentences))
+    assert torch.equal(batch_to_ids(sentences), of_allennlp("modules.elmo.batch_to_ids")(sentences))
 
 
 def test_batches_without_words_keep_three_dimensions() -> None:

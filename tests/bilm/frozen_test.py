@@ -10,9 +10,6 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
-from allennlp.training.moving_average import ExponentialMovingAverage
-from allennlp.training.optimizers import DenseSparseAdam
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -21,7 +18,8 @@ from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm.frozen import WordTypeCache
 from elmo_plugin.bilm.kernels import KERNEL_NAMES, choose_kernel
 from elmo_plugin.bilm.lstm import Packing
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
+from elmo_plugin.errors import ConfigurationError
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, randomize
 
 CHARACTER_IDS = batch_to_ids(SENTENCES)
 
@@ -30,7 +28,9 @@ OPTIMIZERS: Dict[str, Callable[[BiLM], torch.optim.Optimizer]] = {
     "Adam": lambda bilm: torch.optim.Adam(bilm.parameters(), lr=0.1),
     "fused Adam": lambda bilm: torch.optim.Adam(bilm.parameters(), lr=0.1, fused=True),
     "fused Adagrad": lambda bilm: torch.optim.Adagrad(bilm.parameters(), lr=0.1, fused=True),
-    "DenseSparseAdam": lambda bilm: DenseSparseAdam(list(bilm.named_parameters()), lr=0.1),
+    "DenseSparseAdam": lambda bilm: of_allennlp("training.optimizers.DenseSparseAdam")(
+        list(bilm.named_parameters()), lr=0.1
+    ),
 }
 
 
@@ -153,7 +153,9 @@ class TestTrainableInEvalMode:
 
     def test_moving_averages(self, fine_tuned: BiLM) -> None:
         """AllenNLP swaps them in for validation through `parameter.data`."""
-        average = ExponentialMovingAverage(fine_tuned.named_parameters())
+        average = of_allennlp("training.moving_average.ExponentialMovingAverage")(
+            fine_tuned.named_parameters()
+        )
         steps = torch.optim.SGD(fine_tuned.parameters(), lr=0.1)
         activations(fine_tuned).pow(2).mean().backward()
         steps.step()
@@ -267,13 +269,13 @@ class TestEachKernel:
     def test_weights_are_prepared_once(self, bilm: BiLM, monkeypatch: pytest.MonkeyPatch) -> None:
         kernel = choose_kernel(bilm.kernel, bilm.precision, torch.device("cpu"))
         prepared: List[Any] = []
-        pack = kernel.pack
+        prepare = kernel.prepare
 
         def counted(layer: Any, precision: str) -> Any:
             prepared.append(layer)
-            return pack(layer, precision)
+            return prepare(layer, precision)
 
-        monkeypatch.setattr(kernel, "pack", counted)
+        monkeypatch.setattr(kernel, "prepare", counted)
         for _ in range(3):
             activations(bilm)
         assert prepared == []

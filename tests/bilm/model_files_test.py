@@ -6,14 +6,11 @@ from typing import Callable, Optional, Tuple
 
 import pytest
 import torch
-from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
-from allennlp.modules.token_embedders import TokenEmbedder
 
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import model_files
-from elmo_plugin.modules.placed_elmo import PlacedElmo
-from tests.conftest import SENTENCES, BiLMFiles
+from elmo_plugin.errors import ConfigurationError
+from tests.conftest import SENTENCES, BiLMFiles, of_allennlp
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +164,10 @@ def test_an_unknown_name_is_no_file(pretrained: BiLMFiles) -> None:
 
 @pytest.mark.parametrize("key", ["options_file", "weight_file"])
 def test_configs_name_it_by_either_key(key: str, pretrained: BiLMFiles) -> None:
+    Params = of_allennlp("common.Params")
+    TokenEmbedder = of_allennlp("modules.token_embedders.TokenEmbedder")
+    from elmo_plugin.modules.placed_elmo import PlacedElmo
+
     expected = BiLM.from_files(*pretrained)
     embedder = TokenEmbedder.from_params(Params({"type": "elmo", key: "elmo_test"}))
     assert_same_weights(embedder.elmo.bilm, expected)
@@ -203,6 +204,7 @@ def test_an_unreachable_url_is_named(
     def refuse(*args: object, **kwargs: object) -> None:
         raise ConnectionError("no route to host")
 
+    pytest.importorskip("cached_path")
     monkeypatch.setattr("cached_path.cached_path", refuse)
     with pytest.raises(ConfigurationError, match=r"weight_file|options_file.*no route to host"):
         BiLM.from_files(bilm_files.options_file, "https://example.org/weights.hdf5")

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.errors import ConfigurationError
 
 VALUES: Dict[str, Any] = {
     "char_cnn": {

@@ -3,9 +3,9 @@ from typing import Tuple
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm import processor
+from elmo_plugin.errors import ConfigurationError
 
 ZEN4 = "flags\t\t: fpu sse2 avx avx2 fma f16c avx512f avx512bw avx512_bf16 avx512_vnni amx_bf16\n"
 

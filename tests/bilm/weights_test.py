@@ -9,15 +9,14 @@ import h5py
 import numpy
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
-from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm import weights
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
+from elmo_plugin.errors import ConfigurationError
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp
 
 WriteBiLM = Callable[..., BiLMFiles]
 
@@ -48,7 +47,9 @@ def test_saved_datasets_are_those_that_were_loaded(bilm_files: BiLMFiles, tmp_pa
 
 def test_allennlp_loads_what_we_save(bilm_files: BiLMFiles) -> None:
     character_ids = batch_to_ids(SENTENCES)
-    theirs = AllenNlpElmo(*bilm_files, 1, dropout=0.0)(character_ids)["elmo_representations"][0]
+    theirs = of_allennlp("modules.elmo.Elmo")(*bilm_files, 1, dropout=0.0)(character_ids)[
+        "elmo_representations"
+    ][0]
     layers = torch.stack(BiLM.from_files(*bilm_files)(character_ids)["activations"])
     ours = layers.mean(dim=0)[:, 1:-1]
     for row, sentence in enumerate(SENTENCES):
@@ -262,7 +263,9 @@ class TestParametersAreOrdinary:
         if request.param == "file":
             return BiLM.from_files(*bilm_files)
         bilm = BiLM(TINY_OPTIONS)
-        bilm.load_state_dict(AllenNlpElmo(*bilm_files, 1)._elmo_lstm.state_dict(), assign=True)
+        bilm.load_state_dict(
+            of_allennlp("modules.elmo.Elmo")(*bilm_files, 1)._elmo_lstm.state_dict(), assign=True
+        )
         return bilm.requires_grad_(False)
 
     def test_contiguous(self, bilm: BiLM) -> None:

@@ -5,13 +5,10 @@ from typing import Any, Dict
 
 import pytest
 import torch
-from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
-from allennlp.modules.elmo import Elmo as AllenNlpElmo
-from allennlp.nn import RegularizerApplicator
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
-from tests.conftest import SENTENCES, BiLMFiles
+from elmo_plugin.errors import ConfigurationError
+from tests.conftest import SENTENCES, BiLMFiles, of_allennlp
 
 VOCABULARY = ["@@PADDING@@", "the", "naïve", "日本語"]
 
@@ -27,8 +24,8 @@ ARGUMENTS: Dict[str, Dict[str, Any]] = {
 }
 
 
-def allennlp_elmo(files: BiLMFiles, *args: Any, **kwargs: Any) -> AllenNlpElmo:
-    elmo = AllenNlpElmo(*files, *args, **kwargs)
+def allennlp_elmo(files: BiLMFiles, *args: Any, **kwargs: Any) -> Any:
+    elmo = of_allennlp("modules.elmo.Elmo")(*files, *args, **kwargs)
     elmo._elmo_lstm._elmo_lstm.stateful = False
     return elmo
 
@@ -133,8 +130,10 @@ def test_the_usual_regex_regularizes_mix_weights_and_not_gamma(bilm_files: BiLMF
     for mix in elmo.scalar_mixes:
         for parameter in mix.parameters():
             parameter.data.fill_(2.0)
-    regularizer = RegularizerApplicator.from_params(
-        Params({"regexes": [["scalar_parameters", {"type": "l2", "alpha": 0.1}]]})
+    regularizer = of_allennlp("nn.RegularizerApplicator").from_params(
+        of_allennlp("common.Params")(
+            {"regexes": [["scalar_parameters", {"type": "l2", "alpha": 0.1}]]}
+        )
     )
     penalty = regularizer(elmo)
     assert penalty.item() == pytest.approx(0.1 * 6 * 2.0**2)  # lambda ||w||^2, two mixes
@@ -143,11 +142,14 @@ def test_the_usual_regex_regularizes_mix_weights_and_not_gamma(bilm_files: BiLMF
 
 
 def test_the_first_arguments_are_those_of_allennlp_in_order() -> None:
-    theirs = list(inspect.signature(AllenNlpElmo.__init__).parameters)
+    theirs = list(inspect.signature(of_allennlp("modules.elmo.Elmo").__init__).parameters)
     ours = list(inspect.signature(Elmo.__init__).parameters)
     assert ours[: len(theirs)] == theirs
     their_defaults = {
-        name: p.default for name, p in inspect.signature(AllenNlpElmo.__init__).parameters.items()
+        name: p.default
+        for name, p in inspect.signature(
+            of_allennlp("modules.elmo.Elmo").__init__
+        ).parameters.items()
     }
     for name, parameter in inspect.signature(Elmo.__init__).parameters.items():
         if name in their_defaults:
@@ -155,9 +157,9 @@ def test_the_first_arguments_are_those_of_allennlp_in_order() -> None:
 
 
 def test_built_from_a_config(bilm_files: BiLMFiles) -> None:
-    elmo = Elmo.from_params(
-        Params({**bilm_files._asdict(), "num_output_representations": 2, "dropout": 0.1})
-    )
+    settings = {**bilm_files._asdict(), "num_output_representations": 2, "dropout": 0.1}
+    params = of_allennlp("common.Params")(settings)
+    elmo = Elmo.from_params(params)
     assert elmo.get_output_dim() == 12
     assert elmo.dropout.p == 0.1
 
@@ -194,7 +196,7 @@ class TestStates:
 
     def test_stateful_equals_allennlp(self, bilm_files: BiLMFiles) -> None:
         ours = Elmo(*bilm_files, 1, dropout=0.0, stateful=True)
-        theirs = AllenNlpElmo(*bilm_files, 1, dropout=0.0)
+        theirs = of_allennlp("modules.elmo.Elmo")(*bilm_files, 1, dropout=0.0)
         for batch in (SENTENCES, SENTENCES[:2], SENTENCES):
             character_ids = batch_to_ids(batch)
             assert torch.allclose(

@@ -2,11 +2,11 @@ from typing import List
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
-from allennlp.modules import ScalarMix as AllenNlpScalarMix
 from torch import Tensor
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules import ScalarMix
+from tests.conftest import of_allennlp
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
 
@@ -20,7 +20,7 @@ def layers() -> List[Tensor]:
 @pytest.mark.parametrize("weights", [None, [0.5, -1.0, 2.0], [-9e10, 1, -9e10]])
 def test_values_and_gradients_equal_those_of_allennlp(do_layer_norm: bool, weights: list) -> None:
     ours = ScalarMix(3, do_layer_norm, weights)
-    theirs = AllenNlpScalarMix(3, do_layer_norm, weights)
+    theirs = of_allennlp("modules.ScalarMix")(3, do_layer_norm, weights)
     theirs.load_state_dict(ours.state_dict())
     for mix in (ours, theirs):
         mix.gamma.data.fill_(1.7)

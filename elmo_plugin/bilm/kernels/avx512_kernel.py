@@ -14,7 +14,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
-from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM
+from elmo_plugin.bilm.lstm import LSTMRun, Outcome, ProjectedLSTM
 from elmo_plugin.bilm.processor import processor_features
 
 logger = logging.getLogger(__name__)
@@ -62,11 +62,26 @@ class PanelMatrix:
 
 @dataclass(frozen=True)
 class PanelLayer:
-    """The matrices of an LSTM layer; a panel of the first two holds the gates i, g, f and o of 16 cells."""
+    """
+    An LSTM layer.
+
+    # Parameters
+
+    input_weight, state_weight : `PanelMatrix`
+        A panel holds the gates i, g, f and o of 16 cells.
+    projection : `PanelMatrix`, optional
+    bias : `Tensor`
+        `(num_panels, 4, 16)`, what is added to the forget gate included.
+    cell_clip, proj_clip : `float`
+        Largest magnitudes; infinite where nothing is clipped.
+    """
 
     input_weight: PanelMatrix
     state_weight: PanelMatrix
     projection: Optional[PanelMatrix]
+    bias: Tensor
+    cell_clip: float
+    proj_clip: float
 
 
 class _PanelFactor(Factor):
@@ -128,21 +143,24 @@ class AVX512Kernel(LSTMKernel):
     def factor(self, weight: Tensor, precision: str) -> Factor:
         return _PanelFactor(_in_panels(weight[None], precision), weight.size(0))
 
-    def pack(self, layer: ProjectedLSTM, precision: str) -> PanelLayer:
+    def prepare(self, layer: ProjectedLSTM, precision: str) -> PanelLayer:
         def gates() -> Tensor:  # (4, cell_size, input_dim + projection_dim)
             return layer.gate_weight.detach().unflatten(0, (4, -1))
 
         input_weight = _in_panels(gates()[:, :, : layer.input_dim], precision)
         state_weight = _in_panels(gates()[:, :, layer.input_dim :], precision)
-        projection = layer.projection
-        if projection is None:
-            return PanelLayer(input_weight, state_weight, None)
+        projection, cell_clip, proj_clip = layer.projection, layer.cell_clip, layer.proj_clip
         return PanelLayer(
-            input_weight, state_weight, _in_panels(projection.detach()[None], precision)
+            input_weight,
+            state_weight,
+            None if projection is None else _in_panels(projection.detach()[None], precision),
+            _bias_in_panels((layer.gate_bias + layer.forget_bias).detach()),
+            math.inf if cell_clip is None else cell_clip,
+            math.inf if proj_clip is None or projection is None else proj_clip,
         )
 
-    def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[PanelLayer]) -> List[Outcome]:
-        return [_run(lstm, layer) for lstm, layer in zip(lstms, packed)]
+    def run(self, layers: Sequence[PanelLayer], runs: Sequence[LSTMRun]) -> List[Outcome]:
+        return [_run(layer, run) for layer, run in zip(layers, runs)]
 
 
 def _num_threads(multiplications: float) -> int:
@@ -176,24 +194,23 @@ def _bias_in_panels(bias: Tensor) -> Tensor:
     return padded.view(4, num_panels, LANES).transpose(0, 1).contiguous()
 
 
-def _run(lstm: PackedLSTM, layer: PanelLayer) -> Outcome:
-    settings, inputs, _, bias, _, state, cell = lstm
-    inputs, bias = inputs.contiguous(), _bias_in_panels(bias)
+def _run(layer: PanelLayer, run: LSTMRun) -> Outcome:
+    inputs = run.inputs.contiguous()
     # Written to by the call.
-    state, cell = state.clone(), cell.clone()
+    state, cell = run.state.clone(), run.cell.clone()
     outputs = inputs.new_empty(inputs.size(0), state.size(1))
-    step_sizes = torch.tensor(settings.step_sizes)
+    step_sizes = torch.tensor(run.step_sizes)
     projection = layer.projection
     c_layer = _Layer(
         _matrix(layer.input_weight),
         _matrix(layer.state_weight),
         _Matrix() if projection is None else _matrix(projection),
-        bias.data_ptr(),
+        layer.bias.data_ptr(),
         inputs.size(1),
         cell.size(1),
         state.size(1),
-        math.inf if settings.cell_clip is None else settings.cell_clip,
-        math.inf if settings.proj_clip is None or projection is None else settings.proj_clip,
+        layer.cell_clip,
+        layer.proj_clip,
     )
     c_sequences = _Sequences(
         inputs.data_ptr(),

@@ -1,13 +1,13 @@
 """What runs a frozen biLM."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.factors import Factor, Factors
-from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM
+from elmo_plugin.bilm.factors import Factor
+from elmo_plugin.bilm.lstm import LSTMRun, Outcome, ProjectedLSTM
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
@@ -24,7 +24,7 @@ class LSTMKernel(ABC):
     device_type : `str`
         Of the devices that it is made for, as torch names it.
     storable_types : `Tuple[type, ...]`
-        The classes that `pack` and `factor` make, beside tensors, if those can be kept in files.
+        The classes that `prepare` and `factor` make, beside tensors, if those can be kept in files.
     """
 
     name: str
@@ -43,23 +43,14 @@ class LSTMKernel(ABC):
         """What multiplies by `weight`, `(output_dim, input_dim)`."""
 
     @abstractmethod
-    def pack(self, layer: ProjectedLSTM, precision: str) -> Any:
+    def prepare(self, layer: ProjectedLSTM, precision: str) -> Any:
         """
-        The weights of a layer in the form that `run` multiplies by.
+        All that `run` needs of a layer, with its weights in the form that it multiplies by.
 
         Weights that are views of a file are asked for one matrix at a time, so that only that one has to be
         in memory beside what is made of it.
         """
 
     @abstractmethod
-    def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Any]) -> List[Outcome]:
-        """Run layers that do not depend on each other, each with what `pack` made of it."""
-
-
-def pack_factors(layer: ProjectedLSTM, new_factor: Callable[[Tensor], Factor]) -> Factors:
-    """`new_factor` of each matrix of a layer."""
-    return Factors(
-        new_factor(layer.gate_weight.detach()[:, : layer.input_dim]),
-        new_factor(layer.gate_weight.detach()[:, layer.input_dim :]),
-        None if layer.projection is None else new_factor(layer.projection.detach()),
-    )
+    def run(self, layers: Sequence[Any], runs: Sequence[LSTMRun]) -> List[Outcome]:
+        """Run layers that do not depend on each other, each given as what `prepare` made of it."""

@@ -6,9 +6,9 @@ from typing import List, Optional, Sequence
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.factors import Factor, Factors, PlainFactor
-from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel, pack_factors
-from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM, run_with_factors
+from elmo_plugin.bilm.factors import Factor, PlainFactor
+from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
+from elmo_plugin.bilm.lstm import LSTMRun, LSTMWeights, Outcome, ProjectedLSTM, run_loops
 from elmo_plugin.bilm.processor import has_bfloat16_products
 
 # Products with fewer float32 weights take less time than to call these operators.
@@ -54,11 +54,11 @@ class OneDNNKernel(LSTMKernel):
             return PlainFactor(weight)
         return _OneDNNFactor(weight.to(_TYPES[precision]))
 
-    def pack(self, layer: ProjectedLSTM, precision: str) -> Factors:
-        return pack_factors(layer, lambda weight: self.factor(weight, precision))
+    def prepare(self, layer: ProjectedLSTM, precision: str) -> LSTMWeights:
+        return LSTMWeights.of(layer, lambda weight: self.factor(weight, precision))
 
-    def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Factors]) -> List[Outcome]:
-        return run_with_factors(lstms, packed)
+    def run(self, layers: Sequence[LSTMWeights], runs: Sequence[LSTMRun]) -> List[Outcome]:
+        return run_loops(layers, runs)
 
 
 class _OneDNNFactor(Factor):

@@ -5,9 +5,9 @@ from typing import List, Optional, Sequence
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.factors import Factor, Factors, PlainFactor, QuantizedFactor
-from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel, pack_factors
-from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM, run_with_factors
+from elmo_plugin.bilm.factors import Factor, PlainFactor, QuantizedFactor
+from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
+from elmo_plugin.bilm.lstm import LSTMRun, LSTMWeights, Outcome, ProjectedLSTM, run_loops
 
 
 class ReferenceKernel(LSTMKernel):
@@ -28,8 +28,8 @@ class ReferenceKernel(LSTMKernel):
             return QuantizedFactor(weight)
         return PlainFactor(weight.bfloat16() if precision == "bfloat16" else weight)
 
-    def pack(self, layer: ProjectedLSTM, precision: str) -> Factors:
-        return pack_factors(layer, lambda weight: self.factor(weight, precision))
+    def prepare(self, layer: ProjectedLSTM, precision: str) -> LSTMWeights:
+        return LSTMWeights.of(layer, lambda weight: self.factor(weight, precision))
 
-    def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Factors]) -> List[Outcome]:
-        return run_with_factors(lstms, packed)
+    def run(self, layers: Sequence[LSTMWeights], runs: Sequence[LSTMRun]) -> List[Outcome]:
+        return run_loops(layers, runs)

@@ -12,7 +12,7 @@ from elmo_plugin.bilm.kernels.lstm_kernel import PRECISIONS, LSTMKernel
 from elmo_plugin.bilm.kernels.onednn_kernel import OneDNNKernel
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
-from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm import LSTMRun, ProjectedLSTM
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
 from elmo_plugin.errors import ConfigurationError
 
@@ -157,7 +157,7 @@ def _first_steps(kernel: LSTMKernel, precision: str, device: torch.device) -> Li
 
     # Neither depends on what the program has set for new tensors and products, nor draws its random numbers.
     with torch.device("cpu"), torch.autocast(device.type, enabled=False):
-        layers, lstms = [], []
+        layers, runs = [], []
         for _ in range(2):
             # Several blocks of cells and states, not all of them full, for kernels that read in blocks.
             with torch.device("meta"):
@@ -168,12 +168,12 @@ def _first_steps(kernel: LSTMKernel, precision: str, device: torch.device) -> Li
             layers.append(layer.to(device))
             # The largest block of rows, a smaller one, and a single row.
             step_sizes = [65, 3, 1]
-            state = (normal(65, 96).to(device), normal(65, 288).to(device))
-            lstms.append(layer.packed(normal(69, 96).to(device), step_sizes, state))
-        outcomes = kernel.run(lstms, [kernel.pack(layer, precision) for layer in layers])
+            state, cell = normal(65, 96).to(device), normal(65, 288).to(device)
+            runs.append(LSTMRun(normal(69, 96).to(device), step_sizes, state, cell))
+        outcomes = kernel.run([kernel.prepare(layer, precision) for layer in layers], runs)
         # Large enough for kernels that leave small matrices to torch.
         weight = (normal(2048, 288) * 288**-0.5).to(device)
-        product = kernel.factor(weight, precision).product(lstms[0].cell)
+        product = kernel.factor(weight, precision).product(runs[0].cell)
         return [product, *(tensor for outcome in outcomes for tensor in outcome)]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
-from elmo_plugin.bilm.lstm import Outcome, PackedLSTM, ProjectedLSTM, blocks_of_steps
+from elmo_plugin.bilm.lstm import LSTMRun, Outcome, ProjectedLSTM, blocks_of_steps
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +23,14 @@ _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class TritonLayer(NamedTuple):
-    """The matrices of a layer, in the type that they are multiplied in; in float32, views of parameters."""
+    """A layer with matrices in the type that they are multiplied in; in float32, views of parameters."""
 
     input_weight: Tensor  # (4 * cell_size, input_dim)
     state_weight: Tensor  # (4 * cell_size, state_dim)
     projection: Optional[Tensor]  # (state_dim, cell_size)
+    bias: Tensor  # (4 * cell_size,), what is added to the forget gate included
+    cell_clip: Optional[float]
+    proj_clip: Optional[float]
 
 
 class TritonKernel(LSTMKernel):
@@ -65,29 +68,32 @@ class TritonKernel(LSTMKernel):
     def factor(self, weight: Tensor, precision: str) -> Factor:
         return PlainFactor(weight.to(_TYPES[precision]))
 
-    def pack(self, layer: ProjectedLSTM, precision: str) -> TritonLayer:
+    def prepare(self, layer: ProjectedLSTM, precision: str) -> TritonLayer:
         dtype = _TYPES[precision]
         projection = layer.projection
         return TritonLayer(
             layer.gate_weight.detach()[:, : layer.input_dim].to(dtype),
             layer.gate_weight.detach()[:, layer.input_dim :].to(dtype),
             None if projection is None else projection.detach().to(dtype),
+            (layer.gate_bias + layer.forget_bias).detach(),
+            layer.cell_clip,
+            layer.proj_clip,
         )
 
-    def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[TritonLayer]) -> List[Outcome]:
-        jobs = [_Job(*job) for job in zip(lstms, packed)]
+    def run(self, layers: Sequence[TritonLayer], runs: Sequence[LSTMRun]) -> List[Outcome]:
+        jobs = [_Job(*job) for job in zip(layers, runs)]
         num_together = 2 if all(_form(job) == _form(jobs[0]) for job in jobs) else 1
         outcomes: List[Outcome] = []
         # Triton launches on the current device.
-        with torch.cuda.device_of(lstms[0].inputs):
+        with torch.cuda.device_of(runs[0].inputs):
             for start in range(0, len(jobs), num_together):
                 outcomes += _run_together(jobs[start : start + num_together])
         return outcomes
 
 
 class _Job(NamedTuple):
-    lstm: PackedLSTM
     layer: TritonLayer
+    run: LSTMRun
 
 
 class _Buffers(NamedTuple):
@@ -134,9 +140,9 @@ def _why_triton_does_not_start() -> Optional[str]:
 
 def _form(job: _Job) -> Any:
     """What must be equal for LSTMs to run together."""
-    weights = [weight for weight in job.layer if weight is not None]
-    layout = [(weight.shape, weight.stride()) for weight in weights]
-    return job.lstm.settings, job.lstm.inputs.shape, job.lstm.state.shape, layout
+    layer, (inputs, step_sizes, state, _) = job
+    layout = [(part.shape, part.stride()) if isinstance(part, Tensor) else part for part in layer]
+    return layout, inputs.shape, step_sizes, state.shape
 
 
 def _run_together(jobs: Sequence[_Job]) -> List[Outcome]:
@@ -144,24 +150,24 @@ def _run_together(jobs: Sequence[_Job]) -> List[Outcome]:
     # Here, since Triton need not be installed.
     from elmo_plugin.bilm.kernels import triton_steps
 
-    settings, layers = jobs[0].lstm.settings, [job.layer for job in jobs]
-    blocks = blocks_of_steps(settings.step_sizes, TOKENS_PER_BLOCK)
+    layers = [job.layer for job in jobs]
+    blocks = blocks_of_steps(jobs[0].run.step_sizes, TOKENS_PER_BLOCK)
     buffers = _new_buffers(jobs, max(sum(sizes) for sizes in blocks))
     products, bias, state, cell, hidden, outputs = buffers
     state_weights = [layer.state_weight for layer in layers]
     projections = [layer.projection for layer in layers if layer.projection is not None]
     write_hidden = triton_steps.hidden_writer(
-        products, bias, state, cell, hidden, state_weights, settings.cell_clip
+        products, bias, state, cell, hidden, state_weights, layers[0].cell_clip
     )
     if projections:
         write_state = triton_steps.state_writer(
-            hidden, state, outputs, projections, settings.proj_clip
+            hidden, state, outputs, projections, layers[0].proj_clip
         )
     token = 0
     for sizes in blocks:
         block = slice(token, token + sum(sizes))
-        for (lstm, layer), own_products in zip(jobs, products):
-            inputs = lstm.inputs[block].to(products.dtype)
+        for (layer, run), own_products in zip(jobs, products):
+            inputs = run.inputs[block].to(products.dtype)
             torch.mm(inputs, layer.input_weight.t(), out=own_products[: inputs.size(0)])
         for size in sizes:
             if projections:
@@ -175,16 +181,16 @@ def _run_together(jobs: Sequence[_Job]) -> List[Outcome]:
 
 
 def _new_buffers(jobs: Sequence[_Job], tokens_per_block: int) -> _Buffers:
-    lstms = [job.lstm for job in jobs]
-    layer, inputs = jobs[0].layer, lstms[0].inputs
+    runs = [job.run for job in jobs]
+    layer, inputs = jobs[0].layer, runs[0].inputs
     # Copies, which are written to. Rows of sequences that have ended stay as they are.
-    state = torch.stack([lstm.state for lstm in lstms])
-    cell = torch.stack([lstm.cell for lstm in lstms])
+    state = torch.stack([run.state for run in runs])
+    cell = torch.stack([run.cell for run in runs])
     dtype = layer.state_weight.dtype
     outputs = inputs.new_empty(len(jobs), inputs.size(0), state.size(2))
     return _Buffers(
         inputs.new_empty(len(jobs), tokens_per_block, 4 * cell.size(2), dtype=dtype),
-        torch.stack([lstm.bias for lstm in lstms]),
+        torch.stack([job.layer.bias for job in jobs]),
         state,
         cell,
         outputs if layer.projection is None else torch.empty_like(cell, dtype=dtype),

@@ -16,7 +16,7 @@ from elmo_plugin.bilm.kernels import (
     onednn_kernel,
 )
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
-from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, State
+from elmo_plugin.bilm.lstm import LSTMRun, Packing, ProjectedLSTM, State
 
 # Of outputs of about 1. float32: other orders of summation. Lower precisions: where two sums differ in the
 # last place, what follows may be rounded to neighbouring numbers.
@@ -77,6 +77,17 @@ def inputs_of(lengths: List[int], dim: int) -> Tuple[Tensor, List[int]]:
     return torch.randn(sum(lengths), dim, generator=generator), packing.step_sizes
 
 
+def new_run(
+    layer: ProjectedLSTM, inputs: Tensor, step_sizes: List[int], state: Optional[State] = None
+) -> LSTMRun:
+    """From zeros if there is no state."""
+    zeros = (
+        inputs.new_zeros(step_sizes[0], layer.projection_dim),
+        inputs.new_zeros(step_sizes[0], layer.cell_size),
+    )
+    return LSTMRun(inputs, step_sizes, *(state or zeros))
+
+
 def run(
     kernel: LSTMKernel,
     precision: str,
@@ -85,8 +96,9 @@ def run(
     step_sizes: List[int],
     state: Optional[State] = None,
 ) -> Tuple[Tensor, Tensor, Tensor]:
-    lstm = layer.packed(inputs, step_sizes, state)
-    return kernel.run([lstm], [kernel.pack(layer, precision)])[0]
+    return kernel.run(
+        [kernel.prepare(layer, precision)], [new_run(layer, inputs, step_sizes, state)]
+    )[0]
 
 
 def assert_equal_to_the_reference(
@@ -211,18 +223,17 @@ def test_rows_of_tiny_numbers_are_not_taken_for_infinite(precision: str) -> None
 def test_out_of_memory_is_an_error() -> None:
     kernel = fast_kernel("avx512", "float32")
     layer = new_layer((32, 48, 24))
-    lstm = layer.packed(*inputs_of([3], 32), None)
     # An honest number of tokens could not be had, so the call is told of more than there are.
-    sizes = lstm.settings._replace(step_sizes=[2**50])
+    untrue = new_run(layer, *inputs_of([3], 32))._replace(step_sizes=[2**50])
     with pytest.raises(MemoryError, match="Take smaller batches"):
-        kernel.run([lstm._replace(settings=sizes)], [kernel.pack(layer, "float32")])
+        kernel.run([kernel.prepare(layer, "float32")], [untrue])
 
 
 def test_onednn_leaves_small_weights_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = fast_kernel("onednn", "float32")
     layer = new_layer((16, 24, 12))
     monkeypatch.setattr(onednn_kernel, "SMALLEST_WEIGHT", 4 * 24 * 16)
-    input_weight, state_weight, projection = kernel.pack(layer, "float32")
+    input_weight, state_weight, projection = kernel.prepare(layer, "float32")[:3]
     assert not isinstance(input_weight, PlainFactor)
     assert isinstance(state_weight, PlainFactor) and isinstance(projection, PlainFactor)
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm import frozen
 from elmo_plugin.bilm.kernels import choose_kernel
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
 
 CHARACTER_IDS = batch_to_ids(SENTENCES)

@@ -7,7 +7,6 @@ from typing import Any, Callable, List, Sequence, Set
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin import BiLM, batch_to_ids
@@ -23,7 +22,8 @@ from elmo_plugin.bilm.kernels import (
     triton_kernel,
 )
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
-from elmo_plugin.bilm.lstm import Outcome, PackedLSTM
+from elmo_plugin.bilm.lstm import LSTMRun, Outcome
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
 
 # Without its cache.
@@ -209,10 +209,10 @@ class Untested(ReferenceKernel):
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
         self._change = change
 
-    def run(self, lstms: Sequence[PackedLSTM], packed: Sequence[Any]) -> List[Outcome]:
+    def run(self, layers: Sequence[Any], runs: Sequence[LSTMRun]) -> List[Outcome]:
         return [
             (self._change(outputs), state, cell)
-            for outputs, state, cell in super().run(lstms, packed)
+            for outputs, state, cell in super().run(layers, runs)
         ]
 
 

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm.kernels import choose_kernel, triton_kernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
-from elmo_plugin.bilm.lstm import ProjectedLSTM
-from tests.bilm.kernels.kernels_test import TOLERANCES
+from elmo_plugin.bilm.lstm import LSTMRun, ProjectedLSTM
+from tests.bilm.kernels.kernels_test import TOLERANCES, new_run
 from tests.conftest import SENTENCES, BiLMFiles
 
 triton = pytest.importorskip("triton")
@@ -60,15 +60,16 @@ def run(
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(device)
 
-    lstms = [
-        layer.packed(
+    runs = [
+        LSTMRun(
             normal(sum(step_sizes), layer.input_dim),
             step_sizes,
-            (normal(step_sizes[0], layer.projection_dim), normal(step_sizes[0], layer.cell_size)),
+            normal(step_sizes[0], layer.projection_dim),
+            normal(step_sizes[0], layer.cell_size),
         )
         for layer in layers
     ]
-    return kernel.run(lstms, [kernel.pack(layer, precision) for layer in layers])
+    return kernel.run([kernel.prepare(layer, precision) for layer in layers], runs)
 
 
 def assert_close(ours: Outcomes, theirs: Outcomes, tolerance: float) -> None:
@@ -171,13 +172,11 @@ def noted_on_a_gpu(
     kernel, recorder = TritonKernel(), Recorder(monkeypatch)
     with torch.no_grad(), FakeTensorMode(), torch.device("cuda"):
         layers = new_layers(40, projection_dim, num_layers)
-        lstms = [
-            layer.packed(torch.randn(sum(step_sizes), projection_dim), step_sizes, None)
-            for layer in layers
-        ]
-        packed = [kernel.pack(layer, precision) for layer in layers]
+        inputs = torch.randn(sum(step_sizes), projection_dim)
+        runs = [new_run(layer, inputs, step_sizes) for layer in layers]
+        prepared = [kernel.prepare(layer, precision) for layer in layers]
         with recorder:
-            outcomes = kernel.run(lstms, packed)
+            outcomes = kernel.run(prepared, runs)
     assert all(tensor.device.type == "cuda" for outcome in outcomes for tensor in outcome)
     return recorder.noted
 
@@ -227,10 +226,10 @@ class TestWithoutRunningIt:
 
     def test_a_float32_weight_is_not_copied(self) -> None:
         (layer,) = new_layers(40, 24, 1)
-        packed = TritonKernel().pack(layer, "float32")
+        prepared = TritonKernel().prepare(layer, "float32")
         assert layer.projection is not None
         for weight, parameter in zip(
-            packed, [layer.gate_weight, layer.gate_weight, layer.projection]
+            prepared, [layer.gate_weight, layer.gate_weight, layer.projection]
         ):
             assert weight.untyped_storage().data_ptr() == parameter.untyped_storage().data_ptr()
 
@@ -293,8 +292,8 @@ def test_it_compiles_for_gpus(
                 parameter.data = parameter.t().contiguous().t()
     step_sizes = [64, 16, 1]
     kernel = TritonKernel()
-    lstms = [layer.packed(torch.randn(81, 128), step_sizes, None) for layer in layers]
-    kernel.run(lstms, [kernel.pack(layer, precision) for layer in layers])
+    runs = [new_run(layer, torch.randn(81, 128), step_sizes) for layer in layers]
+    kernel.run([kernel.prepare(layer, precision) for layer in layers], runs)
     assert len(compiled) == 2 * len(step_sizes)
     for function in compiled:
         ptx = function.asm["ptx"]
@@ -333,15 +332,14 @@ class TestOnAGPU:
     def test_it_does_not_wait_for_the_gpu(self, precision: str) -> None:
         layers = [layer.to("cuda") for layer in new_layers(96, 48)]
         kernel = choose_kernel("triton", precision, torch.device("cuda"))
-        lstms = [
-            layer.packed(torch.randn(6, 48, device="cuda"), [3, 2, 1], None) for layer in layers
-        ]
-        packed = [kernel.pack(layer, precision) for layer in layers]
+        inputs = torch.randn(6, 48, device="cuda")
+        runs = [new_run(layer, inputs, [3, 2, 1]) for layer in layers]
+        prepared = [kernel.prepare(layer, precision) for layer in layers]
         # First it compiles.
-        kernel.run(lstms, packed)
+        kernel.run(prepared, runs)
         torch.cuda.set_sync_debug_mode("error")
         try:
-            kernel.run(lstms, packed)
+            kernel.run(prepared, runs)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
