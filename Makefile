@@ -24,7 +24,10 @@ PYTHON_STAMP := $(VENV)/.stamp-python
 RUNTIME_STAMP := $(VENV)/.stamp-runtime
 DEV_STAMP := $(VENV)/.stamp-dev
 
-.PHONY: help demo test test-torch sanitize lint clean
+# Workers take whole files, whose fixtures are made once.
+PYTEST := $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+.PHONY: help demo test test-all test-torch sanitize lint clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +35,13 @@ help: ## list the targets
 demo: $(RUNTIME_STAMP) ## train and try a small ELMo tagger on real text
 	@$(VENV)/bin/python scripts/demo.py
 
-test: $(DEV_STAMP) ## run the tests, with coverage of the package; those of the biLM without AVX-512 too
-	$(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --cov --cov-report=term --cov-fail-under=90
+test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the package
+	$(PYTEST) -m "not slow" --cov --cov-report=term --cov-fail-under=90
+
+test-all: test ## run all tests: the slow ones too, and those of the biLM as on a processor without AVX-512
+	$(PYTEST) -m slow
 	@if grep -qs avx512f /proc/cpuinfo; then \
-	  set -x; $(WITHOUT_AVX512) $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile \
-	    -k "not triton" tests/bilm tests/modules; \
+	  set -x; $(WITHOUT_AVX512) $(PYTEST) -k "not triton" tests/bilm tests/modules; \
 	fi
 
 test-torch: ## run the tests of the core without AllenNLP, with another torch or Python: make test-torch TORCH=2.4.1 PYTHON=python3.10

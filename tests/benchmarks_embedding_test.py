@@ -1,6 +1,5 @@
 """The comparison of embedders times what it promises, and fails where vectors differ."""
 
-import gzip
 import importlib
 import json
 from dataclasses import replace
@@ -256,15 +255,6 @@ def test_several_biLMs_are_compared_one_after_the_other(
     assert list(json.loads(json_file.read_text())["bilms"]) == names
 
 
-def test_text_may_be_compressed(
-    comparison: ModuleType, text_file: Path, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
-    packed = text_file.with_suffix(".gz")
-    packed.write_bytes(gzip.compress(text_file.read_bytes()))
-    comparison.main(["--text", str(packed), "--bilm", str(folder)])
-    assert "; 23 sentences," in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "more, message",
     [
@@ -289,15 +279,6 @@ def test_wrong_arguments_are_named_before_anything_is_timed(
     assert message in " ".join(captured.err.split()) and not captured.out
 
 
-def test_weights_of_another_shape_are_named_before_anything_is_timed(
-    comparison: ModuleType, arguments: List[str], folder: Path, capsys: pytest.CaptureFixture
-) -> None:
-    BiLM(replace(TINY_OPTIONS, cell_size=24)).save(folder / "other.json", folder / "weights.hdf5")
-    with pytest.raises(SystemExit, match="2"):
-        comparison.main(arguments)
-    assert "weights.hdf5: dataset" in " ".join(capsys.readouterr().err.split())
-
-
 def test_a_biLM_that_allennlp_cannot_run_is_an_error(
     comparison: ModuleType, arguments: List[str], folder: Path
 ) -> None:
@@ -305,11 +286,3 @@ def test_a_biLM_that_allennlp_cannot_run_is_an_error(
     BiLM(options).save(folder / "options.json", folder / "weights.hdf5")
     with pytest.raises(SystemExit, match=r"tiny: .*pretrained biLMs with residual connections"):
         comparison.main(arguments)
-
-
-def test_help_teaches(comparison: ModuleType, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        comparison.main(["--help"])
-    output = capsys.readouterr().out
-    assert "python benchmarks/embedding_comparison.py --text corpus.txt --sentences 256" in output
-    assert "What is compared:" in output and "(default: elmo_mini random)" in output

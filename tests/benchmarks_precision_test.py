@@ -225,11 +225,3 @@ def test_scores_of_different_tasks_have_no_mean(precision_error: ModuleType) -> 
     message = "sst: its metrics are accuracy, expected those of ner: f1. Evaluate one task"
     with pytest.raises(precision_error.ConfigurationError, match=message):
         precision_error.check_metrics(rows)
-
-
-def test_help_teaches(precision_error: ModuleType, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        precision_error.main(["--help"])
-    output = capsys.readouterr().out
-    assert "python benchmarks/precision_error.py --bilm elmo_mini --text" in output
-    assert "the Frobenius norm of the difference" in output

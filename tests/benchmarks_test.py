@@ -16,13 +16,32 @@ from elmo_plugin import Elmo, batch_to_ids
 from elmo_plugin.bilm.kernels import choose_precision
 from tests.conftest import TINY_OPTIONS, BiLMFiles
 
+REPOSITORY = Path(__file__).parents[1]
+TINY_BILM = REPOSITORY / "fixtures" / "bilm" / "tiny"
 TINY = ["--shapes", "tiny", "--rows", "3", "--steps", "4", "--repetitions", "2", "--threads", "1"]
 
 
+@pytest.fixture(autouse=True)
+def folder_of_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a script finds its modules: the folder is no package, and other projects install one of its name.
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("embedding_comparison", "inference_speed", "loading", "precision_error", "scaling"),
+        *("task_cost", "training_speed"),
+    ],
+)
+def test_help_gives_an_example(name: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        importlib.import_module(name).main(["--help"])
+    assert f"python benchmarks/{name}.py" in capsys.readouterr().out
+
+
 @pytest.fixture
-def training_speed(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    # As a script finds it: the folder is no package, and other projects install one of its name.
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
+def training_speed() -> ModuleType:
     return importlib.import_module("training_speed")
 
 
@@ -51,14 +70,7 @@ def test_both_scopes_report_every_contender(
         assert rows[4][4] == "1.00"
 
 
-def test_only_the_scopes_that_are_asked_for_run(
-    training_speed: ModuleType, capsys: pytest.CaptureFixture
-) -> None:
-    training_speed.main([*TINY, "--scopes", "lstm"])
-    output = capsys.readouterr().out
-    assert "tiny, lstm:" in output and "tiny, model:" not in output
-
-
+@pytest.mark.slow
 def test_each_contender_can_have_a_process_of_its_own(
     training_speed: ModuleType, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,20 +95,11 @@ def test_nothing_is_timed_when_contenders_disagree(
     assert "|" not in capsys.readouterr().out
 
 
-def test_help_teaches(training_speed: ModuleType, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        training_speed.main(["--help"])
-    output = capsys.readouterr().out
-    assert "python benchmarks/training_speed.py --shapes small" in output
-    assert "A step is, by scope:" in output
-
-
+@pytest.mark.slow
 def test_the_cost_of_a_task_is_measured_with_and_without_elmo(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    repository = Path(__file__).parents[1]
-    monkeypatch.syspath_prepend(repository / "benchmarks")
-    monkeypatch.chdir(repository)
+    monkeypatch.chdir(REPOSITORY)
     monkeypatch.setenv("ELMO", "fixtures/bilm/tiny")
     monkeypatch.setenv("NER_SCHEME", "IOB1")
     task_cost = importlib.import_module("task_cost")
@@ -109,7 +112,6 @@ def test_the_cost_of_a_task_is_measured_with_and_without_elmo(
 
 @pytest.fixture
 def inference_speed(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
     module = importlib.import_module("inference_speed")
     # A product of matrices that takes no time.
     monkeypatch.setattr("inference_cases.PEAK_SIZES", {"cpu": 64})
@@ -145,13 +147,15 @@ def tables_of(output: str) -> List[List[List[str]]]:
     ]
 
 
-def test_every_case_is_timed_in_every_precision(
+def test_every_case_is_timed_in_every_precision_and_reported(
     inference_speed: ModuleType,
     tiny_arguments: List[str],
     text_file: Path,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture,
 ) -> None:
-    inference_speed.main(tiny_arguments)
+    folder = tmp_path / "reports" / "new"
+    inference_speed.main([*tiny_arguments, "--output", str(folder)])
     output = capsys.readouterr().out
     assert "1 threads, torch " in output and "2 layers of 20 cells, projection 6" in output
     differences, timings, layers = tables_of(output)
@@ -183,12 +187,6 @@ def test_every_case_is_timed_in_every_precision(
     assert [row[0] for row in layers[1:]] == ["float32", "bfloat16", "int8"]
     assert "Peak: the fastest torch.mm" in output
 
-
-def test_the_report_holds_every_time_and_what_it_was_measured_on(
-    inference_speed: ModuleType, tiny_arguments: List[str], tmp_path: Path
-) -> None:
-    folder = tmp_path / "reports" / "new"
-    inference_speed.main([*tiny_arguments, "--output", str(folder)])
     report = json.loads((folder / "inference_speed.json").read_text())
     assert list(report["cases"]) == ["batches", "single", "file", "fine_tuning"]
     for case in report["cases"].values():
@@ -207,6 +205,8 @@ def test_the_report_holds_every_time_and_what_it_was_measured_on(
     assert set(report["versions"]) == {"python", "torch", "allennlp", "elmo_plugin"}
     assert report["threads"] == 1 and "--repetitions 2" in report["command"]
     assert report["options"]["lstm"]["dim"] == 20 and report["machine"] and report["date"]
+    assert (folder / "inference_speed.png").read_bytes().startswith(b"\x89PNG")
+    assert "</svg>" in (folder / "inference_speed.svg").read_text()
 
 
 def test_speeds_stand_beside_what_the_machine_could_do(inference_speed: ModuleType) -> None:
@@ -251,7 +251,7 @@ def test_contenders_take_turns(
     assert turns == 3 * ["AllenNLP", "int8"]
 
 
-@pytest.mark.parametrize("case, is_cold", [("batches", True), ("single", False), ("file", True)])
+@pytest.mark.parametrize("case, is_cold", [("batches", True), ("single", False)])
 def test_word_caches_are_empty_before_each_repetition_of_the_cold_cases_alone(
     case: str,
     is_cold: bool,
@@ -365,6 +365,7 @@ def test_gradients_must_agree_before_fine_tuning_is_timed(
         (["--device", "abacus"], "found abacus, expected cpu"),
         (["--weights", "elmo_mini"], "stands for both files"),
         (["--weights", "nowhere.hdf5"], "cannot find nowhere.hdf5"),
+        (["--weights", str(TINY_BILM / "weights.hdf5")], "weights.hdf5: dataset"),
     ],
 )
 def test_wrong_arguments_are_named_before_anything_is_timed(
@@ -377,24 +378,6 @@ def test_wrong_arguments_are_named_before_anything_is_timed(
     with pytest.raises(SystemExit, match="2"):
         inference_speed.main([*tiny_arguments, *arguments])
     assert message in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_text_that_is_too_short_for_a_batch_is_an_error(
-    inference_speed: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    (tmp_path / "short.txt").write_text("Hi .\n" * 31)
-    with pytest.raises(SystemExit, match="2"):
-        inference_speed.main(["--text", str(tmp_path / "short.txt"), "--cases", "single"])
-    assert "has 31 sentences, expected at least 32" in capsys.readouterr().err
-
-
-def test_weights_of_another_shape_are_an_error(
-    inference_speed: ModuleType, tiny_arguments: List[str], capsys: pytest.CaptureFixture
-) -> None:
-    weight_file = Path(__file__).parents[1] / "fixtures" / "bilm" / "tiny" / "weights.hdf5"
-    with pytest.raises(SystemExit, match="2"):
-        inference_speed.main([*tiny_arguments, "--weights", str(weight_file)])
-    assert f"{weight_file}: dataset" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_biLM_that_allennlp_cannot_run_is_an_error(
@@ -416,18 +399,6 @@ def test_weights_in_float16_are_the_same_to_both(
     assert float(differences[1][2]) < 1e-5
 
 
-def test_fine_tuning_is_a_default_case_only_with_float32(
-    inference_speed: ModuleType, tiny_arguments: List[str], capsys: pytest.CaptureFixture
-) -> None:
-    inference_speed.main([*tiny_arguments, "--precisions", "bfloat16", "--kernel", "reference"])
-    output = capsys.readouterr().out
-    _, timings, layers = tables_of(output)
-    assert [row[0] for row in timings[1:]] == ["batches", "single", "file"]
-    assert timings[0][3:] == ["bfloat16 ms", "times AllenNLP's"]
-    assert [row[0] for row in layers[1:]] == ["bfloat16"]
-    assert "kernels: reference (bfloat16);" in output
-
-
 def test_without_a_biLM_there_are_random_weights_of_the_original_shape(
     inference_speed: ModuleType,
     text_file: Path,
@@ -440,15 +411,6 @@ def test_without_a_biLM_there_are_random_weights_of_the_original_shape(
     captured = capsys.readouterr()
     assert "random weights: 2 layers of 20 cells" in captured.out
     assert "Writing random weights" in captured.err and "single: 100%" in captured.err
-
-
-def test_a_chart_is_drawn_if_matplotlib_is_installed(
-    inference_speed: ModuleType, tiny_arguments: List[str], tmp_path: Path
-) -> None:
-    pytest.importorskip("matplotlib")
-    inference_speed.main([*tiny_arguments, "--output", str(tmp_path)])
-    assert (tmp_path / "inference_speed.png").read_bytes().startswith(b"\x89PNG")
-    assert "</svg>" in (tmp_path / "inference_speed.svg").read_text()
 
 
 def test_without_matplotlib_the_report_has_no_chart_and_says_so(
@@ -465,16 +427,7 @@ def test_without_matplotlib_the_report_has_no_chart_and_says_so(
     assert not (tmp_path / "inference_speed.png").exists()
 
 
-def test_help_explains_the_cases(
-    inference_speed: ModuleType, capsys: pytest.CaptureFixture
-) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        inference_speed.main(["--help"])
-    output = capsys.readouterr().out
-    assert "python benchmarks/inference_speed.py --text corpus.txt" in output
-    assert all(f"\n  {case} " in output for case in inference_speed.CASES)
-
-
+@pytest.mark.slow
 def test_loading_reports_time_and_memory(
     bilm_files: BiLMFiles,
     tmp_path: Path,
@@ -483,7 +436,6 @@ def test_loading_reports_time_and_memory(
 ) -> None:
     if not Path("/proc/self/smaps_rollup").exists():
         pytest.skip("Memory is measured on Linux only.")
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
     loading = importlib.import_module("loading")
     output = tmp_path / "loading.json"
     files = ["--options", bilm_files.options_file, "--weights", bilm_files.weight_file]

@@ -411,22 +411,19 @@ class TestTransformerTokenizers:
         assert not tokenizer.is_fast
 
 
-class TestSpawnedDataWorkers:
-    @pytest.mark.parametrize("start_method", ["fork", "spawn"])
-    def test_a_worker_of_each_start_method_reads_all_instances(
-        self, start_method: str, tmp_path: Path
-    ) -> None:
-        data = tmp_path / "tagged.txt"
-        data.write_text(TAGGED_SENTENCES)
-        loader = MultiProcessDataLoader(
-            SequenceTaggingDatasetReader(),
-            str(data),
-            batch_size=2,
-            num_workers=1,
-            start_method=start_method,
-        )
-        words = [instance["tokens"][0].text for instance in loader.iter_instances()]
-        assert words == ["the", "cats", "dogs", "we"]
+@pytest.mark.slow
+def test_a_spawned_data_worker_reads_all_instances(tmp_path: Path) -> None:
+    data = tmp_path / "tagged.txt"
+    data.write_text(TAGGED_SENTENCES)
+    loader = MultiProcessDataLoader(
+        SequenceTaggingDatasetReader(),
+        str(data),
+        batch_size=2,
+        num_workers=1,
+        start_method="spawn",
+    )
+    words = [instance["tokens"][0].text for instance in loader.iter_instances()]
+    assert words == ["the", "cats", "dogs", "we"]
 
 
 class TestMixedPrecisionWarnings:
@@ -502,6 +499,7 @@ def exchange_and_end(rank: int, store: str) -> None:
     trainer.train()
 
 
+@pytest.mark.slow
 def test_workers_of_distributed_training_end_in_order(tmp_path: Path) -> None:
     # Without the patch one of the workers aborts, more often than not.
     torch.multiprocessing.spawn(exchange_and_end, args=(str(tmp_path / "store"),), nprocs=2)

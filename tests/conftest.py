@@ -1,12 +1,15 @@
 """What tests of several folders need: random biLMs in bilm-tf's files."""
 
+import functools
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
@@ -29,6 +32,16 @@ os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 # By default Ray's workers get what processor time other programs leave: none, on a machine with enough to do.
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - the name is Ray's
+
+# The same examples in each run, however long each takes: results depend neither on chance nor on load.
+settings.register_profile(
+    "tests",
+    max_examples=50,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("tests")
 
 TINY_OPTIONS = BiLMOptions(
     character_embedding_dim=4,
@@ -69,6 +82,13 @@ def pytest_report_header() -> str:
         f"{name} ({precisions})" for name, precisions in kernels.items() if precisions
     )
     return f"kernels: {named}; torch's own products: {torch.backends.cpu.get_cpu_capability()}"
+
+
+def pytest_collection_finish() -> None:
+    """Let `allennlp` look for plugins at its first call in a process only: it takes a second each time."""
+    commands = sys.modules.get("allennlp.commands")
+    if commands is not None:
+        commands.import_plugins = functools.lru_cache(commands.import_plugins)
 
 
 class BiLMFiles(NamedTuple):

@@ -1,56 +1,73 @@
-"""The language model, ELMo and the embedder run without AllenNLP."""
+"""The language model, ELMo and the embedder run without AllenNLP; so do their errors, and with it."""
 
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from allennlp.common.checks import ConfigurationError as AllenNLPConfigurationError
 
-# As in an environment that lacks it.
-WITHOUT_ALLENNLP = """
-import sys
-sys.modules["allennlp"] = None
-"""
-
-LAYERS_AND_MIXES = """
-from elmo_plugin import BiLM, Elmo, batch_to_ids
+from elmo_plugin.bilm import BiLM
 from elmo_plugin.errors import ConfigurationError
+
+# As in an environment that lacks AllenNLP, which is loaded only at the end.
+WITHOUT_ALLENNLP = """
+import io, sys
+import h5py
+sys.modules["allennlp"] = None
+
+from elmo_plugin import BiLM, Elmo, ElmoEmbedder, batch_to_ids
+from elmo_plugin.errors import ConfigurationError
+
 for precision in ("float32", "int8"):
     elmo = Elmo("elmo_mini", None, 1, do_layer_norm=True, precision=precision)
     vectors = elmo(batch_to_ids([["Hello", "world"]]))["elmo_representations"][0]
     assert vectors.shape == (1, 2, 256)
+
+embedder = ElmoEmbedder("elmo_mini")
+assert embedder.embed_sentence(["Hello", "world"]).shape == (3, 2, 256)
+embedder.embed_file(io.StringIO("Hello world"), "vectors.hdf5")
+with h5py.File("vectors.hdf5") as vectors:
+    assert vectors["0"].shape == (3, 2, 256)
+
 try:
     BiLM.from_files("no/such/file", "weights.hdf5")
 except ConfigurationError as error:
     assert "cannot find no/such/file" in str(error)
+    before = error
 else:
     raise AssertionError("a missing file was accepted")
-"""
+assert not any(name.startswith("allennlp.") for name in sys.modules)
 
-EMBEDDED_SENTENCES = """
-from elmo_plugin import ElmoEmbedder
-embedder = ElmoEmbedder("elmo_mini")
-assert embedder.embed_sentence(["Hello", "world"]).shape == (3, 2, 256)
-"""
-
-EMBEDDED_FILE = """
-import io, h5py
-from elmo_plugin import ElmoEmbedder
-ElmoEmbedder("elmo_mini").embed_file(io.StringIO("Hello world"), "vectors.hdf5")
-with h5py.File("vectors.hdf5") as vectors:
-    assert vectors["0"].shape == (3, 2, 256)
+del sys.modules["allennlp"]
+from allennlp.common.checks import ConfigurationError as AllenNLPConfigurationError
+try:
+    raise ConfigurationError("wrong key")
+except AllenNLPConfigurationError as error:
+    assert str(error) == "wrong key"
+    assert isinstance(before, AllenNLPConfigurationError) and isinstance(error, ValueError)
 """
 
 
-@pytest.mark.parametrize("program", [LAYERS_AND_MIXES, EMBEDDED_SENTENCES, EMBEDDED_FILE])
-def test_the_core_runs_without_allennlp(program: str, tmp_path: str) -> None:
-    program = (
-        f"{WITHOUT_ALLENNLP}{program}assert not any(n.startswith('allennlp.') for n in sys.modules)"
-    )
+def test_the_core_runs_without_allennlp_and_joins_it_later(tmp_path: Path) -> None:
     process = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
+        [sys.executable, "-W", "ignore", "-c", WITHOUT_ALLENNLP],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert process.returncode == 0, process.stderr
+
+
+def test_code_that_catches_allennlps_error_catches_ours() -> None:
+    with pytest.raises(AllenNLPConfigurationError, match="no/such/file"):
+        BiLM.from_files("no/such/file", "weights.hdf5")
+
+
+def test_our_error_is_a_value_error_with_its_message() -> None:
+    error = pickle.loads(pickle.dumps(ConfigurationError("wrong key")))
+    assert isinstance(error, ValueError)
+    assert str(error) == "wrong key"
+    assert error.args == ("wrong key",)

@@ -44,6 +44,7 @@ def running(
             future.cancel()
 
 
+@pytest.mark.slow
 def test_add_elmo_to_your_config(running: Dict[str, Any]) -> None:
     done = running["add_elmo_to_your_config"].result()
     with_elmo = json.loads((done.folder / "runs" / "with_elmo" / "config.json").read_text())
@@ -61,6 +62,7 @@ def test_add_elmo_to_your_config(running: Dict[str, Any]) -> None:
     assert mix[2] != "1.000"
 
 
+@pytest.mark.slow
 def test_pretrain_for_your_language(running: Dict[str, Any]) -> None:
     done = running["pretrain_for_your_language"].result()
     exported = {path.name for path in (done.folder / "my_bilm").iterdir()}
@@ -74,6 +76,7 @@ def test_pretrain_for_your_language(running: Dict[str, Any]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_adapt_to_your_domain(running: Dict[str, Any]) -> None:
     done = running["adapt_to_your_domain"].result()
     match = re.search(r"held-out perplexity: ([\d.]+) -> ([\d.]+)\n", done.printed)
@@ -82,6 +85,7 @@ def test_adapt_to_your_domain(running: Dict[str, Any]) -> None:
     assert (done.folder / "my_domain_bilm" / "weights.hdf5").exists()
 
 
+@pytest.mark.slow
 def test_embed_a_corpus(running: Dict[str, Any]) -> None:
     done = running["embed_a_corpus"].result()
     with h5py.File(done.folder / "vectors.hdf5") as file:
@@ -92,6 +96,7 @@ def test_embed_a_corpus(running: Dict[str, Any]) -> None:
     assert "(9, 256)\nbank, bank: 0.75\n" in done.printed
 
 
+@pytest.mark.slow
 def test_configs_that_no_command_uses_can_be_trained(
     running: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,12 @@
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Callable, List
 
 import pytest
+from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.commands import elmo_report
@@ -55,22 +55,6 @@ class TestHelp:
         """As many as the paper's, whose standard deviations are over five."""
         assert len(DEFAULT_SEEDS) == 5
 
-    def test_reports_are_not_imported_before_they_are_called(self) -> None:
-        """Nor pandas, matplotlib and jinja2 with all of the package, as --include-package imports it."""
-        code = """
-import sys
-import elmo_plugin.plugin
-loaded = [name for name in sys.modules if name.startswith("elmo_plugin.report.")]
-assert loaded == ["elmo_plugin.report.share_reader"], loaded
-for name in ("pandas", "matplotlib", "jinja2"):
-    for module in [module for module in sys.modules if module.split(".")[0] == name]:
-        del sys.modules[module]
-    sys.modules[name] = None
-from allennlp.common.util import import_module_and_submodules
-import_module_and_submodules("elmo_plugin.report")
-"""
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
-
     def test_a_missing_library_is_an_error_before_any_work(
         self, training: FakeTraining, options: Options, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -99,6 +83,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "results"
 
 
+@pytest.mark.slow
 def test_the_runs_were_of_half_of_the_sentences(results: Path) -> None:
     by_share = read_table(results / "sample-efficiency-ner.json")
     assert [row[:3] for row in by_share.rows] == [[0.5, 4, "no ELMo"], [0.5, 4, "ELMo"]]
@@ -115,6 +100,7 @@ def test_the_runs_were_of_half_of_the_sentences(results: Path) -> None:
     assert by_epoch.rows[0][:2] == [0.5, 5]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_is_known_by_its_config(results: Path, tmp_path: Path) -> None:
     """What `allennlp train` wrote is compared with what this process makes of the config."""
     overrides = json.dumps({"trainer.num_epochs": 2, "trainer.cuda_device": -1})
@@ -127,6 +113,7 @@ def test_a_run_that_is_done_is_known_by_its_config(results: Path, tmp_path: Path
         run("sample-efficiency", *arguments, "--fractions", 0.5)
 
 
+@pytest.mark.slow
 def test_the_weights_of_a_run_are_shown(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -140,15 +127,15 @@ def test_the_weights_of_a_run_are_shown(
     ]
 
 
-def test_predictions_come_from_a_model_that_was_trained_on_a_share(results: Path) -> None:
-    result = allennlp(
-        *("predict", str(results / "runs" / "ner-both-share_0.5-batches_2-seed5" / "model.tar.gz")),
-        *(str(TINY / "inputs.jsonl"), "--silent", "--output-file", "out.jsonl"),
-        *("--include-package", "elmo_plugin"),
-        folder=results,
-    )
-    assert result.returncode == 0, result.stderr
-    lines = (results / "out.jsonl").read_text().splitlines()
+@pytest.mark.slow
+def test_predictions_come_from_a_model_that_was_trained_on_a_share(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = results / "runs" / "ner-both-share_0.5-batches_2-seed5" / "model.tar.gz"
+    files = [str(archive), str(TINY / "inputs.jsonl"), "--output-file", str(tmp_path / "out.jsonl")]
+    monkeypatch.setattr(sys, "argv", ["allennlp", "predict", *files, "--silent"])
+    main()
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert len(lines) == 3 and all("tags" in json.loads(line) for line in lines)
 
 
@@ -196,16 +183,14 @@ class TestArguments:
         assert match in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_fails_where_a_run_does(tmp_path: Path) -> None:
-    """All the way: the log of a process that really fails is read, and the command's code is not 0."""
-    (tmp_path / ".allennlp_plugins").write_text("elmo_plugin\n")
-    overrides = {"train_data_path": "no/such/file", "trainer.cuda_device": -1}
-    result = allennlp(
-        *("elmo-report", "placement", str(TINY / "experiment_elmo.jsonnet"), "-s", "results"),
-        *("--placements", "none", "--seeds", "1", "--overrides", json.dumps(overrides)),
-        folder=tmp_path,
-    )
-    assert result.returncode == 1
-    assert "1 runs failed:\nner-none-seed1: " in result.stderr
-    assert "ConfigurationError: data file: cannot find no/such/file" in result.stderr
+    """The log of a process that really fails is read."""
+    overrides = json.dumps({"train_data_path": "no/such/file", "trainer.cuda_device": -1})
+    reason = "ConfigurationError: data file: cannot find no/such/file"
+    with pytest.raises(SystemExit, match=rf"(?s)1 runs failed:\nner-none-seed1: .*{reason}"):
+        run(
+            *("placement", TINY / "experiment_elmo.jsonnet", "-s", tmp_path / "results"),
+            *("--placements", "none", "--seeds", 1, "--overrides", overrides),
+        )
     assert (tmp_path / "results" / "placement-ner.md").is_file()

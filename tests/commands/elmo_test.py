@@ -255,6 +255,7 @@ class TestFurtherFlags:
         with pytest.raises(ConfigurationError, match=r"in\.parquet.*'sentence'.*text, words"):
             run("--top", "--overwrite", source="in.parquet")
 
+    @pytest.mark.slow
     def test_ray_writes_what_one_process_does(self, run: Run, bilm_files: BiLMFiles) -> None:
         pytest.importorskip("ray")
         parquet = pytest.importorskip("pyarrow.parquet")
@@ -496,6 +497,7 @@ def test_the_class_writes_the_same_file(run: Run, bilm_files: BiLMFiles, mode: s
     assert "sentence_to_index" not in read("class.hdf5")
 
 
+@pytest.mark.slow
 def test_a_pipe_through_the_real_command_line(folder: Path) -> None:
     (folder / ".allennlp_plugins").write_text("elmo_plugin\n")
     result = subprocess.run(
