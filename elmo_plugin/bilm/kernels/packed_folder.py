@@ -67,14 +67,14 @@ class PackedFolder:
                     with replaced_file(path) as new:
                         torch.save(pack(module), new)
                     logger.info("Packed weights were written to %s.", path)
-        with torch.serialization.safe_globals(list(types)):
-            try:
-                return torch.load(path, mmap=True, weights_only=True)
-            except (RuntimeError, pickle.UnpicklingError) as error:
-                raise ConfigurationError(
-                    f"{path}: cannot be read as packed weights ({error}). The file is damaged; delete "
-                    "it, and it will be made again."
-                ) from error
+        torch.serialization.add_safe_globals(list(types))
+        try:
+            return torch.load(path, mmap=True, weights_only=True)
+        except (RuntimeError, pickle.UnpicklingError) as error:
+            raise ConfigurationError(
+                f"{path}: cannot be read as packed weights ({error}). The file is damaged; delete it, and "
+                "it will be made again."
+            ) from error
 
 
 def _digest(module: Any, parameters: Sequence[str], settings: Any) -> str:
