@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin import batch_to_ids
@@ -14,7 +14,6 @@ from tests.conftest import TINY_OPTIONS
 WIDE = replace(TINY_OPTIONS, filters=((1, 4), (2, 8), (7, 12)))
 
 
-@settings(deadline=None)
 @given(words=st.lists(st.text(max_size=30), min_size=1, max_size=6))
 def test_leaving_out_repeated_padding_changes_nothing(words: list) -> None:
     torch.manual_seed(0)

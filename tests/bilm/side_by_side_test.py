@@ -22,7 +22,7 @@ def two_threads() -> Iterator[None]:
 
 
 def test_calls_run_at_the_same_time_each_with_its_share_of_the_threads() -> None:
-    meeting = threading.Barrier(2, timeout=20)
+    meeting = threading.Barrier(2, timeout=120)
 
     def call(number: int) -> int:
         meeting.wait()  # for the other one
@@ -123,7 +123,7 @@ def test_a_forked_process_starts_threads_of_its_own() -> None:
     map_side_by_side(lambda number: number, [1, 2], True)
     child = multiprocessing.get_context("fork").Process(target=_run_in_child)
     child.start()
-    child.join(timeout=30)
+    child.join(timeout=120)
     assert child.exitcode == 0
 
 

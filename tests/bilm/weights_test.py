@@ -45,42 +45,6 @@ def test_saved_datasets_are_those_that_were_loaded(bilm_files: BiLMFiles, tmp_pa
         first.visititems(compare)
 
 
-def test_allennlp_loads_what_we_save(bilm_files: BiLMFiles) -> None:
-    character_ids = batch_to_ids(SENTENCES)
-    theirs = of_allennlp("modules.elmo.Elmo")(*bilm_files, 1, dropout=0.0)(character_ids)[
-        "elmo_representations"
-    ][0]
-    layers = torch.stack(BiLM.from_files(*bilm_files)(character_ids)["activations"])
-    ours = layers.mean(dim=0)[:, 1:-1]
-    for row, sentence in enumerate(SENTENCES):
-        assert torch.allclose(ours[row, : len(sentence)], theirs[row, : len(sentence)], atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_other_float_types_are_read_as_the_float32_values_they_hold(
-    dtype: str, bilm_files: BiLMFiles, tmp_path: Path
-) -> None:
-    # Not compared with AllenNLP: it adds the forget bias of 1 in float16 to float16 files, and rounds.
-    for name, types in {"other": [dtype], "same": [dtype, "float32"]}.items():
-        with h5py.File(bilm_files.weight_file) as source, h5py.File(tmp_path / name, "w") as target:
-
-            def convert(
-                path: str, item: object, types: list = types, target: h5py.File = target
-            ) -> None:
-                if isinstance(item, h5py.Dataset):
-                    array = item[...]
-                    for one_type in types:
-                        array = array.astype(one_type)
-                    target.create_dataset(path, data=array)
-
-            source.visititems(convert)
-    other = BiLM.from_files(bilm_files.options_file, tmp_path / "other").state_dict()
-    same = BiLM.from_files(bilm_files.options_file, tmp_path / "same").state_dict()
-    for name in other:
-        assert other[name].dtype == torch.float32
-        assert torch.equal(other[name], same[name]), name
-
-
 def test_a_softmax_beside_the_bilm_is_no_error(bilm_files: BiLMFiles) -> None:
     with h5py.File(bilm_files.weight_file, "a") as file:
         file.create_dataset("softmax/W", data=numpy.zeros((3, 3)))
@@ -320,7 +284,8 @@ def test_files_in_another_form(form: str, bilm_files: BiLMFiles, tmp_path: Path)
         source.visititems(copy_dataset)
     ours = parameters_to_vector(BiLM.from_files(bilm_files.options_file, other).parameters())
     expected = parameters_to_vector(BiLM.from_files(*bilm_files).parameters())
-    assert torch.allclose(ours, expected, rtol=0, atol=1e-3 if form == "float16" else 0)
+    # Of float16 files AllenNLP rounds the forget bias too, which it adds to them.
+    assert torch.equal(ours, expected.half().float() if form == "float16" else expected)
 
 
 class TestSaving:
@@ -350,10 +315,6 @@ class TestSaving:
         with pytest.raises(FileNotFoundError):
             bilm.save(folder / names[0], folder / names[1])
         assert not list(folder.iterdir())
-
-    def test_a_missing_folder_is_an_error(self, bilm_files: BiLMFiles, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
-            BiLM.from_files(*bilm_files).save(tmp_path / "no/o.json", tmp_path / "no/w.hdf5")
 
     def test_saved_files_have_ordinary_permissions(self, bilm_files: BiLMFiles) -> None:
         umask = os.umask(0o022)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.commands import elmo_vocab
@@ -41,16 +41,6 @@ class TestMakeVocabulary:
         make_vocabulary(["2.txt.gz", "1.txt", corpus], Path("other.txt"))
         assert words_of("other.txt") == words_of()
 
-    def test_rare_words_are_left_out(self, corpus):
-        make_vocabulary([corpus], "vocab.txt", min_count=2)
-        assert words_of() == ["the", "a", "b"]
-
-    def test_the_size_counts_the_marks(self, corpus):
-        make_vocabulary([corpus], "vocab.txt", max_size=5)
-        assert words_of() == ["the", "a"]
-        make_vocabulary([corpus], "large.txt", max_size=100)
-        assert len(words_of("large.txt")) == 5
-
     def test_the_summary_says_what_was_counted_and_kept(self, corpus):
         summary = make_vocabulary([corpus], "vocab.txt", min_count=2, max_size=5)
         assert summary == (2, 4, 10, 5, 2, 6)
@@ -72,13 +62,6 @@ class TestMakeVocabulary:
         assert words_of(tmp_path / "vocab.txt") == ["<unk>", "it"]
         assert (summary.num_tokens, summary.num_kept_tokens) == (5, 2)
 
-    @pytest.mark.parametrize("character", "\u00a0\u3000\u0085\u2028\x0b\x1c\r")
-    def test_any_white_space_separates_words(self, tmp_path, character):
-        (tmp_path / "a.txt").write_bytes(f"8{character}1/2 km\n".encode())
-        make_vocabulary([str(tmp_path / "a.txt")], tmp_path / "vocab.txt")
-        assert words_of(tmp_path / "vocab.txt") == ["1/2", "8", "km"]
-
-    @settings(max_examples=30)
     @given(
         sentences=st.lists(
             st.lists(st.sampled_from(["a", "b", "日", "ß", "<unk>", "''"]), min_size=1), min_size=1
@@ -107,11 +90,6 @@ class TestMakeVocabulary:
         summary = make_vocabulary(*arguments)
         assert words_of(folder / "vocab.txt") == expected
         assert summary.num_kept_tokens == sum(counts[word] for word in expected)
-
-    def test_what_it_writes_stands_by_falling_count(self, corpus):
-        make_vocabulary([corpus], "vocab.txt")
-        vocabulary = LMVocabulary.from_file("vocab.txt")
-        vocabulary.check_is_sorted({"the": 400, "b": 200, "a": 200, "z": 100, "é": 100})
 
 
 class TestBadInput:
@@ -163,10 +141,6 @@ class TestBadInput:
     def test_a_file_of_the_corpus_is_not_overwritten(self, unread):
         with pytest.raises(ConfigurationError, match=r"--output: 1\.txt is a file of the corpus"):
             make_vocabulary([unread], "1.txt", overwrite=True)
-
-    def test_a_missing_shard_is_refused(self, unread):
-        with pytest.raises(ConfigurationError, match=r"corpus: 3\.txt matches no file"):
-            make_vocabulary([unread, "3.txt"], "vocab.txt")
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, ConfigurationError])
     def test_an_interrupt_while_reading_leaves_nothing(self, corpus, monkeypatch, error):
@@ -220,13 +194,11 @@ class TestCommand:
         assert "4 sentences" in captured.err
         assert "tokens/s" in captured.err
 
-    def test_min_count_leaves_out_rare_words(self, run, corpus):
-        run(corpus, "--output", "vocab.txt", "--min-count", "2")
-        assert words_of() == ["the", "a", "b"]
-
-    def test_max_size_keeps_the_most_frequent_words(self, run, corpus):
-        run(corpus, "--output", "vocab.txt", "--max-size", "4")
-        assert words_of() == ["the"]
+    def test_min_count_and_max_size(self, run, corpus):
+        run(corpus, "--output", "frequent.txt", "--min-count", "2")
+        assert words_of("frequent.txt") == ["the", "a", "b"]
+        run(corpus, "--output", "few.txt", "--max-size", "4")
+        assert words_of("few.txt") == ["the"]
 
     def test_overwrite_replaces_the_file(self, run, corpus):
         Path("vocab.txt").write_text("former")

@@ -1,7 +1,5 @@
 import inspect
 import pickle
-import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -60,20 +58,6 @@ def test_the_elmo_inside_is_public(bilm_files: BiLMFiles) -> None:
     assert embedder.elmo.bilm.stateful
     assert embedder.elmo.bilm.word_cache.capacity == 3
     assert not embedder.elmo.bilm.is_frozen
-
-
-def test_a_zip_needs_no_options_file(
-    bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("allennlp.common.file_utils.CACHE_DIRECTORY", str(tmp_path / "cache"))
-    name = str(tmp_path / "model.zip")
-    with zipfile.ZipFile(name, "w") as archive:
-        archive.write(bilm_files.options_file, "options.json")
-        archive.write(bilm_files.weight_file, "weights.hdf5")
-    character_ids = batch_to_ids(SENTENCES)
-    from_zip = ElmoTokenEmbedder(weight_file=name, dropout=0.0)
-    from_files = ElmoTokenEmbedder(*bilm_files, dropout=0.0)
-    assert torch.equal(from_zip(character_ids), from_files(character_ids))
 
 
 class TestBadConfig:

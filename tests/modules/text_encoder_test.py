@@ -1,6 +1,4 @@
 import json
-import zipfile
-from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import pytest
@@ -242,16 +240,6 @@ def test_another_name_of_the_indexer(bilm_files: BiLMFiles) -> None:
     tokens["characters"] = tokens.pop("elmo")
     encoded = build(bilm_files, "both", elmo={"indexer": "characters"})(tokens)
     assert encoded.embedded.size(-1) == WORD_DIM + ELMO_DIM
-
-
-def test_a_zip_needs_no_options_file(bilm_files: BiLMFiles, tmp_path: Path) -> None:
-    name = str(tmp_path / "model.zip")
-    with zipfile.ZipFile(name, "w") as archive:
-        archive.write(bilm_files.options_file, "options.json")
-        archive.write(bilm_files.weight_file, "weights.hdf5")
-    params = {"placement": "input", "weight_file": name, "dropout": 0.0}
-    placed = PlacedElmo.from_params(Params(params))
-    assert placed.get_output_dim("input") == ELMO_DIM
 
 
 def test_dimensions_are_derived_without_a_warning(

@@ -160,6 +160,7 @@ def test_exchanged_gradients_hold_only_rows_that_a_worker_looked_up(
             assert gradient.coalesce().indices().flatten().tolist() == [0, 2, 3, 7]
 
 
+@pytest.mark.slow
 def test_allennlp_trains_it_with_its_distributed_key(tmp_path: Path) -> None:
     overrides = {
         "distributed": {"cuda_devices": [-1, -1]},

@@ -72,19 +72,3 @@ def test_instances_need_no_allennlp_vocabulary(reader):
 def test_a_sentence_without_words_is_an_error(reader):
     with pytest.raises(ConfigurationError, match="Found a sentence without words"):
         reader.text_to_instance([])
-
-
-def test_a_missing_vocabulary_is_an_error(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"none\.txt"):
-        BiLMReader(str(tmp_path / "none.txt"))
-
-
-def test_a_missing_corpus_is_an_error(reader, tmp_path):
-    with pytest.raises(ConfigurationError, match="matches no file"):
-        list(reader.read(str(tmp_path / "none-*.txt")))
-
-
-def test_invalid_utf_8_is_an_error_with_its_line(reader, tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"It\nrains \xff\n")
-    with pytest.raises(ConfigurationError, match=r"a\.txt, line 2.*UTF-8"):
-        list(reader.read(str(tmp_path / "a.txt")))

@@ -260,6 +260,7 @@ def test_a_recovered_training_of_two_workers_equals_an_uninterrupted_one(
         assert not torch.equal(first, second)
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_recovered_by_another(
     uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
 ) -> None:

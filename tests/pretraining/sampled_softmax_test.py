@@ -5,7 +5,7 @@ import pytest
 import torch
 from allennlp.common import Lazy, Params
 from allennlp.common.checks import ConfigurationError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -46,7 +46,6 @@ def slow_loss(
     return torch.stack(losses)
 
 
-@settings(deadline=None, max_examples=50)
 @given(num_words=st.integers(1, 300), share=st.floats(0, 1), seed=st.integers(0, 1000))
 def test_drawn_words_are_distinct_ascending_and_of_the_vocabulary(
     num_words: int, share: float, seed: int

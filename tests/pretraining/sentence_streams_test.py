@@ -2,7 +2,7 @@ from collections import deque
 from itertools import chain, islice, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.pretraining import sentence_streams
@@ -97,7 +97,6 @@ def test_rows_continue_their_sentences():
 
 
 @given(corpora(), st.integers(1, 4), st.integers(1, 6), st.sampled_from(DIRECTIONS))
-@settings(deadline=None)
 def test_windows_equal_a_slow_construction(sentences, rows, unroll_steps, direction):
     assert fast_windows(sentences, rows, unroll_steps, direction) == slow_windows(
         sentences, rows, unroll_steps, direction
@@ -105,7 +104,6 @@ def test_windows_equal_a_slow_construction(sentences, rows, unroll_steps, direct
 
 
 @given(corpora(), st.integers(1, 30), st.integers(1, 6))
-@settings(deadline=None)
 def test_to_the_end_every_prediction_is_made_once_and_rows_are_as_long_in_both_directions(
     sentences, rows, unroll_steps
 ):
@@ -130,7 +128,6 @@ def test_to_the_end_every_prediction_is_made_once_and_rows_are_as_long_in_both_d
 
 
 @given(corpora(), st.integers(1, 4), st.integers(1, 6), st.sampled_from(DIRECTIONS))
-@settings(deadline=None)
 def test_rows_hold_whole_sentences_and_only_the_last_window_is_lost(
     sentences, rows, unroll_steps, direction
 ):
@@ -155,7 +152,6 @@ def test_rows_hold_whole_sentences_and_only_the_last_window_is_lost(
 
 
 @given(corpora(), st.integers(1, 4), st.integers(1, 6))
-@settings(deadline=None)
 def test_backward_is_forward_on_reversed_sentences_with_swapped_marks(
     sentences, rows, unroll_steps
 ):

@@ -3,8 +3,6 @@ from typing import Tuple
 import pytest
 import torch
 from allennlp.common import Lazy, Params
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from elmo_plugin.pretraining import FullSoftmax, LMSoftmax, softmax
@@ -75,38 +73,6 @@ def test_gradients_are_those_of_cross_entropy(
     expected = torch.autograd.grad((weights * expected_loss).sum(), inputs)
     for gradient, expected_gradient in zip(gradients, expected):
         assert torch.allclose(gradient, expected_gradient, rtol=0, atol=2e-6)
-
-
-def test_gradients_are_those_of_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_chunks(monkeypatch, 8, 3)
-    full = softmax_with_biases().double()
-    states, targets = positions()
-
-    def loss(states: Tensor, *_: Tensor) -> Tensor:
-        return full(states, targets)
-
-    assert torch.autograd.gradcheck(
-        loss, (states.double().requires_grad_(True), *full.parameters())
-    )
-
-
-@settings(deadline=None, max_examples=25)
-@given(
-    num_words=st.integers(1, 40),
-    num_positions=st.integers(0, 9),
-    logits_per_chunk=st.integers(1, 60),
-    positions_per_chunk=st.integers(1, 10),
-)
-def test_chunks_never_change_the_exact_loss(
-    num_words: int, num_positions: int, logits_per_chunk: int, positions_per_chunk: int
-) -> None:
-    torch.manual_seed(num_words)
-    full = FullSoftmax(num_words, 3)
-    states, targets = torch.randn(num_positions, 3), torch.randint(num_words, (num_positions,))
-    expected = full.exact_nll(states, targets)
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        set_chunks(monkeypatch, logits_per_chunk, positions_per_chunk)
-        assert torch.allclose(full.exact_nll(states, targets), expected, atol=1e-6)
 
 
 def test_no_chunk_of_logits_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,11 @@ def perplexities(folder: Path) -> List[float]:
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run that saw a little text, `run`, and its export, `export`."""
     folder = tmp_path_factory.mktemp("pretrained")
-    overrides = {"trainer.num_epochs": 1, "trainer.callbacks": []}
+    overrides = {
+        "train_data_path": str(FIXTURES / "lm" / "heldout.txt"),
+        "trainer.num_epochs": 1,
+        "trainer.callbacks": [],
+    }
     train_model_from_file(CONFIG, folder / "run", overrides=json.dumps(overrides))
     export_bilm(folder / "run" / "model.tar.gz", folder / "export")
     return folder

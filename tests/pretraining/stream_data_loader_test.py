@@ -300,18 +300,6 @@ def test_an_epoch_without_a_batch_is_an_error(new_loader, files):
         list(loader)
 
 
-def test_a_damaged_corpus_is_found_before_training(new_loader, files):
-    files[2].write_bytes(b"It\nrains \xff\n")
-    with pytest.raises(ConfigurationError, match=r"train-2\.txt, line 2.*UTF-8"):
-        new_loader()
-    files[2].write_text("")
-    with pytest.raises(ConfigurationError, match="empty"):
-        new_loader()
-    files[2].unlink()
-    with pytest.raises(ConfigurationError, match="matches no file"):
-        new_loader()
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -54,13 +54,11 @@ CASES = [
 # Widths that fill vectors and panels, and widths that do not.
 SHAPES = [(64, 64, 32), (7, 10, 6), (5, 33, 70), (16, 12, 12)]
 
-LENGTHS = {
-    "one word": [1],
-    "one sentence": [9],
-    "equal lengths": [4] * 7,
-    "all tiles of rows": list(range(1, 14)),
-    "one long among short ones": [40, 1, 2, 1, 1, 3],
-}
+ALL_TILES_OF_ROWS = list(range(1, 14))
+ONE_LONG_AMONG_SHORT_ONES = [15, 1, 2, 1, 1, 3]
+FORMS = [(shape, ALL_TILES_OF_ROWS) for shape in SHAPES] + [
+    ((5, 33, 70), lengths) for lengths in ([1], [9], [4] * 7, ONE_LONG_AMONG_SHORT_ONES)
+]
 
 
 def new_layer(shape: Tuple[int, int, int], clip: Optional[float] = 0.6) -> ProjectedLSTM:
@@ -118,8 +116,7 @@ def assert_equal_to_the_reference(
     assert float(expected[0].abs().max()) > 0.02
 
 
-@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape, lengths", FORMS, ids=str)
 @pytest.mark.parametrize("name, precision", CASES)
 def test_lengths_and_widths(
     name: str, precision: str, shape: Tuple[int, int, int], lengths: List[int]
@@ -186,7 +183,7 @@ def test_the_vectors_of_a_sequence_are_the_same_to_the_bit_in_any_batch(precisio
         assert torch.equal(alone, together[:, row])
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf], ids=str)
+@pytest.mark.parametrize("number", [math.nan, math.inf], ids=str)
 @pytest.mark.parametrize("where", ["inputs", "gate_weight", "projection", "gate_bias"])
 @pytest.mark.parametrize("name, precision", CASES)
 def test_what_is_not_finite_passes_as_in_the_reference(
@@ -199,7 +196,7 @@ def test_what_is_not_finite_passes_as_in_the_reference(
         layer = new_layer((37, 50, 27))
         inputs, step_sizes = inputs_of([3, 3], 37)
         tensor = inputs if where == "inputs" else getattr(layer, where)
-        tensor[place].flatten()[place].fill_(number)
+        tensor[place].flatten()[place].fill_(math.copysign(number, place))  # -inf in the last place
         ours = run(kernel, precision, layer, inputs, step_sizes)
         theirs = run(reference, precision, layer, inputs, step_sizes)
         for own, their in zip(ours, theirs):
