@@ -1,46 +1,68 @@
 """
-Where spaCy finds the component `elmo`.
+Where spaCy finds the component `elmo`, and its options.
 
 spaCy imports the modules of all its entry points whenever a pipeline is made. This one imports the package,
-and with it AllenNLP and torch, only when the component is used.
+and with it torch, only when the component is used.
 """
 
+import inspect
+from dataclasses import dataclass
 from typing import Any, List, Optional
 
 from spacy.language import Language
 
 
-@Language.factory("elmo", assigns=["doc.tensor", "doc._.elmo_layers", "token.vector"])
-def make_elmo(
-    nlp: Language,
-    name: str,
-    options_file: Optional[str] = None,
-    weight_file: Optional[str] = None,
-    layers: str = "mix",
-    mix_weights: Optional[List[float]] = None,
-    gamma: float = 1.0,
-    by_sentence: bool = True,
-    batch_size: Optional[int] = 64,
-    batch_tokens: Optional[int] = None,
-    cuda_device: int = -1,
-    precision: str = "float32",
-    kernel: str = "auto",
-) -> Any:
-    """An `elmo_plugin.embedding.spacy_component.ElmoComponent`, which says what the arguments mean."""
+@dataclass(frozen=True)
+class ElmoOptions:
+    """
+    What the config of the component `elmo` may hold.
+
+    # Parameters
+
+    options_file, weight_file : `str`, optional
+        See `BiLM.from_files`; one is enough where it stands for both.
+    layers : `str`, optional (default = `"mix"`)
+        `mix`, a weighted sum of the layers; `top`, the last one; or `all`, where `doc.tensor` has the mix.
+    mix_weights : `List[float]`, optional (default = all 0, the mean of the layers)
+        One per layer, token representation first, before the softmax (paper, eq. 1). Not for `top`.
+    gamma : `float`, optional (default = `1.0`)
+        Scale of the mix. Not for `top`.
+    by_sentence : `bool`, optional (default = `True`)
+        Embed each sentence by itself, as ELMo was trained, if the doc has sentence boundaries. A doc
+        without, or any doc with `False`, is one sentence.
+    batch_size, batch_tokens : `int`, optional (default = `64` and `None`)
+        Of sentences in the biLM, see `ElmoEmbedder.embed_sentences`.
+    cuda_device, precision, kernel
+        See `ElmoEmbedder`.
+    """
+
+    options_file: Optional[str] = None
+    weight_file: Optional[str] = None
+    layers: str = "mix"
+    mix_weights: Optional[List[float]] = None
+    gamma: float = 1.0
+    by_sentence: bool = True
+    batch_size: Optional[int] = 64
+    batch_tokens: Optional[int] = None
+    cuda_device: int = -1
+    precision: str = "float32"
+    kernel: str = "auto"
+
+
+def make_elmo(nlp: Language, name: str, **options: Any) -> Any:
+    """Make an `elmo_plugin.embedding.spacy_component.ElmoComponent` with these `ElmoOptions`."""
     from elmo_plugin.embedding.spacy_component import ElmoComponent
 
-    return ElmoComponent(
-        nlp,
-        name,
-        options_file=options_file,
-        weight_file=weight_file,
-        layers=layers,
-        mix_weights=mix_weights,
-        gamma=gamma,
-        by_sentence=by_sentence,
-        batch_size=batch_size,
-        batch_tokens=batch_tokens,
-        cuda_device=cuda_device,
-        precision=precision,
-        kernel=kernel,
-    )
+    return ElmoComponent(nlp, name, ElmoOptions(**options))
+
+
+# spaCy checks the values of a config by the signature of the factory.
+make_elmo.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        *list(inspect.signature(make_elmo).parameters.values())[:2],
+        *inspect.signature(ElmoOptions).parameters.values(),
+    ]
+)
+Language.factory(
+    "elmo", func=make_elmo, assigns=["doc.tensor", "doc._.elmo_layers", "token.vector"]
+)

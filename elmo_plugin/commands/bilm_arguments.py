@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Optional
 
-from elmo_plugin.arguments import add_options, check_choices, option
+from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.bilm.kernels import AUTO, KERNEL_NAMES, PRECISIONS
 
 
@@ -54,8 +54,3 @@ class DeviceOptions:
 
     def __post_init__(self) -> None:
         check_choices(self)
-
-
-def add_device_arguments(group: Any) -> None:
-    """Add `--cuda-device`, `--precision` and `--kernel` to a group of a parser."""
-    add_options(group, DeviceOptions, title=None)

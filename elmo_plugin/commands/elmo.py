@@ -12,12 +12,17 @@ from allennlp.common.checks import ConfigurationError
 from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.commands.bilm_arguments import BiLMFiles, DeviceOptions
 from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_errors
-from elmo_plugin.embedding.archived_mix import choose_mix, frozen_copy
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.layers import LayerChoice, layer_choice, learnt_mix
-from elmo_plugin.embedding.local_engine import BatchOptions
+from elmo_plugin.embedding.layers import (
+    LayerChoice,
+    choose_mix,
+    frozen_copy,
+    layer_choice,
+    learnt_mix,
+)
 from elmo_plugin.embedding.ray_engine import EngineOptions
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.pretraining.starting_point import opened_archive
 

@@ -4,7 +4,7 @@ import argparse
 import logging
 from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import Any, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
@@ -18,12 +18,12 @@ from elmo_plugin.embedding.neighbors import (
     AVERAGE,
     TOKEN_REPRESENTATION,
     TOP_LAYER,
+    Cluster,
     FoundOccurrences,
     Layer,
     Neighbor,
     Occurrence,
     check_layer,
-    check_positive,
     cluster_occurrences,
     embed_occurrences,
     find_in_sentence,
@@ -32,6 +32,7 @@ from elmo_plugin.embedding.neighbors import (
     num_distinct_contexts,
 )
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
+from elmo_plugin.files.text_lines import split_tokens
 
 DEFAULT_NUM_CLUSTERS = 2
 
@@ -65,36 +66,22 @@ the same for the same --seed; memory and time grow with it, not with TEXT.
 """
 
 
-class QueryNeighbors(NamedTuple):
-    """A sentence that was asked about, and its nearest occurrences."""
-
-    query: Occurrence
-    neighbors: List[Neighbor]
-
-
-class OccurrenceCluster(NamedTuple):
-    """The size of a cluster, and its most central occurrences."""
-
-    num_occurrences: int
-    central: List[Neighbor]
-
-
 class ComparedOccurrences(NamedTuple):
     """
     # Parameters
 
     num_found, num_compared : `int`
         Occurrences in the text, and those of them that were embedded.
-    queries : `List[QueryNeighbors]`
-        One for each sentence.
-    clusters : `List[OccurrenceCluster]`
+    queries : `List[Tuple[Occurrence, List[Neighbor]]]`
+        Of each sentence the word in it, and its nearest occurrences.
+    clusters : `List[Cluster]`
         The largest first; none if none were asked for.
     """
 
     num_found: int
     num_compared: int
-    queries: List[QueryNeighbors]
-    clusters: List[OccurrenceCluster]
+    queries: List[Tuple[Occurrence, List[Neighbor]]]
+    clusters: List[Cluster]
 
 
 @Subcommand.register("elmo-neighbors")
@@ -185,10 +172,19 @@ class ComparisonOptions:
     )
 
     def __post_init__(self) -> None:
+        if split_tokens(self.word) != [self.word]:
+            raise ConfigurationError(
+                f"--word: found '{self.word}', expected one token, without white space. Give a single word, "
+                "spelled as in the text."
+            )
         check_layer(self.layer)
-        check_positive("--top", self.top)
-        check_positive("--clusters", self.num_clusters)
-        check_positive("--max-occurrences", self.max_occurrences)
+        for name, number in (
+            ("--top", self.top),
+            ("--clusters", self.num_clusters),
+            ("--max-occurrences", self.max_occurrences),
+        ):
+            if number < 1:
+                raise ConfigurationError(f"{name}: found {number}, expected a positive number.")
         if not 0 <= self.seed < 2**32:
             raise ConfigurationError(
                 f"--seed: found {self.seed}, expected a number from 0 to {2**32 - 1}, as k-means takes."
@@ -280,37 +276,26 @@ def compare_occurrences(
     vectors, query_vectors = all_vectors[: len(occurrences)], all_vectors[len(occurrences) :]
 
     neighbors = [
-        QueryNeighbors(
-            query, nearest_occurrences(query, query_vector, occurrences, vectors, options.top)
-        )
+        (query, nearest_occurrences(query, query_vector, occurrences, vectors, options.top))
         for query, query_vector in zip(queries, query_vectors)
     ]
     clusters = []
     if makes_clusters:
-        clusters = cluster_occurrences(vectors, options.num_clusters, options.seed)
+        clusters = cluster_occurrences(occurrences, vectors, options.num_clusters, options.seed)
     if plot.plot is not None:
         plot_occurrences(
             plot.plot, options.word, occurrences, vectors, clusters, queries, query_vectors
         )
-    shown_clusters = [
-        OccurrenceCluster(
-            len(cluster.members),
-            [
-                Neighbor(occurrences[index], similarity)
-                for index, similarity in zip(cluster.members[: options.top], cluster.similarities)
-            ],
-        )
-        for cluster in clusters
-        if options.shows_clusters
-    ]
+    shown_clusters = clusters if options.shows_clusters else []
     return ComparedOccurrences(found.num_found, len(occurrences), neighbors, shown_clusters)
 
 
 @exits_on_user_errors
 def _compare_from_args(args: argparse.Namespace) -> None:
+    options = options_from(ComparisonOptions, args)
     compared = compare_occurrences(
         args.text,
-        options_from(ComparisonOptions, args),
+        options,
         options_from(PlotOptions, args),
         options_from(BiLMFiles, args),
         options_from(DeviceOptions, args),
@@ -328,8 +313,8 @@ def _compare_from_args(args: argparse.Namespace) -> None:
         if not neighbors:
             print("  no occurrence in another context")
     for number, cluster in enumerate(compared.clusters, start=1):
-        print(f"\ncluster {number}: {_counted(cluster.num_occurrences)}")
-        _print_rows(cluster.central)
+        print(f"\ncluster {number}: {_counted(len(cluster.members))}")
+        _print_rows(cluster.neighbors[: options.top])
     if args.plot is not None:
         print(f"\n{args.plot}: written")
 

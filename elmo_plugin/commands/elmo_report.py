@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Tuple
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.commands.options import add_options, options_from
+from elmo_plugin.arguments import add_options, options_from
 
 
 class Entry(NamedTuple):

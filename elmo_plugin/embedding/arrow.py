@@ -8,13 +8,7 @@ from elmo_plugin.errors import ConfigurationError
 
 
 def import_pyarrow() -> Any:
-    """
-    Import `pyarrow`, with `pyarrow.parquet` loaded.
-
-    # Raises
-
-    `ConfigurationError` if it is not installed: it comes with extras.
-    """
+    """`pyarrow` with `pyarrow.parquet`, or a `ConfigurationError` if the extra is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -41,13 +35,8 @@ def holds_tokens(column_type: Any) -> Optional[bool]:
 
 def vector_columns(vector_shape: Sequence[int]) -> List[str]:
     """
-    The names of the columns that hold vectors.
-
-    # Parameters
-
-    vector_shape : `Sequence[int]`
-        Shape of one token's vectors: `(dim,)` gives `vectors`, `(num_layers, dim)` gives `layer_0` and so
-        on, so that one layer can be read without the others.
+    The names of the columns that hold vectors of this shape: `vectors` for `(dim,)`, and `layer_0`, `layer_1`
+    and so on for `(num_layers, dim)`, so that one layer can be read without the others.
     """
     if len(vector_shape) == 1:
         return ["vectors"]
@@ -55,16 +44,7 @@ def vector_columns(vector_shape: Sequence[int]) -> List[str]:
 
 
 def embedding_schema(vector_shape: Sequence[int], dtype: str) -> Any:
-    """
-    The `pyarrow.Schema` of embedded sentences.
-
-    # Parameters
-
-    vector_shape : `Sequence[int]`
-        See `vector_columns`.
-    dtype : `str`
-        Of the vectors: `float32` or `float16`.
-    """
+    """The `pyarrow.Schema` of sentences with vectors of this type and, for each token, of this shape."""
     pyarrow = import_pyarrow()
     vector = pyarrow.list_(pyarrow.from_numpy_dtype(numpy.dtype(dtype)), vector_shape[-1])
     return pyarrow.schema(
@@ -89,11 +69,11 @@ def embedding_table(
     source : `str`
         The file that the sentences are from.
     sentences : `Sequence[Sentence]`
-        Their line numbers (from 0), texts and tokens are written.
+        At least one.
     vectors : `Sequence[numpy.ndarray]`
-        Of each sentence `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`, in the type of the schema.
+        Of each sentence `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`.
     schema : `pyarrow.Schema`
-        What `embedding_schema` made for vectors of this shape.
+        See `embedding_schema`.
     """
     pyarrow = import_pyarrow()
     offsets = numpy.zeros(len(sentences) + 1, dtype="int32")

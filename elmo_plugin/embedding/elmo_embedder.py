@@ -1,8 +1,7 @@
 """From sentences to the vectors of every layer, as arrays."""
 
-from numbers import Integral
 from os import PathLike
-from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union, cast
 
 import numpy
 import torch
@@ -12,10 +11,13 @@ from elmo_plugin.bilm import BiLM, batch_to_ids
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
-from elmo_plugin.embedding.sentence_batches import consecutive_groups, map_in_batches
+from elmo_plugin.embedding.sentence_batches import (
+    DEFAULT_BATCH_SIZE,
+    BatchOptions,
+    consecutive_groups,
+    map_in_batches,
+)
 from elmo_plugin.errors import ConfigurationError
-
-DEFAULT_BATCH_SIZE = 64
 
 # How far to read ahead for sentences of similar length: more sorts little better and takes more memory.
 BATCHES_AHEAD = 16
@@ -88,18 +90,8 @@ class ElmoEmbedder(torch.nn.Module):
     @classmethod
     def from_bilm(cls, bilm: BiLM, cuda_device: int = -1) -> "ElmoEmbedder":
         """
-        An embedder that runs a biLM already built, with the settings that it has.
-
-        # Parameters
-
-        bilm : `BiLM`
-            Not copied: it is frozen, put into evaluation mode and moved to the device.
-        cuda_device : `int`, optional (default = `-1`)
-            See the class.
-
-        # Raises
-
-        `ConfigurationError` for a GPU that is not there.
+        An embedder that runs a biLM already built, with the settings that it has. It is not copied, but
+        frozen, put into evaluation mode and moved to the device.
         """
         embedder = cls.__new__(cls)
         torch.nn.Module.__init__(embedder)
@@ -132,10 +124,7 @@ class ElmoEmbedder(torch.nn.Module):
 
     def embed_sentence(self, sentence: Sequence[str]) -> numpy.ndarray:
         """
-        # Parameters
-
-        sentence : `Sequence[str]`
-            Its tokens; there may be none.
+        Embed the tokens of a sentence; there may be none.
 
         # Returns
 
@@ -154,33 +143,11 @@ class ElmoEmbedder(torch.nn.Module):
         Embed sentences together. If stateful, in exactly one batch; a batch without any token leaves the
         states as they are. If not, in several where padding would take memory that sentences do not.
 
-        # Parameters
-
-        batch : `Sequence[Sequence[str]]`
-            The tokens of each sentence.
-
-        # Returns
-
-        For each sentence what `embed_sentence` gives.
-
-        # Raises
-
-        As `embed_sentence`, naming the sentence.
+        Returns for each sentence what `embed_sentence` does, and raises as it does, naming the sentence.
         """
-        sentences = [checked_tokens(sentence, position) for position, sentence in enumerate(batch)]
-        if self.elmo_bilm.stateful:
-            return self._embed(sentences)
-        tokens_ahead = self._tokens_ahead()
-        return list(
-            map_in_batches(
-                self._embed,
-                sentences,
-                batch_size=None,
-                batch_tokens=tokens_ahead,
-                max_sentences_ahead=max(len(sentences), 1),
-                max_tokens_ahead=tokens_ahead,
-            )
-        )
+        if not self.elmo_bilm.stateful:
+            return list(self.embed_sentences(batch, None, self._tokens_ahead()))
+        return self._embed(_checked_sentences(batch))
 
     def embed_sentences(
         self,
@@ -201,11 +168,9 @@ class ElmoEmbedder(torch.nn.Module):
         sentences : `Iterable[Sequence[str]]`
             The tokens of each sentence. Endless generators are fine.
         batch_size : `int`, optional (default = `64`)
-            At most so many sentences are in a batch; `None` to limit it by `batch_tokens` alone.
-        batch_tokens : `int`, optional
-            At most so many tokens are in a batch, padding included (the number of its sentences times the
-            length of the longest); a sentence that is longer is a batch of its own. By default those of
-            256 MiB of vectors. Not if stateful.
+            See `BatchOptions`.
+        batch_tokens : `int`, optional (default = those of 256 MiB of vectors)
+            See `BatchOptions`. Not if stateful.
 
         # Returns
 
@@ -216,28 +181,23 @@ class ElmoEmbedder(torch.nn.Module):
         `ConfigurationError`, at once, for limits that are not positive, or none, or `batch_tokens` if
         stateful; `ValueError`, on the way, as `embed_sentence`, naming the sentence.
         """
-        _check_limits(batch_size, batch_tokens, self.elmo_bilm.stateful)
+        limits = BatchOptions(batch_size, batch_tokens)
         checked = (
             checked_tokens(sentence, position) for position, sentence in enumerate(sentences)
         )
         if self.elmo_bilm.stateful:
-            assert batch_size is not None  # checked above
-            batches = consecutive_groups(checked, batch_size)
+            limits.check_for_stateful()
+            batches = consecutive_groups(checked, cast(int, batch_size))
             return (vectors for batch in batches for vectors in self._embed(batch))
-        # What a user sets beyond that is wanted.
+        # A larger limit of the caller is meant.
         tokens_ahead = max(self._tokens_ahead(), batch_tokens or 0)
+        if batch_tokens is None:
+            limits = BatchOptions(batch_size, tokens_ahead)
         sentences_ahead = tokens_ahead
         if batch_size is not None:
             # Single sentences need no sorting.
             sentences_ahead = 1 if batch_size == 1 else BATCHES_AHEAD * batch_size
-        return map_in_batches(
-            self._embed,
-            checked,
-            batch_size=batch_size,
-            batch_tokens=tokens_ahead if batch_tokens is None else batch_tokens,
-            max_sentences_ahead=sentences_ahead,
-            max_tokens_ahead=tokens_ahead,
-        )
+        return map_in_batches(self._embed, checked, limits, sentences_ahead, tokens_ahead)
 
     def embed_file(
         self,
@@ -272,7 +232,6 @@ class ElmoEmbedder(torch.nn.Module):
         """
         # It runs an embedder, so that it is above this module.
         from elmo_plugin.embedding.layers import layer_choice
-        from elmo_plugin.embedding.local_engine import BatchOptions
         from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 
         options = OutputOptions(
@@ -290,21 +249,12 @@ class ElmoEmbedder(torch.nn.Module):
         """
         Run the biLM once, whatever the batch.
 
-        # Parameters
-
-        batch : `Sequence[Sequence[str]]`
-            The tokens of each sentence.
-
         # Returns
 
         The activations, `(batch_size, num_layers, timesteps, get_output_dim())`, without sentence marks and
         zero at padding; and the mask, `(batch_size, timesteps)`, `True` at tokens. Both on the biLM's device.
-
-        # Raises
-
-        As `embed_batch`.
         """
-        sentences = [checked_tokens(sentence, position) for position, sentence in enumerate(batch)]
+        sentences = _checked_sentences(batch)
         # (batch_size, num_layers, timesteps, dim)
         activations = torch.stack(self._run(sentences), dim=1)
         lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
@@ -359,29 +309,13 @@ def _device(cuda_device: int) -> torch.device:
     return torch.device("cuda", cuda_device)
 
 
-def _check_limits(batch_size: Optional[int], batch_tokens: Optional[int], stateful: bool) -> None:
-    for name, limit in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
-        if limit is not None and not (isinstance(limit, Integral) and limit > 0):
-            raise ConfigurationError(f"{name} is {limit!r}, expected a positive whole number.")
-    if batch_size is None and batch_tokens is None:
-        raise ConfigurationError("batch_size and batch_tokens are None, expected one or both.")
-    if stateful and (batch_size is None or batch_tokens is not None):
-        raise ConfigurationError(
-            f"batch_size is {batch_size} and batch_tokens is {batch_tokens}, but a stateful biLM carries "
-            "states by the place in the batch, so that its batches are of one size. Give batch_size alone."
-        )
+def _checked_sentences(sentences: Iterable[Iterable[str]]) -> List[List[str]]:
+    return [checked_tokens(sentence, position) for position, sentence in enumerate(sentences)]
 
 
 def checked_tokens(sentence: Iterable[str], position: int) -> List[str]:
     """
-    The tokens of a sentence as a list.
-
-    # Parameters
-
-    sentence : `Iterable[str]`
-        Its tokens.
-    position : `int`
-        Where it stands in its batch or stream, from 0; for errors.
+    The tokens of a sentence as a list. `position`, in its batch or stream, names it in errors.
 
     # Raises
 

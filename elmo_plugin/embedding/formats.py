@@ -1,10 +1,11 @@
 """The formats of embedded sentences: how a part of each is written, and how parts become the output."""
 
-import io
 import json
 import logging
+import math
 import os
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -13,9 +14,9 @@ from typing import (
     Any,
     BinaryIO,
     Dict,
+    Iterable,
     Iterator,
     List,
-    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -31,6 +32,7 @@ from elmo_plugin.embedding.arrow import embedding_schema, embedding_table, impor
 from elmo_plugin.embedding.parts import Part
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.guarded_file import GuardedFile
 
 HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")
 
@@ -50,13 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 def format_of(output: Union[str, PathLike], format: Optional[str] = None) -> str:
-    """
-    Return the format of that name; without a name, the one that the ending of `output` says.
-
-    # Raises
-
-    `ConfigurationError` if the ending says none.
-    """
+    """Return the format of that name; without a name, the one that the ending of `output` says."""
     if format is not None:
         return format
     ending = Path(output).suffix.lower()
@@ -70,38 +66,29 @@ def format_of(output: Union[str, PathLike], format: Optional[str] = None) -> str
 
 @dataclass(frozen=True)
 class OutputFormat(ABC):
-    """
-    A format of embedded sentences. It pickles, so that workers can write parts.
+    """A format of embedded sentences. It pickles, so that workers can write parts."""
 
-    # Parameters
+    vector_shape: Tuple[int, ...]  # of the vectors of one token: `(dim,)` or `(num_layers, dim)`
+    dtype: str  # `float32` or `float16`
 
-    vector_shape : `Tuple[int, ...]`
-        Of the vectors of one token: `(dim,)` or `(num_layers, dim)`.
-    dtype : `str`
-        Of the vectors: `float32` or `float16`.
-    """
-
-    vector_shape: Tuple[int, ...]
-    dtype: str
-
+    name = ""  # one of `FORMATS`
     # Of the names of parts.
     part_ending = "arrays"
     # Whether the end of a run needs as much disk again as the parts take.
     merges_parts = True
 
     @property
-    @abstractmethod
     def settings(self) -> Dict[str, Any]:
         """What has to be the same where a run is resumed; for JSON."""
+        return {"format": self.name}
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Of its vectors."""
+        return math.prod(self.vector_shape) * numpy.dtype(self.dtype).itemsize
 
     def check(self, line_index: int, text: str) -> None:
-        """
-        Check a sentence before it is embedded.
-
-        # Raises
-
-        `ConfigurationError` naming the line, if the format cannot hold it.
-        """
+        """Raise `ConfigurationError`, naming the line, if the format cannot hold a sentence."""
         return
 
     def write_part(
@@ -112,18 +99,8 @@ class OutputFormat(ABC):
         vectors: Sequence[numpy.ndarray],
     ) -> None:
         """
-        Write a part.
-
-        # Parameters
-
-        file : `BinaryIO`
-            Is written from its beginning.
-        part : `Part`
-            What it is.
-        sentences : `Sequence[Sentence]`
-            All that are in it.
-        vectors : `Sequence[numpy.ndarray]`
-            Of each, `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`.
+        Write a part of these sentences. `vectors` has for each of them `(num_tokens, dim)` or
+        `(num_layers, num_tokens, dim)`.
         """
         # Tokens first, so that the sentences are one array: (num_tokens, ..., dim)
         tokens_first = [array if array.ndim == 2 else array.swapaxes(0, 1) for array in vectors]
@@ -142,24 +119,16 @@ class OutputFormat(ABC):
     @abstractmethod
     def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
         """
-        Make the output of all parts.
+        Make the output of all parts, and return the file or folder that it is.
 
         # Parameters
 
         parts : `Dict[Part, Path]`
             In order; they stay as they are.
         folder : `Path`
-            The product is made in it, again if there is one.
+            The output is made in it, again if there is one.
         about : `Dict[str, Any]`
             How it was made, to be kept with it; for JSON.
-
-        # Returns
-
-        The file or folder that is to be the output.
-
-        # Raises
-
-        `OSError` if it cannot be written.
         """
 
 
@@ -169,12 +138,9 @@ class ParquetFormat(OutputFormat):
     `_embedding.json`. The parts are these files.
     """
 
+    name = PARQUET
     part_ending = "parquet"
     merges_parts = False
-
-    @property
-    def settings(self) -> Dict[str, Any]:
-        return {"format": PARQUET}
 
     def write_part(
         self,
@@ -214,39 +180,31 @@ class NpyFormat(OutputFormat):
     - `_embedding.json`: how they were made.
     """
 
-    @property
-    def settings(self) -> Dict[str, Any]:
-        return {"format": NPY}
+    name = NPY
 
     def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product"
         product.mkdir(exist_ok=True)
         num_sentences = sum(part.num_sentences for part in parts)
-        lengths, lines = numpy.zeros((2, num_sentences), dtype="int64")
+        offsets = numpy.zeros(num_sentences + 1, dtype="int64")
+        lines = numpy.zeros(num_sentences, dtype="int64")
         row = 0
         with (
-            open(product / "vectors.npy", "wb") as vectors_file,
-            open(product / "sentences.jsonl", "wb") as sentences_file,
+            _synced_file(product / "vectors.npy") as vectors_file,
+            _synced_file(product / "sentences.jsonl") as sentences_file,
         ):
             num_tokens = sum(part.num_tokens for part in parts)
             _write_header(vectors_file, (num_tokens, *self.vector_shape), self.dtype)
-            for loaded in _loaded(parts.values()):
-                vectors_file.write(loaded.vectors.data)
-                for line, text, tokens in loaded.sentences:
-                    lengths[row], lines[row] = len(tokens), line
+            for sentences, vectors in _loaded(parts.values()):
+                vectors_file.write(vectors.data)
+                for line, text, tokens in sentences:
+                    lines[row], offsets[row + 1] = line, offsets[row] + len(tokens)
                     row += 1
                     content = {"line": line, "sentence": text, "tokens": tokens}
                     sentences_file.write(json.dumps(content, ensure_ascii=False).encode() + b"\n")
-            _sync(vectors_file)
-            _sync(sentences_file)
-        for name, array in (
-            ("offsets", numpy.concatenate([[0], numpy.cumsum(lengths)])),
-            ("lines", lines),
-        ):
-            with open(product / f"{name}.npy", "wb") as file:
-                _write_header(file, array.shape, array.dtype)
-                file.write(array.data)
-                _sync(file)
+        for name, array in (("offsets", offsets), ("lines", lines)):
+            with _synced_file(product / f"{name}.npy") as file:
+                numpy.save(file, array)
         _write_about(product, about)
         return product
 
@@ -269,13 +227,14 @@ class HDF5Format(OutputFormat):
         `file["km / h"]` finds the vectors, but the keys of the file list only the group `km `.
     """
 
+    name = HDF5
     forget_sentences: bool = False
     use_sentence_keys: bool = False
 
     @property
     def settings(self) -> Dict[str, Any]:
         keys = "sentences" if self.use_sentence_keys else "line numbers"
-        return {"format": HDF5, "keys": keys, "sentence_to_index": self._has_index}
+        return {**super().settings, "keys": keys, "sentence_to_index": self._has_index}
 
     def check(self, line_index: int, text: str) -> None:
         # HDF5 passes over empty steps and single dots.
@@ -291,13 +250,12 @@ class HDF5Format(OutputFormat):
         product = folder / "product.hdf5"
         product.unlink(missing_ok=True)
         index: Dict[str, str] = {}
-        with _GuardedFile(product) as guarded, h5py.File(guarded, "w") as file:
-            for loaded in _loaded(parts.values()):
+        with GuardedFile(product) as guarded, h5py.File(guarded, "w") as file:
+            for sentences, vectors in _loaded(parts.values()):
                 last = 0
-                for line, text, tokens in loaded.sentences:
+                for line, text, tokens in sentences:
                     first, last = last, last + len(tokens)
                     key = text if self.use_sentence_keys else str(line)
-                    vectors = loaded.vectors[first:last]
                     if self.use_sentence_keys and not _has_room(file, key):
                         logger.warning(
                             "line %d: '%s' is a key already, or begins like one, and is skipped.",
@@ -305,9 +263,8 @@ class HDF5Format(OutputFormat):
                             text[:80],
                         )
                         continue
-                    _add_dataset(
-                        file, key, vectors if vectors.ndim == 2 else vectors.swapaxes(0, 1)
-                    )
+                    own = vectors[first:last]
+                    _add_dataset(file, key, own if own.ndim == 2 else own.swapaxes(0, 1))
                     if self._has_index:
                         index[text] = key
                     if guarded.error is not None:
@@ -341,25 +298,15 @@ def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str
     return dict(about)
 
 
-class _LoadedPart(NamedTuple):
+def _loaded(paths: Iterable[Path]) -> Iterator[Tuple[List[Any], numpy.ndarray]]:
     """
-    # Parameters
-
-    sentences : `List[Any]`
-        Of each its line number, text and tokens.
-    vectors : `numpy.ndarray`
-        `(num_tokens, dim)` or `(num_tokens, num_layers, dim)`
+    Of each part the line number, text and tokens of its sentences; and their vectors, `(num_tokens, dim)` or
+    `(num_tokens, num_layers, dim)`.
     """
-
-    sentences: List[Any]
-    vectors: numpy.ndarray
-
-
-def _loaded(paths: Any) -> Iterator[_LoadedPart]:
     for path in paths:
         with open(path, "rb") as file:
             _, sentences, vectors = (numpy.load(file) for _ in range(3))
-            yield _LoadedPart(_from_array(sentences), vectors)
+            yield _from_array(sentences), vectors
 
 
 def _as_array(value: Any) -> numpy.ndarray:
@@ -371,9 +318,8 @@ def _from_array(array: numpy.ndarray) -> Any:
 
 
 def _write_about(folder: Path, about: Dict[str, Any]) -> None:
-    with open(folder / ABOUT_FILE, "wb") as file:
+    with _synced_file(folder / ABOUT_FILE) as file:
         file.write((json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
-        _sync(file)
 
 
 def _write_header(file: IO[bytes], shape: Tuple[int, ...], dtype: Any) -> None:
@@ -383,9 +329,13 @@ def _write_header(file: IO[bytes], shape: Tuple[int, ...], dtype: Any) -> None:
     )
 
 
-def _sync(file: IO[bytes]) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+@contextmanager
+def _synced_file(path: Path) -> Iterator[IO[bytes]]:
+    """A new file whose content is on the disk when the context ends."""
+    with open(path, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _add_dataset(file: h5py.File, key: str, array: numpy.ndarray) -> None:
@@ -430,76 +380,3 @@ def _checked_index(index: Dict[str, str]) -> str:
             "the input."
         )
     return text
-
-
-class _GuardedFile(io.FileIO):
-    """
-    A file for `h5py.File` that never fails towards HDF5.
-
-    Where a write fails, as on a full disk, the HDF5 library goes on, and crashes when it closes the file.
-    This one keeps what could not be written in memory, so that the library can be closed in order, and raises
-    the failure when it is closed itself. What is written after a failure should be little.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "x+")
-        self.error: Optional[OSError] = None
-        self._unwritten: List[Tuple[int, bytes]] = []  # positions and what belongs there
-
-    def raise_error(self) -> None:
-        """Raise the failure, if there was one."""
-        if self.error is not None:
-            raise OSError(self.error.errno, self.error.strerror) from self.error
-
-    def __exit__(self, *exception: Any) -> None:
-        try:
-            if self.error is None:
-                os.fsync(self.fileno())
-        finally:
-            super().__exit__(*exception)
-        if exception[0] is None:
-            self.raise_error()
-
-    # What h5py calls, beside the methods of FileIO:
-
-    def write(self, data: Any) -> int:
-        rest = memoryview(data).cast("B")
-        size = len(rest)
-        try:
-            while self.error is None and rest:
-                rest = rest[super().write(rest) :]
-        except OSError as error:
-            self.error = error
-        if rest:
-            position = self.tell()
-            self._unwritten.append((position, bytes(rest)))
-            self.seek(position + len(rest))
-        return size
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, with zeros where the file has nothing, as HDF5's own drivers do."""
-        view = memoryview(buffer).cast("B")
-        start, end = self.tell(), self.tell() + len(view)
-        view[:] = bytes(len(view))
-        super().readinto(view)
-        for position, data in self._unwritten:
-            first, last = max(start, position), min(end, position + len(data))
-            if first < last:
-                view[first - start : last - start] = data[first - position : last - position]
-        self.seek(end)
-        return len(view)
-
-    def truncate(self, size: Any = None) -> int:
-        try:
-            if self.error is None:
-                super().truncate(size)
-        except OSError as error:
-            self.error = error
-        return int(size)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        position = super().seek(offset, whence)
-        ends = [start + len(data) for start, data in self._unwritten]
-        if whence == os.SEEK_END and ends and max(ends) > position:
-            position = super().seek(max(ends) + offset)
-        return position

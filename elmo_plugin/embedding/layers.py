@@ -1,11 +1,17 @@
-"""What of a sentence's layers is written: all of them, or one vector per token."""
+"""What of a sentence's layers is written: all of them, or one vector per token, such as by a learnt mix."""
 
-from typing import Callable, Dict, NamedTuple, Tuple
+from functools import partial
+from operator import itemgetter
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy
 import torch
+from torch.nn import Module
 
+from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 
@@ -35,14 +41,23 @@ class LayerChoice(NamedTuple):
         return (*shape[:-2], shape[-1])
 
 
+def _average(layers: numpy.ndarray) -> numpy.ndarray:
+    return layers.mean(axis=0)
+
+
+# Functions that pickle.
+_CHOICES: Dict[str, LayerChoice] = {
+    choice.name: choice
+    for choice in (
+        LayerChoice("all", numpy.asarray),
+        LayerChoice("top", itemgetter(-1)),
+        LayerChoice("average", _average),
+    )
+}
+
+
 def layer_choice(name: str) -> LayerChoice:
-    """
-    The choice of this name: `all`, `top` (the last layer) or `average` (of all layers).
-
-    # Raises
-
-    `ConfigurationError` if there is no such choice.
-    """
+    """The choice of this name: `all`, `top` (the last layer) or `average` (of all layers)."""
     if name not in _CHOICES:
         raise ConfigurationError(
             f"output_format is '{name}', expected one of {', '.join(_CHOICES)}."
@@ -53,13 +68,6 @@ def layer_choice(name: str) -> LayerChoice:
 def learnt_mix(mix: ScalarMix, name: str) -> LayerChoice:
     """
     The weighted sum of layers that a task model learnt (paper, eq. 1), gamma included.
-
-    # Parameters
-
-    mix : `ScalarMix`
-        Its present weights are taken.
-    name : `str`
-        Says in errors which mix it is.
 
     # Raises
 
@@ -73,30 +81,96 @@ def learnt_mix(mix: ScalarMix, name: str) -> LayerChoice:
         )
     with torch.no_grad():
         weights = (mix.gamma * mix.normalized_weights).cpu().numpy()  # (num_layers,)
-
-    def mixed(layers: numpy.ndarray) -> numpy.ndarray:
-        return numpy.tensordot(weights, layers, axes=1)
-
-    return LayerChoice(f"mix with weights {weights.tolist()}", mixed)
-
-
-def _all(layers: numpy.ndarray) -> numpy.ndarray:
-    return layers
-
-
-def _top(layers: numpy.ndarray) -> numpy.ndarray:
-    return layers[-1]
-
-
-def _average(layers: numpy.ndarray) -> numpy.ndarray:
-    return layers.mean(axis=0)
-
-
-_CHOICES: Dict[str, LayerChoice] = {
-    choice.name: choice
-    for choice in (
-        LayerChoice("all", _all),
-        LayerChoice("top", _top),
-        LayerChoice("average", _average),
+    return LayerChoice(
+        f"mix with weights {weights.tolist()}", partial(numpy.tensordot, weights, axes=1)
     )
-}
+
+
+class ArchivedMix(NamedTuple):
+    """A mix of a trained model, its place there (`text_encoder.elmo.input`), and the biLM it is for."""
+
+    name: str
+    mix: ScalarMix
+    bilm: BiLM
+
+
+def choose_mix(model: Module, archive_file: str, mix_name: Optional[str] = None) -> ArchivedMix:
+    """
+    The mix of this name.
+
+    # Parameters
+
+    model : `Module`
+        A trained model.
+    archive_file : `str`
+        Names the model in errors.
+    mix_name : `str`, optional
+        The name of the mix, or its end: `output` for `text_encoder.elmo.output`. Needed only if the model
+        holds several.
+
+    # Raises
+
+    `ConfigurationError` listing the mixes, if there is none or several of that name.
+    """
+    mixes = mixes_in(model)
+    if not mixes:
+        raise _no_mix(model, archive_file)
+    chosen = [mix for mix in mixes if mix_name is None or f".{mix.name}".endswith(f".{mix_name}")]
+    if len(chosen) != 1:
+        listing = ", ".join(mix.name for mix in mixes)
+        found = "" if mix_name is None else f", {len(chosen)} of them named '{mix_name}'"
+        raise ConfigurationError(
+            f"{archive_file}: the model holds {len(mixes)} mixes ({listing}){found}, expected one. Say which "
+            "with --mix-name; the end of a name is enough where no other ends so."
+        )
+    return chosen[0]
+
+
+def mixes_in(model: Module) -> List[ArchivedMix]:
+    """
+    All mixes of `Elmo`s in a model that run a biLM, in the order of its modules. They are named after what
+    holds the `Elmo`, where that is one of our modules.
+    """
+    from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+    from elmo_plugin.modules.placed_elmo import PlacedElmo
+
+    names: Dict[int, List[str]] = {}  # of the mixes of an `Elmo`, by its identity
+    mixes: List[ArchivedMix] = []
+    # A parent comes before its children.
+    for name, module in model.named_modules():
+        if isinstance(module, PlacedElmo) and module.elmo is not None:
+            names[id(module.elmo)] = [f"{name}.{place}" for place in module.places]
+        elif isinstance(module, ElmoTokenEmbedder):
+            names[id(module.elmo)] = [name]
+        elif isinstance(module, Elmo) and isinstance(module.bilm, BiLM):
+            num_mixes = module.num_output_representations
+            numbered = [f"{name}.{number}" for number in range(num_mixes)]
+            own_names = names.get(id(module), [name] if num_mixes == 1 else numbered)
+            for own_name, mix in zip(own_names, module.scalar_mixes):
+                mixes.append(ArchivedMix(own_name, mix, module.bilm))
+    return mixes
+
+
+def frozen_copy(
+    bilm: BiLM, stateful: bool = False, precision: str = "float32", kernel: str = AUTO
+) -> BiLM:
+    """The same biLM for inference, whatever its training was: frozen, and with these settings of `BiLM`."""
+    copy = BiLM(bilm.options, stateful, precision=precision, kernel=kernel)
+    weights = bilm.state_dict()
+    weights.pop("word_embedding.weight", None)  # of a fixed vocabulary; the copy spells words
+    copy.load_state_dict(weights)
+    return copy.requires_grad_(False)
+
+
+def _no_mix(model: Module, archive_file: str) -> ConfigurationError:
+    from allennlp.modules.elmo import Elmo as AllenNlpElmo
+
+    if any(isinstance(module, AllenNlpElmo) for module in model.modules()):
+        return ConfigurationError(
+            f"{archive_file}: the model's ELMo is AllenNLP's own, expected type 'elmo'. Override the type, "
+            """for instance: --overrides '{"model.text_field_embedder.token_embedders.elmo.type": "elmo"}'"""
+        )
+    return ConfigurationError(
+        f"{archive_file}: the model holds no mix, expected a task model with ELMo. For the layers of a "
+        "pretrained biLM, export it with elmo-export and give its files with --all, --top or --average."
+    )

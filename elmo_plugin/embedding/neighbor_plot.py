@@ -2,21 +2,22 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, List, Sequence, Union
+from typing import List, Sequence, Union
 
 import numpy
 
-from elmo_plugin.embedding.neighbors import Cluster, Occurrence, project_occurrences
+from elmo_plugin.embedding.neighbors import Cluster, Occurrence
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.figure_file import SUFFIXES, figure_class, save_figure
 from elmo_plugin.files.output_file import check_output_file
 
 # With the colour, so that clusters differ in black and white too; nine, and ten colours, make 90 pairs.
 _MARKERS = "osD^vPX<>"
-_COLORS = "tab10"
+_NUM_COLORS = 10
 _WORDS_OF_CONTEXT = 4  # on each side of the word, in the legend
 _CHARACTERS_OF_CONTEXT = 30  # likewise, at most
 _INCHES_PER_ENTRY = 0.22  # of the legend
+_ADVICE = "leave --plot out"  # without matplotlib
 
 
 def check_plot(path: Union[str, PathLike], overwrite: bool = False) -> None:
@@ -33,7 +34,7 @@ def check_plot(path: Union[str, PathLike], overwrite: bool = False) -> None:
             "name."
         )
     check_output_file(path, overwrite, "--overwrite")
-    _figure_class()
+    figure_class(_ADVICE)
 
 
 def plot_occurrences(
@@ -42,12 +43,12 @@ def plot_occurrences(
     occurrences: Sequence[Occurrence],
     vectors: numpy.ndarray,
     clusters: Sequence[Cluster],
-    queries: Sequence[Occurrence] = (),
-    query_vectors: Union[numpy.ndarray, Sequence[numpy.ndarray]] = (),
+    queries: Sequence[Occurrence],
+    query_vectors: numpy.ndarray,
 ) -> None:
     """
-    Draw the occurrences in the plane of `project_occurrences`. The number of a cluster stands at its most
-    central occurrence, whose context is in the legend; queries are numbered stars.
+    Draw the occurrences in the plane in which their vectors vary most (PCA). The number of a cluster is
+    written at its most central occurrence, whose context is in the legend; queries are numbered stars.
 
     # Parameters
 
@@ -60,29 +61,39 @@ def plot_occurrences(
     clusters : `Sequence[Cluster]`
         Every occurrence is in one.
     queries, query_vectors
-        Further points; vectors are `(num_queries, dim)`.
+        Further points, which do not change the plane; vectors are `(num_queries, dim)`.
     """
-    projection = project_occurrences(vectors, numpy.asarray(query_vectors))
+    from sklearn.decomposition import PCA
+
+    projection = PCA(n_components=2, svd_solver="full").fit(vectors)
+    points = projection.transform(vectors)  # (num_occurrences, 2)
+    query_points = projection.transform(query_vectors) if queries else []
     legend_height = _INCHES_PER_ENTRY * (len(clusters) + len(queries) + 1)
-    figure = _figure_class()(figsize=(8, 5.5 + legend_height), layout="constrained")
+    figure = figure_class(_ADVICE)(figsize=(8, 5.5 + legend_height), layout="constrained")
     axes = figure.subplots()
-    colors = _colors(len(clusters))
     for number, cluster in enumerate(clusters):
-        points = projection.points[cluster.members]  # (num_members, 2)
+        color = f"C{number % _NUM_COLORS}"  # of matplotlib's cycle
         axes.scatter(
-            *points.T,
+            *points[cluster.members].T,
             s=26,
-            color=colors[number],
+            color=color,
             marker=_MARKERS[number % len(_MARKERS)],
             alpha=0.65,
             linewidths=0,
             label=f"cluster {number + 1} ({len(cluster.members):,}), such as: "
             f"{_context(occurrences[cluster.members[0]])}",
         )
-    for number, cluster in enumerate(clusters):
-        _write_number(axes, projection.points[cluster.members[0]], number + 1, colors[number])
-    for number, query in enumerate(queries):
-        point = projection.query_points[number]
+        axes.annotate(
+            str(number + 1),
+            points[cluster.members[0]],
+            ha="center",
+            va="center",
+            weight="bold",
+            color="white",
+            zorder=5,
+            bbox={"boxstyle": "circle", "facecolor": color, "edgecolor": "white"},
+        )
+    for number, (query, point) in enumerate(zip(queries, query_points), start=1):
         axes.scatter(
             *point,
             s=160,
@@ -90,14 +101,14 @@ def plot_occurrences(
             marker="*",
             edgecolors="black",
             zorder=4,
-            label=f"sentence {number + 1}: {_context(query)}",
+            label=f"sentence {number}: {_context(query)}",
         )
         axes.annotate(
-            str(number + 1), point, (9, 5), textcoords="offset points", weight="bold", zorder=6
+            str(number), point, (9, 5), textcoords="offset points", weight="bold", zorder=6
         )
     title = axes.set_title(f"{len(occurrences):,} occurrences of “{word}” in context")
     for axis, name, share in zip(
-        (axes.xaxis, axes.yaxis), ("first", "second"), projection.explained_variance
+        (axes.xaxis, axes.yaxis), ("first", "second"), projection.explained_variance_ratio_
     ):
         axis.set_label_text(f"{name} principal component ({share:.0%} of the variance)")
     axes.grid(alpha=0.25)
@@ -105,30 +116,6 @@ def plot_occurrences(
     for text in (title, *legend.get_texts()):
         text.set_parse_math(False)  # dollar signs are words here
     save_figure(figure, path)
-
-
-def _figure_class() -> Any:
-    return figure_class("leave --plot out")
-
-
-def _colors(number: int) -> List[Any]:
-    from matplotlib import colormaps
-
-    palette = colormaps[_COLORS]
-    return [palette(index % palette.N) for index in range(number)]
-
-
-def _write_number(axes: Any, point: numpy.ndarray, number: int, color: Any) -> None:
-    axes.annotate(
-        str(number),
-        point,
-        ha="center",
-        va="center",
-        weight="bold",
-        color="white",
-        zorder=5,
-        bbox={"boxstyle": "circle", "facecolor": color, "edgecolor": "white"},
-    )
 
 
 def _context(occurrence: Occurrence) -> str:

@@ -18,7 +18,7 @@ TOKEN_REPRESENTATION = 0
 # A number of a layer, from 0; `TOP_LAYER`; or `AVERAGE`, of all layers.
 Layer = Union[int, str]
 
-_K_MEANS_STARTS = 10  # the best of so many is taken
+_K_MEANS_STARTS = 10  # of which the best result is taken
 
 
 class Occurrence(NamedTuple):
@@ -73,33 +73,18 @@ class Neighbor(NamedTuple):
 
 class Cluster(NamedTuple):
     """
+    Occurrences with similar vectors.
+
     # Parameters
 
     members : `List[int]`
         Indices of its occurrences, the most central one first.
-    similarities : `List[float]`
-        Cosine similarity of each of them to the mean of the cluster.
+    neighbors : `List[Neighbor]`
+        The same, with the similarity to the mean of the cluster.
     """
 
     members: List[int]
-    similarities: List[float]
-
-
-class Projection(NamedTuple):
-    """
-    # Parameters
-
-    points : `numpy.ndarray`
-        `(num_occurrences, 2)`
-    query_points : `numpy.ndarray`
-        `(num_queries, 2)`
-    explained_variance : `Tuple[float, float]`
-        Share, from 0 to 1, of the variance of the occurrences that each axis holds.
-    """
-
-    points: numpy.ndarray
-    query_points: numpy.ndarray
-    explained_variance: Tuple[float, float]
+    neighbors: List[Neighbor]
 
 
 def find_occurrences(
@@ -119,20 +104,17 @@ def find_occurrences(
     word : `str`
         One token.
     ignore_case : `bool`, optional (default = `False`)
-        Whether a token in other case is the word too.
+        Count the word in other case too.
     max_occurrences : `int`, optional (default = 5000)
-        Of more occurrences a random sample of so many is kept: each has the same chance. (A sample that is
-        spread evenly would need a second reading, which a pipe does not allow.)
+        Of more occurrences a random sample of this number is kept: each has the same chance. (A sample that
+        is spread evenly would need a second reading, which a pipe does not allow.)
     seed : `int`, optional (default = 0)
         Decides the sample.
 
     # Raises
 
-    `ConfigurationError` if the word is no single token, `max_occurrences` is not positive, the text does not
-    hold the word, or is not as `SentenceSource` expects.
+    `ConfigurationError` if the text does not hold the word, or is not as `SentenceSource` expects.
     """
-    _check_word(word)
-    check_positive("--max-occurrences", max_occurrences)
     generator = random.Random(seed)
     kept: List[Occurrence] = []
     num_found = 0
@@ -163,9 +145,8 @@ def find_in_sentence(sentence: str, word: str, ignore_case: bool = False) -> Occ
 
     # Raises
 
-    `ConfigurationError` if the word is no single token, or the sentence does not hold it.
+    `ConfigurationError` if the sentence does not hold it.
     """
-    _check_word(word)
     tokens = tuple(split_tokens(sentence))
     folded = word.casefold()
     in_any_case = [position for position, token in enumerate(tokens) if token.casefold() == folded]
@@ -187,11 +168,7 @@ def num_distinct_contexts(occurrences: Iterable[Occurrence], layer: Layer) -> in
 
 
 def check_layer(layer: Layer, num_layers: Optional[int] = None) -> None:
-    """
-    # Raises
-
-    `ConfigurationError` if `layer` is no `Layer`, or, with `num_layers`, none that such a biLM has.
-    """
+    """Raise `ConfigurationError` if `layer` is no `Layer`, or none of a biLM with `num_layers`."""
     highest = "2" if num_layers is None else str(num_layers - 1)
     if layer == AVERAGE or (
         isinstance(layer, int) and layer >= TOP_LAYER and (num_layers is None or layer < num_layers)
@@ -204,16 +181,6 @@ def check_layer(layer: Layer, num_layers: Optional[int] = None) -> None:
     )
 
 
-def check_positive(name: str, number: int) -> None:
-    """
-    # Raises
-
-    `ConfigurationError`, naming the argument, if a number is not positive.
-    """
-    if number < 1:
-        raise ConfigurationError(f"{name}: found {number}, expected a positive number.")
-
-
 def embed_occurrences(
     embedder: ElmoEmbedder,
     occurrences: Sequence[Occurrence],
@@ -224,25 +191,10 @@ def embed_occurrences(
     The vectors of a word in its sentences. A sentence that stands there several times is embedded once, and
     of its other words nothing is kept.
 
-    # Parameters
-
-    embedder : `ElmoEmbedder`
-        One that is not stateful.
-    occurrences : `Sequence[Occurrence]`
-        Any number.
-    layer : `Layer`, optional (default = `TOP_LAYER`)
-        Which layer to take.
-    batch_tokens : `int`, optional
-        See `ElmoEmbedder.embed_sentences`.
-
     # Returns
 
     float32 array of shape `(num_occurrences, dim)`. Each row has length 1, so that products of rows are
     cosine similarities.
-
-    # Raises
-
-    `ConfigurationError` if the biLM has no such layer, or `batch_tokens` is not positive.
     """
     bilm = embedder.elmo_bilm
     check_layer(layer, bilm.num_layers)
@@ -302,13 +254,15 @@ def nearest_occurrences(
 
 
 def cluster_occurrences(
-    vectors: numpy.ndarray, num_clusters: int = 2, seed: int = 0
+    occurrences: Sequence[Occurrence], vectors: numpy.ndarray, num_clusters: int = 2, seed: int = 0
 ) -> List[Cluster]:
     """
-    Clusters of vectors by k-means.
+    Clusters of occurrences by k-means.
 
     # Parameters
 
+    occurrences : `Sequence[Occurrence]`
+        Any number.
     vectors : `numpy.ndarray`
         `(num_occurrences, dim)`, of length 1: Euclidean distance then orders them as cosine similarity does.
     num_clusters : `int`, optional (default = 2)
@@ -330,36 +284,11 @@ def cluster_occurrences(
         members = numpy.flatnonzero(labels == label)
         similarities = vectors[members] @ centers[label]  # (num_members,)
         order = numpy.argsort(-similarities, kind="stable")
-        clusters.append(Cluster(members[order].tolist(), similarities[order].tolist()))
+        neighbors = [
+            Neighbor(occurrences[members[index]], float(similarities[index])) for index in order
+        ]
+        clusters.append(Cluster(members[order].tolist(), neighbors))
     return sorted(clusters, key=lambda cluster: (-len(cluster.members), cluster.members))
-
-
-def project_occurrences(vectors: numpy.ndarray, query_vectors: numpy.ndarray) -> Projection:
-    """
-    The plane in which the vectors vary most (PCA), and where queries lie in it.
-
-    # Parameters
-
-    vectors : `numpy.ndarray`
-        `(num_occurrences, dim)`; at least two differ.
-    query_vectors : `numpy.ndarray`
-        `(num_queries, dim)`; there may be none. They do not change the plane.
-    """
-    from sklearn.decomposition import PCA
-
-    analysis = PCA(n_components=2, svd_solver="full")
-    points = analysis.fit_transform(vectors)
-    query_points = analysis.transform(query_vectors) if len(query_vectors) else numpy.zeros((0, 2))
-    first, second = analysis.explained_variance_ratio_
-    return Projection(points, query_points, (float(first), float(second)))
-
-
-def _check_word(word: str) -> None:
-    if split_tokens(word) != [word]:
-        raise ConfigurationError(
-            f"--word: found '{word}', expected one token, without white space. Give a single word, "
-            "spelled as in the text."
-        )
 
 
 def _not_found(place: str, word: str, in_other_case: Optional[str]) -> ConfigurationError:

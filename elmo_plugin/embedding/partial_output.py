@@ -9,19 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Union
-
-import filelock
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Union
 
 from elmo_plugin.embedding.parts import Part
 from elmo_plugin.embedding.sentences import PARTIAL
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.claimed_folder import LOCK_NAME, claimed_folder
 from elmo_plugin.files.replaced_file import replaced_file
 
 # Parts whose headers are read at the same time: disks of clusters answer late.
 NUM_THREADS = 16
 
-_LOCK_NAME = "lock"
 _RUN_NAME = "run.json"
 _PARTS_NAME = "parts"
 # What versions before parts kept in their folder.
@@ -34,14 +32,7 @@ class WriteError(OSError):
 
 
 class PartialOutput:
-    """
-    The folder `OUTPUT.partial`: parts, and what run they are of.
-
-    # Parameters
-
-    output : `str` or `PathLike`
-        Where the output is to be when it is complete.
-    """
+    """The folder `OUTPUT.partial`: parts, and what run they are of."""
 
     def __init__(self, output: Union[str, PathLike]) -> None:
         self.output = Path(os.path.abspath(output))  # workers run in other folders
@@ -64,7 +55,7 @@ class PartialOutput:
         names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else {""}
         is_old = _OLD_NAME in names
         # What a run has left that was killed before it had said which run it is.
-        first_names = {name for name in names if name.startswith((_LOCK_NAME, f".{_RUN_NAME}"))}
+        first_names = {name for name in names if name.startswith((LOCK_NAME, f".{_RUN_NAME}"))}
         if not is_old and _RUN_NAME not in names and names - first_names:
             raise ConfigurationError(
                 f"output: {self.name} was not made by this command, expected no such path, since the output "
@@ -84,30 +75,15 @@ class PartialOutput:
             )
         self._run()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """
-        Lock the folder, which is made, so that no other process writes this output.
+    def locked(self) -> ContextManager[None]:
+        """Lock the folder, which is made, so that no other process writes this output."""
+        return claimed_folder(
+            self.folder,
+            f"output: another process is writing {self.output} (it holds {self.folder}). Wait for it, or "
+            "give another path.",
+        )
 
-        # Raises
-
-        `ConfigurationError` if another process has it; `OSError` if it cannot be made.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(self.folder / _LOCK_NAME)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout as error:
-            raise ConfigurationError(
-                f"output: another process is writing {self.output} (it holds {self.folder}). Wait for it, or "
-                "give another path."
-            ) from error
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def begin(self, settings: Dict[str, Any], overwrite: bool) -> None:
+    def begin(self, settings: Dict[str, Any], may_replace: bool) -> None:
         """
         Remove what is in the folder, and begin a run.
 
@@ -115,16 +91,13 @@ class PartialOutput:
 
         settings : `Dict[str, Any]`
             What the output depends on beside the input; for JSON.
-        overwrite : `bool`
+        may_replace : `bool`
             Whether the output that is there now may be replaced, also when the run is resumed.
         """
-        for path in self.folder.iterdir():
-            if path.name not in (_LOCK_NAME, _RUN_NAME):
-                _remove(path)
-        run = {"settings": settings, "replaces": self._identity() if overwrite else None}
+        self._remove_content()
+        run = {"settings": settings, "replaces": self._identity() if may_replace else None}
         with replaced_file(self._run_file) as file:
             file.write_text(json.dumps(run), encoding="utf-8")
-        (self.folder / _OLD_NAME).unlink(missing_ok=True)
         self.parts_folder.mkdir()
 
     @property
@@ -182,12 +155,15 @@ class PartialOutput:
         self.remove()
 
     def remove(self) -> None:
-        """Remove the folder and all in it; what says whose it is at the end."""
-        for path in self.folder.iterdir():
-            if path.name not in (_LOCK_NAME, _RUN_NAME):
-                _remove(path)
+        """Remove the folder and all in it; the file that says which run it is of at the end."""
+        self._remove_content()
         self._run_file.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _remove_content(self) -> None:
+        for path in self.folder.iterdir():
+            if path.name not in (LOCK_NAME, _RUN_NAME):
+                _remove(path)
 
     def _part_files(self) -> Iterator[Path]:
         if self.parts_folder.is_dir():
@@ -223,18 +199,14 @@ def check_same_settings(
     ignored: Sequence[str] = (),
 ) -> None:
     """
+    Compare the settings of a previous run with those of this one. An error names what differs.
+
     # Parameters
 
-    previous, settings : `Dict[str, Any]`
-        Those of the run that is to be resumed, and those of this one.
     where : `str` or `PathLike`
         Names the previous run in errors.
     ignored : `Sequence[str]`, optional (default = none)
         Names of settings that may differ.
-
-    # Raises
-
-    `ConfigurationError` that names what differs.
     """
     # As JSON has them, tuples are lists.
     settings = json.loads(json.dumps(settings))

@@ -1,7 +1,5 @@
 """Embedding the sentences of a Ray dataset."""
 
-import math
-from dataclasses import dataclass
 from typing import Any, Iterator, List, Optional, Sequence, Union
 
 import numpy
@@ -13,16 +11,12 @@ from elmo_plugin.embedding.arrow import (
     holds_tokens,
     vector_columns,
 )
-from elmo_plugin.embedding.elmo_embedder import (
-    BATCHES_AHEAD,
-    DEFAULT_BATCH_SIZE,
-    ElmoEmbedder,
-    checked_tokens,
-)
+from elmo_plugin.embedding.elmo_embedder import BATCHES_AHEAD, checked_tokens
 from elmo_plugin.embedding.layers import LayerChoice, layer_choice
-from elmo_plugin.embedding.local_engine import BatchOptions, cast_checked
-from elmo_plugin.embedding.ray_engine import RayWorkers, SharedBiLM, import_ray, worker_embedder
+from elmo_plugin.embedding.local_engine import cast_checked
+from elmo_plugin.embedding.ray_engine import RayWorkers, SharedBiLM, import_ray, rounded_cpus
 from elmo_plugin.embedding.run import OutputOptions
+from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE, BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, tokenizer_of
 from elmo_plugin.errors import ConfigurationError
 
@@ -47,8 +41,7 @@ def embed_dataset(
     num_workers: int = 1,
     num_cpus_per_worker: Optional[float] = None,
     num_gpus_per_worker: float = 0,
-    batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
-    batch_tokens: Optional[int] = None,
+    batches: BatchOptions = BatchOptions(),
 ) -> Any:
     """
     Add the vectors of its sentences to a Ray dataset:
@@ -81,8 +74,8 @@ def embed_dataset(
         Cores of each worker, which runs as many threads.
     num_gpus_per_worker : `float`, optional (default = `0`)
         GPUs of each worker; with 0 it runs on its cores. A fraction lets workers share a GPU.
-    batch_size, batch_tokens
-        See `ElmoEmbedder.embed_sentences`.
+    batches : `BatchOptions`, optional
+        Of the biLM.
 
     # Returns
 
@@ -107,75 +100,54 @@ def embed_dataset(
     columns = dataset.columns(fetch_if_missing=False)
     if columns is not None:
         _check_has(column, columns)
-    settings = RowSettings(
-        SharedBiLM(bilm),
-        RayWorkers.on_cluster(num_workers, num_cpus_per_worker, num_gpus_per_worker),
-        layers,
-        column,
-        tokenizer,
-        dtype,
-        BatchOptions(batch_size, batch_tokens),
-    )
+    workers = RayWorkers.on_cluster(num_workers, num_cpus_per_worker, num_gpus_per_worker)
     # As many as are sorted together. Of a larger block, one worker would do what several could.
-    rows_per_block = BATCHES_AHEAD * (batch_size or DEFAULT_BATCH_SIZE)
+    rows_per_block = BATCHES_AHEAD * (batches.batch_size or DEFAULT_BATCH_SIZE)
     if dataset.context.max_consecutive_actor_init_deaths == 0:
         dataset.context.max_consecutive_actor_init_deaths = MAX_DEATHS_AT_START
     return dataset.repartition(target_num_rows_per_block=rows_per_block).map_batches(
         RowEmbedder,
         batch_size=rows_per_block,
         batch_format="pyarrow",
-        fn_constructor_args=(settings,),
+        fn_constructor_args=(SharedBiLM(bilm), workers, layers, column, tokenizer, dtype, batches),
         udf_modifying_row_count=False,
         # More blocks in flight would wait for one worker while others have none.
         compute=import_ray().data.ActorPoolStrategy(
-            size=settings.workers.number, max_tasks_in_flight_per_actor=2
+            size=workers.number, max_tasks_in_flight_per_actor=2
         ),
-        num_cpus=_cpus_beside_other_stages(settings.workers),
-        num_gpus=settings.workers.num_gpus or None,
+        num_cpus=_cpus_beside_other_stages(workers),
+        num_gpus=workers.num_gpus or None,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class RowSettings:
-    """
-    With what a worker embeds the rows of a dataset: the arguments of `embed_dataset`.
-
-    # Raises
-
-    `ConfigurationError` for limits of a batch that are not positive.
-    """
-
-    shared: SharedBiLM
-    workers: RayWorkers
-    layers: LayerChoice
-    column: str
-    tokenizer: str
-    dtype: str
-    batches: BatchOptions
-
-    def __post_init__(self) -> None:
-        # Checks them at once, and embeds nothing.
-        embedder = ElmoEmbedder.from_bilm(self.shared.bilm())
-        embedder.embed_sentences([], self.batches.batch_size, self.batches.batch_tokens)
-
-
 class RowEmbedder:
-    """What a worker makes of a block of a dataset."""
+    """What a worker makes of the blocks of a dataset. Its arguments are those of `embed_dataset`."""
 
-    def __init__(self, settings: RowSettings) -> None:
-        self._settings = settings
-        self._embedder = worker_embedder(settings.shared, settings.workers)
-        self._tokenize = tokenizer_of(settings.tokenizer)
-        num_layers, dim = self._embedder.num_layers, self._embedder.get_output_dim()
-        vector_shape = settings.layers.vector_shape(num_layers, dim)
-        self._schema = embedding_schema(vector_shape, settings.dtype)
-        self._vector_columns = vector_columns(vector_shape)
+    def __init__(
+        self,
+        shared: SharedBiLM,
+        workers: RayWorkers,
+        layers: LayerChoice,
+        column: str,
+        tokenizer: str,
+        dtype: str,
+        batches: BatchOptions,
+    ) -> None:
+        self._embedder = shared.embedder(workers)
+        self._layers = layers
+        self._column = column
+        self._tokenize = tokenizer_of(tokenizer)
+        self._dtype = dtype
+        self._batches = batches
+        dims = self._embedder.num_layers, self._embedder.get_output_dim()
+        self._vector_shape = layers.vector_shape(*dims)
+        self._schema = embedding_schema(self._vector_shape, dtype)
 
     def __call__(self, block: Any) -> Iterator[Any]:
         """Give the rows of a `pyarrow.Table` with vectors, in tables of bounded size."""
-        column = self._settings.column
+        column = self._column
         _check_has(column, block.column_names)
-        new_columns = list(self._vector_columns)
+        new_columns = vector_columns(self._vector_shape)
         if not self._has_tokens(block.schema):
             new_columns.insert(0, TOKENS)
         _check_has_not(new_columns, block.column_names)
@@ -199,21 +171,17 @@ class RowEmbedder:
                 first, num_bytes = row + 1, 0
 
     def _vectors_of(self, sentences: List[Sentence]) -> Iterator[numpy.ndarray]:
-        settings = self._settings
-        all_layers = self._embedder.embed_sentences(
-            (sentence.tokens for sentence in sentences),
-            settings.batches.batch_size,
-            settings.batches.batch_tokens,
-        )
-        for row, layers in enumerate(all_layers):
-            yield cast_checked(settings.layers(layers), settings.dtype, f"row {row} of a block")
+        limits = (self._batches.batch_size, self._batches.batch_tokens)
+        tokens = (sentence.tokens for sentence in sentences)
+        for row, layers in enumerate(self._embedder.embed_sentences(tokens, *limits)):
+            yield cast_checked(self._layers(layers), self._dtype, f"row {row} of a block")
 
     def _has_tokens(self, schema: Any) -> bool:
-        column_type = schema.field(self._settings.column).type
+        column_type = schema.field(self._column).type
         answer = holds_tokens(column_type)
         if answer is None:
             raise ConfigurationError(
-                f"The column '{self._settings.column}' is of type {column_type}, expected string, or "
+                f"The column '{self._column}' is of type {column_type}, expected string, or "
                 "list<string> for tokens. Give the name of another one (column=...)."
             )
         return answer
@@ -221,7 +189,7 @@ class RowEmbedder:
     def _tokens(self, value: Union[str, Sequence[str], None], row: int) -> List[str]:
         if value is None:
             raise ValueError(
-                f"Row {row} of a block has null in column '{self._settings.column}', expected a sentence. "
+                f"Row {row} of a block has null in column '{self._column}', expected a sentence. "
                 "Leave such rows out (dataset.filter) first."
             )
         return self._tokenize(value) if isinstance(value, str) else checked_tokens(value, row)
@@ -231,8 +199,7 @@ def _cpus_beside_other_stages(workers: RayWorkers) -> float:
     """With all cores taken by workers that wait for sentences, Ray would wait for a core to read them."""
     num_cores = int(import_ray().cluster_resources().get("CPU", 0))
     num_free = num_cores - max(1, num_cores // CORES_FOR_ONE_SPARE)
-    # Ray counts in ten-thousandths.
-    return math.floor(min(workers.num_cpus, max(0, num_free) / workers.number) * 10_000) / 10_000
+    return rounded_cpus(min(workers.num_cpus, max(0, num_free) / workers.number))
 
 
 def _check_has(column: str, names: Sequence[str]) -> None:

@@ -4,9 +4,9 @@ import copy
 import logging
 import math
 import warnings
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import numpy
 import torch
@@ -15,9 +15,9 @@ from torch.nn import Parameter
 from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.local_engine import PartSettings, Progress, embed_blocks
-from elmo_plugin.embedding.parts import Block, Check, Part, content_of
-from elmo_plugin.embedding.sentences import Content, SentenceSource
+from elmo_plugin.embedding.local_engine import PartWriter, Progress
+from elmo_plugin.embedding.parts import Block, Check, Content, Part, content_of
+from elmo_plugin.embedding.sentences import SentenceSource
 from elmo_plugin.errors import ConfigurationError
 
 LOCAL, RAY = ENGINES = ("local", "ray")
@@ -71,42 +71,21 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        for name, value in asdict(self).items():
+            if not self.is_ray and name != "engine" and value is not None:
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')} is {value}, but the engine is {LOCAL}. Give --engine {RAY}, "
+                    "or leave it out."
+                )
 
     @property
     def is_ray(self) -> bool:
         """Whether workers of Ray embed."""
         return self.engine == RAY
 
-    def check(self) -> None:
-        """
-        # Raises
-
-        `ConfigurationError` for options of Ray without it, and if it is not installed.
-        """
-        if self.is_ray:
-            import_ray()
-            return
-        for name, value in asdict(self).items():
-            if name != "engine" and value is not None:
-                raise ConfigurationError(
-                    f"--{name.replace('_', '-')} is {value}, but the engine is {LOCAL}. Give --engine {RAY}, "
-                    "or leave it out."
-                )
-
 
 class RayWorkers(NamedTuple):
-    """
-    Workers of one size.
-
-    # Parameters
-
-    number : `int`
-        How many.
-    num_cpus : `float`
-        Cores for each by Ray's count.
-    num_gpus : `float`
-        GPUs for each; a fraction if several share one.
-    """
+    """Workers of one size, in cores (by Ray's count) and GPUs; of both a fraction if several share one."""
 
     number: int
     num_cpus: float
@@ -122,16 +101,8 @@ class RayWorkers(NamedTuple):
         cls, number: int, num_cpus: Optional[float] = None, num_gpus: float = 0
     ) -> "RayWorkers":
         """
-        Workers on the cluster that this process is connected to.
-
-        # Parameters
-
-        number : `int`
-            How many.
-        num_cpus : `float`, optional (default = an equal share of a node's cores, whole ones where there are)
-            Cores for each.
-        num_gpus : `float`, optional (default = `0`)
-            GPUs for each.
+        Workers on the cluster that this process is connected to, by default with an equal share of a node's
+        cores each.
 
         # Raises
 
@@ -154,53 +125,55 @@ class RayWorkers(NamedTuple):
         cores = [node.get("CPU", 0) for node in nodes if not num_gpus or node.get("GPU", 0)]
         if num_cpus is None:
             share = min(cores, default=1) / math.ceil(number / max(len(cores), 1))
-            # Ray counts in ten-thousandths.
-            num_cpus = int(share) if share >= 1 else math.floor(share * 10_000) / 10_000
+            num_cpus = int(share) if share >= 1 else rounded_cpus(share)
         return cls(number, num_cpus, num_gpus)
 
 
+def rounded_cpus(number: float) -> float:
+    """Ray counts in ten-thousandths."""
+    return math.floor(number * 10_000) / 10_000
+
+
+@contextmanager
+def ray_engine(bilm: BiLM, options: EngineOptions) -> Iterator["RayEngine"]:
+    """Give an engine that is connected to Ray within the context; `bilm` is what its workers run."""
+    weight_bytes = sum(parameter.nbytes for parameter in bilm.parameters())
+    with ray_session(options.ray_address, weight_bytes):
+        yield RayEngine(
+            bilm,
+            RayWorkers.on_cluster(
+                1 if options.num_workers is None else options.num_workers,
+                options.num_cpus_per_worker,
+                options.num_gpus_per_worker or 0,
+            ),
+        )
+
+
 class RayEngine:
-    """
-    Embeds on workers of Ray. As a context, it is connected to Ray.
+    """Embeds on workers of the Ray that this process is connected to."""
 
-    # Parameters
-
-    bilm : `BiLM`
-        What workers run.
-    options : `EngineOptions`
-        How many there are, and where.
-    """
-
-    def __init__(self, bilm: BiLM, options: EngineOptions) -> None:
+    def __init__(self, bilm: BiLM, workers: RayWorkers) -> None:
         self._bilm = bilm
-        self._options = options
-        self._session = ExitStack()
+        self._workers = workers
 
-    def __enter__(self) -> "RayEngine":
-        weight_bytes = sum(parameter.nbytes for parameter in self._bilm.parameters())
-        self._session.enter_context(ray_session(self._options.ray_address, weight_bytes))
-        try:
-            self._workers = RayWorkers.on_cluster(
-                1 if self._options.num_workers is None else self._options.num_workers,
-                self._options.num_cpus_per_worker,
-                self._options.num_gpus_per_worker or 0,
-            )
-        except BaseException:
-            self._session.close()
-            raise
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._session.close()
-
-    def check(
+    def contents(
         self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], check: Check
     ) -> List[Content]:
-        """See `LocalEngine.check`. All cores read, and what is wrong with any source is in the error."""
+        """See `LocalEngine.contents`. All cores read, and the error has the errors of all sources."""
         ray = import_ray()
-        task = ray.remote(_content_or_error)
+
+        @ray.remote
+        def content_or_error(source: SentenceSource, parts: List[Part]) -> Union[Content, str]:
+            try:
+                return content_of(source, parts, check)
+            except ConfigurationError as error:
+                return error.message
+
         found = ray.get(
-            [task.remote(source, own_parts, check) for source, own_parts in zip(sources, parts)]
+            [
+                content_or_error.remote(source, own_parts)
+                for source, own_parts in zip(sources, parts)
+            ]
         )
         errors = [content for content in found if isinstance(content, str)]
         if errors:
@@ -209,9 +182,7 @@ class RayEngine:
             raise ConfigurationError("\n".join(shown))
         return list(found)
 
-    def write_parts(
-        self, blocks: Iterable[Block], settings: PartSettings, progress: Progress
-    ) -> None:
+    def write_parts(self, blocks: Iterable[Block], writer: PartWriter, progress: Progress) -> None:
         """
         See `LocalEngine.write_parts`.
 
@@ -227,8 +198,7 @@ class RayEngine:
         )(_Worker)
         shared = SharedBiLM(self._bilm)
         workers = [
-            worker_class.remote(shared, settings, self._workers)
-            for _ in range(self._workers.number)
+            worker_class.remote(shared, self._workers, writer) for _ in range(self._workers.number)
         ]
         idle = workers * BLOCKS_PER_WORKER
         worker_of: Dict[Any, Any] = {}  # by the part that it is to give
@@ -238,7 +208,7 @@ class RayEngine:
             with original_errors():
                 part = Part(*ray.get(done))
             idle.append(worker_of.pop(done))
-            progress.add_sentences(part.num_sentences)
+            progress.update(part.num_sentences)
             progress.add_tokens(part.num_tokens)
 
         try:
@@ -257,43 +227,24 @@ class RayEngine:
 class _Worker:
     """What runs in the process of a worker."""
 
-    def __init__(self, shared: "SharedBiLM", settings: PartSettings, workers: RayWorkers) -> None:
-        self._embedder = worker_embedder(shared, workers)
-        self._settings = settings
+    def __init__(self, shared: "SharedBiLM", workers: RayWorkers, writer: PartWriter) -> None:
+        self._embedder = shared.embedder(workers)
+        self._writer = writer
 
     def write(self, block: Block) -> Part:
         """Embed a block, and write its part."""
-        (part,) = embed_blocks(self._embedder, [block], self._settings)
+        (part,) = self._writer.write_parts(self._embedder, [block])
         return part
-
-
-def worker_embedder(shared: "SharedBiLM", workers: RayWorkers) -> ElmoEmbedder:
-    """The biLM of one worker, with its threads, or on its GPU."""
-    torch.set_num_threads(workers.num_threads)
-    # Of a machine's GPUs, Ray shows a worker its own.
-    return ElmoEmbedder.from_bilm(shared.bilm(), 0 if workers.num_gpus else -1)
-
-
-def _content_or_error(source: SentenceSource, parts: List[Part], check: Check) -> Any:
-    try:
-        return content_of(source, parts, check)
-    except ConfigurationError as error:
-        return error.message
 
 
 class SharedBiLM:
     """
     A frozen biLM that processes on many machines can use without a copy of its weights.
 
-    Its weights are put into Ray's object store. There they are sent to a node once, when the first process
-    of that node asks for them; the parameters of every biLM made there are views of this memory, which
-    cannot be written to. The object itself is small, and pickles. (What kernels make of the weights is each
-    process's own, unless the biLM has a `packed_folder`.)
-
-    # Parameters
-
-    bilm : `BiLM`
-        Its weights and all of its settings are taken; it stays as it is.
+    Its weights are put into Ray's object store, and sent to a node once, when the first process of that node
+    asks for them. The parameters of every biLM made there are views of this memory, which cannot be written
+    to. The object itself is small, and pickles. (What kernels make of the weights is each process's own,
+    unless the biLM has a `packed_folder`.)
     """
 
     def __init__(self, bilm: BiLM) -> None:
@@ -301,6 +252,12 @@ class SharedBiLM:
         # A copy of everything but the parameters: where they stand, there is `None`.
         self._without_weights = copy.deepcopy(bilm, {id(p): None for p in bilm.parameters()})
         self._weights = import_ray().put(weights)
+
+    def embedder(self, workers: RayWorkers) -> ElmoEmbedder:
+        """What runs the biLM in one of these workers, with its threads or on its GPU."""
+        torch.set_num_threads(workers.num_threads)
+        # Of a machine's GPUs, Ray shows a worker its own.
+        return ElmoEmbedder.from_bilm(self.bilm(), 0 if workers.num_gpus else -1)
 
     def bilm(self) -> BiLM:
         """A biLM like the one that was shared, frozen, over the shared weights."""
@@ -314,13 +271,7 @@ class SharedBiLM:
 
 
 def import_ray() -> Any:
-    """
-    Import `ray`, with `ray.data` loaded.
-
-    # Raises
-
-    `ConfigurationError` if it is not installed: it comes with an extra.
-    """
+    """`ray` with `ray.data`, or a `ConfigurationError` if the extra is not installed."""
     try:
         import ray
         import ray.data
@@ -390,9 +341,8 @@ def original_errors() -> Iterator[None]:
 def _as_array(parameter: Any) -> numpy.ndarray:
     """In an order that is sent and mapped as it stands."""
     array = parameter.detach().cpu().numpy()
-    if array.flags.c_contiguous or array.flags.f_contiguous:
-        return array
-    return numpy.ascontiguousarray(array)
+    is_in_order = array.flags.c_contiguous or array.flags.f_contiguous
+    return array if is_in_order else numpy.ascontiguousarray(array)
 
 
 def _as_tensor(array: numpy.ndarray) -> torch.Tensor:

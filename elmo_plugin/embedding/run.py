@@ -2,13 +2,12 @@
 
 import hashlib
 import logging
-import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
-import numpy
 import torch
 
 from elmo_plugin.arguments import check_choices, option
@@ -27,7 +26,7 @@ from elmo_plugin.embedding.formats import (
     format_of,
 )
 from elmo_plugin.embedding.layers import LayerChoice
-from elmo_plugin.embedding.local_engine import BatchOptions, LocalEngine, PartSettings, Progress
+from elmo_plugin.embedding.local_engine import LocalEngine, PartWriter, Progress
 from elmo_plugin.embedding.partial_output import (
     PartialOutput,
     WriteError,
@@ -35,15 +34,17 @@ from elmo_plugin.embedding.partial_output import (
     check_same_settings,
     write_errors,
 )
-from elmo_plugin.embedding.parts import BlockReader, Part, check_complete, parts_by_source
-from elmo_plugin.embedding.ray_engine import EngineOptions, RayEngine
-from elmo_plugin.embedding.sentences import (
-    DEFAULT_COLUMN,
+from elmo_plugin.embedding.parts import (
+    Block,
     Content,
-    InputOptions,
-    find_sources,
-    is_parquet,
+    Part,
+    check_complete,
+    parts_by_source,
+    read_blocks,
 )
+from elmo_plugin.embedding.ray_engine import EngineOptions, RayEngine, import_ray, ray_engine
+from elmo_plugin.embedding.sentence_batches import BatchOptions
+from elmo_plugin.embedding.sentences import DEFAULT_COLUMN, InputOptions, find_sources
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output_file import check_free_space, check_output_file, check_output_folder
 
@@ -166,7 +167,8 @@ class EmbeddingRun:
         self._partial = PartialOutput(output)
         self._check_output()
         self._partial.check(output_options.overwrite, output_options.resume)
-        engine.check()
+        if engine.is_ray:
+            import_ray()
         self._sources = find_sources(inputs, input_options, output)
         self._check_sources()
 
@@ -178,6 +180,8 @@ class EmbeddingRun:
 
         `ConfigurationError` if not.
         """
+        if stateful:
+            self._batches.check_for_stateful()
         if stateful and self._options.resume:
             raise ConfigurationError(
                 "--resume: the states of a stateful biLM were lost with the run that was interrupted, "
@@ -214,52 +218,46 @@ class EmbeddingRun:
         """
         bilm = embedder.elmo_bilm
         self.check_bilm(bilm.stateful)
-        # Checks the limits at once, and embeds nothing.
-        embedder.embed_sentences([], self._batches.batch_size, self._batches.batch_tokens)
         format = self._format(layers.vector_shape(bilm.num_layers, bilm.get_output_dim()))
         settings = self._settings(bilm, layers, format)
-        engine = (
-            RayEngine(embedder.elmo_bilm, self._engine_options)
+        writer = PartWriter(layers, self._batches, format, self._partial.parts_folder)
+        engine_context = (
+            ray_engine(bilm, self._engine_options)
             if self._engine_options.is_ray
-            else LocalEngine(embedder)
+            else nullcontext(LocalEngine(embedder))
         )
-        with engine, self._partial.locked():
+        with engine_context as engine, self._partial.locked():
             try:
-                return self._run(engine, layers, format, settings)
+                return self._run(engine, writer, settings)
             except BaseException as error:
                 self._leave(error, resumable=not bilm.stateful)
 
     def _run(
-        self,
-        engine: Union[LocalEngine, RayEngine],
-        layers: LayerChoice,
-        format: OutputFormat,
-        settings: Dict[str, Any],
+        self, engine: Union[LocalEngine, RayEngine], writer: PartWriter, settings: Dict[str, Any]
     ) -> EmbeddedFile:
-        parts = self._previous_parts(format, settings)
-        contents = self._check_input(engine, format, parts)
+        format = writer.format
         if self._options.resume and not self._partial.may_replace:
-            return self._complete_output(format, settings, contents)
-        if contents is not None:
-            self._check_space(format, parts, contents)
-        max_tokens = max(1, BYTES_PER_PART // _bytes_per_token(format))
-        blocks = BlockReader(
-            self._sources, parts, self._sentences_per_part, max_tokens, check=format.check
-        )
+            no_parts: List[List[Part]] = [[] for _ in self._sources]
+            contents = engine.contents(self._sources, no_parts, format.check)
+            return self._complete_output(settings, contents)
+        parts = self._previous_parts(format, settings)
+        own_parts = parts_by_source(parts, [source.name for source in self._sources])
+        checked: Optional[List[Content]] = None
+        if all(source.can_be_read_again for source in self._sources):
+            checked = engine.contents(self._sources, own_parts, format.check)
+            self._check_space(format, parts, checked)
         with Progress(
-            None if contents is None else sum(content.num_sentences for content in contents),
+            None if checked is None else sum(content.num_sentences for content in checked),
             sum(part.num_sentences for part in parts),
             self._progress_in_lines,
         ) as progress:
-            settings_of_parts = PartSettings(
-                layers, self._batches, format, self._partial.parts_folder
-            )
-            engine.write_parts(blocks, settings_of_parts, progress)
-        if contents is not None and contents != blocks.contents:
+            read: List[Content] = []
+            engine.write_parts(self._blocks(own_parts, format, read), writer, progress)
+        if checked not in (None, read):
             raise ConfigurationError(
                 "input: it was changed while it was embedded. Start anew by --overwrite."
             )
-        return self._finish(format, settings, blocks.contents)
+        return self._finish(format, settings, read)
 
     def _previous_parts(self, format: OutputFormat, settings: Dict[str, Any]) -> List[Part]:
         """The parts of the run that is resumed; begins a new run if there is none."""
@@ -270,25 +268,25 @@ class EmbeddingRun:
             )
         else:
             with write_errors():
-                self._partial.begin(settings, self._options.overwrite)
+                may_replace = self._options.overwrite or self._partial.may_replace
+                self._partial.begin(settings, may_replace)
         return list(parts)
 
-    def _check_input(
-        self, engine: Union[LocalEngine, RayEngine], format: OutputFormat, parts: List[Part]
-    ) -> Optional[List[Content]]:
-        """What the sources hold; `None` if they can be read but once, and are not read for this."""
-        is_complete = self._options.resume and not self._partial.may_replace
-        if not is_complete and not all(source.can_be_read_again for source in self._sources):
-            return None
-        own_parts = parts_by_source(parts, len(self._sources))
-        return engine.check(self._sources, own_parts, format.check)
+    def _blocks(
+        self, parts: Sequence[List[Part]], format: OutputFormat, read: List[Content]
+    ) -> Iterator[Block]:
+        """The blocks of all sources; adds the content of each to `read` when it is read to its end."""
+        max_tokens = max(1, BYTES_PER_PART // format.bytes_per_token)
+        for number, (source, own_parts) in enumerate(zip(self._sources, parts)):
+            content = yield from read_blocks(
+                number, source, own_parts, format.check, self._sentences_per_part, max_tokens
+            )
+            read.append(content)
 
-    def _complete_output(
-        self, format: OutputFormat, settings: Dict[str, Any], contents: Optional[List[Content]]
-    ) -> EmbeddedFile:
+    def _complete_output(self, settings: Dict[str, Any], contents: List[Content]) -> EmbeddedFile:
         """What the output holds that is there, if it is the one that this run would make."""
         about = about_output(self.output, self._format_name)
-        assert about is not None and contents is not None  # checked before
+        assert about is not None  # checked before
         check_same_settings(about["settings"], settings, self.output)
         if about["digest"] != _digest(contents) and about.get("input") != _as_json(contents):
             raise ConfigurationError(
@@ -308,7 +306,7 @@ class EmbeddingRun:
             num_needed += num_tokens
         check_free_space(
             self.output,
-            num_needed * _bytes_per_token(format),
+            num_needed * format.bytes_per_token,
             "write less: --top or --average for --all, float16 for float32",
         )
 
@@ -403,7 +401,7 @@ class EmbeddingRun:
         return NpyFormat(vector_shape, options.dtype)
 
     def _settings(self, bilm: BiLM, layers: LayerChoice, format: OutputFormat) -> Dict[str, Any]:
-        has_column = any(is_parquet(source.name) for source in self._sources)
+        has_column = any(source.is_parquet for source in self._sources)
         return {
             **format.settings,
             "layers": layers.name,
@@ -426,10 +424,6 @@ def bilm_digest(bilm: BiLM) -> str:
         # As bytes, since numpy has no bfloat16.
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _bytes_per_token(format: OutputFormat) -> int:
-    return math.prod(format.vector_shape) * numpy.dtype(format.dtype).itemsize
 
 
 def _digest(contents: Sequence[Content]) -> str:

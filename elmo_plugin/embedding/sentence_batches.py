@@ -1,16 +1,72 @@
 """Batches of sentences of similar length out of a stream, and their results in the stream's order."""
 
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Sized, TypeVar
+
+from elmo_plugin.arguments import option
+from elmo_plugin.errors import ConfigurationError
+
+DEFAULT_BATCH_SIZE = 64
 
 SentenceT = TypeVar("SentenceT", bound=Sized)
 ResultT = TypeVar("ResultT")
 
 
+@dataclass(frozen=True)
+class BatchOptions:
+    """
+    Limits of a batch.
+
+    # Parameters
+
+    batch_size : `int`, optional (default = `64`)
+        At most this many sentences; `None` to limit a batch by `batch_tokens` alone.
+    batch_tokens : `int`, optional
+        At most this many tokens, padding included: the number of its sentences times the length of the
+        longest. A sentence that is longer is a batch of its own.
+
+    # Raises
+
+    `ConfigurationError` for limits that are not positive, or none.
+    """
+
+    batch_size: Optional[int] = option(
+        "sentences in a batch",
+        DEFAULT_BATCH_SIZE,
+    )
+    batch_tokens: Optional[int] = option(
+        "at most N tokens in a batch, padding included, so that long sentences take no more memory than "
+        "short ones (default: as many as have vectors of 256 MiB)",
+        None,
+        metavar="N",
+    )
+
+    def __post_init__(self) -> None:
+        for name, limit in (("batch_size", self.batch_size), ("batch_tokens", self.batch_tokens)):
+            if limit is not None and not (isinstance(limit, Integral) and limit > 0):
+                raise ConfigurationError(f"{name} is {limit!r}, expected a positive whole number.")
+        if self.batch_size is None and self.batch_tokens is None:
+            raise ConfigurationError("batch_size and batch_tokens are None, expected one or both.")
+
+    def check_for_stateful(self) -> None:
+        """
+        # Raises
+
+        `ConfigurationError` if batches would be of several sizes.
+        """
+        if self.batch_size is None or self.batch_tokens is not None:
+            raise ConfigurationError(
+                f"batch_size is {self.batch_size} and batch_tokens is {self.batch_tokens}, but a stateful "
+                "biLM carries states by the place in the batch, so that its batches are of one size. Give "
+                "batch_size alone."
+            )
+
+
 def map_in_batches(
     function: Callable[[List[SentenceT]], Sequence[ResultT]],
     sentences: Iterable[SentenceT],
-    batch_size: Optional[int],
-    batch_tokens: Optional[int],
+    limits: BatchOptions,
     max_sentences_ahead: int,
     max_tokens_ahead: int,
 ) -> Iterator[ResultT]:
@@ -26,49 +82,30 @@ def map_in_batches(
         Gives one result for each sentence of a batch.
     sentences
         Any number, also endlessly many.
-    batch_size, batch_tokens
-        Limits of a batch, see `batches_by_length`.
     max_sentences_ahead, max_tokens_ahead
         Limits of a window, see `consecutive_groups`.
     """
     for window in consecutive_groups(sentences, max_sentences_ahead, max_tokens_ahead):
         results: Dict[int, ResultT] = {}  # by position in the window
-        lengths = [len(sentence) for sentence in window]
-        for positions in batches_by_length(lengths, batch_size, batch_tokens):
+        for positions in batches_by_length([len(sentence) for sentence in window], limits):
             batch_results = function([window[position] for position in positions])
             results.update(zip(positions, batch_results))
         for position in range(len(window)):
-            # Taken out, so that what the caller has done with is not kept.
+            # Taken out, so that a result which the caller no longer needs is not kept.
             yield results.pop(position)
 
 
-def batches_by_length(
-    lengths: Sequence[int], batch_size: Optional[int], batch_tokens: Optional[int]
-) -> Iterator[List[int]]:
+def batches_by_length(lengths: Sequence[int], limits: BatchOptions) -> Iterator[List[int]]:
     """
-    Group sentences of similar length, the longest first.
-
-    # Parameters
-
-    lengths : `Sequence[int]`
-        Tokens of each sentence.
-    batch_size : `int`, optional
-        At most so many sentences are in a batch.
-    batch_tokens : `int`, optional
-        At most so many tokens are in a batch when padding counts too: the number of its sentences times the
-        length of the longest. A sentence that is longer is a batch of its own.
-
-    # Returns
-
-    For each batch the positions of its sentences; every position is in exactly one. Sentences of one length
-    keep their order.
+    Group sentences of similar length, the longest first. Each batch is given as the positions of its
+    sentences in `lengths`. Sentences of one length keep their order.
     """
     batch: List[int] = []
     for position in sorted(range(len(lengths)), key=lambda position: -lengths[position]):
         if batch:
             padded_tokens = (len(batch) + 1) * lengths[batch[0]]
-            if len(batch) == batch_size or (
-                batch_tokens is not None and padded_tokens > batch_tokens
+            if len(batch) == limits.batch_size or (
+                limits.batch_tokens is not None and padded_tokens > limits.batch_tokens
             ):
                 yield batch
                 batch = []
@@ -78,7 +115,10 @@ def batches_by_length(
 
 
 def consecutive_groups(
-    sentences: Iterable[SentenceT], max_sentences: int, max_tokens: Optional[int] = None
+    sentences: Iterable[SentenceT],
+    max_sentences: int,
+    max_tokens: Optional[int] = None,
+    length: Callable[[SentenceT], int] = len,
 ) -> Iterator[List[SentenceT]]:
     """
     Cut a stream into groups, in its order.
@@ -88,19 +128,21 @@ def consecutive_groups(
     sentences
         Any number, also endlessly many.
     max_sentences : `int`
-        At most so many sentences are in a group. A full group is given before more is read.
+        At most this many sentences are in a group. A full group is given before more is read.
     max_tokens : `int`, optional
-        At most so many tokens are in a group, without padding. A sentence that is longer is a group of its
+        At most this many tokens are in a group, without padding. A sentence that is longer is a group of its
         own. That a group has no room for a sentence shows when the sentence has been read.
+    length, optional
+        Number of tokens of a sentence.
     """
     group: List[SentenceT] = []
     num_tokens = 0
     for sentence in sentences:
-        if group and max_tokens is not None and num_tokens + len(sentence) > max_tokens:
+        if group and max_tokens is not None and num_tokens + length(sentence) > max_tokens:
             yield group
             group, num_tokens = [], 0
         group.append(sentence)
-        num_tokens += len(sentence)
+        num_tokens += length(sentence)
         if len(group) >= max_sentences or (max_tokens is not None and num_tokens >= max_tokens):
             yield group
             group, num_tokens = [], 0

@@ -2,8 +2,8 @@
 
 import glob
 import gzip
-import hashlib
 import io
+import itertools
 import os
 import re
 import sys
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import (
     IO,
     Any,
-    BinaryIO,
     Callable,
     Dict,
     Iterable,
@@ -24,7 +23,6 @@ from typing import (
     Optional,
     Tuple,
     Union,
-    cast,
 )
 
 from elmo_plugin.arguments import check_choices, option
@@ -50,8 +48,8 @@ _MAX_SHOWN = 10  # places that an error lists
 # the biLM would read them as parts of words. (A carriage return before the line feed is stripped.)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
-# Of each line or row: its index, its text, and its tokens where a Parquet file gives them.
-_Texts = Iterator[Tuple[int, str, Optional[List[str]]]]
+# Of each line or row: its text, and its tokens where a Parquet file gives them.
+_Texts = Iterator[Tuple[str, Optional[List[str]]]]
 
 
 class Sentence(NamedTuple):
@@ -71,47 +69,6 @@ class Sentence(NamedTuple):
     line_index: int
     text: str
     tokens: List[str]
-
-
-class Content(NamedTuple):
-    """
-    What a source holds.
-
-    # Parameters
-
-    name : `str`
-        Of the source.
-    num_sentences : `int`
-        Blank lines that are skipped do not count.
-    num_tokens : `int`
-        Between white space; no tokenizer makes fewer.
-    digest : `str`
-        Of line numbers and texts.
-    """
-
-    name: str
-    num_sentences: int
-    num_tokens: int
-    digest: str
-
-
-class Tally:
-    """Counts sentences that are read one after the other, and takes a digest of them."""
-
-    def __init__(self) -> None:
-        self.num_sentences = self.num_tokens = 0
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def add(self, line_index: int, text: str) -> None:
-        """Count a sentence."""
-        self.num_sentences += 1
-        self.num_tokens += len(split_tokens(text))
-        self._hash.update(f"{line_index}\t{text}\n".encode("utf-8", "surrogatepass"))
-
-    @property
-    def digest(self) -> str:
-        """The digest of the sentences so far."""
-        return self._hash.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -150,12 +107,12 @@ class SentenceSource:
 
     source : `str`, `PathLike`, or an open file
         A path: Parquet if its name ends in `.parquet`, otherwise UTF-8 text with one sentence on each line,
-        unpacked as it is read if the name ends in `.gz`; `-` for standard input; or a file that is open for
-        reading text or bytes, which is read from where it stands, and stays open.
+        decompressed while it is read if the name ends in `.gz`; `-` for standard input; or a file that is
+        open for reading text or bytes, which is read from its current position, and stays open.
     options : `InputOptions`, optional
         How it is read.
     name : `str`, optional (default = the path)
-        What errors and outputs call it.
+        Names it in errors and outputs.
 
     # Raises
 
@@ -170,8 +127,8 @@ class SentenceSource:
         name: Optional[str] = None,
     ) -> None:
         self.options = options
+        self._path: Optional[Path] = None
         self._file: Optional[IO[Any]] = None
-        self._path = Path()
         if not isinstance(source, (str, PathLike)):
             self._file = source
             self.name = name or str(getattr(source, "name", "input_file"))
@@ -182,35 +139,36 @@ class SentenceSource:
             self._path = Path(source)
             self.name = name or str(source)
         self._start = None if self._file is None else _position(self._file)
-        self._is_parquet = self._file is None and is_parquet(self._path)
-        self._place = "row" if self._is_parquet else "line"
-        self._expected = f"one sentence {'in each row' if self._is_parquet else 'on each line'}"
-        if self._is_parquet:
-            with self._parquet_file():
-                pass
-            return
+        self.is_parquet = self._path is not None and self._path.suffix.lower() == ".parquet"
+        self._place = "row" if self.is_parquet else "line"
+        self._expected = f"one sentence {'in each row' if self.is_parquet else 'on each line'}"
+        if self.is_parquet:
+            with self._column():
+                return
         if options.column is not None:
             raise ConfigurationError(
                 f"--column is '{options.column}', but {self.name} is text, expected a .parquet file. Leave "
                 "it out."
             )
-        if self._file is None and not self._is_pipe():
-            self._open().close()
-
-    @property
-    def can_be_read_again(self) -> bool:
-        """Whether the sentences can be checked before they are embedded."""
-        return not self._is_pipe() if self._file is None else self._start is not None
+        if self.is_file:
+            with self._opened():
+                pass
 
     @property
     def is_file(self) -> bool:
         """Whether it is a file that other processes can read too."""
-        return self._file is None and not self._is_pipe()
+        path = self._path
+        return path is not None and (not path.exists() or path.is_file() or path.is_dir())
+
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether the sentences can be checked before they are embedded."""
+        return self.is_file or self._start is not None
 
     def is_same_file(self, path: Union[str, PathLike]) -> bool:
         """Whether `path` leads to the file that is read."""
-        path, own = Path(path), Path(self.name if self._file is not None else self._path)
-        return path.exists() and own.exists() and path.samefile(own)
+        own = Path(self.name) if self._path is None else self._path
+        return os.path.exists(path) and own.exists() and own.samefile(path)
 
     def sentences(self) -> Iterator[Sentence]:
         """
@@ -222,7 +180,7 @@ class SentenceSource:
         cannot be decoded; naming the source, if it is damaged or holds no sentence.
         """
         tokenize = tokenizer_of(self.options.tokenizer)
-        for index, text, tokens in self._checked(all_blanks=False):
+        for index, text, tokens in self._checked(stop_at_blank=True):
             yield Sentence(index, text, tokenize(text) if tokens is None else tokens)
 
     def texts(self) -> Iterator[Tuple[int, str]]:
@@ -233,14 +191,14 @@ class SentenceSource:
 
         As `sentences`, but with all blank places at once, at the end.
         """
-        for index, text, _ in self._checked(all_blanks=True):
+        for index, text, _ in self._checked(stop_at_blank=False):
             yield index, text
 
-    def _checked(self, all_blanks: bool) -> _Texts:
-        blanks: List[int] = []
+    def _checked(self, stop_at_blank: bool) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
+        blanks: List[int] = []  # the first of them
         num_blanks = 0
         is_empty = True
-        for index, text, tokens in self._rows() if self._is_parquet else self._lines():
+        for index, (text, tokens) in enumerate(self._rows() if self.is_parquet else self._lines()):
             text = text.strip()
             if text:
                 self._check_characters(index, text)
@@ -248,9 +206,8 @@ class SentenceSource:
                 yield index, text, tokens
             elif not self.options.skip_blank:
                 num_blanks += 1
-                if num_blanks <= _MAX_SHOWN:
-                    blanks.append(index + 1)
-                if not all_blanks:
+                blanks += [index + 1] * (num_blanks <= _MAX_SHOWN)
+                if stop_at_blank:
                     raise self._blank(blanks, num_blanks)
         if is_empty:
             raise ConfigurationError(
@@ -262,111 +219,74 @@ class SentenceSource:
     def _check_characters(self, index: int, text: str) -> None:
         control = _CONTROL_CHARACTER.search(text)
         if control is not None:
-            advice = (
-                "Remove such characters."
-                if self._is_parquet
-                else r"Remove such characters, for instance with: perl -CSD -pe 's/[^\P{Cc}\t\n]//g'"
-            )
+            advice = "Remove such characters"
+            if not self.is_parquet:
+                advice += r", for instance with: perl -CSD -pe 's/[^\P{Cc}\t\n]//g'"
             raise ConfigurationError(
                 f"{self.name}, {self._place} {index + 1}: found the control character "
-                f"U+{ord(control.group()):04X} at character {control.start() + 1}, expected text. {advice}"
+                f"U+{ord(control.group()):04X} at character {control.start() + 1}, expected text. {advice}."
             )
 
     def _blank(self, numbers: List[int], num_blanks: int) -> ConfigurationError:
-        listing = ", ".join(map(str, numbers)) + ", ..." * (num_blanks > len(numbers))
         place = self._place
+        listing = ", ".join(map(str, numbers)) + ", ..." * (num_blanks > len(numbers))
         places = (
-            f"{place} {listing} is"
-            if num_blanks == 1
-            else f"{num_blanks:,} {place}s ({listing}) are"
+            f"{num_blanks:,} {place}s ({listing}) are"
+            if num_blanks > 1
+            else f"{place} {listing} is"
         )
         return ConfigurationError(
             f"{self.name}: {places} blank, expected {self._expected}. Remove blank {place}s, or give "
             f"--skip-blank (skip_blank=True) to leave them out; other {place}s keep their numbers."
         )
 
-    def _is_pipe(self) -> bool:
-        return self._path.exists() and not (self._path.is_file() or self._path.is_dir())
-
-    def _open(self) -> BinaryIO:
-        try:
-            stored = open(self._path, "rb")  # noqa: SIM115 - closed by the callers
-        except OSError as error:
-            raise unreadable(self.name, error) from error
-        # GzipFile finds line ends in Python, BufferedReader does it in C.
-        return io.BufferedReader(_GzipFile(stored)) if self._path.suffix == ".gz" else stored
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """The file of text or bytes, at its first sentence."""
+        if self._path is not None:
+            try:
+                file = open(self._path, "rb")  # noqa: SIM115 - closed below
+            except OSError as error:
+                raise unreadable(self.name, error) from error
+            with file:
+                # GzipFile finds line ends in Python, BufferedReader does it in C.
+                is_gzip = self._path.suffix == ".gz"
+                yield io.BufferedReader(gzip.GzipFile(fileobj=file)) if is_gzip else file
+        else:
+            assert self._file is not None
+            if self._start is not None:
+                self._file.seek(self._start)
+            yield self._file
 
     def _lines(self) -> _Texts:
-        if self._file is None:
-            with self._open() as file:
-                for index, line in enumerate(decoded_lines(file, self.name, "one sentence")):
-                    yield index, line, None
-            return
-        if self._start is not None:
-            self._file.seek(self._start)
-        if isinstance(self._file, io.TextIOBase):
-            lines = self._text_lines()
-        else:
-            lines = decoded_lines(cast(BinaryIO, self._file), self.name, "one sentence")
-        for index, line in enumerate(lines):
-            yield index, line, None
-
-    def _text_lines(self) -> Iterator[str]:
-        assert self._file is not None
         try:
-            yield from self._file
+            with self._opened() as file:
+                is_text = isinstance(file, io.TextIOBase)
+                for line in file if is_text else decoded_lines(file, self.name, "one sentence"):
+                    yield line, None
         except UnicodeDecodeError as error:
             raise ConfigurationError(
-                f"{self.name}: found the bytes {error.object[error.start : error.end]!r}, expected "
-                f"{error.encoding}. Convert the file, or open it with its encoding. (Give its path, or open "
-                "it in mode 'rb', and the error names the line.)"
+                f"{self.name}: found the bytes {_wrong_bytes(error)}, expected {error.encoding}. Convert the "
+                "file, or open it with its encoding. (Give its path, or open it in mode 'rb', and the error "
+                "names the line.)"
             ) from error
 
     def _rows(self) -> _Texts:
-        index = 0
-        column = self.options.column or DEFAULT_COLUMN
-        with self._parquet_file() as (file, has_tokens):
+        with self._column() as (file, column, has_tokens):
             # One thread: workers read several files at a time, each with its own core.
             batches = file.iter_batches(ROWS_PER_BATCH, columns=[column], use_threads=False)
+            numbers = itertools.count(1)
             while True:
                 with self._readable():
                     batch = next(batches, None)
                 if batch is None:
                     return
-                for scalar in batch.column(0):
-                    text, tokens = self._row(scalar, index, has_tokens)
-                    yield index, text, tokens
-                    index += 1
-
-    def _row(self, scalar: Any, index: int, has_tokens: bool) -> Tuple[str, Optional[List[str]]]:
-        """The text of a row, and its tokens if the column has them. Null counts as blank."""
-        where = f"{self.name}, row {index + 1}"
-        column = self.options.column or DEFAULT_COLUMN
-        try:
-            value = scalar.as_py()
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(
-                f"{where}: found the bytes {error.object[error.start : error.end]!r} in column '{column}', "
-                "expected UTF-8. Write the file again with text in this encoding."
-            ) from error
-        if value is None:
-            return "", None
-        if has_tokens and None in value:
-            raise ConfigurationError(
-                f"{where}: token {value.index(None) + 1} in column '{column}' is null, expected a string. "
-                "Remove such tokens."
-            )
-        text = " ".join(value) if has_tokens else value
-        if len(text) > MAX_LINE_BYTES:
-            raise ConfigurationError(
-                f"{where}: found text of {len(text):,} characters in column '{column}', expected one "
-                f"sentence of at most {MAX_LINE_BYTES:,}. Split the text."
-            )
-        return text, value if has_tokens else None
+                for scalar, number in zip(batch.column(0), numbers):
+                    yield _row(scalar, f"{self.name}, row {number}", column, has_tokens)
 
     @contextmanager
-    def _parquet_file(self) -> Iterator[Tuple[Any, bool]]:
-        """The open file, and whether its column holds tokens."""
+    def _column(self) -> Iterator[Tuple[Any, str, bool]]:
+        """The open Parquet file, its column of sentences, and whether that holds tokens."""
         column = self.options.column or DEFAULT_COLUMN
         parquet = import_pyarrow().parquet
         with self._readable():
@@ -384,7 +304,7 @@ class SentenceSource:
                     f"{self.name}: column '{column}' is of type {schema.field(column).type}, expected "
                     "string, or list<string> for tokens. Name another column with --column (column=...)."
                 )
-            yield file, has_tokens
+            yield file, column, has_tokens
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -441,11 +361,6 @@ def find_sources(
     ]
 
 
-def is_parquet(path: Union[str, PathLike]) -> bool:
-    """Whether a file is to be read as Parquet, and not as text."""
-    return Path(path).suffix.lower() == ".parquet"
-
-
 def tokenizer_of(name: str) -> Callable[[str], List[str]]:
     """The tokenizer of this name, one of `TOKENIZERS`."""
     if name == WHITESPACE:
@@ -466,22 +381,17 @@ def _file_names(one_input: str, output: Optional[Union[str, PathLike]]) -> List[
     if path.exists() and not path.is_dir():
         return [one_input]
     if path.is_dir():
-        names = [
-            str(file)
-            for file in path.iterdir()
-            if file.is_file() and not file.name.startswith(_NOT_DATA)
-        ]
+        files = [file for file in path.iterdir() if not file.name.startswith(_NOT_DATA)]
         reason = f"the folder {one_input} holds no files"
     else:
-        names = [name for name in glob.glob(one_input, recursive=True) if Path(name).is_file()]
+        files = [Path(name) for name in glob.glob(one_input, recursive=True)]
         reason = f"there is no file {one_input}, and none that matches it as a pattern"
-    if output is not None:
-        own = [Path(os.path.abspath(f"{os.fspath(output)}{suffix}")) for suffix in ("", PARTIAL)]
-        names = [
-            name
-            for name in names
-            if not any(Path(os.path.abspath(name)).is_relative_to(path) for path in own)
-        ]
+    own = [] if output is None else [os.path.abspath(output), os.path.abspath(output) + PARTIAL]
+    names = [
+        str(file)
+        for file in files
+        if file.is_file() and not any(Path(os.path.abspath(file)).is_relative_to(o) for o in own)
+    ]
     if not names:
         raise ConfigurationError(
             f"input: {reason}, expected text or Parquet files. Correct the path."
@@ -489,21 +399,38 @@ def _file_names(one_input: str, output: Optional[Union[str, PathLike]]) -> List[
     return sorted(names)
 
 
-class _GzipFile(gzip.GzipFile):
-    """A `GzipFile` that closes the file below it."""
-
-    def __init__(self, stored: BinaryIO) -> None:
-        super().__init__(fileobj=stored)
-        self._stored = stored
-
-    def close(self) -> None:
-        super().close()
-        self._stored.close()
-
-
 def _position(file: IO[Any]) -> Any:
-    """Where a file stands, or `None` if it cannot be put there again."""
+    """The position of a file, or `None` if it cannot be set to that again."""
     try:
         return file.tell() if file.seekable() else None
     except OSError:  # a text file of which lines were taken by `next`
         return None
+
+
+def _row(scalar: Any, where: str, column: str, has_tokens: bool) -> Tuple[str, Optional[List[str]]]:
+    """The text of a row, and its tokens if the column has them. Null counts as blank."""
+    try:
+        value = scalar.as_py()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{where}: found the bytes {_wrong_bytes(error)} in column '{column}', expected UTF-8. Write the "
+            "file again with text in this encoding."
+        ) from error
+    if value is None:
+        return "", None
+    if has_tokens and None in value:
+        raise ConfigurationError(
+            f"{where}: token {value.index(None) + 1} in column '{column}' is null, expected a string. "
+            "Remove such tokens."
+        )
+    text = " ".join(value) if has_tokens else value
+    if len(text) > MAX_LINE_BYTES:
+        raise ConfigurationError(
+            f"{where}: found text of {len(text):,} characters in column '{column}', expected one "
+            f"sentence of at most {MAX_LINE_BYTES:,}. Split the text."
+        )
+    return text, value if has_tokens else None
+
+
+def _wrong_bytes(error: UnicodeDecodeError) -> str:
+    return repr(error.object[error.start : error.end])

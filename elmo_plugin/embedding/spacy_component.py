@@ -16,11 +16,12 @@ from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.bilm.kernels import AUTO
-from elmo_plugin.embedding.archived_mix import frozen_copy
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.layers import LayerChoice, layer_choice, learnt_mix
+from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
+from elmo_plugin_spacy import ElmoOptions
 
 logger = logging.getLogger(__name__)
 
@@ -70,72 +71,33 @@ class ElmoComponent:
         The pipeline.
     name : `str`
         Of the component in it.
-    options_file, weight_file : `str`, optional
-        See `BiLM.from_files`; one is enough where it stands for both.
-    layers : `str`, optional (default = `"mix"`)
-        `mix`, a weighted sum of the layers; `top`, the last one; or `all`, where `doc.tensor` has the mix.
-    mix_weights : `List[float]`, optional (default = all 0, the mean of the layers)
-        One per layer, token representation first, before the softmax (paper, eq. 1). Not for `top`.
-    gamma : `float`, optional (default = `1.0`)
-        Scale of the mix. Not for `top`.
-    by_sentence : `bool`, optional (default = `True`)
-        Embed each sentence by itself, as ELMo was trained, if the doc has sentence boundaries. A doc
-        without, or any doc with `False`, is one sentence.
-    batch_size, batch_tokens : `int`, optional (default = `64` and `None`)
-        Of sentences in the biLM, see `ElmoEmbedder.embed_sentences`.
-    cuda_device, precision, kernel
-        See `ElmoEmbedder`.
+    options : `ElmoOptions`
+        The config.
 
     # Raises
 
-    `ConfigurationError` for a value that cannot be; for files as `BiLM.from_files` does. In a pipeline that
-    is being loaded, what depends on the biLM is checked when that is.
+    `ConfigurationError` for invalid options; for files as `BiLM.from_files` does. In a pipeline that is being
+    loaded, what depends on the biLM is checked when that is.
     """
 
-    def __init__(
-        self,
-        nlp: Language,
-        name: str,
-        options_file: Optional[str] = None,
-        weight_file: Optional[str] = None,
-        layers: str = "mix",
-        mix_weights: Optional[List[float]] = None,
-        gamma: float = 1.0,
-        by_sentence: bool = True,
-        batch_size: Optional[int] = 64,
-        batch_tokens: Optional[int] = None,
-        cuda_device: int = -1,
-        precision: str = "float32",
-        kernel: str = AUTO,
-    ) -> None:
-        _check_choice(layers, mix_weights, gamma)
+    def __init__(self, nlp: Language, name: str, options: ElmoOptions) -> None:
+        _check_options(options)
         self.name = name
-        self.options_file = options_file
-        self.weight_file = weight_file
-        self.layers = layers
-        self.mix_weights = mix_weights
-        self.gamma = gamma
-        self.by_sentence = by_sentence
-        self.batch_size = batch_size
-        self.batch_tokens = batch_tokens
-        self.cuda_device = cuda_device
-        self.precision = precision
-        self.kernel = kernel
-        # Of each layer in the mix, gamma included: `(num_layers,)`. Set together with the embedder.
-        self._layer_weights: numpy.ndarray = numpy.zeros(0, dtype=numpy.float32)
-        # `None` only until a saved pipeline brings its own files.
+        self.options = options
+        # Both `None` only until a saved pipeline brings its own files.
         self._embedder: Optional[ElmoEmbedder] = None
+        self._choice: Optional[LayerChoice] = None  # makes `doc.tensor` of layers
         self._embedder_process = os.getpid()
         if not Doc.has_extension("elmo_layers"):
             Doc.set_extension("elmo_layers", default=None)
         if not _is_being_loaded(nlp, name):
-            self._embed_with(self._bilm_from(options_file, weight_file))
+            self._embed_with_files(options.options_file, options.weight_file)
 
     @property
     def embedder(self) -> ElmoEmbedder:
         """What runs the biLM."""
         if self._embedder is None:  # loaded from a pipeline, but without this component's folder
-            self._embed_with(self._bilm_from(self.options_file, self.weight_file))
+            self._embed_with_files(self.options.options_file, self.options.weight_file)
         assert self._embedder is not None
         return self._embedder
 
@@ -167,7 +129,9 @@ class ElmoComponent:
         for docs in minibatch(stream, batch_size):
             sentences_of = [self._sentences(doc) for doc in docs]
             sentences = chain.from_iterable(sentences_of)
-            vectors = self.embedder.embed_sentences(sentences, self.batch_size, self.batch_tokens)
+            vectors = self.embedder.embed_sentences(
+                sentences, self.options.batch_size, self.options.batch_tokens
+            )
             for doc, own_sentences in zip(docs, sentences_of):
                 self._fill(doc, list(islice(vectors, len(own_sentences))))
                 yield doc
@@ -189,17 +153,15 @@ class ElmoComponent:
         `ConfigurationError` as the constructor does.
         """
         folder = Path(path)
-        self._embed_with(self._bilm_from(folder / OPTIONS_NAME, folder / WEIGHTS_NAME))
+        self._embed_with_files(folder / OPTIONS_NAME, folder / WEIGHTS_NAME)
         return self
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """The two files as bytes, as many as the weights take."""
         with tempfile.TemporaryDirectory() as folder:
             self.to_disk(folder)
-            names = (OPTIONS_NAME, WEIGHTS_NAME)
-            content: bytes = srsly.msgpack_dumps(
-                {name: Path(folder, name).read_bytes() for name in names}
-            )
+            files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+        content: bytes = srsly.msgpack_dumps(files)
         return content
 
     def from_bytes(self, content: bytes, *, exclude: Iterable[str] = ()) -> "ElmoComponent":
@@ -213,32 +175,27 @@ class ElmoComponent:
         with tempfile.TemporaryDirectory() as folder:
             for name, file_content in srsly.msgpack_loads(content).items():
                 Path(folder, name).write_bytes(file_content)
-            bilm = self._bilm_from(Path(folder, OPTIONS_NAME), Path(folder, WEIGHTS_NAME))
-            # Its weights are views of the file, which goes.
-            self._embed_with(frozen_copy(bilm, precision=self.precision, kernel=self.kernel))
-        return self
+            return self.from_disk(folder)
 
-    def _bilm_from(
+    def _embed_with_files(
         self, options_file: Union[str, Path, None], weight_file: Union[str, Path, None]
-    ) -> BiLM:
-        return BiLM.from_files(
-            options_file, weight_file, precision=self.precision, kernel=self.kernel
+    ) -> None:
+        options = self.options
+        bilm = BiLM.from_files(
+            options_file, weight_file, precision=options.precision, kernel=options.kernel
         )
-
-    def _embed_with(self, bilm: BiLM) -> None:
-        embedder = ElmoEmbedder.from_bilm(bilm, self.cuda_device)
-        # Checks the limits at once, and embeds nothing.
-        embedder.embed_sentences([], self.batch_size, self.batch_tokens)
-        if self.mix_weights is not None and len(self.mix_weights) != bilm.num_layers:
+        embedder = ElmoEmbedder.from_bilm(bilm, options.cuda_device)
+        weights = options.mix_weights
+        if weights is not None and len(weights) != bilm.num_layers:
             raise ConfigurationError(
-                f"mix_weights has {len(self.mix_weights)} values ({self.mix_weights}), expected "
-                f"{bilm.num_layers}: one for the token representation and one for each LSTM layer."
+                f"mix_weights has {len(weights)} values ({weights}), expected {bilm.num_layers}: one for the "
+                "token representation and one for each LSTM layer."
             )
-        mix = ScalarMix(
-            bilm.num_layers, initial_scalar_parameters=self.mix_weights, trainable=False
+        mix = ScalarMix(bilm.num_layers, initial_scalar_parameters=weights, trainable=False)
+        mix.gamma.data.fill_(options.gamma)
+        self._choice = (
+            layer_choice("top") if options.layers == "top" else learnt_mix(mix, self.name)
         )
-        with torch.no_grad():
-            self._layer_weights = self.gamma * mix.normalized_weights.numpy()
         self._embedder = embedder
         self._embedder_process = os.getpid()
 
@@ -248,13 +205,13 @@ class ElmoComponent:
         self._embedder_process = os.getpid()
 
     def _check_fork(self) -> None:
-        process = os.getpid()
+        process, cuda_device = os.getpid(), self.options.cuda_device
         if process != IMPORTING_PROCESS:
             _use_one_thread(process)
         is_loaded = self._embedder is not None
-        if is_loaded and self.cuda_device >= 0 and process != self._embedder_process:
+        if is_loaded and cuda_device >= 0 and process != self._embedder_process:
             raise ConfigurationError(
-                f"The component {self.name} has cuda_device {self.cuda_device}, but runs in a forked process "
+                f"The component {self.name} has cuda_device {cuda_device}, but runs in a forked process "
                 "(nlp.pipe makes them for n_process > 1), where no GPU can be used. Leave n_process at its "
                 'default of 1, or call multiprocessing.set_start_method("spawn") first, or set cuda_device '
                 "to -1."
@@ -265,7 +222,7 @@ class ElmoComponent:
         if len(doc) == 0:
             return []
         sentences: Iterable[Iterable[Token]] = [doc]
-        if self.by_sentence and doc.has_annotation("SENT_START"):
+        if self.options.by_sentence and doc.has_annotation("SENT_START"):
             sentences = doc.sents
         return [[token.text for token in sentence] for sentence in sentences]
 
@@ -274,11 +231,9 @@ class ElmoComponent:
         shape = (self.embedder.num_layers, 0, self.embedder.get_output_dim())
         # (num_layers, num_tokens of the doc, dim)
         layers = numpy.concatenate([numpy.zeros(shape, dtype=numpy.float32), *vectors], axis=1)
-        if self.layers == "top":
-            doc.tensor = layers[-1].copy()  # a view would keep all layers in memory
-        else:
-            doc.tensor = numpy.tensordot(self._layer_weights, layers, axes=1)
-        if self.layers == "all":
+        assert self._choice is not None
+        doc.tensor = self._choice(layers).copy()  # a view would keep all layers in memory
+        if self.options.layers == "all":
             doc._.elmo_layers = layers
         add_vector_hooks(doc)
 
@@ -317,7 +272,9 @@ def _is_being_loaded(nlp: Language, name: str) -> bool:
     return nlp.path is None and name in nlp._meta.get("components", ())
 
 
-def _check_choice(layers: str, mix_weights: Optional[List[float]], gamma: float) -> None:
+def _check_options(options: ElmoOptions) -> None:
+    BatchOptions(options.batch_size, options.batch_tokens)
+    layers, mix_weights, gamma = options.layers, options.mix_weights, options.gamma
     if layers not in LAYER_CHOICES:
         raise ConfigurationError(
             f"layers is '{layers}', expected one of {', '.join(LAYER_CHOICES)}."
@@ -327,10 +284,8 @@ def _check_choice(layers: str, mix_weights: Optional[List[float]], gamma: float)
             f"layers is 'top', which mixes nothing, but mix_weights is {mix_weights} and gamma is {gamma}. "
             "Leave them out, or set layers to 'mix'."
         )
-    # spaCy lets lists of anything through; NaN and infinity it refuses, as they are no JSON.
-    if mix_weights is not None and not all(
-        isinstance(weight, (int, float)) for weight in mix_weights
-    ):
+    # spaCy accepts lists of anything. It refuses NaN and infinity, which are no JSON.
+    if not all(isinstance(weight, (int, float)) for weight in mix_weights or ()):
         raise ConfigurationError(f"mix_weights is {mix_weights}, expected numbers.")
 
 

@@ -1,4 +1,4 @@
-"""A folder that one process has to itself."""
+"""Folders that one process at a time may use."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,28 +12,29 @@ LOCK_NAME = "lock"
 
 
 @contextmanager
-def claimed_folder(folder: Path, otherwise: str) -> Iterator[None]:
+def claimed_folder(folder: Path, error_message: str) -> Iterator[None]:
     """
-    Have a folder to oneself, made if need be. The system lets go of it when the process ends, however that
-    comes about.
+    Lock a folder within the context. It is made if it is not there. The system releases the lock when the
+    process ends, also when it is killed.
 
     # Parameters
 
     folder : `Path`
         Gets a file `lock`, which stays.
-    otherwise : `str`
-        The error if another process has it: what it does, and what to do.
+    error_message : `str`
+        What the other process does, and what to do.
 
     # Raises
 
-    `ConfigurationError` if another process has it; `OSError` if it cannot be made.
+    `ConfigurationError` with this message if another process has the lock; `OSError` if the folder cannot be
+    made.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder / LOCK_NAME)
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout as error:
-        raise ConfigurationError(otherwise) from error
+        raise ConfigurationError(error_message) from error
     try:
         yield
     finally:

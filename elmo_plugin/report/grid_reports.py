@@ -9,7 +9,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 
-from elmo_plugin.commands.options import command_arguments, option, option_group
+from elmo_plugin.arguments import command_arguments, option, option_group
 from elmo_plugin.report.figures import draw_curves, draw_shares, draw_variants, write_figure
 from elmo_plugin.report.run_folder import RunResult, RunScores
 from elmo_plugin.report.runs import (

@@ -9,7 +9,7 @@ from allennlp.common.checks import ConfigurationError
 from elmo_plugin.bilm import BiLM, BiLMOptions
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import names_both_files, pretrained_names, resolve_model_files
-from elmo_plugin.embedding.archived_mix import frozen_copy
+from elmo_plugin.embedding.layers import frozen_copy
 from elmo_plugin.pretraining.starting_point import bilm_in, opened_archive
 
 DEFAULT_BILM = "elmo_mini"

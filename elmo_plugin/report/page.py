@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import __version__
-from elmo_plugin.commands.options import option
+from elmo_plugin.arguments import option
 from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.report.runs import Report

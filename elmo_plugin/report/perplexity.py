@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 
 from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.arguments import command_arguments, option, option_group
 from elmo_plugin.bilm.model_files import pretrained_names
-from elmo_plugin.commands.options import command_arguments, option, option_group
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary

@@ -15,8 +15,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.commands.options import option
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.report.figures import draw_layers, write_figure
 from elmo_plugin.report.probes import (

@@ -8,8 +8,8 @@ import numpy
 from allennlp.common.tqdm import Tqdm
 from more_itertools import chunked
 
+from elmo_plugin.arguments import command_arguments, option, option_group
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.commands.options import command_arguments, option, option_group
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.report.named_bilm import DEFAULT_BILM, load_named_bilm, random_bilm
 from elmo_plugin.report.tables import DEFAULT_SEEDS, check_results_folder, check_seeds, versions

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.commands.options import option
+from elmo_plugin.arguments import option
 from elmo_plugin.files.claimed_folder import claimed_folder
 from elmo_plugin.report.run_folder import RunFolder, RunResult, data_hashes
 from elmo_plugin.report.tables import (

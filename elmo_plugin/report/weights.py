@@ -10,8 +10,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.commands.options import command_arguments, option
-from elmo_plugin.embedding.archived_mix import mixes_in
+from elmo_plugin.arguments import command_arguments, option
+from elmo_plugin.embedding.layers import mixes_in
 from elmo_plugin.pretraining.starting_point import opened_archive
 from elmo_plugin.report.figures import draw_weights, write_figure
 from elmo_plugin.report.runs import Report

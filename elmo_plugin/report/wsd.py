@@ -13,8 +13,8 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
+from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.commands.options import option
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.report.figures import draw_layers, write_figure
 from elmo_plugin.report.probes import (

@@ -222,7 +222,9 @@ class TestBadArguments:
         [
             ({"word": "absent"}, r"in\.txt: does not hold the word 'absent'.*of the text"),
             ({"word": "PLAY"}, r"in\.txt: does not hold .*holds 'play': give --ignore-case"),
-            ({"word": "a play"}, "--word: found 'a play', expected one token"),
+            ({"word": ""}, "--word: found '', expected one token"),
+            ({"word": "play "}, "--word: found 'play ', expected one token"),
+            ({"word": "a\u00a0play"}, "--word: found .*, expected one token"),
             ({"sentence": ["a play", "no"]}, "--sentence 'no': does not hold the word 'play'"),
             ({"sentence": ["Play"]}, "--sentence 'Play': .*holds 'Play': give --ignore-case"),
             ({"sentence": [""]}, "--sentence '': does not hold"),

@@ -8,13 +8,14 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.parts import (
     Block,
-    BlockReader,
-    DoneSentences,
+    Content,
     Part,
     check_complete,
     content_of,
+    parts_by_source,
+    read_blocks,
 )
-from elmo_plugin.embedding.sentences import Content, InputOptions, Sentence, SentenceSource
+from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
 
 # Of 1, 2, 1, 2, 3, 3 and 1 tokens; lines 2, 6 and 7 are blank.
 LINES = ["a", "b b", "", "c", "d d", "e e e", "", "", "f f f", "g"]
@@ -40,10 +41,16 @@ def part_of(source: SentenceSource, first_line: int, last_line: int) -> Part:
 
 
 def blocks(source: SentenceSource, done: List[Tuple[int, int]], *limits: int) -> List[List[int]]:
+    """The lines of each block."""
     parts = [part_of(source, *lines) for lines in done]
-    reader = BlockReader([source], parts, *limits, check=no_check)
-    found = [[sentence.line_index for sentence in block.sentences] for block in reader]
-    assert reader.contents == [content_of(source, parts, no_check)]
+    found = []
+
+    def read() -> Any:
+        content = yield from read_blocks(0, source, parts, no_check, *limits)
+        assert content == content_of(source, parts, no_check)
+
+    for block in read():
+        found.append([sentence.line_index for sentence in block.sentences])
     return found
 
 
@@ -99,15 +106,7 @@ def test_sentences_that_a_part_was_not_made_of_are_an_error(
     with pytest.raises(ConfigurationError, match=match):
         content_of(source, [part], no_check)
     with pytest.raises(ConfigurationError, match=match):
-        list(BlockReader([source], [part], 100, 100, check=no_check))
-
-
-def test_a_part_of_another_file_is_an_error(source: SentenceSource) -> None:
-    part = part_of(source, 3, 4)
-    with pytest.raises(ConfigurationError, match=r"file 1 was other\.txt, and is now in\.txt"):
-        DoneSentences(source, [part._replace(source="other.txt")])
-    with pytest.raises(ConfigurationError, match=r"file 2 was in\.txt, and is not there now"):
-        BlockReader([source], [part._replace(number=1)], 9, 9, check=no_check)
+        list(read_blocks(0, source, [part], no_check, 100, 100))
 
 
 CONTENTS = [Content("a.txt", 5, 9, ""), Content("b.txt", 2, 2, "")]
@@ -118,18 +117,28 @@ PARTS = [
 ]
 
 
+def test_parts_are_those_of_the_files_of_this_run() -> None:
+    assert parts_by_source(PARTS[::-1], ["a.txt", "b.txt"]) == [PARTS[:2], PARTS[2:]]
+    for names, match in [
+        (["a.txt"], r"file 2 was b\.txt, and is not there now"),
+        (["b.txt", "b.txt"], r"file 1 was a\.txt, and is now b\.txt"),
+    ]:
+        with pytest.raises(ConfigurationError, match=f"another input: {match}.*--overwrite"):
+            parts_by_source(PARTS, names)
+
+
 @pytest.mark.parametrize(
     "parts, match",
     [
-        (PARTS[1:], r"a\.txt: 5 sentences were found and 2 are written"),
-        (PARTS[:2], r"b\.txt: 2 sentences were found and 0 are written"),
+        (PARTS[1:], r"a\.txt: 5 sentences were found and 2 are written\."),
+        (PARTS[:2], r"b\.txt: 2 sentences were found and 0 are written\."),
         (
             [PARTS[0], Part(0, 3, 6, "a.txt", 2, 4, ""), PARTS[2]],
-            r"a\.txt: lines 4 to 4 were written twice",
+            r"a\.txt: 5 sentences were found and 5 are written, some of them twice\.",
         ),
         (
             [*PARTS, Part(1, 7, 7, "b.txt", 1, 1, "")],
-            r"b\.txt: 2 sentences were found and 3 are written",
+            r"b\.txt: 2 sentences were found and 3 are written\.",
         ),
     ],
 )

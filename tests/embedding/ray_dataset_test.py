@@ -10,9 +10,9 @@ from allennlp.common.checks import ConfigurationError
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.embedding import ray_dataset
 from elmo_plugin.embedding.layers import LayerChoice, layer_choice
-from elmo_plugin.embedding.local_engine import BatchOptions
-from elmo_plugin.embedding.ray_dataset import RowEmbedder, RowSettings, embed_dataset
+from elmo_plugin.embedding.ray_dataset import RowEmbedder, embed_dataset
 from elmo_plugin.embedding.ray_engine import RayWorkers, SharedBiLM
+from elmo_plugin.embedding.sentence_batches import BatchOptions
 from tests.conftest import BiLMFiles
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
@@ -33,8 +33,8 @@ def expected(tiny_files: BiLMFiles) -> List[numpy.ndarray]:
     return list(embedder.embed_sentences(text.split() for text in TEXTS))
 
 
-def settings_of(bilm: BiLM, layers: str = "all", **changes: Any) -> RowSettings:
-    values: Dict[str, Any] = {
+def row_embedder(bilm: BiLM, layers: str = "all", **changes: Any) -> RowEmbedder:
+    arguments: Dict[str, Any] = {
         "shared": SharedBiLM(bilm),
         "workers": ONE_WORKER,
         "layers": layer_choice(layers),
@@ -44,7 +44,7 @@ def settings_of(bilm: BiLM, layers: str = "all", **changes: Any) -> RowSettings:
         "batches": BatchOptions(4),
         **changes,
     }
-    return RowSettings(**values)
+    return RowEmbedder(**arguments)
 
 
 def vectors_of(row: Dict[str, Any]) -> numpy.ndarray:
@@ -59,7 +59,9 @@ class TestOnRay:
         # Two batches of 16 times 2: a block for each worker.
         rows = [{"id": number, "text": text} for number, text in enumerate(TEXTS)]
         dataset = ray_on_two_cores.data.from_items(rows)
-        embedded = embed_dataset(dataset, bilm, "all", "text", num_workers=2, batch_size=2)
+        embedded = embed_dataset(
+            dataset, bilm, "all", "text", num_workers=2, batches=BatchOptions(2)
+        )
         result = {row["id"]: row for row in embedded.take_all()}
         assert sorted(result) == list(range(len(TEXTS)))
         for number, layers in enumerate(expected):
@@ -84,7 +86,7 @@ class TestOnRay:
         rows = [{"id": number, "tokens": text.split()} for number, text in enumerate(TEXTS)]
         dataset = ray_on_two_cores.data.from_items(rows)
         layers = LayerChoice("killed once", killed_once)
-        embedded = embed_dataset(dataset, bilm, layers, "tokens", batch_size=1)
+        embedded = embed_dataset(dataset, bilm, layers, "tokens", batches=BatchOptions(1))
         result = embedded.take_all()
         assert (tmp_path / "killed").exists()
         assert sorted(row["id"] for row in result) == list(range(len(TEXTS)))
@@ -104,7 +106,6 @@ class TestOnRay:
             (bilm, {"layers": "best"}, "expected one of all, top, average"),
             (bilm, {"tokenizer": "moses"}, "expected one of whitespace, spacy"),
             (bilm, {"column": "text"}, "no column 'text'.*It has sentence;"),
-            (bilm, {"batch_size": 0}, "batch_size is 0, expected a positive"),
             (bilm, {"num_workers": 0}, "num_workers is 0.*at least one"),
             (bilm, {"num_cpus_per_worker": 0}, "expected at least one worker, and positive"),
         ]:
@@ -123,7 +124,7 @@ class TestBlocks:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(ray_dataset, "BYTES_PER_TABLE", 5000)
-        embedder = RowEmbedder(settings_of(bilm, dtype="float16"))
+        embedder = row_embedder(bilm, dtype="float16")
         block = pyarrow.table({"sentence": TEXTS, "id": range(len(TEXTS))})
         tables = list(embedder(block))
         assert len(tables) > 3
@@ -138,14 +139,14 @@ class TestBlocks:
             numpy.testing.assert_allclose(vectors_of(row), layers, rtol=1e-3, atol=1e-3)
 
     def test_spacys_rules_take_text_apart(self, ray_on_two_cores: Any, bilm: BiLM) -> None:
-        embedder = RowEmbedder(settings_of(bilm, tokenizer="spacy"))
+        embedder = row_embedder(bilm, tokenizer="spacy")
         (table,) = embedder(pyarrow.table({"sentence": ["He didn't go."]}))
         assert table.column("tokens").to_pylist() == [["He", "did", "n't", "go", "."]]
 
     def test_sentences_without_tokens_have_no_vectors(
         self, ray_on_two_cores: Any, bilm: BiLM
     ) -> None:
-        embedder = RowEmbedder(settings_of(bilm, "top"))
+        embedder = row_embedder(bilm, "top")
         (table,) = embedder(pyarrow.table({"sentence": ["", "a b", " "]}))
         assert [len(vectors) for vectors in table.column("vectors").to_pylist()] == [0, 2, 0]
 
@@ -163,7 +164,7 @@ class TestBlocks:
     def test_a_block_that_cannot_be_embedded_is_refused(
         self, ray_on_two_cores: Any, bilm: BiLM, columns: Any, error: Any, match: str
     ) -> None:
-        embedder = RowEmbedder(settings_of(bilm, "top"))
+        embedder = row_embedder(bilm, "top")
         with pytest.raises(error, match=match):
             list(embedder(pyarrow.table(columns)))
 
@@ -177,8 +178,7 @@ class TestBlocks:
             devices.append(cuda_device)
             return from_bilm(bilm)  # there may be no GPU here
 
-        settings = settings_of(bilm, workers=ONE_WORKER._replace(num_gpus=0.5))
         monkeypatch.setattr(ElmoEmbedder, "from_bilm", noted)
-        RowEmbedder(settings)
-        RowEmbedder(settings_of(bilm))
-        assert devices == [0, -1, -1]  # the second is of the check of settings
+        row_embedder(bilm, workers=ONE_WORKER._replace(num_gpus=0.5))
+        row_embedder(bilm)
+        assert devices == [0, -1]

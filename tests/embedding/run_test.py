@@ -28,9 +28,9 @@ from elmo_plugin.bilm import BiLM, batch_to_ids
 from elmo_plugin.embedding import ElmoEmbedder, formats, partial_output, run
 from elmo_plugin.embedding.formats import FORMATS
 from elmo_plugin.embedding.layers import layer_choice
-from elmo_plugin.embedding.local_engine import BatchOptions
 from elmo_plugin.embedding.partial_output import WriteError
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from tests.conftest import BiLMFiles
 
@@ -182,25 +182,6 @@ class TestVectors:
             expected = numpy.stack([layer[0, 1:-1].numpy() for layer in layers])
             numpy.testing.assert_allclose(datasets[index], expected, atol=1e-5)
 
-    @pytest.mark.parametrize("choice", ["top", "average"])
-    def test_a_choice_of_layers_is_written(self, real: ElmoEmbedder, choice: str) -> None:
-        embed(real, layers=choice)
-        datasets = read()
-        for index, line in enumerate(self.LINES):
-            layers = real.embed_sentence(line.split())
-            expected = layers[-1] if choice == "top" else layers.mean(axis=0)
-            # Rows of other batches are summed in another order.
-            numpy.testing.assert_allclose(datasets[index], expected, atol=1e-5)
-            assert datasets[index].dtype == "float32"
-
-    def test_a_pipe_and_other_batches_change_nothing(self, real: ElmoEmbedder) -> None:
-        embed(real, layers="top")
-        expected = read()
-        pipe = Pipe(Path("in.txt").read_bytes())
-        embed(real, source=pipe, layers="top", overwrite=True, batch_size=100, batch_tokens=30)
-        for index, vectors in read().items():
-            numpy.testing.assert_allclose(vectors, expected[index], atol=1e-5)
-
     def test_states_are_carried_across_parts(self, bilm_files: BiLMFiles, folder: Path) -> None:
         embedder = ElmoEmbedder(*bilm_files, stateful=True)
         expected = list(
@@ -258,13 +239,7 @@ class TestBadInput:
         "content, options, match",
         [
             (b"a\n\nb\n\n", {}, r"2 lines \(2, 4\) are blank"),
-            (b"a\n\xff\n", {}, "line 2: found the bytes"),
-            (b"a\nb \x00\n", {}, "line 2: found the control character"),
-            (b"", {}, "found no sentence"),
             (b"a\n/\n", {"use_sentence_keys": True}, "line 2: '/' is no key in HDF5"),
-            (b"a\n", {"dtype": "int8"}, "dtype is 'int8', expected one of float32, float16"),
-            (b"a\n", {"format": "csv"}, "format is 'csv', expected one of hdf5, parquet, npy"),
-            (b"a\n", {"resume": True, "overwrite": True}, "expected one of them"),
         ],
     )
     def test_it_is_refused_before_work_starts(
@@ -280,14 +255,6 @@ class TestBadInput:
         for option in ("forget_sentences", "use_sentence_keys"):
             with pytest.raises(ConfigurationError, match=f"the format is {name}. Leave them out"):
                 embed(unused, name, **{option: True})
-
-    def test_sizes_of_batches_are_checked_before_the_input_is(
-        self, bilm: BiLM, folder: Path
-    ) -> None:
-        Path("in.txt").write_text("\n")
-        for options in ({"batch_size": 0}, {"batch_tokens": -1}):
-            with pytest.raises(ConfigurationError, match="expected a positive whole number"):
-                embed(ElmoEmbedder.from_bilm(bilm), **options)
 
     def test_the_output_is_replaced_on_request_only(self, unused: Unused) -> None:
         Path("out").write_text("former")
@@ -398,13 +365,13 @@ class TestFullDisk:
     def test_hdf5_that_fails_at_the_end_leaves_the_parts(
         self, embedder: QuickEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        class SmallDisk(formats._GuardedFile):
+        class SmallDisk(formats.GuardedFile):
             def raise_error(self) -> None:
                 self.error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 super().raise_error()
 
         with monkeypatch.context() as patch:
-            patch.setattr(formats, "_GuardedFile", SmallDisk)
+            patch.setattr(formats, "GuardedFile", SmallDisk)
             with pytest.raises(WriteError, match=r"No space left.*6 parts are kept"):
                 embed(embedder)
         embed(embedder, resume=True)
@@ -463,7 +430,7 @@ class Killer:
             (numpy, "save"),
             (numpy, "concatenate"),
             (formats, "_add_dataset"),
-            (formats, "_sync"),
+            (formats, "_synced_file"),
             (partial_output, "_remove"),
         ]:
             setattr(module, name, self.counted(getattr(module, name)))
@@ -623,6 +590,21 @@ class TestResume:
         embed(embedder, format, overwrite=True)
         assert len(embedder.embedded) == len(LINES)
         check_output(format)
+
+    def test_a_run_that_was_killed_before_its_first_part_may_still_replace_the_output(
+        self, embedder: QuickEmbedder, folder: Path
+    ) -> None:
+        class Killed(QuickEmbedder):
+            def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[numpy.ndarray]:
+                os.kill(os.getpid(), signal.SIGKILL)
+                return iter(())
+
+        Path("out").write_text("former")
+        killed = Killed(embedder.elmo_bilm)
+        assert run_and_kill(killed, "hdf5", sys.maxsize, signal.SIGKILL, overwrite=True)
+        assert os.listdir("out.partial/parts") == [] and Path("out").read_text() == "former"
+        embed(embedder, resume=True)
+        check_output("hdf5")
 
     @pytest.mark.parametrize("kind", ["pipe", "gzip"])
     def test_a_pipe_and_a_compressed_file_are_read_again(

@@ -127,10 +127,6 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match=match):
             read(write(content))
 
-    def test_all_blank_lines_are_named_at_once(self, write: Any) -> None:
-        with pytest.raises(ConfigurationError, match=r"3 lines \(1, 3, 4\) are blank"):
-            check(write("\na\n  \n\t\nb\n"))
-
     def test_many_blank_lines_are_counted(self, write: Any) -> None:
         with pytest.raises(
             ConfigurationError, match=r"1,000 lines \(2, 3, .*, 11, \.\.\.\) are blank"
@@ -160,10 +156,6 @@ class TestBadInput:
     def test_a_column_of_text_is_refused(self, write: Any) -> None:
         with pytest.raises(ConfigurationError, match=r"--column is 'text', but .*in\.txt is text"):
             SentenceSource(write("a"), InputOptions(column="text"))
-
-    def test_an_unknown_tokenizer_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="expected one of whitespace, spacy"):
-            InputOptions(tokenizer="moses")
 
 
 TEXT = [" The\tcat \u00a0 sat\u3000. ", "日本語 é", "b"]
@@ -204,10 +196,6 @@ class TestParquet:
         path = write_table(["unused"])
         parquet.write_table(table, path)
         assert [text for _, text, _ in sentences_of(path)] == [text.strip() for text in TEXT]
-
-    def test_spacys_rules_take_text_apart(self, write_table: Any) -> None:
-        path = write_table(["He didn't go."])
-        assert sentences_of(path, tokenizer="spacy")[0][2] == ["He", "did", "n't", "go", "."]
 
     @pytest.mark.parametrize("list_type", [pyarrow.list_, pyarrow.large_list])
     def test_lists_are_tokens_whatever_is_in_them(self, write_table: Any, list_type: Any) -> None:
@@ -253,14 +241,13 @@ class TestBadParquet:
         "values, match",
         [
             (["a", "b\x00c"], r"in\.parquet, row 2: found the control character U\+0000 at char"),
-            (["a", "b\nc"], r"row 2: found the control character U\+000A"),
-            (["a", None], r"in\.parquet: row 2 is blank, expected one sentence in each row"),
-            (["a", " "], "row 2 is blank.*--skip-blank"),
+            (
+                ["a", None],
+                r"in\.parquet: row 2 is blank, expected one sentence in each row.*--skip",
+            ),
             ([], "found no sentence"),
             (["a", "x" * 1_000_001], "row 2: found text of 1,000,001 characters"),
             ([["a"], ["b", None]], "row 2: token 2 in column 'sentence' is null"),
-            ([["a"], []], "row 2 is blank"),
-            ([["a"], ["b", "c\x07"]], r"row 2: found the control character U\+0007"),
         ],
     )
     def test_it_is_refused_with_its_row(
@@ -269,10 +256,6 @@ class TestBadParquet:
         type = None if values else pyarrow.string()
         with pytest.raises(ConfigurationError, match=match):
             read(write_table(values, type))
-
-    def test_all_blank_rows_are_named_at_once(self, write_table: Any) -> None:
-        with pytest.raises(ConfigurationError, match=r"3 rows \(1, 3, 4\) are blank"):
-            check(write_table(["", "a", None, " "]))
 
     def test_text_that_is_not_utf8_is_refused(self, write_table: Any) -> None:
         path = write_table(["unused"])

@@ -1,6 +1,5 @@
 """The spaCy pipeline component `elmo`, added by its name as users do."""
 
-import inspect
 import logging
 import os
 import pickle
@@ -9,6 +8,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, List
 
@@ -20,10 +20,9 @@ from allennlp.common.checks import ConfigurationError
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
-from elmo_plugin import ElmoEmbedder
+from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.embedding import spacy_component
-from elmo_plugin.embedding.spacy_component import ElmoComponent, add_vector_hooks
-from elmo_plugin_spacy import make_elmo
+from elmo_plugin.embedding.spacy_component import add_vector_hooks
 from tests.conftest import BiLMFiles
 
 TEXT = "The bank of the river. My  bank\nhas the money."
@@ -65,57 +64,28 @@ def test_spacy_finds_the_component_without_an_import_of_the_package(tmp_path: Pa
     assert outcome.stdout == "(12, 256) True\n", outcome.stderr
 
 
-def test_the_factory_has_the_arguments_of_the_component() -> None:
-    ours, theirs = (
-        {
-            name: (parameter.annotation, parameter.default)
-            for name, parameter in inspect.signature(function).parameters.items()
-        }
-        for function in (make_elmo, ElmoComponent)
-    )
-    assert ours == theirs
-
-
-def test_a_doc_without_sentence_boundaries_is_one_sentence(bilm_files: BiLMFiles) -> None:
-    doc = pipeline(bilm_files)(TEXT)
-    expected = layers_of(bilm_files, words(doc)).mean(axis=0)
+@pytest.mark.parametrize(
+    "config, weights",
+    [
+        ({}, [1 / 3, 1 / 3, 1 / 3]),
+        ({"layers": "top"}, [0, 0, 1]),
+        ({"mix_weights": [0.0, numpy.log(2.0), 0.0], "gamma": 3.0}, [0.75, 1.5, 0.75]),
+        ({"sentencizer": True, "by_sentence": False}, [1 / 3, 1 / 3, 1 / 3]),
+    ],
+)
+def test_the_tensor_is_the_chosen_sum_of_layers_of_the_doc(
+    bilm_files: BiLMFiles, config: Any, weights: List[float]
+) -> None:
+    doc = pipeline(bilm_files, **config)(TEXT)
+    expected = numpy.tensordot(weights, layers_of(bilm_files, words(doc)), axes=1)
     assert doc.tensor.dtype == numpy.float32
-    numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
-
-
-def test_each_sentence_is_embedded_by_itself(bilm_files: BiLMFiles) -> None:
-    doc = pipeline(bilm_files, sentencizer=True)(TEXT)
-    sentences = [[token.text for token in sentence] for sentence in doc.sents]
-    assert [len(sentence) for sentence in sentences] == [6, 8]
-    expected = [layers_of(bilm_files, sentence).mean(axis=0) for sentence in sentences]
-    numpy.testing.assert_allclose(doc.tensor, numpy.concatenate(expected), **TOLERANCE)
-
-
-def test_sentence_boundaries_can_be_left_aside(bilm_files: BiLMFiles) -> None:
-    doc = pipeline(bilm_files, sentencizer=True, by_sentence=False)(TEXT)
-    expected = layers_of(bilm_files, words(doc)).mean(axis=0)
-    numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
-
-
-def test_mix_weights_go_through_a_softmax_and_gamma_scales(bilm_files: BiLMFiles) -> None:
-    weights = [0.5, -1.0, 2.0]
-    doc = pipeline(bilm_files, mix_weights=weights, gamma=3.0)(TEXT)
-    layers = layers_of(bilm_files, words(doc))
-    shares = numpy.exp(weights) / numpy.exp(weights).sum()
-    expected = 3.0 * sum(share * layer for share, layer in zip(shares, layers))
-    numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
-    assert doc._.elmo_layers is None
-
-
-def test_top_is_the_last_layer(bilm_files: BiLMFiles) -> None:
-    doc = pipeline(bilm_files, layers="top")(TEXT)
-    expected = layers_of(bilm_files, words(doc))[-1]
     numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
     assert doc._.elmo_layers is None
 
 
 def test_all_gives_every_layer_and_their_mean_as_the_tensor(bilm_files: BiLMFiles) -> None:
     doc = pipeline(bilm_files, sentencizer=True, layers="all")(TEXT)
+    assert [len(sentence) for sentence in doc.sents] == [6, 8]  # each embedded by itself
     assert doc._.elmo_layers.shape == (3, len(doc), 12)
     expected = [layers_of(bilm_files, [token.text for token in sentence]) for sentence in doc.sents]
     numpy.testing.assert_allclose(
@@ -262,13 +232,13 @@ def test_loading_reads_the_weights_once(
 ) -> None:
     pipeline(bilm_files).to_disk(tmp_path / "saved")
     read: List[Any] = []
-    bilm_from = ElmoComponent._bilm_from
+    from_files = BiLM.from_files
 
-    def counted(self: ElmoComponent, options_file: Any, weight_file: Any) -> Any:
+    def counted(options_file: Any, weight_file: Any, **settings: Any) -> Any:
         read.append(weight_file)
-        return bilm_from(self, options_file, weight_file)
+        return from_files(options_file, weight_file, **settings)
 
-    monkeypatch.setattr(ElmoComponent, "_bilm_from", counted)
+    monkeypatch.setattr(BiLM, "from_files", counted)
     spacy.load(tmp_path / "saved")("Hi")
     assert read == [tmp_path / "saved" / "elmo" / "weights.hdf5"]
 
@@ -394,7 +364,8 @@ def test_torch_uses_one_thread_in_a_forked_process_unless_told_otherwise_there(
 def test_a_gpu_in_several_processes_is_an_error(bilm_files: BiLMFiles) -> None:
     nlp = pipeline(bilm_files)
     # Where there may be none: the check comes before it is used.
-    nlp.get_pipe("elmo").cuda_device = 0
+    component = nlp.get_pipe("elmo")
+    component.options = replace(component.options, cuda_device=0)
     with pytest.raises(ValueError, match="elmo has cuda_device 0, but runs in a forked process"):
         list(nlp.pipe(TEXTS, n_process=2))
 
@@ -404,7 +375,7 @@ def test_a_gpu_can_be_used_where_the_component_was_made_or_unpickled(
 ) -> None:
     nlp = pipeline(bilm_files)
     component = nlp.get_pipe("elmo")
-    component.cuda_device = 0
+    component.options = replace(component.options, cuda_device=0)
     assert len(component(nlp.make_doc("Hi")).tensor) == 1
     own_process = os.getpid()
     # As if what follows were in another.

@@ -12,8 +12,8 @@ import pytest
 from allennlp.commands.train import train_model_from_file
 from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
-from elmo_plugin.commands.options import add_options, options_from
 from elmo_plugin.pretraining import LMVocabulary
 from elmo_plugin.report import perplexity
 from elmo_plugin.report.figures import draw_perplexities

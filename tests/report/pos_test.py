@@ -8,7 +8,7 @@ import numpy
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.commands.options import add_options, options_from
+from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.report import pos
 from elmo_plugin.report.pos import (
     FrequentTags,

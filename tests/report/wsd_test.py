@@ -11,7 +11,7 @@ import numpy
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.commands.options import add_options, options_from
+from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.report import wsd
 from elmo_plugin.report.probes import BiLMChoice
 from elmo_plugin.report.tables import ReportTable
