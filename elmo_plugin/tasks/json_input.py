@@ -10,22 +10,11 @@ _MAX_SHOWN = 100  # characters of a wrong input that an error repeats
 TEXT = "a text that is not empty (nor half of a surrogate pair)"
 _WORD = "a word that is not empty (nor half of a surrogate pair)"
 
+# What is wrong raises `ConfigurationError`, which repeats a correct input, the `example` of all functions.
+
 
 def parse_json_object(line: str, example: str) -> JsonDict:
-    """
-    One line of a JSON lines file as a dictionary.
-
-    # Parameters
-
-    line : `str`
-        The line.
-    example : `str`
-        A correct input of the predictor, repeated in errors.
-
-    # Raises
-
-    `ConfigurationError` if the line is not JSON, or is JSON but no object.
-    """
+    """One line of a JSON lines file as a dictionary."""
     try:
         inputs = json.loads(line)
     # Also numbers with thousands of digits, and brackets nested as deeply.
@@ -40,13 +29,7 @@ def parse_json_object(line: str, example: str) -> JsonDict:
 
 
 def find_key(inputs: JsonDict, keys: Sequence[str], example: str) -> str:
-    """
-    The one of `keys` that is in `inputs`. Keys that are not asked for may stand beside it.
-
-    # Raises
-
-    `ConfigurationError` if `inputs` has none of `keys`, or more than one.
-    """
+    """The one of `keys` that is in `inputs`. Keys that are not asked for may stand beside it."""
     found = [key for key in keys if key in inputs]
     if len(found) != 1:
         raise ConfigurationError(
@@ -57,42 +40,21 @@ def find_key(inputs: JsonDict, keys: Sequence[str], example: str) -> str:
 
 
 def get_text(inputs: JsonDict, key: str, example: str) -> str:
-    """
-    The text at `key`.
-
-    # Raises
-
-    `ConfigurationError` if it is missing, is no string, holds nothing but white space, or is no
-    Unicode text (a lone surrogate).
-    """
-    find_key(inputs, [key], example)
-    text = inputs[key]
+    """The text at `key`, see `is_text`."""
+    text = inputs[find_key(inputs, [key], example)]
     if not is_text(text):
         raise _wrong_input(f"'{key}'", text, TEXT, example)
     return text
 
 
 def get_words(inputs: JsonDict, key: str, example: str) -> List[str]:
-    """
-    The words at `key`.
-
-    # Raises
-
-    `ConfigurationError` if they are missing, are no list, or one of them is no text, see
-    `get_text`.
-    """
-    find_key(inputs, [key], example)
-    words = inputs[key]
+    """The words at `key`, at least one."""
+    words = inputs[find_key(inputs, [key], example)]
     if not isinstance(words, list) or not words:
         raise _wrong_input(f"'{key}'", words, "a list of words that is not empty", example)
     for index, word in enumerate(words):
         if not is_text(word):
-            raise _wrong_input(
-                f"'{key}'[{index}]",
-                word,
-                _WORD,
-                example,
-            )
+            raise _wrong_input(f"'{key}'[{index}]", word, _WORD, example)
     return words
 
 
@@ -102,7 +64,7 @@ def dump_json_line(outputs: JsonDict) -> str:
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value of JSON is a `TEXT`."""
+    """Whether a value of JSON is Unicode text that is more than white space."""
     if not isinstance(value, str) or not value.strip():
         return False
     try:
@@ -113,15 +75,15 @@ def is_text(value: Any) -> bool:
     return True
 
 
+def shown_json(value: Any) -> str:
+    """A value as errors show it: JSON, cut where it is long."""
+    return _shown(json.dumps(value, default=repr))
+
+
 def _wrong_input(place: str, found: Any, expected: str, example: str) -> ConfigurationError:
     return ConfigurationError(
         f"{place} is {shown_json(found)}, expected {expected}, as in {example}"
     )
-
-
-def shown_json(value: Any) -> str:
-    """A value as errors show it: JSON, cut where it is long."""
-    return _shown(json.dumps(value, default=repr))
 
 
 def _shown(text: str) -> str:

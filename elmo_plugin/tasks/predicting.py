@@ -8,6 +8,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import Field, Instance
+from allennlp.data.fields import LabelField
 from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
@@ -20,22 +21,24 @@ from elmo_plugin.tasks.json_input import (
     parse_json_object,
 )
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader
+from elmo_plugin.tasks.tags import TagField
 
 logger = logging.getLogger(__name__)
 
 
 class TaskPredictor(Predictor):
     """
-    From JSON to instances, and from what the model says of them to readable JSON.
+    From JSON to instances, and from what the model says of them to readable JSON. A text that was given,
+    the `sentence` or `document` of an instance's metadata, is in the answer, too.
 
     Bad input raises `ConfigurationError`. Only in a file of JSON lines, as `allennlp predict` reads it, one
     bad line does not stop the others: it is answered with `{"error": ...}`, which says what was expected.
 
-    A task gives `example`, `instances_from_json`, `readable_output` and `predicted_labels`.
+    A task gives `example`, `instances_from_json` and `readable_output`; and `predicted_labels`, if it has
+    gold labels other than a `label` or `tags`.
 
     # Parameters
 
-    model : `Model`
     dataset_reader : `TaskReader`
         The reader of the model.
     frozen : `bool`, optional (default = `True`)
@@ -45,10 +48,6 @@ class TaskPredictor(Predictor):
         its files, or with `RuleBasedTokenizer` where these are split already.
     spacy_model : `str`, optional
         Name of an installed spaCy model, whose tokenizer is used in place of `tokenizer`.
-
-    # Raises
-
-    `ConfigurationError` if both are given, or the spaCy model is not on this machine.
     """
 
     example: str
@@ -66,6 +65,7 @@ class TaskPredictor(Predictor):
         if tokenizer is None and spacy_model is None:
             tokenizer = dataset_reader.tokenizer
         self._tokenizer = build_sentence_tokenizer(tokenizer, spacy_model)
+        self._spacy_model = spacy_model
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         """The instances, at least one, that an input asks about. Raises `ConfigurationError` if it is bad."""
@@ -77,7 +77,10 @@ class TaskPredictor(Predictor):
 
     def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
         """The fields that hold gold labels, made from the model's (human readable) output for an instance."""
-        raise NotImplementedError
+        namespace = self._model.label_namespace
+        if "label" in output:
+            return {"label": LabelField(output["label"], namespace)}
+        return {"tags": TagField(output["tags"], instance["tokens"], namespace)}
 
     def predictions_to_labeled_instances(
         self, instance: Instance, outputs: Dict[str, Any]
@@ -96,26 +99,24 @@ class TaskPredictor(Predictor):
 
     def predict_batch_json(self, inputs: List[JsonDict]) -> List[JsonDict]:
         """The answers to several inputs, from one batch of all their instances."""
-        errors: Dict[int, JsonDict] = {}
-        instances_of: Dict[int, List[Instance]] = {}
-        for index, one_input in enumerate(inputs):
+        instances_of: List[Union[List[Instance], ConfigurationError]] = []
+        for one_input in inputs:
             try:
                 if isinstance(one_input, _Line) and one_input.error is not None:
                     raise one_input.error
-                instances_of[index] = self.instances_from_json(one_input)
+                instances_of.append(self.instances_from_json(one_input))
             except ConfigurationError as error:
                 if not isinstance(one_input, _Line):
                     raise
                 logger.error("No prediction for a line: %s", error)
-                errors[index] = {"error": str(error)}
-        all_instances = [instance for group in instances_of.values() for instance in group]
-        outputs = iter(self._run(all_instances))
-        answers = {
-            index: self.readable_output(group, [next(outputs) for _ in group])
-            for index, group in instances_of.items()
-        }
+                instances_of.append(error)
+        groups = [group for group in instances_of if isinstance(group, list)]
+        outputs = iter(self._run([instance for group in groups for instance in group]))
         return [
-            errors[index] if index in errors else answers[index] for index in range(len(inputs))
+            self._answer(group, [next(outputs) for _ in group])
+            if isinstance(group, list)
+            else {"error": str(group)}
+            for group in instances_of
         ]
 
     def predict_instance(self, instance: Instance) -> JsonDict:
@@ -124,10 +125,7 @@ class TaskPredictor(Predictor):
     def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
         """An answer for each instance by itself."""
         outputs = self._run(instances)
-        return [
-            self.readable_output([instance], [output])
-            for instance, output in zip(instances, outputs, strict=True)
-        ]
+        return [self._answer([instance], [output]) for instance, output in zip(instances, outputs)]
 
     def load_line(self, line: str) -> JsonDict:
         try:
@@ -149,6 +147,11 @@ class TaskPredictor(Predictor):
             self._dataset_reader.apply_token_indexers(instance)
         return sanitize(self._model.forward_on_instances(instances))
 
+    def _answer(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
+        metadata = instances[0]["metadata"].metadata
+        given = {key: metadata[key] for key in ("sentence", "document") if key in metadata}
+        return {**self.readable_output(instances, outputs), **given}
+
 
 class _Line(dict):
     """A line of a file: the object that it holds, or why it holds none."""
@@ -161,9 +164,7 @@ class _Line(dict):
 class SentencePredictor(TaskPredictor):
     """
     Predicts from `{"sentence": ...}`, a text, or from `{"tokens": [...]}` (`words` is the same). The metadata
-    of a sentence's instance holds it as `sentence`.
-
-    A task gives `example` and `readable_output`. Parameters and errors are those of `TaskPredictor`.
+    of a sentence's instances holds it as `sentence`.
     """
 
     def predict_sentence(self, sentence: str) -> JsonDict:
@@ -178,11 +179,16 @@ class SentencePredictor(TaskPredictor):
         key = find_key(inputs, ("sentence", "tokens", "words"), self.example)
         if key != "sentence":
             tokens = [Token(word) for word in get_words(inputs, key, self.example)]
-            return [self._dataset_reader.text_to_instance(tokens)]
+            return self.instances_of_tokens(tokens, inputs)
         sentence = get_text(inputs, key, self.example)
-        instance = self._dataset_reader.text_to_instance(self._tokenizer.tokenize(sentence))
-        instance["metadata"].metadata["sentence"] = sentence
-        return [instance]
+        instances = self.instances_of_tokens(self._tokenizer.tokenize(sentence), inputs)
+        for instance in instances:
+            instance["metadata"].metadata["sentence"] = sentence
+        return instances
+
+    def instances_of_tokens(self, tokens: List[Token], inputs: JsonDict) -> List[Instance]:
+        """The instances of a sentence; one, if a task does not say otherwise."""
+        return [self._dataset_reader.text_to_instance(tokens)]
 
 
 def build_sentence_tokenizer(
@@ -190,35 +196,19 @@ def build_sentence_tokenizer(
     spacy_model: Optional[str] = None,
 ) -> Tokenizer:
     """
-    The tokenizer that a predictor's arguments ask for; `RuleBasedTokenizer` if they ask for none.
-
-    # Parameters
-
-    tokenizer : `Tokenizer` or `dict`, optional
-        A tokenizer, or the configuration of one: `allennlp predict --predictor-args` hands its JSON
-        to the predictor as it is.
-    spacy_model : `str`, optional
-        Name or folder of a spaCy model on this machine whose own tokenizer is wanted.
-
-    # Raises
-
-    `ConfigurationError` if both are given, or the model is not on this machine. It is never
-    downloaded.
+    The tokenizer that a predictor's arguments ask for; `RuleBasedTokenizer` if they ask for none. A spaCy
+    model is one on this machine, and is never downloaded.
     """
-    if tokenizer is not None and spacy_model is not None:
+    if spacy_model is None:
+        if isinstance(tokenizer, dict):
+            # A copy, since building from `Params` empties them.
+            return Tokenizer.from_params(Params(dict(tokenizer)))
+        return tokenizer or RuleBasedTokenizer()
+    if tokenizer is not None:
         raise ConfigurationError(
             f"tokenizer and spacy_model ('{spacy_model}') are both given, expected at most one. "
             "Leave one of them out."
         )
-    if spacy_model is not None:
-        return _load_spacy_tokenizer(spacy_model)
-    if isinstance(tokenizer, dict):
-        # A copy, since building from `Params` empties them.
-        return Tokenizer.from_params(Params(dict(tokenizer)))
-    return tokenizer or RuleBasedTokenizer()
-
-
-def _load_spacy_tokenizer(spacy_model: str) -> Tokenizer:
     try:
         # AllenNLP's tokenizer would answer a missing model by downloading it.
         spacy.load(spacy_model)
@@ -230,28 +220,25 @@ def _load_spacy_tokenizer(spacy_model: str) -> Tokenizer:
     return SpacyTokenizer(spacy_model, pos_tags=False)
 
 
-def span_text(metadata: Dict[str, Any], start: int, end: int, text_key: str) -> JsonDict:
+def described_span(metadata: Dict[str, Any], start: int, end: int) -> JsonDict:
     """
-    The text of the tokens from `start` to `end` (exclusive): as it is written at `text_key` of the metadata,
-    with `start_char` and `end_char`, if the tokens know where they stand; or else joined by spaces.
+    The tokens from `start` to `end` (exclusive) of a sentence or document, and their `text`: as it is written
+    there, with `start_char` and `end_char`, if the tokens know where they stand; or else joined by spaces.
     """
-    if text_key not in metadata or "character_offsets" not in metadata:
-        return {"text": " ".join(metadata["words"][start:end])}
+    span = {"start": start, "end": end}
+    given = metadata.get("sentence", metadata.get("document"))
+    if given is None or "character_offsets" not in metadata:
+        return {**span, "text": " ".join(metadata["words"][start:end])}
     start_char, _ = metadata["character_offsets"][start]
     _, end_char = metadata["character_offsets"][end - 1]
-    text = metadata[text_key][start_char:end_char]
-    return {"text": text, "start_char": start_char, "end_char": end_char}
+    text = given[start_char:end_char]
+    return {**span, "text": text, "start_char": start_char, "end_char": end_char}
 
 
 def bracketed(words: Sequence[str], spans: Iterable[Tuple[int, int, str]]) -> str:
     """
-    The words with spans in brackets, such as `[PER John Smith] lives in [LOC Paris] .`.
-
-    # Parameters
-
-    words : `Sequence[str]`
-    spans : `Iterable[Tuple[int, int, str]]`
-        Start, end (exclusive) and label of each. They may nest, but do not cross.
+    The words with spans in brackets, such as `[PER John Smith] lives in [LOC Paris] .`. The spans, start, end
+    (exclusive) and label of each, may nest, but do not cross.
     """
     pieces = list(words)
     # The innermost first, so that brackets of outer ones stand outside.

@@ -20,13 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def data_file(file_path: Union[str, PathLike]) -> Path:
-    """
-    The file on this machine that a path, or a URL that `cached_path` can fetch, stands for.
-
-    # Raises
-
-    `ConfigurationError` if there is no such file, or it is a folder.
-    """
+    """The file on this machine that a path, or a URL that `cached_path` can fetch, stands for."""
     path = local_path("data file", file_path)
     if not path.is_file():
         raise ConfigurationError(
@@ -36,13 +30,7 @@ def data_file(file_path: Union[str, PathLike]) -> Path:
 
 
 def data_files(path: Union[str, PathLike], suffix: str) -> List[Path]:
-    """
-    The file, or all files below a folder whose names end in `suffix`, in the order of their paths.
-
-    # Raises
-
-    `ConfigurationError` if there is no such file or folder, or the folder has no such file.
-    """
+    """The file, or all files below a folder whose names end in `suffix`, in the order of their paths."""
     local = local_path("data file", path)
     if not local.is_dir():
         return [local]
@@ -55,6 +43,16 @@ def data_files(path: Union[str, PathLike], suffix: str) -> List[Path]:
     return files
 
 
+def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[int, str]]:
+    """
+    The lines of a file with their numbers, without the white space around them. White space is spaces and
+    tabs: a no-break space belongs to a word. Errors say that a line should hold `line_content`.
+    """
+    with open(data_file(file_path), "rb") as file:
+        for number, line in enumerate(decoded_lines(file, file_path, line_content), start=1):
+            yield number, line.strip(" \t\r")
+
+
 class PlacedLine(NamedTuple):
     """A line of a file, and the name of its place, such as `train.txt, line 3`."""
 
@@ -63,29 +61,12 @@ class PlacedLine(NamedTuple):
 
 
 def placed_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[PlacedLine]:
-    """
-    The lines of a file that are not blank, without the white space around them. White space is spaces and
-    tabs: a no-break space belongs to a word.
-
-    # Parameters
-
-    file_path : `str` or `PathLike`
-        As for `data_file`.
-    line_content : `str`
-        What errors say that a line should hold, such as `one tree`.
-
-    # Raises
-
-    `ConfigurationError` if there is no such file, if it has only blank lines, or if a line, which it
-    names, is not UTF-8.
-    """
+    """The lines that are not blank, of which a file must have one; see `numbered_lines`."""
     is_empty = True
-    with open(data_file(file_path), "rb") as file:
-        for line_number, line in enumerate(decoded_lines(file, file_path, line_content), start=1):
-            line = line.strip(" \t\r")
-            if line:
-                is_empty = False
-                yield PlacedLine(f"{file_path}, line {line_number}", line)
+    for number, line in numbered_lines(file_path, line_content):
+        if line:
+            is_empty = False
+            yield PlacedLine(f"{file_path}, line {number}", line)
     if is_empty:
         raise ConfigurationError(
             f"{file_path}: found nothing but blank lines, expected {line_content} on each line. Give the "
@@ -96,20 +77,14 @@ def placed_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator
 @Tokenizer.register("elmo_rule_based")
 class RuleBasedTokenizer(Tokenizer):
     """
-    Splits text by the rules of spaCy's language class, `spacy.blank(language)`. Nothing is
-    downloaded, and tags and parses are not computed.
-
-    Registered as a `Tokenizer` with name `elmo_rule_based`.
+    Splits text by the rules of spaCy's language class, `spacy.blank(language)`. Nothing is downloaded,
+    and tags and parses are not computed.
 
     # Parameters
 
     language : `str`, optional (default = `"en"`)
         spaCy's code of a language, for instance `de`; `xx` has rules for any language. This is no
         name of a spaCy model.
-
-    # Raises
-
-    `ConfigurationError` if spaCy has no such language, or needs another package for it.
     """
 
     def __init__(self, language: str = "en") -> None:
@@ -142,11 +117,12 @@ class RuleBasedTokenizer(Tokenizer):
 class TaskReader(DatasetReader):
     """
     Read the records of a file, such as its sentences or documents. Each is validated on its own: a bad one
-    stops reading with an error that names it, or is left out. Records are shared out among the workers of a
-    data loader, and of distributed training, before they are made into instances.
+    stops reading with a `ConfigurationError` that names file, line and field, or is left out. Records are
+    shared out among the workers of a data loader, and of distributed training, before they are made into
+    instances. A file that cannot be read, or of which nothing is left, is an error in any case.
 
-    A task gives `_records`, `_instances` and `text_to_instance`; and `tokenizer`, if its files hold text that
-    is not split into tokens.
+    A task gives `_records`, `_instances` and `text_to_instance`, whose `place` is where the text stands in
+    a file, to be named in errors; and `tokenizer`, if its files hold text that is not split into tokens.
 
     # Parameters
 
@@ -154,11 +130,6 @@ class TaskReader(DatasetReader):
         How the tokens of every text field are represented. ELMo needs an `elmo_character_ids` indexer.
     skip_invalid : `bool`, optional (default = `False`)
         Leave out bad records with a warning for each, and say at the end how many there were.
-
-    # Raises
-
-    While reading: `ConfigurationError` for a bad record, unless `skip_invalid`; and in any case for a file
-    that cannot be read, or of which (read by one process alone) nothing is left.
     """
 
     tokenizer: Optional[Tokenizer] = None
@@ -213,40 +184,30 @@ class TaskReader(DatasetReader):
         logger.warning("Left out (skip_invalid): %s", error)
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Any]:
-        """
-        Yield the records of a file, not yet validated. Raises `ConfigurationError` if the file is missing, is
-        not UTF-8, is of another kind, or holds none.
-        """
+        """Yield the records of a file, not yet validated. Raise if the file is bad as a whole."""
         raise NotImplementedError
 
     def _instances(self, record: Any, left_out: Counter) -> Iterable[Instance]:
-        """
-        Return the instances of a record; none, if the reason is counted in `left_out`. Raises
-        `ConfigurationError`, naming file, line and field, if the record is bad.
-        """
+        """Return the instances of a record; none, if the reason is counted in `left_out`."""
         raise NotImplementedError
 
 
-def character_offsets(tokens: Sequence[Token]) -> Dict[str, List[Tuple[int, int]]]:
-    """Metadata `character_offsets`: where each token starts and ends in its text, if all tokens know it."""
-    if any(token.idx is None for token in tokens):
-        return {}
-    return {
-        "character_offsets": [
-            (token.idx, token.idx + len(token.ensure_text()))
-            for token in tokens
-            if token.idx is not None
-        ]
-    }
-
-
-def check_tokens(
+def checked_words(
     tokens: Sequence[Token], what: str = "sentence", place: Optional[str] = None
-) -> None:
-    """Raise `ConfigurationError` if there are no tokens. `place`: file and line, to be named in the error."""
+) -> List[str]:
+    """The texts of tokens, at least one. Errors name `what` they are, and its `place` in a file."""
     if not tokens:
         found = f"{place}: found" if place else "Found"
         raise ConfigurationError(
             f"{found} a {what} without tokens, expected at least one token. Leave it out, or use another "
             "tokenizer."
         )
+    return [token.ensure_text() for token in tokens]
+
+
+def character_offsets(tokens: Sequence[Token]) -> Dict[str, List[Tuple[int, int]]]:
+    """Metadata `character_offsets`: where each token starts and ends in its text, if all tokens know it."""
+    if any(token.idx is None for token in tokens):
+        return {}
+    offsets = [(token.idx, token.idx + len(token.ensure_text())) for token in tokens]
+    return {"character_offsets": offsets}

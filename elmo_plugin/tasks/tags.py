@@ -1,6 +1,6 @@
-"""Tags of tokens: the schemes IOB1, BIO and BIOUL, the field of gold tags, and the checks of a tagger."""
+"""Tags of tokens: the schemes IOB1, BIO and BIOUL, the field of gold tags, and what taggers share."""
 
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
@@ -12,11 +12,13 @@ from allennlp.data.dataset_readers.dataset_utils.span_utils import (
 )
 from allennlp.data.fields import SequenceLabelField
 from allennlp.data.fields.sequence_field import SequenceField
+from allennlp.models import Model
 from allennlp.modules.conditional_random_field.conditional_random_field import (
     is_transition_allowed,
 )
-from torch import Tensor
+from torch import BoolTensor, Tensor
 
+from elmo_plugin.tasks.checks import check_gold_labels, check_label_vocabulary
 from elmo_plugin.tasks.conll import SentencePlace
 
 # What tags look like in each scheme, in the words of an error message.
@@ -26,6 +28,8 @@ SCHEME_RULES: Dict[str, str] = {
     "BIO": "a span opens with B-LABEL and goes on with I-LABEL",
     "BIOUL": "a span of one token is tagged U-LABEL, a longer one B-LABEL, I-LABEL..., L-LABEL",
 }
+LABEL_SCHEMES = ("BIO", "BIOUL")
+"""The schemes of tags that a model can learn."""
 _PREFIXES: Dict[str, str] = {"IOB1": "IB", "BIO": "BI", "BIOUL": "BIUL"}
 _TAGS_TO_SPANS: Dict[str, Callable[[List[str]], List[TypedStringSpan]]] = {
     "IOB1": iob1_tags_to_spans,
@@ -47,12 +51,6 @@ class TagFault(NamedTuple):
 
     token_index: int
     description: str
-
-
-def check_scheme(key: str, scheme: str, expected: Iterable[str]) -> None:
-    """Raise `ConfigurationError` unless `scheme`, the value of `key`, is one of `expected`."""
-    if scheme not in expected:
-        raise ConfigurationError(f"{key} is '{scheme}', expected one of: {', '.join(expected)}.")
 
 
 def split_tag(tag: str, scheme: str) -> Optional[Tuple[str, str]]:
@@ -81,39 +79,6 @@ def find_tag_fault(tags: Sequence[str], scheme: str) -> Optional[TagFault]:
     return None
 
 
-class SchemeCounts(NamedTuple):
-    """
-    How many sentences are possible in each scheme.
-
-    # Parameters
-
-    num_sentences : `int`
-        Sentences with a span; those without one are possible in all schemes.
-    num_possible : `Dict[str, int]`
-        By scheme, how many of these are possible in it.
-    """
-
-    num_sentences: int
-    num_possible: Dict[str, int]
-
-    @classmethod
-    def of_tags(cls, sentences: Iterable[Sequence[str]]) -> "SchemeCounts":
-        """`sentences`: the tags of each."""
-        num_sentences = 0
-        num_possible = dict.fromkeys(SCHEME_RULES, 0)
-        for tags in sentences:
-            if any(tag != "O" for tag in tags):
-                num_sentences += 1
-                for scheme in num_possible:
-                    num_possible[scheme] += find_tag_fault(tags, scheme) is None
-        return cls(num_sentences, num_possible)
-
-    @property
-    def best(self) -> str:
-        """The scheme in which the most sentences are possible."""
-        return max(self.num_possible, key=self.num_possible.__getitem__)
-
-
 def tags_to_spans(tags: Sequence[str], scheme: str) -> List[Span]:
     """The spans that `tags` mark, in order. The tags must be without fault in `scheme`."""
     # AllenNLP's spans include their last token.
@@ -124,50 +89,22 @@ def tags_to_spans(tags: Sequence[str], scheme: str) -> List[Span]:
 
 def spans_to_tags(spans: Iterable[Span], num_tokens: int, scheme: str) -> List[str]:
     """
-    One tag for each of `num_tokens` tokens, such that `tags_to_spans` finds the spans again.
-
-    # Raises
-
-    `ValueError` if spans overlap, are empty or reach beyond the tokens.
+    One tag for each of `num_tokens` tokens in BIO or BIOUL. Raise `ValueError` if spans overlap, are empty
+    or reach beyond the tokens.
     """
     tags = ["O"] * num_tokens
-    for span in sorted(spans):
+    for span in spans:
         start, end, label = span
         if not 0 <= start < end <= num_tokens or any(tag != "O" for tag in tags[start:end]):
             raise ValueError(f"{span} is empty, overlaps another or is not in {num_tokens} tokens")
-        tags[start:end] = [f"I-{label}"] * (end - start)
-        if scheme == "IOB1":
-            if start > 0 and tags[start - 1][2:] == label:
-                tags[start] = f"B-{label}"
-        elif scheme == "BIOUL" and end - start == 1:
-            tags[start] = f"U-{label}"
-        else:
-            tags[start] = f"B-{label}"
-            if scheme == "BIOUL":
-                tags[end - 1] = f"L-{label}"
+        tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
+        if scheme == "BIOUL":
+            tags[end - 1] = f"U-{label}" if end - start == 1 else f"L-{label}"
     return tags
 
 
-def convert_tags(tags: Sequence[str], scheme: str, new_scheme: str) -> List[str]:
-    """The spans of `tags` written in `new_scheme`. The tags must be without fault in `scheme`."""
-    return spans_to_tags(tags_to_spans(tags, scheme), len(tags), new_scheme)
-
-
 class TagField(SequenceLabelField):
-    """
-    A `SequenceLabelField` that says which tag of which file is not in the vocabulary.
-
-    # Parameters
-
-    tags : `List[str]`
-        One for each token.
-    tokens : `SequenceField`
-        The tokens.
-    label_namespace : `str`
-        The vocabulary's namespace of the tags.
-    place : `SentencePlace`, optional
-        Where the sentence stands, to be named in errors.
-    """
+    """A `SequenceLabelField` that says which tag, of which `place`, is not in the vocabulary."""
 
     __slots__ = ["place"]
 
@@ -182,13 +119,6 @@ class TagField(SequenceLabelField):
         self.place = place
 
     def index(self, vocab: Vocabulary) -> None:
-        """
-        Look up the ids of the tags.
-
-        # Raises
-
-        `ConfigurationError` if a tag is not in the vocabulary.
-        """
         known_tags = vocab.get_token_to_index_vocabulary(self._label_namespace)
         for index, tag in enumerate(self.labels):
             if tag not in known_tags:
@@ -210,21 +140,8 @@ def check_tags(
     scheme_key: Optional[str] = None,
 ) -> None:
     """
-    Refuse tags that are impossible in a scheme.
-
-    # Parameters
-
-    tags : `Sequence[str]`
-        Of a sentence.
-    scheme : `str`
-    place : `SentencePlace`, optional
-        Where the sentence stands, to be named in errors.
-    scheme_key : `str`, optional
-        The reader's key that chooses the scheme, if there is one: errors name the schemes that fit.
-
-    # Raises
-
-    `ConfigurationError` naming the first tag that is impossible.
+    Raise `ConfigurationError` for the first tag of a sentence that is impossible in a scheme. If the reader
+    has a key that chooses the scheme, `scheme_key`, the error names the schemes that fit.
     """
     fault = find_tag_fault(tags, scheme)
     if fault is None:
@@ -243,38 +160,11 @@ def check_tags(
     )
 
 
-def check_label_vocabulary(vocab: Vocabulary, label_namespace: str) -> List[str]:
-    """
-    The labels of a namespace in the order of their ids.
-
-    # Raises
-
-    `ConfigurationError` if there are none, or the namespace has entries for padding.
-    """
-    labels = vocab.get_index_to_token_vocabulary(label_namespace)
-    place = f"The vocabulary's namespace '{label_namespace}'"
-    if not labels:
-        raise ConfigurationError(
-            f"{place} is empty, expected the labels of the training data. Train on labelled data, and give "
-            "reader and model the same label_namespace."
-        )
-    if vocab.is_padded(label_namespace):
-        raise ConfigurationError(
-            f"{place} has an entry for padding, expected only labels. Let the namespace's name end in "
-            "'labels' or 'tags': others have entries for padding and unknown words."
-        )
-    return [labels[index] for index in range(len(labels))]
-
-
 def check_tag_vocabulary(vocab: Vocabulary, label_namespace: str, scheme: str) -> List[str]:
     """
-    The tags of a namespace in the order of their ids.
-
-    # Raises
-
-    `ConfigurationError` as for `check_label_vocabulary`; and for tags with which decoding or measuring would
-    fail later, or mean something else: tags that `scheme` does not have, a missing `O`, and one half of a
-    pair of tags that only occur together.
+    Return the tags of a namespace in the order of their ids. Raise `ConfigurationError` for tags with
+    which decoding or measuring would fail later, or mean something else: none at all, tags that `scheme`
+    does not have, a missing `O`, and one half of a pair of tags that only occur together.
     """
     tags = check_label_vocabulary(vocab, label_namespace)
     place = f"The vocabulary's namespace '{label_namespace}'"
@@ -302,18 +192,91 @@ def check_tag_vocabulary(vocab: Vocabulary, label_namespace: str, scheme: str) -
     return tags
 
 
-def check_gold_labels(
-    label_ids: Tensor, num_labels: int, vocab: Vocabulary, label_namespace: str
-) -> None:
+class Tagger(Model):
     """
-    Raise `ConfigurationError` if one of these ids, of any shape, is none of the `num_labels` that a model was
-    built for. The vocabulary can grow after that, for instance by `allennlp evaluate --extend-vocab`.
+    What taggers share. A task calls `_set_scheme` in its constructor, and gives `forward`, which starts from
+    `_output`, `_best_tags` and `_span_metrics`. Nothing is decoded or measured while training, unless
+    `training_metrics`: decoding a batch takes longer than its loss.
+
+    # Parameters
+
+    label_namespace : `str`, optional (default = `"labels"`)
+        The reader's `label_namespace`. It holds the tags.
+    training_metrics : `bool`, optional (default = `False`)
+        Decode and measure while training, too.
+    verbose_metrics : `bool`, optional (default = `False`)
+        Show the metrics of each label in progress bars. They are measured in any case.
     """
-    highest = int(label_ids.max()) if label_ids.numel() else 0
-    if highest >= num_labels:
-        names = vocab.get_index_to_token_vocabulary(label_namespace)
-        known = ", ".join(names[index] for index in range(num_labels))
-        raise ConfigurationError(
-            f"Found the gold label '{names.get(highest, highest)}', expected one of those that the model was "
-            f"built for: {known}. Correct the data, or train a model on data that has the label."
-        )
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        label_namespace: str = "labels",
+        training_metrics: bool = False,
+        verbose_metrics: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        self.label_namespace = label_namespace
+        self._training_metrics = training_metrics
+        self._label_metric_prefix = "" if verbose_metrics else "_"
+
+    def _set_scheme(self, label_scheme: str) -> None:
+        self.label_scheme = label_scheme
+        self.tags = check_tag_vocabulary(self.vocab, self.label_namespace, label_scheme)
+
+    def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
+        """The output of `forward` with tags in place of their ids; decoded here if it has none."""
+        best_tags = output_dict.get("tags")
+        if best_tags is None:
+            best_tags = self._best_tags(output_dict["logits"], output_dict["mask"])
+        return {**output_dict, "tags": self._names(best_tags)}
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        `precision`, `recall` and `f1` of exactly matching spans since the last reset; and the same of each
+        label with a gold or a predicted span, such as `_f1-PER`, with `verbose_metrics` `f1-PER`. AllenNLP
+        writes all of them to its metrics files, but leaves names with a leading underscore out of progress
+        bars. Nothing while nothing is measured.
+        """
+        if not self._is_measured():
+            return {}
+        return {
+            f"{self._label_metric_prefix}{name}" if "-" in name else name: value
+            for name, value in self._span_metrics(reset).items()
+        }
+
+    def _output(
+        self,
+        logits: Tensor,
+        mask: BoolTensor,
+        gold_tags: Optional[Tensor],
+        metadata: Optional[List[Dict[str, Any]]],
+    ) -> Dict[str, Any]:
+        """
+        `logits` `(batch_size, timesteps, num_tags)` and `mask` `(batch_size, timesteps)`; `words`, if
+        metadata is given; and, where it is measured, `tags`, for each sentence the list of the best tag ids.
+        Raise `ConfigurationError` for gold tags that the model was not built for.
+        """
+        output: Dict[str, Any] = {"logits": logits, "mask": mask}
+        if metadata is not None:
+            output["words"] = [sentence["words"] for sentence in metadata]
+        if self._is_measured():
+            output["tags"] = self._best_tags(logits, mask)
+            if gold_tags is not None:
+                check_gold_labels(gold_tags, self.tags, self.vocab, self.label_namespace)
+        return output
+
+    def _is_measured(self) -> bool:
+        return self._training_metrics or not self.training
+
+    def _names(self, tag_ids: Iterable[Iterable[int]]) -> List[List[str]]:
+        return [[self.tags[tag_id] for tag_id in sentence] for sentence in tag_ids]
+
+    def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
+        """For each sentence the ids of its best possible tags, one per real token."""
+        raise NotImplementedError
+
+    def _span_metrics(self, reset: bool) -> Dict[str, float]:
+        """Such as `f1` and `f1-PER`."""
+        raise NotImplementedError

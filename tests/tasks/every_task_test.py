@@ -15,13 +15,21 @@ from _pytest.fixtures import SubRequest
 from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model_from_file
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.common.testing import ModelTestCase
 from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
-from tests.tasks.task_testing import FIXTURES, run_predict
+from tests.tasks.task_testing import (
+    FIXTURES,
+    as_tensors,
+    build_tiny,
+    experiment_of,
+    read_tiny,
+    run_predict,
+)
 
 _ELMO = "model.text_encoder.elmo"
 _TINY_BILM = FIXTURES / "bilm" / "tiny"
@@ -103,7 +111,38 @@ class TestTraining(ModelTestCase):
 
 
 def test_there_are_tasks() -> None:
-    assert "ner" in TASKS
+    assert len(TASKS) == 6
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_initializer_reaches_all_parameters(task: str) -> None:
+    zero = {"regexes": [[".*", {"type": "constant", "val": 0.0}]]}
+    model = build_tiny(task, read_tiny(task)[1], initializer=zero)
+    assert not any(parameter.any() for parameter in model.parameters())
+
+
+def dropouts_of(params: Any, prefix: str = "") -> List[str]:
+    """The keys of all dropouts of a model."""
+    if not isinstance(params, dict):
+        return [prefix[:-1]] if "dropout" in prefix.split(".")[-2] else []
+    return [key for name in params for key in dropouts_of(params[name], f"{prefix}{name}.")]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_dropout_is_there_in_training_alone(task: str) -> None:
+    instances, vocab = read_tiny(task)
+    tensors = as_tensors(instances, vocab)
+    model_params = experiment_of(task)["model"].as_dict(quiet=True)
+    dropouts = [key for key in dropouts_of(model_params) if "variational" not in key]
+    assert dropouts
+    for dropout in dropouts:
+        options = {"max_training_sentences": 100} if task == "coref" else {}
+        model = build_tiny(task, vocab, **{dropout: 0.5}, **options)
+        losses = [model(**tensors)["loss"].item() for _ in range(2)]
+        assert losses[0] != losses[1], dropout
+        model.eval()
+        losses = [model(**tensors)["loss"].item() for _ in range(2)]
+        assert losses[0] == losses[1], dropout
 
 
 def test_reader_model_and_predictor_share_the_tasks_name(
@@ -113,6 +152,7 @@ def test_reader_model_and_predictor_share_the_tasks_name(
     name = f"elmo_{trained.name}"
     assert params["dataset_reader"]["type"] == params["model"]["type"] == name
     assert type(predictor) is Predictor.by_name(name)
+    assert predictor._model.default_predictor == name
 
 
 def test_the_best_epoch_is_evaluated_as_in_training(trained: Path, tmp_path: Path) -> None:
@@ -132,6 +172,21 @@ def test_predictions_in_a_batch_equal_single_ones(
     assert len(inputs) >= 3
     singly = [predictor.predict_json(one_input) for one_input in inputs]
     assert predictor.predict_batch_json(inputs) == [rounded(output) for output in singly]
+
+
+def test_without_gold_labels_there_is_no_loss_and_nothing_to_measure(
+    predictor: Predictor, inputs: List[Dict[str, Any]]
+) -> None:
+    model = predictor._model
+    model.get_metrics(reset=True)
+    instances = predictor.instances_from_json(inputs[0])
+    for instance in instances:
+        predictor._dataset_reader.apply_token_indexers(instance)
+    output = model(**as_tensors(instances, model.vocab))
+    assert "loss" not in output
+    readable = model.make_output_human_readable(output)
+    assert readable.keys() == output.keys() | {"label"} & readable.keys()
+    assert set(model.get_metrics().values()) == {0.0}
 
 
 def test_predictions_can_be_taken_as_labels_for_gradients(
@@ -193,6 +248,35 @@ def test_the_command_predicts_from_a_data_file(
 def reader_and_file(request: SubRequest) -> Tuple[DatasetReader, str]:
     params = Params.from_file(FIXTURES / request.param / "tiny" / "experiment_elmo.jsonnet")
     return DatasetReader.from_params(params["dataset_reader"]), params["train_data_path"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_namespace_indexers_and_limits_are_those_asked_for(task: str) -> None:
+    params = experiment_of(task)
+    options = {
+        "type": f"elmo_{task}",
+        "token_indexers": {"words": {"type": "single_id", "namespace": "words"}},
+        "max_instances": 2,
+    }
+    if task not in ("coref", "squad"):
+        options["label_namespace"] = "my_labels"
+    reader = DatasetReader.from_params(Params(dict(options)))
+    instances = list(reader.read(params["train_data_path"]))
+    vocab = Vocabulary.from_instances(instances)
+    assert len(instances) == 2
+    assert vocab.get_vocab_size("words") > 2
+    assert bool(vocab.get_vocab_size("my_labels")) == ("label_namespace" in options)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_files_of_other_tasks_are_refused(task: str) -> None:
+    reader = DatasetReader.from_params(Params({"type": f"elmo_{task}"}))
+    same_format = {"srl": "coref", "coref": "srl"}
+    for other in TASKS:
+        if other not in (task, same_format.get(task)):
+            path = experiment_of(other)["train_data_path"]
+            with pytest.raises(ConfigurationError, match=rf"{Path(path).name}.*(found|Found)"):
+                list(reader.read(path))
 
 
 def described(instances: Iterable[Instance]) -> List[str]:

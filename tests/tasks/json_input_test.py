@@ -44,10 +44,6 @@ def test_a_long_line_is_not_shown_whole(line):
     assert len(str(error.value)) < 400
 
 
-def test_the_key_that_is_there_is_found():
-    assert find_key({"id": 3, "words": []}, ["sentence", "words"], EXAMPLE) == "words"
-
-
 @pytest.mark.parametrize(
     "inputs, found",
     [
@@ -60,11 +56,6 @@ def test_none_or_two_of_the_keys_are_refused(inputs, found):
     message = f"Found the keys {found} in the input, expected exactly one of 'sentence', 'words'"
     with pytest.raises(ConfigurationError, match=message):
         find_key(inputs, ["sentence", "words"], EXAMPLE)
-
-
-def test_text_and_words_are_taken_as_they_are():
-    assert get_text({"sentence": " It  rains. "}, "sentence", EXAMPLE) == " It  rains. "
-    assert get_words({"words": ["New York", "!"]}, "words", EXAMPLE) == ["New York", "!"]
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", 3, None, ["It", "rains"], "\ud83d"])
@@ -85,13 +76,6 @@ def test_the_word_that_is_none_is_named(word):
         ConfigurationError, match=r"'words'\[1\] is .*, expected a word that is not"
     ):
         get_words({"words": ["It", word]}, "words", EXAMPLE)
-
-
-def test_a_missing_key_is_named():
-    with pytest.raises(ConfigurationError, match=r"Found the keys 'text' .* one of 'sentence'"):
-        get_text({"text": "It rains."}, "sentence", EXAMPLE)
-    with pytest.raises(ConfigurationError, match=r"Found the keys 'text' .* one of 'words'"):
-        get_words({"text": "It rains."}, "words", EXAMPLE)
 
 
 def test_output_is_one_line_that_people_can_read():

@@ -4,7 +4,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import SpacyTokenizer, WhitespaceTokenizer
 
 from elmo_plugin.tasks import RuleBasedTokenizer
-from elmo_plugin.tasks.predicting import bracketed, build_sentence_tokenizer, span_text
+from elmo_plugin.tasks.predicting import bracketed, build_sentence_tokenizer, described_span
 
 
 def test_rules_are_the_default():
@@ -46,8 +46,9 @@ def test_spans_are_in_brackets_and_nest():
 
 def test_the_text_of_a_span_is_as_written_where_tokens_know_their_characters():
     metadata = {"words": ["New", "York", "!"], "sentence": "In New  York!"}
-    assert span_text(metadata, 0, 2, "sentence") == {"text": "New York"}
+    assert described_span(metadata, 0, 2) == {"start": 0, "end": 2, "text": "New York"}
     metadata["character_offsets"] = [(3, 6), (8, 12), (12, 13)]
-    expected = {"text": "New  York", "start_char": 3, "end_char": 12}
-    assert span_text(metadata, 0, 2, "sentence") == expected
-    assert span_text(metadata, 0, 2, "document") == {"text": "New York"}
+    expected = {"start": 0, "end": 2, "text": "New  York", "start_char": 3, "end_char": 12}
+    assert described_span(metadata, 0, 2) == expected
+    metadata["document"] = metadata.pop("sentence")
+    assert described_span(metadata, 0, 2) == expected

@@ -10,11 +10,17 @@ from allennlp.data import Instance
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.fields import TextField
 from allennlp.data.tokenizers import Token, Tokenizer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.tasks import RuleBasedTokenizer
-from elmo_plugin.tasks.reading import TaskReader, data_file, data_files, placed_lines
+from elmo_plugin.tasks.reading import (
+    TaskReader,
+    checked_words,
+    data_file,
+    data_files,
+    placed_lines,
+)
 
 
 def test_a_file_stands_for_itself_and_a_folder_for_the_files_below_it(tmp_path: Path) -> None:
@@ -52,6 +58,23 @@ def test_a_file_of_blank_lines_is_refused(content: str, tmp_path: Path) -> None:
         list(placed_lines(path, "one tree"))
 
 
+def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"It\nS\xe3o\n")
+    with pytest.raises(ConfigurationError, match=r"line 2: found the bytes b'\\xe3', expected UTF"):
+        list(placed_lines(path, "words"))
+
+
+def test_text_without_tokens_is_refused() -> None:
+    assert checked_words([Token("It"), Token("rains")]) == ["It", "rains"]
+    with pytest.raises(ConfigurationError, match=r"^Found a sentence without tokens, expected at"):
+        checked_words([])
+    with pytest.raises(
+        ConfigurationError, match=r"^a\.txt, line 1: found a premise without tokens"
+    ):
+        checked_words([], "premise", "a.txt, line 1")
+
+
 TOKENIZER = RuleBasedTokenizer()
 
 
@@ -68,7 +91,6 @@ def test_offsets_point_at_the_tokens():
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_tokens_and_white_space_make_up_the_text(text):
     end = 0
     for token in TOKENIZER.tokenize(text):
@@ -88,12 +110,6 @@ def test_language_decides_the_rules():
     assert [token.text for token in german.tokenize("Er kam ca. um zwei.")] == (
         ["Er", "kam", "ca.", "um", "zwei", "."]
     )
-
-
-def test_tokenizer_can_be_built_again_from_its_params():
-    params = RuleBasedTokenizer(language="de").to_params()
-    assert params.as_dict() == {"type": "elmo_rule_based", "language": "de"}
-    assert isinstance(Tokenizer.from_params(params), RuleBasedTokenizer)
 
 
 def test_unknown_language_is_refused():
@@ -161,12 +177,3 @@ def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:
         reader, path, batch_size=1, num_workers=2, max_instances_in_memory=2, quiet=True
     )
     assert sorted(words(loader.iter_instances())) == ["a", "b", "c"]
-
-
-def test_every_text_field_gets_the_indexers(tmp_path: Path) -> None:
-    reader = WordReader()
-    [instance] = reader.read(write(tmp_path, "a\n"))
-    reader.apply_token_indexers(instance)
-    assert (
-        set(instance["word"].token_indexers) == set(instance["other"].token_indexers) == {"tokens"}
-    )

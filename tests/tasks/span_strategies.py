@@ -4,7 +4,7 @@ from typing import Any, List, Tuple
 
 from hypothesis import strategies as st
 
-from elmo_plugin.tasks.tags import Span
+from elmo_plugin.tasks.tags import Span, spans_to_tags
 
 
 @st.composite
@@ -17,3 +17,17 @@ def sentences_with_spans(draw: Any, min_pieces: int = 0) -> Tuple[int, List[Span
             spans.append(Span(num_tokens, num_tokens + length, label))
         num_tokens += length
     return num_tokens, spans
+
+
+def write_tags(spans: List[Span], num_tokens: int, scheme: str) -> List[str]:
+    """`spans_to_tags`, in IOB1 too, which the package only reads."""
+    if scheme != "IOB1":
+        return spans_to_tags(spans, num_tokens, scheme)
+    labels = [""] * num_tokens
+    tags = ["O"] * num_tokens
+    for start, end, label in sorted(spans):
+        labels[start:end] = [label] * (end - start)
+        tags[start:end] = [f"I-{label}"] * (end - start)
+        if start > 0 and labels[start - 1] == label:
+            tags[start] = f"B-{label}"
+    return tags

@@ -1,24 +1,68 @@
 """What the tests of several tasks need: archives, and the predict command."""
 
 import argparse
+import json
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Tuple
 
 import torch
 from allennlp.commands.predict import Predict
 from allennlp.common import Params
-from allennlp.data import Batch, DatasetReader, Instance, Vocabulary
+from allennlp.common.params import with_overrides
+from allennlp.data import Batch, DatasetReader, Instance, TensorDict, Vocabulary
 from allennlp.models import Model, archive_model
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def experiment_of(task: str, experiment: str = "experiment", **overrides: Any) -> Params:
+    """A tiny experiment of a task, with some keys of its model changed."""
+    changes = {f"model.{key}": value for key, value in overrides.items()}
+    path = FIXTURES / task / "tiny" / f"{experiment}.jsonnet"
+    return Params.from_file(path, params_overrides=json.dumps(changes))
+
+
+def read_tiny(task: str, experiment: str = "experiment") -> Tuple[List[Instance], Vocabulary]:
+    """The instances on which a tiny experiment is validated, and their vocabulary."""
+    params = experiment_of(task, experiment)
+    reader_params = params.get("validation_dataset_reader") or params["dataset_reader"]
+    reader = DatasetReader.from_params(reader_params)
+    instances = list(reader.read(params["validation_data_path"]))
+    for instance in instances:
+        reader.apply_token_indexers(instance)
+    return instances, Vocabulary.from_instances(instances)
+
+
+def build_tiny(
+    task: str, vocab: Vocabulary, experiment: str = "experiment", **overrides: Any
+) -> Model:
+    """The model of a tiny experiment, without dropout but for what the overrides ask for."""
+    torch.manual_seed(13)
+    params = _without_dropout(experiment_of(task, experiment)["model"].as_dict(quiet=True))
+    changed = with_overrides(params, overrides)
+    return Model.from_params(Params(changed), vocab=vocab)
+
+
+def _without_dropout(params: Any) -> Any:
+    if not isinstance(params, dict):
+        return params
+    return {
+        key: 0.0 if "dropout" in key and isinstance(value, float) else _without_dropout(value)
+        for key, value in params.items()
+    }
+
+
+def as_tensors(instances: List[Instance], vocab: Vocabulary) -> TensorDict:
+    batch = Batch(instances)
+    batch.index_instances(vocab)
+    return batch.as_tensor_dict()
 
 
 def overfit(
     model: Model, instances: List[Instance], num_steps: int = 60, lr: float = 0.02
 ) -> List[float]:
     """Train on one batch of indexed instances, over and over. Returns the losses."""
-    batch = Batch(instances)
-    batch.index_instances(model.vocab)
+    tensors = as_tensors(instances, model.vocab)
     optimizer = torch.optim.Adam(
         [parameter for parameter in model.parameters() if parameter.requires_grad], lr=lr
     )
@@ -26,7 +70,7 @@ def overfit(
     model.train()
     for _ in range(num_steps):
         optimizer.zero_grad()
-        loss = model(**batch.as_tensor_dict())["loss"]
+        loss = model(**tensors)["loss"]
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

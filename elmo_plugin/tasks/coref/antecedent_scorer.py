@@ -1,6 +1,6 @@
 """How well a mention goes with each of the mentions before it."""
 
-from typing import List, NamedTuple, Optional
+from typing import List, Optional
 
 import torch
 from allennlp.common import FromParams
@@ -12,25 +12,12 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
+from elmo_plugin.tasks.checks import check_positive
+
 _NUM_DISTANCE_BUCKETS = 10  # 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more; 0 does not occur
 # Numbers that are held from the forward to the backward pass, about 4 bytes and some such tensors for each.
 _MAX_HELD = 2**25
 _UNKNOWN_SPEAKER, _OTHER_SPEAKER, _SAME_SPEAKER = range(3)
-
-
-class AntecedentScores(NamedTuple):
-    """
-    # Parameters
-
-    scores : `Tensor`
-        `(num_mentions, max_antecedents)`. Column 0 is the mention just before, column 1 the one before that.
-        `-inf` where there is none.
-    is_antecedent : `BoolTensor`
-        `(num_mentions, max_antecedents)`. `False` where there is none.
-    """
-
-    scores: Tensor
-    is_antecedent: Tensor
 
 
 class AntecedentScorer(torch.nn.Module, FromParams):
@@ -45,12 +32,9 @@ class AntecedentScorer(torch.nn.Module, FromParams):
 
     # Parameters
 
-    span_dim : `int`
-        Width of the vectors of mentions. In a config, derived.
-    num_genres : `int`
-        Ids of genres. In a config, derived.
-    unknown_genre : `int`
-        The id of genres that training did not see, whose embedding is zeros. In a config, derived.
+    span_dim, num_genres, unknown_genre : `int`
+        Width of the vectors of mentions; ids of genres; the id of those that training did not see, whose
+        embedding is zeros. In a config, derived.
     hidden_dims : `List[int]`, optional (default = `[150, 150]`)
         Widths of the hidden layers.
     feature_dim : `int`, optional (default = `20`)
@@ -63,10 +47,6 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         How many of the mentions before one are scored, the nearest.
     mentions_per_block : `int`, optional (default = `16`)
         How many mentions are scored at once. Changes time and memory, and nothing else.
-
-    # Raises
-
-    `ConfigurationError` if there is no hidden layer, or a number is below 1.
     """
 
     def __init__(
@@ -87,14 +67,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
             raise ConfigurationError(
                 "antecedent_scorer.hidden_dims is empty, expected the width of at least one hidden layer."
             )
-        for key, value in (
-            ("max_antecedents", max_antecedents),
-            ("mentions_per_block", mentions_per_block),
-        ):
-            if value < 1:
-                raise ConfigurationError(
-                    f"antecedent_scorer.{key} is {value}, expected a number above 0."
-                )
+        check_positive(max_antecedents=max_antecedents, mentions_per_block=mentions_per_block)
         self.max_antecedents = max_antecedents
         self.mentions_per_block = mentions_per_block
         self.unknown_genre = unknown_genre
@@ -119,12 +92,14 @@ class AntecedentScorer(torch.nn.Module, FromParams):
 
     def forward(
         self, mentions: Tensor, mention_scores: Tensor, speakers: Tensor, genre: Tensor
-    ) -> AntecedentScores:
+    ) -> Tensor:
         """
+        Score the pairs of a document.
+
         # Parameters
 
         mentions : `Tensor`
-            `(num_mentions, span_dim)`. The vectors of a document's mentions, in its order.
+            `(num_mentions, span_dim)`. In the order of the document.
         mention_scores : `Tensor`
             `(num_mentions)`. How likely each is a mention: a pair's score is the sum of both and of the
             network's.
@@ -135,14 +110,14 @@ class AntecedentScorer(torch.nn.Module, FromParams):
 
         # Returns
 
-        `AntecedentScores`
+        `(num_mentions, max_antecedents)`. Column 0 is the mention just before, column 1 the one before that;
+        `-inf` where there is none.
         """
         num_mentions = len(mentions)
         # At least one column, so that a document of one mention has what others have.
         max_antecedents = max(1, min(self.max_antecedents, num_mentions - 1))
         indices = torch.arange(num_mentions, device=mentions.device)
         offsets = torch.arange(1, max_antecedents + 1, device=mentions.device)
-        is_antecedent = indices.unsqueeze(-1) >= offsets  # (num_mentions, max_antecedents)
 
         by_mention, by_antecedent, by_product, by_distance, by_speaker, by_genre = (
             self.first_layer.weight.split(self._part_dims, dim=-1)
@@ -200,7 +175,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
             else:
                 blocks.append(score_block(first, last))
         scores = torch.cat(blocks)  # (num_mentions, max_antecedents)
-        return AntecedentScores(scores.masked_fill(~is_antecedent, -torch.inf), is_antecedent)
+        return scores.masked_fill(indices.unsqueeze(-1) < offsets, -torch.inf)
 
 
 def _compare_speakers(speakers: Tensor, antecedent_speakers: Tensor) -> Tensor:

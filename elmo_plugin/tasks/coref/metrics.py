@@ -1,7 +1,7 @@
 """How well predicted clusters of mentions match gold ones: the scores of CoNLL-2012."""
 
 from collections import Counter
-from typing import Callable, Dict, Hashable, List, NamedTuple, Sequence
+from typing import Callable, Dict, Hashable, List, NamedTuple, Sequence, Tuple
 
 import numpy
 import torch
@@ -28,15 +28,11 @@ def muc(predicted: Clusters, gold: Clusters) -> ScoreParts:
     same with the sides exchanged.
     """
 
-    def found_and_needed_links(clusters: Clusters, others: Clusters) -> List[float]:
-        found, needed = 0, 0
-        cluster_of = _cluster_of_mention(others)
-        for cluster in clusters:
-            pieces = {cluster_of[mention] for mention in cluster if mention in cluster_of}
-            num_alone = sum(mention not in cluster_of for mention in cluster)
-            needed += len(cluster) - 1
-            found += len(cluster) - (len(pieces) + num_alone)
-        return [found, needed]
+    def found_and_needed_links(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
+        shares = _shares(clusters, others)
+        # A mention that is in no other cluster is a piece of its own, and adds 0.
+        found = sum(share.total() - len(share) for share in shares)
+        return found, sum(len(cluster) - 1 for cluster in clusters)
 
     return ScoreParts(
         *found_and_needed_links(predicted, gold), *found_and_needed_links(gold, predicted)
@@ -49,14 +45,12 @@ def b_cubed(predicted: Clusters, gold: Clusters) -> ScoreParts:
     its predicted cluster, 0 if it is in none; precision is the same with the sides exchanged.
     """
 
-    def found_and_all_mentions(clusters: Clusters, others: Clusters) -> List[float]:
+    def found_and_all_mentions(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
         found = 0.0
-        cluster_of = _cluster_of_mention(others)
-        for cluster in clusters:
-            shares = Counter(cluster_of[mention] for mention in cluster if mention in cluster_of)
-            # Each of the `share` mentions has the same `share / len(cluster)`.
-            found += sum(share * share for share in shares.values()) / len(cluster)
-        return [found, sum(len(cluster) for cluster in clusters)]
+        for cluster, share in zip(clusters, _shares(clusters, others)):
+            # Each of `count` mentions has the same `count / len(cluster)`.
+            found += sum(count * count for count in share.values()) / len(cluster)
+        return found, sum(len(cluster) for cluster in clusters)
 
     return ScoreParts(
         *found_and_all_mentions(predicted, gold), *found_and_all_mentions(gold, predicted)
@@ -69,12 +63,10 @@ def ceaf_phi4(predicted: Clusters, gold: Clusters) -> ScoreParts:
     one, that of the greatest similarity in total. The similarity of two clusters is `phi_4`, their Dice
     coefficient.
     """
-    cluster_of = _cluster_of_mention(gold)
     similarity = numpy.zeros((len(predicted), len(gold)))
-    for row, cluster in enumerate(predicted):
-        shares = Counter(cluster_of[mention] for mention in cluster if mention in cluster_of)
-        for column, share in shares.items():
-            similarity[row, column] = 2 * share / (len(cluster) + len(gold[column]))
+    for row, share in enumerate(_shares(predicted, gold)):
+        for column, count in share.items():
+            similarity[row, column] = 2 * count / (len(predicted[row]) + len(gold[column]))
     total = float(similarity[linear_sum_assignment(similarity, maximize=True)].sum())
     return ScoreParts(total, len(predicted), total, len(gold))
 
@@ -87,8 +79,13 @@ CLUSTER_SCORES: Dict[str, Callable[[Clusters, Clusters], ScoreParts]] = {
 """The three whose mean is the score of CoNLL-2012."""
 
 
-def _cluster_of_mention(clusters: Clusters) -> Dict[Hashable, int]:
-    return {mention: index for index, cluster in enumerate(clusters) for mention in cluster}
+def _shares(clusters: Clusters, others: Clusters) -> List[Counter]:
+    """For each of `clusters`, how many of its mentions are in each of `others`, by their indices."""
+    index_of = {mention: index for index, cluster in enumerate(others) for mention in cluster}
+    return [
+        Counter(index_of[mention] for mention in cluster if mention in index_of)
+        for cluster in clusters
+    ]
 
 
 @Metric.register("elmo_coreference_scores")
@@ -100,8 +97,6 @@ class CoreferenceScores(Metric):
     As the official scorer does, numerators and denominators are summed over documents before they are
     divided; mentions that only one side has count against the other as they are. What is summed is summed
     over the workers of distributed training, too.
-
-    Registered as a `Metric` with name `elmo_coreference_scores`.
     """
 
     supports_distributed = True
@@ -116,14 +111,8 @@ class CoreferenceScores(Metric):
         kept_spans: Sequence[Sequence],
     ) -> None:
         """
-        # Parameters
-
-        predicted : `Sequence[Clusters]`
-            Of each document the predicted clusters, lists of mentions. No mention is in two clusters.
-        gold : `Sequence[Clusters]`
-            The gold clusters of the same documents.
-        kept_spans : `Sequence[Sequence]`
-            Of each document the mentions that clusters could be made of.
+        Count documents: of each the predicted and the gold clusters, lists of mentions, of which none is in
+        two clusters; and the kept spans, the mentions that clusters could be made of.
         """
         sums = torch.zeros_like(self._sums)
         num_gold, num_recalled = 0, 0
@@ -143,8 +132,6 @@ class CoreferenceScores(Metric):
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Returns
-
         `coref_f1`, the mean of the three F1 scores, `coref_precision` and `coref_recall`, the means of
         theirs; `mention_recall`; the F1 of each of the three, `muc_f1`, `b_cubed_f1`, `ceaf_f1`; and their
         precision and recall, such as `_muc_recall` (AllenNLP writes them to its metrics files, but not into

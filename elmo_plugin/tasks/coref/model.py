@@ -1,10 +1,11 @@
 """Find mentions of entities, and which of them name the same one."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections import Counter
+from functools import partial
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from allennlp.common import Lazy
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.data.vocabulary import DEFAULT_OOV_TOKEN
 from allennlp.models import Model
@@ -14,7 +15,8 @@ from allennlp.nn.util import get_text_field_mask
 from torch import Tensor
 
 from elmo_plugin.modules.text_encoder import TextEncoder
-from elmo_plugin.tasks.coref.antecedent_scorer import AntecedentScorer, AntecedentScores
+from elmo_plugin.tasks.checks import check_choice, check_positive
+from elmo_plugin.tasks.coref.antecedent_scorer import AntecedentScorer
 from elmo_plugin.tasks.coref.metrics import CoreferenceScores
 from elmo_plugin.tasks.coref.reader import GENRE_NAMESPACE
 from elmo_plugin.tasks.coref.spans import (
@@ -38,10 +40,10 @@ class Document(NamedTuple):
 
 
 class ScoredMentions(NamedTuple):
-    """The spans of a document that were kept, in its order, and how well they go together."""
+    """The spans of a document that were kept, in its order, and the output of `AntecedentScorer` for them."""
 
     spans: List[Span]
-    antecedents: AntecedentScores
+    scores: Tensor  # (num_kept, max_antecedents)
 
 
 @Model.register("elmo_coref")
@@ -64,14 +66,8 @@ class CoreferenceResolver(Model):
     with a document is one vector for each word and each kept span, and some numbers for each span and each
     pair.
 
-    Registered as a `Model` with name `elmo_coref`.
-
     # Parameters
 
-    vocab : `Vocabulary`
-        Its namespace `genres` holds the genres.
-    text_encoder : `TextEncoder`
-        From the tokens of sentences to contextual vectors, with ELMo where wanted.
     mention_feedforward : `FeedForward`
         From the vector of a span to what decides whether it is a mention. In a config, without `input_dim`.
     antecedent_scorer : `AntecedentScorer`
@@ -94,16 +90,9 @@ class CoreferenceResolver(Model):
         What scores how far a token is the head of a span: `contextualized`, the output of the text encoder,
         as in Lee et al. and in this project's configs; or `embedded`, what the text encoder reads, as in
         AllenNLP's model and in archives whose config does not say.
-    initializer : `InitializerApplicator`, optional
-        Initial values of parameters; PyTorch's and AllenNLP's by default.
-    spans_per_block : `int`, optional (default = `1024`)
-        How many spans are scored at once. Changes time and memory, and nothing else.
-    words_per_block : `int`, optional (default = `4096`)
-        How many words are encoded at once. Changes time and memory, and nothing else.
-
-    # Raises
-
-    `ConfigurationError` if a number is not above 0, or `head_scores` is another word.
+    spans_per_block, words_per_block : `int`, optional (defaults = `1024`, `4096`)
+        How many spans are scored, and how many words encoded, at once. Change time and memory, and nothing
+        else.
     """
 
     default_predictor = "elmo_coref"
@@ -127,19 +116,14 @@ class CoreferenceResolver(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        for key, value in (
-            ("max_span_width", max_span_width),
-            ("spans_per_word", spans_per_word),
-            ("max_training_sentences", max_training_sentences),
-            ("spans_per_block", spans_per_block),
-            ("words_per_block", words_per_block),
-        ):
-            if value is not None and value <= 0:
-                raise ConfigurationError(f"model.{key} is {value}, expected a number above 0.")
-        if head_scores not in ("contextualized", "embedded"):
-            raise ConfigurationError(
-                f"model.head_scores is '{head_scores}', expected contextualized or embedded."
-            )
+        check_positive(
+            max_span_width=max_span_width,
+            spans_per_word=spans_per_word,
+            max_training_sentences=max_training_sentences,
+            spans_per_block=spans_per_block,
+            words_per_block=words_per_block,
+        )
+        check_choice("head_scores", head_scores, ("contextualized", "embedded"))
         self.text_encoder = text_encoder
         self.max_span_width = max_span_width
         self.spans_per_word = spans_per_word
@@ -177,10 +161,12 @@ class CoreferenceResolver(Model):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
+        Find the entities of documents.
+
         # Parameters
 
         sentences : `TextFieldTensors`
-            The sentences of documents, `(batch_size, num_sentences, timesteps, ...)`.
+            `(batch_size, num_sentences, timesteps, ...)`.
         speakers : `LongTensor`
             `(batch_size, num_words)`. Numbers within each document, 0 where not known.
         genre : `LongTensor`
@@ -188,8 +174,6 @@ class CoreferenceResolver(Model):
         mentions : `LongTensor`, optional
             `(batch_size, num_mentions, 3)`. Start, end (exclusive) and cluster of each gold mention, padded
             with -1.
-        metadata : `List[Dict[str, Any]]`, optional
-            Of each document, with its `words`.
 
         # Returns
 
@@ -201,9 +185,10 @@ class CoreferenceResolver(Model):
         mask = get_text_field_mask(sentences, num_wrapping_dims=1)
         losses, clusters, kept_spans, gold_clusters = [], [], [], []
         for row in range(len(mask)):
-            document = _document_of_batch(row, sentences, mask, speakers, genre, mentions)
-            if self.training and self.max_training_sentences is not None:
-                document = _random_part(document, self.max_training_sentences)
+            document = _document_of_batch(
+                *(row, sentences, mask, speakers, genre, mentions),
+                max_sentences=self.max_training_sentences if self.training else None,
+            )
             scored = self._score_mentions(document)
             kept_spans.append(scored.spans)
             clusters.append(_best_clusters(scored))
@@ -229,35 +214,38 @@ class CoreferenceResolver(Model):
         )
         contextualized = self.dropout(contextualized)
         embedded = self.lexical_dropout(embedded)
+        represented = partial(self.span_representation, contextualized, embedded)
+        blocks = partial(torch.split, split_size_or_sections=self.spans_per_block)
         candidates = enumerate_spans(document.mask.sum(dim=-1), self.max_span_width)
         with torch.no_grad():
             # The loss is of kept spans alone: what the others' scores were made of need not be held.
             candidate_scores = torch.cat(
-                [
-                    self._score_spans(self.span_representation(contextualized, embedded, block))
-                    for block in candidates.split(self.spans_per_block)
-                ]
+                [self._score_spans(represented(block)) for block in blocks(candidates)]
             )  # (num_candidates)
         max_spans = max(1, int(self.spans_per_word * len(contextualized)))
         spans = candidates[best_spans(candidates, candidate_scores, max_spans)]  # (num_kept, 2)
-        vectors = torch.cat(
-            [
-                self.span_representation(contextualized, embedded, block)
-                for block in spans.split(self.spans_per_block)
-            ]
-        )  # (num_kept, span_dim)
-        antecedents = self.antecedent_scorer(
+        vectors = torch.cat([represented(block) for block in blocks(spans)])  # (num_kept, span_dim)
+        scores = self.antecedent_scorer(
             vectors,
             self._score_spans(vectors),
             # Who speaks is taken from the first word.
             document.speakers[spans[:, 0]],
             document.genre,
         )
-        return ScoredMentions([(start, end) for start, end in spans.tolist()], antecedents)
+        return ScoredMentions([(start, end) for start, end in spans.tolist()], scores)
 
     def _score_spans(self, vectors: Tensor) -> Tensor:
         """`(num_spans, span_dim)` to `(num_spans)`."""
         return self.mention_score(self.mention_feedforward(vectors)).squeeze(-1)
+
+
+def _of_each_tensor(
+    text_field: TextFieldTensors, function: Callable[[Tensor], Tensor]
+) -> TextFieldTensors:
+    return {
+        indexer: {name: function(tensor) for name, tensor in tensors.items()}
+        for indexer, tensors in text_field.items()
+    }
 
 
 def _document_of_batch(
@@ -267,69 +255,42 @@ def _document_of_batch(
     speakers: Tensor,
     genre: Tensor,
     mentions: Optional[Tensor],
+    max_sentences: Optional[int],
 ) -> Document:
-    """Without the padding that makes documents have the same number of sentences."""
+    """
+    Without padding. Of a longer document only `max_sentences` that follow each other, at random; clusters of
+    which one mention is left are then dropped.
+    """
     num_sentences = int(mask[row].any(dim=-1).sum())
-    document_sentences = {
-        indexer: {name: tensor[row, :num_sentences] for name, tensor in tensors.items()}
-        for indexer, tensors in sentences.items()
-    }
-    document_mask = mask[row, :num_sentences]  # (num_sentences, timesteps)
-    return Document(
-        document_sentences,
-        document_mask,
-        speakers[row, : int(document_mask.sum())],
-        genre[row],
-        None if mentions is None else _gold_clusters(mentions[row].tolist()),
-    )
-
-
-def _gold_clusters(mentions: Sequence[Tuple[int, int, int]]) -> List[Cluster]:
-    clusters: Dict[int, Cluster] = {}
-    for start, end, cluster in mentions:
-        if cluster >= 0:  # no padding
-            clusters.setdefault(cluster, []).append((start, end))
-    return list(clusters.values())
-
-
-def _random_part(document: Document, max_sentences: int) -> Document:
-    """Some sentences that follow each other. Clusters cropped to one mention are dropped."""
-    num_sentences = len(document.mask)
-    if num_sentences <= max_sentences:
-        return document
-    first_sentence = int(torch.randint(num_sentences - max_sentences + 1, ()))
-    chosen = slice(first_sentence, first_sentence + max_sentences)
-    first_word = int(document.mask[:first_sentence].sum())
-    last_word = first_word + int(document.mask[chosen].sum())  # exclusive
+    first_sentence = 0
+    if max_sentences is not None and num_sentences > max_sentences:
+        first_sentence = int(torch.randint(num_sentences - max_sentences + 1, ()))
+        num_sentences = max_sentences
+    chosen = slice(first_sentence, first_sentence + num_sentences)
+    first_word = int(mask[row, :first_sentence].sum())
+    last_word = first_word + int(mask[row, chosen].sum())  # exclusive
     gold_clusters = None
-    if document.gold_clusters is not None:
-        parts = [
-            [
-                (start - first_word, end - first_word)
-                for start, end in cluster
-                if first_word <= start and end <= last_word
-            ]
-            for cluster in document.gold_clusters
-        ]
+    if mentions is not None:
+        parts: Dict[int, Cluster] = {}
+        num_mentions: Counter = Counter()
+        for start, end, cluster in mentions[row].tolist():
+            num_mentions[cluster] += 1
+            if cluster >= 0 and first_word <= start and end <= last_word:  # no padding
+                parts.setdefault(cluster, []).append((start - first_word, end - first_word))
         gold_clusters = [
-            part
-            for part, cluster in zip(parts, document.gold_clusters)
-            if len(part) > 1 or len(part) == len(cluster)
+            part for cluster, part in parts.items() if len(part) > 1 or num_mentions[cluster] == 1
         ]
     return Document(
-        {
-            indexer: {name: tensor[chosen] for name, tensor in tensors.items()}
-            for indexer, tensors in document.sentences.items()
-        },
-        document.mask[chosen],
-        document.speakers[first_word:last_word],
-        document.genre,
+        _of_each_tensor(sentences, lambda tensor: tensor[row, chosen]),
+        mask[row, chosen],
+        speakers[row, first_word:last_word],
+        genre[row],
         gold_clusters,
     )
 
 
 def _best_clusters(scored: ScoredMentions) -> List[Cluster]:
-    scores, columns = scored.antecedents.scores.max(dim=1)  # (num_kept) each
+    scores, columns = scored.scores.max(dim=1)  # (num_kept) each
     return link_clusters(
         scored.spans,
         [
@@ -340,7 +301,7 @@ def _best_clusters(scored: ScoredMentions) -> List[Cluster]:
 
 
 def _loss(scored: ScoredMentions, gold_clusters: List[Cluster]) -> Tensor:
-    scores = scored.antecedents.scores  # (num_kept, max_antecedents)
+    scores = scored.scores  # (num_kept, max_antecedents)
     cluster_of = {
         mention: number for number, cluster in enumerate(gold_clusters) for mention in cluster
     }
@@ -353,7 +314,7 @@ def _loss(scored: ScoredMentions, gold_clusters: List[Cluster]) -> Tensor:
     antecedents = indices - 1 - torch.arange(max_antecedents, device=scores.device)
     # (num_kept, max_antecedents)
     is_gold = (
-        scored.antecedents.is_antecedent
+        (antecedents >= 0)
         & (clusters.unsqueeze(-1) >= 0)
         & (clusters.unsqueeze(-1) == clusters[antecedents.clamp(min=0)])
     )
@@ -377,11 +338,8 @@ def encode_document(
 
     # Parameters
 
-    text_encoder : `TextEncoder`
-    sentences : `TextFieldTensors`
-        Tensors of shape `(num_sentences, timesteps, ...)`. At least one sentence; none is empty.
-    mask : `BoolTensor`
-        `(num_sentences, timesteps)`.
+    sentences, mask : `TextFieldTensors`, `BoolTensor`
+        `(num_sentences, timesteps, ...)`. At least one sentence; none is empty.
     words_per_block : `int`
         How many words, padding included, are encoded at once. A sentence longer than that is a block.
 
@@ -398,20 +356,19 @@ def encode_document(
     for block in _blocks_of_like_length(lengths, words_per_block):
         longest = int(lengths[block].max())
         block_mask = mask[block, :longest]
-        block_sentences = {
-            indexer: {
-                # Word pieces, if an indexer makes them, are not counted in words, and stay as they are.
-                name: tensor[block, :longest] if tensor.size(1) == mask.size(1) else tensor[block]
-                for name, tensor in tensors.items()
-            }
-            for indexer, tensors in sentences.items()
-        }
+        cropped = partial(_cropped, block, longest, mask.size(1))
+        block_sentences = _of_each_tensor(sentences, cropped)
         encoded = text_encoder(block_sentences, mask=block_mask)
         contextualized.append(encoded.contextualized[block_mask])
         embedded.append(encoded.embedded[block_mask])
         positions.append(position_of_word[block, :longest][block_mask])
     order = torch.cat(positions).argsort()  # (num_words)
     return torch.cat(contextualized)[order], torch.cat(embedded)[order]
+
+
+def _cropped(rows: Tensor, length: int, full_length: int, tensor: Tensor) -> Tensor:
+    # Word pieces, if an indexer makes them, are not counted in words, and stay as they are.
+    return tensor[rows, :length] if tensor.size(1) == full_length else tensor[rows]
 
 
 def _blocks_of_like_length(lengths: Tensor, words_per_block: int) -> List[Tensor]:

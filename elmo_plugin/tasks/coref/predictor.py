@@ -1,25 +1,19 @@
 """Find which words of a document name the same person or thing."""
 
 import re
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Tuple
 
 import spacy
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
-from allennlp.data import DatasetReader, Field, Instance
-from allennlp.data.tokenizers import Token, Tokenizer
-from allennlp.models import Model
+from allennlp.data import Field, Instance
+from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.coref.reader import mention_field
-from elmo_plugin.tasks.json_input import dump_json_line, find_key, get_text, get_words
-from elmo_plugin.tasks.predicting import TaskPredictor, bracketed, span_text
+from elmo_plugin.tasks.json_input import find_key, get_text, get_words, shown_json
+from elmo_plugin.tasks.predicting import TaskPredictor, bracketed, described_span
 from elmo_plugin.tasks.reading import character_offsets
-
-EXAMPLE = (
-    '{"document": "Mary Smith slept. She was tired."} or '
-    '{"sentences": [["Mary", "slept", "."], ["She", "snored", "."]]}'
-)
 
 _PARAGRAPH_BREAK = re.compile(r"\n[^\S\n]*\n")
 
@@ -35,25 +29,17 @@ class CoreferencePredictor(TaskPredictor):
     - `clusters`, for each entity that is named more than once the list of its mentions, each as `[start,
       end]`: the tokens of `words` from `start` to `end`, exclusive;
     - `mentions`, all of them in the order of the document, with `cluster` (from 1 on, in the order of
-      `clusters`), `start`, `end`, and `text`;
-    - `marked`, the words with mentions in brackets: `[1 Mary Smith] slept . [1 She] was tired .`;
-    - for a text also `document` as given, and in each mention `start_char`, `end_char` (characters of
-      `document`, `end_char` exclusive), if the tokenizer knows where tokens stand.
-
-    Registered as a `Predictor` with name `elmo_coref`; its arguments are those of `TaskPredictor`.
+      `clusters`) and `described_span`;
+    - `marked`, the words with mentions in brackets: `[1 Mary Smith] slept . [1 She] was tired .`.
     """
 
-    example = EXAMPLE
+    example = (
+        '{"document": "Mary Smith slept. She was tired."} or '
+        '{"sentences": [["Mary", "slept", "."], ["She", "snored", "."]]}'
+    )
 
-    def __init__(
-        self,
-        model: Model,
-        dataset_reader: DatasetReader,
-        frozen: bool = True,
-        tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
-        spacy_model: Optional[str] = None,
-    ) -> None:
-        super().__init__(model, dataset_reader, frozen, tokenizer, spacy_model)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._sentence_splitter = SentenceSplitter()
 
     def predict_document(self, document: str) -> JsonDict:
@@ -65,14 +51,11 @@ class CoreferencePredictor(TaskPredictor):
         return self.predict_json({"sentences": sentences})
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
-        key = find_key(inputs, ("document", "sentences"), EXAMPLE)
-        genre = get_text(inputs, "genre", EXAMPLE) if "genre" in inputs else None
+        key = find_key(inputs, ("document", "sentences"), self.example)
+        genre = get_text(inputs, "genre", self.example) if "genre" in inputs else None
         if key == "sentences":
-            sentences = [
-                [Token(word) for word in words] for words in _get_sentences(inputs["sentences"])
-            ]
-            return [self._dataset_reader.text_to_instance(sentences, genre=genre)]
-        document = get_text(inputs, key, EXAMPLE)
+            return [self._dataset_reader.text_to_instance(self._get_sentences(inputs), genre=genre)]
+        document = get_text(inputs, key, self.example)
         sentences = []
         for first_character, sentence in self._sentence_splitter.split(document):
             tokens = self._tokenizer.tokenize(sentence)
@@ -81,7 +64,7 @@ class CoreferencePredictor(TaskPredictor):
         if not sentences:
             raise ConfigurationError(
                 f"'document' is {document[:100]!r}, in which the tokenizer finds no token, expected text "
-                f"as in {EXAMPLE}"
+                f"as in {self.example}"
             )
         instance = self._dataset_reader.text_to_instance(sentences, genre=genre)
         metadata = instance["metadata"].metadata
@@ -101,41 +84,30 @@ class CoreferencePredictor(TaskPredictor):
             ),
             key=lambda mention: (mention[0], -mention[1]),
         )
-        readable = {
+        return {
             "words": words,
             "clusters": clusters,
             "mentions": [
-                {
-                    "cluster": number,
-                    "start": start,
-                    "end": end,
-                    **span_text(metadata, start, end, "document"),
-                }
+                {"cluster": number, **described_span(metadata, start, end)}
                 for start, end, number in mentions
             ],
             "marked": bracketed(
                 words, [(start, end, str(number)) for start, end, number in mentions]
             ),
         }
-        if "document" in metadata:
-            readable["document"] = metadata["document"]
-        return readable
 
     def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
         return {"mentions": mention_field(output["clusters"])}
 
-
-def _get_sentences(sentences: Any) -> List[List[str]]:
-    if not isinstance(sentences, list) or not sentences:
-        shown = dump_json_line({"sentences": sentences}).strip()[:100]
-        raise ConfigurationError(
-            f"Found {shown}, expected a list of sentences that is not empty, each of them a list of "
-            f"words, as in {EXAMPLE}"
-        )
-    return [
-        get_words({f"sentences[{index}]": words}, f"sentences[{index}]", EXAMPLE)
-        for index, words in enumerate(sentences)
-    ]
+    def _get_sentences(self, inputs: JsonDict) -> List[List[Token]]:
+        sentences = inputs["sentences"]
+        if not isinstance(sentences, list) or not sentences:
+            raise ConfigurationError(
+                f"'sentences' is {shown_json(sentences)}, expected a list of sentences that is not empty, "
+                f"each of them a list of words, as in {self.example}"
+            )
+        named = {f"sentences[{index}]": words for index, words in enumerate(sentences)}
+        return [[Token(word) for word in get_words(named, key, self.example)] for key in named]
 
 
 def _moved(token: Token, num_characters: int) -> Token:
@@ -159,12 +131,9 @@ class SentenceSplitter:
         """Each sentence with its first character in `text`. There are none of white space alone."""
         start = 0
         for end in [*(match.start() for match in _PARAGRAPH_BREAK.finditer(text)), len(text)]:
-            yield from self._split_paragraph(text, start, end)
+            # spaCy refuses longer texts, for the memory of pipes that this pipeline has not.
+            self._pipeline.max_length = max(self._pipeline.max_length, end - start)
+            for sentence in self._pipeline(text[start:end]).sents:
+                if sentence.text.strip():
+                    yield start + sentence.start_char, sentence.text
             start = end
-
-    def _split_paragraph(self, text: str, start: int, end: int) -> Iterator[Tuple[int, str]]:
-        # spaCy refuses longer texts, for the memory of pipes that this pipeline has not.
-        self._pipeline.max_length = max(self._pipeline.max_length, end - start)
-        for sentence in self._pipeline(text[start:end]).sents:
-            if sentence.text.strip():
-                yield start + sentence.start_char, sentence.text

@@ -8,9 +8,15 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Instance, Vocabulary
-from allennlp.data.fields import Field, ListField, MetadataField, TensorField, TextField
-from allennlp.data.token_indexers import TokenIndexer
+from allennlp.data import DatasetReader, Instance
+from allennlp.data.fields import (
+    Field,
+    LabelField,
+    ListField,
+    MetadataField,
+    TensorField,
+    TextField,
+)
 from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import DEFAULT_OOV_TOKEN
 
@@ -43,33 +49,18 @@ class EntityMention(NamedTuple):
     entity: str
 
 
-def read_mentions(
-    column: Sequence[str], place: SentencePlace, document_name: str
-) -> List[EntityMention]:
+def read_mentions(column: Sequence[str], place: SentencePlace) -> List[EntityMention]:
     """
-    The mentions of a sentence, in the order in which they begin, longer ones first.
+    The mentions of a sentence, from a column with one entry for each token, such as `-`, `(12`, or
+    `(12|(3)|4)`; in the order in which they begin, longer ones first.
 
     Mentions may nest and cross. Where two mentions of one entity are open, a bracket closes the one
     that was opened last.
-
-    # Parameters
-
-    column : `Sequence[str]`
-        One entry for each token, such as `-`, `(12`, or `(12|(3)|4)`.
-    place : `SentencePlace`
-        Where the sentence stands, to be named in errors.
-    document_name : `str`
-        The document, to be named in errors.
-
-    # Raises
-
-    `ConfigurationError` naming line and document, if an entry holds something else than brackets, or
-    brackets do not match.
     """
 
     def fault(index: int, found: str, expected: str) -> ConfigurationError:
         return ConfigurationError(
-            f"{place.of_token(index)}, document {document_name}: found {found}, expected {expected}. "
+            f"{place.of_token(index)}: found {found}, expected {expected}. "
             "Correct the coreference column, the last one."
         )
 
@@ -107,17 +98,13 @@ def read_mentions(
     return sorted(mentions, key=lambda mention: (mention.start, -mention.end))
 
 
-def read_clusters(sentences: Sequence[Conll2012Sentence], document_name: str) -> List[Cluster]:
+def read_clusters(sentences: Sequence[Conll2012Sentence]) -> List[Cluster]:
     """
     The mentions of each entity, counted in tokens of the document, ends exclusive, in the order of the
     document.
 
     A mention is in one cluster, once: one that is marked twice for an entity counts once, and entities that
     share a mention are merged. Either is logged with its line.
-
-    # Raises
-
-    `ConfigurationError` naming line and document, if a coreference column is wrong.
     """
     entity_of: Dict[Span, str] = {}
     merged_into: Dict[str, str] = {}
@@ -129,12 +116,12 @@ def read_clusters(sentences: Sequence[Conll2012Sentence], document_name: str) ->
 
     num_words = 0
     for sentence in sentences:
-        for mention in read_mentions(sentence.coreference, sentence.place, document_name):
+        for mention in read_mentions(sentence.coreference, sentence.place):
             span = (num_words + mention.start, num_words + mention.end)
             if span not in entity_of:
                 entity_of[span] = mention.entity
                 continue
-            place = f"{sentence.place.of_token(mention.start)}, document {document_name}"
+            place = sentence.place.of_token(mention.start)
             text = " ".join(sentence.words[mention.start : mention.end])
             entity, other = mention.entity, entity_of[span]
             if entity == other:
@@ -150,43 +137,14 @@ def read_clusters(sentences: Sequence[Conll2012Sentence], document_name: str) ->
     return sorted(sorted(cluster) for cluster in mentions_of.values())
 
 
-class GenreField(Field[torch.Tensor]):
-    """
-    A genre's id in the vocabulary's namespace `genres`. A genre that is not there, or not known, has the id
-    that the namespace has for unknown ones: documents of other genres than those of training are no error.
-    (AllenNLP's `LabelField` warns of namespaces that have such an id.)
-
-    # Parameters
-
-    genre : `str`, optional
-    """
-
-    __slots__ = ["_genre_id", "genre"]
+class GenreField(LabelField):
+    """A genre. `None`, and those that the vocabulary does not have, get the id of unknown ones."""
 
     def __init__(self, genre: Optional[str]) -> None:
-        self.genre = genre
-        self._genre_id: Optional[int] = None
+        super().__init__(genre or DEFAULT_OOV_TOKEN, GENRE_NAMESPACE)
 
-    def count_vocab_items(self, counter: Dict[str, Dict[str, int]]) -> None:
-        if self.genre is not None:
-            counter[GENRE_NAMESPACE][self.genre] += 1
-
-    def index(self, vocab: Vocabulary) -> None:
-        self._genre_id = vocab.get_token_index(self.genre or DEFAULT_OOV_TOKEN, GENRE_NAMESPACE)
-
-    def get_padding_lengths(self) -> Dict[str, int]:
-        return {}
-
-    def as_tensor(self, padding_lengths: Dict[str, int]) -> torch.Tensor:
-        return torch.tensor(self._genre_id)  # ()
-
-    def empty_field(self) -> "GenreField":
-        field = GenreField(None)
-        field._genre_id = 0
-        return field
-
-    def __str__(self) -> str:
-        return f"GenreField with genre: {self.genre}."
+    def _maybe_warn_for_namespace(self, label_namespace: str) -> None:
+        """AllenNLP warns of namespaces with an id for unknown labels, which is meant here."""
 
 
 @DatasetReader.register("elmo_coref")
@@ -209,8 +167,6 @@ class CoreferenceReader(TaskReader):
     A mention that is marked twice for one entity counts once, and two entities that share a mention are
     merged (this occurs in OntoNotes); either is logged with its line.
 
-    Registered as a `DatasetReader` with name `elmo_coref`.
-
     # Parameters
 
     keep_singletons : `bool`, optional (default = `False`)
@@ -219,21 +175,10 @@ class CoreferenceReader(TaskReader):
         logged.
 
     The others are those of `TaskReader`, whose records are documents here.
-
-    # Raises
-
-    While reading: `ConfigurationError` for a file or folder that is missing, empty or not UTF-8, lines with
-    another number of columns, brackets that do not match, and files in which no document has coreference.
-    Document, file and line are named.
     """
 
-    def __init__(
-        self,
-        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
-        keep_singletons: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(token_indexers, **kwargs)
+    def __init__(self, keep_singletons: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self._keep_singletons = keep_singletons
 
     def text_to_instance(
@@ -245,10 +190,10 @@ class CoreferenceReader(TaskReader):
         name: str = "",
     ) -> Instance:
         """
+        Make an instance of the sentences of a document, none of them empty.
+
         # Parameters
 
-        sentences : `List[List[Token]]`
-            The sentences of a document, at least one, none of them empty.
         clusters : `Sequence[Cluster]`, optional
             Gold clusters: lists of mentions `(start, end)`, counted in tokens of the document, `end`
             exclusive.
@@ -256,12 +201,6 @@ class CoreferenceReader(TaskReader):
             For each sentence the speakers of its tokens, `-` if not known.
         genre : `str`, optional
             One that occurs in the training data, if it is to be of use.
-        name : `str`, optional
-            Of the document.
-
-        # Raises
-
-        `ConfigurationError` if there is no sentence, or an empty one.
         """
         if not sentences or not all(sentences):
             raise ConfigurationError(
@@ -307,14 +246,13 @@ class CoreferenceReader(TaskReader):
     def _instances(self, record: Conll2012Document, left_out: Counter) -> Iterable[Instance]:
         sentences = record.sentences()
         genre, slash, _ = record.name.partition("/")
-        name = f"{record.name}, part {record.part}"
-        clusters = read_clusters(sentences, name)
+        clusters = read_clusters(sentences)
         instance = self.text_to_instance(
             [[Token(word) for word in sentence.words] for sentence in sentences],
             clusters,
             [sentence.speakers for sentence in sentences],
             genre if slash else None,
-            name,
+            f"{record.name}, part {record.part}",
         )
         num_singletons = len(clusters) - len(instance["metadata"].metadata["clusters"])
         if num_singletons:

@@ -16,18 +16,8 @@ Cluster = List[Span]
 def link_clusters(spans: Sequence[Span], antecedents: Sequence[Optional[int]]) -> List[Cluster]:
     """
     The clusters that links make: two mentions are in one cluster if a chain of links joins them. Mentions
-    that no link reaches are in none.
-
-    # Parameters
-
-    spans : `Sequence[Span]`
-        The mentions.
-    antecedents : `Sequence[Optional[int]]`
-        For each mention the index of an earlier one that it is linked to, or `None`.
-
-    # Returns
-
-    The clusters in the order of their first mentions, mentions in the order of `spans`.
+    that no link reaches are in none. `antecedents` are, for each span, the index of an earlier one that it is
+    linked to, or `None`.
     """
     cluster_of: Dict[int, Cluster] = {}
     clusters: List[Cluster] = []
@@ -49,18 +39,8 @@ def link_clusters(spans: Sequence[Span], antecedents: Sequence[Optional[int]]) -
 
 def enumerate_spans(sentence_lengths: Tensor, max_width: int) -> Tensor:
     """
-    All spans of 1 to `max_width` tokens within sentences, in the order of their starts, then of their ends.
-
-    # Parameters
-
-    sentence_lengths : `LongTensor`
-        `(num_sentences)`. Tokens of each sentence of a document.
-    max_width : `int`
-
-    # Returns
-
-    `LongTensor` of shape `(num_spans, 2)`: start and end (exclusive) of each, counted in tokens of the
-    document.
+    All spans of 1 to `max_width` tokens within sentences of these lengths, in the order of their starts, then
+    of their ends: `(num_spans, 2)`, start and end (exclusive) of each, counted in tokens of the document.
     """
     sentence_ends = sentence_lengths.cumsum(0)  # (num_sentences)
     # (num_words, 1)
@@ -75,19 +55,8 @@ def enumerate_spans(sentence_lengths: Tensor, max_width: int) -> Tensor:
 def best_spans(spans: Tensor, scores: Tensor, max_spans: int) -> Tensor:
     """
     The spans with the highest scores, but none that crosses a better one (Lee et al. 2017, section 5):
-    spans may nest, but not overlap in part.
-
-    # Parameters
-
-    spans : `LongTensor`
-        `(num_spans, 2)`. Starts and ends (exclusive).
-    scores : `Tensor`
-        `(num_spans)`.
-    max_spans : `int`
-
-    # Returns
-
-    `LongTensor` of shape `(num_kept)`: the indices of at most `max_spans` spans, in the order of `spans`.
+    spans may nest, but not overlap in part. From `spans` `(num_spans, 2)` and `scores` `(num_spans)` to the
+    indices `(num_kept)` of at most `max_spans`, in the order of `spans`.
     """
     bounds = spans.tolist()
     longest_end: Dict[int, int] = {}  # of the spans kept so far that start at a token
@@ -116,14 +85,8 @@ class SpanRepresentation(torch.nn.Module):
 
     # Parameters
 
-    contextualized_dim : `int`
-        Width of contextual vectors.
-    embedded_dim : `int`
-        Width of the embedded tokens that are summed.
     max_width : `int`
         Tokens of the longest span.
-    width_dim : `int`
-        Width of the embedding of span widths.
     dropout : `float`, optional (default = `0.0`)
         On the embedding of span widths.
     scores_contextualized : `bool`, optional (default = `True`)
@@ -158,26 +121,13 @@ class SpanRepresentation(torch.nn.Module):
 
     def forward(self, contextualized: Tensor, embedded: Tensor, spans: Tensor) -> Tensor:
         """
-        # Parameters
-
-        contextualized : `Tensor`
-            `(num_words, contextualized_dim)`. Of the tokens of a document.
-        embedded : `Tensor`
-            `(num_words, embedded_dim)`.
-        spans : `LongTensor`
-            `(num_spans, 2)`. Starts and ends (exclusive), at least one.
-
-        # Returns
-
-        `Tensor` of shape `(num_spans, get_output_dim())`.
+        From the vectors of a document's tokens, `(num_words, dim)` each, and at least one span, `(num_spans,
+        2)`, to `(num_spans, get_output_dim())`.
         """
         # Only the text around the spans: something is computed for all text that is given.
         first, last = int(spans[:, 0].min()), int(spans[:, 1].max())
-        contextualized, embedded, spans = (
-            contextualized[first:last],
-            embedded[first:last],
-            spans - first,
-        )
+        contextualized, embedded = contextualized[first:last], embedded[first:last]
+        spans = spans - first
         # AllenNLP's extractor takes inclusive ends, and batches.
         bounds = (spans - torch.tensor([0, 1], device=spans.device)).unsqueeze(0)
         ends_and_width = self.endpoints(contextualized.unsqueeze(0), bounds).squeeze(0)
@@ -192,11 +142,6 @@ class HeadAttention(torch.nn.Module):
     """
     The sum of a span's embedded tokens, weighted by a softmax over one linear score of each token. (In the
     paper's text a feed-forward network scores; the authors' code has this linear layer.)
-
-    # Parameters
-
-    scored_dim : `int`
-        Width of the vectors that scores are computed from.
     """
 
     def __init__(self, scored_dim: int) -> None:

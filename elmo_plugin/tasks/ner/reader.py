@@ -7,18 +7,19 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, TextField
-from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token
 
+from elmo_plugin.tasks.checks import check_choice
 from elmo_plugin.tasks.conll import ConllSentence, SentencePlace, read_conll_sentences
-from elmo_plugin.tasks.reading import TaskReader, character_offsets, check_tokens
+from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 from elmo_plugin.tasks.tags import (
+    LABEL_SCHEMES,
     SCHEME_RULES,
-    SchemeCounts,
     TagField,
-    check_scheme,
     check_tags,
-    convert_tags,
+    find_tag_fault,
+    spans_to_tags,
+    tags_to_spans,
 )
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,6 @@ class NerReader(TaskReader):
     Every sentence is an instance of its own, with the fields `tokens`, `tags` and `metadata`
     (`words`; and `character_offsets`, one `(start, end)` per token, if the tokens know them).
 
-    Registered as a `DatasetReader` with name `elmo_ner`.
-
     # Parameters
 
     input_scheme : `str`, optional
@@ -50,26 +49,19 @@ class NerReader(TaskReader):
         The vocabulary's namespace of the tags.
 
     The others are those of `TaskReader`, whose records are sentences here.
-
-    # Raises
-
-    `ConfigurationError` for an unknown scheme; and, while reading, for a file that is missing,
-    empty or not UTF-8, a line of one column, or of another number than the first of its sentence, and a
-    tag that is impossible in `input_scheme`. File and line are named.
     """
 
     def __init__(
         self,
-        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
         input_scheme: Optional[str] = None,
         label_scheme: str = "BIOUL",
         label_namespace: str = "labels",
         **kwargs: Any,
     ) -> None:
-        super().__init__(token_indexers, **kwargs)
+        super().__init__(**kwargs)
         if input_scheme is not None:
-            check_scheme("input_scheme", input_scheme, SCHEME_RULES)
-        check_scheme("label_scheme", label_scheme, ("BIO", "BIOUL"))
+            check_choice("input_scheme", input_scheme, SCHEME_RULES)
+        check_choice("label_scheme", label_scheme, LABEL_SCHEMES)
         self._input_scheme = input_scheme
         self._label_scheme = label_scheme
         self._label_namespace = label_namespace
@@ -81,34 +73,17 @@ class NerReader(TaskReader):
         place: Optional[SentencePlace] = None,
         input_scheme: Optional[str] = None,
     ) -> Instance:
-        """
-        # Parameters
-
-        tokens : `List[Token]`
-            The tokens of a sentence, at least one.
-        tags : `List[str]`, optional
-            Their tags.
-        place : `SentencePlace`, optional
-            The lines on which they stand, to be named in errors.
-        input_scheme : `str`, optional (default = the reader's, or one in which these tags are possible)
-            How they are tagged.
-
-        # Raises
-
-        `ConfigurationError` if there are no tokens, or a tag is impossible.
-        """
-        check_tokens(tokens)
+        """`input_scheme`: how they are tagged; if None, as the reader's, or as it is possible."""
         text_field = TextField(tokens)
-        fields: Dict[str, Field] = {
-            "tokens": text_field,
-            "metadata": MetadataField(
-                {"words": [token.text for token in tokens], **character_offsets(tokens)}
-            ),
-        }
+        metadata = {"words": checked_words(tokens), **character_offsets(tokens)}
+        fields: Dict[str, Field] = {"tokens": text_field, "metadata": MetadataField(metadata)}
         if tags is not None:
-            scheme = input_scheme or self._input_scheme or SchemeCounts.of_tags([tags]).best
+            scheme = input_scheme or self._input_scheme
+            if scheme is None:
+                possible = [name for name in SCHEME_RULES if find_tag_fault(tags, name) is None]
+                scheme = possible[0] if possible else "IOB1"
             check_tags(tags, scheme, place, scheme_key="input_scheme")
-            label_tags = convert_tags(tags, scheme, self._label_scheme)
+            label_tags = spans_to_tags(tags_to_spans(tags, scheme), len(tags), self._label_scheme)
             fields["tags"] = TagField(label_tags, text_field, self._label_namespace, place)
         return Instance(fields)
 
@@ -127,22 +102,27 @@ class NerReader(TaskReader):
 
 
 def _detected_scheme(file_path: Union[str, PathLike]) -> str:
-    """The scheme of a file, which is read to its end; logged."""
-    counts = SchemeCounts.of_tags(
-        sentence.last_column() for sentence in read_conll_sentences(file_path)
-    )
-    scheme = counts.best
-    if counts.num_sentences == 0:
+    """The scheme in which most sentences of a file, which is read to its end, are possible; logged."""
+    num_tagged = 0
+    num_possible = dict.fromkeys(SCHEME_RULES, 0)
+    for sentence in read_conll_sentences(file_path):
+        tags = sentence.last_column()
+        if set(tags) != {"O"}:
+            num_tagged += 1
+            for scheme in num_possible:
+                num_possible[scheme] += find_tag_fault(tags, scheme) is None
+    best = max(num_possible, key=num_possible.__getitem__)
+    if num_tagged == 0:
         logger.info("%s: no token is tagged but with O, the same in all schemes.", file_path)
-    elif counts.num_possible[scheme] == counts.num_sentences:
-        logger.info("%s: found tags in the %s scheme.", file_path, scheme)
+    elif num_possible[best] == num_tagged:
+        logger.info("%s: found tags in the %s scheme.", file_path, best)
     else:
         logger.warning(
             "%s: found tags that fit no scheme; of %d sentences with tags %s. Reading them as %s. Give "
             'the reader "input_scheme" if it is another, and correct the tags that do not fit.',
             file_path,
-            counts.num_sentences,
-            ", ".join(f"{count} fit {name}" for name, count in counts.num_possible.items()),
-            scheme,
+            num_tagged,
+            ", ".join(f"{count} fit {name}" for name, count in num_possible.items()),
+            best,
         )
-    return scheme
+    return best

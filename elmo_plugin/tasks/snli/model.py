@@ -12,16 +12,15 @@ from allennlp.modules.matrix_attention import DotProductMatrixAttention
 from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_sum
 from torch import BoolTensor, LongTensor, Tensor
-from torch.nn.functional import cross_entropy
 
 from elmo_plugin.modules.encoder_stack import built
 from elmo_plugin.modules.text_encoder import TextEncoder
-from elmo_plugin.tasks.class_metrics import ClassMetrics
+from elmo_plugin.tasks.classes import Classifier
 from elmo_plugin.tasks.snli.reader import LABELS
 
 
 @Model.register("elmo_snli")
-class SnliClassifier(Model):
+class SnliClassifier(Classifier):
     """
     ESIM (Chen et al. 2017, without its tree LSTM), the paper's model of textual entailment. One text encoder
     reads both sentences; each token is compared with the part of the other sentence that it is aligned with;
@@ -35,14 +34,8 @@ class SnliClassifier(Model):
     In a config no part needs an input width: `projection.input_dim`, `inference_encoder.input_size` and
     `output_feedforward.input_dim` are derived.
 
-    Registered as a `Model` with name `elmo_snli`.
-
     # Parameters
 
-    vocab : `Vocabulary`
-        Its `label_namespace` holds the three labels.
-    text_encoder : `TextEncoder`
-        From tokens to contextual vectors, with ELMo where wanted.
     projection : `FeedForward`
         From the comparison of a token, four times as wide as the text encoder's output, to what the inference
         encoder reads.
@@ -57,19 +50,12 @@ class SnliClassifier(Model):
         On what the inference encoder reads, the same units at all steps of a sentence.
     dropout : `float`, optional (default = `0.0`)
         On the inputs of `output_feedforward` and of the last layer.
-    label_namespace : `str`, optional (default = `"labels"`)
-        The reader's `label_namespace`.
-    verbose_metrics : `bool`, optional (default = `False`)
-        Show the metrics of each label in progress bars. They are measured in any case.
-    initializer : `InitializerApplicator`, optional
-        Initial values of parameters; PyTorch's and AllenNLP's by default.
 
-    # Raises
-
-    `ConfigurationError` if the vocabulary does not have the three labels, or the widths do not fit.
+    The others are those of `Classifier`.
     """
 
     default_predictor = "elmo_snli"
+    word_keys = ("premise_words", "hypothesis_words")
 
     def __init__(
         self,
@@ -81,38 +67,33 @@ class SnliClassifier(Model):
         attention_dropout: float = 0.0,
         inference_dropout: float = 0.0,
         dropout: float = 0.0,
-        label_namespace: str = "labels",
-        verbose_metrics: bool = False,
         initializer: Optional[InitializerApplicator] = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        _check_labels(vocab, label_namespace)
-        self.label_namespace = label_namespace
+        if set(self.classes) != set(LABELS):
+            raise ConfigurationError(
+                f"The vocabulary's namespace '{self.label_namespace}' has {', '.join(self.classes)}, "
+                f"expected {', '.join(LABELS)}. Give reader and model the same label_namespace, and pairs of "
+                "each label to learn from; or put the labels into the vocabulary's `tokens_to_add`."
+            )
         self.text_encoder = text_encoder
         self.matrix_attention = DotProductMatrixAttention()
         self.attention_dropout = torch.nn.Dropout(attention_dropout)
-        self.projection = built(
-            projection, 4 * text_encoder.get_output_dim(), "comparison of a token", "projection"
-        )
+        token_dim = text_encoder.get_output_dim()
+        self.projection = built(projection, 4 * token_dim, "comparison of a token", "projection")
         self.inference_dropout = InputVariationalDropout(inference_dropout)
+        token_dim = self.projection.get_output_dim()
         self.inference_encoder = built(
-            inference_encoder,
-            self.projection.get_output_dim(),
-            "projected comparison",
-            "inference encoder",
+            inference_encoder, token_dim, "projected comparison", "inference encoder"
         )
         self.dropout = torch.nn.Dropout(dropout)
+        pair_dim = 4 * self.inference_encoder.get_output_dim()
         self.output_feedforward = built(
-            output_feedforward,
-            4 * self.inference_encoder.get_output_dim(),
-            "pooled pair",
-            "output feedforward",
+            output_feedforward, pair_dim, "pooled pair", "output feedforward"
         )
-        self.label_projection = torch.nn.Linear(
-            self.output_feedforward.get_output_dim(), len(LABELS)
-        )
-        self._class_metrics = ClassMetrics(vocab, label_namespace, verbose_metrics)
+        hidden_dim = self.output_feedforward.get_output_dim()
+        self.label_projection = torch.nn.Linear(hidden_dim, len(LABELS))
         if initializer is not None:
             initializer(self)
 
@@ -123,21 +104,7 @@ class SnliClassifier(Model):
         label: Optional[LongTensor] = None,
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
-        """
-        # Parameters
-
-        premise, hypothesis : `TextFieldTensors`
-            The two sentences of each pair.
-        label : `LongTensor`, optional
-            `(batch_size,)`. Gold label ids.
-        metadata : `List[Dict[str, Any]]`, optional
-            Of each pair, with its `premise_words` and `hypothesis_words`.
-
-        # Returns
-
-        `logits` and `probabilities`, both `(batch_size, num_labels)`; `loss`, the mean cross-entropy, if gold
-        labels are given; `premise_words` and `hypothesis_words`, if metadata is given.
-        """
+        """`label`: ids of the gold labels, `(batch_size,)`. Return `Classifier._output`."""
         # Rows of all tensors here: the premises of the batch, then its hypotheses.
         encoded = self.text_encoder(concatenate_text_fields(premise, hypothesis))
         mask = encoded.mask  # (2 * batch_size, timesteps)
@@ -152,31 +119,7 @@ class SnliClassifier(Model):
         pair = _pool(inferred, mask)  # (batch_size, 4 * inference_dim)
         hidden = self.output_feedforward(self.dropout(pair))  # (batch_size, hidden_dim)
         logits = self.label_projection(self.dropout(hidden))  # (batch_size, num_labels)
-        output: Dict[str, Any] = {"logits": logits, "probabilities": logits.softmax(dim=-1)}
-        if metadata is not None:
-            for key in ("premise_words", "hypothesis_words"):
-                output[key] = [pair_metadata[key] for pair_metadata in metadata]
-        if label is not None:
-            output["loss"] = cross_entropy(logits, label)
-            self._class_metrics(logits, label)
-        return output
-
-    def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
-        """The output of `forward` with the likeliest `label`, and `probabilities` by the names of labels."""
-        ids = {name: self.vocab.get_token_index(name, self.label_namespace) for name in LABELS}
-        rows = [
-            {name: row[label_id] for name, label_id in ids.items()}
-            for row in output_dict["probabilities"].tolist()
-        ]
-        return {
-            **output_dict,
-            "label": [max(row, key=lambda name: row[name]) for row in rows],
-            "probabilities": rows,
-        }
-
-    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
-        """The metrics of `ClassMetrics` since the last reset: `accuracy`, and some for each label."""
-        return self._class_metrics.get_metric(reset)
+        return self._output(logits, label, metadata)
 
     def _align(self, encoded: Tensor, mask: BoolTensor) -> Tensor:
         """
@@ -212,30 +155,10 @@ def _pool(inferred: Tensor, mask: BoolTensor) -> Tensor:
     return torch.cat([premise, hypothesis], dim=-1)
 
 
-def _check_labels(vocab: Vocabulary, label_namespace: str) -> None:
-    labels = vocab.get_token_to_index_vocabulary(label_namespace)
-    if set(labels) != set(LABELS):
-        found = ", ".join(map(repr, labels)) or "no labels"
-        raise ConfigurationError(
-            f"The vocabulary's namespace '{label_namespace}' has {found}, expected "
-            f"{', '.join(map(repr, LABELS))}. Give reader and model the same label_namespace, with a name "
-            "that ends in 'labels', and pairs of each label to learn from; or put the labels into the "
-            "vocabulary's `tokens_to_add`."
-        )
-
-
 def concatenate_text_fields(first: TextFieldTensors, second: TextFieldTensors) -> TextFieldTensors:
     """
-    One batch with the rows of `first`, then those of `second`. The shorter texts are padded.
-
-    # Parameters
-
-    first, second : `TextFieldTensors`
-        Of the same indexers; every tensor is `(batch_size, timesteps, ...)`, the two may differ in any size.
-
-    # Returns
-
-    `TextFieldTensors` of the same indexers, every tensor `(both batch sizes, longest timesteps, ...)`.
+    One batch with the rows of `first`, then those of `second`, both of the same indexers. Every tensor is
+    `(batch_size, timesteps, ...)`; the two may differ in any size, the smaller one is padded.
     """
     return {
         indexer: {

@@ -1,16 +1,13 @@
 """Says whether a hypothesis follows from a premise."""
 
-from typing import Any, Dict, List
+from typing import List
 
 from allennlp.common.util import JsonDict
-from allennlp.data import Field, Instance
-from allennlp.data.fields import LabelField
+from allennlp.data import Instance
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.json_input import find_key, get_text
 from elmo_plugin.tasks.predicting import TaskPredictor
-
-EXAMPLE = '{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}'
 
 # The keys of the premise, each with that of the hypothesis beside it.
 _HYPOTHESIS_KEYS = {"premise": "hypothesis", "sentence1": "sentence2"}
@@ -25,29 +22,21 @@ class SnliPredictor(TaskPredictor):
     - `label`, the likeliest of `entailment`, `neutral` and `contradiction`;
     - `probabilities`, of each label by its name;
     - `premise_words` and `hypothesis_words`, the tokens that the model read.
-
-    Registered as a `Predictor` with name `elmo_snli`; its arguments are those of `TaskPredictor`.
     """
 
-    example = EXAMPLE
+    example = '{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}'
 
     def predict_pair(self, premise: str, hypothesis: str) -> JsonDict:
         """How the hypothesis follows from the premise."""
         return self.predict_json({"premise": premise, "hypothesis": hypothesis})
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
-        premise_key = find_key(inputs, list(_HYPOTHESIS_KEYS), EXAMPLE)
-        hypothesis_key = _HYPOTHESIS_KEYS[premise_key]
-        premise, hypothesis = (
-            self._tokenizer.tokenize(get_text(inputs, key, EXAMPLE))
-            for key in (premise_key, hypothesis_key)
-        )
-        return [self._dataset_reader.text_to_instance(premise, hypothesis)]
+        premise_key = find_key(inputs, list(_HYPOTHESIS_KEYS), self.example)
+        keys = (premise_key, _HYPOTHESIS_KEYS[premise_key])
+        texts = [get_text(inputs, key, self.example) for key in keys]
+        return [self._dataset_reader.text_to_instance(*map(self._tokenizer.tokenize, texts))]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         [output] = outputs
         keys = ("label", "probabilities", "premise_words", "hypothesis_words")
         return {key: output[key] for key in keys}
-
-    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
-        return {"label": LabelField(output["label"], self._model.label_namespace)}

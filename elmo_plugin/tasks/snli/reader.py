@@ -7,7 +7,6 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, LabelField, MetadataField, TextField
-from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
 
 from elmo_plugin.tasks.json_input import get_text, parse_json_object
@@ -15,7 +14,7 @@ from elmo_plugin.tasks.reading import (
     PlacedLine,
     RuleBasedTokenizer,
     TaskReader,
-    check_tokens,
+    checked_words,
     placed_lines,
 )
 
@@ -37,8 +36,6 @@ class SnliReader(TaskReader):
     Every other pair is an instance of its own, with the fields `premise`, `hypothesis`, `label` and
     `metadata` (`premise_words` and `hypothesis_words`).
 
-    Registered as a `DatasetReader` with name `elmo_snli`.
-
     # Parameters
 
     tokenizer : `Tokenizer`, optional (default = `RuleBasedTokenizer`)
@@ -47,23 +44,17 @@ class SnliReader(TaskReader):
         The vocabulary's namespace of the labels.
 
     The others are those of `TaskReader`, whose records are lines here.
-
-    # Raises
-
-    While reading: `ConfigurationError` for a file that is missing, empty or not UTF-8, a line that is no JSON
-    object, a missing key, a sentence that is empty or no text, and an unknown label. File and line are named.
     """
 
     tokenizer: Tokenizer
 
     def __init__(
         self,
-        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
         tokenizer: Optional[Tokenizer] = None,
         label_namespace: str = "labels",
         **kwargs: Any,
     ) -> None:
-        super().__init__(token_indexers, **kwargs)
+        super().__init__(**kwargs)
         self.tokenizer = tokenizer or RuleBasedTokenizer()
         self._label_namespace = label_namespace
 
@@ -74,38 +65,21 @@ class SnliReader(TaskReader):
         label: Optional[str] = None,
         place: Optional[str] = None,
     ) -> Instance:
-        """
-        # Parameters
-
-        premise, hypothesis : `List[Token]`
-            The tokens of the two sentences, at least one of each.
-        label : `str`, optional
-            One of `LABELS`.
-        place : `str`, optional
-            File and line, to be named in errors.
-
-        # Raises
-
-        `ConfigurationError` if a sentence has no tokens, or the label is another one.
-        """
-        prefix = f"{place}: " if place else ""
-        check_tokens(premise, "premise", place)
-        check_tokens(hypothesis, "hypothesis", place)
+        """`label` is one of `LABELS`."""
+        metadata = {
+            "premise_words": checked_words(premise, "premise", place),
+            "hypothesis_words": checked_words(hypothesis, "hypothesis", place),
+        }
         fields: Dict[str, Field] = {
             "premise": TextField(premise),
             "hypothesis": TextField(hypothesis),
-            "metadata": MetadataField(
-                {
-                    "premise_words": [token.text for token in premise],
-                    "hypothesis_words": [token.text for token in hypothesis],
-                }
-            ),
+            "metadata": MetadataField(metadata),
         }
         if label is not None:
             if label not in LABELS:
                 raise ConfigurationError(
-                    f"{prefix}found the gold_label '{label}', expected {', '.join(LABELS)}, or "
-                    f"{NO_GOLD_LABEL} for a pair to be left out. Correct the label."
+                    f"{f'{place}: ' if place else ''}found the gold_label '{label}', expected "
+                    f"{', '.join(LABELS)}, or {NO_GOLD_LABEL} for a pair to be left out. Correct the label."
                 )
             fields["label"] = LabelField(label, self._label_namespace)
         return Instance(fields)
@@ -116,9 +90,8 @@ class SnliReader(TaskReader):
     def _instances(self, record: PlacedLine, left_out: Counter) -> Iterable[Instance]:
         try:
             pair = parse_json_object(record.line, _EXAMPLE)
-            label = get_text(pair, "gold_label", _EXAMPLE)
-            premise, hypothesis = (
-                get_text(pair, key, _EXAMPLE) for key in ("sentence1", "sentence2")
+            label, *sentences = (
+                get_text(pair, key, _EXAMPLE) for key in ("gold_label", "sentence1", "sentence2")
             )
         except ConfigurationError as error:
             raise ConfigurationError(
@@ -126,10 +99,6 @@ class SnliReader(TaskReader):
             ) from error
         if label == NO_GOLD_LABEL:
             left_out["without a gold label"] += 1
-            return
-        yield self.text_to_instance(
-            self.tokenizer.tokenize(premise),
-            self.tokenizer.tokenize(hypothesis),
-            label,
-            record.place,
-        )
+        else:
+            premise, hypothesis = map(self.tokenizer.tokenize, sentences)
+            yield self.text_to_instance(premise, hypothesis, label, record.place)

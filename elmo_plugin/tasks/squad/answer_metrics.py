@@ -3,7 +3,7 @@
 import re
 import string
 from collections import Counter
-from typing import Dict, List, Sequence
+from typing import Dict, Sequence
 
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
@@ -20,8 +20,7 @@ def normalized_answer(text: str) -> str:
 
 def exact_match(predicted: str, answers: Sequence[str]) -> float:
     """1 if the prediction, normalized, is one of the answers, else 0."""
-    normalized = normalized_answer(predicted)
-    return float(any(normalized == normalized_answer(answer) for answer in answers))
+    return float(normalized_answer(predicted) in map(normalized_answer, answers))
 
 
 def word_f1(predicted: str, answers: Sequence[str]) -> float:
@@ -30,7 +29,15 @@ def word_f1(predicted: str, answers: Sequence[str]) -> float:
     the most. A text that normalizes to nothing ("The") scores 0 even against itself, as in the official
     script.
     """
-    return max(_word_f1(normalized_answer(predicted).split(), answer) for answer in answers)
+    predicted_words = normalized_answer(predicted).split()
+    scores = []
+    for answer in answers:
+        answer_words = normalized_answer(answer).split()
+        num_common = (Counter(predicted_words) & Counter(answer_words)).total()
+        # 2 * precision * recall / (precision + recall)
+        num_words = len(predicted_words) + len(answer_words)
+        scores.append(2 * num_common / num_words if num_common else 0.0)
+    return max(scores)
 
 
 class AnswerMetrics(Metric):
@@ -44,14 +51,7 @@ class AnswerMetrics(Metric):
         self.reset()
 
     def __call__(self, predicted: Sequence[str], answers: Sequence[Sequence[str]]) -> None:
-        """
-        # Parameters
-
-        predicted : `Sequence[str]`
-            One text for each question of a batch.
-        answers : `Sequence[Sequence[str]]`
-            The answers to each of them. A question without answers is not counted.
-        """
+        """Count a batch: a text for each question, and its answers. A question without any is left out."""
         measured = [pair for pair in zip(predicted, answers, strict=True) if pair[1]]
         self._exact_match_sum += dist_reduce_sum(sum(exact_match(*pair) for pair in measured))
         self._f1_sum += dist_reduce_sum(sum(word_f1(*pair) for pair in measured))
@@ -72,13 +72,3 @@ class AnswerMetrics(Metric):
         self._exact_match_sum = 0.0
         self._f1_sum = 0.0
         self._num_questions = 0
-
-
-def _word_f1(predicted_words: List[str], answer: str) -> float:
-    answer_words = normalized_answer(answer).split()
-    num_common = (Counter(predicted_words) & Counter(answer_words)).total()
-    if num_common == 0:
-        return 0.0
-    precision = num_common / len(predicted_words)
-    recall = num_common / len(answer_words)
-    return 2 * precision * recall / (precision + recall)

@@ -11,11 +11,6 @@ class BidirectionalAttention(torch.nn.Module):
     """
     BiDAF's attention (Seo et al. 2017, section 2): each passage token attends to the question, and the
     question as a whole to the passage. Similarity is tri-linear, `w . [p; q; p * q]`.
-
-    # Parameters
-
-    dim : `int`
-        Width of the vectors of passage and question.
     """
 
     def __init__(self, dim: int) -> None:
@@ -38,16 +33,8 @@ class BidirectionalAttention(torch.nn.Module):
         question_mask: BoolTensor,
     ) -> Tensor:
         """
-        # Parameters
-
-        passage : `Tensor`
-            `(batch_size, passage_length, dim)`
-        question : `Tensor`
-            `(batch_size, question_length, dim)`
-        passage_mask : `BoolTensor`
-            `(batch_size, passage_length)`
-        question_mask : `BoolTensor`
-            `(batch_size, question_length)`
+        Let the tokens of passage `(batch_size, passage_length, dim)` and question `(batch_size,
+        question_length, dim)` attend to each other.
 
         # Returns
 
@@ -107,18 +94,7 @@ class ResidualSelfAttention(torch.nn.Module):
         return self.encoder.get_input_dim()
 
     def forward(self, inputs: Tensor, mask: BoolTensor) -> Tensor:
-        """
-        # Parameters
-
-        inputs : `Tensor`
-            `(batch_size, timesteps, dim)`
-        mask : `BoolTensor`
-            `(batch_size, timesteps)`
-
-        # Returns
-
-        `Tensor` of shape `(batch_size, timesteps, dim)`. Padded positions are not zeroed.
-        """
+        """`(batch_size, timesteps, dim)` in and out. Padded positions are not zeroed."""
         # (batch_size, timesteps, encoder_dim)
         encoded = self.dropout(self.encoder(self.dropout(inputs), mask))
         attended = torch.matmul(self._attention(encoded, mask), encoded)

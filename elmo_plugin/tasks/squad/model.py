@@ -1,10 +1,9 @@
 """Answer questions with spans of a passage."""
 
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from allennlp.common import Lazy
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
@@ -12,9 +11,11 @@ from allennlp.nn import Initializer, InitializerApplicator
 from allennlp.nn.util import min_value_of_dtype
 from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
 from torch import BoolTensor, Tensor
+from torch.nn.functional import cross_entropy, pad
 
 from elmo_plugin.modules.encoder_stack import built
 from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.tasks.checks import check_positive
 from elmo_plugin.tasks.squad.answer_metrics import AnswerMetrics
 from elmo_plugin.tasks.squad.attention import BidirectionalAttention, ResidualSelfAttention
 
@@ -32,11 +33,10 @@ class QuestionAnswerer(Model):
     Passages are read whole: memory grows with the square of their length, by some 14 bytes for each pair of
     tokens, 22 in training.
 
-    Registered as a `Model` with name `elmo_squad`. In a config, no part has an input width.
+    In a config, no part has an input width.
 
     # Parameters
 
-    vocab : `Vocabulary`
     text_encoder : `TextEncoder`
         From tokens to contextual vectors, with ELMo where wanted, shared by question and passage. Each place
         of ELMo has one mix for both.
@@ -51,12 +51,6 @@ class QuestionAnswerer(Model):
     dropout : `float`, optional (default = `0.0`)
         Variational dropout on the output of the text encoder's RNN, around the encoder in the self-attention
         block, and on that block's output; beside the text encoder's own.
-    initializer : `InitializerApplicator`, optional
-        Initial values of parameters; PyTorch's and AllenNLP's by default.
-
-    # Raises
-
-    `ConfigurationError` if widths do not fit, or `max_answer_tokens` is not at least 1.
     """
 
     default_predictor = "elmo_squad"
@@ -75,10 +69,7 @@ class QuestionAnswerer(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        if max_answer_tokens < 1:
-            raise ConfigurationError(
-                f"max_answer_tokens is {max_answer_tokens}, expected at least 1. Correct it, or leave it out."
-            )
+        check_positive(max_answer_tokens=max_answer_tokens)
         self.text_encoder = text_encoder
         self.attention = BidirectionalAttention(text_encoder.get_output_dim())
         self.projection = built(
@@ -119,14 +110,12 @@ class QuestionAnswerer(Model):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
+        Answer questions, each about its passage.
+
         # Parameters
 
-        question, passage : `TextFieldTensors`
-            The questions, and the passage of each.
         span_start, span_end : `LongTensor`, optional
             `(batch_size, 1)`. The first and the last token of the answer.
-        metadata : `List[Dict[str, Any]]`, optional
-            Of each question, as the reader gives it.
 
         # Returns
 
@@ -151,9 +140,11 @@ class QuestionAnswerer(Model):
             * _probability(end_logits, spans[:, 1]),
         }
         if span_start is not None and span_end is not None:
-            output["loss"] = self._loss_and_accuracies(
-                start_logits, end_logits, spans, span_start.squeeze(-1), span_end.squeeze(-1)
-            )
+            start, end = span_start.squeeze(-1), span_end.squeeze(-1)
+            output["loss"] = cross_entropy(start_logits, start) + cross_entropy(end_logits, end)
+            self._start_accuracy(start_logits, start)
+            self._end_accuracy(end_logits, end)
+            self._span_accuracy(spans, torch.stack([start, end], dim=-1))
         if metadata is not None:
             output.update(_cut_answers(spans, metadata))
             self._answer_metrics(
@@ -174,7 +165,9 @@ class QuestionAnswerer(Model):
             "span_accuracy": self._span_accuracy.get_metric(reset),
         }
 
-    def _read(self, question: TextFieldTensors, passage: TextFieldTensors) -> tuple:
+    def _read(
+        self, question: TextFieldTensors, passage: TextFieldTensors
+    ) -> Tuple[BoolTensor, Tensor]:
         """The passage's mask and, in the light of the question, its vectors."""
         encoded_question = self.text_encoder(question)
         encoded_passage = self.text_encoder(passage)
@@ -195,21 +188,6 @@ class QuestionAnswerer(Model):
         rnn_dim = self.text_encoder.encoder.get_output_dim()
         rnn_output, output_elmo = contextualized[..., :rnn_dim], contextualized[..., rnn_dim:]
         return torch.cat([self.dropout(rnn_output), output_elmo], dim=-1)
-
-    def _loss_and_accuracies(
-        self,
-        start_logits: Tensor,
-        end_logits: Tensor,
-        spans: Tensor,
-        span_start: Tensor,
-        span_end: Tensor,
-    ) -> Tensor:
-        self._start_accuracy(start_logits, span_start)
-        self._end_accuracy(end_logits, span_end)
-        self._span_accuracy(spans, torch.stack([span_start, span_end], dim=-1))
-        start_loss = torch.nn.functional.cross_entropy(start_logits, span_start)
-        end_loss = torch.nn.functional.cross_entropy(end_logits, span_end)
-        return start_loss + end_loss
 
 
 def _masked(logits: Tensor, mask: BoolTensor) -> Tensor:
@@ -238,20 +216,11 @@ def best_span(start_logits: Tensor, end_logits: Tensor, max_length: int) -> Tens
     The span with the highest sum of its start's and its end's score, among all of at most `max_length`
     tokens; of several, the first that starts, and of those the shortest.
 
-    # Parameters
-
-    start_logits, end_logits : `Tensor`
-        `(batch_size, timesteps)`. Masked: very low where no span may start or end, which is never so for
-        all steps.
-    max_length : `int`
-        At least 1.
-
-    # Returns
-
-    `LongTensor` of shape `(batch_size, 2)`: the first and the last token.
+    The scores are `(batch_size, timesteps)`, and very low where no span may start or end, which is never so
+    for all steps. Return a `LongTensor` `(batch_size, 2)`: the first and the last token.
     """
     # A span needs its start beside the next max_length ends only: a band of the square of all pairs.
-    padded_ends = torch.nn.functional.pad(
+    padded_ends = pad(
         end_logits.float(), (0, max_length - 1), value=float("-inf")
     )  # (batch_size, timesteps + max_length - 1)
     ends = padded_ends.unfold(1, max_length, 1)  # (batch_size, timesteps, max_length)
@@ -265,15 +234,7 @@ def best_span(start_logits: Tensor, end_logits: Tensor, max_length: int) -> Tens
 class TruncatedNormalInitializer(Initializer):
     """
     A normal distribution without what is further than two standard deviations from its mean, as
-    TensorFlow's `TruncatedNormal`. AllenNLP has no such initializer.
-
-    Registered as an `Initializer` with name `elmo_truncated_normal`.
-
-    # Parameters
-
-    mean : `float`, optional (default = `0.0`)
-    std : `float`, optional (default = `0.05`)
-        Before the tails are cut.
+    TensorFlow's `TruncatedNormal`. `std` is that before the tails are cut. AllenNLP has no such initializer.
     """
 
     def __init__(self, mean: float = 0.0, std: float = 0.05) -> None:

@@ -10,8 +10,6 @@ from allennlp.predictors import Predictor
 from elmo_plugin.tasks.json_input import get_text
 from elmo_plugin.tasks.predicting import TaskPredictor
 
-EXAMPLE = '{"passage": "It rained in Paris.", "question": "Where did it rain?"}'
-
 
 @Predictor.register("elmo_squad")
 class SquadPredictor(TaskPredictor):
@@ -23,19 +21,16 @@ class SquadPredictor(TaskPredictor):
     - `start_char` and `end_char`, the characters of the passage at which it stands, `end_char` exclusive;
     - `start` and `end`, its tokens, `end` exclusive, and `passage_words`, the tokens of the passage;
     - `probability`, that of its start times that of its end, each among all tokens of the passage.
-
-    Registered as a `Predictor` with name `elmo_squad`; its arguments are those of `TaskPredictor`.
     """
 
-    example = EXAMPLE
+    example = '{"passage": "It rained in Paris.", "question": "Where did it rain?"}'
 
     def predict_answer(self, question: str, passage: str) -> JsonDict:
         """The answer to a question about a passage."""
         return self.predict_json({"passage": passage, "question": question})
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
-        passage = get_text(inputs, "passage", EXAMPLE)
-        question = get_text(inputs, "question", EXAMPLE)
+        passage, question = (get_text(inputs, key, self.example) for key in ("passage", "question"))
         return [self._dataset_reader.text_to_instance(question, passage, tokenizer=self._tokenizer)]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
@@ -43,9 +38,8 @@ class SquadPredictor(TaskPredictor):
         metadata = instance["metadata"].metadata
         first, last = output["best_span"]
         start_char, end_char = output["best_span_characters"]
-        readable = {} if metadata["id"] is None else {"id": metadata["id"]}
         return {
-            **readable,
+            **({} if metadata["id"] is None else {"id": metadata["id"]}),
             "question": metadata["question"],
             "best_span_text": output["best_span_text"],
             "start_char": start_char,

@@ -10,11 +10,11 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, IndexField, MetadataField, TextField
-from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
 
+from elmo_plugin.tasks.checks import check_positive
 from elmo_plugin.tasks.json_input import TEXT, is_text, shown_json
-from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, check_tokens, data_file
+from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, data_file
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +32,9 @@ class Answer(NamedTuple):
     start: int
 
     @property
-    def end(self) -> int:
-        """The character after the last."""
-        return self.start + len(self.text)
+    def characters(self) -> Tuple[int, int]:
+        """The first character, and the one after the last."""
+        return self.start, self.start + len(self.text)
 
 
 class SquadQuestion(NamedTuple):
@@ -44,7 +44,7 @@ class SquadQuestion(NamedTuple):
     id: str
     question: str
     passage: str
-    answers: Tuple[Answer, ...]
+    answers: List[Answer]
 
 
 class SquadRecord(NamedTuple):
@@ -69,38 +69,20 @@ class SquadRecord(NamedTuple):
     fault: Optional[str] = None
 
     def checked(self, require_answers: bool) -> SquadQuestion:
-        """
-        # Parameters
-
-        require_answers : `bool`
-            Whether a question without answers is bad.
-
-        # Raises
-
-        `ConfigurationError`, naming the place, for what is bad about the question.
-        """
+        """Raise `ConfigurationError` for what is bad about the question: no answers, if they are required."""
         if self.fault is not None:
             raise self._error(self.fault)
-        if not isinstance(self.question, dict):
-            raise self._error(
-                f"found {shown_json(self.question)}, expected an object with a question"
-            )
-        if not is_text(self.passage):
-            raise self._error(
-                f"the paragraph's 'context' is {shown_json(self.passage)}, expected {TEXT}"
-            )
-        for key in ("id", "question"):
-            if not is_text(self.question.get(key)):
-                raise self._error(
-                    f"'{key}' is {shown_json(self.question.get(key))}, expected {TEXT}"
-                )
-        if self.question.get("is_impossible"):
+        record = self.question
+        if not isinstance(record, dict):
+            raise self._error(f"found {shown_json(record)}, expected an object with a question")
+        self._check_text("the paragraph's 'context'", self.passage)
+        self._check_text("'id'", record.get("id"))
+        self._check_text("'question'", record.get("question"))
+        if record.get("is_impossible"):
             raise self._error(
                 "found 'is_impossible': true, as in SQuAD 2.0, expected a question that the passage answers"
             )
-        answers = self.question.get("answers")
-        if answers is None:
-            answers = []
+        answers = [] if record.get("answers") is None else record["answers"]
         if not isinstance(answers, list):
             raise self._error(f"'answers' is {shown_json(answers)}, expected a list")
         if not answers and require_answers:
@@ -108,25 +90,20 @@ class SquadRecord(NamedTuple):
                 "found no answers, expected at least one to learn from or to measure with (for questions "
                 'to predict from, give the reader "require_answers": false)'
             )
-        checked_answers = tuple(
+        checked_answers = [
             self._checked_answer(answer, f"answers[{index}]")
             for index, answer in enumerate(answers)
-        )
+        ]
         return SquadQuestion(
-            self.place,
-            self.question["id"],
-            self.question["question"],
-            self.passage,
-            checked_answers,
+            self.place, record["id"], record["question"], self.passage, checked_answers
         )
 
     def _checked_answer(self, answer: Any, key: str) -> Answer:
         if not isinstance(answer, dict):
             raise self._error(f"'{key}' is {shown_json(answer)}, expected an object")
         text, start = answer.get("text"), answer.get("answer_start")
-        if not isinstance(text, str) or not is_text(text):
-            raise self._error(f"'{key}.text' is {shown_json(text)}, expected {TEXT}")
-        if not isinstance(start, int) or isinstance(start, bool):
+        text = self._check_text(f"'{key}.text'", text)
+        if type(start) is not int:  # as True and False are
             raise self._error(
                 f"'{key}.answer_start' is {shown_json(start)}, expected the number of a character"
             )
@@ -144,6 +121,11 @@ class SquadRecord(NamedTuple):
             f"the passage, counted from 0, at which the text starts{hint}"
         )
 
+    def _check_text(self, name: str, value: Any) -> str:
+        if not is_text(value):
+            raise self._error(f"{name} is {shown_json(value)}, expected {TEXT}")
+        return value
+
     def _error(self, found_and_expected: str) -> ConfigurationError:
         return ConfigurationError(f"{self.place}: {found_and_expected}. {_ADVICE}")
 
@@ -151,27 +133,21 @@ class SquadRecord(NamedTuple):
 def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
     """
     Walk over data, paragraphs and questions of a file, in its order. Keys that SQuAD 1.1 does not have may
-    stand anywhere.
-
-    # Raises
-
-    `ConfigurationError` if there is no such file, if it is not UTF-8, no JSON (line and column are named), or
-    JSON of another kind, or if there is no question in it.
+    stand anywhere. Raise `ConfigurationError` if the file is no JSON, or JSON of another kind, or without a
+    question.
     """
-    places: Dict[str, str] = {}  # of the ids
+    places: Dict[str, str] = {}  # of the ids, without the file
     is_empty = True
-    for record in _walk(file_path, _data_of(file_path)):
-        is_empty = False
-        id_ = record.question.get("id") if isinstance(record.question, dict) else None
-        if isinstance(id_, str):
-            # Without the file, which is the same.
-            short_place = record.place.removeprefix(f"{file_path}: ")
-            record = record._replace(place=f"{record.place} (id {id_})")
-            if places.setdefault(id_, short_place) != short_place:
-                record = record._replace(
-                    fault=f"found the id of {places[id_]} again, expected an id of its own"
-                )
-        yield record
+    for index, article in enumerate(_data_of(file_path)):
+        for record in _walk(f"data[{index}]", article, ["paragraphs", "qas"]):
+            is_empty = False
+            place, fault = record.place, record.fault
+            id_ = record.question.get("id") if isinstance(record.question, dict) else None
+            if isinstance(id_, str):
+                if places.setdefault(id_, place) != place:
+                    fault = f"found the id of {places[id_]} again, expected an id of its own"
+                place = f"{place} (id {id_})"
+            yield record._replace(place=f"{file_path}: {place}", fault=fault)
     if is_empty:
         raise ConfigurationError(
             f"{file_path}: found no question, expected {_SHAPE}. Give the path of a file with data."
@@ -181,15 +157,13 @@ def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
 def _data_of(file_path: Union[str, PathLike]) -> list:
     content = data_file(file_path).read_bytes()
     try:
-        text = content.decode("utf-8-sig")
+        parsed = json.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line_number = content.count(b"\n", 0, error.start) + 1
         raise ConfigurationError(
             f"{file_path}, line {line_number}: found the bytes {content[error.start : error.end]!r}, "
             "expected UTF-8. Convert the file, for instance with iconv; if it is compressed, unpack it."
         ) from error
-    try:
-        parsed = json.loads(text)
     except json.JSONDecodeError as error:
         found = "lines of JSON" if error.msg == "Extra data" else "no JSON"
         raise ConfigurationError(
@@ -202,56 +176,40 @@ def _data_of(file_path: Union[str, PathLike]) -> list:
             "a file."
         ) from error
     if not isinstance(parsed, dict) or not isinstance(parsed.get("data"), list):
-        found = (
-            f"the keys {shown_json(list(parsed))}"
-            if isinstance(parsed, dict)
-            else shown_json(parsed)
-        )
-        raise ConfigurationError(
-            f"{file_path}: found {found}, expected a list at the key 'data', as in {_SHAPE}. Give the path "
-            "of such a file."
-        )
+        fault = _no_list_at("data", parsed)
+        raise ConfigurationError(f"{file_path}: {fault}. Give the path of such a file.")
     return parsed["data"]
 
 
-def _walk(file_path: Union[str, PathLike], data: list) -> Iterator[SquadRecord]:
-    for article_index, article in enumerate(data):
-        article_place = f"{file_path}: data[{article_index}]"
-        paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
-        if not isinstance(paragraphs, list):
-            yield _misshapen(article_place, article, "paragraphs")
-            continue
-        for paragraph_index, paragraph in enumerate(paragraphs):
-            paragraph_place = f"{article_place}.paragraphs[{paragraph_index}]"
-            questions = paragraph.get("qas") if isinstance(paragraph, dict) else None
-            if not isinstance(questions, list):
-                yield _misshapen(paragraph_place, paragraph, "qas")
-                continue
-            for question_index, question in enumerate(questions):
-                place = f"{paragraph_place}.qas[{question_index}]"
-                yield SquadRecord(place, paragraph.get("context"), question)
+def _walk(place: str, value: Any, keys: List[str]) -> Iterator[SquadRecord]:
+    """The records below a value of JSON, in lists of lists at these keys."""
+    key, *further_keys = keys
+    items = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(items, list):
+        yield SquadRecord(place, fault=_no_list_at(key, value))
+        return
+    for index, item in enumerate(items):
+        item_place = f"{place}.{key}[{index}]"
+        if further_keys:
+            yield from _walk(item_place, item, further_keys)
+        else:
+            yield SquadRecord(item_place, value.get("context"), item)
 
 
-def _misshapen(place: str, found: Any, key: str) -> SquadRecord:
+def _no_list_at(key: str, found: Any) -> str:
     if isinstance(found, dict) and key in found:
         shown = f"'{key}' is {shown_json(found[key])}"
     elif isinstance(found, dict):
         shown = f"found the keys {shown_json(list(found))}"
     else:
         shown = f"found {shown_json(found)}"
-    return SquadRecord(place, fault=f"{shown}, expected a list at the key '{key}', as in {_SHAPE}")
+    return f"{shown}, expected a list at the key '{key}', as in {_SHAPE}"
 
 
 class TokenizedPassage(NamedTuple):
     """
-    # Parameters
-
-    text : `str`
-        As it was given.
-    field : `TextField`
-        The tokens, to be shared by all questions about the passage.
-    offsets : `List[Tuple[int, int]]`
-        Of each token, its first character in the text, and the one after its last.
+    A text, the field of its tokens, to be shared by all questions about it, and, of each token, its first
+    character in the text, and the one after its last.
     """
 
     text: str
@@ -262,31 +220,18 @@ class TokenizedPassage(NamedTuple):
     def from_text(
         cls, text: str, tokenizer: Tokenizer, max_tokens: Optional[int] = None
     ) -> "TokenizedPassage":
-        """
-        # Parameters
-
-        text : `str`
-        tokenizer : `Tokenizer`
-            One that says where in the text its tokens stand.
-        max_tokens : `int`, optional
-            Tokens beyond these are dropped.
-
-        # Raises
-
-        `ConfigurationError` if there are no tokens, or the tokenizer does not say where they stand.
-        """
+        """The tokenizer must say where in the text tokens stand. Those beyond `max_tokens` are dropped."""
         tokens = tokenizer.tokenize(text)
         offsets = []
-        for token in tokens:
+        for token, word in zip(tokens, checked_words(tokens, "passage")):
             if token.idx is None:
                 raise ConfigurationError(
                     f"The tokenizer {type(tokenizer).__name__} does not say where in the passage the token "
-                    f"'{token.text}' stands, expected a character offset for each token: answers are cut "
+                    f"'{word}' stands, expected a character offset for each token: answers are cut "
                     "from the passage. Use another tokenizer, such as elmo_rule_based."
                 )
-            end = token.idx + len(token.ensure_text()) if token.idx_end is None else token.idx_end
+            end = token.idx + len(word) if token.idx_end is None else token.idx_end
             offsets.append((token.idx, end))
-        check_tokens(tokens, "passage")
         return cls(text, TextField(tokens[:max_tokens]), offsets[:max_tokens])
 
     def covering_tokens(self, start: int, end: int) -> Optional[Tuple[int, int]]:
@@ -309,7 +254,8 @@ class TokenizedPassage(NamedTuple):
 class SquadReader(TaskReader):
     """
     Reads the JSON files of SQuAD 1.1. Files of SQuAD 2.0 can be read as far as their questions have answers,
-    see `skip_invalid`.
+    see `skip_invalid`. Errors name the question, as in
+    `train.json: data[3].paragraphs[0].qas[2] (id 5733be284776f41900661182)`.
 
     Every question is an instance with its passage, with the fields `question`, `passage`, `span_start` and
     `span_end` (the first and the last token of the first answer) and `metadata` (`id`; `question` and
@@ -319,8 +265,6 @@ class SquadReader(TaskReader):
 
     The span is that of the fewest tokens that cover the answer. How many answers are not whole tokens is
     logged.
-
-    Registered as a `DatasetReader` with name `elmo_squad`.
 
     # Parameters
 
@@ -337,29 +281,22 @@ class SquadReader(TaskReader):
         impossible are refused in any case.
 
     The others are those of `TaskReader`, whose records are questions here.
-
-    # Raises
-
-    `ConfigurationError` if a maximum is not at least 1; and, while reading, for a file that is missing, not
-    UTF-8, no JSON (line and column are named) or of another kind, an empty passage or question, an id that
-    occurs twice, an impossible question, and an answer that is not where it says. The question is named, as
-    in `train.json: data[3].paragraphs[0].qas[2] (id 5733be284776f41900661182)`.
     """
 
     tokenizer: Tokenizer
 
     def __init__(
         self,
-        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
         tokenizer: Optional[Tokenizer] = None,
         max_passage_tokens: Optional[int] = None,
         max_question_tokens: Optional[int] = None,
         require_answers: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(token_indexers, **kwargs)
-        _check_maximum("max_passage_tokens", max_passage_tokens)
-        _check_maximum("max_question_tokens", max_question_tokens)
+        super().__init__(**kwargs)
+        check_positive(
+            max_passage_tokens=max_passage_tokens, max_question_tokens=max_question_tokens
+        )
         self.tokenizer = tokenizer or RuleBasedTokenizer()
         self._max_passage_tokens = max_passage_tokens
         self._max_question_tokens = max_question_tokens
@@ -374,29 +311,11 @@ class SquadReader(TaskReader):
         question_id: Optional[str] = None,
         tokenizer: Optional[Tokenizer] = None,
     ) -> Instance:
-        """
-        # Parameters
-
-        question, passage : `str`
-            Never cut here: the reader's maxima are for files.
-        answers : `Sequence[Answer]`, optional
-            Where in the passage they are.
-        question_id : `str`, optional
-        tokenizer : `Tokenizer`, optional (default = the reader's)
-
-        # Raises
-
-        `ConfigurationError` if question or passage has no tokens, or the tokenizer does not say where they
-        stand.
-        """
+        """The reader's maxima are for files: nothing is cut here. `tokenizer` is used in place of its own."""
         tokenizer = tokenizer or self.tokenizer
-        return _instance(
-            question,
-            tokenizer.tokenize(question),
-            TokenizedPassage.from_text(passage, tokenizer),
-            answers or (),
-            question_id,
-        )
+        tokens = tokenizer.tokenize(question)
+        tokenized = TokenizedPassage.from_text(passage, tokenizer)
+        return _instance(question, tokens, tokenized, answers or (), question_id)
 
     def _read(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
         num_answers, num_in_tokens = 0, 0
@@ -407,38 +326,31 @@ class SquadReader(TaskReader):
             yield instance
         logger.info(
             "%s: %d of %d answers start or end inside of a token",
-            file_path,
-            num_in_tokens,
-            num_answers,
+            *(file_path, num_in_tokens, num_answers),
         )
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
         return squad_records(file_path)
 
     def _instances(self, record: SquadRecord, left_out: Counter) -> Iterable[Instance]:
-        question = record.checked(self._require_answers)
-        passage = self._tokenized(question.passage)
-        if question.answers and passage.covering_tokens(*_characters(question.answers[0])) is None:
-            if self._max_passage_tokens is None:
-                raise ConfigurationError(
-                    f"{question.place}: the tokenizer makes no token of the answer "
-                    f"'{question.answers[0].text}', expected at least one. Use another tokenizer."
-                )
-            left_out[
-                f"questions with an answer beyond max_passage_tokens, {self._max_passage_tokens}"
-            ] += 1
-            return
-        question_tokens = self.tokenizer.tokenize(question.question)[: self._max_question_tokens]
-        yield _instance(question.question, question_tokens, passage, question.answers, question.id)
-
-    def _tokenized(self, passage: str) -> TokenizedPassage:
+        place, id_, question, text, answers = record.checked(self._require_answers)
         # Questions about a passage stand together. They share its field, of which the indexed characters
         # are most of the memory that instances take.
-        if self._latest_passage is None or self._latest_passage.text != passage:
-            self._latest_passage = TokenizedPassage.from_text(
-                passage, self.tokenizer, self._max_passage_tokens
-            )
-        return self._latest_passage
+        passage = self._latest_passage
+        if passage is None or passage.text != text:
+            passage = TokenizedPassage.from_text(text, self.tokenizer, self._max_passage_tokens)
+            self._latest_passage = passage
+        if answers and passage.covering_tokens(*answers[0].characters) is None:
+            if self._max_passage_tokens is None:
+                raise ConfigurationError(
+                    f"{place}: the tokenizer makes no token of the answer '{answers[0].text}', expected at "
+                    "least one. Use another tokenizer."
+                )
+            maximum = f"max_passage_tokens, {self._max_passage_tokens}"
+            left_out[f"questions with an answer beyond {maximum}"] += 1
+            return
+        question_tokens = self.tokenizer.tokenize(question)[: self._max_question_tokens]
+        yield _instance(question, question_tokens, passage, answers, id_)
 
 
 def _instance(
@@ -448,7 +360,7 @@ def _instance(
     answers: Sequence[Answer],
     question_id: Optional[str],
 ) -> Instance:
-    check_tokens(question_tokens, "question")
+    checked_words(question_tokens, "question")
     metadata: Dict[str, Any] = {
         "id": question_id,
         "question": question,
@@ -462,24 +374,13 @@ def _instance(
         "metadata": MetadataField(metadata),
     }
     if answers:
-        characters = _characters(answers[0])
-        span = passage.covering_tokens(*characters)
+        span = passage.covering_tokens(*answers[0].characters)
         if span is None:
             raise ConfigurationError(
                 f"Found the answer {answers[0]}, expected a part of the passage with tokens in it."
             )
         fields["span_start"] = IndexField(span[0], passage.field)
         fields["span_end"] = IndexField(span[1], passage.field)
-        metadata["answer_is_whole_tokens"] = passage.characters_of(*span) == characters
+        is_whole = passage.characters_of(*span) == answers[0].characters
+        metadata["answer_is_whole_tokens"] = is_whole
     return Instance(fields)
-
-
-def _characters(answer: Answer) -> tuple:
-    return answer.start, answer.end
-
-
-def _check_maximum(key: str, value: Optional[int]) -> None:
-    if value is not None and value < 1:
-        raise ConfigurationError(
-            f"{key} is {value}, expected at least 1. Leave it out for no maximum."
-        )

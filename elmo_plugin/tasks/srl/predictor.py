@@ -1,108 +1,73 @@
 """Finds the semantic roles of predicates in text."""
 
 import json
-from typing import Any, Dict, List, Optional, Union
+from functools import partial
+from typing import Any, Dict, List, Optional
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
-from allennlp.data import DatasetReader, Field, Instance
-from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
-from allennlp.models import Model
+from allennlp.data import Instance
+from allennlp.data.tokenizers import SpacyTokenizer, Token
 from allennlp.predictors import Predictor
 
-from elmo_plugin.tasks.json_input import find_key, get_text, get_words
-from elmo_plugin.tasks.predicting import TaskPredictor, bracketed
-from elmo_plugin.tasks.tags import TagField, tags_to_spans
-
-EXAMPLE = '{"tokens": ["The", "cat", "sat", "and", "slept"], "predicates": [2, 4]}'
+from elmo_plugin.tasks.json_input import find_key
+from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, described_span
+from elmo_plugin.tasks.tags import tags_to_spans
 
 # Of Universal Dependencies, as spaCy tags them. PropBank has auxiliaries as predicates, too.
 _VERB_TAGS = ("VERB", "AUX")
 
 
 @Predictor.register("elmo_srl")
-class SrlPredictor(TaskPredictor):
+class SrlPredictor(SentencePredictor):
     """
     Predicts from `{"tokens": ["The", "cat", ...], "predicates": [2, 4]}` (`words` is the same as `tokens`;
     `predicates` are indices of tokens, from 0 on), or from `{"sentence": "The cat sat and slept."}`, with
-    `predicates` as well, or where they are to be found by a tagger. The output has
+    `predicates` as well, or where they are to be found by a tagger. The output has `words`, and
 
-    - `words`;
     - `predicates`, a list with, of each predicate, `predicate` (its word), `index`, `tags` (BIO, one per
       word), `arguments` (a list with `role`, `start`, `end`, token indices, `end` exclusive, and `text`) and
-      `description`: `[ARG0: The cat] [V: sat] and slept`. It is empty if there are no predicates;
-    - for a sentence also `sentence` as given.
+      `description`: `[ARG0: The cat] [V: sat] and slept`. It is empty if there are no predicates.
 
     In a sentence alone all verbs and auxiliaries are predicates. This needs a tagger, a spaCy model:
-    `--predictor-args '{"spacy_model": "en_core_web_sm"}'`.
-
-    Registered as a `Predictor` with name `elmo_srl`; its arguments are those of `TaskPredictor`, where a
-    `tokenizer` that tags parts of speech also finds the predicates.
+    `--predictor-args '{"spacy_model": "en_core_web_sm"}'`, or a `tokenizer` that tags parts of speech.
     """
 
-    example = EXAMPLE
+    example = '{"tokens": ["The", "cat", "sat", "and", "slept"], "predicates": [2, 4]}'
 
-    def __init__(
-        self,
-        model: Model,
-        dataset_reader: DatasetReader,
-        frozen: bool = True,
-        tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
-        spacy_model: Optional[str] = None,
-    ) -> None:
-        # Validates `spacy_model`.
-        super().__init__(model, dataset_reader, frozen, tokenizer, spacy_model)
-        self._spacy_model = spacy_model
-        if spacy_model is not None:
-            self._tokenizer = SpacyTokenizer(spacy_model, pos_tags=True)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self._spacy_model is not None:
+            self._tokenizer = SpacyTokenizer(self._spacy_model, pos_tags=True)
 
-    def predict_tokens(self, tokens: List[str], predicates: List[int]) -> JsonDict:
+    def predict_tokens(  # type: ignore[override]
+        self, tokens: List[str], predicates: List[int]
+    ) -> JsonDict:
         """The roles in a sentence that is split into tokens."""
         return self.predict_json({"tokens": tokens, "predicates": predicates})
 
     def predict_sentence(self, sentence: str, predicates: Optional[List[int]] = None) -> JsonDict:
         """The roles in a sentence; of its verbs, as a tagger finds them, if no predicates are given."""
-        inputs: JsonDict = {"sentence": sentence}
-        if predicates is not None:
-            inputs["predicates"] = predicates
-        return self.predict_json(inputs)
+        given = {} if predicates is None else {"predicates": predicates}
+        return self.predict_json({"sentence": sentence, **given})
 
-    def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
-        key = find_key(inputs, ("tokens", "words", "sentence"), EXAMPLE)
-        if key == "sentence":
-            sentence = get_text(inputs, key, EXAMPLE)
-            tokens = self._tokenizer.tokenize(sentence)
-        else:
-            tokens = [Token(word) for word in get_words(inputs, key, EXAMPLE)]
-        if key == "sentence" and "predicates" not in inputs:
+    def instances_of_tokens(self, tokens: List[Token], inputs: JsonDict) -> List[Instance]:
+        if "sentence" in inputs and "predicates" not in inputs:
             predicates = self._find_verbs(tokens)
         else:
-            predicates = _get_predicates(inputs, len(tokens))
-        instances = [
-            self._dataset_reader.text_to_instance(tokens, index) for index in predicates
-        ] or [self._dataset_reader.text_to_instance(tokens)]  # stands for a sentence without any
-        if key == "sentence":
-            for instance in instances:
-                instance["metadata"].metadata["sentence"] = sentence
-        return instances
+            predicates = self._get_predicates(inputs, len(tokens))
+        to_instance = partial(self._dataset_reader.text_to_instance, tokens)
+        # One stands for a sentence without any.
+        return [to_instance(index) for index in predicates] or [to_instance(None)]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         metadata = instances[0]["metadata"].metadata
-        readable = {
-            "words": metadata["words"],
-            "predicates": [
-                _describe(metadata["words"], index, output["tags"])
-                for instance, output in zip(instances, outputs)
-                if (index := instance["metadata"].metadata["predicate_index"]) is not None
-            ],
-        }
-        if "sentence" in metadata:
-            readable["sentence"] = metadata["sentence"]
-        return readable
-
-    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
-        namespace = self._model.label_namespace
-        return {"tags": TagField(output["tags"], instance["tokens"], namespace)}
+        predicates = []
+        for instance, output in zip(instances, outputs):
+            index = instance["metadata"].metadata["predicate_index"]
+            if index is not None:
+                predicates.append(_describe(metadata, index, output["tags"]))
+        return {"words": metadata["words"], "predicates": predicates}
 
     def _find_verbs(self, tokens: List[Token]) -> List[int]:
         if not any(token.pos_ for token in tokens):
@@ -113,48 +78,42 @@ class SrlPredictor(TaskPredictor):
             )
             raise ConfigurationError(
                 f"Found a sentence without 'predicates', and {found}. Give the indices of its predicates, as "
-                f"in {EXAMPLE}, or name an installed spaCy model with a tagger: "
+                f"in {self.example}, or name an installed spaCy model with a tagger: "
                 '--predictor-args \'{"spacy_model": "en_core_web_sm"}\'.'
             )
         return [index for index, token in enumerate(tokens) if token.pos_ in _VERB_TAGS]
 
-
-def _get_predicates(inputs: JsonDict, num_tokens: int) -> List[int]:
-    find_key(inputs, ["predicates"], EXAMPLE)
-    predicates = inputs["predicates"]
-    if not isinstance(predicates, list):
-        raise ConfigurationError(
-            f"'predicates' is {json.dumps(predicates)}, expected a list of token indices, as in {EXAMPLE}"
-        )
-    last = num_tokens - 1
-    for place, index in enumerate(predicates):
-        # True and False are integers to Python.
-        if type(index) is not int or not 0 <= index <= last:
+    def _get_predicates(self, inputs: JsonDict, num_tokens: int) -> List[int]:
+        predicates = inputs[find_key(inputs, ["predicates"], self.example)]
+        if not isinstance(predicates, list):
             raise ConfigurationError(
-                f"'predicates'[{place}] is {json.dumps(index)}, expected the index of one of the "
-                f"{num_tokens} tokens, 0 to {last}, as in {EXAMPLE}"
+                f"'predicates' is {json.dumps(predicates)}, expected a list of token indices, as in "
+                f"{self.example}"
             )
-        if index in predicates[:place]:
-            raise ConfigurationError(
-                f"'predicates'[{place}] is {index} again, expected each predicate once, as in {EXAMPLE}"
-            )
-    return predicates
+        for place, index in enumerate(predicates):
+            # True and False are integers to Python.
+            if type(index) is not int or not 0 <= index < num_tokens:
+                raise ConfigurationError(
+                    f"'predicates'[{place}] is {json.dumps(index)}, expected the index of one of the "
+                    f"{num_tokens} tokens, 0 to {num_tokens - 1}, as in {self.example}"
+                )
+            if index in predicates[:place]:
+                raise ConfigurationError(
+                    f"'predicates'[{place}] is {index} again, expected each predicate once, as in "
+                    f"{self.example}"
+                )
+        return predicates
 
 
-def _describe(words: List[str], index: int, tags: List[str]) -> JsonDict:
+def _describe(metadata: Dict[str, Any], index: int, tags: List[str]) -> JsonDict:
+    words = metadata["words"]
     spans = tags_to_spans(tags, "BIO")
     return {
         "predicate": words[index],
         "index": index,
         "tags": tags,
         "arguments": [
-            {
-                "role": span.label,
-                "start": span.start,
-                "end": span.end,
-                "text": " ".join(words[span.start : span.end]),
-            }
-            for span in spans
+            {"role": role, **described_span(metadata, start, end)} for start, end, role in spans
         ],
         "description": bracketed(words, [(start, end, f"{role}:") for start, end, role in spans]),
     }

@@ -4,12 +4,11 @@ import logging
 import re
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Type, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, SequenceLabelField, TextField
-from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token
 
 from elmo_plugin.tasks.conll import (
@@ -19,9 +18,8 @@ from elmo_plugin.tasks.conll import (
     ConllSentence,
     SentencePlace,
     read_conll_2012,
-    split_columns,
 )
-from elmo_plugin.tasks.reading import TaskReader, check_tokens
+from elmo_plugin.tasks.reading import TaskReader, checked_words
 from elmo_plugin.tasks.tags import Span, TagField, check_tags, spans_to_tags
 
 logger = logging.getLogger(__name__)
@@ -29,26 +27,17 @@ logger = logging.getLogger(__name__)
 # `(ARG0*`, `*`, `*)` and `(ARG0*)`.
 _CELL = re.compile(r"(?:\((?P<label>[^()*]+))?\*(?P<end>\))?")
 _EXPECTED = "each span as (LABEL* on its first word, * between and *) on its last, or (LABEL*)"
-_PREDICATE_LABEL = "V"
 _NO_LEMMA = "-"
 
 # What CoNLL-2012's files without the licensed text have in place of each word.
 _PLACEHOLDER = "[WORD]"
 
+_Fault = Callable[[int, str], ConfigurationError]
+"""From the word on whose line a problem is, and the problem, to the error."""
+
 
 class PredicateFrame(NamedTuple):
-    """
-    A predicate of a sentence, and the BIO tags of its argument column.
-
-    # Parameters
-
-    predicate_index : `int`
-        The word that the predicate is known by.
-    lemma : `str`
-        As column 7 has it.
-    tags : `List[str]`
-        One for each word: `B-ARG0`, `I-ARG0`, `B-V`, `O`...
-    """
+    """A predicate of a sentence, and the BIO tags of its argument column."""
 
     predicate_index: int
     lemma: str
@@ -60,36 +49,30 @@ class NoPredicateError(ConfigurationError):
 
 
 def read_predicate_frame(
-    sentence: Conll2012Sentence,
-    document: Conll2012Document,
-    number: int,
-    column_of_predicate: Dict[int, int],
+    sentence: Conll2012Sentence, number: int, column_of_predicate: Dict[int, int]
 ) -> PredicateFrame:
     """
-    The predicate of an argument column of a sentence.
+    The predicate of an argument column of a sentence; `number` 0 is the first such column.
 
     The predicate's word is the first of the column's `V` span that has a lemma: with a particle the span is
     longer than the word (`carry out`). Lemmas elsewhere are left alone: OntoNotes also has them on words that
     have a word sense but are no predicates.
 
-    # Parameters
-
-    number : `int`
-        Of the column; 0 is the first argument column.
-    column_of_predicate : `Dict[int, int]`
-        For the predicates of columns read before, by their words' indices, the numbers of the columns.
-
     # Raises
 
-    `ConfigurationError` naming file, line, column and document: if brackets are malformed, nested or not
-    closed; if the column has more than one `V`, or its `V` has no word with a lemma, or is that of a column
-    before it. `NoPredicateError`, one of them, if it has no `V`.
+    `ConfigurationError`: if brackets are malformed, nested or not closed; if the column has more than one
+    `V`, or its `V` has no word with a lemma, or is that of a column before it, see `column_of_predicate`.
+    `NoPredicateError`, one of them, if it has no `V`.
     """
-    column = _Column(sentence, document, number)
-    spans = _read_spans(sentence.arguments[number], column)
-    index = _find_predicate(spans, sentence, column)
+
+    def fault(index: int, problem: str) -> ConfigurationError:
+        place = sentence.place.of_token(index, MIN_COLUMNS + number)
+        return ConfigurationError(f"{place}: {problem}. Correct the argument column.")
+
+    spans = _read_spans(sentence.arguments[number], sentence.place.first_line, fault)
+    index = _find_predicate(spans, sentence, fault)
     if index in column_of_predicate:
-        raise column.error(
+        raise fault(
             index,
             f"found the predicate '{sentence.words[index]}', which column "
             f"{MIN_COLUMNS + column_of_predicate[index]} has too, expected one column for each predicate",
@@ -98,79 +81,51 @@ def read_predicate_frame(
     return PredicateFrame(index, sentence.predicate_lemmas[index], tags)
 
 
-class _Column(NamedTuple):
-    """An argument column, to be named in errors."""
-
-    sentence: Conll2012Sentence
-    document: Conll2012Document
-    number: int  # 0 is the first argument column
-
-    def error(
-        self,
-        index: int,
-        problem: str,
-        error_class: Type[ConfigurationError] = ConfigurationError,
-    ) -> ConfigurationError:
-        """`index`: the word on whose line the problem is."""
-        return error_class(
-            f"{self.sentence.place.of_token(index)}, column {MIN_COLUMNS + self.number}, document "
-            f"{self.document.name}, part {self.document.part}: {problem}. Correct the argument column."
-        )
-
-
-def _read_spans(cells: List[str], column: _Column) -> List[Span]:
+def _read_spans(cells: List[str], first_line: int, fault: _Fault) -> List[Span]:
     spans: List[Span] = []
     label: Optional[str] = None  # of the open span
     start = 0
     for index, cell in enumerate(cells):
         match = _CELL.fullmatch(cell)
         if match is None:
-            raise column.error(index, f"found '{cell}', expected {_EXPECTED}")
+            raise fault(index, f"found '{cell}', expected {_EXPECTED}")
         if match["label"] is not None:
             if label is not None:
-                raise column.error(
+                raise fault(
                     index,
-                    f"found '{cell}' before the end of the span {_opened(label, start, column)}, "
+                    f"found '{cell}' before the end of the span ({label}* of line {first_line + start}, "
                     "expected spans that neither nest nor cross",
                 )
             label, start = match["label"], index
         if match["end"] is not None:
             if label is None:
-                raise column.error(index, f"found '{cell}' outside of a span, expected {_EXPECTED}")
+                raise fault(index, f"found '{cell}' outside of a span, expected {_EXPECTED}")
             spans.append(Span(start, index + 1, label))
             label = None
     if label is not None:
-        raise column.error(
-            len(cells) - 1,
-            f"found no end of the span {_opened(label, start, column)}, expected {_EXPECTED}",
-        )
+        opened = f"({label}* of line {first_line + start}"
+        raise fault(len(cells) - 1, f"found no end of the span {opened}, expected {_EXPECTED}")
     return spans
 
 
-def _opened(label: str, start: int, column: _Column) -> str:
-    return f"({label}* of line {column.sentence.place.first_line + start}"
-
-
-def _find_predicate(spans: List[Span], sentence: Conll2012Sentence, column: _Column) -> int:
-    predicates = [span for span in spans if span.label == _PREDICATE_LABEL]
-    expected = f"one span ({_PREDICATE_LABEL}*) on the predicate"
+def _find_predicate(spans: List[Span], sentence: Conll2012Sentence, fault: _Fault) -> int:
+    predicates = [span for span in spans if span.label == "V"]
+    expected = "expected one span (V*) on the predicate"
     if not predicates:
-        raise column.error(
-            0, f"found no predicate in the sentence's column, expected {expected}", NoPredicateError
-        )
+        error = fault(0, f"found no predicate in the sentence's column, {expected}")
+        raise NoPredicateError(error.message)
     if len(predicates) > 1:
-        raise column.error(
+        raise fault(
             predicates[1].start,
-            f"found a second span ({_PREDICATE_LABEL}* in the sentence's column, expected {expected} "
-            f"(its other parts are C-{_PREDICATE_LABEL})",
+            f"found a second span (V* in the sentence's column, {expected} (its other parts are C-V)",
         )
-    [predicate] = predicates
-    for index in range(predicate.start, predicate.end):
+    [(start, end, _)] = predicates
+    for index in range(start, end):
         if sentence.predicate_lemmas[index] != _NO_LEMMA:
             return index
-    raise column.error(
-        predicate.start,
-        f"found the predicate '{sentence.words[predicate.start]}' without a lemma in column 7, expected "
+    raise fault(
+        start,
+        f"found the predicate '{sentence.words[start]}' without a lemma in column 7, expected "
         "as many words with a predicate lemma as there are argument columns",
     )
 
@@ -191,8 +146,6 @@ class SrlReader(TaskReader):
     The indicator is on one word even where the predicate's span is longer (`carry out`), as it is when a
     predicate is given for prediction.
 
-    Registered as a `DatasetReader` with name `elmo_srl`.
-
     # Parameters
 
     label_namespace : `str`, optional (default = `"labels"`)
@@ -200,21 +153,10 @@ class SrlReader(TaskReader):
 
     The others are those of `TaskReader`, whose records are documents here. `skip_invalid` leaves out a
     predicate for a bad argument column, a sentence for another bad line, and a document if it has no end.
-
-    # Raises
-
-    While reading: `ConfigurationError` for a file that is missing, not UTF-8 or of another kind; a document
-    that is not complete; a line with another number of columns; words that are missing; and argument columns
-    that cannot be read, see `read_predicate_frame`. File, line, column and document are named.
     """
 
-    def __init__(
-        self,
-        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
-        label_namespace: str = "labels",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(token_indexers, **kwargs)
+    def __init__(self, label_namespace: str = "labels", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self._label_namespace = label_namespace
 
     def text_to_instance(
@@ -226,37 +168,22 @@ class SrlReader(TaskReader):
         place: Optional[SentencePlace] = None,
     ) -> Instance:
         """
-        # Parameters
-
-        tokens : `List[Token]`
-            The tokens of a sentence, at least one.
-        predicate_index : `int`, optional
-            The token that is the predicate; `None` for a sentence without one, which has no tags to be found.
-        tags : `List[str]`, optional
-            BIO tags of the tokens.
-        lemma : `str`, optional
-            Of the predicate.
-        place : `SentencePlace`, optional
-            The lines on which the tokens stand, to be named in errors.
-
-        # Raises
-
-        `ConfigurationError` if there are no tokens, none at `predicate_index`, or the tags are impossible.
+        `predicate_index` is the token that is the predicate, `lemma` its lemma, `tags` the BIO tags of the
+        tokens. A sentence without a predicate has no tags to be found.
         """
-        check_tokens(tokens)
+        metadata: Dict[str, Any] = {
+            "words": checked_words(tokens),
+            "predicate_index": predicate_index,
+        }
         if predicate_index is not None and not 0 <= predicate_index < len(tokens):
             raise ConfigurationError(
                 f"Found the predicate index {predicate_index}, expected one of 0 to {len(tokens) - 1}, the "
                 "tokens of the sentence."
             )
-        text_field = TextField(tokens)
-        indicator = [int(index == predicate_index) for index in range(len(tokens))]
-        metadata: Dict[str, Any] = {
-            "words": [token.text for token in tokens],
-            "predicate_index": predicate_index,
-        }
         if lemma is not None:
             metadata["lemma"] = lemma
+        text_field = TextField(tokens)
+        indicator = [int(index == predicate_index) for index in range(len(tokens))]
         fields: Dict[str, Field] = {
             "tokens": text_field,
             # Numbers are no labels of the vocabulary; the name only keeps AllenNLP from warning.
@@ -277,28 +204,34 @@ class SrlReader(TaskReader):
         instances: List[Instance] = []
         num_skipped = 0
         for unsplit_sentence in record.unsplit_sentences():
-            sentence = self._checked_sentence(unsplit_sentence, record, left_out)
+            sentence = self._checked_sentence(unsplit_sentence, left_out)
             if sentence is None:
                 continue
             if not sentence.arguments:
                 left_out["sentences without a predicate"] += 1
             tokens = [Token(word) for word in sentence.words]
-            frames = self._checked_frames(sentence, record, left_out)
+            frames = self._checked_frames(sentence, left_out)
             num_skipped += len(sentence.arguments) - len(frames)
-            for predicate_index, lemma, tags in frames:
-                instances.append(
-                    self.text_to_instance(tokens, predicate_index, tags, lemma, sentence.place)
-                )
+            instances.extend(
+                self.text_to_instance(tokens, predicate_index, tags, lemma, sentence.place)
+                for predicate_index, lemma, tags in frames
+            )
         if num_skipped and instances:
             instances[0]["metadata"].metadata["num_skipped_predicates"] = num_skipped
         return instances
 
     def _checked_sentence(
-        self, unsplit_sentence: ConllSentence, document: Conll2012Document, left_out: Counter
+        self, unsplit_sentence: ConllSentence, left_out: Counter
     ) -> Optional[Conll2012Sentence]:
         try:
-            sentence = split_columns(unsplit_sentence)
-            _check_words(sentence, document)
+            sentence = Conll2012Sentence.split(unsplit_sentence)
+            for index, word in enumerate(sentence.words):
+                if word == _PLACEHOLDER or not word.strip():
+                    raise ConfigurationError(
+                        f"{sentence.place.of_token(index, column=4)}: found '{word}', expected a word. "
+                        f"CoNLL-2012's skeleton files (*_skel) have {_PLACEHOLDER} for each: run the script "
+                        "that comes with them, which puts in the words of OntoNotes."
+                    )
             return sentence
         except ConfigurationError as error:
             self._raise_unless_skipped(error)
@@ -306,13 +239,13 @@ class SrlReader(TaskReader):
             return None
 
     def _checked_frames(
-        self, sentence: Conll2012Sentence, document: Conll2012Document, left_out: Counter
+        self, sentence: Conll2012Sentence, left_out: Counter
     ) -> List[PredicateFrame]:
         frames: List[PredicateFrame] = []
         column_of_predicate: Dict[int, int] = {}
         for number in range(len(sentence.arguments)):
             try:
-                frame = read_predicate_frame(sentence, document, number, column_of_predicate)
+                frame = read_predicate_frame(sentence, number, column_of_predicate)
             except NoPredicateError as error:
                 logger.warning("Left out: %s", error)
                 left_out["predicates without a V"] += 1
@@ -323,14 +256,3 @@ class SrlReader(TaskReader):
                 column_of_predicate[frame.predicate_index] = number
                 frames.append(frame)
         return frames
-
-
-def _check_words(sentence: Conll2012Sentence, document: Conll2012Document) -> None:
-    for index, word in enumerate(sentence.words):
-        if word == _PLACEHOLDER or not word.strip():
-            raise ConfigurationError(
-                f"{sentence.place.of_token(index)}, column 4, document {document.name}, part "
-                f"{document.part}: found '{word}', expected a word. CoNLL-2012's skeleton files "
-                f"(*_skel) have {_PLACEHOLDER} for each: run the script that comes with them, which puts in "
-                "the words of OntoNotes."
-            )

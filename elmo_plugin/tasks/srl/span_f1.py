@@ -15,13 +15,8 @@ _CORRECT, _EXCESS, _MISSED = range(3)
 
 class Argument(NamedTuple):
     """
-    # Parameters
-
-    role : `str`
-        Such as `ARG0`, `R-ARG0` or `ARGM-TMP`, never one that starts with `C-`.
-    pieces : `Tuple[Tuple[int, int], ...]`
-        Start and end (exclusive) of the pieces, in order: more than one where words that are not of the
-        argument stand between them.
+    A role, such as `ARG0`, `R-ARG0` or `ARGM-TMP`, never one that starts with `C-`; and start and end
+    (exclusive) of its pieces, more than one where words that are not of the argument stand between them.
     """
 
     role: str
@@ -43,14 +38,8 @@ class SrlSpanF1(Metric):
     AllenNLP's `SpanBasedF1Measure` differs: where there is a `C-X`, it makes one span of everything from the
     first to the last span with `X` in its label, `R-X` and the words between among them.
 
-    Under distributed training the counts of all workers are added up.
-
-    Registered as a `Metric` with name `elmo_srl_span_f1`.
-
-    # Parameters
-
-    tags : `Iterable[str]`
-        All BIO tags that may be gold or predicted. Workers must be given the same.
+    Under distributed training the counts of all workers are added up. `tags` are all BIO tags that may be
+    gold or predicted; workers must be given the same.
     """
 
     supports_distributed = True
@@ -74,20 +63,8 @@ class SrlSpanF1(Metric):
         num_skipped: int = 0,
     ) -> None:
         """
-        Count the arguments of some predicates.
-
-        # Parameters
-
-        predicted_tags : `Sequence[Sequence[str]]`
-            For each predicate the BIO tags of its sentence.
-        gold_tags : `Sequence[Sequence[str]]`
-            The same, as they should be.
-        num_skipped : `int`, optional (default = `0`)
-            Further predicates of the data, whose gold arguments could not be read.
-
-        # Raises
-
-        `ValueError` if there are more of one than of the other, or a role is none of those announced.
+        Count the arguments of some predicates, from the predicted and the gold BIO tags of the sentence of
+        each. `num_skipped`: further predicates of the data, whose gold arguments could not be read.
         """
         self._num_skipped += num_skipped
         for predicted_of_one, gold_of_one in zip(predicted_tags, gold_tags, strict=True):
@@ -103,12 +80,8 @@ class SrlSpanF1(Metric):
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        The metrics since the last reset, between 0 and 1.
-
-        # Returns
-
-        `precision`, `recall` and `f1` over all roles; and of each role that was gold or predicted, such as
-        `precision-ARG0`, `recall-ARG0`, `f1-ARG0`; and, if there are any, `num_skipped_predicates`.
+        The metrics since the last reset: `precision`, `recall` and `f1` over all roles; and of each role that
+        was gold or predicted, such as `f1-ARG0`; and, if there are any, `num_skipped_predicates`.
         """
         counts = dist_reduce_sum(self._counts)  # (num_roles, 3)
         metrics = _scores(counts.sum(dim=0).tolist(), "")

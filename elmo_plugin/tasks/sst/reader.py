@@ -8,20 +8,18 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.fields import Field, LabelField, MetadataField, TextField
-from allennlp.data.token_indexers import TokenIndexer
 from allennlp.data.tokenizers import Token
 
-from elmo_plugin.tasks.reading import PlacedLine, TaskReader, check_tokens, placed_lines
+from elmo_plugin.tasks.checks import check_choice, check_positive
+from elmo_plugin.tasks.reading import PlacedLine, TaskReader, checked_words, placed_lines
 
-# From negative to positive. No blanks: they are a part of metrics' names.
-CLASSES: Dict[str, Tuple[str, ...]] = {
+# The class of each label, by granularity; neutral is none of 2 classes. No blanks: they are a part of
+# metrics' names.
+_CLASS_OF: Dict[str, Tuple[Optional[str], ...]] = {
     "5-class": ("very_negative", "negative", "neutral", "positive", "very_positive"),
-    "2-class": ("negative", "positive"),
+    "2-class": ("negative", "negative", None, "positive", "positive"),
 }
-_NEUTRAL = 2
-
-NUM_LABELS = 5
-_LABELS = {str(label): label for label in range(NUM_LABELS)}
+_LABELS = ("0", "1", "2", "3", "4")
 # Other white space, such as the no-break space in `8 1\/2`, is a part of the word.
 _PIECE = re.compile(r"[()]|[^() \t]+")
 _MAX_SHOWN = 60  # characters of a wrong line that an error repeats
@@ -41,37 +39,8 @@ _PLAIN_SPELLINGS = {
 }
 
 
-def check_granularity(granularity: str) -> None:
-    """Raises `ConfigurationError` if there are no such classes."""
-    if granularity not in CLASSES:
-        raise ConfigurationError(
-            f"granularity is '{granularity}', expected one of: {', '.join(CLASSES)}."
-        )
-
-
-def class_of(label: int, granularity: str) -> Optional[str]:
-    """The class of a label of the treebank, 0 to 4; `None` if it has none, as neutral of 2 classes."""
-    classes = CLASSES[granularity]
-    if granularity == "5-class":
-        return classes[label]
-    if label == _NEUTRAL:
-        return None
-    return classes[label > _NEUTRAL]
-
-
 class Phrase(NamedTuple):
-    """
-    A node of a tree.
-
-    # Parameters
-
-    label : `int`
-        From 0, very negative, to 4, very positive.
-    start : `int`
-        Index of the first word.
-    end : `int`
-        Index after the last word.
-    """
+    """A node of a tree: its label, 0 (very negative) to 4, and its words, `start` to `end`, exclusive."""
 
     label: int
     start: int
@@ -96,112 +65,79 @@ class SentimentTree(NamedTuple):
     @classmethod
     def from_line(cls, line: str, place: str) -> "SentimentTree":
         """
-        # Parameters
-
-        line : `str`
-            `(LABEL WORD)` is a word and `(LABEL TREE TREE ...)` is a phrase, both are trees.
-        place : `str`
-            File and line, to be named in errors.
-
-        # Raises
-
-        `ConfigurationError`, naming the column, if a bracket has no partner; a label is missing or not one
-        of 0 to 4; a tree is empty, or has several words, or a word beside other trees; or something stands
-        before or after the tree.
+        Read a tree: `(LABEL WORD)` is a word and `(LABEL TREE TREE ...)` is a phrase, both are trees. Errors
+        name the `place`, file and line, and the column.
         """
         words: List[str] = []
         nodes: List[_Node] = []
         open_nodes: List[_Node] = []
         for match in _PIECE.finditer(line):
-            piece, column = match[0], match.start() + 1
-            node = open_nodes[-1] if open_nodes else None
-            if node is None and nodes:
+            piece = match[0]
+            at = f"{place}, column {match.start() + 1}"
+            if open_nodes:
+                open_nodes[-1].read(piece, at)
+            elif nodes:
                 raise _fault(
-                    f"{place}, column {column}",
-                    f"'{_shown(line, match.start())}' after the tree",
-                    "one tree on the line",
+                    at, f"{_shown(line[match.start() :])} after the tree", "one tree on the line"
                 )
-            if node is None and piece != "(":
+            elif piece != "(":
+                advice = "Give a file of the Stanford Sentiment Treebank, or correct the line."
                 raise _fault(
-                    f"{place}, column {column}",
-                    f"'{_shown(line, match.start())}'",
-                    f"a tree, such as {_EXAMPLE}",
-                    "Give a file of the Stanford Sentiment Treebank, or correct the line.",
+                    at, _shown(line[match.start() :]), f"a tree, such as {_EXAMPLE}", advice
                 )
-            fault = None if node is None else node.find_fault(piece)
-            if fault is not None:
-                raise _fault(f"{place}, column {column}", *fault)
-
             if piece == "(":
-                if node is not None:
-                    node.has_trees = True
-                opened = _Node(column, start=len(words))
-                nodes.append(opened)
-                open_nodes.append(opened)
+                nodes.append(_Node(at, start=len(words)))
+                open_nodes.append(nodes[-1])
             elif piece == ")":
                 open_nodes.pop().end = len(words)
-            else:
-                assert node is not None
-                if node.label is None:
-                    node.label = _LABELS[piece]
-                else:
-                    node.word = piece
-                    words.append(_plain_spelling(piece))
+            elif open_nodes[-1].word is not None:
+                words.append(_plain_spelling(piece))
         if open_nodes:
-            raise _fault(
-                f"{place}, column {open_nodes[-1].column}",
-                "'(' without its ')'",
-                "as many closing brackets as opening ones, and the whole tree on one line",
-            )
+            expected = "as many closing brackets as opening ones, and the whole tree on one line"
+            raise _fault(open_nodes[-1].place, "'(' without its ')'", expected)
         if not nodes:
             raise _fault(place, "no tree", f"one, such as {_EXAMPLE}")
-        phrases = []
-        for node in nodes:
-            assert node.label is not None
-            phrases.append(Phrase(node.label, node.start, node.end))
-        return cls(words, phrases)
+        return cls(words, [Phrase(int(node.label or 0), node.start, node.end) for node in nodes])
 
 
 class _Node:
-    """A node while its line is read."""
+    """A node while its line is read: a label, and then a word or trees."""
 
-    def __init__(self, column: int, start: int) -> None:
-        self.column = column
+    def __init__(self, place: str, start: int) -> None:
+        self.place = place
         self.start = self.end = start
-        self.label: Optional[int] = None
+        self.label: Optional[str] = None
         self.word: Optional[str] = None
         self.has_trees = False
 
-    def find_fault(self, piece: str) -> Optional[List[str]]:
-        """What is wrong with the next piece inside of this node: what was found, what was expected."""
+    def read(self, piece: str, place: str) -> None:
+        """Take the next piece inside of this node: its label, its word, the start of a tree or its end."""
         if self.label is None:
-            if piece in _LABELS:
-                return None
-            found = "'()', an empty tree" if piece == ")" else f"'{piece[:_MAX_SHOWN]}'"
-            return [found, f"a label from 0 to {NUM_LABELS - 1} after '('"]
-        if piece == ")":
+            if piece not in _LABELS:
+                found = "'()', an empty tree" if piece == ")" else _shown(piece)
+                raise _fault(place, found, "a label from 0 to 4 after '('")
+            self.label = piece
+        elif piece == ")":
             if self.word is None and not self.has_trees:
-                return [
-                    f"'({self.label})', an empty tree",
-                    "a word or trees after the label",
-                ]
-            return None
-        if self.word is not None:
-            return [
-                f"'{piece[:_MAX_SHOWN]}' after the word '{self.word[:_MAX_SHOWN]}'",
-                "')' after the word",
-            ]
-        if self.has_trees and piece != "(":
-            return [f"'{piece[:_MAX_SHOWN]}' after a tree", "'(' or ')'"]
-        return None
+                found = f"'({self.label})', an empty tree"
+                raise _fault(place, found, "a word or trees after the label")
+        elif self.word is not None:
+            found = f"{_shown(piece)} after the word {_shown(self.word)}"
+            raise _fault(place, found, "')' after the word")
+        elif piece == "(":
+            self.has_trees = True
+        elif self.has_trees:
+            raise _fault(place, f"{_shown(piece)} after a tree", "'(' or ')'")
+        else:
+            self.word = piece
 
 
 def _plain_spelling(word: str) -> str:
     return _PLAIN_SPELLINGS.get(word, word).replace("\\/", "/").replace("\\*", "*")
 
 
-def _shown(line: str, start: int) -> str:
-    return line[start : start + _MAX_SHOWN] + ("..." if len(line) > start + _MAX_SHOWN else "")
+def _shown(text: str) -> str:
+    return f"'{text[:_MAX_SHOWN]}{'...' if len(text) > _MAX_SHOWN else ''}'"
 
 
 def _fault(
@@ -212,23 +148,8 @@ def _fault(
 
 class SentimentField(LabelField):
     """
-    A `LabelField` that brings all classes into the vocabulary, so that it has each of them, and in the same
-    order, whatever the data; and that says which label of which file is not in the vocabulary.
-
-    # Parameters
-
-    label : `str`
-        One of `classes`.
-    classes : `Sequence[str]`
-        All of them, in the order that the vocabulary is to have.
-    label_namespace : `str`
-        The vocabulary's namespace of the classes.
-    place : `str`, optional
-        File and line, to be named in errors.
-
-    # Raises
-
-    `ConfigurationError` if the label is none of the classes.
+    A `LabelField` that brings all `classes` into the vocabulary, so that it has each of them, and in the same
+    order, whatever the data; and that says which label, of which `place`, is not in the vocabulary.
     """
 
     __slots__ = ["classes", "place"]
@@ -252,13 +173,6 @@ class SentimentField(LabelField):
             counter[self._label_namespace][name] += 1
 
     def index(self, vocab: Vocabulary) -> None:
-        """
-        Look up the id of the label.
-
-        # Raises
-
-        `ConfigurationError` if the label is not in the vocabulary.
-        """
         known = vocab.get_token_to_index_vocabulary(self._label_namespace)
         if self.label not in known:
             raise self._unexpected(
@@ -286,8 +200,6 @@ class SstReader(TaskReader):
 
     The vocabulary gets all classes of the granularity, from negative to positive, whatever the data.
 
-    Registered as a `DatasetReader` with name `elmo_sst`.
-
     # Parameters
 
     granularity : `str`, optional (default = `"5-class"`)
@@ -301,35 +213,27 @@ class SstReader(TaskReader):
         The vocabulary's namespace of the classes.
 
     The others are those of `TaskReader`, whose records are trees here.
-
-    # Raises
-
-    `ConfigurationError` for an unknown granularity, or a `min_phrase_length` under 1 or without `subtrees`;
-    and, while reading, for a file that is missing, empty or not UTF-8, and a line that is no tree. File, line
-    and column are named.
     """
 
     def __init__(
         self,
-        token_indexers: Optional[Dict[str, TokenIndexer]] = None,
         granularity: str = "5-class",
         subtrees: bool = False,
         min_phrase_length: int = 1,
         label_namespace: str = "labels",
         **kwargs: Any,
     ) -> None:
-        super().__init__(token_indexers, **kwargs)
-        check_granularity(granularity)
-        if min_phrase_length < 1:
-            raise ConfigurationError(
-                f"min_phrase_length is {min_phrase_length}, expected 1 or more words."
-            )
+        super().__init__(**kwargs)
+        check_choice("granularity", granularity, _CLASS_OF)
+        check_positive(min_phrase_length=min_phrase_length)
         if min_phrase_length > 1 and not subtrees:
             raise ConfigurationError(
                 f"min_phrase_length is {min_phrase_length}, but subtrees is false, so that only whole "
                 "sentences are read, of any length. Set subtrees to true, or leave min_phrase_length out."
             )
-        self._granularity = granularity
+        self._class_of = _CLASS_OF[granularity]
+        # From negative to positive.
+        self._classes = list(dict.fromkeys(name for name in self._class_of if name is not None))
         self._subtrees = subtrees
         self._min_phrase_length = min_phrase_length
         self._label_namespace = label_namespace
@@ -337,29 +241,13 @@ class SstReader(TaskReader):
     def text_to_instance(
         self, tokens: List[Token], label: Optional[str] = None, place: Optional[str] = None
     ) -> Instance:
-        """
-        # Parameters
-
-        tokens : `List[Token]`
-            The tokens of a sentence or a phrase, at least one.
-        label : `str`, optional
-            Its class, one of the granularity's.
-        place : `str`, optional
-            File and line, to be named in errors.
-
-        # Raises
-
-        `ConfigurationError` if there are no tokens, or the label is not of the granularity.
-        """
-        check_tokens(tokens)
+        """`tokens` are those of a sentence or a phrase, `label` one of the granularity's classes."""
         fields: Dict[str, Field] = {
             "tokens": TextField(tokens),
-            "metadata": MetadataField({"words": [token.text for token in tokens]}),
+            "metadata": MetadataField({"words": checked_words(tokens)}),
         }
         if label is not None:
-            fields["label"] = SentimentField(
-                label, CLASSES[self._granularity], self._label_namespace, place
-            )
+            fields["label"] = SentimentField(label, self._classes, self._label_namespace, place)
         return Instance(fields)
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[PlacedLine]:
@@ -370,7 +258,7 @@ class SstReader(TaskReader):
         tokens = [Token(word) for word in tree.words]
         sentence, *phrases = tree.phrases
         for phrase in [sentence, *filter(self._is_wanted, phrases)]:
-            label = class_of(phrase.label, self._granularity)
+            label = self._class_of[phrase.label]
             if label is None:
                 left_out["neutral phrases" if self._subtrees else "neutral sentences"] += 1
             else:

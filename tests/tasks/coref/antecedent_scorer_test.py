@@ -1,6 +1,5 @@
 import pytest
 import torch
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.util import bucket_values
 
@@ -52,9 +51,7 @@ def score_pairs_one_by_one(scorer, mentions, mention_scores, speakers, genre):
 def test_the_split_first_layer_equals_the_network_on_pairs(max_antecedents, hidden_dims):
     scorer = build_scorer(max_antecedents=max_antecedents, hidden_dims=hidden_dims)
     inputs = make_inputs()
-    scored = scorer(*inputs)
-    torch.testing.assert_close(scored.scores, score_pairs_one_by_one(scorer, *inputs))
-    assert torch.equal(scored.is_antecedent, scored.scores > -torch.inf)
+    torch.testing.assert_close(scorer(*inputs), score_pairs_one_by_one(scorer, *inputs))
 
 
 @pytest.mark.parametrize("mentions_per_block", [1, 3, 11])
@@ -66,7 +63,7 @@ def test_blocks_equal_the_whole_in_values_and_gradients(mentions_per_block, max_
     def values_and_gradients(scorer):
         mentions, *others = make_inputs()
         mentions.requires_grad_()
-        scores = scorer(mentions, *others).scores
+        scores = scorer(mentions, *others)
         scores[scores > -torch.inf].square().sum().backward()
         return [scores, mentions.grad, *(parameter.grad for parameter in scorer.parameters())]
 
@@ -82,7 +79,7 @@ def test_dropout_is_the_same_when_a_block_is_computed_anew(monkeypatch):
         monkeypatch.setattr(antecedent_scorer, "_MAX_HELD", max_held)
         scorer = build_scorer(dropout=0.5, mentions_per_block=3)
         torch.manual_seed(5)
-        scores = scorer(*make_inputs()).scores
+        scores = scorer(*make_inputs())
         scores[scores > -torch.inf].sum().backward()
         gradients.append(scorer.first_layer.weight.grad)
     torch.testing.assert_close(*gradients)
@@ -90,11 +87,10 @@ def test_dropout_is_the_same_when_a_block_is_computed_anew(monkeypatch):
 
 def test_a_single_mention_has_no_antecedent_and_no_parameter_is_unused():
     scorer = build_scorer()
-    scored = scorer(*make_inputs(num_mentions=1))
-    assert scored.scores.tolist() == [[-torch.inf]]
-    assert scored.is_antecedent.tolist() == [[False]]
+    scores = scorer(*make_inputs(num_mentions=1))
+    assert scores.tolist() == [[-torch.inf]]
     # Workers of distributed training wait for each other's gradients.
-    torch.logaddexp(scored.scores, torch.zeros(1)).sum().backward()
+    torch.logaddexp(scores, torch.zeros(1)).sum().backward()
     assert all(parameter.grad is not None for parameter in scorer.parameters())
 
 
@@ -103,26 +99,18 @@ def test_an_unknown_genre_adds_nothing_and_later_ids_are_unknown():
     mentions, mention_scores, speakers, _ = make_inputs()
     assert not scorer.genre_embedding.weight[1].any()
     of_genre = [
-        scorer(mentions, mention_scores, speakers, torch.tensor(genre)).scores
-        for genre in (1, 2, 4, 100)
+        scorer(mentions, mention_scores, speakers, torch.tensor(genre)) for genre in (1, 2, 4, 100)
     ]
     assert not torch.equal(of_genre[0], of_genre[1])
     assert torch.equal(of_genre[0], of_genre[2]) and torch.equal(of_genre[0], of_genre[3])
-
-
-def test_a_config_has_no_derived_widths():
-    params = Params({"hidden_dims": [3], "activation": "tanh", "dropout": 0.2})
-    scorer = AntecedentScorer.from_params(params, span_dim=4, num_genres=2, unknown_genre=1)
-    assert scorer.first_layer.weight.shape == (3, 3 * 4 + 3 * 20)
-    assert (scorer.max_antecedents, type(scorer.activation)) == (250, torch.nn.Tanh)
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
         ({"hidden_dims": []}, "antecedent_scorer.hidden_dims is empty, expected the width of at"),
-        ({"max_antecedents": 0}, "antecedent_scorer.max_antecedents is 0, expected a number above"),
-        ({"mentions_per_block": 0}, "antecedent_scorer.mentions_per_block is 0, expected"),
+        ({"max_antecedents": 0}, "max_antecedents is 0, expected a number above"),
+        ({"mentions_per_block": 0}, "mentions_per_block is 0, expected"),
     ],
 )
 def test_impossible_sizes_are_refused(options, message):

@@ -6,17 +6,6 @@ from hypothesis import strategies as st
 from elmo_plugin.tasks.coref.spans import best_spans, enumerate_spans, link_clusters
 
 
-def test_spans_are_within_sentences_and_not_too_wide():
-    assert enumerate_spans(torch.tensor([3, 1]), max_width=2).tolist() == [
-        [0, 1],
-        [0, 2],
-        [1, 2],
-        [1, 3],
-        [2, 3],
-        [3, 4],
-    ]
-
-
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(1, 9))
 def test_all_spans_are_there_in_order(sentence_lengths, max_width):
     expected, first = [], 0
@@ -26,20 +15,6 @@ def test_all_spans_are_there_in_order(sentence_lengths, max_width):
                 expected.append([start, end])
         first += length
     assert enumerate_spans(torch.tensor(sentence_lengths), max_width).tolist() == expected
-
-
-def test_spans_that_cross_a_better_one_are_not_kept():
-    spans = torch.tensor([[0, 2], [1, 3], [1, 2], [0, 4], [3, 5]])
-    scores = torch.tensor([4.0, 5.0, 1.0, 2.0, 3.0])
-    # (0, 2) crosses (1, 3), the best; (0, 4) crosses (3, 5); (1, 2) is within (1, 3).
-    assert best_spans(spans, scores, max_spans=5).tolist() == [1, 2, 4]
-
-
-def test_no_more_than_asked_for_are_kept_and_in_order():
-    spans = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 4]])
-    scores = torch.tensor([3.0, 1.0, 2.0, 4.0])
-    assert best_spans(spans, scores, max_spans=3).tolist() == [0, 2, 3]
-    assert best_spans(spans, scores, max_spans=1).tolist() == [3]
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 1000))
@@ -67,10 +42,6 @@ def test_chains_of_links_make_clusters():
         [(0, 2), (3, 6), (9, 10)],
         [(3, 4), (7, 8)],
     ]
-
-
-def test_mentions_with_one_antecedent_are_in_one_cluster():
-    assert link_clusters(SPANS, [None, 0, 0, None, 0]) == [[(0, 2), (3, 4), (3, 6), (9, 10)]]
 
 
 def test_without_links_there_are_no_clusters():

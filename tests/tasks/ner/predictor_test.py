@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import WhitespaceTokenizer
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
@@ -13,19 +12,11 @@ TINY = Path(__file__).parents[3] / "fixtures" / "ner" / "tiny"
 
 
 @pytest.fixture(scope="module")
-def archive_file(tmp_path_factory):
+def archive(tmp_path_factory):
     """A tagger that knows the tiny sentences by heart."""
-    return overfitted_archive(TINY / "experiment.jsonnet", tmp_path_factory.mktemp("ner"))
-
-
-@pytest.fixture(scope="module")
-def archive(archive_file):
-    return load_archive(archive_file)
-
-
-@pytest.fixture(scope="module")
-def predictor(archive):
-    return Predictor.from_archive(archive)
+    return load_archive(
+        overfitted_archive(TINY / "experiment.jsonnet", tmp_path_factory.mktemp("ner"))
+    )
 
 
 def test_a_sentence_is_split_and_its_entities_have_characters(predictor):
@@ -84,22 +75,3 @@ def test_another_tokenizer_can_be_given(archive):
     assert span == {"label": "PER", "start": 0, "end": 2, "text": "Mary Smith"}
     from_command = Predictor.from_archive(archive, extra_args={"tokenizer": {"type": "whitespace"}})
     assert from_command.predict_sentence("Rain. Rain.")["words"] == ["Rain.", "Rain."]
-
-
-@pytest.mark.parametrize(
-    "inputs, message",
-    [
-        ({}, r"Found the keys \(none\) in the input, expected exactly one of 'sentence', 'tokens'"),
-        ({"text": "Rain"}, "Found the keys 'text' in the input"),
-        ({"sentence": "Rain", "tokens": ["Rain"]}, "Found the keys 'sentence', 'tokens'"),
-        ({"sentence": ["Rain"]}, r"'sentence' is \[\"Rain\"\], expected a text"),
-        ({"sentence": " "}, "'sentence' is \" \", expected a text that is not empty"),
-        ({"tokens": "Rain"}, "'tokens' is \"Rain\", expected a list of words"),
-        ({"tokens": []}, r"'tokens' is \[\], expected a list of words that is not empty"),
-        ({"words": ["Rain", 3]}, r"'words'\[1\] is 3, expected a word"),
-    ],
-)
-def test_wrong_input_is_refused_with_an_example(predictor, inputs, message):
-    with pytest.raises(ConfigurationError, match=message) as error:
-        predictor.predict_json(inputs)
-    assert '{"sentence": "John Smith lives in Paris."}' in str(error.value)

@@ -3,16 +3,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Vocabulary
 from allennlp.data.tokenizers import Token
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.tasks.ner import NerReader
-from elmo_plugin.tasks.tags import spans_to_tags, tags_to_spans
-from tests.tasks.span_strategies import sentences_with_spans
+from elmo_plugin.tasks.tags import tags_to_spans
+from tests.tasks.span_strategies import sentences_with_spans, write_tags
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "ner"
 TINY_FILE = FIXTURES / "tiny" / "train.conll"
@@ -52,13 +50,12 @@ def test_model_can_learn_bio():
     separator=st.sampled_from([" ", "\t", "  \t "]),
     divider=st.sampled_from(["\n", "\n\n \n", "-DOCSTART- -X- O O\n\n"]),
 )
-@settings(deadline=None)
 def test_spans_written_to_a_file_are_read_from_it(
     sentences, input_scheme, label_scheme, separator, divider
 ):
     blocks = []
     for num_tokens, spans in sentences:
-        tags = spans_to_tags(spans, num_tokens, input_scheme)
+        tags = write_tags(spans, num_tokens, input_scheme)
         rows = [(f"w{index}", "NN", "I-NP", tag) for index, tag in enumerate(tags)]
         blocks.append("".join(separator.join(row) + "\n" for row in rows))
     with TemporaryDirectory() as folder:
@@ -72,40 +69,10 @@ def test_spans_written_to_a_file_are_read_from_it(
     ] == sentences
 
 
-def test_tags_given_to_text_to_instance_are_in_the_input_scheme():
-    tokens = [Token("New"), Token("York")]
-    instance = NerReader(input_scheme="BIO").text_to_instance(tokens, ["B-LOC", "I-LOC"])
-    assert list(instance["tags"]) == ["B-LOC", "L-LOC"]
-
-
-def test_without_tags_there_is_no_field_of_tags():
-    assert set(NerReader().text_to_instance([Token("Rain")]).fields) == {"tokens", "metadata"}
-
-
 def test_metadata_has_character_offsets_if_the_tokens_have():
     tokens = [Token("New", idx=2), Token("York", idx=6)]
     metadata = NerReader().text_to_instance(tokens)["metadata"].metadata
     assert metadata == {"words": ["New", "York"], "character_offsets": [(2, 5), (6, 10)]}
-
-
-def test_namespace_and_indexers_are_those_asked_for():
-    reader = DatasetReader.from_params(
-        Params(
-            {
-                "type": "elmo_ner",
-                "token_indexers": {"words": {"type": "single_id", "namespace": "words"}},
-                "label_namespace": "ner_tags",
-                "max_instances": 3,
-            }
-        )
-    )
-    instances = list(reader.read(TINY_FILE))
-    vocab = Vocabulary.from_instances(instances)
-    assert len(instances) == 3
-    assert vocab.get_vocab_size("words") > 2
-    assert set(vocab.get_token_to_index_vocabulary("ner_tags")) == (
-        {"O", "B-PER", "L-PER", "B-LOC", "L-LOC"}
-    )
 
 
 def test_the_sample_for_the_demo_can_be_read():
@@ -115,21 +82,6 @@ def test_the_sample_for_the_demo_can_be_read():
     assert not {tuple(words_of(sentence)) for sentence in train if len(words_of(sentence)) > 8} & {
         tuple(words_of(sentence)) for sentence in dev
     }
-
-
-@pytest.mark.parametrize("line, num_columns", [("Smith NNP I-PER", 3), ("Smith N I-NP I-PER x", 5)])
-def test_a_wrong_number_of_columns_is_named_with_its_line(tmp_path, line, num_columns):
-    file_path = tmp_path / "data.conll"
-    file_path.write_text(f"-DOCSTART- -X- O O\n\nMary NNP I-NP I-PER\n{line}\n")
-    message = rf"data\.conll, line 4: found {num_columns} columns .*, expected 4, as on the first"
-    with pytest.raises(ConfigurationError, match=message):
-        list(NerReader().read(file_path))
-    file_path.write_text("Mary\nSmith\n")
-    message = (
-        r"line 1: found 1 columns \('Mary'\), expected at least 2 \(a token first, its tag last\)"
-    )
-    with pytest.raises(ConfigurationError, match=message):
-        list(NerReader().read(file_path))
 
 
 @pytest.mark.parametrize("between", ["", "NNP ", "NNP I-NP ", "1 NNP _ _ x "])
@@ -145,12 +97,11 @@ def test_the_token_is_the_first_column_and_its_tag_the_last(tmp_path, between):
     sentences=st.lists(sentences_with_spans(min_pieces=1), min_size=1, max_size=4),
     input_scheme=st.sampled_from(SCHEMES),
 )
-@settings(deadline=None)
 def test_the_scheme_of_a_file_is_found(sentences, input_scheme):
     columns = [
         f"w TAG {tag}\n"
         for num_tokens, spans in sentences
-        for tag in [*spans_to_tags(spans, num_tokens, input_scheme), None]
+        for tag in [*write_tags(spans, num_tokens, input_scheme), None]
     ]
     with TemporaryDirectory() as folder:
         file_path = Path(folder) / "data.conll"
@@ -225,17 +176,3 @@ def test_an_impossible_tag_without_a_file_is_named_with_its_token():
         )
     found = NerReader().text_to_instance([Token("Hi"), Token("Mary")], ["O", "B-PER"])
     assert list(found["tags"]) == ["O", "U-PER"]
-
-
-def test_a_sentence_without_tokens_is_refused():
-    with pytest.raises(ConfigurationError, match="without tokens, expected at least one"):
-        NerReader().text_to_instance([])
-
-
-def test_unknown_schemes_are_refused():
-    with pytest.raises(
-        ConfigurationError, match="input_scheme is 'IOB2', expected one of: IOB1, B"
-    ):
-        NerReader(input_scheme="IOB2")
-    with pytest.raises(ConfigurationError, match="label_scheme is 'IOB1', expected one of: BIO, B"):
-        NerReader(label_scheme="IOB1")

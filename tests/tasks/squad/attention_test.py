@@ -36,11 +36,6 @@ def test_attention_is_what_a_slow_loop_computes():
         assert_allclose(attended[0, index].numpy(), expected.numpy(), atol=1e-6)
 
 
-def test_widths():
-    attention = BidirectionalAttention(4)
-    assert (attention.get_input_dim(), attention.get_output_dim()) == (4, 16)
-
-
 def build_block(dropout=0.0):
     torch.manual_seed(13)
     encoder = GruSeq2SeqEncoder(input_size=6, hidden_size=2, bidirectional=True)
@@ -67,30 +62,6 @@ def test_self_attention_is_what_a_slow_loop_computes():
             expected = inputs[0, index] + block.projection(merged).relu()
             # Sums of a dozen float32 numbers.
             assert_allclose(outputs[0, index].numpy(), expected.numpy(), atol=1e-6)
-
-
-def test_a_passage_of_one_token_attends_to_nothing():
-    block = build_block()
-    inputs = torch.randn(1, 1, 6)
-    mask = torch.ones(1, 1, dtype=torch.bool)
-    encoded = block.encoder(inputs, mask)
-    merged = torch.cat([torch.zeros_like(encoded), encoded, torch.zeros_like(encoded)], dim=-1)
-    assert_allclose(
-        block(inputs, mask).detach().numpy(),
-        (inputs + block.projection(merged).relu()).detach().numpy(),
-        atol=1e-6,
-    )
-
-
-def test_gradients_are_finite_and_reach_all_parameters():
-    block = build_block(dropout=0.2)
-    inputs = torch.randn(2, 5, 6, requires_grad=True)
-    mask = torch.tensor([[True] * 5, [True] + [False] * 4])
-    block(inputs, mask)[mask].sum().backward()
-    for tensor in (inputs, *block.parameters()):
-        assert torch.isfinite(tensor.grad).all()
-    # A bias of all scores weighs against the score of nothing.
-    assert all((parameter.grad != 0).any() for parameter in block.parameters())
 
 
 def test_no_product_of_all_pairs_of_vectors_is_made():

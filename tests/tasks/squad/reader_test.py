@@ -1,18 +1,15 @@
 import json
 import logging
-import pickle
 import re
 from pathlib import Path
 
 import pytest
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Vocabulary
 from allennlp.data.tokenizers import Token, Tokenizer, WhitespaceTokenizer
 
 from elmo_plugin.tasks.reading import RuleBasedTokenizer
 from elmo_plugin.tasks.squad import SquadReader
-from elmo_plugin.tasks.squad.reader import Answer, TokenizedPassage
+from elmo_plugin.tasks.squad.reader import TokenizedPassage
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 TINY_FILE = FIXTURES / "squad" / "tiny" / "train.json"
@@ -89,12 +86,8 @@ def test_metadata_has_what_answers_are_cut_from():
         "answers": ["São Paulo", "In São Paulo"],
         "answer_is_whole_tokens": True,
     }
-    assert [metadata["passage"][start:end] for start, end in offsets[7:11]] == [
-        "In",
-        "São",
-        "Paulo",
-        ",",
-    ]
+    words = [metadata["passage"][start:end] for start, end in offsets[7:11]]
+    assert words == ["In", "São", "Paulo", ","]
 
 
 def test_answers_inside_of_tokens_are_counted(caplog):
@@ -111,21 +104,6 @@ def test_questions_about_a_passage_share_its_field():
     assert [passages.index(passage) for passage in passages] == [0, 0, 0, 3, 4, 4, 4, 4]
 
 
-def test_a_question_can_be_given_as_text():
-    instance = SquadReader().text_to_instance(
-        "Where?", PASSAGE, [Answer("Paris", 13), Answer("in Paris", 10)], "q1"
-    )
-    assert span_of(instance) == (3, 3)
-    assert instance["metadata"]["answers"] == ["Paris", "in Paris"]
-    assert id_of(instance) == "q1"
-
-
-def test_without_answers_there_is_no_span():
-    instance = SquadReader().text_to_instance("Where?", PASSAGE)
-    assert set(instance.fields) == {"question", "passage", "metadata"}
-    assert instance["metadata"]["answers"] == []
-
-
 def test_long_passages_and_questions_are_cut_and_answers_beyond_left_out(caplog):
     instances = read(TINY_FILE, max_passage_tokens=10, max_question_tokens=4)
     assert [id_of(instance) for instance in instances] == ["paris", "sun", "snow", "wrote"]
@@ -137,30 +115,6 @@ def test_long_passages_and_questions_are_cut_and_answers_beyond_left_out(caplog)
     )
 
 
-def test_text_is_never_cut():
-    reader = SquadReader(max_passage_tokens=1, max_question_tokens=1)
-    instance = reader.text_to_instance("Where did it rain?", PASSAGE)
-    assert (len(instance["passage"]), len(instance["question"])) == (5, 5)
-
-
-@pytest.mark.parametrize("key", ["max_passage_tokens", "max_question_tokens"])
-def test_a_maximum_of_nothing_is_refused(key):
-    with pytest.raises(ConfigurationError, match=f"{key} is 0, expected at least 1"):
-        SquadReader(**{key: 0})
-
-
-def test_a_tokenizer_can_be_configured():
-    config = {"type": "elmo_squad", "tokenizer": {"type": "elmo_rule_based", "language": "de"}}
-    reader = DatasetReader.from_params(Params(config))
-    instance = reader.text_to_instance("Wo?", "z.B. in Paris")
-    assert [token.text for token in instance["passage"]] == ["z.B.", "in", "Paris"]
-
-
-def test_a_tokenizer_without_offsets_is_refused():
-    with pytest.raises(ConfigurationError, match="expected a character offset for each token"):
-        read(TINY_FILE, tokenizer=WhitespaceTokenizer())
-
-
 def test_an_answer_of_which_no_token_is_made_is_named(tmp_path):
     dot = question(answers=[{"text": ".", "answer_start": 18}])
     tokenizer = LettersOnlyTokenizer()
@@ -168,14 +122,6 @@ def test_an_answer_of_which_no_token_is_made_is_named(tmp_path):
         ConfigurationError, match=r"\(id q1\): the tokenizer makes no token of the answer '\.'"
     ):
         read(write(tmp_path, dot), tokenizer=tokenizer)
-
-
-def test_instances_can_be_indexed_and_sent_to_other_processes():
-    instances = read(TINY_FILE)
-    vocab = Vocabulary.from_instances(instances)
-    instance = pickle.loads(pickle.dumps(instances[1]))
-    instance.index_fields(vocab)
-    assert instance.as_tensor_dict()["span_start"].tolist() == [8]
 
 
 def test_a_byte_order_mark_is_dropped(tmp_path):
@@ -187,62 +133,35 @@ def test_a_byte_order_mark_is_dropped(tmp_path):
 PLACE = r"data\.json: data\[0\]\.paragraphs\[0\]\.qas\[1\]"
 
 
+def answer(text, start):
+    return {"answers": [{"text": text, "answer_start": start}]}
+
+
 @pytest.mark.parametrize(
-    "bad, message",
+    "changes, message",
     [
-        (
-            question("q2", is_impossible=True),
-            r"\(id q2\): found 'is_impossible': true, as in SQuAD 2\.0",
-        ),
-        (question("q2", answers=[]), r"\(id q2\): found no answers, expected at least one"),
-        (
-            question("q2", answers=...),
-            r"\(id q2\): found no answers, .* \"require_answers\": false",
-        ),
-        (question("q2", answers="Paris"), r"'answers' is \"Paris\", expected a list"),
-        (question("q2", answers=["Paris"]), r"'answers\[0\]' is \"Paris\", expected an object"),
-        (
-            question("q2", answers=[PARIS, {"text": "Paris"}]),
-            r"'answers\[1\]\.answer_start' is null",
-        ),
-        (
-            question("q2", answers=[{"text": "Paris", "answer_start": "13"}]),
-            r"'answers\[0\]\.answer_start' is \"13\", expected the number of a character",
-        ),
-        (
-            question("q2", answers=[{"text": " ", "answer_start": 2}]),
-            r"'answers\[0\]\.text' is \" \"",
-        ),
-        (
-            question("q2", answers=[{"text": "Paris", "answer_start": 12}]),
-            r"'answers\[0\]' is \"Paris\" with 'answer_start' 12, where \" Pari\" stands; expected .* \(the "
-            r"text stands at 13\)",
-        ),
-        (
-            question("q2", answers=[{"text": "Lyon", "answer_start": 13}]),
-            r"'answers\[0\]' is \"Lyon\" with 'answer_start' 13, where \"Pari\" stands; expected the "
-            r"character of the passage, counted from 0, at which the text starts\. Correct the file",
-        ),
-        (
-            question("q2", answers=[{"text": "Paris", "answer_start": 19}]),
-            "'answer_start' 19, outside of the passage of 19 characters",
-        ),
-        (
-            question("q2", answers=[{"text": ".", "answer_start": -1}]),
-            "'answer_start' -1, outside of the passage of 19 characters",
-        ),
-        (question("q2", question=""), r"'question' is \"\", expected a text that is not empty"),
-        (
-            question("q2", question="\ud83d"),
-            r"'question' is \"\\ud83d\", .* half of a surrogate pair",
-        ),
-        (question("q2", question=...), "'question' is null, expected a text"),
-        (question(..., question="Why?"), "'id' is null, expected a text"),
-        (question("q1"), r"\(id q1\): found the id of data\[0\]\.paragraphs\[0\]\.qas\[0\] again"),
-        ("Where?", 'found "Where\\?", expected an object with a question'),
+        ({"is_impossible": True}, r"\(id q2\): found 'is_impossible': true, as in SQuAD 2\.0"),
+        ({"answers": []}, r"\(id q2\): found no answers, expected at least one"),
+        ({"answers": ...}, r"\(id q2\): found no answers, .* \"require_answers\": false"),
+        ({"answers": "Paris"}, r"'answers' is \"Paris\", expected a list"),
+        ({"answers": ["Paris"]}, r"'answers\[0\]' is \"Paris\", expected an object"),
+        ({"answers": [PARIS, {"text": "Paris"}]}, r"'answers\[1\]\.answer_start' is null"),
+        (answer("Paris", "13"), r"answer_start' is \"13\", expected the number of a character"),
+        (answer(" ", 2), r"'answers\[0\]\.text' is \" \""),
+        (answer("Paris", 12), r"' 12, where \" Pari\" stands; .* \(the text stands at 13\)"),
+        (answer("Lyon", 13), r"' 13, where \"Pari\" stands; .* the text starts\. Correct the file"),
+        (answer("Paris", 19), "'answer_start' 19, outside of the passage of 19 characters"),
+        (answer(".", -1), "'answer_start' -1, outside of the passage of 19 characters"),
+        ({"question": ""}, r"'question' is \"\", expected a text that is not empty"),
+        ({"question": "\ud83d"}, r"'question' is \"\\ud83d\", .* half of a surrogate pair"),
+        ({"question": ...}, "'question' is null, expected a text"),
+        ({"id_": ...}, "'id' is null, expected a text"),
+        ({"id_": "q1"}, r"\(id q1\): found the id of data\[0\]\.paragraphs\[0\]\.qas\[0\] again"),
+        (None, "found null, expected an object with a question"),
     ],
 )
-def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, caplog, bad, message):
+def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, caplog, changes, message):
+    bad = None if changes is None else question(**{"id_": "q2", **changes})
     file_path = write(tmp_path, question(), bad, question("q3"))
     with pytest.raises(ConfigurationError, match=f"{PLACE}.*{message}"):
         read(file_path)
@@ -264,22 +183,14 @@ def test_a_bad_passage_is_named(tmp_path, passage):
     "data, message",
     [
         (
-            [{"title": "Weather"}],
+            [{"title": "Rain"}],
             r"data\[0\]: found the keys \[\"title\"\], expected a list at the key",
         ),
-        (
-            [["Weather"]],
-            r"data\[0\]: found \[\"Weather\"\], expected a list at the key 'paragraphs'",
-        ),
+        ([["Rain"]], r"data\[0\]: found \[\"Rain\"\], expected a list at the key 'paragraphs'"),
         ([{"paragraphs": {}}], r"data\[0\]: 'paragraphs' is {}, expected a list"),
         (
             [{"paragraphs": []}, {"paragraphs": [{"context": PASSAGE}]}],
-            r"data\[1\]\.paragraphs\[0\]: found the keys \[\"context\"\], expected a list at the key 'qas'",
-        ),
-        # Stories of CoQA have other keys.
-        (
-            [{"story": PASSAGE, "questions": []}],
-            r"data\[0\]: found the keys \[\"story\", \"questions\"\]",
+            r"data\[1\]\.paragraphs\[0\]: found the keys \[\"context\"\], expected .* key 'qas'",
         ),
     ],
 )
@@ -303,14 +214,10 @@ def test_questions_to_predict_from_need_no_answers(tmp_path):
         ('{"data": [\n  {"paragraphs": [}]}', "line 2, column 19: found no JSON .*Expecting value"),
         ('{"data": [{"paragraphs": [', "line 1, column 27: found no JSON"),
         ("", "line 1, column 1: found no JSON"),
-        ("Mary NNP I-NP I-PER\n", "line 1, column 1: found no JSON"),
         ('{"sentence1": "A"}\n{"sentence1": "B"}\n', "line 2, column 1: found lines of JSON"),
         ('["rain"]', r"data\.json: found \[\"rain\"\], expected a list at the key 'data'"),
         ('{"version": "1.1"}', r"data\.json: found the keys \[\"version\"\], expected a list at"),
-        (
-            '{"data": {}}',
-            r"data\.json: found the keys \[\"data\"\], expected a list at the key 'data'",
-        ),
+        ('{"data": {}}', r"data\.json: 'data' is {}, expected a list at the key 'data'"),
         ('{"data": []}', r"data\.json: found no question, expected SQuAD 1\.1"),
         ('{"data": [{"paragraphs": []}]}', r"data\.json: found no question"),
         ("[" * 100_000, "found JSON nested too deeply"),
@@ -322,47 +229,12 @@ def test_a_file_of_another_kind_is_refused(tmp_path, text, message, skip_invalid
         read(write_text(tmp_path, text), skip_invalid=skip_invalid)
 
 
-def test_a_file_that_is_missing_or_not_utf_8_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"cannot find .*missing\.json"):
-        read(tmp_path / "missing.json")
-    (tmp_path / "latin1.json").write_bytes('{"data":\n "S\xe3o"}'.encode("latin-1"))
-    with pytest.raises(
-        ConfigurationError, match=r"latin1\.json, line 2: found .*xe3.*expected UTF-8"
-    ):
-        read(tmp_path / "latin1.json")
-
-
-def test_a_file_without_a_good_question_is_refused_even_if_bad_ones_are_left_out(tmp_path):
-    with pytest.raises(
-        ConfigurationError, match=r"nothing to learn from is left of 1 read \(1 invalid\)"
-    ):
-        read(write(tmp_path, question(answers=[])), skip_invalid=True)
-
-
-def test_files_of_other_tasks_are_refused():
-    others = [
-        FIXTURES / "ner" / "tiny" / "train.conll",
-        FIXTURES / "bilm" / "tiny" / "options.json",
-    ]
-    for other in others:
-        with pytest.raises(ConfigurationError, match=r"expected .*SQuAD 1\.1"):
-            read(other)
-
-
 TEXT = " It rained  in Paris. "
 #       0123456789012345678901
 
 
 def build_passage(max_tokens=None):
     return TokenizedPassage.from_text(TEXT, RuleBasedTokenizer(), max_tokens)
-
-
-def test_each_token_has_its_characters():
-    passage = build_passage()
-    words = [token.text for token in passage.field]
-    assert words == ["It", "rained", "in", "Paris", "."]
-    assert [TEXT[start:end] for start, end in passage.offsets] == words
-    assert passage.characters_of(1, 3) == (4, 20)
 
 
 @pytest.mark.parametrize(
@@ -397,8 +269,3 @@ def test_a_passage_needs_a_tokenizer_with_offsets():
         ConfigurationError, match=r"WhitespaceTokenizer does not say where .* 'It' stands, expected"
     ):
         TokenizedPassage.from_text(TEXT, WhitespaceTokenizer())
-
-
-def test_a_passage_without_tokens_is_refused():
-    with pytest.raises(ConfigurationError, match="passage without tokens"):
-        TokenizedPassage.from_text(" \n", RuleBasedTokenizer())

@@ -3,9 +3,7 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Vocabulary
 from allennlp.data.tokenizers import Token
 
 from elmo_plugin.tasks.conll import SentencePlace
@@ -80,14 +78,6 @@ def test_sentences_without_a_predicate_are_left_out_and_counted(caplog):
     assert "left out: 1 sentences without a predicate" in caplog.text
 
 
-def test_a_folder_of_files_is_read(tmp_path):
-    (tmp_path / "nw" / "wsj").mkdir(parents=True)
-    write(tmp_path / "nw" / "wsj", *sentence("(ARG0*)", "(V*)"))
-    write(tmp_path / "nw", *sentence("*", "(V*)", "(ARG1*)"), name="a.gold_conll")
-    write(tmp_path / "nw", "no CoNLL-2012", name="notes.txt")
-    assert sorted(len(words_of(instance)) for instance in read(tmp_path)) == [2, 3]
-
-
 def test_the_predicate_is_the_first_word_of_its_span_with_a_lemma(tmp_path):
     lines = sentence("(ARG0*)", "(V*", "*)", predicate=2)
     [instance] = read(write(tmp_path, *lines))
@@ -101,46 +91,10 @@ def test_a_lemma_of_a_word_that_is_no_predicate_is_left_alone(tmp_path):
     assert instance["metadata"].metadata["lemma"] == "end"
 
 
-def test_labels_of_any_spelling_are_kept(tmp_path):
-    [instance] = read(write(tmp_path, *sentence("(ARG1-DSP*", "*)", "(V*)", predicate=2)))
-    assert list(instance["tags"]) == ["B-ARG1-DSP", "I-ARG1-DSP", "B-V"]
-
-
-def test_without_tags_there_is_no_field_of_tags():
-    instance = SrlReader().text_to_instance([Token("Rain"), Token("fell")], 1)
-    assert set(instance.fields) == {"tokens", "predicate_indicator", "metadata"}
-    assert instance["metadata"].metadata == {"words": ["Rain", "fell"], "predicate_index": 1}
-
-
 def test_a_sentence_may_have_no_predicate():
     instance = SrlReader().text_to_instance([Token("Rain"), Token("!")])
     assert instance["predicate_indicator"].labels == [0, 0]
     assert instance["metadata"].metadata["predicate_index"] is None
-
-
-def test_namespace_indexers_and_limits_are_those_asked_for():
-    reader = DatasetReader.from_params(
-        Params(
-            {
-                "type": "elmo_srl",
-                "token_indexers": {"words": {"type": "single_id", "namespace": "words"}},
-                "label_namespace": "role_tags",
-                "max_instances": 2,
-            }
-        )
-    )
-    instances = list(reader.read(TINY_FILE))
-    vocab = Vocabulary.from_instances(instances)
-    assert len(instances) == 2
-    assert vocab.get_vocab_size("words") > 2
-    assert set(vocab.get_token_to_index_vocabulary("role_tags")) == {"O", "B-ARG0", "I-ARG0", "B-V"}
-    assert vocab.get_vocab_size("predicate_indicator_labels") == 0
-
-
-def test_the_predicate_indicator_becomes_a_tensor_of_0_and_1():
-    instance = read(TINY_FILE)[1]
-    instance.index_fields(Vocabulary.from_instances([instance]))
-    assert instance.as_tensor_dict()["predicate_indicator"].tolist() == [0, 0, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -149,12 +103,7 @@ def test_the_predicate_indicator_becomes_a_tensor_of_0_and_1():
         (
             ["(ARG0*", "(V*)"],
             3,
-            r"found '\(V\*\)' before the end of the span \(ARG0\* of line 2, exp",
-        ),
-        (
-            ["(ARG0*", "*", "(V*)"],
-            4,
-            r"found '\(V\*\)' before the end of the span \(ARG0\* of line",
+            r"found '\(V\*\)' before the end of the span \(ARG0\* of line 2, e",
         ),
         (
             ["(ARG0(ARG1*))", "(V*)"],
@@ -164,16 +113,10 @@ def test_the_predicate_indicator_becomes_a_tensor_of_0_and_1():
         (["(ARG0*))", "(V*)"], 2, r"found '\(ARG0\*\)\)', expected each span as \(LABEL\*"),
         (["*)", "(V*)"], 2, r"found '\*\)' outside of a span, expected each span as"),
         (["*", "(V*)", "(ARG1*"], 4, r"found no end of the span \(ARG1\* of line 4, expected each"),
-        (["(12)", "(V*)"], 2, r"found '\(12\)', expected each span as"),
         (["(*)", "(V*)"], 2, r"found '\(\*\)', expected each span as"),
         (["-", "(V*)"], 2, r"found '-', expected each span as"),
-        (["ARG0", "(V*)"], 2, r"found 'ARG0', expected each span as"),
         (["*", "(V*)", "(V*)"], 4, r"found a second span \(V\* .*parts are C-V"),
-        (
-            ["(V*)", "*"],
-            2,
-            r"found the predicate 'w0' without a lemma in column 7, expected as many",
-        ),
+        (["(V*)", "*"], 2, r"found the predicate 'w0' without a lemma in column 7, expected as"),
     ],
 )
 def test_a_wrong_argument_column_is_named_with_its_line_and_document(
@@ -215,28 +158,11 @@ def test_a_missing_word_is_named_with_its_line(tmp_path, word):
         read(path)
 
 
-def test_a_wrong_number_of_columns_is_named_with_its_line(tmp_path):
-    path = write(tmp_path, row("Rain", "(ARG1*)"), row("fell", lemma="fall"))
-    with pytest.raises(ConfigurationError, match=r"data\.gold_conll, line 3: found 12 columns"):
-        read(path)
-
-
-def test_files_of_other_tasks_are_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"line 1: found .*expected '#begin document"):
-        read(FIXTURES / "ner" / "tiny" / "train.conll")
+def test_files_of_coreference_are_refused(tmp_path):
     # The columns of coreference, without arguments.
     path = write(tmp_path, row("Rain"), row("fell"), "", row("Hail"))
     message = r"nothing to learn from is left of 1 read \(2 sentences without a predicate\)"
     with pytest.raises(ConfigurationError, match=message):
-        read(path)
-
-
-def test_an_empty_document_and_one_without_end_are_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="document tale, part 003: found no sentence"):
-        read(write(tmp_path))
-    path = write(tmp_path, *sentence("*", "(V*)"))
-    path.write_text(path.read_text().replace("#end document", ""))
-    with pytest.raises(ConfigurationError, match="document tale, part 003: found no end"):
         read(path)
 
 
@@ -276,8 +202,6 @@ def test_what_is_bad_is_left_out_alone_if_asked_for(tmp_path, caplog):
 
 def test_wrong_arguments_of_an_instance_are_refused():
     reader, tokens = SrlReader(), [Token("Rain"), Token("fell")]
-    with pytest.raises(ConfigurationError, match="Found a sentence without tokens"):
-        reader.text_to_instance([])
     for index in (-1, 2):
         with pytest.raises(
             ConfigurationError, match=f"Found the predicate index {index}, expected"
@@ -290,10 +214,3 @@ def test_wrong_arguments_of_an_instance_are_refused():
     place = SentencePlace("a.gold_conll", 5)
     with pytest.raises(ConfigurationError, match=r"^a\.gold_conll, line 6: found tag 'V', impossi"):
         reader.text_to_instance(tokens, 1, ["O", "V"], place=place)
-
-
-def test_a_role_that_the_model_does_not_know_is_named_with_its_line(tmp_path):
-    vocab = Vocabulary.from_instances(read(TINY_FILE))
-    [instance] = read(write(tmp_path, *sentence("(ARG5*)", "(V*)")))
-    with pytest.raises(ConfigurationError, match=r"data\.gold_conll, line 2: found tag 'B-ARG5'"):
-        instance.index_fields(vocab)

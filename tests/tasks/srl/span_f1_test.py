@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Dict, List
 
 import pytest
-import torch
 from allennlp.common.testing import run_distributed_test
-from allennlp.training.metrics import Metric
 
 from elmo_plugin.tasks.srl import SrlSpanF1
 from elmo_plugin.tasks.srl.span_f1 import Argument, tags_to_arguments
@@ -50,30 +48,6 @@ def test_arguments_are_right_with_their_role_and_all_their_words():
             **scores(0, 0, 0, "-ARGM-TMP"),
         }
     )
-
-
-def test_precision_and_recall_count_what_is_in_excess_and_what_is_missed():
-    # Gold:      [ARG0 Ann] [V gave] [ARG1 it]          up
-    # Predicted: [ARG0 Ann] [V gave]           it  [ARGM-TMP up]
-    # Next:      [ARG0 He] [V ran]           Predicted: [ARG0 He] [V ran]
-    metric = SrlSpanF1(TAGS)
-    gold = [
-        tags_of(4, Span(0, 1, "ARG0"), Span(1, 2, "V"), Span(2, 3, "ARG1")),
-        tags_of(2, Span(0, 1, "ARG0"), Span(1, 2, "V")),
-    ]
-    predicted = [tags_of(4, Span(0, 1, "ARG0"), Span(1, 2, "V"), Span(3, 4, "ARGM-TMP")), gold[1]]
-    metric(predicted[:1], gold[:1])
-    metric(predicted[1:], gold[1:])
-    measured = metric.get_metric()
-    assert measured == pytest.approx(
-        {
-            **scores(2 / 3, 2 / 3, 2 / 3),
-            **scores(1, 1, 1, "-ARG0"),
-            **scores(0, 0, 0, "-ARG1"),
-            **scores(0, 0, 0, "-ARGM-TMP"),
-        }
-    )
-    assert all(type(value) is float for value in measured.values())
 
 
 def test_the_predicate_is_not_counted_nor_its_continuation():
@@ -139,19 +113,6 @@ def test_a_reference_is_a_role_of_its_own():
     assert measure(predicted, gold) == pytest.approx(
         {**scores(0.5, 0.5, 0.5), **scores(0.5, 1, 2 / 3, "-ARG0"), **scores(0, 0, 0, "-R-ARG0")}
     )
-
-
-def test_before_the_first_predicate_and_after_a_reset_all_is_0():
-    metric = SrlSpanF1(TAGS)
-    assert metric.get_metric() == scores(0, 0, 0)
-    gold = tags_of(2, Span(0, 1, "ARG0"), Span(1, 2, "V"))
-    metric([gold], [gold])
-    assert metric.get_metric(reset=True)["f1"] == 1.0
-    assert metric.get_metric() == scores(0, 0, 0)
-
-
-def test_it_is_registered():
-    assert isinstance(Metric.by_name("elmo_srl_span_f1")(tags=TAGS), SrlSpanF1)
 
 
 def count_on_two_workers(global_rank: int, world_size: int, gpu_id: int) -> None:
@@ -259,8 +220,3 @@ def test_counts_equal_those_of_the_scorer_of_conll_2005(tmp_path):
     assert len(expected) == 3 * 5  # overall, ARG0, ARG1, ARGM-TMP, R-ARG0
     # Printed with two digits after the point.
     assert metric.get_metric() == pytest.approx(expected, abs=0.00005 + 1e-9)
-
-
-def test_counting_keeps_no_gradients():
-    assert not SrlSpanF1(TAGS)._counts.requires_grad
-    assert SrlSpanF1(TAGS)._counts.dtype == torch.long

@@ -1,9 +1,7 @@
 from pathlib import Path
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
-from allennlp.predictors import Predictor
 
 from tests.tasks.task_testing import overfitted_archive
 
@@ -12,21 +10,13 @@ CLASSES = ["very_negative", "negative", "neutral", "positive", "very_positive"]
 
 
 @pytest.fixture(scope="module")
-def archive_file(tmp_path_factory):
+def archive(tmp_path_factory):
     """A classifier that knows the tiny sentences by heart."""
-    return overfitted_archive(
-        TINY / "experiment.jsonnet", tmp_path_factory.mktemp("sst"), num_steps=150, lr=0.01
+    return load_archive(
+        overfitted_archive(
+            TINY / "experiment.jsonnet", tmp_path_factory.mktemp("sst"), num_steps=150, lr=0.01
+        )
     )
-
-
-@pytest.fixture(scope="module")
-def archive(archive_file):
-    return load_archive(archive_file)
-
-
-@pytest.fixture(scope="module")
-def predictor(archive):
-    return Predictor.from_archive(archive)
 
 
 def test_a_sentence_is_split_and_its_classes_have_probabilities(predictor):
@@ -53,22 +43,3 @@ def test_what_the_treebank_escapes_is_known_in_running_text(predictor):
     from_text = predictor.predict_sentence('"Río" is charming.')
     assert from_text["tokens"] == ['"', "Río", '"', "is", "charming", "."]
     assert from_text["label"] == "positive"
-
-
-@pytest.mark.parametrize(
-    "inputs, message",
-    [
-        ({}, r"Found the keys \(none\) in the input, expected exactly one of 'sentence', 'tokens'"),
-        ({"text": "Rain"}, "Found the keys 'text' in the input"),
-        ({"sentence": "Rain", "tokens": ["Rain"]}, "Found the keys 'sentence', 'tokens'"),
-        ({"sentence": ["Rain"]}, r"'sentence' is \[\"Rain\"\], expected a text"),
-        ({"sentence": " "}, "'sentence' is \" \", expected a text that is not empty"),
-        ({"tokens": "Rain"}, "'tokens' is \"Rain\", expected a list of words"),
-        ({"tokens": []}, r"'tokens' is \[\], expected a list of words that is not empty"),
-        ({"tokens": ["Rain", 3]}, r"'tokens'\[1\] is 3, expected a word"),
-    ],
-)
-def test_wrong_input_is_refused_with_an_example(predictor, inputs, message):
-    with pytest.raises(ConfigurationError, match=message) as error:
-        predictor.predict_json(inputs)
-    assert predictor.example in str(error.value)
