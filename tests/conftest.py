@@ -5,7 +5,7 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Dict, NamedTuple
 
 import pytest
 import torch
@@ -85,10 +85,36 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_finish() -> None:
-    """Let `allennlp` look for plugins at its first call in a process only: it takes a second each time."""
-    commands = sys.modules.get("allennlp.commands")
+    """Let AllenNLP do once what takes it long each time: look for plugins, and evaluate the same Jsonnet."""
+    commands, params = (
+        sys.modules.get(f"allennlp.{name}") for name in ("commands", "common.params")
+    )
     if commands is not None:
         commands.import_plugins = functools.lru_cache(commands.import_plugins)
+    if params is not None:
+        for name in ("evaluate_file", "evaluate_snippet"):
+            setattr(params, name, evaluated_once(getattr(params, name)))
+
+
+def evaluated_once(evaluate: Callable[..., str]) -> Callable[..., str]:
+    """Like this function of Jsonnet, which depends on files, their content and the variables."""
+    results: Dict[Any, str] = {}
+
+    def evaluate_or_remember(*texts: str, ext_vars: Dict[str, str]) -> str:
+        stats = [os.stat(text) for text in texts if os.path.isfile(text)]
+        key = (
+            *(
+                texts,
+                os.getcwd(),
+                *[(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats],
+            ),
+            *sorted(item for item in ext_vars.items() if item[0] != "PYTEST_CURRENT_TEST"),
+        )
+        if key not in results:
+            results[key] = evaluate(*texts, ext_vars=ext_vars)
+        return results[key]
+
+    return evaluate_or_remember
 
 
 class BiLMFiles(NamedTuple):

@@ -1,12 +1,20 @@
 """What tests of embedding on several workers need: Ray on this machine, and a biLM."""
 
 import logging
-from typing import Any, Iterator
+from typing import Any, Iterator, List
 
 import pytest
 
 from elmo_plugin import BiLM
 from tests.conftest import TINY_OPTIONS, BiLMFiles, randomize
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+    """Mark tests on Ray as slow: it takes seconds to start, and so do its workers."""
+    for item in items:
+        if "ray_on_two_cores" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")

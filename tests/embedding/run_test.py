@@ -489,6 +489,7 @@ def test_a_run_can_be_interrupted_at_any_moment(
     assert len(kept) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_can_be_interrupted_at_random_times(
     embedder: QuickEmbedder, folder: Path, format: str, number: int

@@ -48,6 +48,7 @@ def layers_of(files: BiLMFiles, sentence: List[str]) -> numpy.ndarray:
     return ElmoEmbedder(*files).embed_sentence(sentence)
 
 
+@pytest.mark.slow
 def test_spacy_finds_the_component_without_an_import_of_the_package(tmp_path: Path) -> None:
     program = (
         "import spacy, sys\n"
@@ -315,6 +316,7 @@ print(len(found), torch.get_num_threads())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Processes are not forked here.")
 @pytest.mark.parametrize("kernel", ["auto", "reference"])
 def test_several_processes_do_not_wait_for_threads_that_this_one_had(

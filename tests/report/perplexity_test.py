@@ -361,6 +361,7 @@ def test_metrics_that_cannot_be_read_are_named(content: Any, tmp_path: Path) -> 
         perplexities_of(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_bilm_gains_on_the_text_that_it_is_trained_on(tmp_path: Path) -> None:
     pretraining = {"trainer.num_epochs": 1, "trainer.callbacks": []}
     train_model_from_file(
