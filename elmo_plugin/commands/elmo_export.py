@@ -12,6 +12,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.commands.model_card import metrics_beside, model_card
+from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_errors
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary, words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
@@ -51,6 +52,7 @@ class ElmoExport(Subcommand):
         subparser.add_argument(
             "--overwrite", action="store_true", help="replace files that are there already"
         )
+        add_debug_argument(subparser)
         subparser.set_defaults(func=_export_from_args)
         return subparser
 
@@ -126,6 +128,7 @@ def export_bilm(
     return files
 
 
+@exits_on_user_errors
 def _export_from_args(args: argparse.Namespace) -> None:
     files = export_bilm(
         args.archive_file, args.output_folder, args.dtype, args.overwrite, args.name, args.license

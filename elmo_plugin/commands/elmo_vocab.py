@@ -11,6 +11,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
+from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_errors
 from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.pretraining.corpus_files import CorpusFile, expand_corpus
 from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
@@ -112,6 +113,7 @@ class ElmoVocab(Subcommand):
             action="store_true",
             help="replace FILE if it exists (default: stop before any work)",
         )
+        add_debug_argument(subparser)
         subparser.set_defaults(func=_make_vocabulary_from_args)
         return subparser
 
@@ -182,6 +184,7 @@ def make_vocabulary(
     )
 
 
+@exits_on_user_errors
 def _make_vocabulary_from_args(args: argparse.Namespace) -> None:
     summary = make_vocabulary(
         patterns=args.corpus,

@@ -200,10 +200,12 @@ class TestCommand:
         run(corpus, "--output", "few.txt", "--max-size", "4")
         assert words_of("few.txt") == ["the"]
 
-    def test_overwrite_replaces_the_file(self, run, corpus):
+    def test_overwrite_replaces_the_file(self, run, corpus, capsys):
         Path("vocab.txt").write_text("former")
-        with pytest.raises(ConfigurationError, match="exists"):
+        with pytest.raises(SystemExit, match="2"):
             run(corpus, "--output", "vocab.txt")
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("allennlp elmo-vocab: error: ") and "exists" in line
         run(corpus, "--output", "vocab.txt", "--overwrite")
         assert words_of() == ["the", "a", "b", "z", "é"]
 
