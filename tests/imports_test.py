@@ -1,0 +1,85 @@
+"""Parts of the package import only what stands below them."""
+
+import ast
+from pathlib import Path
+from typing import Iterator, Tuple
+
+PACKAGE = Path(__file__).parents[1] / "elmo_plugin"
+
+# From the lowest level to the highest; parts of one level do not know each other.
+CORE = [
+    ("elmo_plugin.errors",),
+    ("elmo_plugin.arguments", "elmo_plugin.files", "elmo_plugin.registration"),
+    ("elmo_plugin.bilm",),
+    ("elmo_plugin.modules.scalar_mix",),
+    ("elmo_plugin.modules.elmo",),
+    ("elmo_plugin.embedding",),
+]
+PLUGIN = [
+    ("elmo_plugin.compat",),
+    ("elmo_plugin.modules.elmo_token_embedder", "elmo_plugin.modules.encoder_stack"),
+    ("elmo_plugin.modules.placed_elmo",),
+    ("elmo_plugin.modules.text_encoder",),
+    ("elmo_plugin.pretraining", "elmo_plugin.tasks"),
+    ("elmo_plugin.report",),
+    ("elmo_plugin.commands",),
+    ("elmo_plugin.plugin",),
+]
+LEVELS = {part: level for level, parts in enumerate(CORE + PLUGIN) for part in parts}
+# They only name what stands below: the class itself is imported when it is first asked for.
+NAMES_ONLY = ("elmo_plugin", "elmo_plugin.modules")
+
+
+def part_of(module: str) -> str:
+    parts = [part for part in LEVELS if f"{module}.".startswith(f"{part}.")]
+    assert len(parts) == 1, f"{module} has no level: add it to this test"
+    return parts[0]
+
+
+def imports_at_the_top(path: Path) -> Iterator[str]:
+    """Modules that are imported as soon as this one is."""
+    for statement in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            assert statement.module is not None
+            yield statement.module
+            for alias in statement.names:
+                if (
+                    PACKAGE.parent / statement.module.replace(".", "/") / f"{alias.name}.py"
+                ).exists():
+                    yield f"{statement.module}.{alias.name}"
+
+
+def imports_in_the_package() -> Iterator[Tuple[str, str]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        names = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        module = ".".join(names[:-1] if names[-1] == "__init__" else names)
+        if module not in NAMES_ONLY:
+            yield from ((module, imported) for imported in imports_at_the_top(path))
+
+
+def test_imports_go_down_only() -> None:
+    checked = 0
+    for module, imported in imports_in_the_package():
+        if imported.startswith("elmo_plugin.") and imported not in NAMES_ONLY:
+            part, imported_part = part_of(module), part_of(imported)
+            assert part == imported_part or LEVELS[part] > LEVELS[imported_part], (module, imported)
+            checked += 1
+    assert checked > 200
+
+
+def test_the_core_imports_no_allennlp() -> None:
+    core = [part for parts in CORE for part in parts]
+    for module, imported in imports_in_the_package():
+        if part_of(module) in core:
+            assert not f"{imported}.".startswith("allennlp."), module
+
+
+def test_a_task_imports_no_other_task() -> None:
+    tasks = {path.parent.name for path in (PACKAGE / "tasks").glob("*/__init__.py")}
+    assert len(tasks) == 6
+    for module, imported in imports_in_the_package():
+        of_both = [name.split(".")[2:3] for name in (module, imported)]
+        of_tasks = [of[0] for of in of_both if of and of[0] in tasks]
+        assert len(set(of_tasks)) <= 1, (module, imported)
