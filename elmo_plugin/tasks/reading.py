@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import spacy
 from allennlp.common.checks import ConfigurationError
@@ -53,20 +53,16 @@ def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterat
             yield number, line.strip(" \t\r")
 
 
-class PlacedLine(NamedTuple):
-    """A line of a file, and the name of its place, such as `train.txt, line 3`."""
-
-    place: str
-    line: str
-
-
-def placed_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[PlacedLine]:
-    """The lines that are not blank, of which a file must have one; see `numbered_lines`."""
+def placed_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[str, str]]:
+    """
+    The lines that are not blank, of which a file must have one, see `numbered_lines`; each behind the name of
+    its place, such as `train.txt, line 3`.
+    """
     is_empty = True
     for number, line in numbered_lines(file_path, line_content):
         if line:
             is_empty = False
-            yield PlacedLine(f"{file_path}, line {number}", line)
+            yield f"{file_path}, line {number}", line
     if is_empty:
         raise ConfigurationError(
             f"{file_path}: found nothing but blank lines, expected {line_content} on each line. Give the "
@@ -130,6 +126,8 @@ class TaskReader(DatasetReader):
         How the tokens of every text field are represented. ELMo needs an `elmo_character_ids` indexer.
     skip_invalid : `bool`, optional (default = `False`)
         Leave out bad records with a warning for each, and say at the end how many there were.
+
+    Readers of labels also have `label_namespace`, the vocabulary's namespace of these, by default `labels`.
     """
 
     tokenizer: Optional[Tokenizer] = None

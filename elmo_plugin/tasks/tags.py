@@ -88,15 +88,9 @@ def tags_to_spans(tags: Sequence[str], scheme: str) -> List[Span]:
 
 
 def spans_to_tags(spans: Iterable[Span], num_tokens: int, scheme: str) -> List[str]:
-    """
-    One tag for each of `num_tokens` tokens in BIO or BIOUL. Raise `ValueError` if spans overlap, are empty
-    or reach beyond the tokens.
-    """
+    """One tag for each of `num_tokens` tokens in BIO or BIOUL; the spans do not overlap."""
     tags = ["O"] * num_tokens
-    for span in spans:
-        start, end, label = span
-        if not 0 <= start < end <= num_tokens or any(tag != "O" for tag in tags[start:end]):
-            raise ValueError(f"{span} is empty, overlaps another or is not in {num_tokens} tokens")
+    for start, end, label in spans:
         tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
         if scheme == "BIOUL":
             tags[end - 1] = f"U-{label}" if end - start == 1 else f"L-{label}"

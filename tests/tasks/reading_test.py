@@ -124,9 +124,10 @@ class WordReader(TaskReader):
         return placed_lines(file_path, "words")
 
     def _instances(self, record: Any, left_out: Counter) -> Iterable[Instance]:
-        for word in record.line.split():
+        place, line = record
+        for word in line.split():
             if word == "bad":
-                raise ConfigurationError(f"{record.place} is bad")
+                raise ConfigurationError(f"{place} is bad")
             if word == "-":
                 left_out["without a label"] += 1
             else:

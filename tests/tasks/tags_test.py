@@ -90,15 +90,6 @@ def test_a_label_may_have_dashes():
     assert split_tag("B-creative-work", "BIO") == ("B", "creative-work")
 
 
-@pytest.mark.parametrize(
-    "spans",
-    [[Span(0, 2, "PER"), Span(1, 3, "LOC")], [Span(1, 1, "PER")], [Span(2, 4, "PER")]],
-)
-def test_spans_that_no_tags_can_show_are_refused(spans):
-    with pytest.raises(ValueError, match="is empty, overlaps another or is not in 3 tokens"):
-        spans_to_tags(spans, 3, "BIO")
-
-
 TOKENS = TextField([Token("It"), Token("rains")])
 
 

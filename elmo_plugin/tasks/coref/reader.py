@@ -4,7 +4,7 @@ import logging
 import re
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -41,18 +41,10 @@ UNKNOWN_SPEAKER = "-"
 _LINE_ENDS_OF_MENTIONS = (")", *"0123456789")  # of `(12)` and of `(12`
 
 
-class EntityMention(NamedTuple):
-    """A mention: tokens `start` to `end`, exclusive, of a sentence; and the entity that it names."""
-
-    start: int
-    end: int
-    entity: str
-
-
-def read_mentions(column: Sequence[str], place: SentencePlace) -> List[EntityMention]:
+def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int, int, str]]:
     """
     The mentions of a sentence, from a column with one entry for each token, such as `-`, `(12`, or
-    `(12|(3)|4)`; in the order in which they begin, longer ones first.
+    `(12|(3)|4)`: first token, end (exclusive) and entity, in the order of the text, longer ones first.
 
     Mentions may nest and cross. Where two mentions of one entity are open, a bracket closes the one
     that was opened last.
@@ -64,7 +56,7 @@ def read_mentions(column: Sequence[str], place: SentencePlace) -> List[EntityMen
             "Correct the coreference column, the last one."
         )
 
-    mentions: List[EntityMention] = []
+    mentions: List[Tuple[int, int, str]] = []
     starts_of: Dict[str, List[int]] = {}  # of the open mentions of an entity
     for index, entry in enumerate(column):
         if entry == _NO_BRACKETS:
@@ -87,7 +79,7 @@ def read_mentions(column: Sequence[str], place: SentencePlace) -> List[EntityMen
                         f"the closing bracket '{piece}'",
                         f"that a mention of {entity} was opened before in the sentence",
                     )
-                mentions.append(EntityMention(starts_of[entity].pop(), index + 1, entity))
+                mentions.append((starts_of[entity].pop(), index + 1, entity))
     for entity, starts in starts_of.items():
         if starts:
             raise fault(
@@ -95,7 +87,7 @@ def read_mentions(column: Sequence[str], place: SentencePlace) -> List[EntityMen
                 f"the opening bracket '({entity}' without a closing one",
                 f"'{entity})' on the same or a later token of the sentence",
             )
-    return sorted(mentions, key=lambda mention: (mention.start, -mention.end))
+    return sorted(mentions, key=lambda mention: (mention[0], -mention[1]))
 
 
 def read_clusters(sentences: Sequence[Conll2012Sentence]) -> List[Cluster]:
@@ -116,14 +108,14 @@ def read_clusters(sentences: Sequence[Conll2012Sentence]) -> List[Cluster]:
 
     num_words = 0
     for sentence in sentences:
-        for mention in read_mentions(sentence.coreference, sentence.place):
-            span = (num_words + mention.start, num_words + mention.end)
+        for start, end, entity in read_mentions(sentence.coreference, sentence.place):
+            span = (num_words + start, num_words + end)
             if span not in entity_of:
-                entity_of[span] = mention.entity
+                entity_of[span] = entity
                 continue
-            place = sentence.place.of_token(mention.start)
-            text = " ".join(sentence.words[mention.start : mention.end])
-            entity, other = mention.entity, entity_of[span]
+            other = entity_of[span]
+            place = sentence.place.of_token(start)
+            text = " ".join(sentence.words[start:end])
             if entity == other:
                 logger.warning("%s: '%s' is marked twice as %s, counts once", place, text, entity)
                 continue

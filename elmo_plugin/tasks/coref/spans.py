@@ -24,10 +24,6 @@ def link_clusters(spans: Sequence[Span], antecedents: Sequence[Optional[int]]) -
     for index, antecedent in enumerate(antecedents):
         if antecedent is None:
             continue
-        if antecedent >= index:
-            raise ValueError(
-                f"Mention {index} has the antecedent {antecedent}, which is not before it."
-            )
         # Links go back, so what the antecedent is linked to is known by now.
         if antecedent not in cluster_of:
             cluster_of[antecedent] = [spans[antecedent]]

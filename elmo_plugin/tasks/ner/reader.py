@@ -45,8 +45,6 @@ class NerReader(TaskReader):
     label_scheme : `str`, optional (default = `"BIOUL"`)
         The scheme of the tags that the model learns: `BIO` or `BIOUL`. The model's must be the
         same.
-    label_namespace : `str`, optional (default = `"labels"`)
-        The vocabulary's namespace of the tags.
 
     The others are those of `TaskReader`, whose records are sentences here.
     """

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
@@ -11,7 +11,6 @@ from allennlp.data.tokenizers import Token, Tokenizer
 
 from elmo_plugin.tasks.json_input import get_text, parse_json_object
 from elmo_plugin.tasks.reading import (
-    PlacedLine,
     RuleBasedTokenizer,
     TaskReader,
     checked_words,
@@ -36,14 +35,8 @@ class SnliReader(TaskReader):
     Every other pair is an instance of its own, with the fields `premise`, `hypothesis`, `label` and
     `metadata` (`premise_words` and `hypothesis_words`).
 
-    # Parameters
-
-    tokenizer : `Tokenizer`, optional (default = `RuleBasedTokenizer`)
-        Splits the sentences into tokens.
-    label_namespace : `str`, optional (default = `"labels"`)
-        The vocabulary's namespace of the labels.
-
-    The others are those of `TaskReader`, whose records are lines here.
+    Parameters are those of `TaskReader`, whose records are lines here; and `tokenizer`, by default
+    `RuleBasedTokenizer`.
     """
 
     tokenizer: Tokenizer
@@ -84,21 +77,22 @@ class SnliReader(TaskReader):
             fields["label"] = LabelField(label, self._label_namespace)
         return Instance(fields)
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[PlacedLine]:
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[str, str]]:
         return placed_lines(file_path, "a JSON object")
 
-    def _instances(self, record: PlacedLine, left_out: Counter) -> Iterable[Instance]:
+    def _instances(self, record: Tuple[str, str], left_out: Counter) -> Iterable[Instance]:
+        place, line = record
         try:
-            pair = parse_json_object(record.line, _EXAMPLE)
+            pair = parse_json_object(line, _EXAMPLE)
             label, *sentences = (
                 get_text(pair, key, _EXAMPLE) for key in ("gold_label", "sentence1", "sentence2")
             )
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{record.place}: {error}. Correct the line, or give a file of JSON lines as SNLI has them."
+                f"{place}: {error}. Correct the line, or give a file of JSON lines as SNLI has them."
             ) from error
         if label == NO_GOLD_LABEL:
             left_out["without a gold label"] += 1
         else:
             premise, hypothesis = map(self.tokenizer.tokenize, sentences)
-            yield self.text_to_instance(premise, hypothesis, label, record.place)
+            yield self.text_to_instance(premise, hypothesis, label, place)

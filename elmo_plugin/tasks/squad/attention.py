@@ -15,15 +15,8 @@ class BidirectionalAttention(torch.nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self._dim = dim
         # The products p * q are summed by a matrix product, and never stand in memory.
         self.similarity = LinearMatrixAttention(dim, dim, combination="x,y,x*y")
-
-    def get_input_dim(self) -> int:
-        return self._dim
-
-    def get_output_dim(self) -> int:
-        return 4 * self._dim
 
     def forward(
         self,
@@ -86,12 +79,6 @@ class ResidualSelfAttention(torch.nn.Module):
         self.similarity = LinearMatrixAttention(dim, dim, combination="x,y,x*y")
         self.nothing_score = torch.nn.Parameter(torch.tensor(-1.0))  # the authors' start
         self.projection = torch.nn.Linear(3 * dim, encoder.get_input_dim())
-
-    def get_input_dim(self) -> int:
-        return self.encoder.get_input_dim()
-
-    def get_output_dim(self) -> int:
-        return self.encoder.get_input_dim()
 
     def forward(self, inputs: Tensor, mask: BoolTensor) -> Tensor:
         """`(batch_size, timesteps, dim)` in and out. Padded positions are not zeroed."""

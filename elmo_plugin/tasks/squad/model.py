@@ -71,10 +71,9 @@ class QuestionAnswerer(Model):
         super().__init__(vocab, **kwargs)
         check_positive(max_answer_tokens=max_answer_tokens)
         self.text_encoder = text_encoder
-        self.attention = BidirectionalAttention(text_encoder.get_output_dim())
-        self.projection = built(
-            projection, self.attention.get_output_dim(), "attention output", "projection"
-        )
+        token_dim = text_encoder.get_output_dim()
+        self.attention = BidirectionalAttention(token_dim)
+        self.projection = built(projection, 4 * token_dim, "attention output", "projection")
         block_dim = self.projection.get_output_dim()
         self.self_attention = ResidualSelfAttention(
             built(self_attention_encoder, block_dim, "projection output", "self-attention encoder"),

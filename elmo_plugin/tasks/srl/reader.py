@@ -146,12 +146,7 @@ class SrlReader(TaskReader):
     The indicator is on one word even where the predicate's span is longer (`carry out`), as it is when a
     predicate is given for prediction.
 
-    # Parameters
-
-    label_namespace : `str`, optional (default = `"labels"`)
-        The vocabulary's namespace of the tags.
-
-    The others are those of `TaskReader`, whose records are documents here. `skip_invalid` leaves out a
+    Parameters are those of `TaskReader`, whose records are documents here. `skip_invalid` leaves out a
     predicate for a bad argument column, a sentence for another bad line, and a document if it has no end.
     """
 

@@ -10,7 +10,6 @@ from elmo_plugin.tasks.tags import split_tag, tags_to_spans
 
 _CONTINUATION = "C-"
 _EXCLUDED_ROLE = "V"
-_CORRECT, _EXCESS, _MISSED = range(3)
 
 
 class Argument(NamedTuple):
@@ -68,15 +67,11 @@ class SrlSpanF1(Metric):
         """
         self._num_skipped += num_skipped
         for predicted_of_one, gold_of_one in zip(predicted_tags, gold_tags, strict=True):
-            if len(predicted_of_one) != len(gold_of_one):
-                raise ValueError(
-                    f"Got {len(predicted_of_one)} predicted and {len(gold_of_one)} gold tags for one "
-                    "sentence, expected as many."
-                )
             predicted, gold = _counted(predicted_of_one), _counted(gold_of_one)
-            self._count(predicted & gold, _CORRECT)
-            self._count(predicted - gold, _EXCESS)
-            self._count(gold - predicted, _MISSED)
+            columns = (predicted & gold, predicted - gold, gold - predicted)
+            for column, arguments in enumerate(columns):
+                for argument in arguments:
+                    self._counts[self._row_of[argument.role], column] += 1
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
@@ -94,14 +89,6 @@ class SrlSpanF1(Metric):
         if reset:
             self.reset()
         return metrics
-
-    def _count(self, arguments: Iterable[Argument], column: int) -> None:
-        for argument in arguments:
-            if argument.role not in self._row_of:
-                raise ValueError(
-                    f"Got the role '{argument.role}', expected one of: {', '.join(self._roles)}."
-                )
-            self._counts[self._row_of[argument.role], column] += 1
 
 
 def tags_to_arguments(tags: Sequence[str]) -> List[Argument]:

@@ -59,10 +59,11 @@ class BiattentiveClassifier(Classifier):
         self.self_attention = DotProductMatrixAttention()
         token_dim = text_encoder.get_output_dim()
         self.integrator = built(integrator, 3 * token_dim, "three vectors of a token", "integrator")
-        self.pooling = FourWayPooling(self.integrator.get_output_dim())
+        integrated_dim = self.integrator.get_output_dim()
+        self.pooling = FourWayPooling(integrated_dim)
         self.dropout = torch.nn.Dropout(dropout)
         self.output_layer = built(
-            output_layer, self.pooling.get_output_dim(), "pooled sentence", "output layer"
+            output_layer, 4 * integrated_dim, "pooled sentence", "output layer"
         )
         self.label_projection = torch.nn.Linear(
             self.output_layer.get_output_dim(), len(self.classes)
@@ -106,9 +107,6 @@ class FourWayPooling(torch.nn.Module):
         super().__init__()
         # A bias would move all scores alike, which changes no weight.
         self.token_score = torch.nn.Linear(input_dim, 1, bias=False)
-
-    def get_output_dim(self) -> int:
-        return 4 * self.token_score.in_features
 
     def forward(self, tokens: Tensor, mask: BoolTensor) -> Tensor:
         """

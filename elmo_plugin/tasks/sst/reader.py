@@ -11,7 +11,7 @@ from allennlp.data.fields import Field, LabelField, MetadataField, TextField
 from allennlp.data.tokenizers import Token
 
 from elmo_plugin.tasks.checks import check_choice, check_positive
-from elmo_plugin.tasks.reading import PlacedLine, TaskReader, checked_words, placed_lines
+from elmo_plugin.tasks.reading import TaskReader, checked_words, placed_lines
 
 # The class of each label, by granularity; neutral is none of 2 classes. No blanks: they are a part of
 # metrics' names.
@@ -209,8 +209,6 @@ class SstReader(TaskReader):
         Every phrase, down to single words, is an instance. For training; evaluation is on sentences.
     min_phrase_length : `int`, optional (default = `1`)
         With `subtrees`, leave out phrases of fewer words (paper: 4, as CoVe did). Sentences always stay.
-    label_namespace : `str`, optional (default = `"labels"`)
-        The vocabulary's namespace of the classes.
 
     The others are those of `TaskReader`, whose records are trees here.
     """
@@ -250,11 +248,12 @@ class SstReader(TaskReader):
             fields["label"] = SentimentField(label, self._classes, self._label_namespace, place)
         return Instance(fields)
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[PlacedLine]:
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[str, str]]:
         return placed_lines(file_path, "one tree")
 
-    def _instances(self, record: PlacedLine, left_out: Counter) -> Iterable[Instance]:
-        tree = SentimentTree.from_line(record.line, record.place)
+    def _instances(self, record: Tuple[str, str], left_out: Counter) -> Iterable[Instance]:
+        place, line = record
+        tree = SentimentTree.from_line(line, place)
         tokens = [Token(word) for word in tree.words]
         sentence, *phrases = tree.phrases
         for phrase in [sentence, *filter(self._is_wanted, phrases)]:
@@ -262,7 +261,7 @@ class SstReader(TaskReader):
             if label is None:
                 left_out["neutral phrases" if self._subtrees else "neutral sentences"] += 1
             else:
-                yield self.text_to_instance(tokens[phrase.start : phrase.end], label, record.place)
+                yield self.text_to_instance(tokens[phrase.start : phrase.end], label, place)
 
     def _is_wanted(self, phrase: Phrase) -> bool:
         """Whether a phrase inside of a sentence is to be read."""

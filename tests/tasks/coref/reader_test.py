@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from elmo_plugin.tasks.conll import SentencePlace
 from elmo_plugin.tasks.coref import CoreferenceReader
-from elmo_plugin.tasks.coref.reader import EntityMention, read_mentions
+from elmo_plugin.tasks.coref.reader import read_mentions
 from tests.tasks.task_testing import FIXTURES
 
 TINY_FILE = FIXTURES / "coref" / "tiny" / "train.gold_conll"
@@ -39,19 +39,10 @@ def write(path, *columns, name="bc/a", speaker="-"):
 
 def test_documents_sentences_and_clusters_are_read():
     instances = list(CoreferenceReader().read(TINY_FILE))
-    assert [metadata_of(instance)["sentence_lengths"] for instance in instances] == [
-        [6, 6, 6, 2, 7],
-        [3, 9, 4],
-        [10, 6, 13, 3],
-    ]
-    assert [token.text for token in instances[0]["sentences"][1]] == [
-        "He",
-        "lives",
-        "in",
-        "São",
-        "Paulo",
-        ".",
-    ]
+    lengths = [metadata_of(instance)["sentence_lengths"] for instance in instances]
+    assert lengths == [[6, 6, 6, 2, 7], [3, 9, 4], [10, 6, 13, 3]]
+    words = [token.text for token in instances[0]["sentences"][1]]
+    assert words == ["He", "lives", "in", "São", "Paulo", "."]
     assert texts_of(instances[0]) == [
         ["Mary Smith", "her", "she", "Mary", "her"],
         ["her brother", "He", "her brother"],
@@ -140,10 +131,6 @@ def test_files_of_other_tasks_are_refused(tmp_path):
         ConfigurationError, match=r"srl\.gold_conll: found no mention in any document"
     ):
         list(CoreferenceReader().read(no_mentions))
-    with pytest.raises(
-        ConfigurationError, match=r"train\.conll, line 1: .*expected '#begin document"
-    ):
-        list(CoreferenceReader().read(FIXTURES / "ner" / "tiny" / "train.conll"))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +145,7 @@ PLACE = SentencePlace("data.gold_conll", 11, "bc/a")
 
 
 def read(column):
-    return [tuple(mention) for mention in read_mentions(column.split(), PLACE)]
+    return read_mentions(column.split(), PLACE)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +177,7 @@ def test_mentions_are_read(column, mentions):
 )
 def test_mentions_of_different_entities_may_stand_in_any_way(triples):
     mentions = [
-        EntityMention(start, start + width, f"{index}{entity}")
+        (start, start + width, f"{index}{entity}")
         for index, (start, width, entity) in enumerate(triples)
     ]
     column = [[] for _ in range(10)]

@@ -38,20 +38,16 @@ def test_sentences_words_and_tags_are_read():
     assert instances[7]["metadata"].metadata == {"words": ["Rain"]}
 
 
-def test_model_can_learn_bio():
-    instances = list(NerReader(label_scheme="BIO").read(TINY_FILE))
-    assert list(instances[4]["tags"]) == ["O", "B-LOC", "B-LOC", "O", "O", "O", "O"]
-
-
 @given(
     sentences=st.lists(sentences_with_spans(min_pieces=1), min_size=1, max_size=4),
     input_scheme=st.sampled_from(SCHEMES),
+    is_told=st.booleans(),
     label_scheme=st.sampled_from(["BIO", "BIOUL"]),
     separator=st.sampled_from([" ", "\t", "  \t "]),
     divider=st.sampled_from(["\n", "\n\n \n", "-DOCSTART- -X- O O\n\n"]),
 )
 def test_spans_written_to_a_file_are_read_from_it(
-    sentences, input_scheme, label_scheme, separator, divider
+    sentences, input_scheme, is_told, label_scheme, separator, divider
 ):
     blocks = []
     for num_tokens, spans in sentences:
@@ -61,7 +57,8 @@ def test_spans_written_to_a_file_are_read_from_it(
     with TemporaryDirectory() as folder:
         file_path = Path(folder) / "data.conll"
         file_path.write_text(divider.join(blocks))
-        reader = NerReader(input_scheme=input_scheme, label_scheme=label_scheme)
+        scheme = input_scheme if is_told else None  # found, if it is not told
+        reader = NerReader(input_scheme=scheme, label_scheme=label_scheme)
         instances = list(reader.read(file_path))
     assert [
         (len(instance["tokens"]), tags_to_spans(instance["tags"].labels, label_scheme))
@@ -91,25 +88,6 @@ def test_the_token_is_the_first_column_and_its_tag_the_last(tmp_path, between):
     [instance] = NerReader().read(file_path)
     assert words_of(instance) == ["Mary", "Smith"]
     assert list(instance["tags"]) == ["B-PER", "L-PER"]
-
-
-@given(
-    sentences=st.lists(sentences_with_spans(min_pieces=1), min_size=1, max_size=4),
-    input_scheme=st.sampled_from(SCHEMES),
-)
-def test_the_scheme_of_a_file_is_found(sentences, input_scheme):
-    columns = [
-        f"w TAG {tag}\n"
-        for num_tokens, spans in sentences
-        for tag in [*write_tags(spans, num_tokens, input_scheme), None]
-    ]
-    with TemporaryDirectory() as folder:
-        file_path = Path(folder) / "data.conll"
-        file_path.write_text("".join(columns).replace("w TAG None", ""))
-        found = list(NerReader().read(file_path))
-    assert [tags_to_spans(instance["tags"].labels, "BIOUL") for instance in found] == [
-        spans for _, spans in sentences
-    ]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-import spacy
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader, Instance
+from allennlp.data import Instance
 
 from elmo_plugin.tasks.snli import SnliReader
 
@@ -65,21 +63,6 @@ def test_pairs_without_a_gold_label_are_left_out_and_counted(
     [message] = caplog.messages
     assert message.startswith(f"{TINY_FILE}: left out")
     assert "2 without a gold label" in message
-
-
-def test_a_spacy_model_can_be_the_tokenizer(tmp_path: Path) -> None:
-    spacy.blank("de").to_disk(tmp_path / "german")
-    reader = DatasetReader.from_params(
-        Params(
-            {
-                "type": "elmo_snli",
-                "tokenizer": {"type": "spacy", "language": str(tmp_path / "german")},
-            }
-        )
-    )
-    pair = {**PAIR, "sentence1": "Er kam ca. um zwei."}
-    [instance] = reader.read(write_pairs(tmp_path, pair))
-    assert words_of(instance)[0] == "Er kam ca. um zwei ."
 
 
 @pytest.mark.parametrize("label", ["entails", "Neutral", "0", "hidden", "neutral "])

@@ -89,9 +89,3 @@ def test_pooling_equals_that_of_each_sentence_alone(shift, padding):
     expected = torch.stack([pool_slowly(pooling, sentence) for sentence in sentences])
     # Sums of a few float32 numbers up to 40.
     assert_close(pooling(tokens, mask), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_the_pooled_width_is_four_times_that_of_a_token():
-    pooling = FourWayPooling(3)
-    mask = torch.ones(2, 4, dtype=torch.bool)
-    assert pooling(torch.randn(2, 4, 3), mask).shape == (2, pooling.get_output_dim()) == (2, 12)
