@@ -115,15 +115,6 @@ class TestCheckEnvironment:
                 "allennlp: found none, expected ==2.10.1. Run: pip install --no-deps allennlp==2.10.1",
             ),
             (
-                {"allennlp": "2.9.3"},
-                "allennlp: found 2.9.3, expected ==2.10.1. Run: pip install --no-deps allennlp==2.10.1",
-            ),
-            (
-                {"torch": ""},
-                "torch: found none, expected >=2.4. "
-                "Run: pip install torch==2.12.1 torchvision==0.27.1",
-            ),
-            (
                 {"torch": "1.12.1+cu116"},
                 "torch: found 1.12.1+cu116, expected >=2.4. "
                 "Run: pip install torch==2.12.1 torchvision==0.27.1",
@@ -131,11 +122,6 @@ class TestCheckEnvironment:
             (
                 {"transformers": "4.50.0"},
                 "transformers: found 4.50.0, expected >=4.40,<4.50. "
-                "Run: pip install transformers==4.49.0",
-            ),
-            (
-                {"transformers": "4.20.1"},
-                "transformers: found 4.20.1, expected >=4.40,<4.50. "
                 "Run: pip install transformers==4.49.0",
             ),
             (

@@ -148,17 +148,6 @@ def test_stateful_batches_equal_a_slow_loop_that_carries_states(write_bilm: Writ
             assert float((ours - row_expected).abs().max()) < 1e-5
 
 
-def test_stateful_batches_equal_those_of_allennlp(bilm_files: BiLMFiles) -> None:
-    ours = BiLM.from_files(*bilm_files, stateful=True)
-    theirs = of_allennlp("modules.elmo.Elmo")(*bilm_files, 1)._elmo_lstm
-    for batch in (SENTENCES[:2], SENTENCES, SENTENCES[3:4], SENTENCES):
-        character_ids = batch_to_ids(batch)
-        difference = largest_difference(
-            ours(character_ids)["activations"], theirs(character_ids)["activations"]
-        )
-        assert difference < 1e-5
-
-
 def test_reset_states_starts_from_zeros(bilm_files: BiLMFiles) -> None:
     bilm = BiLM.from_files(*bilm_files, stateful=True)
     character_ids = batch_to_ids(SENTENCES)
@@ -292,10 +281,11 @@ class TestFrozen:
         assert not bilm.is_frozen
         assert bilm(batch_to_ids(SENTENCES))["activations"][0].requires_grad
 
-    def test_words_are_encoded_once_and_then_remembered(
-        self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("is_frozen", [True, False])
+    def test_words_are_encoded_once_and_by_a_frozen_bilm_remembered(
+        self, is_frozen: bool, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        bilm = BiLM.from_files(*bilm_files)
+        bilm = BiLM.from_files(*bilm_files).requires_grad_(not is_frozen)
         encoded: List[int] = []
         encode = bilm.character_encoder.forward
         monkeypatch.setattr(
@@ -306,24 +296,9 @@ class TestFrozen:
         bilm(batch_to_ids([["a", "b", "a"], ["b"]]))
         bilm(batch_to_ids([["a", "c", "c"]]))
         bilm(batch_to_ids([["c", "b", "a"]]))
-        assert encoded == [4, 1]  # a, b and the two marks; then c; then nothing
-        assert bilm.word_cache.hit_rate == pytest.approx(8 / 13)
-
-    def test_a_trainable_bilm_encodes_each_type_of_a_batch_once(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        bilm = BiLM(TINY_OPTIONS)
-        encoded: List[int] = []
-        encode = bilm.character_encoder.forward
-        monkeypatch.setattr(
-            bilm.character_encoder,
-            "forward",
-            lambda types: (encoded.append(len(types)), encode(types))[1],
-        )
-        for _ in range(2):
-            bilm(batch_to_ids([["a", "b", "a"], ["b"]]))
-        assert encoded == [4, 4]
-        assert len(bilm.word_cache) == 0
+        # a, b and the two marks; then c; then nothing.
+        assert encoded == ([4, 1] if is_frozen else [4, 4, 5])
+        assert bilm.word_cache.hit_rate == pytest.approx(8 / 13 if is_frozen else 0)
 
     @pytest.mark.parametrize("size", [0, 1, 3, 1000])
     def test_the_cache_does_not_change_values(self, size: int, bilm_files: BiLMFiles) -> None:

@@ -419,24 +419,6 @@ def test_the_table_grows_up_to_the_capacity() -> None:
     assert len(encoder.calls) == 12
 
 
-def test_another_version_or_clearing_empties_the_cache() -> None:
-    cache, encoder = WordTypeCache(10), CountingEncoder()
-    cache.encode(types_of(1), encoder, version=0)
-    cache.encode(types_of(1), encoder, version=1)
-    cache.clear()
-    cache.encode(types_of(1), encoder, version=1)
-    assert encoder.calls == [[1], [1], [1]]
-
-
-def test_copies_and_pickles_start_empty_with_the_same_capacity() -> None:
-    cache = WordTypeCache(7)
-    cache.encode(types_of(1), CountingEncoder(), version=0)
-    for other in (copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))):
-        assert len(other) == 0
-        assert other.capacity == 7
-        assert torch.equal(other.encode(types_of(1), CountingEncoder(), 0), 2.0 * types_of(1))
-
-
 def test_threads_share_a_small_cache_without_mixing_words_up() -> None:
     cache = WordTypeCache(3)
     wrong: List[int] = []

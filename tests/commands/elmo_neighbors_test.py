@@ -1,4 +1,3 @@
-import gzip
 import io
 import os
 import re
@@ -121,12 +120,10 @@ class TestNeighbors:
         assert len(rows(outputs[0])) == 4
         assert "occurs 30 times: a random sample of 4 is compared" in caplog.text
 
-    def test_gzip_and_standard_input(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_standard_input(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         expected = run("--sentence", "a play")
-        content = Path("in.txt").read_bytes()
-        Path("in.txt.gz").write_bytes(gzip.compress(content))
-        assert run("--sentence", "a play", source="in.txt.gz") == expected
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        piped = io.TextIOWrapper(io.BytesIO(Path("in.txt").read_bytes()))
+        monkeypatch.setattr(sys, "stdin", piped)
         assert run("--sentence", "a play", source="-") == expected
 
     def test_flags_of_the_bilm(self, run: Run) -> None:
@@ -195,9 +192,6 @@ class TestPlot:
         assert "sentence 1: a play by $ 1 $<" in picture
         assert "… $ 5 to $ play $ 6<" in picture
         assert "% of the variance" in picture
-
-    def test_a_sentence_alone_prints_no_clusters_though_they_are_drawn(self, run: Run) -> None:
-        assert "cluster" not in run("--sentence", "a play", "--plot", "picture.png")
 
     def test_overwrite(self, run: Run) -> None:
         Path("picture.png").write_text("former")

@@ -127,44 +127,6 @@ def test_to_the_end_every_prediction_is_made_once_and_rows_are_as_long_in_both_d
     assert lengths["forward"] == lengths["backward"]
 
 
-@given(corpora(), st.integers(1, 4), st.integers(1, 6), st.sampled_from(DIRECTIONS))
-def test_rows_hold_whole_sentences_and_only_the_last_window_is_lost(
-    sentences, rows, unroll_steps, direction
-):
-    windows = fast_windows(sentences, rows, unroll_steps, direction)
-    begun = []
-    for row in range(rows):
-        pairs = [pair for window in windows for pair in window[row]]
-        while pairs:
-            index = int(pairs[0][1].split(".")[0])  # sentences have words, so not a mark
-            marked = marked_sentence(sentences[index], direction)
-            sentence = list(pairwise(marked))
-            # Only the last sentence of a row is not read to its end.
-            assert pairs[: len(sentence)] == sentence[: len(pairs)]
-            pairs = pairs[len(sentence) :]
-            begun.append(index)
-    assert sorted(begun) == list(range(len(begun)))
-
-    num_left = sum(len(words) + 1 for words in sentences) - len(windows) * rows * unroll_steps
-    longest = max(map(len, sentences), default=0) + 1
-    # Less than a window was not read, and each row may hold the rest of a sentence.
-    assert 0 <= num_left < rows * unroll_steps + rows * longest
-
-
-@given(corpora(), st.integers(1, 4), st.integers(1, 6))
-def test_backward_is_forward_on_reversed_sentences_with_swapped_marks(
-    sentences, rows, unroll_steps
-):
-    swapped = {"<S>": "</S>", "</S>": "<S>"}
-    forward = SentenceStreams(
-        [words[::-1] for words in sentences], rows, unroll_steps, direction="forward"
-    )
-    expected = [
-        tuple([swapped.get(word, word) for word in words] for words in window) for window in forward
-    ]
-    assert list(SentenceStreams(sentences, rows, unroll_steps, "backward")) == expected
-
-
 def test_sentences_are_read_as_they_are_needed():
     def endless():
         while True:

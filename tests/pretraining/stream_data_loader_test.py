@@ -109,18 +109,6 @@ def test_without_shuffling_every_epoch_is_in_the_order_of_the_files(reader, file
     assert as_lists(loader) == expected
 
 
-@pytest.mark.parametrize("rows", [1, 4, 64, 200])
-def test_without_shuffling_every_prediction_is_made(rows, files, new_loader):
-    num_predictions = sum(len(words) + 1 for words in ordered_sentences(files))
-    batches = list(new_loader(shuffle=False, rows=rows))
-    lengths = [batch["lengths"] or [5] * rows for batch in batches]
-    assert sum(map(sum, lengths)) == num_predictions
-    for batch, row_lengths in zip(batches, lengths):
-        for direction in DIRECTIONS:
-            words = (batch[f"{direction}_inputs"] > 0).any(dim=2).sum(dim=1)
-            assert words.tolist() == row_lengths
-
-
 def test_a_full_word_table_changes_nothing(new_loader, monkeypatch):
     expected = as_lists(new_loader(rows=1))
     # It then holds the five words of a window, and is emptied at nearly every one.
