@@ -101,7 +101,6 @@ def test_the_cost_of_a_task_is_measured_with_and_without_elmo(
 ) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setenv("ELMO", "fixtures/bilm/tiny")
-    monkeypatch.setenv("NER_SCHEME", "IOB1")
     task_cost = importlib.import_module("task_cost")
     task_cost.main(["ner=fixtures/ner/wikigold", "--instances", "20", "--threads", "1"])
     lines = capsys.readouterr().out.splitlines()

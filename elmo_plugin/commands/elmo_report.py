@@ -5,32 +5,22 @@ import inspect
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple, get_type_hints
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.arguments import add_options, options_from
+from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_errors
 
 
 class Entry(NamedTuple):
     """
-    A report. Its module is imported when it is called.
-
-    # Parameters
-
-    module : `str`
-        In `elmo_plugin.report`.
-    options : `str`
-        The dataclass of its options there, whose docstring is the description.
-    function : `str`
-        What makes the report of them.
-    help : `str`
-        One line for the list of reports.
+    A report: a module of `elmo_plugin.report`, imported when the report is called; its function, which takes
+    a dataclass of options, whose docstring is the description; and a line of help.
     """
 
     module: str
-    options: str
     function: str
     help: str
 
@@ -38,35 +28,35 @@ class Entry(NamedTuple):
 # In the order of the help.
 REPORTS = {
     "weights": Entry(
-        *("weights", "WeightsOptions", "compare_weights"),
+        *("weights", "compare_weights"),
         help="Show how trained models weigh the layers of their biLM.",
     ),
     "layers": Entry(
-        *("grid_reports", "LayersOptions", "compare_layers"),
+        *("grid_reports", "compare_layers"),
         help="Train a task without ELMo, with the last layer only, and with all layers.",
     ),
     "placement": Entry(
-        *("grid_reports", "PlacementOptions", "compare_placements"),
+        *("grid_reports", "compare_placements"),
         help="Train a task with ELMo at the input of its RNN, at the output, at both and at none.",
     ),
     "sample-efficiency": Entry(
-        *("grid_reports", "SampleEfficiencyOptions", "compare_shares"),
+        *("grid_reports", "compare_shares"),
         help="Train a task with and without ELMo on shares of its training data.",
     ),
     "wsd": Entry(
-        *("wsd", "SenseOptions", "compare_senses"),
+        *("wsd", "compare_senses"),
         help="Tell the senses of words by their vectors, layer by layer.",
     ),
     "pos": Entry(
-        *("pos", "PosOptions", "compare_tags"),
+        *("pos", "compare_tags"),
         help="Read parts of speech off the vectors of each layer by a linear classifier.",
     ),
     "perplexity": Entry(
-        *("perplexity", "PerplexityOptions", "compare_perplexities"),
+        *("perplexity", "compare_perplexities"),
         help="Adapt a biLM to the text of tasks, and measure what it gains.",
     ),
     "page": Entry(
-        *("page", "PageOptions", "write_page"),
+        *("page", "write_page"),
         help="Put the tables and pictures of a folder into one HTML file.",
     ),
 }
@@ -118,10 +108,12 @@ class _ReportParser(argparse.ArgumentParser):
         if self._entry is not None:
             entry, self._entry = self._entry, None
             module = import_module(f"elmo_plugin.report.{entry.module}")
-            options_class = getattr(module, entry.options)
+            report = getattr(module, entry.function)
+            options_class = get_type_hints(report)["options"]
             self.description = inspect.getdoc(options_class)
             add_options(self, options_class)
-            self.set_defaults(func=lambda args: _run(module, entry, args))
+            add_debug_argument(self)
+            self.set_defaults(func=_command(report, options_class))
         return super().parse_known_args(args, namespace)
 
 
@@ -139,14 +131,17 @@ def check_installed() -> None:
         )
 
 
-def _run(module: Any, entry: Entry, args: argparse.Namespace) -> None:
-    """Make the report, print the files that it wrote, and exit with an error if runs failed."""
-    check_installed()  # better before long work
-    options = options_from(getattr(module, entry.options), args)
-    result = getattr(module, entry.function)(options)
-    if result is None:
-        return
-    for path in result.files:
-        print(path)
-    if result.failures:
-        sys.exit(f"{len(result.failures)} runs failed:\n" + "\n".join(result.failures))
+def _command(report: Callable, options_class: type) -> Callable[[argparse.Namespace], None]:
+    @exits_on_user_errors
+    def run(args: argparse.Namespace) -> None:
+        """Make the report, print the files that it wrote, and exit with an error if runs failed."""
+        check_installed()  # better before long work
+        result = report(options_from(options_class, args))
+        if result is None:
+            return
+        for path in result.files:
+            print(path)
+        if result.failures:
+            sys.exit(f"{len(result.failures)} runs failed:\n" + "\n".join(result.failures))
+
+    return run

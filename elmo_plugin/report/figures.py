@@ -1,12 +1,10 @@
 """The pictures of reports, drawn with matplotlib."""
 
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
-
-from elmo_plugin.files.figure_file import SUFFIXES, save_figure
 
 if TYPE_CHECKING:  # --include-package imports every module, also where these are not installed
     import pandas
@@ -15,36 +13,16 @@ if TYPE_CHECKING:  # --include-package imports every module, also where these ar
 
 _ELMO_COLOR, _CONTROL_COLOR, _BASELINE_COLOR = "#c2410c", "#2563eb", "#6b7280"
 _SEED_ALPHA = 0.55
-_LONG_NAME = 12  # characters that a column of the heat map has room for
+_COLUMN_WIDTH = 12  # of the heat map, in letters
 _DARK = 0.6  # of the colour map; on darker fields letters are white
+_MAX_PANELS = 3  # beside each other: with more, letters are small on a page
 _PAPER_OFFSET = 0.26  # of the paper's perplexities below ours, in rows
-
-
-def write_figure(figure: "Figure", folder: Union[str, PathLike], name: str) -> List[Path]:
-    """
-    Write NAME.png and NAME.svg into a folder, which is made if missing. Files there are replaced.
-
-    # Returns
-
-    The paths of the two files.
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}{suffix}" for suffix in SUFFIXES]
-    for path in paths:
-        save_figure(figure, path)
-    return paths
 
 
 def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure":
     """
     Draw a point for each seed and a bar at the mean, for each variant; the mean of the first, which is the
-    baseline, as a line.
-
-    # Parameters
-
-    scores : `pandas.DataFrame`
-        A row for each variant and a column for each seed; missing where a run failed.
+    baseline, as a line. `scores` has a row for each variant and a column for each seed.
     """
     figure = _figure(7, 1.6 + 0.5 * len(scores))
     axes = figure.subplots()
@@ -54,18 +32,11 @@ def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figur
             values, [row] * len(values), s=36, color=color, alpha=_SEED_ALPHA, linewidths=0
         )
         mean = values.mean()
-        if not numpy.isnan(mean):
-            axes.plot([mean, mean], [row - 0.3, row + 0.3], color=color, linewidth=2.5)
-            axes.annotate(
-                f"{mean:.1f}",
-                (mean, row - 0.3),
-                (0, 3),
-                textcoords="offset points",
-                ha="center",
-                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0},
-            )
-            if row == 0:
-                axes.axvline(mean, color=color, linewidth=1, linestyle=":")
+        axes.plot([mean, mean], [row - 0.3, row + 0.3], color=color, linewidth=2.5)
+        _annotate(axes, mean, (mean, row - 0.3), (0, 7), color, "center")
+        if row == 0:
+            # From the bar on, as its label is above it.
+            axes.vlines(mean, 0.3, len(scores) - 0.5, color=color, linewidth=1, linestyle=":")
     axes.set_yticks(range(len(scores)), list(scores.index))
     axes.set_ylim(len(scores) - 0.5, -0.8)  # the first on top
     axes.margins(x=0.1)
@@ -78,15 +49,11 @@ def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figur
 def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure":
     """
     Draw scores by share of the training data, on a logarithmic axis: means as a line, seeds as points.
-
-    # Parameters
-
-    scores : `pandas.DataFrame`
-        Rows of (share, label), the label of the baseline first, and a column for each seed.
+    `scores` has rows of (share, label), the label of the baseline first, and a column for each seed.
     """
     figure = _figure(7, 4.5)
     axes = figure.subplots()
-    shares = scores.index.unique(0)
+    shares = list(scores.index.unique(0))
     for label, color in zip(scores.index.unique(1), (_BASELINE_COLOR, _ELMO_COLOR)):
         of_label = scores.xs(label, level=1)
         means = of_label.mean(axis=1).dropna()
@@ -94,7 +61,7 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
         for seed in of_label:
             axes.scatter(shares, of_label[seed], s=30, color=color, alpha=_SEED_ALPHA, linewidths=0)
     axes.set_xscale("log")
-    axes.set_xticks(list(shares), [_percent(share) for share in shares])
+    axes.set_xticks(shares, [_percent(share) for share in shares])
     axes.minorticks_off()
     axes.set_xlabel("share of the training data")
     axes.set_ylabel(f"dev {metric}; points: seeds, lines: means")
@@ -107,35 +74,36 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
 def draw_curves(
     title: str,
     metric: str,
-    is_larger_better: bool,
+    best_of: Callable[[Sequence[float]], float],
     curves: Dict[Tuple[float, str], List[List[float]]],
 ) -> "Figure":
     """
     Draw scores by epoch: a panel for each share of the training data, a line for each seed, the best epoch
-    marked.
-
-    # Parameters
-
-    curves : `Dict[Tuple[float, str], List[List[float]]]`
-        By share and label, the label of the baseline first: the scores of each finished run.
+    marked. `curves` has the scores of each run, none if it failed, by share and label, the label of the
+    baseline first; `best_of` is `max` or `min`.
     """
     shares = list(dict.fromkeys(share for share, _ in curves))
     labels = list(dict.fromkeys(label for _, label in curves))
-    figure = _figure(3.2 * len(shares) + 0.8, 4.2)
-    panels = figure.subplots(1, len(shares), sharey=True, squeeze=False)[0]
+    num_columns = min(len(shares), _MAX_PANELS)
+    num_rows = math.ceil(len(shares) / num_columns)
+    figure = _figure(3.2 * num_columns + 0.8, 3.2 * num_rows + 1.0)
+    grid = figure.subplots(num_rows, num_columns, sharey=True, squeeze=False)
+    for axes in grid.flat[len(shares) :]:
+        axes.remove()
     handles: Dict[str, Any] = {}
-    for axes, share in zip(panels, shares):
+    for axes, share in zip(grid.flat, shares):
         for label, color in zip(labels, (_BASELINE_COLOR, _ELMO_COLOR)):
-            for curve in curves[share, label]:
+            for curve in filter(None, curves[share, label]):
                 (line,) = axes.plot(range(1, len(curve) + 1), curve, color=color, alpha=_SEED_ALPHA)
-                best = (max if is_larger_better else min)(curve)
+                best = best_of(curve)
                 axes.scatter([curve.index(best) + 1], [best], s=24, color=color, zorder=3)
                 handles.setdefault(label, line)
         axes.set_title(f"{_percent(share)} of the training data", fontsize="medium")
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.25)
-    panels[0].set_ylabel(f"dev {metric}")
+    for axes in grid[:, 0]:
+        axes.set_ylabel(f"dev {metric}")
     figure.legend(
         list(handles.values()), list(handles), loc="outside lower center", ncols=2, frameon=False
     )
@@ -152,28 +120,24 @@ def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figur
 
     scores : `pandas.DataFrame`
         In percent. Columns are measures; rows are (vectors, layer, seed), biLMs with the same layers each,
-        of which the last is the mean of the others, to which no line leads.
-    baseline : `str`
-        The vectors that are no biLM's.
+        of which the last is the mean of the others, to which no line leads; and the baseline.
     """
+    groups = scores.groupby(level=[0, 1], sort=False)
+    all_means, all_stds = groups.mean(), groups.std().fillna(0.0)
     bilms = [name for name in scores.index.unique(0) if name != baseline]
-    layers = list(scores.xs(bilms[0], level=0).index.unique(0))
+    layers = list(all_means.loc[bilms[0]].index)
     figure = _figure(4.4 * len(scores.columns) + 0.6, 4.7)
     panels = figure.subplots(1, len(scores.columns), squeeze=False)[0]
     for axes, measure in zip(panels, scores.columns):
-        for bilm, color, marker, side in zip(
-            bilms, (_ELMO_COLOR, _CONTROL_COLOR), ("o", "s"), (1, -1)
-        ):
-            groups = scores.xs(bilm, level=0)[measure].groupby(level=0)
-            means, stds = (
-                groups.agg(name).reindex(layers).fillna(0.0).tolist() for name in ("mean", "std")
-            )
+        styles = ((_ELMO_COLOR, "o", 1), (_CONTROL_COLOR, "s", -1))
+        for bilm, (color, marker, side) in zip(bilms, styles):
+            means, stds = (list(table.loc[bilm, measure]) for table in (all_means, all_stds))
             shared: Dict[str, Any] = {"color": color, "marker": marker, "capsize": 3}
             axes.errorbar(range(len(layers) - 1), means[:-1], stds[:-1], label=bilm, **shared)
             axes.errorbar([len(layers) - 1], means[-1:], stds[-1:], linestyle="none", **shared)
             for place, (mean, std) in enumerate(zip(means, stds)):
                 _annotate(axes, mean, (place, mean + side * std), (0, 11 * side), color, "center")
-        mean = scores.xs(baseline, level=0)[measure].mean()
+        mean = all_means.loc[baseline, measure].mean()
         axes.axhline(mean, color=_BASELINE_COLOR, linestyle="--", linewidth=1.2, label=baseline)
         _annotate(axes, mean, (len(layers) - 0.55, mean), (0, 7), _BASELINE_COLOR, "right")
         axes.set_xticks(range(len(layers)), [layer.replace(" (", "\n(") for layer in layers])
@@ -183,12 +147,8 @@ def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figur
         axes.set_ylabel(f"{measure} (%)")
         axes.grid(axis="y", alpha=0.25)
     figure.suptitle(title)
-    figure.legend(
-        *panels[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=len(bilms) + 1,
-        frameon=False,
-    )
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=len(bilms) + 1, frameon=False)
     return figure
 
 
@@ -196,35 +156,25 @@ def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
     """
     Draw the heat map of the paper's figure 2: the share of each layer, a panel for each place, a column for
     each task with gamma below.
-
-    # Parameters
-
-    weights : `pandas.DataFrame`
-        Rows of (task, place). The last column is gamma, the others are the shares of the layers; missing
-        where a biLM has fewer layers.
+    `weights` has rows of (task, place). Its last column is gamma, the others are the shares of the layers,
+    missing where a biLM has fewer.
     """
     *layers, gamma = weights.columns
-    places = list(weights.index.unique(1))
-    tables = [weights.xs(place, level=1) for place in places]
-    widths = [len(table) for table in tables]
-    width = 1.6 + 1.1 * sum(widths) + 0.5 * len(places)
-    figure = _figure(width, 1.7 + 0.65 * len(layers))
-    panels = figure.subplots(1, len(places), squeeze=False, width_ratios=widths)[0]
+    tables = {place: weights.xs(place, level=1) for place in weights.index.unique(1)}
+    widths = [len(table) for table in tables.values()]
+    figure = _figure(1.6 + 1.1 * sum(widths) + 0.5 * len(tables), 1.7 + 0.65 * len(layers))
+    panels = figure.subplots(1, len(tables), squeeze=False, width_ratios=widths)[0]
     largest = weights[layers].max().max()
-    for axes, place, table in zip(panels, places, tables):
+    for axes, (place, table) in zip(panels, tables.items()):
         shares = table[layers].to_numpy(float).T  # (num_layers, num_tasks)
         image = axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=largest, aspect="auto")
         for (layer, column), share in numpy.ndenumerate(shares):
             if not numpy.isnan(share):
                 color = "white" if share > _DARK * largest else "black"
                 axes.text(column, layer, f"{share:.2f}", ha="center", va="center", color=color)
-        is_long = max(map(len, table.index)) > _LONG_NAME
-        axes.set_xticks(
-            range(len(table)),
-            [f"{task}\nγ {value:.2f}" for task, value in table[gamma].items()],
-            rotation=30 if is_long else 0,
-            ha="right" if is_long else "center",
-        )
+        gammas = table[gamma].items()
+        labels = [f"{textwrap.fill(task, _COLUMN_WIDTH)}\nγ {value:.2f}" for task, value in gammas]
+        axes.set_xticks(range(len(table)), labels)
         axes.set_yticks(range(len(layers)), [layer.removeprefix("layer ") for layer in layers])
         axes.invert_yaxis()  # the last layer on top, as in the paper
         axes.tick_params(length=0)
@@ -258,16 +208,12 @@ def draw_perplexities(title: str, texts: Sequence[DrawnPerplexities]) -> "Figure
     if any(text.paper is not None for text in texts):
         axes.plot([], [], color=_BASELINE_COLOR, marker="o", label="the paper, on its text")
     axes.set_xscale("log")
-    axes.margins(x=0.12)
+    axes.margins(x=0.15)
     axes.set_ylim(len(texts) - 0.4, -0.5)  # the first on top
     axes.set_yticks(range(len(texts)), [text.label for text in texts])
     low, high = axes.get_xlim()
-    ticks = [
-        digit * 10**power
-        for power in range(5)
-        for digit in (1, 2, 5)
-        if low <= digit * 10**power <= high
-    ]
+    ticks = [digit * 10**power for power in range(5) for digit in (1, 2, 5)]
+    ticks = [tick for tick in ticks if low <= tick <= high]
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel("held-out perplexity; from before (hollow) to after (full)")
@@ -303,16 +249,18 @@ def _annotate(
     color: str,
     side: str,
 ) -> None:
-    axes.annotate(
-        f"{value:.1f}",
-        position,
-        offset,
-        textcoords="offset points",
-        ha=side,
-        va="center",
-        fontsize="small",
-        color=color,
-    )
+    if not numpy.isnan(value):
+        axes.annotate(
+            f"{value:.1f}",
+            position,
+            offset,
+            textcoords="offset points",
+            ha=side,
+            va="center",
+            fontsize="small",
+            color=color,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0},
+        )
 
 
 def _percent(share: float) -> str:

@@ -6,16 +6,22 @@ import json
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from allennlp.common.checks import ConfigurationError
+from allennlp.common import Params
 
 from elmo_plugin import __version__
 from elmo_plugin.arguments import option
 from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.files.replaced_file import replaced_file
-from elmo_plugin.report.runs import Report
-from elmo_plugin.report.tables import FAILED, ReportTable, format_cell, read_table
+from elmo_plugin.report.tables import (
+    FAILED,
+    Report,
+    ReportTable,
+    check_option,
+    format_cell,
+    read_table,
+)
 
 # An SVG of many thousand points is larger, and slower to show, than its pixels.
 MAX_SVG_BYTES = 500_000
@@ -63,30 +69,13 @@ class Picture(NamedTuple):
 
 
 class Section(NamedTuple):
-    """
-    A table of the page.
+    """A table of the page, with its pictures."""
 
-    # Parameters
-
-    name : `str`
-        Path of its files in the folder, without suffix and with slashes: `ner/layers`.
-    table : `ReportTable`
-        As it was read.
-    rows : `List[List[Cell]]`
-        Its cells.
-    pictures : `List[Picture]`
-        Those that belong to it.
-    settings : `List[Tuple[str, str]]`
-        Names and values.
-    csv_uri : `str`
-        The table for spreadsheets.
-    """
-
-    name: str
+    name: str  # path of its files in the folder, without suffix and with slashes: `ner/layers`
     table: ReportTable
     rows: List[List[Cell]]
     pictures: List[Picture]
-    settings: List[Tuple[str, str]]
+    settings: Dict[str, str]  # nested names are joined by dots
     csv_uri: str
 
     @property
@@ -100,22 +89,12 @@ class Section(NamedTuple):
 
 
 def write_page(options: PageOptions) -> Report:
-    """
-    Write one HTML file that holds the tables and pictures of a folder of results.
-
-    # Raises
-
-    `ConfigurationError` if the name of the output does not end in `.html`, if there is no such folder, no
-    table in it, or a JSON file that is not a table; and as `check_output_file` does. The output is then as
-    it was before.
-    """
+    """Write one HTML file that holds the tables and pictures of a folder of results, or raise an error."""
     import jinja2
 
-    if not options.output.lower().endswith((".html", ".htm")):
-        # Browsers go by it; and no file of the folder is replaced by mistake.
-        raise ConfigurationError(
-            f"--output: found {options.output}, expected a name that ends in .html. Give another name."
-        )
+    # Browsers go by it; and no file of the folder is replaced by mistake.
+    is_html = options.output.lower().endswith((".html", ".htm"))
+    check_option("--output", options.output, is_html, "a name that ends in .html")
     check_output_file(options.output, options.overwrite, "--overwrite", what="--output")
     sections, other_pictures = read_results(Path(options.folder))
     source = resources.files("elmo_plugin.report").joinpath("page.html").read_text("utf-8")
@@ -142,16 +121,7 @@ def read_results(folder: Path) -> Tuple[List[Section], List[Picture]]:
     """
     Read the tables of a folder and its sub-folders, those of the folder itself first, with their pictures;
     and the pictures that belong to no table. Names that begin with a dot are left out.
-
-    # Raises
-
-    `ConfigurationError` if there is no such folder, no table in it, or a JSON file that is not a table.
     """
-    if not folder.is_dir():
-        raise ConfigurationError(
-            f"{folder}: is no folder, expected one of results, as `allennlp elmo-report` fills it. Correct "
-            "the path."
-        )
     files = [
         path
         for path in sorted(folder.rglob("*"))
@@ -159,29 +129,30 @@ def read_results(folder: Path) -> Tuple[List[Section], List[Picture]]:
     ]
     # The folders of training runs hold other JSON.
     tables = [p for p in files if p.suffix == ".json" and p.with_suffix(".csv").is_file()]
-    if not tables:
-        raise ConfigurationError(
-            f"{folder}: found no table in it or its sub-folders, expected NAME.json beside NAME.csv, as "
-            "`allennlp elmo-report` writes them. Give the folder that was its output."
-        )
-    tables.sort(key=lambda path: (path.parent.parts, path.stem))
+    check_option(
+        "DIR",
+        f"no table in {folder} or its sub-folders" if folder.is_dir() else f"no folder {folder}",
+        bool(tables),
+        "the output of `allennlp elmo-report`, with NAME.json beside NAME.csv",
+    )
+    # Differences come after the scores that they are of.
+    tables.sort(key=_place_on_page)
     pictures: Dict[Optional[Path], List[Path]] = {}
     for picture in sorted({p.with_suffix("") for p in files if p.suffix in (".png", ".svg")}):
         pictures.setdefault(_owner(picture, tables), []).append(picture)
     sections = []
     for path in tables:
         table = read_table(path)
-        captions = {p: _words(p.name.removeprefix(path.stem)) for p in pictures.get(path, [])}
         sections.append(
             Section(
                 path.relative_to(folder).with_suffix("").as_posix(),
                 table,
                 formatted_rows(table),
-                [
-                    Picture(": ".join(filter(None, [table.title, words])), _picture_uri(picture))
-                    for picture, words in captions.items()
-                ],
-                list(_flat(table.settings)),
+                [_picture(picture, path, table.title) for picture in pictures.get(path, [])],
+                {
+                    key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                    for key, value in Params(table.settings).as_flat_dict().items()
+                },
                 _data_uri(path.with_suffix(".csv")),
             )
         )
@@ -201,9 +172,7 @@ def formatted_rows(table: ReportTable) -> List[List[Cell]]:
 def _column(name: str, cells: Sequence[Any]) -> List[Cell]:
     numbers = [cell for cell in cells if isinstance(cell, (int, float))]
     num_decimals = max((len(format_cell(cell).partition(".")[2]) for cell in numbers), default=0)
-    has_numbers_only = all(
-        cell in (None, "") or _is_failed(cell) or cell in numbers for cell in cells
-    )
+    texts = [cell for cell in cells if isinstance(cell, str) and cell and not _is_failed(cell)]
     result = []
     for cell in cells:
         if isinstance(cell, (int, float)):
@@ -213,7 +182,7 @@ def _column(name: str, cells: Sequence[Any]) -> List[Cell]:
         else:
             text = format_cell(cell)
         styles = {
-            "number": has_numbers_only and bool(numbers),
+            "number": bool(numbers) and not texts,
             "failed": _is_failed(cell),
             "empty": not text,
             "long": len(text) > _LONG_TEXT,
@@ -239,6 +208,18 @@ def _owner(picture: Path, tables: Sequence[Path]) -> Optional[Path]:
     return max(owners, key=lambda path: len(path.stem), default=None)
 
 
+def _place_on_page(table_file: Path) -> Tuple[Any, ...]:
+    """Those of a folder by name; "layers-differences-ner" after "layers-ner"."""
+    of_what = table_file.stem.replace("-differences", "")
+    return table_file.parent.parts, of_what, of_what != table_file.stem
+
+
+def _picture(picture: Path, table_file: Path, title: str) -> Picture:
+    """The caption is the title of the table, and what the name of the picture has beyond the table's."""
+    words = picture.name.removeprefix(table_file.stem).replace("-", " ").replace("_", " ").split()
+    return Picture(f"{title}: {' '.join(words)}" if words else title, _picture_uri(picture))
+
+
 def _picture_uri(stem: Path) -> str:
     """The SVG of a picture, or its PNG where there is no SVG or a large one."""
     svg, png = (stem.with_name(f"{stem.name}{suffix}") for suffix in (".svg", ".png"))
@@ -249,18 +230,3 @@ def _picture_uri(stem: Path) -> str:
 def _data_uri(path: Path) -> str:
     content = base64.b64encode(path.read_bytes()).decode("ascii")
     return f"data:{_MEDIA_TYPES[path.suffix]};base64,{content}"
-
-
-def _flat(settings: Dict[str, Any], prefix: str = "") -> Iterator[Tuple[str, str]]:
-    """Settings in settings with dots between their names; values as text."""
-    for key, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, str):
-            yield f"{prefix}{key}", value
-        else:
-            yield f"{prefix}{key}", json.dumps(value, ensure_ascii=False)
-
-
-def _words(rest: str) -> str:
-    return " ".join(rest.replace("-", " ").replace("_", " ").split())

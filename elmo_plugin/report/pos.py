@@ -3,12 +3,13 @@
 import logging
 import time
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, DefaultDict, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy
 from allennlp.common.checks import ConfigurationError
+from more_itertools import chunked
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
@@ -18,21 +19,26 @@ from sklearn.preprocessing import StandardScaler
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
-from elmo_plugin.report.figures import draw_layers, write_figure
+from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.probes import (
-    PAPER_NUM_LAYERS,
     RANDOM_WEIGHTS,
     SEED_NOTE,
     ProbeOptions,
-    embed_in_blocks,
-    embed_tokens,
+    add_paper,
+    embed_sentences,
     layer_names,
     layer_table,
     named_layers,
 )
-from elmo_plugin.report.runs import Report
-from elmo_plugin.report.tables import ReportTable, paired_differences, table_of, write_table
-from elmo_plugin.tasks.conll import read_conll_2012
+from elmo_plugin.report.tables import (
+    Report,
+    ReportTable,
+    check_option,
+    paired_differences,
+    table_of,
+    write_report,
+)
+from elmo_plugin.tasks.conll import Conll2012Sentence, read_conll_2012
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
@@ -90,89 +96,37 @@ class PosOptions(ProbeOptions):
     )
 
     def check(self) -> None:
-        """
-        # Raises
-
-        `ConfigurationError` for options that make no training or test part, and as `ProbeOptions.check`
-        does.
-        """
         super().check()
         if bool(self.files) == bool(self.train) or bool(self.train) != bool(self.test):
             raise ConfigurationError(
                 f"Found {len(self.files)} FILE, {len(self.train)} for --train and {len(self.test)} for "
                 "--test, expected either FILE, to be divided, or --train and --test."
             )
-        both = sorted(set(self.train) & set(self.test))
-        if both:
-            raise ConfigurationError(
-                f"--train and --test: {', '.join(both)} is given to both, expected other files. Leave it "
-                "out of one."
-            )
-        if not 0.0 < self.test_share < 1.0:
-            raise ConfigurationError(
-                f"--test-share: found {self.test_share}, expected a share larger than 0 and smaller than 1."
-            )
-        if self.max_train_sentences < _MIN_TRAIN_SENTENCES:
-            raise ConfigurationError(
-                f"--max-train-sentences: found {self.max_train_sentences}, expected at least "
-                f"{_MIN_TRAIN_SENTENCES}."
-            )
-        if not self.strengths or not all(strength > 0 for strength in self.strengths):
-            raise ConfigurationError(
-                f"--strengths: found {list(self.strengths)}, expected one or more positive numbers."
-            )
-
-
-class TaggedSentence(NamedTuple):
-    """Words, at least one, and the tag of each."""
-
-    words: List[str]
-    tags: List[str]
+        both = ", ".join(sorted(set(self.train) & set(self.test)))
+        check_option("--train and --test", f"{both} in both", not both, "other files in each")
+        is_share = 0.0 < self.test_share < 1.0
+        expected = "a share larger than 0 and smaller than 1"
+        check_option("--test-share", self.test_share, is_share, expected)
+        are_strengths = bool(self.strengths) and all(strength > 0 for strength in self.strengths)
+        expected = "one or more positive numbers"
+        check_option("--strengths", list(self.strengths), are_strengths, expected)
 
 
 class TagDivision(NamedTuple):
     """The sentences to fit classifiers to, to choose their regularization by, and to score them with."""
 
-    training: List[TaggedSentence]
-    held_out: List[TaggedSentence]
-    test: List[TaggedSentence]
+    training: List[Conll2012Sentence]
+    held_out: List[Conll2012Sentence]
+    test: List[Conll2012Sentence]
 
 
-class FrequentTags:
+def read_tagged(paths: Sequence[str]) -> List[Conll2012Sentence]:
     """
-    The baseline: each word has its most frequent tag in the training part, and an unseen word the most
-    frequent tag of all. Of equally frequent tags it is the first by name.
-
-    # Parameters
-
-    sentences : `Sequence[TaggedSentence]`
-        The training part, with at least one sentence.
+    Read the sentences of CoNLL-2012 files, or of folders of them. Raises an error if all words have the same
+    part of speech: the column was not filled.
     """
-
-    def __init__(self, sentences: Sequence[TaggedSentence]) -> None:
-        counts: DefaultDict[str, Counter] = defaultdict(Counter)
-        for sentence in sentences:
-            for word, tag in zip(sentence.words, sentence.tags):
-                counts[word][tag] += 1
-        self.tag_of = {word: _most_frequent(of_word) for word, of_word in counts.items()}
-        self.default = _most_frequent(sum(counts.values(), Counter()))
-
-
-def read_tagged(paths: Sequence[str]) -> List[TaggedSentence]:
-    """
-    Read the sentences of CoNLL-2012 files, or of folders of them, with their fifth column.
-
-    # Raises
-
-    `ConfigurationError` for files that `read_conll_2012` refuses; and, naming the files, if all words of
-    all of them have the same tag: the column was not filled.
-    """
-    sentences = [
-        TaggedSentence(sentence.words, sentence.parts_of_speech)
-        for path in paths
-        for document in read_conll_2012(path)
-        for sentence in document.sentences()
-    ]
+    documents = [document for path in paths for document in read_conll_2012(path)]
+    sentences = [sentence for document in documents for sentence in document.sentences()]
     tags = set(_tags_of(sentences))
     if len(tags) < 2:
         raise ConfigurationError(
@@ -180,6 +134,22 @@ def read_tagged(paths: Sequence[str]) -> List[TaggedSentence]:
             "the parts of speech of the words, of two kinds or more. Give files that have them."
         )
     return sentences
+
+
+def frequent_tags(
+    words: numpy.ndarray, training_words: numpy.ndarray, training_tags: numpy.ndarray
+) -> numpy.ndarray:
+    """
+    Return the baseline for each word: its most frequent tag in the training part, and for an unseen word the
+    most frequent tag of all. Of equally frequent tags it is the first by name.
+    """
+    import pandas
+
+    training = pandas.DataFrame({"word": training_words, "tag": training_tags})
+    counts = training.value_counts(["word", "tag"]).reset_index()
+    ranked = counts.sort_values(["count", "tag"], ascending=[False, True])
+    tag_of = ranked.drop_duplicates("word").set_index("word")["tag"]
+    return pandas.Series(words).map(tag_of).fillna(training["tag"].mode()[0]).to_numpy(str)
 
 
 def fit_probe(
@@ -202,10 +172,6 @@ def fit_probe(
         Strings, `(num_training,)` and `(num_held_out,)`.
     strengths : `Sequence[float]`
         scikit-learn's C: the weight of the sum of the losses against half the sum of the squared weights.
-
-    # Raises
-
-    `ConfigurationError` if the training vectors are of one class only.
     """
     if len(set(tags)) < 2:
         raise ConfigurationError(
@@ -224,36 +190,22 @@ def fit_probe(
 def compare_tags(options: PosOptions) -> Report:
     """
     Measure how much of parts of speech a linear classifier reads off each layer of a biLM, and write tables
-    and a picture.
-
-    # Raises
-
-    `ConfigurationError`, before a biLM is loaded, for options that are not as described, for files without
-    parts of speech, and for too few sentences.
+    and a picture. Options and files are checked before the biLM is loaded.
     """
     options.check()
     divisions = divide(options)
     bilm = options.model.load()
     scores = _measure(options, bilm, divisions)
     tables = _tables(options, bilm, divisions, scores)
-    measures = [name for name in (ACCURACY, UNSEEN) if scores[name].notna().any()]
-    figure = draw_layers(
-        "Parts of speech by layer, read off by a linear classifier",
-        scores.set_index(["vectors", "layer", "seed"])[measures],
-        MOST_FREQUENT,
+    measures = scores[[ACCURACY, UNSEEN]].dropna(axis=1, how="all")
+    title = "Parts of speech by layer, read off by a linear classifier"
+    return write_report(
+        options.output, tables, {"pos": draw_layers(title, measures, MOST_FREQUENT)}
     )
-    files = [path for table in tables for path in write_table(table, options.output)]
-    return Report(tables, [*files, *write_figure(figure, options.output, "pos")])
 
 
 def divide(options: PosOptions) -> Dict[int, TagDivision]:
-    """
-    Divide the sentences at random, for each seed.
-
-    # Raises
-
-    `ConfigurationError` for too few training sentences, and as `read_tagged` does.
-    """
+    """Divide the sentences at random, for each seed."""
     sentences = read_tagged(options.files or options.train)
     fixed_test = read_tagged(options.test) if options.test else []
     divisions = {}
@@ -262,12 +214,12 @@ def divide(options: PosOptions) -> Dict[int, TagDivision]:
         shuffled = [sentences[row] for row in order]
         num_test = 0 if fixed_test else max(1, round(options.test_share * len(shuffled)))
         test = fixed_test or shuffled[:num_test]
-        chosen = shuffled[num_test : num_test + options.max_train_sentences]
+        chosen = shuffled[num_test:][: options.max_train_sentences]
         if len(chosen) < _MIN_TRAIN_SENTENCES:
             raise ConfigurationError(
                 f"{', '.join(options.files or options.train)}: found {len(chosen)} training sentences, "
                 f"expected at least {_MIN_TRAIN_SENTENCES}, and thousands for scores that mean something. "
-                "Give more text."
+                "Give more text, or a larger --max-train-sentences."
             )
         num_held_out = round(_HELD_OUT_SHARE * len(chosen))
         divisions[seed] = TagDivision(chosen[num_held_out:], chosen[:num_held_out], test)
@@ -277,19 +229,17 @@ def divide(options: PosOptions) -> Dict[int, TagDivision]:
 def _measure(
     options: PosOptions, bilm: BiLM, divisions: Dict[int, TagDivision]
 ) -> "pandas.DataFrame":
-    """Columns `vectors`, `layer`, `seed`, `ACCURACY`, `UNSEEN`, `C` and `converged`."""
+    """Rows of (vectors, layer, seed), columns `ACCURACY`, `UNSEEN`, `C` and `converged`."""
     import pandas
 
     rows: List[Dict[str, Any]] = []
     for seed, division in divisions.items():
-        baseline = FrequentTags(division.training)
-        words = [word for sentence in division.test for word in sentence.words]
-        tags = _tags_of(division.test)
-        is_unseen = numpy.array([word not in baseline.tag_of for word in words])
-
-        found = numpy.array([baseline.tag_of.get(word, baseline.default) for word in words])
+        words, tags = _words_of(division.test), _tags_of(division.test)
+        known = _words_of(division.training)
+        is_unseen = ~numpy.isin(words, known)
+        baseline = frequent_tags(words, known, _tags_of(division.training))
         results: Dict[Tuple[str, str], Tuple[numpy.ndarray, Dict[str, Any]]] = {
-            (MOST_FREQUENT, ""): (found, {})
+            (MOST_FREQUENT, ""): (baseline, {})
         }
         embedders = {options.model.name: options.model.embedder(bilm)}
         if options.control:
@@ -301,11 +251,11 @@ def _measure(
         for (name, layer), (found, further) in results.items():
             row = {"vectors": name, "layer": layer, "seed": seed, **further}
             row[ACCURACY] = 100 * accuracy_score(tags, found)
+            row[UNSEEN] = numpy.nan
             if is_unseen.any():
                 row[UNSEEN] = 100 * accuracy_score(tags[is_unseen], found[is_unseen])
             rows.append(row)
-    columns = ["vectors", "layer", "seed", ACCURACY, UNSEEN, "C", "converged"]
-    return pandas.DataFrame(rows, columns=columns).astype({UNSEEN: float})
+    return pandas.DataFrame(rows).set_index(["vectors", "layer", "seed"])
 
 
 def _fit_layers(
@@ -313,25 +263,23 @@ def _fit_layers(
 ) -> Dict[str, Tuple[Pipeline, numpy.ndarray]]:
     """By layer: the classifier, and the tags that it finds in the test part, `(num_words,)`."""
     sentences = [*division.training, *division.held_out]
+    words = [sentence.words for sentence in sentences]
     # (num_layers, num_words, dim)
-    vectors = embed_tokens(embedder, [s.words for s in sentences], description="training part")
+    vectors = numpy.concatenate(list(embed_sentences(embedder, words, "training part")), axis=1)
     tags, num_training = _tags_of(sentences), len(_tags_of(division.training))
     probes = {}
     for layer, of_layer in named_layers(vectors):
         start = time.monotonic()
+        training, held_out = numpy.split(of_layer, [num_training])
         probes[layer] = fit_probe(
-            of_layer[:num_training],
-            tags[:num_training],
-            of_layer[num_training:],
-            tags[num_training:],
-            strengths,
+            training, tags[:num_training], held_out, tags[num_training:], strengths
         )
         seconds = time.monotonic() - start
         logger.info("Layer %s: C = %g after %.0f s", layer, probes[layer][-1].C, seconds)
     found: DefaultDict[str, List[numpy.ndarray]] = defaultdict(list)
     words = [sentence.words for sentence in division.test]
-    for block in embed_in_blocks(embedder, words, _TEST_BLOCK, description="test part"):
-        for layer, of_layer in named_layers(block):
+    for block in chunked(embed_sentences(embedder, words, "test part"), _TEST_BLOCK):
+        for layer, of_layer in named_layers(numpy.concatenate(block, axis=1)):
             found[layer].append(probes[layer].predict(of_layer))
     return {layer: (probe, numpy.concatenate(found[layer])) for layer, probe in probes.items()}
 
@@ -342,24 +290,22 @@ def _tables(
     divisions: Dict[int, TagDivision],
     scores: "pandas.DataFrame",
 ) -> List[ReportTable]:
-    parts = next(iter(divisions.values()))._asdict().items()
-    settings = {
-        **options.settings("pos", bilm),
-        "classifier": "scikit-learn's LogisticRegression on dimensions of mean 0 and variance 1, "
-        f"tol={_TOLERANCE}",
-        "sentences, first seed": {part: len(sentences) for part, sentences in parts},
-        "words, first seed": {part: len(_tags_of(sentences)) for part, sentences in parts},
-    }
-    layers = layer_names(bilm.num_layers)
-    order = [(MOST_FREQUENT, ""), *((name, layer) for name in options.vectors for layer in layers)]
-    table = layer_table(scores[["vectors", "layer", "seed", ACCURACY, UNSEEN]], order)
+    parts = divisions[options.seeds[0]]._asdict().items()
+    classifier = "scikit-learn's LogisticRegression on dimensions of mean 0 and variance 1"
+    settings = options.settings(
+        "pos",
+        bilm,
+        classifier=f"{classifier}, tol={_TOLERANCE}",
+        **{
+            "sentences, first seed": {part: len(sentences) for part, sentences in parts},
+            "words, first seed": {part: len(_tags_of(sentences)) for part, sentences in parts},
+        },
+    )
+    table = layer_table(scores[[ACCURACY, UNSEEN]])
     table.columns = ["accuracy (%)", "std", "unseen words (%)", "unseen std"]
-    by_layer = scores.groupby(["vectors", "layer"])
-    table["C"] = by_layer["C"].agg(lambda chosen: ", ".join(f"{c:g}" for c in chosen.dropna()))
-    if bilm.num_layers == PAPER_NUM_LAYERS:
-        table["paper, WSJ (%)"] = [
-            None if name == RANDOM_WEIGHTS else _PAPER.get(layer) for name, layer in order
-        ]
+    chosen = scores["C"].groupby(level=["vectors", "layer"], sort=False)
+    table["C"] = chosen.agg(lambda values: ", ".join(f"{c:g}" for c in values.dropna()))
+    add_paper(table, bilm, "paper, WSJ (%)", _PAPER)
     notes = [
         "Accuracy of the tags in the test part; unseen words are those that the training part does not "
         "hold. Each seed draws its training sentences. C: the inverse strength of regularization that "
@@ -368,17 +314,15 @@ def _tables(
         "Penn Treebank, a larger biLM and other text; its two figures were seen in a summary by others, "
         "not in the paper. (CoVe's two layers: 93.3 and 92.8.)",
     ]
-    unfinished = scores[scores["converged"].eq(False)]
+    unfinished = scores.index[scores["converged"].eq(False)]
     if len(unfinished):
-        names = [
-            f"seed {row.seed}, {row.vectors}, layer {row.layer}" for row in unfinished.itertuples()
-        ]
+        names = [f"seed {seed}, {vectors}, layer {layer}" for vectors, layer, seed in unfinished]
         notes.append(f"Stopped before they had converged: {'; '.join(names)}.")
-    by_seed = scores.pivot(index=["vectors", "layer"], columns="seed", values=ACCURACY)
+    by_seed = scores[ACCURACY].unstack("seed").loc[options.model.name]
     return [
         table_of(table.reset_index(), "pos", "Parts of speech by layer", notes, settings),
         table_of(
-            paired_differences(by_seed.loc[options.model.name].reindex(layers), "accuracy"),
+            paired_differences(by_seed.reindex(layer_names(bilm.num_layers)), "accuracy"),
             "pos-differences",
             f"Parts of speech, differences of layers of {options.model.name}",
             [f"Over the same sentences. {SEED_NOTE}"],
@@ -387,10 +331,10 @@ def _tables(
     ]
 
 
-def _tags_of(sentences: Sequence[TaggedSentence]) -> numpy.ndarray:
-    """The tags of all words, `(num_words,)`, strings."""
-    return numpy.array([tag for sentence in sentences for tag in sentence.tags])
+def _words_of(sentences: Sequence[Conll2012Sentence]) -> numpy.ndarray:
+    return numpy.array([word for sentence in sentences for word in sentence.words])
 
 
-def _most_frequent(counts: Counter) -> str:
-    return min(counts, key=lambda tag: (-counts[tag], tag))
+def _tags_of(sentences: Sequence[Conll2012Sentence]) -> numpy.ndarray:
+    """Of all words, `(num_words,)`, strings."""
+    return numpy.array([tag for sentence in sentences for tag in sentence.parts_of_speech])

@@ -1,37 +1,49 @@
-"""What reports that probe the layers of a biLM share: options, vectors of tokens, tables of layers."""
+"""What reports that probe the layers of a biLM share: which biLM, vectors of tokens, tables of layers."""
 
-import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
+import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
-from more_itertools import chunked
 
-from elmo_plugin.arguments import command_arguments, option, option_group
+from elmo_plugin.arguments import option, option_group
 from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm.model_files import names_both_files, pretrained_names, resolve_model_files
+from elmo_plugin.commands.bilm_arguments import DeviceOptions
 from elmo_plugin.embedding import ElmoEmbedder
-from elmo_plugin.report.named_bilm import DEFAULT_BILM, load_named_bilm, random_bilm
-from elmo_plugin.report.tables import DEFAULT_SEEDS, check_results_folder, check_seeds, versions
+from elmo_plugin.embedding.layers import frozen_copy
+from elmo_plugin.pretraining.starting_point import bilm_in, opened_archive
+from elmo_plugin.report.tables import (
+    DEFAULT_SEEDS,
+    check_seeds_and_output,
+    settings_of,
+    without_machine_paths,
+)
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
+
+DEFAULT_BILM = "elmo_mini"
+OPTIONS_NAME, WEIGHTS_NAME = "options.json", "weights.hdf5"
 
 # Names in tables: of the control, of the plain mean of all layers, and of the layer below the LSTMs.
 RANDOM_WEIGHTS = "random weights"
 MEAN = "mean of all"
 CHARACTERS = "0 (characters)"
-# Of the biLM of the paper, whose figures tables repeat for biLMs of as many layers.
-PAPER_NUM_LAYERS = 3
 
 SEED_NOTE = (
     "std: of the sample, over seeds. Random weights are drawn anew for each seed. What seeds leave as it "
     "is, as the biLM and its training, no std and no interval covers."
 )
 
+_PAPER_NUM_LAYERS = 3  # the token representation counted
+
 
 @dataclass(frozen=True, kw_only=True)
-class BiLMChoice:
+class BiLMChoice(DeviceOptions):
     """Which biLM is probed, and how it runs."""
 
     bilm: Optional[str] = option(
@@ -44,29 +56,42 @@ class BiLMChoice:
         "in place of --bilm: JSON of its sizes: path, URL or hf:// name", None, metavar="FILE"
     )
     weight_file: Optional[str] = option("HDF5 of its weights, likewise", None, metavar="FILE")
-    cuda_device: int = option("number of the GPU; -1 for the CPU", -1)
-    precision: str = option(
-        "of matrix products: float32, or faster and less exact bfloat16 or int8", "float32"
-    )
-    kernel: str = option("what runs the LSTMs; auto is the fastest", "auto")
 
     @property
     def name(self) -> str:
         """Its name in tables."""
-        return self.bilm or self.weight_file or self.options_file or DEFAULT_BILM
+        name = self.bilm or self.weight_file or self.options_file or DEFAULT_BILM
+        return without_machine_paths(name)
 
     def load(self) -> BiLM:
-        """Load it. Raises as `load_named_bilm`."""
-        return load_named_bilm(
-            self.bilm, self.options_file, self.weight_file, self.precision, self.kernel
-        )
+        """Load it, frozen."""
+        settings: Dict[str, Any] = {"precision": self.precision, "kernel": self.kernel}
+        files = (self.options_file, self.weight_file)
+        if files != (None, None):
+            if self.bilm is not None:
+                raise ConfigurationError(
+                    f"--bilm {self.bilm} stands for options and weights, but --options-file is "
+                    f"{self.options_file} and --weight-file is {self.weight_file}. Leave one or the other "
+                    "out."
+                )
+            return BiLM.from_files(*files, **settings)
+        name = self.bilm or DEFAULT_BILM
+        if is_archive(name):
+            return frozen_copy(bilm_in(opened_archive(name).model, name), **settings)
+        return BiLM.from_files(*bilm_files(name), **settings)
 
     def embedder(self, bilm: BiLM) -> ElmoEmbedder:
         return ElmoEmbedder.from_bilm(bilm, self.cuda_device)
 
     def random_embedder(self, bilm: BiLM, seed: int) -> ElmoEmbedder:
-        """Return one of the sizes of `bilm`, with random weights."""
-        return self.embedder(random_bilm(bilm.options, seed, self.precision, self.kernel))
+        """
+        Return one of the sizes of `bilm`, with bilm-tf's initial values: what it knows is what the spelling
+        of words and the wiring of the layers give without training.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            untrained = BiLM(bilm.options, precision=self.precision, kernel=self.kernel)
+        return self.embedder(untrained.requires_grad_(False))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,36 +108,44 @@ class ProbeOptions:
     model: BiLMChoice = option_group("the biLM", BiLMChoice())
 
     def check(self) -> None:
-        """
-        To be called before any work.
+        """Raise an error for options that make no comparison. To be called before any work."""
+        check_seeds_and_output(self.seeds, self.output)
 
-        # Raises
-
-        `ConfigurationError` for seeds that are none, and if `output` is a file.
-        """
-        check_seeds(self.seeds)
-        check_results_folder(self.output)
-
-    @property
-    def vectors(self) -> List[str]:
-        """The names in tables of the biLMs that are measured, the control last."""
-        return [self.model.name, RANDOM_WEIGHTS] if self.control else [self.model.name]
-
-    def settings(self, report: str, bilm: BiLM) -> Dict[str, Any]:
+    def settings(self, report: str, bilm: BiLM, **more: Any) -> Dict[str, Any]:
         """Return how to make the table of a report again."""
-        command = ["allennlp", "elmo-report", report, *command_arguments(self)]
-        return {
-            "command": shlex.join(command),
-            "seeds": list(self.seeds),
-            "biLM": self.model.name,
-            "sizes": {
-                "LSTM layers": bilm.options.num_layers,
-                "cells": bilm.options.cell_size,
-                "projection": bilm.options.projection_dim,
-                "character filters": bilm.options.num_filters,
-            },
-            "versions": versions(),
+        sizes = {
+            "LSTM layers": bilm.options.num_layers,
+            "cells": bilm.options.cell_size,
+            "projection": bilm.options.projection_dim,
+            "character filters": bilm.options.num_filters,
         }
+        seeds = list(self.seeds)
+        return settings_of(report, self, seeds=seeds, biLM=self.model.name, sizes=sizes, **more)
+
+
+def is_archive(name: str) -> bool:
+    """Whether a name is that of an archive of AllenNLP."""
+    return name.endswith(".tar.gz")
+
+
+def bilm_files(name: str) -> Tuple[Path, Path]:
+    """Return the options and the weights of a biLM whose name is not that of an archive."""
+    if names_both_files(name):
+        return resolve_model_files(name, None)
+    folder = Path(name)
+    missing = [file for file in (OPTIONS_NAME, WEIGHTS_NAME) if not (folder / file).is_file()]
+    if missing:
+        found = (
+            f"the folder holds no {' and no '.join(missing)}"
+            if folder.is_dir()
+            else "there is no such folder"
+        )
+        raise ConfigurationError(
+            f"--bilm {name}: {found}, expected one of: {', '.join(pretrained_names())}, which come with "
+            f"this package; a folder with {OPTIONS_NAME} and {WEIGHTS_NAME}; a .zip with both; an archive, "
+            "*.tar.gz. Correct it, or give --options-file and --weight-file."
+        )
+    return folder / OPTIONS_NAME, folder / WEIGHTS_NAME
 
 
 def layer_names(num_layers: int) -> List[str]:
@@ -121,90 +154,32 @@ def layer_names(num_layers: int) -> List[str]:
 
 
 def named_layers(vectors: numpy.ndarray) -> Iterator[Tuple[str, numpy.ndarray]]:
-    """
-    Return each of `layer_names` with its vectors.
-
-    # Parameters
-
-    vectors : `numpy.ndarray`
-        `(num_layers, num_tokens, dim)`
-
-    # Returns
-
-    Pairs of a name and an array `(num_tokens, dim)`.
-    """
-    yield from zip(layer_names(len(vectors)), vectors)
-    yield MEAN, vectors.mean(axis=0)
+    """Return each of `layer_names` with its vectors. `vectors` is `(num_layers, num_tokens, dim)`."""
+    return zip(layer_names(len(vectors)), [*vectors, vectors.mean(axis=0)])
 
 
-def embed_tokens(
-    embedder: ElmoEmbedder,
-    sentences: Sequence[Sequence[str]],
-    positions: Optional[Sequence[int]] = None,
-    description: str = "embedding",
-) -> numpy.ndarray:
-    """
-    Embed one token of each sentence, or all tokens.
-
-    # Parameters
-
-    embedder : `ElmoEmbedder`
-        Not stateful.
-    sentences : `Sequence[Sequence[str]]`
-        The tokens of each.
-    positions : `Sequence[int]`, optional (default = all tokens)
-        Which token of each sentence.
-    description : `str`, optional
-        For the progress bar.
-
-    # Returns
-
-    float32 array of shape `(num_layers, num_tokens, dim)`, in the order of the sentences.
-    """
-    layers = _embed(embedder, sentences, description)
-    if positions is not None:
-        # A copy, so that the vectors of the other tokens are released.
-        layers = (vectors[:, [position]] for vectors, position in zip(layers, positions))
-    return numpy.concatenate(list(layers), axis=1)
-
-
-def embed_in_blocks(
-    embedder: ElmoEmbedder,
-    sentences: Sequence[Sequence[str]],
-    block_size: int,
-    description: str = "embedding",
-) -> Iterator[numpy.ndarray]:
-    """Embed all tokens, as `embed_tokens`, some sentences at a time, so that not all vectors are held."""
-    for block in chunked(_embed(embedder, sentences, description), block_size):
-        yield numpy.concatenate(block, axis=1)
-
-
-def layer_table(scores: "pandas.DataFrame", order: Sequence[Tuple[str, str]]) -> "pandas.DataFrame":
-    """
-    Return mean and sample standard deviation over seeds of each measure, in percent.
-
-    # Parameters
-
-    scores : `pandas.DataFrame`
-        Columns `vectors`, `layer`, `seed`, and one for each measure.
-    order : `Sequence[Tuple[str, str]]`
-        Vectors and layer of each row.
-
-    # Returns
-
-    Rows of (vectors, layer), columns of (measure, `mean` or `std`).
-    """
-    groups = scores.drop(columns="seed").groupby(["vectors", "layer"], sort=False)
-    return groups.agg(["mean", "std"]).reindex(list(order)).round(2)
-
-
-def _embed(
+def embed_sentences(
     embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], description: str
 ) -> Iterator[numpy.ndarray]:
-    """The layers of each sentence, `(num_layers, len(sentence), dim)`."""
-    return Tqdm.tqdm(
-        embedder.embed_sentences([list(sentence) for sentence in sentences]),
-        total=len(sentences),
-        unit=" sentences",
-        desc=description,
-    )
+    """Return the layers of each sentence, `(num_layers, len(sentence), dim)`, and show progress."""
+    vectors = embedder.embed_sentences([list(sentence) for sentence in sentences])
+    return Tqdm.tqdm(vectors, total=len(sentences), unit=" sentences", desc=description)
+
+
+def layer_table(scores: "pandas.DataFrame") -> "pandas.DataFrame":
+    """
+    Return mean and sample standard deviation over seeds: of rows of (vectors, layer, seed) and columns of
+    measures, rows of (vectors, layer) and columns of (measure, `mean` or `std`).
+    """
+    return scores.groupby(level=["vectors", "layer"], sort=False).agg(["mean", "std"]).round(2)
+
+
+def add_paper(
+    table: "pandas.DataFrame", bilm: BiLM, column: str, of_layers: Dict[str, float]
+) -> None:
+    """Add the paper's figures to rows of (vectors, layer), if its biLM had as many layers."""
+    if bilm.num_layers == _PAPER_NUM_LAYERS:
+        table[column] = [
+            None if vectors == RANDOM_WEIGHTS else of_layers.get(layer)
+            for vectors, layer in table.index
+        ]

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-from datetime import timedelta
 from functools import lru_cache
 from glob import glob
 from pathlib import Path
@@ -22,7 +21,6 @@ CONFIG_NAME, METRICS_NAME = "config.json", "metrics.json"  # of `allennlp train`
 RECORD_NAME = "elmo_report.json"
 
 _SHOWN_DIFFERENCES = 3
-_NO_VALUE = "nothing"
 # Keys of a config whose values name files.
 _FILE_KEY = re.compile(r"(^|_)(paths?|files?|directory)$")
 # The last line of a traceback, such as `allennlp.common.checks.ConfigurationError: ...`.
@@ -32,74 +30,42 @@ _ERROR_LINE = re.compile(
 
 
 class RunScores(NamedTuple):
-    """
-    The result of a finished run.
+    """The result of a finished run, as its metric gives it."""
 
-    # Parameters
+    validation: float  # the best score on validation data
+    test: Optional[float]  # if the config evaluates on test data
+    curve: List[float]  # on validation data, after each epoch
+    best_epoch: int  # counted from 1
+    minutes: float  # of training and validation
+    peak_gigabytes: float  # of memory, 10^9 bytes
 
-    validation : `float`
-        The best score on validation data, as the metric gives it.
-    test : `float`, optional
-        On test data, if the config evaluates on it.
-    curve : `List[float]`
-        The score on validation data after each epoch.
-    best_epoch : `int`
-        Counted from 1.
-    minutes : `float`
-        Of training and validation.
-    peak_gigabytes : `float`
-        Of memory, 10^9 bytes.
-    """
-
-    validation: float
-    test: Optional[float]
-    curve: List[float]
-    best_epoch: int
-    minutes: float
-    peak_gigabytes: float
+    @property
+    def epochs(self) -> int:
+        return len(self.curve)
 
 
 class RunResult(NamedTuple):
-    """
-    # Parameters
-
-    run : `Run`
-        Which.
-    scores : `RunScores`, optional
-        `None` if the run failed.
-    failure : `str`
-        Why it failed, and where the log is; empty if it did not.
-    versions : `Dict[str, str]`
-        Those that the run was trained with, as far as they are known.
-    """
+    """A run with its scores; or with why it failed, and where the log is."""
 
     run: Run
     scores: Optional[RunScores]
     failure: str = ""
-    versions: Dict[str, str] = {}
+    versions: Dict[str, str] = {}  # that it was trained with, as far as they are known
 
 
 class RunFolder:
     """
-    # Parameters
-
-    path : `Path`
-        The `--serialization-dir` of `allennlp train`. It may be missing.
+    The `--serialization-dir` of `allennlp train`, which may be missing. Beside it are the config that is
+    trained, and the log.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @property
-    def log_file(self) -> Path:
-        """The output of the run, beside the folder."""
-        return self.path.with_name(f"{self.path.name}.log")
+        self.config_file = path.with_name(f"{path.name}.json")
+        self.log_file = path.with_name(f"{path.name}.log")
 
     def is_finished(self) -> bool:
         return (self.path / METRICS_NAME).is_file()
-
-    def is_empty(self) -> bool:
-        return not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir()))
 
     def has_checkpoint(self) -> bool:
         """Whether `allennlp train --recover` could resume it."""
@@ -107,41 +73,25 @@ class RunFolder:
 
     def write_record(self, hashes: Dict[str, str]) -> None:
         """Keep the hashes of the run's data, and the versions of this process, which started it."""
-        record = {"data": hashes, "versions": versions()}
-        with replaced_file(self.path / RECORD_NAME) as partial_file:
-            partial_file.write_text(json.dumps(record, indent=2) + "\n")
+        write_json({"data": hashes, "versions": versions()}, self.path / RECORD_NAME)
 
-    def read_record(self) -> Dict[str, Dict[str, str]]:
-        """Return the data and versions of the run; nothing if no report started it."""
-        path = self.path / RECORD_NAME
-        return json.loads(path.read_text()) if path.is_file() else {}
-
-    def check(self, config: Dict[str, Any], advice: str) -> None:
+    def check(self, config: Dict[str, Any]) -> None:
         """
-        # Parameters
-
-        config : `Dict[str, Any]`
-            That the run should have.
-        advice : `str`
-            What a user can do, besides giving another folder.
-
-        # Raises
-
-        `ConfigurationError` if the folder holds something, but not a run of this config on data of the
-        present content. A run without a record (from an earlier version, or started by a scheduler) counts
-        as one on other data if a file has changed since it started.
+        Raise an error if the folder holds something, but not a run of this config on data of the present
+        content. A run without a record (from an earlier version, or started by a scheduler) counts as one on
+        other data if a file has changed since it started.
         """
-        if self.is_empty():
-            return
         config_file = self.path / CONFIG_NAME
+        if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
+            return
+        advice = "Give another results folder, another --name, or --overwrite to replace it."
         try:
             found = json.loads(config_file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigurationError(
                 f"{self.path}: exists, but has no {CONFIG_NAME} of a training run ({error}). Expected an "
-                f"empty place or a run of this config. Give another results folder, or {advice}."
+                f"empty place or a run of this config. {advice}"
             ) from error
-        advice = f"Give another results folder, another --name, or {advice}."
         differences = _differences(found, config)
         if differences:
             more = len(differences) - _SHOWN_DIFFERENCES
@@ -149,7 +99,7 @@ class RunFolder:
             raise ConfigurationError(
                 f"{self.path}: is a run of another config: {'; '.join(shown)}. {advice}"
             )
-        record = self.read_record()
+        record = self._record()
         if record:
             present = data_hashes(config)
             changed = [key for key in present if record["data"].get(key) != present[key]]
@@ -160,11 +110,8 @@ class RunFolder:
                 )
             return
         start = config_file.stat().st_mtime
-        changed = [
-            key
-            for key, value in _file_values(config)
-            if any(file.stat().st_mtime > start for file in _files_of(value))
-        ]
+        files_of = {key: _files_of(value) for key, value in _file_values(config)}
+        changed = [key for key in files_of if any(f.stat().st_mtime > start for f in files_of[key])]
         if changed:
             raise ConfigurationError(
                 f"{self.path}: may be a run on other data: {_named(config, changed)} changed after it "
@@ -172,34 +119,46 @@ class RunFolder:
                 f"{config_file}`."
             )
 
+    def result(self, run: Run, metric: str) -> RunResult:
+        """Return the result of a finished run; a failure if its scores cannot be read."""
+        try:
+            return RunResult(run, self.scores(metric), versions=self._record().get("versions", {}))
+        except ConfigurationError as error:
+            return RunResult(run, None, str(error))
+
     def scores(self, metric: str) -> RunScores:
-        """
-        Read the scores of a finished run.
+        """Read the scores of a finished run. Raises as `metrics`."""
+        import pandas
 
-        # Raises
-
-        `ConfigurationError` if a file of metrics is missing or damaged, or `metric` is not in it.
-        """
-        metrics = _Metrics(self.path / METRICS_NAME)
+        best, test = f"best_validation_{metric}", f"test_{metric}"
+        names = (best, "epoch", "best_epoch", "training_duration", "peak_worker_0_memory_MB")
+        metrics = self.metrics(METRICS_NAME, names)
+        key = f"validation_{metric}"
+        epochs = range(metrics["epoch"] + 1)
         return RunScores(
-            validation=metrics[f"best_validation_{metric}"],
-            test=metrics.values.get(f"test_{metric}"),
-            curve=[
-                _Metrics(self.path / f"metrics_epoch_{epoch}.json")[f"validation_{metric}"]
-                for epoch in range(metrics["epoch"] + 1)
-            ],
+            validation=metrics[best],
+            test=metrics.get(test),
+            curve=[self.metrics(f"metrics_epoch_{epoch}.json", [key])[key] for epoch in epochs],
             best_epoch=metrics["best_epoch"] + 1,
-            minutes=_minutes(metrics["training_duration"]),
+            minutes=pandas.Timedelta(metrics["training_duration"]).total_seconds() / 60,
             peak_gigabytes=metrics["peak_worker_0_memory_MB"] / 1000,
         )
 
-    def result(self, run: Run, metric: str) -> RunResult:
-        """Return the result of a finished run; a failure if its scores cannot be read."""
-        known = self.read_record().get("versions", {})
+    def metrics(self, name: str, keys: Sequence[str]) -> Dict[str, Any]:
+        """Read a file of metrics, which has to have these keys."""
+        path = self.path / name
         try:
-            return RunResult(run, self.scores(metric), versions=known)
-        except ConfigurationError as error:
-            return RunResult(run, None, str(error))
+            metrics = json.loads(path.read_text(encoding="utf-8"))
+            missing = [key for key in keys if key not in metrics]
+            found = f"found no {', '.join(missing)}" if missing else ""
+        except (OSError, ValueError) as error:
+            found = f"cannot be read as JSON ({error})"
+        if found:
+            raise ConfigurationError(
+                f"{path}: {found}, expected metrics of `allennlp train`, and among them what the config's "
+                f"trainer.validation_metric names. Remove {self.path}, to train it again."
+            )
+        return metrics
 
     def failure(self, return_code: int) -> str:
         """Return why the run failed, in a line, as far as its log says it."""
@@ -211,6 +170,17 @@ class RunFolder:
         lines = [line.strip() for line in lines if line.strip()]
         return lines[-1] if lines else f"ended with code {return_code} and said nothing"
 
+    def _record(self) -> Dict[str, Dict[str, str]]:
+        """The data and versions of the run; nothing if no report started it."""
+        path = self.path / RECORD_NAME
+        return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def write_json(values: Dict[str, Any], path: Path) -> None:
+    """Write a file for people to read, which appears complete."""
+    with replaced_file(path) as partial_file:
+        partial_file.write_text(json.dumps(values, indent=2) + "\n")
+
 
 def data_hashes(config: Dict[str, Any]) -> Dict[str, str]:
     """
@@ -220,11 +190,11 @@ def data_hashes(config: Dict[str, Any]) -> Dict[str, str]:
     """
     hashes = {}
     for key, value in _file_values(config):
-        files = [(str(file), file.stat()) for file in _files_of(value)]
-        contents = [
-            (os.path.relpath(name, value), _file_hash(name, stat.st_size, stat.st_mtime_ns))
-            for name, stat in files
-        ]
+        contents = []
+        for file in _files_of(value):
+            stat = file.stat()
+            content = _file_hash(str(file), stat.st_size, stat.st_mtime_ns)
+            contents.append((os.path.relpath(file, value), content))
         if contents:
             hashes[key] = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
     return hashes
@@ -265,45 +235,15 @@ def _named(config: Dict[str, Any], keys: Sequence[str]) -> str:
     return ", ".join(f"{key} ({values[key]})" for key in keys)
 
 
-class _Metrics:
-    """A file of metrics, with errors that name it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self.values: Dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(
-                f"{path}: cannot be read as JSON ({error}), expected metrics of `allennlp train`. Remove "
-                "the folder, to train it anew."
-            ) from error
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self.values:
-            raise ConfigurationError(
-                f"{self.path}: found no {key}, expected metrics of `allennlp train`, and among them what "
-                "the config's trainer.validation_metric names. Remove the folder, to train it anew."
-            )
-        return self.values[key]
-
-
 def _differences(found: Dict[str, Any], expected: Dict[str, Any]) -> List[str]:
     """Describe the keys in which two configs differ."""
     found, expected = Params(found).as_flat_dict(), Params(expected).as_flat_dict()
 
     def shown(config: Dict[str, Any], key: str) -> str:
-        return json.dumps(config[key], ensure_ascii=False) if key in config else _NO_VALUE
+        return json.dumps(config[key], ensure_ascii=False) if key in config else "nothing"
 
     return [
         f"{key} is {shown(found, key)}, expected {shown(expected, key)}"
         for key in {**expected, **found}
-        if found.get(key, _NO_VALUE) != expected.get(key, _NO_VALUE)
+        if key not in found or key not in expected or found[key] != expected[key]
     ]
-
-
-def _minutes(duration: str) -> float:
-    """Of `str(timedelta)`, such as `1 day, 0:03:29.280337`."""
-    match = re.fullmatch(r"(?:(\d+) days?, )?(\d+):(\d+):([\d.]+)", duration)
-    assert match is not None, duration
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds() / 60

@@ -79,14 +79,10 @@ def share_size(num_instances: int, share: float) -> int:
     return min(num_instances, max(1, math.floor(share * num_instances + 0.5)))
 
 
-def check_share(share: Any, name: str) -> None:
-    """
-    # Raises
-
-    `ConfigurationError` if `share` is no number that is larger than 0 and at most 1.
-    """
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 < share <= 1.0:
+def check_share(share: float, name: str) -> None:
+    """Raise an error unless `share` is larger than 0 and at most 1."""
+    if not 0.0 < share <= 1.0:
         raise ConfigurationError(
-            f"{name}: found {share!r}, expected a share of the training data: larger than 0, at most 1, "
-            "such as 0.1."
+            f"{name}: found {share}, expected a share of the training data: larger than 0, at most 1, such "
+            "as 0.1."
         )

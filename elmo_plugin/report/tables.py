@@ -1,75 +1,48 @@
-"""A table of results: Markdown for readers, CSV for spreadsheets, JSON for programs."""
+"""Tables of results: Markdown for readers, CSV for spreadsheets, JSON for programs; and reports of them."""
 
 import json
 import platform
+import re
+import shlex
 from dataclasses import dataclass, fields
 from importlib.metadata import version
 from itertools import combinations
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Union, get_origin
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Sequence, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from scipy import stats
 
 from elmo_plugin import __version__
+from elmo_plugin.arguments import command_arguments
+from elmo_plugin.files.figure_file import SUFFIXES, save_figure
 from elmo_plugin.files.replaced_file import replaced_file
 
-if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
+if TYPE_CHECKING:  # --include-package imports every module, also where these are not installed
     import pandas
+    from matplotlib.figure import Figure
 
 # The default of all reports. The paper's standard deviations are over five seeds, too.
 DEFAULT_SEEDS = (1, 2, 3, 4, 5)
 FAILED = "failed"
 
-_CELL_TYPES = (str, int, float, type(None))
+_PART = r"[^/\s\"',;()]+"
+_START_OF_PATH = r"(?<![\w:/.~-])"  # not within a word, a URL or a relative path
+_LONG_ABSOLUTE_PATH = re.compile(rf"{_START_OF_PATH}/(?:{_PART}/)+(?={_PART}/{_PART})")
 
 
 @dataclass(frozen=True)
 class ReportTable:
-    """
-    # Parameters
+    """A table with what a reader should know of it, and what made it."""
 
-    name : `str`
-        Stem of the files, such as `layers-ner`.
-    title : `str`
-        For readers.
-    columns : `List[str]`
-        Their names.
-    rows : `List[List[Any]]`
-        A cell for each column: `str`, `int`, `float`, or `None` for an empty one.
-    notes : `List[str]`
-        What a reader should know, each a paragraph.
-    settings : `Dict[str, Any]`
-        What made the table, for whoever repeats it: command, seeds, data, versions.
-
-    # Raises
-
-    `ValueError` if a part is of another type, or a row has more or fewer cells than there are columns.
-    """
-
-    name: str
+    name: str  # stem of its files, such as `layers-ner`
     title: str
     columns: List[str]
-    rows: List[List[Any]]
-    notes: List[str]
-    settings: Dict[str, Any]
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            expected: Any = get_origin(field.type) or field.type
-            if not isinstance(getattr(self, field.name), expected):
-                raise ValueError(f"{field.name} is {getattr(self, field.name)!r}")
-        for text in [*self.columns, *self.notes]:
-            if not isinstance(text, str):
-                raise ValueError(f"columns or notes hold {text!r}, which is not text")
-        for number, row in enumerate(self.rows, start=1):
-            if not isinstance(row, list) or len(row) != len(self.columns):
-                raise ValueError(f"row {number} is {row!r}, for {len(self.columns)} columns")
-            for cell in row:
-                if not isinstance(cell, _CELL_TYPES):
-                    raise ValueError(f"row {number} holds {cell!r}, which is no text or number")
+    rows: List[List[Any]]  # cells: `str`, `int`, `float`, or `None` for an empty one
+    notes: List[str]  # each a paragraph
+    settings: Dict[str, Any]  # command, seeds, data, versions
 
     def markdown(self) -> str:
         """Return the table as Markdown, with notes and settings."""
@@ -85,59 +58,59 @@ class ReportTable:
         return "\n".join(lines) + "\n"
 
 
+class Report(NamedTuple):
+    """The outcome of a report: its tables, the files that it wrote, and a line for each run that failed."""
+
+    tables: List[ReportTable]
+    files: List[Path]
+    failures: Sequence[str] = ()
+
+
 def table_of(
     frame: "pandas.DataFrame", name: str, title: str, notes: List[str], settings: Dict[str, Any]
 ) -> ReportTable:
-    """Make a table of a frame, whose missing values become empty cells. The index is left out."""
-    # With Python's own numbers; of dtype object, as whole numbers beside empty cells would become floats.
-    cells = frame.astype(object).where(frame.notna(), None)
-    rows = [
-        [getattr(cell, "item", lambda cell=cell: cell)() for cell in row]
-        for row in cells.to_numpy()
-    ]
-    return ReportTable(name, title, list(frame.columns), rows, notes, settings)
-
-
-def write_table(table: ReportTable, folder: Union[str, PathLike]) -> List[Path]:
     """
-    Write NAME.md, NAME.csv and NAME.json into a folder, which is made if missing. Files there are replaced.
-
-    # Returns
-
-    The paths of the three files.
+    Make a table of a frame, whose missing values become empty cells. The index is left out. Tables are
+    published: notes and settings get no paths of this machine.
     """
-    import pandas
+    cells = json.loads(frame.to_json(orient="split", double_precision=15))
+    texts = without_machine_paths(json.dumps([notes, settings], ensure_ascii=False))
+    return ReportTable(name, title, cells["columns"], cells["data"], *json.loads(texts))
 
-    frame = pandas.DataFrame(table.rows, columns=table.columns, dtype=object)
-    texts = {
-        ".md": table.markdown(),
-        ".csv": frame.to_csv(index=False),
-        ".json": json.dumps(vars(table), indent=2, ensure_ascii=False) + "\n",
-    }
-    folder = Path(folder)
+
+def write_report(
+    output: Union[str, PathLike],
+    tables: List[ReportTable],
+    figures: Mapping[str, "Figure"],
+    failures: Sequence[str] = (),
+) -> Report:
+    """
+    Write NAME.md, NAME.csv and NAME.json of each table, and NAME.png and NAME.svg of each figure, into a
+    folder, which is made if missing. Files there are replaced.
+    """
+    folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{table.name}{suffix}" for suffix in texts]
-    for path, text in zip(paths, texts.values()):
-        with replaced_file(path) as partial_file:
-            partial_file.write_text(text, encoding="utf-8", newline="")
-    return paths
+    files = [path for table in tables for path in _write_table(table, folder)]
+    for name, figure in figures.items():
+        for suffix in SUFFIXES:
+            files.append(folder / f"{name}{suffix}")
+            save_figure(figure, files[-1])
+    return Report(tables, files, failures)
 
 
 def read_table(json_path: Union[str, PathLike]) -> ReportTable:
-    """
-    Read the table in a JSON file of `write_table`.
+    """Read the table in a JSON file of `write_report`."""
+    import pandas
 
-    # Raises
-
-    `ConfigurationError` naming the file, if it is not there or holds something else.
-    """
     try:
-        return ReportTable(**json.loads(Path(json_path).read_text(encoding="utf-8")))
+        table = ReportTable(**json.loads(Path(json_path).read_text(encoding="utf-8")))
+        pandas.DataFrame(table.rows, columns=table.columns)  # checks the lengths of the rows
     except (OSError, ValueError, TypeError) as error:
         raise ConfigurationError(
             f"{json_path}: found no table ({error}), expected one that elmo-report wrote, with the keys "
             f"{', '.join(field.name for field in fields(ReportTable))}. Make the table again."
         ) from error
+    return table
 
 
 def format_cell(value: Any) -> str:
@@ -149,42 +122,44 @@ def format_cell(value: Any) -> str:
     return str(value)
 
 
-def paired_differences(
-    scores: "pandas.DataFrame", name: str, digits: int = 2
-) -> "pandas.DataFrame":
+def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFrame":
     """
     Compare each row with each row above it, over the seeds that both have: the mean of the differences, and
-    its 95 % confidence interval by Student's t.
+    its 95 % confidence interval by Student's t. With one seed there is no interval, and without common seeds
+    there is no difference.
 
     # Parameters
 
     scores : `pandas.DataFrame`
         A row for each variant and a column for each seed; missing where a run failed.
-    name : `str`
-        What the scores are, such as `dev`.
-    digits : `int`, optional (default = `2`)
-        Of the results.
-
-    # Returns
-
-    Columns `variant`, `compared with`, `seeds`, `NAME difference` and `NAME 95 % interval`. With one seed
-    there is no interval, and without common seeds there is no difference.
     """
     import pandas
 
     rows = []
     for first, second in combinations(scores.index, 2):
         differences = (scores.loc[second] - scores.loc[first]).dropna()
-        mean, interval = None, None
-        if len(differences) > 0:
-            mean = round(float(differences.mean()), digits)
-        if len(differences) > 1:
-            margin = float(stats.t.ppf(0.975, len(differences) - 1) * differences.sem())
-            low, high = (differences.mean() + sign * margin for sign in (-1, 1))
-            interval = f"{low:.{digits}f} to {high:.{digits}f}"
-        rows.append([second, first, len(differences), mean, interval])
+        num_seeds, mean = len(differences), differences.mean()
+        interval = None
+        if num_seeds > 1:
+            margin = stats.t.ppf(0.975, num_seeds - 1) * differences.sem()
+            interval = f"{mean - margin:.2f} to {mean + margin:.2f}"
+        rows.append([second, first, num_seeds, round(mean, 2), interval])
     columns = ["variant", "compared with", "seeds", f"{name} difference", f"{name} 95 % interval"]
-    return pandas.DataFrame(rows, columns=columns, dtype=object)
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def settings_of(
+    report: str, options: Any, variables: Mapping[str, str] = {}, **more: Any
+) -> Dict[str, Any]:
+    """Return how to make the tables of a report again: its command with environment variables, and `more`."""
+    command = ["allennlp", "elmo-report", report, *command_arguments(options)]
+    return {"command": shell_command(command, variables), "versions": versions(), **more}
+
+
+def shell_command(command: Sequence[str], variables: Mapping[str, str]) -> str:
+    """Return a line for a shell, with the environment variables that the command needs."""
+    settings = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    return " ".join([*settings, shlex.join(command)])
 
 
 def versions() -> Dict[str, str]:
@@ -197,28 +172,44 @@ def versions() -> Dict[str, str]:
     }
 
 
-def check_seeds(seeds: Sequence[int]) -> None:
+def without_machine_paths(text: str) -> str:
     """
-    # Raises
-
-    `ConfigurationError` unless there are seeds, each once, and from 0 to 2^32 - 1, as numpy takes.
+    Make the paths in a text relative to the current folder. Of longer absolute paths elsewhere, the last two
+    parts are kept: `.../ner/train.conll`.
     """
-    if not seeds or len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**32 for seed in seeds):
-        raise ConfigurationError(
-            f"--seeds: found {list(seeds)}, expected one or more numbers from 0 to {2**32 - 1}, each once."
-        )
+    text = re.sub(rf"{_START_OF_PATH}{re.escape(str(Path.cwd()))}/", "", text)
+    return _LONG_ABSOLUTE_PATH.sub(".../", text)
 
 
-def check_results_folder(output: Union[str, PathLike]) -> None:
-    """
-    # Raises
+def check_option(flag: str, found: Any, is_right: bool, expected: str) -> None:
+    """Raise an error unless what was found is right."""
+    if not is_right:
+        raise ConfigurationError(f"{flag}: found {found}, expected {expected}.")
 
-    `ConfigurationError` if `output` is a file.
-    """
-    if Path(output).exists() and not Path(output).is_dir():
-        raise ConfigurationError(
-            f"--output: {output} is a file, expected a folder for the results. Give another path."
-        )
+
+def check_seeds_and_output(seeds: Sequence[int], output: str) -> None:
+    """Raise an error unless there are seeds that numpy takes, each once, and `output` is no file."""
+    are_seeds = len(set(seeds)) == len(seeds) > 0 and all(0 <= seed < 2**32 for seed in seeds)
+    expected = f"one or more numbers from 0 to {2**32 - 1}, each once"
+    check_option("--seeds", list(seeds), are_seeds, expected)
+    is_folder = Path(output).is_dir() or not Path(output).exists()
+    check_option("--output", f"the file {output}", is_folder, "a folder for the results")
+
+
+def _write_table(table: ReportTable, folder: Path) -> List[Path]:
+    import pandas
+
+    frame = pandas.DataFrame(table.rows, columns=table.columns, dtype=object)
+    texts = {
+        ".md": table.markdown(),
+        ".csv": frame.to_csv(index=False),
+        ".json": json.dumps(vars(table), indent=2, ensure_ascii=False) + "\n",
+    }
+    paths = [folder / f"{table.name}{suffix}" for suffix in texts]
+    for path, text in zip(paths, texts.values()):
+        with replaced_file(path) as partial_file:
+            partial_file.write_text(text, encoding="utf-8", newline="")
+    return paths
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

@@ -14,23 +14,21 @@ from elmo_plugin.tasks.reading import RuleBasedTokenizer, placed_lines
 from elmo_plugin.tasks.squad.reader import squad_records
 from elmo_plugin.tasks.sst.reader import SentimentTree
 
-TRAIN_NAME, HELD_OUT_NAME = "train.txt", "heldout.txt"
-
 _PAIR = '{"sentence1": "A man sleeps outside.", "sentence2": "A man sleeps."}'
 _DIGEST_LENGTH = 10
 
 
+class TaskText(NamedTuple):
+    """A name for tables and runs; the kind of the data (`TEXT_KINDS`); data to adapt to; held-out data."""
+
+    name: str
+    kind: str
+    train: str
+    heldout: str
+
+
 class TextFiles(NamedTuple):
-    """
-    Text as the training of a biLM reads it.
-
-    # Parameters
-
-    train, held_out : `Path`
-        One tokenized sentence on each line.
-    num_train_words, num_held_out_words : `int`
-        In them.
-    """
+    """Text as the training of a biLM reads it: one tokenized sentence on each line."""
 
     train: Path
     held_out: Path
@@ -38,39 +36,26 @@ class TextFiles(NamedTuple):
     num_held_out_words: int
 
 
-def write_task_text(kind: str, train: str, held_out: str, folder: Path) -> TextFiles:
+def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     """
-    Write the text of a task's data, each sentence once.
-
-    # Parameters
-
-    kind : `str`
-        One of `TEXT_KINDS`.
-    train, held_out : `str`
-        Data to adapt to, and to measure perplexity with.
-    folder : `Path`
-        Gets a folder for this text, whose name changes when the text does: what was made of another text is
-        not taken for its own.
-
-    # Raises
-
-    `ConfigurationError` for an unknown kind, data that is not of that kind, and data without text.
+    Write the text of a task's data, each sentence once, into a folder in `folder` whose name changes when the
+    text does: what was made of another text is not taken for its own.
     """
-    if kind not in TEXT_KINDS:
+    if text.kind not in TEXT_KINDS:
         raise ConfigurationError(
-            f"--text: found the kind '{kind}', expected one of {', '.join(TEXT_KINDS)}."
+            f"--text: found the kind '{text.kind}', expected one of {', '.join(TEXT_KINDS)}."
         )
-    texts = [_distinct_sentences(kind, path) for path in (train, held_out)]
+    texts = [_distinct_sentences(text.kind, path) for path in (text.train, text.heldout)]
     contents = ["".join(f"{sentence}\n" for sentence in sentences) for sentences in texts]
     digest = hashlib.sha256("\0".join(contents).encode("utf-8")).hexdigest()[:_DIGEST_LENGTH]
     folder = folder / digest
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in (TRAIN_NAME, HELD_OUT_NAME)]
-    for path, content in zip(paths, contents):
+    train, held_out = folder / "train.txt", folder / "heldout.txt"
+    for path, content in zip((train, held_out), contents):
         with replaced_file(path) as new_file:
             new_file.write_text(content, encoding="utf-8", newline="\n")
     num_words = [sum(len(sentence.split(" ")) for sentence in sentences) for sentences in texts]
-    return TextFiles(paths[0], paths[1], num_words[0], num_words[1])
+    return TextFiles(train, held_out, *num_words)
 
 
 def _distinct_sentences(kind: str, path: str) -> List[str]:
@@ -111,16 +96,8 @@ def _conll_2003(path: str) -> Iterator[Sequence[str]]:
         yield [token for token, _ in sentence.tokens_and_tags()]
 
 
-def _squad_contexts(path: str) -> Iterator[Sequence[str]]:
-    """A paragraph is one sequence, as in the paper's model for this task."""
-    return _squad(path, "passage")
-
-
-def _squad_questions(path: str) -> Iterator[Sequence[str]]:
-    return _squad(path, "question")
-
-
 def _squad(path: str, part: str) -> Iterator[Sequence[str]]:
+    """A paragraph is one sequence, as in the paper's model for this task."""
     tokenizer = RuleBasedTokenizer()
     for record in squad_records(path):
         yield _words(tokenizer, getattr(record.checked(require_answers=False), part))
@@ -139,6 +116,6 @@ TEXT_KINDS: Dict[str, Callable[[str], Iterator[Sequence[str]]]] = {
     "pairs": _pairs,
     "conll2012": _conll_2012,
     "conll2003": _conll_2003,
-    "squad-contexts": _squad_contexts,
-    "squad-questions": _squad_questions,
+    "squad-contexts": lambda path: _squad(path, "passage"),
+    "squad-questions": lambda path: _squad(path, "question"),
 }

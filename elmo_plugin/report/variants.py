@@ -5,7 +5,7 @@ import os
 import re
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Union
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -17,78 +17,28 @@ ELMO_KEY = "model.text_encoder.elmo"
 SEED_KEYS = ("random_seed", "numpy_seed", "pytorch_seed")
 DEFAULT_METRIC = "-loss"  # of AllenNLP's trainer
 
-NO_ELMO = "no ELMo"
-LAST_LAYER = "last layer only"
-LAMBDA_1 = "all layers, λ = 1"
-LAMBDA_0_001 = "all layers, λ = 0.001"
-PLACEMENT_LABELS = {
-    "none": NO_ELMO,
-    "input": "input",
-    "both": "input and output",
-    "output": "output",
-}
-
 _MIX_PARAMETERS = "scalar_parameters"
 _MIX_PARAMETER_NAME = f"text_encoder.elmo.elmo.scalar_mix_0.{_MIX_PARAMETERS}.0"
-_SUPPORTED = (
-    f"{ELMO_KEY} with a placement and an ELMo indexer of the reader, as in "
-    "training_configs/*_small.jsonnet"
-)
 
 
 class Variant(NamedTuple):
-    """
-    What a report changes in a config. `None` leaves it as it is there.
+    """What a report changes in a config. `None` leaves it as it is there."""
 
-    # Parameters
-
-    label : `str`
-        Its name in tables.
-    placement : `str`, optional
-        Of ELMo: one of `PLACES_OF`.
-    last_layer_only : `bool`, optional
-        Whether ELMo is the last layer of the biLM rather than a mix of all.
-    scalar_mix_l2 : `float`, optional
-        The paper's lambda: L2 regularization of the mix weights.
-    share : `float`, optional (default = `1.0`)
-        Of the training data, chosen by the seed of the run.
-    batches_per_epoch : `int`, optional
-        Of training.
-    """
-
-    label: str
-    placement: Optional[str] = None
-    last_layer_only: Optional[bool] = None
-    scalar_mix_l2: Optional[float] = None
-    share: float = 1.0
+    label: str  # in tables
+    placement: Optional[str] = None  # of ELMo: one of `PLACES_OF`
+    last_layer_only: Optional[bool] = None  # rather than a mix of all
+    scalar_mix_l2: Optional[float] = (
+        None  # the paper's lambda: L2 regularization of the mix weights
+    )
+    share: float = 1.0  # of the training data, chosen by the seed of the run
     batches_per_epoch: Optional[int] = None
 
 
 class Run(NamedTuple):
-    """
-    One training run.
-
-    # Parameters
-
-    name : `str`
-        Of its folder: the same for the same variant of a config, whichever report asks for it.
-    label : `str`
-        Its variant's.
-    seed : `int`
-        Of the run.
-    config_file : `str`
-        For `allennlp train`.
-    overrides : `Dict[str, Any]`
-        Of that file.
-    config : `Dict[str, Any]`
-        The config with them.
-    """
+    """A training run. Its name is the same for the same variant of a config, whichever report asks for it."""
 
     name: str
-    label: str
     seed: int
-    config_file: str
-    overrides: Dict[str, Any]
     config: Dict[str, Any]
 
 
@@ -98,16 +48,10 @@ class Experiment:
 
     # Parameters
 
-    config_file : `str` or `PathLike`
-        JSON or Jsonnet.
-    overrides : `Dict[str, Any]`, optional
-        Of it, for all runs.
     name : `str`, optional (default = the type of the model without `elmo_`, or the name of the file)
         Of runs, tables and pictures.
-
-    # Raises
-
-    `ConfigurationError` if the config cannot be read, or does not say what the score of a run is.
+    variables : `Mapping[str, str]`, optional
+        For `std.extVar`, besides the environment.
     """
 
     def __init__(
@@ -115,35 +59,14 @@ class Experiment:
         config_file: Union[str, PathLike],
         overrides: Optional[Dict[str, Any]] = None,
         name: Optional[str] = None,
+        variables: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.config_file = str(config_file)
-        self.overrides = overrides or {}
-        self.config = evaluated_config(self.config_file, self.overrides)
-        model = self.config.get("model")
-        self.model: Dict[str, Any] = model if isinstance(model, dict) else {}
+        self.config = _evaluated(self.config_file, overrides, variables)
+        self.model: Dict[str, Any] = self.config.get("model") or {}
         self.task = str(self.model.get("type", "")).removeprefix("elmo_")
         self.name = name or self.task or Path(config_file).stem
-        if re.fullmatch(r"\w[\w.-]*", self.name) is None:
-            raise ConfigurationError(
-                f"--name: found '{self.name}', expected letters, digits, '-', '_' and '.', as files are "
-                "named after it."
-            )
-        metric = self._validation_metric()
-        self.metric, self.is_larger_better = metric[1:], metric[0] == "+"
-
-    def run(self, name: str, label: str, changes: Dict[str, Any], seed: int) -> Run:
-        """Return the run with these changes of the config, and a seed."""
-        changes = {**changes, **dict.fromkeys(SEED_KEYS, seed)}
-        overrides = combined_overrides(self.overrides, changes)
-        config = evaluated_config(self.config_file, overrides)
-        return Run(f"{name}-seed{seed}", label, seed, self.config_file, overrides, config)
-
-    def variables(self) -> Dict[str, str]:
-        """Return the environment variables that the config reads (`std.extVar`), with their values."""
-        names = sorted(_variables_in(Path(self.config_file), set()))
-        return {name: os.environ[name] for name in names if name in os.environ}
-
-    def _validation_metric(self) -> str:
+        check_name("--name", self.name)
         for key in ("validation_data_path", "trainer"):
             if not self.config.get(key):
                 raise ConfigurationError(
@@ -157,17 +80,21 @@ class Experiment:
                 """or - before its name. Correct it, for instance with --overrides """
                 """'{"trainer.validation_metric": "+f1"}'."""
             )
-        return metric
+        self.metric, self.is_larger_better = metric[1:], metric[0] == "+"
+
+    def run(self, name: str, changes: Dict[str, Any], seed: int) -> Run:
+        """Return the run with these changes of the config, and a seed."""
+        changes = {**changes, **dict.fromkeys(SEED_KEYS, seed)}
+        return Run(f"{name}-seed{seed}", seed, with_overrides(self.config, changes))
+
+    def variables(self) -> Dict[str, str]:
+        """Return the environment variables that the config reads (`std.extVar`), with their values."""
+        names = sorted(_variables_in(Path(self.config_file), set()))
+        return {name: os.environ[name] for name in names if name in os.environ}
 
 
 class TaskExperiment(Experiment):
-    """
-    A config that trains a task's model with a place for ELMo.
-
-    # Raises
-
-    `ConfigurationError` as `Experiment` does, and if there is no place for ELMo.
-    """
+    """A config that trains a task's model with a place for ELMo."""
 
     def __init__(
         self,
@@ -176,55 +103,28 @@ class TaskExperiment(Experiment):
         name: Optional[str] = None,
     ) -> None:
         super().__init__(config_file, overrides, name)
-        text_encoder = self.model.get("text_encoder")
-        elmo = text_encoder.get("elmo") if isinstance(text_encoder, dict) else None
+        elmo = self.model.get("text_encoder", {}).get("elmo")
         if not isinstance(elmo, dict):
             embedder = next(_elmo_embedders(self.model, "model"), None)
-            found = (
-                f"{ELMO_KEY} is missing{f'; ELMo is the embedder {embedder}' if embedder else ''}"
-            )
-            raise ConfigurationError(
-                f"{self.config_file}: no place for ELMo: {found}. Expected {_SUPPORTED}."
-            )
+            inside = f"; ELMo is the embedder {embedder}" if embedder else ""
+            raise self._no_place(f"{ELMO_KEY} is missing{inside}")
         self.elmo = elmo
         self.placement: str = elmo.get("placement", "input")
         if self.placement not in PLACES_OF:
-            raise ConfigurationError(
-                f"{self.config_file}: {ELMO_KEY}.placement is {self.placement!r}, expected one of "
-                f"{', '.join(PLACES_OF)}."
-            )
+            raise self._no_place(f"{ELMO_KEY}.placement is {self.placement!r}")
+        indexer = elmo.get("indexer", "elmo")
         for key in ("dataset_reader", "validation_dataset_reader"):
-            indexers = self.config.get(key, {}).get("token_indexers")
-            indexer = elmo.get("indexer", "elmo")
-            if key in self.config and (not isinstance(indexers, dict) or indexer not in indexers):
-                raise ConfigurationError(
-                    f"{self.config_file}: {key}.token_indexers has no '{indexer}', which ELMo reads. "
-                    f"Expected {_SUPPORTED}."
-                )
+            reader = self.config.get(key)
+            if reader is not None and indexer not in reader.get("token_indexers", {}):
+                raise self._no_place(f"{key}.token_indexers has no '{indexer}'")
 
     def check_has_elmo(self) -> None:
-        """
-        # Raises
-
-        `ConfigurationError` if the config has ELMo nowhere.
-        """
+        """Raise an error if the config has ELMo nowhere."""
         if self.placement == "none":
             raise ConfigurationError(
                 f"{self.config_file}: {ELMO_KEY}.placement is 'none', expected a config with ELMo, as its "
                 f"""baseline is made from it. Give that one, or --overrides '{{"{ELMO_KEY}.placement": """
                 """"input"}'."""
-            )
-
-    def check_mix_is_learnt(self) -> None:
-        """
-        # Raises
-
-        `ConfigurationError` if the config fixes the weights of the layers.
-        """
-        if self.elmo.get("scalar_mix_parameters") is not None:
-            raise ConfigurationError(
-                f"{self.config_file}: {ELMO_KEY}.scalar_mix_parameters fixes the weights of the layers, "
-                "expected a config in which they are learnt. Leave it out."
             )
 
     def run_of(self, variant: Variant, seed: int) -> Run:
@@ -255,7 +155,7 @@ class TaskExperiment(Experiment):
         if num_batches is not None and num_batches != loader.get("batches_per_epoch"):
             changes["data_loader.batches_per_epoch"] = num_batches
             parts.append(f"batches_{num_batches}")
-        return self.run("-".join([self.name, placement, *parts]), variant.label, changes, seed)
+        return self.run("-".join([self.name, placement, *parts]), changes, seed)
 
     def _regularizer(self, l2: float) -> Dict[str, Any]:
         """The model's regularizer with this penalty of the mix weights, other penalties as they are."""
@@ -263,43 +163,42 @@ class TaskExperiment(Experiment):
         entries = [list(entry) for entry in regularizer.get("regexes", [])]
         penalty = {"type": "l2", "alpha": l2}
         # The first regex that matches a parameter decides.
-        index = next(
-            (i for i, (regex, _) in enumerate(entries) if re.search(regex, _MIX_PARAMETER_NAME)),
-            None,
-        )
-        if index is not None and _MIX_PARAMETERS in entries[index][0]:
-            entries[index] = [entries[index][0], penalty]
+        first = next((e for e in entries if re.search(e[0], _MIX_PARAMETER_NAME)), None)
+        if first is not None and _MIX_PARAMETERS in first[0]:
+            first[1] = penalty
         else:  # it is about other parameters too, or there is none
             entries.insert(0, [_MIX_PARAMETERS, penalty])
         return {**regularizer, "regexes": entries}
 
+    def _no_place(self, found: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self.config_file}: no place for ELMo: {found}. Expected {ELMO_KEY} with a placement, one of "
+            f"{', '.join(PLACES_OF)}, and an ELMo indexer of the reader, as in "
+            "training_configs/*_small.jsonnet."
+        )
 
-def evaluated_config(
-    config_file: str, overrides: Dict[str, Any], variables: Optional[Dict[str, str]] = None
+
+def check_name(flag: str, name: str) -> None:
+    """Raise an error if files cannot be named so."""
+    if re.fullmatch(r"\w[\w.-]*", name) is None:
+        raise ConfigurationError(
+            f"{flag}: found the name '{name}', expected letters, digits, '-', '_' and '.', as files are "
+            "named after it."
+        )
+
+
+def _evaluated(
+    config_file: str,
+    overrides: Optional[Dict[str, Any]],
+    variables: Optional[Mapping[str, str]],
 ) -> Dict[str, Any]:
-    """
-    Evaluate a config.
-
-    # Parameters
-
-    config_file : `str`
-        JSON or Jsonnet.
-    overrides : `Dict[str, Any]`
-        Of it.
-    variables : `Dict[str, str]`, optional
-        For `std.extVar`, besides the environment.
-
-    # Raises
-
-    `ConfigurationError` if there is no such file, or it cannot be evaluated.
-    """
     if not Path(config_file).is_file():
         raise ConfigurationError(
             f"config: there is no file {config_file}, expected a config of `allennlp train`. Correct the "
             "path."
         )
     try:
-        params = Params.from_file(config_file, json.dumps(overrides), variables)
+        params = Params.from_file(config_file, json.dumps(overrides or {}), variables)
     except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
         variable = re.search(r"[Uu]ndefined external variable: (\w+)", str(error))
         advice = (
@@ -313,31 +212,12 @@ def evaluated_config(
     return params.as_dict(quiet=True)
 
 
-def combined_overrides(overrides: Dict[str, Any], further: Dict[str, Any]) -> Dict[str, Any]:
-    """
-    Return overrides that change a config as `overrides` do, and then `further`: of keys that contain each
-    other AllenNLP uses the outer one alone.
-    """
-    combined = {
-        key: value
-        for key, value in overrides.items()
-        if not any(f"{key}.".startswith(f"{inner}.") for inner in further)
-    }
-    for key, value in further.items():
-        outer = next((outer for outer in combined if key.startswith(f"{outer}.")), None)
-        if outer is None:
-            combined[key] = value
-        else:
-            combined[outer] = with_overrides(combined[outer], {key[len(outer) + 1 :]: value})
-    return combined
-
-
 def _elmo_embedders(value: Any, path: str) -> Iterator[str]:
     """The paths of ELMo among embedders."""
     if isinstance(value, dict):
+        if value.get("type") in ("elmo", "elmo_token_embedder"):
+            yield path
         for key, inner in value.items():
-            if isinstance(inner, dict) and inner.get("type") in ("elmo", "elmo_token_embedder"):
-                yield f"{path}.{key}"
             yield from _elmo_embedders(inner, f"{path}.{key}")
 
 

@@ -2,20 +2,17 @@
 
 import json
 import re
-import shlex
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.arguments import command_arguments, option
+from elmo_plugin.arguments import option
 from elmo_plugin.embedding.layers import mixes_in
 from elmo_plugin.pretraining.starting_point import opened_archive
-from elmo_plugin.report.figures import draw_weights, write_figure
-from elmo_plugin.report.runs import Report
-from elmo_plugin.report.tables import table_of, versions, write_table
+from elmo_plugin.report.figures import draw_weights
+from elmo_plugin.report.tables import Report, check_option, settings_of, table_of, write_report
 
 _TITLE = "Which layers tasks learn to use"
 _NOTE = (
@@ -64,45 +61,22 @@ class WeightsOptions:
 
 
 class MixWeights(NamedTuple):
-    """
-    A mix of a trained model.
+    """A mix of a trained model."""
 
-    # Parameters
-
-    place : `str`
-        `input` or `output` of a task's RNN, `embedder`, or the name of the mix in the model.
-    weights : `List[float]`
-        The share of each layer; they sum to 1.
-    gamma : `float`
-        The scale.
-    is_learnt : `bool`
-        Whether the shares were learnt.
-    """
-
-    place: str
-    weights: List[float]
-    gamma: float
-    is_learnt: bool
+    place: str  # input or output of a task's RNN, embedder, or the name of the mix in the model
+    weights: List[float]  # the share of each layer; they sum to 1
+    gamma: float  # the scale
+    is_learnt: bool  # whether the shares were learnt
 
 
 def compare_weights(options: WeightsOptions) -> Report:
-    """
-    Write a table and a heat map of the mixes of trained models.
-
-    # Raises
-
-    `ConfigurationError` if there are not as many names as archives, an archive cannot be read or has no
-    ELMo, or those of one name have other places or layers.
-    """
+    """Write a table and a heat map of the mixes of trained models, those of one name averaged."""
     import pandas
 
     names = list(options.names or map(default_name, options.archives))
-    if len(names) != len(options.archives):
-        raise ConfigurationError(
-            f"--names: found {len(names)} for {len(options.archives)} archives, expected one for each."
-        )
-    rows = []
-    fixed = []
+    found = f"{len(names)} for {len(options.archives)} archives"
+    check_option("--names", found, len(names) == len(options.archives), "one for each")
+    rows, fixed = [], []
     for name, archive in zip(names, options.archives):
         for mix in mixes_of(archive, options.overrides):
             layers = {f"layer {layer}": share for layer, share in enumerate(mix.weights)}
@@ -111,7 +85,7 @@ def compare_weights(options: WeightsOptions) -> Report:
             if not mix.is_learnt:
                 fixed.append(f"{name}, {mix.place}: the shares are fixed by the config.")
     frame = pandas.DataFrame(rows)
-    frame.insert(len(frame.columns) - 1, "gamma", frame.pop("gamma"))
+    frame["gamma"] = frame.pop("gamma")  # last, also where a later model has more layers
     groups = frame.groupby(["task", "ELMo at"], sort=False)
     for (name, place), group in groups:
         num_archives = names.count(name)
@@ -129,24 +103,13 @@ def compare_weights(options: WeightsOptions) -> Report:
     if (table["archives"] > 1).any():
         table = table.join(stds.add_suffix(", std"))
         notes.insert(1, "Means over archives of one name, with sample standard deviations.")
-    command = ["allennlp", "elmo-report", "weights", *command_arguments(options)]
-    settings = {"command": shlex.join(command), "versions": versions()}
-    report_table = table_of(table.reset_index(), "weights", _TITLE, notes, settings)
-    figure = draw_weights(_TITLE, means)
-    files = write_table(report_table, options.output)
-    return Report([report_table], [*files, *write_figure(figure, options.output, "weights")])
+    settings = settings_of("weights", options)
+    tables = [table_of(table.reset_index(), "weights", _TITLE, notes, settings)]
+    return write_report(options.output, tables, {"weights": draw_weights(_TITLE, means)})
 
 
-def mixes_of(
-    archive_file: Union[str, PathLike], overrides: Optional[Dict[str, Any]] = None
-) -> List[MixWeights]:
-    """
-    Return the mixes of a trained model.
-
-    # Raises
-
-    `ConfigurationError` if the archive cannot be read, or its model has no mix.
-    """
+def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> List[MixWeights]:
+    """Return the mixes of a trained model."""
     archive = opened_archive(archive_file, json.dumps(overrides or {}))
     mixes = [
         MixWeights(
@@ -167,7 +130,7 @@ def mixes_of(
     return mixes
 
 
-def default_name(archive_file: Union[str, PathLike]) -> str:
+def default_name(archive_file: str) -> str:
     """Return the name of an archive's folder, without the seed in the name of a run of `elmo-report`."""
     path = Path(archive_file).absolute()
     folder = path if path.is_dir() else path.parent

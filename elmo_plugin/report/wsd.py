@@ -13,22 +13,27 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
-from elmo_plugin.arguments import option
+from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
-from elmo_plugin.report.figures import draw_layers, write_figure
+from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.probes import (
-    PAPER_NUM_LAYERS,
     RANDOM_WEIGHTS,
     SEED_NOTE,
     ProbeOptions,
-    embed_tokens,
+    add_paper,
+    embed_sentences,
     layer_names,
     layer_table,
     named_layers,
 )
-from elmo_plugin.report.runs import Report
-from elmo_plugin.report.tables import ReportTable, paired_differences, table_of, write_table
+from elmo_plugin.report.tables import (
+    Report,
+    ReportTable,
+    paired_differences,
+    table_of,
+    write_report,
+)
 from elmo_plugin.tasks.json_input import find_key, get_text, get_words, parse_json_object
 from elmo_plugin.tasks.reading import placed_lines
 
@@ -77,35 +82,11 @@ class SenseOptions(ProbeOptions):
         metavar="SHARE",
     )
     min_instances: int = option("leave out senses with fewer occurrences", 1, metavar="N")
+    # The paper does not say which it used. Cosine leaves out the lengths of vectors, which say more of the
+    # word and of the layer than of the sense, and are smaller for means of many.
     distance: str = option("of vectors", COSINE, choices=(COSINE, EUCLIDEAN))
+    # Otherwise what vectors of the same word have in common makes all angles small.
     centre: bool = option("subtract the mean of a word's training vectors first", False)
-
-    def check(self) -> None:
-        """
-        # Raises
-
-        `ConfigurationError` for what makes no test parts or no comparison, and as `ProbeOptions.check`
-        does.
-        """
-        super().check()
-        for name, value, is_right, expected in (
-            ("folds", self.folds, self.folds >= 2, "2 or more"),
-            (
-                "test-share",
-                self.test_share,
-                self.test_share is None or 0.0 < self.test_share < 1.0,
-                "a share larger than 0 and smaller than 1, such as 0.2",
-            ),
-            ("min-instances", self.min_instances, self.min_instances >= 1, "1 or more"),
-            (
-                "distance",
-                self.distance,
-                self.distance in (COSINE, EUCLIDEAN),
-                "cosine or euclidean",
-            ),
-        ):
-            if not is_right:
-                raise ConfigurationError(f"--{name}: found {value}, expected {expected}.")
 
 
 class SenseInstance(NamedTuple):
@@ -117,79 +98,55 @@ class SenseInstance(NamedTuple):
 
 
 class AmbiguousWord(NamedTuple):
-    """
-    # Parameters
-
-    name : `str`
-        Stem of its file.
-    file_path : `str`
-        Where it is from.
-    instances : `List[SenseInstance]`
-        In the order of the file.
-    left_out : `Dict[str, int]`
-        Senses that were too rare, with the number of their instances.
-    """
+    """The occurrences of a word in a file that is named after it."""
 
     name: str
     file_path: str
-    instances: List[SenseInstance]
-    left_out: Dict[str, int]
+    instances: List[SenseInstance]  # in the order of the file
+    left_out: Dict[str, int]  # senses that were too rare, with the number of their instances
 
     @property
     def senses(self) -> numpy.ndarray:
         """Of each instance, `(num_instances,)`."""
         return numpy.array([instance.sense for instance in self.instances])
 
-    def test_parts(
-        self, seed: int, num_folds: int, test_share: Optional[float] = None
-    ) -> List[numpy.ndarray]:
+    def test_parts(self, seed: int, options: SenseOptions) -> List[numpy.ndarray]:
         """
         Divide the instances at random, each sense for itself. Instances of the same tokens stay together,
         so that no test sentence is in the training part.
 
-        # Parameters
-
-        seed : `int`
-            Of the division.
-        num_folds : `int`
-            Number of parts of about the same size, each of which is the test part once.
-        test_share : `float`, optional
-            In place of `num_folds`: one test part, of this share of the sentences.
-
         # Returns
 
         For each test part a boolean array `(num_instances,)`, `True` at its instances.
-
-        # Raises
-
-        `ConfigurationError` naming a sense that has too few sentences for one in each part.
         """
-        sense_of: Dict[Tuple[str, ...], str] = {}
+        number_of: Dict[Tuple[str, ...], int] = {}
         for instance in self.instances:
-            sense_of.setdefault(instance.tokens, instance.sense)
-        num_parts = num_folds if test_share is None else 2
-        counts = Counter(sense_of.values())
-        for sense in sorted(set(self.senses)):
+            number_of.setdefault(instance.tokens, len(number_of))
+        numbers = numpy.array([number_of[instance.tokens] for instance in self.instances])
+        sense_of_sentence = self.senses[numpy.unique(numbers, return_index=True)[1]]
+        if options.test_share is None:
+            flag, num_parts = f"--folds {options.folds}", options.folds
+        else:
+            flag, num_parts = f"--test-share {options.test_share}", 2
+        counts = Counter(sense_of_sentence.tolist())
+        for sense, num_instances in sorted(Counter(self.senses.tolist()).items()):
             if counts[sense] < num_parts:
-                num_instances = int((self.senses == sense).sum())
                 raise ConfigurationError(
                     f"{self.file_path}: the sense '{sense}' has {counts[sense]} different sentences "
                     f"({num_instances} instances), expected at least {num_parts}, one for each part. Leave "
                     f"rare senses out with --min-instances {num_instances + 1}, or give more text or fewer "
                     "--folds."
                 )
-        if test_share is None:
-            splitter = StratifiedKFold(num_folds, shuffle=True, random_state=seed)
-        else:
-            splitter = StratifiedShuffleSplit(1, test_size=test_share, random_state=seed)
-        number_of = {tokens: number for number, tokens in enumerate(sense_of)}
-        numbers = numpy.array([number_of[instance.tokens] for instance in self.instances])
         try:
-            parts = list(splitter.split(numpy.zeros(len(sense_of)), list(sense_of.values())))
+            splitter = (
+                StratifiedKFold(options.folds, shuffle=True, random_state=seed)
+                if options.test_share is None
+                else StratifiedShuffleSplit(1, test_size=options.test_share, random_state=seed)
+            )
+            parts = list(splitter.split(sense_of_sentence, sense_of_sentence))
         except ValueError as error:
             raise ConfigurationError(
-                f"--test-share: found {test_share}, which makes too small a part of {self.file_path} "
-                f"({error}). Give another share."
+                f"{flag}: makes no parts of {self.file_path} ({error}). Give another value."
             ) from error
         return [numpy.isin(numbers, test) for _, test in parts]
 
@@ -198,11 +155,6 @@ def read_senses(path: Union[str, PathLike], min_instances: int = 1) -> Ambiguous
     """
     Read a file with the instances of one word: a JSON object on each line, with `tokens`, the `index` of
     the word among them, counted from 0, and its `sense`. Other keys are ignored.
-
-    # Raises
-
-    `ConfigurationError` naming file and line, if there is no such file or a line is not as described; and
-    naming the file, if fewer than two senses have `min_instances`.
     """
     instances = []
     for place, line in placed_lines(path, "a JSON object"):
@@ -234,18 +186,10 @@ def nearest_senses(
 
     # Parameters
 
-    training_vectors : `numpy.ndarray`
-        `(num_training, dim)`
+    training_vectors, vectors : `numpy.ndarray`
+        `(num_training, dim)` and `(num_vectors, dim)`
     training_senses : `numpy.ndarray`
         `(num_training,)`
-    vectors : `numpy.ndarray`
-        `(num_vectors, dim)`
-    distance : `str`, optional (default = `"cosine"`)
-        Or `"euclidean"`. Cosine leaves out the lengths of vectors, which say more of the word and of the
-        layer than of the sense, and are smaller for means of many. The paper does not say which it used.
-    centre : `bool`, optional (default = `False`)
-        Whether the mean of all training vectors is subtracted from all first: what vectors of the same word
-        have in common then makes no angle small.
 
     # Returns
 
@@ -277,14 +221,11 @@ def by_frequency(senses: numpy.ndarray) -> numpy.ndarray:
 
 def compare_senses(options: SenseOptions) -> Report:
     """
-    Measure how well each layer of a biLM tells the senses of words, and write tables and a picture.
-
-    # Raises
-
-    `ConfigurationError`, before a biLM is loaded, for options that are not as described, and for files and
-    senses that are too few, as `read_senses` and `AmbiguousWord.test_parts` say.
+    Measure how well each layer of a biLM tells the senses of words, and write tables and a picture. Options
+    and files are checked before the biLM is loaded.
     """
     options.check()
+    check_choices(options)
     words = [read_senses(path, options.min_instances) for path in options.files]
     names = Counter(word.name for word in words)
     for word in words:
@@ -293,20 +234,19 @@ def compare_senses(options: SenseOptions) -> Report:
                 f"{word.file_path}: found {names[word.name]} files for the word '{word.name}', which is "
                 "named after its file, expected one. Rename a file."
             )
-        word.test_parts(options.seeds[0], options.folds, options.test_share)
+        word.test_parts(options.seeds[0], options)
     bilm = options.model.load()
     scores = _measure(options, words, bilm)
-    tables = _tables(options, words, bilm, scores)
-    mean = scores.groupby(["vectors", "layer", "seed"], sort=False)[[ACCURACY, BALANCED]].mean()
-    figure = draw_layers(f"Word senses by layer: mean of {len(words)} words", mean, MOST_FREQUENT)
-    files = [path for table in tables for path in write_table(table, options.output)]
-    return Report(tables, [*files, *write_figure(figure, options.output, "wsd")])
+    means = scores.groupby(level=["vectors", "layer", "seed"], sort=False).mean()
+    tables = _tables(options, words, bilm, scores, means)
+    figure = draw_layers(f"Word senses by layer: mean of {len(words)} words", means, MOST_FREQUENT)
+    return write_report(options.output, tables, {"wsd": figure})
 
 
 def _measure(
     options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM
 ) -> "pandas.DataFrame":
-    """Columns `vectors`, `layer`, `word`, `seed`, `ACCURACY` and `BALANCED`: means over the test parts."""
+    """Rows of (vectors, layer, word, seed), columns `ACCURACY` and `BALANCED`: means over the test parts."""
     import pandas
 
     rows = []
@@ -316,11 +256,10 @@ def _measure(
             vectors[RANDOM_WEIGHTS] = _embed(options.model.random_embedder(bilm, seed), words)
         for number, word in enumerate(words):
             senses = word.senses
-            for is_test in word.test_parts(seed, options.folds, options.test_share):
+            for is_test in word.test_parts(seed, options):
                 training, expected = senses[~is_test], senses[is_test]
-                found = {
-                    (MOST_FREQUENT, ""): numpy.repeat(by_frequency(training)[0], len(expected))
-                }
+                baseline = numpy.repeat(by_frequency(training)[0], len(expected))
+                found = {(MOST_FREQUENT, ""): baseline}
                 for name, of_words in vectors.items():
                     for layer, of_layer in named_layers(of_words[number]):
                         found[name, layer] = nearest_senses(
@@ -331,78 +270,72 @@ def _measure(
                             options.centre,
                         )
                 for key, senses_found in found.items():
-                    rows.append(
-                        [
-                            *(*key, word.name, seed),
-                            100 * accuracy_score(expected, senses_found),
-                            100 * balanced_accuracy_score(expected, senses_found),
-                        ]
-                    )
+                    accuracy = 100 * accuracy_score(expected, senses_found)
+                    balanced = 100 * balanced_accuracy_score(expected, senses_found)
+                    rows.append([*key, word.name, seed, accuracy, balanced])
         logger.info("Seed %d: measured.", seed)
     columns = ["vectors", "layer", "word", "seed", ACCURACY, BALANCED]
-    groups = pandas.DataFrame(rows, columns=columns).groupby(columns[:4], sort=False)
-    return groups.mean().reset_index()
+    return pandas.DataFrame(rows, columns=columns).groupby(columns[:4], sort=False).mean()
 
 
 def _embed(embedder: ElmoEmbedder, words: Sequence[AmbiguousWord]) -> List[numpy.ndarray]:
     """For each word `(num_layers, num_instances, dim)`."""
     return [
-        embed_tokens(
-            embedder,
-            [instance.tokens for instance in word.instances],
-            [instance.position for instance in word.instances],
-            description=word.name,
+        numpy.stack(
+            [
+                # A copy, so that the vectors of the other tokens are released.
+                layers[:, instance.position].copy()
+                for instance, layers in zip(
+                    word.instances,
+                    embed_sentences(embedder, [i.tokens for i in word.instances], word.name),
+                )
+            ],
+            axis=1,
         )
         for word in words
     ]
 
 
 def _tables(
-    options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM, scores: "pandas.DataFrame"
+    options: SenseOptions,
+    words: Sequence[AmbiguousWord],
+    bilm: BiLM,
+    scores: "pandas.DataFrame",
+    means: "pandas.DataFrame",
 ) -> List[ReportTable]:
+    """The tables of scores by word, and of their means over words."""
     import pandas
 
-    settings = {
-        **options.settings("wsd", bilm),
-        "test parts": f"{options.folds} folds"
-        if options.test_share is None
-        else f"a share of {options.test_share:g}",
-        "data": {
+    share = options.test_share
+    settings = options.settings(
+        "wsd",
+        bilm,
+        **{"test parts": f"{options.folds} folds" if share is None else f"a share of {share:g}"},
+        data={
             word.file_path: f"{len(word.instances)} occurrences, {len(set(word.senses))} senses"
             for word in words
         },
-    }
-    layers = layer_names(bilm.num_layers)
-    order = [(MOST_FREQUENT, ""), *((name, layer) for name in options.vectors for layer in layers)]
-    of_word = {
-        word.name: layer_table(scores[scores["word"] == word.name].drop(columns="word"), order)
-        for word in words
-    }
-    means = scores.groupby(["vectors", "layer", "seed"], sort=False)[[ACCURACY, BALANCED]].mean()
-    total = layer_table(means.reset_index(), order)
-    names = {(ACCURACY, "mean"): "mean (%)", (ACCURACY, "std"): "std"}
-    names |= {(BALANCED, "mean"): "balanced mean (%)", (BALANCED, "std"): "balanced std"}
-    all_words = pandas.DataFrame(
-        {f"{name} (%)": table[ACCURACY, "mean"] for name, table in of_word.items()}
     )
-    all_words = all_words.assign(**{name: total[key] for key, name in names.items()})
-    if bilm.num_layers == PAPER_NUM_LAYERS:
-        all_words["paper, F1 (%)"] = [
-            None if name == RANDOM_WEIGHTS else _PAPER.get(layer) for name, layer in order
-        ]
+    of_word = {word.name: layer_table(scores.xs(word.name, level="word")) for word in words}
+    all_words = layer_table(means)
+    all_words.columns = ["mean (%)", "std", "balanced mean (%)", "balanced std"]
+    for number, (name, table) in enumerate(of_word.items()):
+        all_words.insert(number, f"{name} (%)", table[ACCURACY, "mean"])
+    add_paper(all_words, bilm, "paper, F1 (%)", _PAPER)
     each_word = pandas.concat(
         {(w.name, len(w.instances), len(set(w.senses))): of_word[w.name] for w in words},
         names=["word", "occurrences", "senses"],
     )
     each_word.columns = ["accuracy (%)", "std", "balanced (%)", "balanced std"]
-    by_seed = means[BALANCED].unstack("seed").loc[options.model.name].reindex(layers)
+    by_seed = means[BALANCED].unstack("seed").loc[options.model.name]
+    spread_note = f"Each score is the mean of the test parts of a seed. {SEED_NOTE}"
     notes = [
         "Accuracy: the share of occurrences that get their sense, that of the nearest mean vector in the "
         "training part; its mean is over words. Balanced: the mean over the senses of a word, so that "
         "rare ones count as much. Means of vectors do not say which sense is frequent, from which alone "
         "the baseline has its accuracy: compare the balanced ones too.",
         "Layer 0 does not see the context: it tells senses by the forms of a word, such as line and lines.",
-        f"Each score is the mean of the test parts of a seed. {SEED_NOTE}",
+        spread_note,
         "Paper: Peters et al. 2018, table 5, on other data: all words of four test sets, with the senses "
         "of SemCor as training examples; WordNet's first sense, layer 1 and layer 2. (CoVe's two layers: "
         "59.4 and 64.7.)",
@@ -422,11 +355,11 @@ def _tables(
             each_word.reset_index(),
             "wsd-words",
             "Word senses by layer, each word",
-            notes[2:3],
+            [spread_note],
             settings,
         ),
         table_of(
-            paired_differences(by_seed, "balanced"),
+            paired_differences(by_seed.reindex(layer_names(bilm.num_layers)), "balanced"),
             "wsd-differences",
             f"Word senses, differences of layers of {options.model.name}",
             [f"Over the same test parts. {SEED_NOTE}"],

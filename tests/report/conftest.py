@@ -11,8 +11,8 @@ import pytest
 
 from elmo_plugin.report import runs
 from elmo_plugin.report.grid_reports import LayersOptions, TaskOptions
+from elmo_plugin.report.run_folder import RunFolder
 from elmo_plugin.report.runs import RunOptions
-from elmo_plugin.report.variants import Run
 from tests.report import fake_runs
 
 REPOSITORY = Path(__file__).parents[2]
@@ -36,17 +36,17 @@ class FakeTraining:
         self.started: List[str] = []
         self.failing: set = set()
 
-    def command(self, run: Run, options: RunOptions, recovers: bool = False) -> List[str]:
-        self.started.append(run.name)
-        fails = run.name in self.failing
-        folder = str(options.runs_folder / run.name)
+    def command(self, folder: RunFolder, options: RunOptions, recovers: bool) -> List[str]:
+        name = folder.path.name
+        self.started.append(name)
+        fails = json.dumps(name in self.failing)
         return [
             sys.executable,
             "-S",
             *self.script,
-            folder,
-            json.dumps(run.config),
-            json.dumps(fails),
+            str(folder.path),
+            str(folder.config_file),
+            fails,
         ]
 
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> "FakeTraining":

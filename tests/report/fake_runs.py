@@ -47,8 +47,9 @@ def scores_of(config: Dict[str, Any]) -> List[float]:
 
 
 def main(arguments: List[str]) -> None:
-    """`python fake_runs.py FOLDER CONFIG_JSON FAILS`, where the last is true or false."""
-    folder, config, fails = Path(arguments[0]), json.loads(arguments[1]), json.loads(arguments[2])
+    """`python fake_runs.py FOLDER CONFIG_FILE FAILS`, where the last is true or false."""
+    folder, fails = Path(arguments[0]), json.loads(arguments[2])
+    config = json.loads(Path(arguments[1]).read_text())
     print("threads:", os.environ["OMP_NUM_THREADS"])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))

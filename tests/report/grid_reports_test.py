@@ -79,23 +79,37 @@ class TestLayers:
         assert {path.suffix for path in report.files} == {".md", ".csv", ".json", ".png", ".svg"}
         assert [read_table(folder / f"{t.name}.json") for t in report.tables] == report.tables
 
-    def test_the_settings_say_how_to_make_it_again(
-        self, training: FakeTraining, options: Options
+    def test_the_settings_say_how_to_make_it_again_without_paths_of_this_machine(
+        self,
+        training: FakeTraining,
+        options: Options,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("NER_DATA", "/mnt/disk/corpora/wikigold")
         overrides = {"trainer.num_epochs": 2}
-        given = options(overrides=overrides, name="wikigold", include_package=("json",))
+        given = options(
+            overrides=overrides, name="wikigold", include_package=("json",), output="results"
+        )
         report = compare_layers(given)
         assert report is not None
         settings = report.tables[0].settings
         words = shlex.split(settings["command"])
         assert words == [
-            *("ELMO=elmo_mini", "NER_DATA=data"),
-            *("allennlp", "elmo-report", "layers", given.config_file, "--name", "wikigold"),
-            *("--output", given.runs.output, "--seeds", "1", "2"),
+            *(
+                "ELMO=elmo_mini",
+                "NER_DATA=.../corpora/wikigold",
+                "allennlp",
+                "elmo-report",
+                "layers",
+            ),
+            *(".../training_configs/ner_small.jsonnet", "--name", "wikigold"),
+            *("--output", "results", "--seeds", "1", "2"),
             *("--overrides", json.dumps(overrides), "--include-package", "json"),
         ]
         assert settings["seeds"] == [1, 2]
-        assert settings["train_data_path"] == "data/train.conll"
+        assert settings["train_data_path"] == ".../wikigold/train.conll"
         assert settings["versions"] == versions()
 
     @pytest.mark.parametrize(
@@ -126,7 +140,8 @@ class TestLayers:
         assert column(table, "dev std") == [None, None, 0.71, 0.71]
         assert column(table, "test f1 (%), seed 1") == ["failed", "failed", 49.0, 49.0]
         assert column(table, "epochs") == [3, None, 3, 3]
-        assert f"ner-none-seed1 failed: {FAILURE} (log: {log})" in table.notes
+        shown = f".../{log.parent.name}/{log.name}"
+        assert f"ner-none-seed1 failed: {FAILURE} (log: {shown})" in table.notes
 
     def test_a_grid_that_fails_whole_is_a_table_too(
         self, training: FakeTraining, options: Options
@@ -146,10 +161,11 @@ class TestLayers:
         assert report is not None
         assert column(report.tables[0], "dev f1, seed 1") == [0.31, 0.46, 0.51, 0.51]
 
-    def test_a_dry_run_writes_nothing(self, options: Options, capsys: Any) -> None:
+    def test_a_dry_run_writes_configs_alone(self, options: Options, capsys: Any) -> None:
         assert compare_layers(options(dry_run=True)) is None
         assert len(capsys.readouterr().out.splitlines()) == 8
-        assert not Path(options().runs.output).exists()
+        files = {path for path in Path(options().runs.output).rglob("*") if path.is_file()}
+        assert len(files) == 8 and {path.parent.name for path in files} == {"runs"}
 
     @pytest.mark.parametrize(
         "overrides, match",
@@ -299,7 +315,7 @@ class TestSampleEfficiency:
         assert compare_shares(shares(dry_run=True, fractions=(0.5,))) is None
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 2
-        assert all('"data_loader.batches_per_epoch": 2' in line for line in lines)
+        assert all("share_0.5-batches_2" in line for line in lines)
         overrides = {"train_data_path": "no/such/file"}
         assert compare_shares(shares(dry_run=True, overrides=overrides, once_through=True)) is None
 

@@ -1,6 +1,7 @@
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -10,9 +11,8 @@ from allennlp.common.checks import ConfigurationError
 from matplotlib.figure import Figure
 
 from elmo_plugin.report import page as page_module
-from elmo_plugin.report.figures import write_figure
 from elmo_plugin.report.page import PageOptions, formatted_rows, read_results, write_page
-from elmo_plugin.report.tables import ReportTable, write_table
+from elmo_plugin.report.tables import ReportTable, write_report
 
 SETTINGS = {"command": "a <b>", "seeds": [1, 2], "versions": {"torch": "2.12.1"}}
 # As the version before this one wrote it.
@@ -30,15 +30,15 @@ def results(tmp_path: Path) -> Path:
     table = ReportTable(
         "weights", "Mix & weights", ["task", "layer 1", "gamma"], rows, ["A < b."], SETTINGS
     )
-    write_table(table, folder)
+    write_report(folder, [table], {})
     (folder / "old.json").write_text(OLD_TABLE)
     (folder / "old.csv").write_text("ELMo,dev mean\n")
     layers = ReportTable("layers-ner", "Which layers", ["seed", "x"], [[13370, 13370]], [], {})
-    write_table(layers, folder / "ner")
-    for name in ("layers-ner", "layers-ner-curves", "layers-nerves"):
-        figure = Figure()
-        figure.add_subplot().plot([1, 2, 3])
-        write_figure(figure, folder / "ner", name)
+    differences = replace(layers, name="layers-differences-ner", title="Differences")
+    figure = Figure()
+    figure.add_subplot().plot([1, 2, 3])
+    names = ("layers-ner", "layers-ner-curves", "layers-nerves")
+    write_report(folder / "ner", [layers, differences], dict.fromkeys(names, figure))
     (folder / "ner" / "layers-ner-curves.svg").unlink()
     (folder / "runs").mkdir()
     (folder / "runs" / "metrics.json").write_text("{}")
@@ -79,16 +79,17 @@ class Elements(HTMLParser):
 
 def test_every_table_has_a_section_with_its_pictures(results: Path) -> None:
     sections, others = read_results(results)
-    assert [section.name for section in sections] == ["old", "weights", "ner/layers-ner"]
+    assert [section.name for section in sections] == [
+        *("old", "weights", "ner/layers-ner", "ner/layers-differences-ner")
+    ]
     assert [section.folder for section in sections] == ["", "", "ner"]
     captions = [[picture.caption for picture in section.pictures] for section in sections]
-    assert captions == [[], [], ["Which layers", "Which layers: curves"]]
+    assert captions == [[], [], ["Which layers", "Which layers: curves"], []]
     assert [picture.caption for picture in others] == ["ner/layers-nerves"]
     assert sections[0].table.rows == [["none", 0.5], ["all", None]]
     assert sections[1].num_failed == 1
-    assert sections[1].settings == [
-        *(("command", "a <b>"), ("seeds", "[1, 2]"), ("versions.torch", "2.12.1"))
-    ]
+    expected = {"command": "a <b>", "seeds": "[1, 2]", "versions.torch": "2.12.1"}
+    assert sections[1].settings == expected
 
 
 def test_the_page_needs_nothing_else(results: Path) -> None:
@@ -101,7 +102,7 @@ def test_the_page_needs_nothing_else(results: Path) -> None:
     assert png == (results / "ner" / "layers-ner-curves.png").read_bytes()
     links = [link or "" for link in elements.all("a", "href")]
     anchors = [link[1:] for link in links if link.startswith("#")]
-    assert anchors == ["table-1", "table-2", "table-3", "other-pictures"]
+    assert anchors == ["table-1", "table-2", "table-3", "table-4", "other-pictures"]
     assert set(anchors) <= set(elements.all("section", "id"))
     assert all(link.startswith("data:text/csv;base64,") for link in links if link[0] != "#")
     assert not re.search(r"https?://|<script|url\(", html)
@@ -162,10 +163,14 @@ class TestBadInput:
         assert "New" in write(results, title="New", overwrite=True)
 
     def test_a_folder_without_tables(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigurationError, match="is no folder, expected one of results"):
+        with pytest.raises(
+            ConfigurationError, match=r"found no folder .*none, expected the output"
+        ):
             write(tmp_path / "none")
         (tmp_path / "empty").mkdir()
-        with pytest.raises(ConfigurationError, match="found no table in it or its sub-folders"):
+        with pytest.raises(
+            ConfigurationError, match=r"found no table in .*empty or its sub-folders"
+        ):
             write(tmp_path / "empty")
 
     def test_a_damaged_table_leaves_the_page_as_it_was(self, results: Path) -> None:

@@ -20,15 +20,15 @@ from elmo_plugin.report.figures import draw_perplexities
 from elmo_plugin.report.perplexity import (
     PerplexityOptions,
     Start,
-    TaskText,
     compare_perplexities,
     perplexities_of,
     prepare_experiment,
     prepare_start,
 )
-from elmo_plugin.report.runs import Report, RunOptions
-from elmo_plugin.report.tables import ReportTable
-from elmo_plugin.report.task_text import TextFiles
+from elmo_plugin.report.run_folder import RunFolder
+from elmo_plugin.report.runs import RunOptions
+from elmo_plugin.report.tables import Report, ReportTable
+from elmo_plugin.report.task_text import TaskText, TextFiles
 from elmo_plugin.report.variants import Experiment
 from tests.conftest import BiLMFiles
 from tests.report.conftest import FakeTraining
@@ -40,7 +40,8 @@ LM_FIXTURE = REPOSITORY / "fixtures" / "lm"
 # What a run leaves: 200 before; after, 100 and its seed.
 FAKE_RUN = """
 import json, pathlib, sys
-folder, config, fails = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])
+folder, fails = pathlib.Path(sys.argv[1]), json.loads(sys.argv[3])
+config = json.loads(pathlib.Path(sys.argv[2]).read_text())
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "config.json").write_text(json.dumps(config))
 if fails:
@@ -174,7 +175,7 @@ class TestComparePerplexities:
         mine, sst = as_dicts(report.tables[0])
         assert (mine["after"], mine["std"]) == (103.0, None)
         assert (sst["before"], sst["after"], sst["minutes"]) == ("failed", "failed", None)
-        assert report.failures[0] in report.tables[0].notes
+        assert "mine-elmo_mini-seed1: ValueError: this run" in report.tables[0].notes[-3]
 
     def test_if_all_runs_fail_there_is_no_picture(
         self, training: FakeTraining, options: PerplexityOptions
@@ -183,7 +184,7 @@ class TestComparePerplexities:
         report = report_of(changed(options, text=options.text[:1]))
         assert [path.suffix for path in report.files] == [".md", ".csv", ".json"]
 
-    def test_a_dry_run_prints_commands_that_need_no_variables(
+    def test_a_dry_run_prints_the_commands_of_written_configs(
         self, options: PerplexityOptions, capsys: Any
     ) -> None:
         assert compare_perplexities(changed(options, dry_run=True)) is None
@@ -192,7 +193,6 @@ class TestComparePerplexities:
         words = shlex.split(lines[0])
         config = words[words.index("train") + 1]
         assert json.loads(Path(config).read_text())["model"]["options_file"] == "elmo_mini"
-        assert not any(word.startswith("LM_") for word in words)
         assert not list(Path(options.runs.output).glob("perplexity*"))
 
     def test_several_bilms_are_set_apart(
@@ -229,11 +229,25 @@ class TestComparePerplexities:
         assert [mine[name] for name in names] == [None] * 3
 
     def test_the_settings_say_how_to_make_it_again(
-        self, training: FakeTraining, options: PerplexityOptions
+        self,
+        training: FakeTraining,
+        options: PerplexityOptions,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.chdir(tmp_path)
+        shutil.copytree(Path(CONFIG).parent, "training_configs")
+        texts = (TaskText("mine", "lines", "train.txt", "heldout.txt"),)
         overrides = {"trainer.num_epochs": 2}
         given = changed(
-            options, overrides=overrides, include_package=("json",), seeds=(3,), jobs=None
+            options,
+            text=texts,
+            config="training_configs/bilm_finetune.jsonnet",
+            output="results",
+            overrides=overrides,
+            include_package=("json",),
+            seeds=(3,),
+            jobs=None,
         )
         settings = table_of(given).settings
         parser = argparse.ArgumentParser()
@@ -321,15 +335,13 @@ class TestPrepareExperiment:
         self, options: PerplexityOptions
     ) -> None:
         experiment = self.prepare(options, overrides={"trainer.num_epochs": 7})
-        config = json.loads(Path(experiment.config_file).read_text())
-        assert config == experiment.config
+        config = experiment.config
         assert config["train_data_path"] == ["texts/train.txt"]
         assert config["validation_data_path"] == ["texts/heldout.txt"]
         assert config["model"]["options_file"] == "elmo_mini"
         assert config["vocabulary"]["vocabulary_file"] == "vocab.txt"
         assert config["trainer"]["num_epochs"] == 7
         assert experiment.metric == "perplexity" and not experiment.is_larger_better
-        assert experiment.variables() == {}
         archive = self.prepare(options, variable="run/model.tar.gz")
         assert archive.config["model"]["archive_file"] == "run/model.tar.gz"
 
@@ -357,8 +369,8 @@ class TestPrepareExperiment:
 def test_metrics_that_cannot_be_read_are_named(content: Any, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "metrics_before.json").write_text(content)
-    with pytest.raises(ConfigurationError, match=r"metrics_before\.json: cannot be read .*Rem"):
-        perplexities_of(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"metrics_before\.json: .*Rem"):
+        perplexities_of(RunFolder(tmp_path))
 
 
 @pytest.mark.slow

@@ -5,9 +5,9 @@ import os
 import shlex
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional
 
 import pytest
@@ -16,17 +16,12 @@ from allennlp.common.checks import ConfigurationError
 from elmo_plugin.files.claimed_folder import claimed_folder
 from elmo_plugin.report import runs
 from elmo_plugin.report.grid_reports import TaskOptions
-from elmo_plugin.report.run_folder import RunResult, data_hashes
-from elmo_plugin.report.runs import (
-    recorded_versions,
-    run_all,
-    shell_command,
-    train_command,
-)
-from elmo_plugin.report.tables import versions
+from elmo_plugin.report.run_folder import RunFolder, RunResult, data_hashes
+from elmo_plugin.report.runs import recorded_versions, run_all
+from elmo_plugin.report.tables import shell_command, versions
 from elmo_plugin.report.variants import Run, Variant
 from tests.report.conftest import FakeTraining
-from tests.report.fake_runs import FAILURE
+from tests.report.fake_runs import FAILURE, write_run
 
 VARIANTS = (Variant("no ELMo", placement="none"), Variant("ELMo"))
 NAMES = ["ner-none-seed1", "ner-none-seed2", "ner-input-seed1", "ner-input-seed2"]
@@ -40,7 +35,7 @@ def runs_of(options: TaskOptions) -> List[Run]:
 
 
 def run(options: TaskOptions) -> Optional[List[RunResult]]:
-    return run_all(runs_of(options), options.runs, options.experiment())
+    return run_all(runs_of(options), options.runs, options.experiment().metric)
 
 
 def scores(results: Optional[List[RunResult]]) -> List[Optional[float]]:
@@ -52,7 +47,7 @@ class TestRunAll:
     def test_every_run_is_trained_once(self, training: FakeTraining, options: Options) -> None:
         given = options()
         runs = runs_of(given)
-        results = run_all([*runs, runs[0]], given.runs, given.experiment())
+        results = run_all([*runs, runs[0]], given.runs, "f1")
         assert training.started == NAMES
         assert scores(results) == [0.31, 0.32, 0.51, 0.52, 0.31]
 
@@ -74,7 +69,7 @@ class TestRunAll:
             assert run(options(dry_run=True)) is None
         assert training.started == NAMES  # by the dry run, which asks for their commands
 
-    @pytest.mark.parametrize("jobs, threads", [(1, 4), (2, 2), (3, 1), (None, 1), (100, 1)])
+    @pytest.mark.parametrize("jobs, threads", [(1, 4), (3, 1), (None, 1), (100, 1)])
     def test_runs_share_the_cores(
         self,
         jobs: Optional[int],
@@ -167,7 +162,7 @@ class TestRunAll:
             ({"seeds": ()}, r"--seeds: found \[\], expected one or more"),
             ({"seeds": (1, 2, 1)}, r"--seeds: found \[1, 2, 1\], expected .* each once"),
             ({"jobs": 0}, "--jobs: found 0, expected a positive number"),
-            ({"output": __file__}, "--output: .*runs_test.py is a file, expected a folder"),
+            ({"output": __file__}, "--output: found the file .*runs_test.py, expected a folder"),
         ],
     )
     def test_options_that_make_no_runs(
@@ -274,18 +269,15 @@ class TestDryRun:
     ) -> None:
         assert run(options(dry_run=True, include_package=("mine",))) is None
         lines = capsys.readouterr().out.splitlines()
-        assert not Path(options().runs.output).exists()
         for line, expected in zip(lines, runs_of(options()), strict=True):
             words = shlex.split(line)
-            assert words[:3] == [
-                *("ELMO=elmo_mini", "NER_DATA=data"),
+            folder = f"{options().runs.output}/runs/{expected.name}"
+            assert words[:7] == [
                 f"OMP_NUM_THREADS={runs.num_cores()}",
+                *(sys.executable, "-m", "allennlp", "train", f"{folder}.json", "-s"),
             ]
-            assert words[3:8] == [
-                *(sys.executable, "-m", "allennlp", "train", options().config_file)
-            ]
-            assert words[words.index("-s") + 1] == f"{options().runs.output}/runs/{expected.name}"
-            assert json.loads(words[words.index("--overrides") + 1]) == expected.overrides
+            assert words[7] == folder
+            assert json.loads(Path(f"{folder}.json").read_text()) == expected.config
             packages = [words[i + 1] for i, word in enumerate(words) if word == "--include-package"]
             assert packages == ["elmo_plugin", "mine"]
 
@@ -325,33 +317,97 @@ while True:
     time.sleep(0.01)
 """
 
-    def interrupted(futures: Any) -> Any:
+    def interrupted(seconds: float) -> None:
         while not alive.exists() or len(set(alive.read_text().split())) < 4:
             time.sleep(0.01)
         raise KeyboardInterrupt
 
     command = [sys.executable, "-S", "-c", script]
     monkeypatch.setattr(runs, "train_command", lambda *args: command)
-    monkeypatch.setattr(runs, "as_completed", interrupted)
+    clock = SimpleNamespace(sleep=interrupted, monotonic=time.monotonic)
+    monkeypatch.setattr(runs, "time", clock)
     monkeypatch.setattr(runs, "_SECONDS_TO_STOP", 0.5)
     with pytest.raises(KeyboardInterrupt):
         run(options(jobs=2))
-    assert not [t for t in threading.enumerate() if t.name.startswith("ThreadPoolExecutor")]
     written = alive.read_text()
     time.sleep(0.3)
     assert alive.read_text() == written
     assert len(set(written.split())) == 4  # the runs that had not started were not
 
 
-def test_a_command_replaces_or_resumes(options: Options) -> None:
-    given = options()
-    first = runs_of(given)[0]
-    assert "--force" in train_command(first, given.runs)
-    resumed = train_command(first, given.runs, recovers=True)
-    assert "--recover" in resumed and "--force" not in resumed
-
-
-def test_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert runs.num_cores() >= 1
+def test_there_are_cores_where_the_system_does_not_say_which(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert runs.num_cores() >= 1
+
+
+class TestRunFolder:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> RunFolder:
+        return RunFolder(tmp_path / "runs" / "ner-none-seed1")
+
+    def test_an_empty_place_is_of_any_config(self, folder: RunFolder) -> None:
+        folder.check(CONFIG)
+        folder.path.mkdir(parents=True)
+        folder.check(CONFIG)
+
+    def test_a_run_of_another_config_is_refused_with_the_differences(
+        self, folder: RunFolder
+    ) -> None:
+        write_run(folder.path, CONFIG, [0.3])
+        model = {"type": "elmo_ner", "dropout": 0.25, "words": "日本語"}
+        with pytest.raises(
+            ConfigurationError,
+            match=r"ner-none-seed1: is a run of another config: model\.dropout is 0\.5, expected 0\.25; "
+            r'model\.words is nothing, expected "日本語"; a is nothing, expected 1; and 1 more\..*--ove',
+        ):
+            folder.check({"model": model, "trainer": {}, "a": 1})
+
+    @pytest.mark.parametrize("content", [None, "{"])
+    def test_something_else_is_refused(self, content: Any, folder: RunFolder) -> None:
+        folder.path.mkdir(parents=True)
+        (folder.path / "thesis.tex").touch()
+        if content is not None:
+            (folder.path / "config.json").write_text(content)
+        with pytest.raises(ConfigurationError, match=r"has no config\.json of a training run"):
+            folder.check(CONFIG)
+
+    def test_a_file_in_its_place_is_refused(self, folder: RunFolder) -> None:
+        folder.path.parent.mkdir()
+        folder.path.touch()
+        with pytest.raises(ConfigurationError, match=r"has no config\.json of a training run"):
+            folder.check(CONFIG)
+
+    def test_scores_are_those_of_the_best_epoch(self, folder: RunFolder) -> None:
+        write_run(folder.path, CONFIG, [0.3, 0.5, 0.4], test=0.45, duration="1 day, 2:03:30.5")
+        scores = folder.scores("f1")
+        assert scores[:4] == (0.5, 0.45, [0.3, 0.5, 0.4], 2)
+        assert scores.minutes == pytest.approx(26 * 60 + 3.5, abs=0.01)
+        assert scores.peak_gigabytes == 1.25
+
+    @pytest.mark.parametrize("name", ["metrics.json", "metrics_epoch_0.json"])
+    def test_a_damaged_file_is_named(self, name: str, folder: RunFolder) -> None:
+        write_run(folder.path, CONFIG, [0.3])
+        (folder.path / name).write_text("{")
+        with pytest.raises(ConfigurationError, match=rf"{name}: cannot be read as JSON"):
+            folder.scores("f1")
+
+    @pytest.mark.parametrize(
+        "log, return_code, failure",
+        [
+            ("Traceback\nallennlp.common.checks.ConfigurationError: no data\nbye\n", 1,
+             "allennlp.common.checks.ConfigurationError: no data"),
+            ("ValueError: first\nRuntimeError: then\n", 1, "RuntimeError: then"),
+            ("the last line\n\n", 3, "the last line"),
+            ("", 3, "ended with code 3 and said nothing"),
+            ("RuntimeError: earlier\n", -9, "stopped by signal 9, as a lack of memory does"),
+            ("", -15, "stopped by signal 15"),
+        ],
+    )  # fmt: skip
+    def test_a_failure_is_one_line(
+        self, log: str, return_code: int, failure: str, folder: RunFolder
+    ) -> None:
+        folder.path.parent.mkdir()
+        folder.log_file.write_text(log)
+        assert folder.failure(return_code) == failure

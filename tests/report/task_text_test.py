@@ -5,7 +5,7 @@ from typing import Callable, Dict, List
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.report.task_text import TEXT_KINDS, write_task_text
+from elmo_plugin.report.task_text import TEXT_KINDS, TaskText, TextFiles, write_task_text
 
 Write = Callable[[str, str], str]
 
@@ -50,6 +50,10 @@ DATA: Dict[str, tuple] = {
 }
 
 
+def text_files(kind: str, train: str, held_out: str, folder: Path) -> TextFiles:
+    return write_task_text(TaskText("name", kind, train, held_out), folder)
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
     def write(name: str, content: str) -> str:
@@ -64,7 +68,7 @@ def write(tmp_path: Path) -> Write:
 def test_each_sentence_of_the_data_is_written_once(kind: str, write: Write, tmp_path: Path) -> None:
     content, expected = DATA[kind]
     path = write("data", content)
-    files = write_task_text(kind, path, path, tmp_path / "texts")
+    files = text_files(kind, path, path, tmp_path / "texts")
     for text_file in (files.train, files.held_out):
         assert text_file.read_text(encoding="utf-8").splitlines() == expected
     num_words = sum(len(sentence.split()) for sentence in expected)
@@ -72,7 +76,7 @@ def test_each_sentence_of_the_data_is_written_once(kind: str, write: Write, tmp_
 
 
 def test_training_and_held_out_text_are_of_their_files(write: Write, tmp_path: Path) -> None:
-    files = write_task_text("lines", write("a", "a b\n"), write("b", "c\n"), tmp_path / "texts")
+    files = text_files("lines", write("a", "a b\n"), write("b", "c\n"), tmp_path / "texts")
     assert files.train.read_text() == "a b\n" and files.held_out.read_text() == "c\n"
     assert (files.num_train_words, files.num_held_out_words) == (2, 1)
 
@@ -82,7 +86,7 @@ def test_other_text_has_another_folder_and_the_same_text_the_same(
 ) -> None:
     texts: List[tuple] = [("a b\n", "c\n"), ("a b\n", "c\n"), ("a b\n", "d\n"), ("a b\nc\n", "d\n")]
     folders = [
-        write_task_text("lines", write("a", train), write("b", held_out), tmp_path / "texts").train
+        text_files("lines", write("a", train), write("b", held_out), tmp_path / "texts").train
         for train, held_out in texts
     ]
     assert folders[0] == folders[1]
@@ -91,7 +95,7 @@ def test_other_text_has_another_folder_and_the_same_text_the_same(
 
 def test_a_no_break_space_is_a_part_of_a_word(write: Write, tmp_path: Path) -> None:
     path = write("data", "(2 (2 8\u00a01\\/2) (2 stars))\n")
-    files = write_task_text("trees", path, path, tmp_path / "texts")
+    files = text_files("trees", path, path, tmp_path / "texts")
     assert files.train.read_text(encoding="utf-8") == "8\u00a01/2 stars\n"
     assert files.num_train_words == 2
 
@@ -100,14 +104,14 @@ def test_an_unknown_kind_lists_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match="found the kind 'snli', expected one of lines, tr"
     ):
-        write_task_text("snli", "a", "b", tmp_path)
+        text_files("snli", "a", "b", tmp_path)
 
 
 @pytest.mark.parametrize("kind", TEXT_KINDS)
 def test_a_file_without_text_is_refused(kind: str, write: Write, tmp_path: Path) -> None:
     path = write("data", "\n\n")
     with pytest.raises(ConfigurationError, match="data"):
-        write_task_text(kind, path, path, tmp_path / "texts")
+        text_files(kind, path, path, tmp_path / "texts")
 
 
 def test_sentences_without_words_leave_no_text(
@@ -115,10 +119,10 @@ def test_sentences_without_words_leave_no_text(
 ) -> None:
     monkeypatch.setitem(TEXT_KINDS, "lines", lambda path: iter([[], []]))
     with pytest.raises(ConfigurationError, match="a: found no sentence as lines, expected text"):
-        write_task_text("lines", "a", "a", tmp_path)
+        text_files("lines", "a", "a", tmp_path)
 
 
 def test_a_wrong_pair_is_named(write: Write, tmp_path: Path) -> None:
     path = write("data", json.dumps(PAIRS[0]) + '\n{"sentence1": "A"}\n')
     with pytest.raises(ConfigurationError, match=r"data, line 2: .*'sentence2'.*Correct the line"):
-        write_task_text("pairs", path, path, tmp_path / "texts")
+        text_files("pairs", path, path, tmp_path / "texts")

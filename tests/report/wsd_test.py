@@ -5,7 +5,7 @@ import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy
 import pytest
@@ -90,12 +90,20 @@ class TestCompareSenses:
         assert sorted(report.files) == sorted(Path(options.output).iterdir())
         assert len(report.files) == 11
 
-    def test_the_settings_make_the_same_table(self, options: SenseOptions) -> None:
-        given = replace(options, distance="euclidean", centre=True, control=False, seeds=(1,))
+    def test_the_settings_make_the_same_table(
+        self, options: SenseOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        files = tuple(Path(file).name for file in options.files)
+        model = BiLMChoice()
+        given = replace(
+            options, files=files, output="results", model=model, distance="euclidean", centre=True
+        )
+        given = replace(given, control=False, seeds=(1,))
         table = compare_senses(given).tables[0]
         assert "random weights" not in column(table, "vectors")
         assert table.settings["test parts"] == "3 folds"
-        assert table.settings["data"][options.files[0]] == "30 occurrences, 2 senses"
+        assert table.settings["data"][files[0]] == "30 occurrences, 2 senses"
         parser = argparse.ArgumentParser()
         add_options(parser, SenseOptions)
         args = parser.parse_args(shlex.split(table.settings["command"])[3:])
@@ -143,10 +151,12 @@ class TestCompareSenses:
     @pytest.mark.parametrize(
         "changes, message",
         [
-            ({"folds": 1}, "--folds: found 1, expected 2 or more"),
-            ({"test_share": 1.0}, r"--test-share: found 1\.0, expected a share"),
-            ({"min_instances": 0}, "--min-instances: found 0, expected 1 or more"),
-            ({"distance": "manhattan"}, "--distance: found manhattan, expected cosine or euclid"),
+            ({"folds": 1}, "--folds 1: makes no parts of .*n_splits=2 or more"),
+            ({"test_share": 1.0}, r"--test-share 1\.0: makes no parts of"),
+            (
+                {"distance": "manhattan"},
+                "distance is 'manhattan', expected one of cosine, euclidean",
+            ),
             ({"seeds": (1, 1)}, r"--seeds: found \[1, 1\], expected"),
         ],
     )
@@ -202,10 +212,14 @@ class TestReadSenses:
             read_senses(path)
 
 
+def parts_of(folds: int, test_share: Optional[float] = None) -> SenseOptions:
+    return SenseOptions(files=(), output="", folds=folds, test_share=test_share)
+
+
 class TestTestParts:
     def test_folds_hold_each_sense_in_its_proportion(self) -> None:
         word = many(A=20, B=11, C=7)
-        parts = word.test_parts(1, 5)
+        parts = word.test_parts(1, parts_of(5))
         assert numpy.sum(parts, axis=0).tolist() == [1] * 38
         for part in parts:
             counts = Counter(word.senses[part])
@@ -213,18 +227,18 @@ class TestTestParts:
 
     def test_a_share_is_of_each_sense(self) -> None:
         word = many(A=20, B=10)
-        (part,) = word.test_parts(1, 5, 0.3)
+        (part,) = word.test_parts(1, parts_of(5, 0.3))
         assert Counter(word.senses[part]) == {"A": 6, "B": 3}
 
     def test_the_seed_decides(self) -> None:
         word = many(A=30, B=30)
-        first, again, other = (word.test_parts(seed, 3)[0].tolist() for seed in (1, 1, 2))
+        first, again, other = (word.test_parts(seed, parts_of(3))[0].tolist() for seed in (1, 1, 2))
         assert first == again != other
 
     @pytest.mark.parametrize("share", [None, 0.4])
     def test_a_sentence_is_never_on_both_sides(self, share: Any) -> None:
         word = word_of(*((f"line {number % 12}", "AB"[number % 2]) for number in range(60)))
-        for part in word.test_parts(3, 4, share):
+        for part in word.test_parts(3, parts_of(4, share)):
             sides = [
                 {one.tokens for one, is_in in zip(word.instances, side) if is_in}
                 for side in (part, ~part)
@@ -235,9 +249,11 @@ class TestTestParts:
         texts = [(f"line {n}", "A") for n in range(9)] + [("x", "B"), ("y", "B")]
         match = r"'B' has 2 different sentences \(2 instances\), expected at least 3, one for each"
         with pytest.raises(ConfigurationError, match=match + ".*--min-instances 3"):
-            word_of(*texts).test_parts(1, 3)
-        with pytest.raises(ConfigurationError, match=r"--test-share: found 0\.01, which makes too"):
-            word_of(*texts).test_parts(1, 3, 0.01)
+            word_of(*texts).test_parts(1, parts_of(3))
+        with pytest.raises(
+            ConfigurationError, match=r"--test-share 0\.01: makes no parts of line\.jsonl"
+        ):
+            word_of(*texts).test_parts(1, parts_of(3, 0.01))
 
 
 class TestNearestSenses:

@@ -1,13 +1,15 @@
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 import torch
 from allennlp.commands.train import train_model_from_file
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import BiLM
-from elmo_plugin.report.named_bilm import bilm_files, load_named_bilm, random_bilm
+from elmo_plugin.report.probes import BiLMChoice, bilm_files, named_layers
 from tests.conftest import TINY_OPTIONS, BiLMFiles
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -26,25 +28,28 @@ def folder(bilm_files: BiLMFiles, tmp_path: Path) -> Path:
     return folder
 
 
-class TestLoadNamedBilm:
+def loaded(**choice: Any) -> BiLM:
+    return BiLMChoice(**choice).load()
+
+
+class TestBiLMChoice:
     def test_the_default_is_the_one_that_comes_with_the_package(self) -> None:
-        bilm = load_named_bilm()
+        bilm = loaded()
         assert bilm.options == BiLM.from_files("elmo_mini").options
         assert bilm.is_frozen
 
-    def test_a_folder_and_its_two_files_are_the_same(
+    def test_a_folder_a_zip_and_two_files_are_the_same(
         self, folder: Path, bilm_files: BiLMFiles
     ) -> None:
-        named = load_named_bilm(str(folder))
-        given = load_named_bilm(None, *bilm_files)
-        assert torch.equal(parameters_of(named), parameters_of(given))
-        assert named.is_frozen and given.is_frozen
-
-    def test_a_zip_stands_for_both_files(self, folder: Path) -> None:
+        named = loaded(bilm=str(folder))
         archive = shutil.make_archive(str(folder), "zip", folder)
-        assert torch.equal(
-            parameters_of(load_named_bilm(archive)), parameters_of(load_named_bilm(str(folder)))
-        )
+        options_file, weight_file = map(str, bilm_files)
+        for bilm in (
+            loaded(bilm=archive),
+            loaded(options_file=options_file, weight_file=weight_file),
+        ):
+            assert torch.equal(parameters_of(named), parameters_of(bilm))
+            assert bilm.is_frozen
 
     def test_an_archive_gives_the_bilm_in_it(self, tmp_path: Path) -> None:
         model = train_model_from_file(
@@ -53,46 +58,45 @@ class TestLoadNamedBilm:
             overrides='{"trainer.num_epochs": 1, "trainer.callbacks": []}',
         )
         assert model is not None
-        bilm = load_named_bilm(str(tmp_path / "run" / "model.tar.gz"))
+        bilm = loaded(bilm=str(tmp_path / "run" / "model.tar.gz"))
         assert torch.equal(parameters_of(bilm), parameters_of(model.bilm))
         assert bilm.is_frozen and not bilm.stateful
 
     def test_precision_and_kernel_are_those_asked_for(self, folder: Path) -> None:
-        bilm = load_named_bilm(str(folder), precision="bfloat16", kernel="reference")
+        bilm = loaded(bilm=str(folder), precision="bfloat16", kernel="reference")
         assert (bilm.precision, bilm.kernel) == ("bfloat16", "reference")
 
-    def test_a_name_beside_files_is_refused(self, bilm_files: BiLMFiles) -> None:
+    def test_a_name_beside_files_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match=r"--bilm elmo_mini stands for .* Leave one"):
-            load_named_bilm("elmo_mini", *bilm_files)
+            loaded(bilm="elmo_mini", options_file="a", weight_file="b")
 
     def test_a_name_that_is_none_lists_what_is_expected(self) -> None:
         with pytest.raises(
-            ConfigurationError, match="--bilm elmo_maxi: there is no such folder, ex"
+            ConfigurationError, match="--bilm no: there is no such folder, expected"
         ):
-            load_named_bilm("elmo_maxi")
+            loaded(bilm="no")
 
     def test_a_folder_without_weights_is_refused(self, folder: Path) -> None:
         (folder / "weights.hdf5").unlink()
-        with pytest.raises(
-            ConfigurationError, match=r"the folder holds no weights\.hdf5, expected"
-        ):
+        with pytest.raises(ConfigurationError, match=r"holds no weights\.hdf5, expected"):
             bilm_files(str(folder))
 
-
-class TestRandomBilm:
-    def test_the_seed_decides_the_weights(self) -> None:
-        first, again, other = (parameters_of(random_bilm(TINY_OPTIONS, seed)) for seed in (1, 1, 2))
-        assert torch.equal(first, again)
-        assert not torch.equal(first, other)
-
-    def test_the_random_numbers_of_others_are_left_alone(self) -> None:
+    def test_random_weights_follow_from_the_seed_alone(self) -> None:
         torch.manual_seed(5)
         expected = torch.rand(1)
         torch.manual_seed(5)
-        random_bilm(TINY_OPTIONS, 1)
+        bilm = BiLM(TINY_OPTIONS)
+        torch.manual_seed(5)
+        vectors = [
+            BiLMChoice().random_embedder(bilm, seed).embed_sentence(["a"]) for seed in (1, 1, 2)
+        ]
+        assert numpy.array_equal(vectors[0], vectors[1])
+        assert not numpy.array_equal(vectors[0], vectors[2])
         assert torch.equal(torch.rand(1), expected)
 
-    def test_it_is_frozen_and_of_the_same_sizes(self) -> None:
-        bilm = random_bilm(TINY_OPTIONS, 1, kernel="reference")
-        assert bilm.is_frozen
-        assert (bilm.options, bilm.kernel) == (TINY_OPTIONS, "reference")
+
+def test_layers_are_named_and_their_mean_is_the_last() -> None:
+    layers = dict(named_layers(numpy.arange(6.0).reshape(3, 2, 1)))
+    assert list(layers) == ["0 (characters)", "1", "2", "mean of all"]
+    assert layers["2"].tolist() == [[4.0], [5.0]]
+    assert layers["mean of all"].tolist() == [[2.0], [3.0]]
