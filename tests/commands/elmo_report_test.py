@@ -13,7 +13,7 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.commands import elmo_report
 from elmo_plugin.commands.elmo_report import REPORTS, ElmoReport
-from elmo_plugin.report.tables import DEFAULT_SEEDS, read_table
+from elmo_plugin.report.tables import read_table
 from tests.command_line_test import allennlp
 from tests.report.conftest import REPOSITORY, FakeTraining, options, training
 
@@ -51,10 +51,6 @@ class TestHelp:
         with pytest.raises(SystemExit, match="2"):
             run()
         assert "REPORT" in capsys.readouterr().err
-
-    def test_seeds_are_five_everywhere(self) -> None:
-        """As many as the paper's, whose standard deviations are over five."""
-        assert len(DEFAULT_SEEDS) == 5
 
     def test_a_missing_library_is_an_error_before_any_work(
         self,

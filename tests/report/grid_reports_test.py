@@ -53,6 +53,10 @@ class TestLayers:
             "peak GB": [1.25] * 4,
         }
         assert {name: column(table, name) for name in table.columns} == expected
+        folder = Path(options().runs.output)
+        assert sorted(report.files) == sorted(folder.glob("layers-*"))
+        assert {path.suffix for path in report.files} == {".md", ".csv", ".json", ".png", ".svg"}
+        assert [read_table(folder / f"{t.name}.json") for t in report.tables] == report.tables
         assert training.started[::2] == [
             *("ner-none-seed1", "ner-input-last-seed1"),
             *("ner-input-l2_1-seed1", "ner-input-l2_0.001-seed1"),
@@ -70,14 +74,6 @@ class TestLayers:
         assert table.rows[3][:4] == [LABELS[2], LABELS[1], 3, 5.0]
         assert column(table, "dev 95 % interval")[3] == "5.00 to 5.00"
         assert column(table, "test difference")[3] == 5.0
-
-    def test_tables_and_picture_are_written(self, training: FakeTraining, options: Options) -> None:
-        report = compare_layers(options())
-        folder = Path(options().runs.output)
-        assert report is not None
-        assert sorted(report.files) == sorted(folder.glob("layers-*"))
-        assert {path.suffix for path in report.files} == {".md", ".csv", ".json", ".png", ".svg"}
-        assert [read_table(folder / f"{t.name}.json") for t in report.tables] == report.tables
 
     def test_the_settings_say_how_to_make_it_again_without_paths_of_this_machine(
         self,

@@ -82,7 +82,7 @@ def test_every_table_has_a_section_with_its_pictures(results: Path) -> None:
     assert [section.name for section in sections] == [
         *("old", "weights", "ner/layers-ner", "ner/layers-differences-ner")
     ]
-    assert [section.folder for section in sections] == ["", "", "ner"]
+    assert [section.folder for section in sections] == ["", "", "ner", "ner"]
     captions = [[picture.caption for picture in section.pictures] for section in sections]
     assert captions == [[], [], ["Which layers", "Which layers: curves"], []]
     assert [picture.caption for picture in others] == ["ner/layers-nerves"]

@@ -1,3 +1,4 @@
+import copy
 import json
 from pathlib import Path
 from typing import Any, Dict, Optional
@@ -43,33 +44,26 @@ def mix_penalties(config: Dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("task", TASKS)
 class TestEveryTask:
-    def test_name_and_metric_are_the_tasks(self, task: str) -> None:
+    def test_a_variant_changes_seeds_and_what_it_says(self, task: str) -> None:
         experiment = small(task)
-        assert experiment.task == experiment.name == task
-        assert experiment.placement == AS_IT_IS[task][0]
+        place = AS_IT_IS[task][0]
+        assert (experiment.task, experiment.name, experiment.placement) == (task, task, place)
         assert experiment.is_larger_better
         assert experiment.metric in ("f1", "accuracy", "coref_f1")
-
-    def test_the_plain_variant_changes_the_seeds_alone(self, task: str) -> None:
-        experiment = small(task)
-        run = experiment.run_of(Variant("ELMo"), seed=7)
-        assert run.name == f"{task}-{AS_IT_IS[task][0]}-seed7"
-        seeds = {"random_seed": 7, "numpy_seed": 7, "pytorch_seed": 7}
-        assert run.config == {**experiment.config, **seeds}
-
-    def test_the_baseline_differs_in_the_placement_alone(self, task: str) -> None:
-        experiment = small(task)
-        run = experiment.run_of(Variant("no ELMo", placement="none"), seed=7)
-        assert run.name == f"{task}-none-seed7"
-        elmo = run.config["model"]["text_encoder"]["elmo"]
-        assert elmo.pop("placement") == "none"
-        elmo["placement"] = experiment.placement
-        assert run.config == experiment.run_of(Variant("ELMo"), seed=7).config
-
-    def test_last_layer_only(self, task: str) -> None:
-        run = small(task).run_of(Variant("last", last_layer_only=True), seed=7)
-        assert run.name == f"{task}-{AS_IT_IS[task][0]}-last-seed7"
-        assert run.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is True
+        for variant, name, changes in (
+            (Variant("ELMo"), f"{task}-{place}", {}),
+            (Variant("no ELMo", placement="none"), f"{task}-none", {"placement": "none"}),
+            (
+                Variant("last", last_layer_only=True),
+                f"{task}-{place}-last",
+                {"top_layer_only": True},
+            ),
+        ):
+            run = experiment.run_of(variant, seed=7)
+            expected = copy.deepcopy(experiment.config)
+            expected.update(random_seed=7, numpy_seed=7, pytorch_seed=7)
+            expected["model"]["text_encoder"]["elmo"].update(changes)
+            assert (run.name, run.config) == (f"{name}-seed7", expected)
 
     @pytest.mark.parametrize("l2", [1.0, 0.001])
     def test_lambda_is_set_once_and_other_penalties_stay(self, l2: float, task: str) -> None:
@@ -103,14 +97,12 @@ class TestEveryTask:
         assert run.config["validation_dataset_reader"] == expected
         assert expected["type"] == f"elmo_{task}"
 
-    def test_allennlp_makes_the_same_config_of_overrides(self, task: str) -> None:
-        variant = Variant("a", "output", True, 1.0, share=0.5, batches_per_epoch=3)
-        run = small(task, {"trainer": {"num_epochs": 2, "validation_metric": "+f1"}}).run_of(
-            variant, seed=7
-        )
-        assert run.config["trainer"] == {"num_epochs": 2, "validation_metric": "+f1"}
-        assert run.config["data_loader"]["batches_per_epoch"] == 3
-        assert run.config["model"]["text_encoder"]["elmo"]["placement"] == "output"
+
+def test_changes_come_after_overrides_of_the_same_keys() -> None:
+    overrides = {"data_loader": {"batch_size": 3, "batches_per_epoch": 9}, "random_seed": 5}
+    run = small("ner", overrides).run_of(Variant("a", batches_per_epoch=4), seed=7)
+    assert run.config["data_loader"] == {"batch_size": 3, "batches_per_epoch": 4}
+    assert run.config["random_seed"] == 7
 
 
 def test_a_config_with_the_last_layer_only_gets_all_layers() -> None:

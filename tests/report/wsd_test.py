@@ -19,7 +19,6 @@ from elmo_plugin.report.wsd import (
     AmbiguousWord,
     SenseInstance,
     SenseOptions,
-    by_frequency,
     compare_senses,
     nearest_senses,
     read_senses,
@@ -295,6 +294,3 @@ class TestNearestSenses:
         for senses, expected in (("AAABBBBBBB", "B"), ("AAAAAAABBB", "A"), ("BBBBBAAAAA", "A")):
             found = nearest_senses(training, numpy.array(list(senses)), vector, distance)
             assert found == [expected]
-
-    def test_senses_by_frequency(self) -> None:
-        assert by_frequency(numpy.array(list("bcaca"))).tolist() == ["a", "c", "b"]
