@@ -16,9 +16,9 @@ from pytest import MonkeyPatch
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.commands import embed_text, export_bilm, make_vocabulary
-from elmo_plugin.commands.bilm_arguments import BiLMFiles
 from elmo_plugin.commands.elmo import ModelOptions
 from elmo_plugin.embedding import local_engine
+from elmo_plugin.embedding.bilm_options import BiLMFiles
 from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.files import output_file
 from tests.how_tos import FIXTURES, build_training, script_of

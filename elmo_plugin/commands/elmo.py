@@ -10,8 +10,8 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
-from elmo_plugin.commands.bilm_arguments import BiLMFiles, DeviceOptions
 from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_errors
+from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import (
     LayerChoice,

@@ -12,8 +12,8 @@ from allennlp.common.tqdm import Tqdm
 from elmo_plugin.arguments import option, option_group
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.model_files import names_both_files, pretrained_names, resolve_model_files
-from elmo_plugin.commands.bilm_arguments import DeviceOptions
 from elmo_plugin.embedding import ElmoEmbedder
+from elmo_plugin.embedding.bilm_options import DeviceOptions
 from elmo_plugin.embedding.layers import frozen_copy
 from elmo_plugin.pretraining.starting_point import bilm_in, opened_archive
 from elmo_plugin.report.tables import (

@@ -20,9 +20,9 @@ from allennlp.models import load_archive
 from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
 from elmo_plugin.commands import elmo as elmo_command
 from elmo_plugin.commands import embed_text
-from elmo_plugin.commands.bilm_arguments import BiLMFiles as NamedFiles
-from elmo_plugin.commands.bilm_arguments import DeviceOptions
 from elmo_plugin.commands.elmo import MixOptions, ModelOptions
+from elmo_plugin.embedding.bilm_options import BiLMFiles as NamedFiles
+from elmo_plugin.embedding.bilm_options import DeviceOptions
 from elmo_plugin.embedding.ray_engine import EngineOptions
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions

@@ -1,4 +1,4 @@
-"""Options of commands that run a biLM."""
+"""Options of what runs a biLM, for commands."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Optional
