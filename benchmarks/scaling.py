@@ -143,7 +143,7 @@ def main(arguments: Optional[List[str]] = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--text", type=Path, required=True, help="one sentence on each line")
-    parser.add_argument("--sentences", type=int, help="take so many (default: all)")
+    parser.add_argument("--sentences", type=int, help="number of lines to take (default: all)")
     parser.add_argument(
         "--options",
         help="options file, or a name such as elmo_mini (default: the original's shape, random weights)",

@@ -342,8 +342,8 @@ def _check_contexts(
     )
     if num_clusters > num_contexts:
         raise ConfigurationError(
-            f"--clusters: found {num_clusters}, expected at most {num_contexts:,}, as so many of the vectors "
-            f"of the word's occurrences ({len(occurrences):,}) are distinct{reason}. Give a smaller number, "
+            f"--clusters: found {num_clusters}, expected at most {num_contexts:,}, the number of distinct "
+            f"vectors of the word's occurrences ({len(occurrences):,}){reason}. Give a smaller number, "
             "another --layer, or more text."
         )
     if draws and num_contexts < 2:

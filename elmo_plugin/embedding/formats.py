@@ -1,5 +1,6 @@
 """The formats of embedded sentences: how a part of each is written, and how parts become the output."""
 
+import itertools
 import json
 import logging
 import math
@@ -16,7 +17,6 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
-    List,
     Optional,
     Sequence,
     Tuple,
@@ -43,6 +43,8 @@ ABOUT_ATTRIBUTE = "elmo_plugin"
 INDEX_NAME = "sentence_to_index"
 # HDF5 keeps the length of a string in 32 bits.
 MAX_INDEX_BYTES = 2**32 - 1
+# Rows of a Parquet file that are written together.
+ROWS_PER_TABLE = 256
 # In the metadata of a Parquet file: its `Part`, as JSON.
 PART_KEY = b"elmo_part"
 
@@ -102,19 +104,26 @@ class OutputFormat(ABC):
         Write a part of these sentences. `vectors` has for each of them `(num_tokens, dim)` or
         `(num_layers, num_tokens, dim)`.
         """
-        # Tokens first, so that the sentences are one array: (num_tokens, ..., dim)
-        tokens_first = [array if array.ndim == 2 else array.swapaxes(0, 1) for array in vectors]
-        for array in (
-            _as_array(part._asdict()),
-            _as_array(sentences),
-            numpy.concatenate(tokens_first),
-        ):
-            numpy.save(file, array)
+        for value in (part._asdict(), sentences):
+            numpy.save(file, _as_array(value))
+        for array in vectors:
+            file.write(numpy.ascontiguousarray(array).data)
 
     def read_part(self, path: Path) -> Part:
         """Read what a part is, without its vectors."""
         with open(path, "rb") as file:
             return Part(**_from_array(numpy.load(file)))
+
+    def stored(self, paths: Iterable[Path]) -> Iterator[Tuple[Sentence, numpy.ndarray]]:
+        """Each sentence of parts with its vectors, as `write_part` was given them."""
+        for path in paths:
+            with open(path, "rb") as file:
+                numpy.load(file)  # what the part is
+                for sentence in itertools.starmap(Sentence, _from_array(numpy.load(file))):
+                    num_tokens = len(sentence.tokens)
+                    data = file.read(num_tokens * self.bytes_per_token)
+                    shape = (*self.vector_shape[:-1], num_tokens, self.vector_shape[-1])
+                    yield sentence, numpy.frombuffer(data, self.dtype).reshape(shape)
 
     @abstractmethod
     def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
@@ -150,12 +159,16 @@ class ParquetFormat(OutputFormat):
         vectors: Sequence[numpy.ndarray],
     ) -> None:
         schema = embedding_schema(self.vector_shape, self.dtype)
-        table = embedding_table(part.source, sentences, vectors, schema)
-        table = table.replace_schema_metadata({PART_KEY: json.dumps(part._asdict())})
+        schema = schema.with_metadata({PART_KEY: json.dumps(part._asdict())})
         # Vectors have no value twice, for which a dictionary would pay.
-        import_pyarrow().parquet.write_table(
-            table, file, compression="zstd", use_dictionary=["source"]
-        )
+        with import_pyarrow().parquet.ParquetWriter(
+            file, schema, compression="zstd", use_dictionary=["source"]
+        ) as writer:
+            # A table is a copy of its vectors.
+            for start in range(0, len(sentences), ROWS_PER_TABLE):
+                rows = slice(start, start + ROWS_PER_TABLE)
+                table = embedding_table(part.source, sentences[rows], vectors[rows], schema)
+                writer.write_table(table)
 
     def read_part(self, path: Path) -> Part:
         metadata = import_pyarrow().parquet.read_metadata(path).metadata
@@ -188,20 +201,20 @@ class NpyFormat(OutputFormat):
         num_sentences = sum(part.num_sentences for part in parts)
         offsets = numpy.zeros(num_sentences + 1, dtype="int64")
         lines = numpy.zeros(num_sentences, dtype="int64")
-        row = 0
         with (
             _synced_file(product / "vectors.npy") as vectors_file,
             _synced_file(product / "sentences.jsonl") as sentences_file,
         ):
             num_tokens = sum(part.num_tokens for part in parts)
             _write_header(vectors_file, (num_tokens, *self.vector_shape), self.dtype)
-            for sentences, vectors in _loaded(parts.values()):
-                vectors_file.write(vectors.data)
-                for line, text, tokens in sentences:
-                    lines[row], offsets[row + 1] = line, offsets[row] + len(tokens)
-                    row += 1
-                    content = {"line": line, "sentence": text, "tokens": tokens}
-                    sentences_file.write(json.dumps(content, ensure_ascii=False).encode() + b"\n")
+            for row, (sentence, vectors) in enumerate(self.stored(parts.values())):
+                # Tokens first, so that the sentences are one array: (num_tokens, ..., dim)
+                tokens_first = vectors if vectors.ndim == 2 else vectors.swapaxes(0, 1)
+                vectors_file.write(numpy.ascontiguousarray(tokens_first).data)
+                line, text, tokens = sentence
+                lines[row], offsets[row + 1] = line, offsets[row] + len(tokens)
+                content = {"line": line, "sentence": text, "tokens": tokens}
+                sentences_file.write(json.dumps(content, ensure_ascii=False).encode() + b"\n")
         for name, array in (("offsets", offsets), ("lines", lines)):
             with _synced_file(product / f"{name}.npy") as file:
                 numpy.save(file, array)
@@ -251,25 +264,19 @@ class HDF5Format(OutputFormat):
         product.unlink(missing_ok=True)
         index: Dict[str, str] = {}
         with GuardedFile(product) as guarded, h5py.File(guarded, "w") as file:
-            for sentences, vectors in _loaded(parts.values()):
-                last = 0
-                for line, text, tokens in sentences:
-                    first, last = last, last + len(tokens)
-                    key = text if self.use_sentence_keys else str(line)
-                    if self.use_sentence_keys and not _has_room(file, key):
-                        logger.warning(
-                            "line %d: '%s' is a key already, or begins like one, and is skipped.",
-                            line + 1,
-                            text[:80],
-                        )
-                        continue
-                    own = vectors[first:last]
-                    _add_dataset(file, key, own if own.ndim == 2 else own.swapaxes(0, 1))
-                    if self._has_index:
-                        index[text] = key
-                    if guarded.error is not None:
-                        break
+            for (line, text, _), vectors in self.stored(parts.values()):
+                key = text if self.use_sentence_keys else str(line)
+                if self.use_sentence_keys and not _has_room(file, key):
+                    logger.warning(
+                        "line %d: '%s' is a key already, or begins like one, and is skipped.",
+                        line + 1,
+                        text[:80],
+                    )
+                    continue
+                _add_dataset(file, key, vectors)
                 guarded.raise_error()
+                if self._has_index:
+                    index[text] = key
             if self._has_index:
                 file.create_dataset(
                     INDEX_NAME,
@@ -296,17 +303,6 @@ def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str
     except (OSError, KeyError, ValueError, TypeError, AttributeError):
         return None
     return dict(about)
-
-
-def _loaded(paths: Iterable[Path]) -> Iterator[Tuple[List[Any], numpy.ndarray]]:
-    """
-    Of each part the line number, text and tokens of its sentences; and their vectors, `(num_tokens, dim)` or
-    `(num_tokens, num_layers, dim)`.
-    """
-    for path in paths:
-        with open(path, "rb") as file:
-            _, sentences, vectors = (numpy.load(file) for _ in range(3))
-            yield _from_array(sentences), vectors
 
 
 def _as_array(value: Any) -> numpy.ndarray:
@@ -345,7 +341,6 @@ def _add_dataset(file: h5py.File, key: str, array: numpy.ndarray) -> None:
     link.set_char_encoding(h5t.CSET_ASCII if key.isascii() else h5t.CSET_UTF8)
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_obj_track_times(False)
-    array = numpy.ascontiguousarray(array)
     dataset = h5d.create(
         file.id,
         key.encode(),

@@ -56,10 +56,8 @@ def plot_occurrences(
         The file to write, replaced if it is there; see `check_plot`.
     word : `str`
         For the title.
-    occurrences, vectors
-        The points; vectors are `(num_occurrences, dim)`.
-    clusters : `Sequence[Cluster]`
-        Every occurrence is in one.
+    occurrences, vectors, clusters
+        The points; vectors are `(num_occurrences, dim)`, and every occurrence is in one cluster.
     queries, query_vectors
         Further points, which do not change the plane; vectors are `(num_queries, dim)`.
     """

@@ -22,22 +22,11 @@ _K_MEANS_STARTS = 10  # of which the best result is taken
 
 
 class Occurrence(NamedTuple):
-    """
-    One place at which the word stands.
-
-    # Parameters
-
-    tokens : `Tuple[str, ...]`
-        The sentence.
-    position : `int`
-        Which of the tokens the word is.
-    line_index : `int`, optional (default = `None`)
-        Zero-based number of the line; `None` if the sentence is not from a file.
-    """
+    """A token of a sentence that is the word."""
 
     tokens: Tuple[str, ...]
     position: int
-    line_index: Optional[int] = None
+    line_index: Optional[int] = None  # from 0; `None` if the sentence is not from a file
 
     @property
     def word(self) -> str:
@@ -72,19 +61,10 @@ class Neighbor(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """
-    Occurrences with similar vectors.
+    """Occurrences with similar vectors, the most central one first."""
 
-    # Parameters
-
-    members : `List[int]`
-        Indices of its occurrences, the most central one first.
-    neighbors : `List[Neighbor]`
-        The same, with the similarity to the mean of the cluster.
-    """
-
-    members: List[int]
-    neighbors: List[Neighbor]
+    members: List[int]  # indices of occurrences
+    neighbors: List[Neighbor]  # the same, with the similarity to the mean of the cluster
 
 
 def find_occurrences(
@@ -159,8 +139,8 @@ def find_in_sentence(sentence: str, word: str, ignore_case: bool = False) -> Occ
 
 def num_distinct_contexts(occurrences: Iterable[Occurrence], layer: Layer) -> int:
     """
-    How many vectors of a layer differ, at most: one for each word of a sentence, however many lines it is on;
-    of the token representation, one for each spelling.
+    Number of vectors of a layer that can differ: one for each word of a sentence, however many lines it is
+    on; of the token representation, one for each spelling.
     """
     if layer == TOKEN_REPRESENTATION:
         return len({occurrence.word for occurrence in occurrences})
@@ -188,7 +168,7 @@ def embed_occurrences(
     batch_tokens: Optional[int] = None,
 ) -> numpy.ndarray:
     """
-    The vectors of a word in its sentences. A sentence that stands there several times is embedded once, and
+    The vectors of a word in its sentences. A sentence that is there several times is embedded once, and
     of its other words nothing is kept.
 
     # Returns
@@ -232,20 +212,12 @@ def nearest_occurrences(
 
     # Parameters
 
-    query : `Occurrence`
-        If its own sentence is in the text, that one is no neighbour.
-    query_vector : `numpy.ndarray`
-        `(dim,)`, of length 1.
-    occurrences : `Sequence[Occurrence]`
-        Those to choose from.
-    vectors : `numpy.ndarray`
-        `(num_occurrences, dim)`, of length 1.
+    query, query_vector
+        The vector is `(dim,)`, of length 1. If its own sentence is in the text, that one is no neighbour.
+    occurrences, vectors
+        Those to choose from; vectors are `(num_occurrences, dim)`, of length 1.
     top : `int`, optional (default = 10)
-        At most so many.
-
-    # Returns
-
-    The nearest first; of equally near ones, the one that comes first in the text.
+        At most this many are returned, the nearest first; of equally near ones, the first of the text.
     """
     similarities = vectors @ query_vector  # (num_occurrences,)
     order = numpy.argsort(-similarities, kind="stable")
@@ -261,10 +233,9 @@ def cluster_occurrences(
 
     # Parameters
 
-    occurrences : `Sequence[Occurrence]`
-        Any number.
-    vectors : `numpy.ndarray`
-        `(num_occurrences, dim)`, of length 1: Euclidean distance then orders them as cosine similarity does.
+    occurrences, vectors
+        Vectors are `(num_occurrences, dim)`, of length 1: Euclidean distance then orders them as cosine
+        similarity does.
     num_clusters : `int`, optional (default = 2)
         No more than there are distinct vectors.
     seed : `int`, optional (default = 0)

@@ -27,7 +27,7 @@ BYTES_PER_TABLE = 2**26
 # Ray starts a worker again whenever its process dies, and gives it its block again. But where one dies
 # before it is ready, Ray Data ends the job, unless it is told how many of those to bear.
 MAX_DEATHS_AT_START = 3
-# Of all cores, one of so many is left to the other stages of a dataset, such as reading.
+# Of this number of cores, one is left to the other stages of a dataset, such as reading.
 CORES_FOR_ONE_SPARE = 16
 
 
@@ -51,31 +51,20 @@ def embed_dataset(
     each worker is a process with one biLM, which sorts the sentences of a block by length. Blocks come in
     the order in which they are done, unless Ray's `preserve_order` is set.
 
-    A worker whose process dies is started again, and what it was working on is embedded again: no row is
-    lost or doubled.
+    A worker whose process dies is started again, and its block is embedded again: no row is lost or doubled.
 
     # Parameters
 
-    dataset : `ray.data.Dataset`
-        Any, with a column of sentences.
     bilm : `BiLM`
         Not a stateful one: sentences have no order here. Workers have its `precision` and `kernel`.
     layers : `str` or `LayerChoice`, optional (default = `"average"`)
         `all`, `top`, `average`, or the mix of a task model, see `learnt_mix`.
     column : `str`, optional (default = `"sentence"`)
         Holds text, or lists of tokens.
-    tokenizer : `str`, optional (default = `"whitespace"`)
-        For text: one of `TOKENIZERS`.
-    dtype : `str`, optional (default = `"float32"`)
-        Of the vectors: `float32` or `float16`.
-    num_workers : `int`, optional (default = `1`)
-        How many biLMs run at the same time.
-    num_cpus_per_worker : `float`, optional (default = an equal share of a node's cores)
-        Cores of each worker, which runs as many threads.
-    num_gpus_per_worker : `float`, optional (default = `0`)
-        GPUs of each worker; with 0 it runs on its cores. A fraction lets workers share a GPU.
-    batches : `BatchOptions`, optional
-        Of the biLM.
+    tokenizer, dtype, batches
+        See `InputOptions`, `OutputOptions` and `BatchOptions`.
+    num_workers, num_cpus_per_worker, num_gpus_per_worker
+        See `EngineOptions`.
 
     # Returns
 
@@ -85,9 +74,9 @@ def embed_dataset(
 
     # Raises
 
-    `ConfigurationError` if Ray is not installed, for arguments that cannot be, and for a column that is not
-    there, if the dataset knows its columns. When the dataset is used, Ray's errors, whose cause is that of
-    the worker: `ConfigurationError` for a column that is not there, is of another type or would be written
+    `ConfigurationError` if Ray is not installed, for invalid arguments, and for a missing column, if the
+    dataset knows its columns. When the dataset is used, Ray's errors, whose cause is that of
+    the worker: `ConfigurationError` for a column that is missing, is of another type or would be written
     twice; `ValueError` for null in place of text.
     """
     if bilm.stateful:

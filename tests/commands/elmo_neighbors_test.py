@@ -228,7 +228,10 @@ class TestBadArguments:
             ({"top": 0}, "--top: found 0, expected a positive number"),
             ({"clusters": 0}, "--clusters: found 0, expected a positive number"),
             # Of five occurrences two are in the same sentence.
-            ({"clusters": 5}, r"--clusters: found 5, expected at most 4, .*\(5\) are distinct"),
+            (
+                {"clusters": 5},
+                r"--clusters: found 5, expected at most 4, the number of distinct .*\(5\)\.",
+            ),
             ({"layer": 0}, "found 2, expected at most 1, .*; the token representation, layer 0"),
             ({"word": "Play", "clusters": 1, "plot": "p.png"}, "--plot: .* one distinct vec"),
             ({"max_occurrences": 0}, "--max-occurrences: found 0, expected a positive number"),

@@ -1,9 +1,5 @@
-import copy
 import inspect
-import pickle
 import random
-import zipfile
-from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 import numpy
@@ -167,13 +163,6 @@ class TestEmptySentences:
         assert activations.shape == (num_empty, 3, 0, 12)
         assert mask.shape == (num_empty, 0)
 
-    def test_they_may_stand_anywhere(self, embedder: ElmoEmbedder) -> None:
-        batch: List[List[str]] = [[], ["a"], [], [], ["a", "b"], []]
-        shapes = [(3, len(sentence), 12) for sentence in batch]
-        for batch_size in (1, 2, 64):
-            found = embedder.embed_sentences(batch, batch_size)
-            assert [vectors.shape for vectors in found] == shapes
-
     def test_no_sentences_have_no_vectors(self, embedder: ElmoEmbedder) -> None:
         assert embedder.embed_batch([]) == []
         assert list(embedder.embed_sentences([])) == []
@@ -239,14 +228,6 @@ class TestStreams:
         next(embedder.embed_sentences(sentences(), **arguments))
         assert len(read) == num_read
 
-    def test_sentences_of_similar_length_share_a_batch(
-        self, embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        shapes = shapes_of_batches(embedder, monkeypatch)
-        sentences = [["a"] * length for length in (1, 9, 2, 8, 1, 9, 2)]
-        list(embedder.embed_sentences(sentences, batch_size=3))
-        assert shapes == [(3, 9), (3, 2), (1, 1)]
-
     def test_a_long_sentence_does_not_widen_a_batch_of_short_ones(
         self, embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -256,16 +237,6 @@ class TestStreams:
             shapes = shapes_of_batches(embedder, monkeypatch)
             assert [v.shape[1] for v in embed(sentences)] == [1, 150, *[2] * 10]
             assert shapes == [(1, 150), (11, 2)]
-
-    def test_it_fails_where_the_stream_does(self, embedder: ElmoEmbedder) -> None:
-        def sentences() -> Iterator[List[str]]:
-            yield ["a"]
-            raise OSError("disk")
-
-        found = embedder.embed_sentences(sentences(), batch_size=1)
-        assert next(found).shape == (3, 1, 12)
-        with pytest.raises(OSError, match="disk"):
-            next(found)
 
 
 def shapes_of_batches(embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch) -> List[tuple]:
@@ -288,34 +259,12 @@ class TestConstruction:
         for name in ("options_file", "weight_file"):
             assert parameters[name].default == token_embedder[name].default
 
-    @pytest.mark.parametrize("argument", ["options_file", "weight_file"])
-    def test_one_name_may_stand_for_both_files(
-        self, argument: str, bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("allennlp.common.file_utils.CACHE_DIRECTORY", str(tmp_path / "cache"))
-        name = str(tmp_path / "model.zip")
-        with zipfile.ZipFile(name, "w") as archive:
-            archive.write(bilm_files.options_file, "options.json")
-            archive.write(bilm_files.weight_file, "weights.hdf5")
-        from_zip = ElmoEmbedder(**{argument: name})
-        expected = ElmoEmbedder(*bilm_files).embed_batch(SENTENCES)
-        assert_all_close(from_zip.embed_batch(SENTENCES), expected)
-        assert ElmoEmbedder(**{argument: "elmo_mini"}).get_output_dim() == 256
-
     def test_settings_reach_the_bilm(self, bilm_files: BiLMFiles) -> None:
         bilm = ElmoEmbedder(
             *bilm_files, stateful=True, precision="int8", kernel="reference", word_cache_size=7
         ).elmo_bilm
         assert (bilm.stateful, bilm.precision, bilm.kernel) == (True, "int8", "reference")
         assert bilm.word_cache.capacity == 7
-
-    def test_packed_weights_are_kept_in_the_folder(
-        self, bilm_files: BiLMFiles, tmp_path: Path
-    ) -> None:
-        skip_without_avx512()
-        embedder = ElmoEmbedder(*bilm_files, packed_folder=tmp_path / "packed")
-        embedder.embed_sentence(["a"])
-        assert any((tmp_path / "packed").iterdir())
 
     def test_a_bilm_may_stand_in_place_of_files(self, bilm_files: BiLMFiles) -> None:
         bilm = BiLM.from_files(*bilm_files).requires_grad_(True).train()
@@ -325,11 +274,6 @@ class TestConstruction:
         assert isinstance(embedder.indexer, ELMoTokenCharactersIndexer)
         expected = ElmoEmbedder(*bilm_files).embed_batch(SENTENCES)
         assert_all_close(embedder.embed_batch(SENTENCES), expected)
-
-    def test_copies_and_pickles_agree(self, embedder: ElmoEmbedder) -> None:
-        expected = embedder.embed_batch(SENTENCES)
-        for other in (copy.deepcopy(embedder), pickle.loads(pickle.dumps(embedder))):
-            assert_all_close(other.embed_batch(SENTENCES), expected)
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     @pytest.mark.parametrize("stateful", [False, True])
