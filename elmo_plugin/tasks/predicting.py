@@ -94,29 +94,29 @@ class TaskPredictor(Predictor):
             labeled.add_field(name, field, self._model.vocab)
         return [labeled]
 
-    def predict_json(self, inputs: JsonDict) -> JsonDict:
+    def predict_json(self, inputs: Union[JsonDict, str]) -> JsonDict:
         return self.predict_batch_json([inputs])[0]
 
-    def predict_batch_json(self, inputs: List[JsonDict]) -> List[JsonDict]:
-        """The answers to several inputs, from one batch of all their instances."""
-        instances_of: List[Union[List[Instance], ConfigurationError]] = []
+    def predict_batch_json(self, inputs: List[Union[JsonDict, str]]) -> List[JsonDict]:
+        """The answers to several inputs, or lines of a file, from one batch of all their instances."""
+        groups: List[Union[List[Instance], ConfigurationError]] = []
         for one_input in inputs:
+            is_line = isinstance(one_input, str)
             try:
-                if isinstance(one_input, _Line) and one_input.error is not None:
-                    raise one_input.error
-                instances_of.append(self.instances_from_json(one_input))
+                parsed = parse_json_object(one_input, self.example) if is_line else one_input
+                groups.append(self.instances_from_json(parsed))
             except ConfigurationError as error:
-                if not isinstance(one_input, _Line):
+                if not is_line:
                     raise
                 logger.error("No prediction for a line: %s", error)
-                instances_of.append(error)
-        groups = [group for group in instances_of if isinstance(group, list)]
-        outputs = iter(self._run([instance for group in groups for instance in group]))
+                groups.append(error)
+        good_groups = [group for group in groups if isinstance(group, list)]
+        outputs = iter(self._run([instance for group in good_groups for instance in group]))
         return [
             self._answer(group, [next(outputs) for _ in group])
             if isinstance(group, list)
             else {"error": str(group)}
-            for group in instances_of
+            for group in groups
         ]
 
     def predict_instance(self, instance: Instance) -> JsonDict:
@@ -127,11 +127,9 @@ class TaskPredictor(Predictor):
         outputs = self._run(instances)
         return [self._answer([instance], [output]) for instance, output in zip(instances, outputs)]
 
-    def load_line(self, line: str) -> JsonDict:
-        try:
-            return _Line(parse_json_object(line, self.example))
-        except ConfigurationError as error:
-            return _Line({}, error)
+    def load_line(self, line: str) -> str:
+        """The line itself: `predict_batch_json` parses it, and answers what is wrong with it."""
+        return line.strip()
 
     def dump_line(self, outputs: JsonDict) -> str:
         return dump_json_line(outputs)
@@ -151,14 +149,6 @@ class TaskPredictor(Predictor):
         metadata = instances[0]["metadata"].metadata
         given = {key: metadata[key] for key in ("sentence", "document") if key in metadata}
         return {**self.readable_output(instances, outputs), **given}
-
-
-class _Line(dict):
-    """A line of a file: the object that it holds, or why it holds none."""
-
-    def __init__(self, inputs: JsonDict, error: Optional[ConfigurationError] = None) -> None:
-        super().__init__(inputs)
-        self.error = error
 
 
 class SentencePredictor(TaskPredictor):

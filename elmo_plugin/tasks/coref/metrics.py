@@ -1,7 +1,7 @@
 """How well predicted clusters of mentions match gold ones: the scores of CoNLL-2012."""
 
 from collections import Counter
-from typing import Callable, Dict, Hashable, List, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, Hashable, List, NamedTuple, Sequence
 
 import numpy
 import torch
@@ -28,15 +28,12 @@ def muc(predicted: Clusters, gold: Clusters) -> ScoreParts:
     same with the sides exchanged.
     """
 
-    def found_and_needed_links(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
-        shares = _shares(clusters, others)
+    parts: List[float] = []
+    for clusters, others in ((predicted, gold), (gold, predicted)):
         # A mention that is in no other cluster is a piece of its own, and adds 0.
-        found = sum(share.total() - len(share) for share in shares)
-        return found, sum(len(cluster) - 1 for cluster in clusters)
-
-    return ScoreParts(
-        *found_and_needed_links(predicted, gold), *found_and_needed_links(gold, predicted)
-    )
+        parts.append(sum(share.total() - len(share) for share in _shares(clusters, others)))
+        parts.append(sum(len(cluster) - 1 for cluster in clusters))
+    return ScoreParts(*parts)
 
 
 def b_cubed(predicted: Clusters, gold: Clusters) -> ScoreParts:
@@ -45,16 +42,14 @@ def b_cubed(predicted: Clusters, gold: Clusters) -> ScoreParts:
     its predicted cluster, 0 if it is in none; precision is the same with the sides exchanged.
     """
 
-    def found_and_all_mentions(clusters: Clusters, others: Clusters) -> Tuple[float, float]:
+    parts: List[float] = []
+    for clusters, others in ((predicted, gold), (gold, predicted)):
         found = 0.0
         for cluster, share in zip(clusters, _shares(clusters, others)):
             # Each of `count` mentions has the same `count / len(cluster)`.
             found += sum(count * count for count in share.values()) / len(cluster)
-        return found, sum(len(cluster) for cluster in clusters)
-
-    return ScoreParts(
-        *found_and_all_mentions(predicted, gold), *found_and_all_mentions(gold, predicted)
-    )
+        parts += [found, sum(len(cluster) for cluster in clusters)]
+    return ScoreParts(*parts)
 
 
 def ceaf_phi4(predicted: Clusters, gold: Clusters) -> ScoreParts:

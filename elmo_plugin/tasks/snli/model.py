@@ -107,11 +107,10 @@ class SnliClassifier(Classifier):
         """`label`: ids of the gold labels, `(batch_size,)`. Return `Classifier._output`."""
         # Rows of all tensors here: the premises of the batch, then its hypotheses.
         encoded = self.text_encoder(concatenate_text_fields(premise, hypothesis))
-        mask = encoded.mask  # (2 * batch_size, timesteps)
-        # (2 * batch_size, timesteps, encoded_dim)
-        aligned = self._align(encoded.contextualized, mask)
-        # (2 * batch_size, timesteps, 4 * encoded_dim)
-        comparisons = _compare(encoded.contextualized, aligned)
+        tokens, mask = encoded.contextualized, encoded.mask  # mask: (2 * batch_size, timesteps)
+        aligned = self._align(tokens, mask)  # (2 * batch_size, timesteps, encoded_dim)
+        # Chen et al., equations 14 and 15. (2 * batch_size, timesteps, 4 * encoded_dim)
+        comparisons = torch.cat([tokens, aligned, tokens - aligned, tokens * aligned], dim=-1)
         # (2 * batch_size, timesteps, projection_dim)
         projected = self.projection(self.attention_dropout(comparisons))
         # (2 * batch_size, timesteps, inference_dim)
@@ -139,11 +138,6 @@ class SnliClassifier(Classifier):
         return torch.cat(
             [weighted_sum(hypothesis, hypothesis_weights), weighted_sum(premise, premise_weights)]
         )
-
-
-def _compare(encoded: Tensor, aligned: Tensor) -> Tensor:
-    """`[h; a; h - a; h * a]` (Chen et al., equations 14 and 15)."""
-    return torch.cat([encoded, aligned, encoded - aligned, encoded * aligned], dim=-1)
 
 
 def _pool(inferred: Tensor, mask: BoolTensor) -> Tensor:
