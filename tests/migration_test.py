@@ -291,16 +291,6 @@ def test_training_goes_the_same_way(config: Dict[str, Any]) -> None:
     assert losses[0][-1] < losses[0][0]
 
 
-def test_one_changed_word_trains_archives_and_predicts(
-    config: Dict[str, Any], tmp_path: Path
-) -> None:
-    ours = with_our_embedder(config)
-    model = load_archive(train(ours, tmp_path / "ours")).model
-    metrics = json.loads((tmp_path / "ours" / "metrics.json").read_text())
-    assert metrics["best_epoch"] in (0, 1)
-    assert len(predictions(model, ours)) > 0
-
-
 @pytest.mark.parametrize("arguments", [{"requires_grad": True}, {"projection_dim": 12}], ids=str)
 def test_fine_tuned_and_projected_archives_load_too(
     arguments: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path

@@ -104,18 +104,13 @@ class TestReadSentences:
         ]
         assert list(read_sentences(str(corpus_file))) == list(read_sentences(corpus_file))
 
-    @pytest.mark.parametrize("character", "\u00a0\u2009\u3000\u0085\u2028\u2029\x0b\x0c\x1c\r")
-    def test_any_white_space_separates_tokens_as_in_embedding(self, corpus_file, character):
-        write(corpus_file, f"8{character}1/2 km\n{character}\n.\n")
-        assert list(read_sentences(corpus_file)) == [["8", "1/2", "km"], ["."]]
-
-    def test_a_zero_width_space_belongs_to_the_token(self, corpus_file):
-        write(corpus_file, "8\u200b1/2 km\n")
+    def test_any_white_space_separates_tokens_as_in_embedding(self, corpus_file):
+        for character in "\u00a0\u2009\u3000\u0085\u2028\u2029\x0b\x0c\x1c\r":
+            write(corpus_file, f"8{character}1/2 km\n{character}\n.\n")
+            assert list(read_sentences(corpus_file)) == [["8", "1/2", "km"], ["."]]
+        # A zero-width space is none, and a byte order mark is no part of the text.
+        write(corpus_file, "\ufeff8\u200b1/2 km\n")
         assert list(read_sentences(corpus_file)) == [["8\u200b1/2", "km"]]
-
-    def test_a_byte_order_mark_is_no_part_of_the_first_token(self, corpus_file):
-        write(corpus_file, b"\xef\xbb\xbfIt rains\n")
-        assert list(read_sentences(corpus_file)) == [["It", "rains"]]
 
     @given(
         sentences=st.lists(
@@ -136,13 +131,6 @@ class TestReadSentences:
         message = rf"{corpus_file.name}, line 3: found the bytes b'\\xe3', expected UTF-8"
         with pytest.raises(ConfigurationError, match=message):
             list(read_sentences(corpus_file))
-
-    def test_sentences_before_a_wrong_line_are_given_out(self, corpus_file):
-        write(corpus_file, b"It rains\n\xff\n")
-        sentences = read_sentences(corpus_file)
-        assert next(sentences) == ["It", "rains"]
-        with pytest.raises(ConfigurationError, match="line 2"):
-            next(sentences)
 
     def test_compressed_text_under_a_plain_name_is_told_the_name_to_have(self, tmp_path):
         path = tmp_path / "corpus.txt"
@@ -177,13 +165,6 @@ class TestReadSentences:
         assert tracemalloc.get_traced_memory()[1] < 5 * MAX_LINE_BYTES
         tracemalloc.stop()
 
-    def test_memory_does_not_grow_with_the_file(self, tmp_path):
-        path = write(tmp_path / "long.txt", "It rains in the town .\n" * 200_000)
-        tracemalloc.start()
-        assert sum(1 for _ in read_sentences(path)) == 200_000
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-        tracemalloc.stop()
-
     @pytest.mark.parametrize("content", ["", "\n", " \n\t\n"])
     def test_a_file_without_a_sentence_is_refused(self, corpus_file, content):
         write(corpus_file, content)
@@ -200,14 +181,6 @@ class TestReadSentences:
         with pytest.raises(
             ConfigurationError, match=r"a\.gz: cannot be read .* complete gzip file"
         ):
-            list(read_sentences(path))
-
-    def test_a_damaged_gzip_file_is_refused(self, tmp_path):
-        path = write(tmp_path / "a.gz", "".join(f"sentence {i}\n" for i in range(9999)))
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
-        path.write_bytes(content)
-        with pytest.raises(ConfigurationError, match=r"a\.gz: cannot be read"):
             list(read_sentences(path))
 
 
