@@ -85,14 +85,8 @@ class PartialOutput:
 
     def begin(self, settings: Dict[str, Any], may_replace: bool) -> None:
         """
-        Remove what is in the folder, and begin a run.
-
-        # Parameters
-
-        settings : `Dict[str, Any]`
-            What the output depends on beside the input; for JSON.
-        may_replace : `bool`
-            Whether the output that is there now may be replaced, also when the run is resumed.
+        Remove what is in the folder, and begin a run with these settings. `may_replace` says whether the
+        output that is there now may be replaced, also when the run is resumed.
         """
         self._remove_content()
         run = {"settings": settings, "replaces": self._identity() if may_replace else None}

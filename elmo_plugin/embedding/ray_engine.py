@@ -35,13 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """
-    What embeds.
-
-    # Raises
-
-    `ConfigurationError` for an unknown engine.
-    """
+    """What embeds."""
 
     engine: str = option(
         "local: this process; ray: workers of Ray, see above",

@@ -173,13 +173,7 @@ class EmbeddingRun:
         self._check_sources()
 
     def check_bilm(self, stateful: bool, cuda_device: int = -1) -> None:
-        """
-        Check whether the run can use such a biLM, before it is loaded.
-
-        # Raises
-
-        `ConfigurationError` if not.
-        """
+        """Raise `ConfigurationError` if the run cannot use such a biLM, before it is loaded."""
         if stateful:
             self._batches.check_for_stateful()
         if stateful and self._options.resume:
@@ -197,18 +191,8 @@ class EmbeddingRun:
 
     def embed(self, embedder: ElmoEmbedder, layers: LayerChoice) -> EmbeddedFile:
         """
-        Embed what is not done yet, and complete the output.
-
-        # Parameters
-
-        embedder : `ElmoEmbedder`
-            Gives the layers of each sentence.
-        layers : `LayerChoice`
-            What of the layers is written, see `layer_choice` and `learnt_mix`.
-
-        # Returns
-
-        What the output holds, that of previous runs included.
+        Embed what is not done yet, and complete the output. Returns what it holds, the parts of previous runs
+        included.
 
         # Raises
 

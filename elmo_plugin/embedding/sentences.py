@@ -53,33 +53,16 @@ _Texts = Iterator[Tuple[str, Optional[List[str]]]]
 
 
 class Sentence(NamedTuple):
-    """
-    A line or row of the input.
+    """A line or row of the input."""
 
-    # Parameters
-
-    line_index : `int`
-        Zero-based number of the line.
-    text : `str`
-        The line without white space around it.
-    tokens : `List[str]`
-        Its tokens; at least one.
-    """
-
-    line_index: int
-    text: str
-    tokens: List[str]
+    line_index: int  # from 0
+    text: str  # without white space around it
+    tokens: List[str]  # at least one
 
 
 @dataclass(frozen=True)
 class InputOptions:
-    """
-    How sentences are read.
-
-    # Raises
-
-    `ConfigurationError` for an unknown tokenizer.
-    """
+    """How sentences are read."""
 
     tokenizer: str = option(
         "whitespace, for text in tokens; spacy, for other text: spaCy's rules for English",
@@ -185,11 +168,8 @@ class SentenceSource:
 
     def texts(self) -> Iterator[Tuple[int, str]]:
         """
-        Read the indices and texts without cutting them into tokens.
-
-        # Raises
-
-        As `sentences`, but with all blank places at once, at the end.
+        Read the indices and texts without cutting them into tokens. Raises as `sentences`, but names all
+        blank places at once, at the end.
         """
         for index, text, _ in self._checked(stop_at_blank=False):
             yield index, text

@@ -190,7 +190,7 @@ class TestFurtherFlags:
         assert json.loads(datasets["sentence_to_index"][0]) == {"a": "0", "b": "2"}
 
     def test_overwrite(self, run: Run) -> None:
-        Path("out.hdf5").write_text("former")
+        Path("out.hdf5").write_text("previous")
         with pytest.raises(ConfigurationError, match=r"exists.*--overwrite"):
             run("--top")
         assert "0" in run("--top", "--overwrite")
@@ -481,7 +481,7 @@ class TestMix:
 
 def test_the_class_writes_the_same_file(run: Run, bilm_files: BiLMFiles) -> None:
     expected = run("--average")
-    Path("class.hdf5").write_text("former")  # which 0.9 replaced
+    Path("class.hdf5").write_text("previous")  # which 0.9 replaced
     with open("in.txt", "rb") as file:
         ElmoEmbedder(*bilm_files).embed_file(file, "class.hdf5", output_format="average")
         assert not file.closed

@@ -93,7 +93,7 @@ class TestPublish:
             else:
                 Path("out").write_text(content)
 
-        make("former")
+        make("previous")
         begin(partial, may_replace=True)
         assert partial.may_replace
         os.rename("out", "moved")

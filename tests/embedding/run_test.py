@@ -257,10 +257,10 @@ class TestBadInput:
                 embed(unused, name, **{option: True})
 
     def test_the_output_is_replaced_on_request_only(self, unused: Unused) -> None:
-        Path("out").write_text("former")
+        Path("out").write_text("previous")
         with pytest.raises(ConfigurationError, match=r"output: out exists.*--overwrite"):
             embed(unused)
-        assert Path("out").read_text() == "former"
+        assert Path("out").read_text() == "previous"
 
     def test_the_input_is_not_overwritten(self, unused: Unused) -> None:
         os.link("in.txt", "out")
@@ -401,12 +401,12 @@ class TestFullDisk:
     def test_a_file_that_was_to_be_replaced_stays(
         self, embedder: QuickEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        Path("out").write_text("former")
+        Path("out").write_text("previous")
         with monkeypatch.context() as patch:
             fails_at(patch, os, "fsync", 4, errno.ENOSPC)
             with pytest.raises(WriteError):
                 embed(embedder, overwrite=True)
-        assert Path("out").read_text() == "former"
+        assert Path("out").read_text() == "previous"
         embed(embedder, resume=True)  # which was allowed to replace it
         check_output("hdf5")
 
@@ -600,10 +600,10 @@ class TestResume:
                 os.kill(os.getpid(), signal.SIGKILL)
                 return iter(())
 
-        Path("out").write_text("former")
+        Path("out").write_text("previous")
         killed = Killed(embedder.elmo_bilm)
         assert run_and_kill(killed, "hdf5", sys.maxsize, signal.SIGKILL, overwrite=True)
-        assert os.listdir("out.partial/parts") == [] and Path("out").read_text() == "former"
+        assert os.listdir("out.partial/parts") == [] and Path("out").read_text() == "previous"
         embed(embedder, resume=True)
         check_output("hdf5")
 
