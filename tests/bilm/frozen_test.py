@@ -256,7 +256,14 @@ def _send_activations(bilm: BiLM, queue: Any) -> None:
 # Triton's interpreter computes in numpy, which says that sigmoid(-100) is 0 by way of infinity.
 @pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")
 class TestEachKernel:
-    @pytest.fixture(params=[name for name in KERNEL_NAMES if name != "auto"])
+    @pytest.fixture(
+        params=[
+            # Triton's interpreter is slow.
+            pytest.param(name, marks=[pytest.mark.slow] if name == "triton" else [])
+            for name in KERNEL_NAMES
+            if name != "auto"
+        ]
+    )
     def bilm(self, request: pytest.FixtureRequest, bilm_files: BiLMFiles) -> BiLM:
         try:
             choose_kernel(request.param, "float32", torch.device("cpu"))

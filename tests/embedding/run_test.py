@@ -465,7 +465,9 @@ def run_and_kill(embedder: Any, format: str, at: int, number: int, **options: An
     return outcome != 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_run_can_be_interrupted_at_any_moment(
     embedder: QuickEmbedder, folder: Path, format: str, number: int
 ) -> None:
