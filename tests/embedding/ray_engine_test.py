@@ -198,7 +198,7 @@ class TestRuns:
         number: int,
     ) -> None:
         script = """
-            import sys, time
+            import signal, sys, time
             from elmo_plugin import ElmoEmbedder
             from elmo_plugin.embedding import run
             from elmo_plugin.embedding.layers import LayerChoice
@@ -209,6 +209,8 @@ class TestRuns:
                 time.sleep(0.2)
                 return layers[-1]
 
+            # What runs in the background of a shell ignores the signal.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             run.SENTENCES_PER_PART = 7
             run.EmbeddingRun(
                 "texts", "out", InputOptions(skip_blank=True), run.OutputOptions("parquet"),
