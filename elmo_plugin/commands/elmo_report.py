@@ -40,7 +40,7 @@ REPORTS = {
         help="Train a task with ELMo at the input of its RNN, at the output, at both and at none.",
     ),
     "sample-efficiency": Entry(
-        *("grid_reports", "compare_shares"),
+        *("sample_efficiency", "compare_shares"),
         help="Train a task with and without ELMo on shares of its training data.",
     ),
     "wsd": Entry(

@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy
 
@@ -185,32 +185,32 @@ def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
     return figure
 
 
-class DrawnPerplexities(NamedTuple):
-    """A text with the perplexities before and after, here and in the paper if it has that text."""
-
-    label: str
-    here: Tuple[float, float]
-    paper: Optional[Tuple[float, float]]
-
-
-def draw_perplexities(title: str, texts: Sequence[DrawnPerplexities]) -> "Figure":
+def draw_perplexities(title: str, perplexities: "pandas.DataFrame") -> "Figure":
     """
-    Draw an arrow for each text, from the perplexity before to that after, on a logarithmic axis; below it
-    the paper's.
+    Draw an arrow for each text and biLM, from the perplexity before to that after, on a logarithmic axis;
+    below it the paper's. `perplexities` has rows of (text, biLM) and columns `before` and `after`, and may
+    have `paper before` and `paper after`, missing where the paper has no figures.
     """
-    figure = _figure(7, 1.7 + 0.7 * len(texts))
+    num_rows = len(perplexities)
+    figure = _figure(7, 1.7 + 0.7 * num_rows)
     axes = figure.subplots()
-    for row, text in enumerate(texts):
-        _draw_arrow(axes, row, text.here, _ELMO_COLOR)
-        if text.paper is not None:
-            _draw_arrow(axes, row + _PAPER_OFFSET, text.paper, _BASELINE_COLOR)
-    axes.plot([], [], color=_ELMO_COLOR, marker="o", label="here")
-    if any(text.paper is not None for text in texts):
-        axes.plot([], [], color=_BASELINE_COLOR, marker="o", label="the paper, on its text")
+    kinds = (
+        ("", 0.0, _ELMO_COLOR, "here"),
+        ("paper ", _PAPER_OFFSET, _BASELINE_COLOR, "the paper, on its text"),
+    )
+    for prefix, offset, color, label in kinds:
+        if f"{prefix}after" in perplexities:
+            ends = perplexities[[f"{prefix}before", f"{prefix}after"]].astype(float)
+            for row, (before, after) in enumerate(ends.to_numpy()):
+                if not numpy.isnan(after):
+                    _draw_arrow(axes, row + offset, (before, after), color)
+            axes.plot([], [], color=color, marker="o", label=label)
     axes.set_xscale("log")
     axes.margins(x=0.15)
-    axes.set_ylim(len(texts) - 0.4, -0.5)  # the first on top
-    axes.set_yticks(range(len(texts)), [text.label for text in texts])
+    axes.set_ylim(num_rows - 0.4, -0.5)  # the first on top
+    has_several = perplexities.index.unique(1).size > 1
+    labels = [f"{text}\n{bilm}" if has_several else text for text, bilm in perplexities.index]
+    axes.set_yticks(range(num_rows), labels)
     low, high = axes.get_xlim()
     ticks = [digit * 10**power for power in range(5) for digit in (1, 2, 5)]
     ticks = [tick for tick in ticks if low <= tick <= high]

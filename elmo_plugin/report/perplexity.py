@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
@@ -14,13 +14,16 @@ from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
-from elmo_plugin.report.figures import DrawnPerplexities, draw_perplexities
+from elmo_plugin.report.figures import draw_perplexities
 from elmo_plugin.report.probes import DEFAULT_BILM, bilm_files, is_archive
 from elmo_plugin.report.run_folder import METRICS_NAME, RunFolder, RunResult
 from elmo_plugin.report.runs import RunOptions, failures_of, recorded_versions, run_all
 from elmo_plugin.report.tables import FAILED, Report, settings_of, table_of, write_report
 from elmo_plugin.report.task_text import TaskText, TextFiles, write_task_text
 from elmo_plugin.report.variants import Experiment, Run, check_name
+
+if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
+    import pandas
 
 CALLBACK = "elmo_validate_first"
 
@@ -102,57 +105,46 @@ class Start(NamedTuple):
 
 def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     """
-    Adapt biLMs to texts, and write a table of their perplexities before and after, and a picture unless all
-    runs failed. Returns nothing after a dry run. What is wrong with a text, a biLM or the config is found
-    before anything is trained.
+    Adapt biLMs to texts, and write a table of their perplexities before and after, and a figure unless all
+    runs failed. Returns nothing after a dry run. Texts, biLMs and the config are checked before anything is
+    trained.
     """
-    import pandas
-
     options.check()
-    folder, seeds = options.runs.runs_folder, options.runs.seeds
+    folder = options.runs.runs_folder
     texts = [(text, write_task_text(text, folder / "texts" / text.name)) for text in options.text]
     starts = [prepare_start(name, folder / "vocabularies") for name in options.bilm]
-    pairs = list(product(starts, texts))
-    experiments = [
-        prepare_experiment(options, text, start, files) for start, (text, files) in pairs
-    ]
-    runs = [_run(experiment, seed) for experiment in experiments for seed in seeds]
-    results = run_all(runs, options.runs, experiments[0].metric)
+    experiments = {
+        (text.name, start.name): prepare_experiment(options, text, start, files)
+        for start, (text, files) in product(starts, texts)
+    }
+    runs = {
+        (*pair, seed): _run(experiment, seed)
+        for pair, experiment in experiments.items()
+        for seed in options.runs.seeds
+    }
+    metric = next(iter(experiments.values())).metric
+    results = run_all(runs, options.runs, metric)
     if results is None:
         return None
-    rows, drawn = [], []
-    for number, (start, (text, files)) in enumerate(pairs):
-        of_pair = results[number * len(seeds) :][: len(seeds)]
-        row = {
-            "text": text.name,
-            "biLM": start.name,
-            "training words": files.num_train_words,
-            "held-out words": files.num_held_out_words,
-            **_perplexities(of_pair, folder),
-        }
-        rows.append(row)
-        if row["seeds"]:
-            label = f"{text.name}\n{start.name}" if len(starts) > 1 else text.name
-            paper = _PAPER[text.kind][1:] if text.kind in _PAPER else None
-            drawn.append(DrawnPerplexities(label, (row["before"], row["after"]), paper))
-    frame = pandas.DataFrame(rows, dtype=object)
-    papers = [_PAPER.get(text.kind, (None, None, None)) for _, (text, _) in pairs]
-    if any(map(any, papers)):
-        frame[["paper's text", "paper before", "paper after"]] = papers
-    failures = failures_of(results)
+    frame = _scores(texts, starts, results, folder)
+    failures = failures_of(results.values())
     failure_notes = ["Means are of the runs that did not fail.", *failures] if failures else []
     settings = settings_of(
-        "perplexity", options, seeds=list(seeds), versions=recorded_versions(results)
-    )
-    table = table_of(
-        frame,
         "perplexity",
-        "Perplexity before and after adapting the biLM to a task's text",
+        options,
+        seeds=list(options.runs.seeds),
+        versions=recorded_versions(results.values()),
+    )
+    title = "Perplexity before and after adapting"
+    table = table_of(
+        frame.reset_index(),
+        "perplexity",
+        f"{title} the biLM to a task's text",
         [*_NOTES, *failure_notes],
         settings,
     )
-    title = "Perplexity before and after adapting"
-    figures = {table.name: draw_perplexities(title, drawn)} if drawn else {}
+    trained = frame[frame["seeds"] > 0]
+    figures = {table.name: draw_perplexities(title, trained)} if len(trained) else {}
     return write_report(options.runs.output, [table], figures, failures)
 
 
@@ -207,37 +199,57 @@ def prepare_experiment(
     return experiment
 
 
-def perplexities_of(folder: RunFolder) -> Dict[str, float]:
-    """Return the perplexities of a finished run before and after: of both directions, and of each."""
-    names = {"": "perplexity", "forward ": "forward_perplexity", "backward ": "backward_perplexity"}
-    best = {direction: f"best_validation_{name}" for direction, name in names.items()}
-    before = folder.metrics(METRICS_BEFORE_NAME, list(names.values()))
-    after = folder.metrics(METRICS_NAME, list(best.values()))
-    perplexities = {}
-    for direction in names:
-        perplexities[f"{direction}before"] = before[names[direction]]
-        perplexities[f"{direction}after"] = after[best[direction]]
-    return perplexities
-
-
-def _perplexities(results: Sequence[RunResult], folder: Path) -> Dict[str, Any]:
-    """The cells of the runs of a biLM on a text, those that failed left out."""
+def _scores(
+    texts: Sequence[Tuple[TaskText, TextFiles]],
+    starts: Sequence[Start],
+    results: Mapping[Tuple[str, str, int], RunResult],
+    folder: Path,
+) -> "pandas.DataFrame":
+    """Return a row for each text and biLM, with the means of the runs that did not fail."""
     import pandas
 
-    finished = [result for result in results if result.scores is not None]
-    if not finished:
-        return {"seeds": 0, "before": FAILED, "after": FAILED}
-    runs = pandas.DataFrame([perplexities_of(RunFolder(folder / r.run.name)) for r in finished])
-    means = runs.mean()
-    minutes = [result.scores.minutes for result in finished if result.scores is not None]
-    return {
-        "seeds": len(finished),
-        **means[["before", "after"]].round(1),
-        "std": round(runs["after"].std(), 2),
-        "after / before": round(means["after"] / means["before"], 2),
-        **means.drop(["before", "after"]).round(1),
-        "minutes": round(sum(minutes) / len(minutes), 2),
+    rows = [
+        [text, bilm, *_perplexities(RunFolder(folder / result.run.name)), result.scores.minutes]
+        for (text, bilm, _), result in results.items()
+        if result.scores is not None
+    ]
+    directions = [
+        f"{way} {when}" for way in ("forward", "backward") for when in ("before", "after")
+    ]
+    names = ["before", "after", *directions, "minutes"]
+    runs = pandas.DataFrame(rows, columns=["text", "biLM", *names])
+    groups = runs.astype(dict.fromkeys(names, float)).groupby(["text", "biLM"])
+    pairs = [(text, files, start) for start, (text, files) in product(starts, texts)]
+    index = pandas.MultiIndex.from_tuples(
+        [(text.name, start.name) for text, _, start in pairs], names=["text", "biLM"]
+    )
+    means = groups.mean().reindex(index)
+    seeds = groups.size().reindex(index, fill_value=0)
+    columns = {
+        "training words": [files.num_train_words for _, files, _ in pairs],
+        "held-out words": [files.num_held_out_words for _, files, _ in pairs],
+        "seeds": seeds,
+        **{name: means[name].round(1).astype(object) for name in ("before", "after")},
+        "std": groups["after"].std().round(2).reindex(index),
+        "after / before": (means["after"] / means["before"]).round(2),
+        **means[directions].round(1),
+        "minutes": means["minutes"].round(2),
     }
+    frame = pandas.DataFrame(columns, index)
+    frame.loc[seeds == 0, ["before", "after"]] = FAILED
+    papers = [_PAPER.get(text.kind, (None, None, None)) for text, _, _ in pairs]
+    if any(map(any, papers)):
+        frame[["paper's text", "paper before", "paper after"]] = papers
+    return frame
+
+
+def _perplexities(folder: RunFolder) -> List[float]:
+    """Return the perplexities of a finished run, before and after: of both directions, and of each."""
+    names = ["perplexity", "forward_perplexity", "backward_perplexity"]
+    best = [f"best_validation_{name}" for name in names]
+    before = folder.metrics(METRICS_BEFORE_NAME, names)
+    after = folder.metrics(METRICS_NAME, best)
+    return [value for pair in zip(names, best) for value in (before[pair[0]], after[pair[1]])]
 
 
 def _run(experiment: Experiment, seed: int) -> Run:

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
@@ -97,14 +97,16 @@ class _Job(NamedTuple):
     recovers: bool
 
 
-def run_all(runs: Sequence[Run], options: RunOptions, metric: str) -> Optional[List[RunResult]]:
+def run_all(
+    runs: Mapping[Any, Run], options: RunOptions, metric: str
+) -> Optional[Dict[Any, RunResult]]:
     """
     Train the runs that are not finished, and collect the results of all. A run that fails stops no other.
     Runs of one name are the same, and trained once.
 
     # Returns
 
-    A result for each run, in their order; `None` after a dry run.
+    The result of each run, under its key; `None` after a dry run.
 
     # Raises
 
@@ -113,7 +115,7 @@ def run_all(runs: Sequence[Run], options: RunOptions, metric: str) -> Optional[L
     """
     if options.dry_run:
         options.runs_folder.mkdir(parents=True, exist_ok=True)
-        jobs = _unfinished(runs, options)
+        jobs = _unfinished(runs.values(), options)
         num_threads = {"OMP_NUM_THREADS": str(_division_of_cores(jobs, options)[1])}
         for job in jobs:
             write_json(job.run.config, job.folder.config_file)
@@ -124,16 +126,16 @@ def run_all(runs: Sequence[Run], options: RunOptions, metric: str) -> Optional[L
         f"--output: another elmo-report is training runs in {options.runs_folder}. Wait for it, or give "
         "another folder; where reports need the same runs, the second finds those of the first.",
     ):
-        failures = _train(_unfinished(runs, options), options, metric)
-        return [
-            RunResult(run, None, failures[run.name])
+        failures = _train(_unfinished(runs.values(), options), options, metric)
+        return {
+            key: RunResult(run, None, failures[run.name])
             if run.name in failures
             else RunFolder(options.runs_folder / run.name).result(run, metric)
-            for run in runs
-        ]
+            for key, run in runs.items()
+        }
 
 
-def recorded_versions(results: Sequence[RunResult]) -> Dict[str, str]:
+def recorded_versions(results: Iterable[RunResult]) -> Dict[str, str]:
     """Return the versions that runs were trained with; those of a run without a record are not known."""
     finished = [result.versions for result in results if result.scores is not None]
     return {
@@ -143,7 +145,7 @@ def recorded_versions(results: Sequence[RunResult]) -> Dict[str, str]:
     }
 
 
-def failures_of(results: Sequence[RunResult]) -> List[str]:
+def failures_of(results: Iterable[RunResult]) -> List[str]:
     """Return a line for each run that failed."""
     lines = {result.run.name: result.failure for result in results if result.failure}
     return [f"{name}: {failure}" for name, failure in lines.items()]
@@ -167,7 +169,7 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _unfinished(runs: Sequence[Run], options: RunOptions) -> List[_Job]:
+def _unfinished(runs: Iterable[Run], options: RunOptions) -> List[_Job]:
     jobs = []
     for run in {run.name: run for run in runs}.values():
         folder = RunFolder(options.runs_folder / run.name)

@@ -10,9 +10,10 @@ from typing import Any, Callable, List, Optional, Type
 import pytest
 
 from elmo_plugin.report import runs
-from elmo_plugin.report.grid_reports import LayersOptions, TaskOptions
+from elmo_plugin.report.grid_reports import LayersOptions
 from elmo_plugin.report.run_folder import RunFolder
 from elmo_plugin.report.runs import RunOptions
+from elmo_plugin.report.task_grid import TaskOptions
 from tests.report import fake_runs
 
 REPOSITORY = Path(__file__).parents[2]

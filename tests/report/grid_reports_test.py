@@ -8,13 +8,8 @@ from typing import Any, Callable, Dict, List, Optional
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.report.grid_reports import (
-    PlacementOptions,
-    SampleEfficiencyOptions,
-    compare_layers,
-    compare_placements,
-    compare_shares,
-)
+from elmo_plugin.report.grid_reports import PlacementOptions, compare_layers, compare_placements
+from elmo_plugin.report.sample_efficiency import SampleEfficiencyOptions, compare_shares
 from elmo_plugin.report.tables import ReportTable, read_table, versions
 from elmo_plugin.report.variants import ELMO_KEY
 from tests.report.conftest import REPOSITORY, FakeTraining

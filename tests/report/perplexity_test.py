@@ -191,17 +191,19 @@ class TestComparePerplexities:
         monkeypatch.chdir(tmp_path)
         drawn: List[Any] = []
 
-        def draw(title: str, texts: Any) -> Any:
-            drawn.append(texts)
-            return draw_perplexities(title, texts)
+        def draw(*arguments: Any) -> Any:
+            drawn.append(draw_perplexities(*arguments))
+            return drawn[-1]
 
         monkeypatch.setattr(perplexity, "draw_perplexities", draw)
         table = table_of(changed(options, bilm=("elmo_mini", "./mine"), seeds=(1,)))
         assert [row[:2] for row in table.rows] == [
             *(["mine", "elmo_mini"], ["sst", "elmo_mini"], ["mine", "./mine"], ["sst", "./mine"])
         ]
-        assert [text.label for text in drawn[0]][::3] == ["mine\nelmo_mini", "sst\n./mine"]
-        assert [text.paper for text in drawn[0]] == [None] * 4
+        (axes,) = drawn[0].axes
+        labels = [label.get_text() for label in axes.get_yticklabels()]
+        assert labels[::3] == ["mine\nelmo_mini", "sst\n./mine"]
+        assert [line.get_label() for line in axes.lines] == ["here"]
 
     def test_the_papers_figures_stand_beside_pairs(
         self, training: FakeTraining, options: PerplexityOptions, tmp_path: Path

@@ -15,10 +15,10 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.files.claimed_folder import claimed_folder
 from elmo_plugin.report import runs
-from elmo_plugin.report.grid_reports import TaskOptions
 from elmo_plugin.report.run_folder import RunFolder, RunResult, data_hashes
 from elmo_plugin.report.runs import recorded_versions, run_all
 from elmo_plugin.report.tables import versions
+from elmo_plugin.report.task_grid import TaskOptions
 from elmo_plugin.report.variants import Run, Variant
 from tests.report.conftest import FakeTraining
 from tests.report.fake_runs import FAILURE, write_run
@@ -35,7 +35,8 @@ def runs_of(options: TaskOptions) -> List[Run]:
 
 
 def run(options: TaskOptions) -> Optional[List[RunResult]]:
-    return run_all(runs_of(options), options.runs, options.experiment().metric)
+    results = run_all(dict(enumerate(runs_of(options))), options.runs, options.experiment().metric)
+    return None if results is None else list(results.values())
 
 
 def scores(results: Optional[List[RunResult]]) -> List[Optional[float]]:
@@ -47,9 +48,9 @@ class TestRunAll:
     def test_every_run_is_trained_once(self, training: FakeTraining, options: Options) -> None:
         given = options()
         runs = runs_of(given)
-        results = run_all([*runs, runs[0]], given.runs, "f1")
-        assert training.started == NAMES
-        assert scores(results) == [0.31, 0.32, 0.51, 0.52, 0.31]
+        results = run_all(dict(enumerate([*runs, runs[0]])), given.runs, "f1")
+        assert training.started == NAMES and results is not None
+        assert scores(list(results.values())) == [0.31, 0.32, 0.51, 0.52, 0.31]
 
     def test_finished_runs_are_kept_and_the_others_start_anew(
         self, training: FakeTraining, options: Options

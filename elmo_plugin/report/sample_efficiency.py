@@ -1,0 +1,173 @@
+"""`elmo-report sample-efficiency`: scores by share of the training data (the paper's figure 1)."""
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader
+
+from elmo_plugin.arguments import option
+from elmo_plugin.report.figures import draw_curves, draw_shares
+from elmo_plugin.report.share_reader import check_share, share_size
+from elmo_plugin.report.tables import FAILED, Report
+from elmo_plugin.report.task_grid import (
+    DIFFERENCE_NOTE,
+    NO_ELMO,
+    Part,
+    TaskGrid,
+    TaskOptions,
+    train_grid,
+)
+from elmo_plugin.report.variants import TaskExperiment, Variant
+
+if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
+    import pandas
+
+ELMO = "ELMo"
+
+_SHARE_NOTE = (
+    "A share is of the instances that the config's reader makes of the training data. The seed of the run "
+    "chooses it; smaller shares are parts of larger ones. Validation and test data are whole. The "
+    "vocabulary is made as in the config (by default of the share, the validation and the test data)."
+)
+_CURVE_NOTE = (
+    "Epochs are counted from 1. Passes: the first epoch in which ELMo scores higher than the best without "
+    "it; empty if there is none."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleEfficiencyOptions(TaskOptions):
+    """
+    How much less data does a task need with ELMo? Trains a config with and without it on shares of the
+    training data, and shows scores by share and by epoch: the paper's figure 1.
+
+    A share is of what the config's reader makes of the training file: sentences of NER and SST (and
+    phrases, with subtrees), pairs of SNLI, questions of SQuAD, predicates of SRL, documents of coreference.
+    It is chosen at random by the seed of the run; a smaller share is a part of a larger one.
+
+    An epoch has as many batches for each share as for all of the data. Once through a small share would be
+    few updates, and compare shorter training rather than less data; --once-through does that, in less time.
+
+    examples:
+      export SRL_DATA=data/srl ELMO=elmo_mini
+      allennlp elmo-report sample-efficiency training_configs/srl_small.jsonnet -s results
+      allennlp elmo-report sample-efficiency training_configs/srl_small.jsonnet -s results --fractions 0.1 1
+
+    Writes sample-efficiency-NAME (by share), sample-efficiency-epochs-NAME (by epoch), each .md, .csv,
+    .json, .png and .svg, and sample-efficiency-differences-NAME.
+    """
+
+    fractions: Sequence[float] = option(
+        "of the training data, each larger than 0 and at most 1", (0.01, 0.1, 1.0), metavar="F"
+    )
+    once_through: bool = option(
+        "an epoch is once through the share (default: as many batches as for all data)", False
+    )
+
+
+def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
+    """
+    Train a config with and without ELMo on shares of its training data, and write the scores by share and by
+    epoch. Returns nothing after a dry run.
+    """
+    import pandas
+
+    for fraction in options.fractions:
+        check_share(fraction, "--fractions")
+    shares = sorted(set(options.fractions))
+    experiment = options.experiment()
+    experiment.check_has_elmo()
+    num_instances, num_batches = 0, None
+    if not (options.once_through and options.runs.dry_run):
+        num_instances = _count_training_instances(experiment)
+    if not options.once_through:
+        num_batches = math.ceil(num_instances / _batch_size(experiment))
+    variants = {
+        (share, label): Variant(
+            label, placement, share=share, batches_per_epoch=num_batches if share < 1 else None
+        )
+        for share in shares
+        for label, placement in ((NO_ELMO, "none"), (ELMO, None))
+    }
+    grid = train_grid(options, experiment, variants)
+    if grid is None:
+        return None
+    scores = grid.scores().rename_axis(["share", "ELMo"]).reset_index()
+    scores.insert(1, "instances", [share_size(num_instances, share) for share in scores["share"]])
+    differences = pandas.concat(
+        {share: grid.differences(share) for share in shares}, names=["share"]
+    ).reset_index("share")
+    by_share = draw_shares(
+        f"How much data: {experiment.name}", grid.metric, grid.by_seed("validation")
+    )
+    by_epoch = draw_curves(
+        f"How many epochs: {experiment.name}",
+        grid.metric,
+        max if experiment.is_larger_better else min,
+        {key: [grid.curve(key, seed) for seed in grid.seeds] for key in variants},
+    )
+    notes = [
+        _SHARE_NOTE,
+        "An epoch is once through the share, so smaller shares have fewer updates in as many epochs."
+        if options.once_through
+        else "An epoch has as many batches for each share as for all of the data, so that small shares "
+        "have as many updates.",
+    ]
+    parts = {
+        "": Part("How much data", scores, [*notes, *grid.notes()], by_share),
+        "epochs": Part(
+            "How many epochs", _best_epochs(grid, shares), [_CURVE_NOTE, *notes], by_epoch
+        ),
+        "differences": Part("With and without ELMo", differences, [DIFFERENCE_NOTE]),
+    }
+    return grid.write("sample-efficiency", parts)
+
+
+def _count_training_instances(experiment: TaskExperiment) -> int:
+    path = experiment.config["train_data_path"]
+    reader = DatasetReader.from_params(Params(copy.deepcopy(experiment.config["dataset_reader"])))
+    num_instances = sum(1 for _ in reader.read(path))
+    if num_instances == 0:
+        raise ConfigurationError(
+            f"train_data_path: found no instance in {path}, expected data to take shares of."
+        )
+    return num_instances
+
+
+def _batch_size(experiment: TaskExperiment) -> int:
+    loader = experiment.config.get("data_loader", {})
+    size = loader.get("batch_sampler", loader).get("batch_size")
+    if not isinstance(size, int):
+        raise ConfigurationError(
+            f"{experiment.config_file}: neither data_loader.batch_size nor "
+            "data_loader.batch_sampler.batch_size is a number. It is needed to count the batches of all "
+            "data. Give one, or --once-through."
+        )
+    return size
+
+
+def _best_epochs(grid: TaskGrid, shares: Sequence[float]) -> "pandas.DataFrame":
+    """Return the best epochs of each share and seed, and when the scores with ELMo pass the best without."""
+    import pandas
+
+    scores, epochs = grid.by_seed("validation"), grid.by_seed("best_epoch")
+    sign = 1 if grid.experiment.is_larger_better else -1
+    rows: List[Dict[str, Any]] = []
+    for share in shares:
+        for seed in grid.seeds:
+            row: Dict[str, Any] = {"share": share, "seed": seed}
+            for label in (NO_ELMO, ELMO):
+                score, epoch = scores.loc[(share, label), seed], epochs.loc[(share, label), seed]
+                has_failed = math.isnan(score)
+                row[f"{label}, best dev {grid.metric}"] = FAILED if has_failed else round(score, 2)
+                row[f"{label}, in epoch"] = None if has_failed else int(epoch)
+            baseline = scores.loc[(share, NO_ELMO), seed]
+            curve = enumerate(grid.curve((share, ELMO), seed), start=1)
+            better = (epoch for epoch, score in curve if sign * score > sign * baseline)
+            row["passes in epoch"] = next(better, None)
+            rows.append(row)
+    return pandas.DataFrame(rows, dtype=object)
