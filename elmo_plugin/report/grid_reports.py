@@ -7,8 +7,8 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.arguments import option
 from elmo_plugin.report.figures import draw_variants
-from elmo_plugin.report.tables import Report, check_option
-from elmo_plugin.report.task_grid import DIFFERENCE_NOTE, NO_ELMO, Part, TaskOptions, train_grid
+from elmo_plugin.report.tables import Part, Report, check_option
+from elmo_plugin.report.task_grid import DIFFERENCE_NOTE, NO_ELMO, TaskOptions, train_grid
 from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, Variant
 
 PLACEMENT_LABELS = {

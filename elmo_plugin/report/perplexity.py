@@ -18,7 +18,7 @@ from elmo_plugin.report.figures import draw_perplexities
 from elmo_plugin.report.probes import DEFAULT_BILM, bilm_files, is_archive
 from elmo_plugin.report.run_folder import METRICS_NAME, RunFolder, RunResult
 from elmo_plugin.report.runs import RunOptions, failures_of, recorded_versions, run_all
-from elmo_plugin.report.tables import FAILED, Report, settings_of, table_of, write_report
+from elmo_plugin.report.tables import FAILED, Part, Report, settings_of, write_report
 from elmo_plugin.report.task_text import TaskText, TextFiles, write_task_text
 from elmo_plugin.report.variants import Experiment, Run, check_name
 
@@ -127,25 +127,24 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     if results is None:
         return None
     frame = _scores(texts, starts, results, folder)
+    trained = frame[frame["seeds"] > 0]
+    title = "Perplexity before and after adapting"
+    figure = draw_perplexities(title, trained) if len(trained) else None
     failures = failures_of(results.values())
     failure_notes = ["Means are of the runs that did not fail.", *failures] if failures else []
+    part = Part(
+        f"{title} the biLM to a task's text",
+        frame.reset_index(),
+        [*_NOTES, *failure_notes],
+        figure,
+    )
     settings = settings_of(
         "perplexity",
         options,
         seeds=list(options.runs.seeds),
         versions=recorded_versions(results.values()),
     )
-    title = "Perplexity before and after adapting"
-    table = table_of(
-        frame.reset_index(),
-        "perplexity",
-        f"{title} the biLM to a task's text",
-        [*_NOTES, *failure_notes],
-        settings,
-    )
-    trained = frame[frame["seeds"] > 0]
-    figures = {table.name: draw_perplexities(title, trained)} if len(trained) else {}
-    return write_report(options.runs.output, [table], figures, failures)
+    return write_report(options.runs.output, {"perplexity": part}, settings, failures)
 
 
 def prepare_start(name: str, folder: Path) -> Start:

@@ -25,19 +25,12 @@ from elmo_plugin.report.probes import (
     SEED_NOTE,
     ProbeOptions,
     add_paper,
+    differences_part,
     embed_sentences,
-    layer_names,
     layer_table,
     named_layers,
 )
-from elmo_plugin.report.tables import (
-    Report,
-    ReportTable,
-    check_option,
-    paired_differences,
-    table_of,
-    write_report,
-)
+from elmo_plugin.report.tables import Part, Report, check_option, write_report
 from elmo_plugin.tasks.conll import Conll2012Sentence, read_conll_2012
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
@@ -48,6 +41,14 @@ ACCURACY, UNSEEN = "accuracy", "accuracy on unseen words"
 
 # Table 6: accuracy on the test part of the Wall Street Journal. Of a biLM with two LSTM layers.
 _PAPER = {"1": 97.3, "2": 96.8}
+_NOTES = (
+    "Accuracy of the tags in the test part; unseen words are words that the training part does not contain. "
+    "Each seed draws its training sentences. C: the inverse strength of regularization that each seed chose "
+    f"on held-out sentences. {SEED_NOTE}",
+    "Paper: Peters et al. 2018, table 6: a linear classifier on the Wall Street Journal part of the Penn "
+    "Treebank, with a larger biLM and other text. Its two figures are from a summary by others, not from "
+    "the paper itself. (CoVe's two layers: 93.3 and 92.8.)",
+)
 _HELD_OUT_SHARE = 0.1  # of the training sentences, to choose the regularization by
 _MIN_TRAIN_SENTENCES = 10  # so that one is held out
 _TEST_BLOCK = 512  # sentences whose vectors are held together
@@ -189,19 +190,45 @@ def fit_probe(
 
 def compare_tags(options: PosOptions) -> Report:
     """
-    Measure how much of parts of speech a linear classifier reads off each layer of a biLM, and write tables
-    and a picture. Options and files are checked before the biLM is loaded.
+    Measure how well a linear classifier finds parts of speech in each layer of a biLM, and write tables and
+    a figure. Options and files are checked before the biLM is loaded.
     """
     options.check()
     divisions = divide(options)
     bilm = options.model.load()
     scores = _measure(options, bilm, divisions)
-    tables = _tables(options, bilm, divisions, scores)
-    measures = scores[[ACCURACY, UNSEEN]].dropna(axis=1, how="all")
-    title = "Parts of speech by layer, read off by a linear classifier"
-    return write_report(
-        options.output, tables, {"pos": draw_layers(title, measures, MOST_FREQUENT)}
+    parts = divisions[options.seeds[0]]._asdict().items()
+    classifier = "scikit-learn's LogisticRegression on dimensions of mean 0 and variance 1"
+    settings = options.settings(
+        "pos",
+        bilm,
+        classifier=f"{classifier}, tol={_TOLERANCE}",
+        **{
+            "sentences, first seed": {part: len(sentences) for part, sentences in parts},
+            "words, first seed": {part: len(_tags_of(sentences)) for part, sentences in parts},
+        },
     )
+    names = ["accuracy (%)", "std", "unseen words (%)", "unseen std"]
+    table = layer_table(scores[[ACCURACY, UNSEEN]], names)
+    chosen = scores["C"].groupby(level=["vectors", "layer"], sort=False)
+    table["C"] = chosen.agg(lambda values: ", ".join(f"{c:g}" for c in values.dropna()))
+    add_paper(table, bilm, "paper, WSJ (%)", _PAPER)
+    notes = list(_NOTES)
+    unfinished = scores.index[scores["converged"].eq(False)]
+    if len(unfinished):
+        runs = [f"seed {seed}, {vectors}, layer {layer}" for vectors, layer, seed in unfinished]
+        notes.append(f"Stopped before they had converged: {'; '.join(runs)}.")
+    title = "Parts of speech by layer"
+    measures = scores[[ACCURACY, UNSEEN]].dropna(axis=1, how="all")
+    figure = draw_layers(f"{title}, found by a linear classifier", measures, MOST_FREQUENT)
+    differences = differences_part(
+        "Parts of speech", scores[ACCURACY], "accuracy", options.model, "sentences"
+    )
+    report = {
+        "pos": Part(title, table.reset_index(), notes, figure),
+        "pos-differences": differences,
+    }
+    return write_report(options.output, report, settings)
 
 
 def divide(options: PosOptions) -> Dict[int, TagDivision]:
@@ -282,53 +309,6 @@ def _fit_layers(
         for layer, of_layer in named_layers(numpy.concatenate(block, axis=1)):
             found[layer].append(probes[layer].predict(of_layer))
     return {layer: (probe, numpy.concatenate(found[layer])) for layer, probe in probes.items()}
-
-
-def _tables(
-    options: PosOptions,
-    bilm: BiLM,
-    divisions: Dict[int, TagDivision],
-    scores: "pandas.DataFrame",
-) -> List[ReportTable]:
-    parts = divisions[options.seeds[0]]._asdict().items()
-    classifier = "scikit-learn's LogisticRegression on dimensions of mean 0 and variance 1"
-    settings = options.settings(
-        "pos",
-        bilm,
-        classifier=f"{classifier}, tol={_TOLERANCE}",
-        **{
-            "sentences, first seed": {part: len(sentences) for part, sentences in parts},
-            "words, first seed": {part: len(_tags_of(sentences)) for part, sentences in parts},
-        },
-    )
-    table = layer_table(scores[[ACCURACY, UNSEEN]])
-    table.columns = ["accuracy (%)", "std", "unseen words (%)", "unseen std"]
-    chosen = scores["C"].groupby(level=["vectors", "layer"], sort=False)
-    table["C"] = chosen.agg(lambda values: ", ".join(f"{c:g}" for c in values.dropna()))
-    add_paper(table, bilm, "paper, WSJ (%)", _PAPER)
-    notes = [
-        "Accuracy of the tags in the test part; unseen words are those that the training part does not "
-        "hold. Each seed draws its training sentences. C: the inverse strength of regularization that "
-        f"each seed chose on held-out sentences. {SEED_NOTE}",
-        "Paper: Peters et al. 2018, table 6: a linear classifier on the Wall Street Journal part of the "
-        "Penn Treebank, a larger biLM and other text; its two figures were seen in a summary by others, "
-        "not in the paper. (CoVe's two layers: 93.3 and 92.8.)",
-    ]
-    unfinished = scores.index[scores["converged"].eq(False)]
-    if len(unfinished):
-        names = [f"seed {seed}, {vectors}, layer {layer}" for vectors, layer, seed in unfinished]
-        notes.append(f"Stopped before they had converged: {'; '.join(names)}.")
-    by_seed = scores[ACCURACY].unstack("seed").loc[options.model.name]
-    return [
-        table_of(table.reset_index(), "pos", "Parts of speech by layer", notes, settings),
-        table_of(
-            paired_differences(by_seed.reindex(layer_names(bilm.num_layers)), "accuracy"),
-            "pos-differences",
-            f"Parts of speech, differences of layers of {options.model.name}",
-            [f"Over the same sentences. {SEED_NOTE}"],
-            settings,
-        ),
-    ]
 
 
 def _words_of(sentences: Sequence[Conll2012Sentence]) -> numpy.ndarray:

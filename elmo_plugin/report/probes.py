@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
 
 import numpy
 import torch
@@ -18,7 +18,9 @@ from elmo_plugin.embedding.layers import frozen_copy
 from elmo_plugin.pretraining.starting_point import bilm_in, opened_archive
 from elmo_plugin.report.tables import (
     DEFAULT_SEEDS,
+    Part,
     check_seeds_and_output,
+    paired_differences,
     settings_of,
     without_machine_paths,
 )
@@ -148,14 +150,13 @@ def bilm_files(name: str) -> Tuple[Path, Path]:
     return folder / OPTIONS_NAME, folder / WEIGHTS_NAME
 
 
-def layer_names(num_layers: int) -> List[str]:
-    """Return the names in tables of a biLM's layers, the token representation counted, and of their mean."""
-    return [CHARACTERS, *(str(number) for number in range(1, num_layers)), MEAN]
-
-
 def named_layers(vectors: numpy.ndarray) -> Iterator[Tuple[str, numpy.ndarray]]:
-    """Return each of `layer_names` with its vectors. `vectors` is `(num_layers, num_tokens, dim)`."""
-    return zip(layer_names(len(vectors)), [*vectors, vectors.mean(axis=0)])
+    """
+    Return the vectors of each layer, and their plain mean, with their names in tables. `vectors` is
+    `(num_layers, num_tokens, dim)`, the token representation first.
+    """
+    names = [CHARACTERS, *(str(number) for number in range(1, len(vectors))), MEAN]
+    return zip(names, [*vectors, vectors.mean(axis=0)])
 
 
 def embed_sentences(
@@ -166,12 +167,35 @@ def embed_sentences(
     return Tqdm.tqdm(vectors, total=len(sentences), unit=" sentences", desc=description)
 
 
-def layer_table(scores: "pandas.DataFrame") -> "pandas.DataFrame":
+def layer_table(scores: "pandas.DataFrame", names: Sequence[str]) -> "pandas.DataFrame":
     """
     Return mean and sample standard deviation over seeds: of rows of (vectors, layer, seed) and columns of
-    measures, rows of (vectors, layer) and columns of (measure, `mean` or `std`).
+    measures, rows of (vectors, layer) and columns of these names, two for each measure.
     """
-    return scores.groupby(level=["vectors", "layer"], sort=False).agg(["mean", "std"]).round(2)
+    table = scores.groupby(level=["vectors", "layer"], sort=False).agg(["mean", "std"]).round(2)
+    return table.set_axis(names, axis=1)
+
+
+def differences_part(
+    title: str, scores: "pandas.Series", measure: str, model: BiLMChoice, same: str
+) -> Part:
+    """
+    Return the table that compares each two layers of the biLM, and not of the control.
+
+    # Parameters
+
+    scores : `pandas.Series`
+        Rows of (vectors, layer, seed).
+    measure : `str`
+        Its name in the columns.
+    same : `str`
+        What all layers are measured on.
+    """
+    by_seed = scores.loc[model.name].unstack("seed")
+    layers = [layer for layer in scores.index.unique("layer") if layer]  # a baseline has none
+    frame = paired_differences(by_seed.loc[layers], measure)
+    notes = [f"Over the same {same}. {SEED_NOTE}"]
+    return Part(f"{title}, differences of layers of {model.name}", frame, notes)
 
 
 def add_paper(

@@ -12,11 +12,10 @@ from allennlp.data import DatasetReader
 from elmo_plugin.arguments import option
 from elmo_plugin.report.figures import draw_curves, draw_shares
 from elmo_plugin.report.share_reader import check_share, share_size
-from elmo_plugin.report.tables import FAILED, Report
+from elmo_plugin.report.tables import FAILED, Part, Report
 from elmo_plugin.report.task_grid import (
     DIFFERENCE_NOTE,
     NO_ELMO,
-    Part,
     TaskGrid,
     TaskOptions,
     train_grid,

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from itertools import combinations
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -66,35 +66,48 @@ class Report(NamedTuple):
     failures: Sequence[str] = ()
 
 
-def table_of(
-    frame: "pandas.DataFrame", name: str, title: str, notes: List[str], settings: Dict[str, Any]
-) -> ReportTable:
-    """
-    Make a table of a frame, whose missing values become empty cells. The index is left out. Tables are
-    published: notes and settings get no paths of this machine.
-    """
-    cells = json.loads(frame.to_json(orient="split", double_precision=15))
-    texts = without_machine_paths(json.dumps([notes, settings], ensure_ascii=False))
-    return ReportTable(name, title, cells["columns"], cells["data"], *json.loads(texts))
+class Part(NamedTuple):
+    """A table of a report, and the figure of the same name."""
+
+    title: str
+    frame: "pandas.DataFrame"  # the index is left out, missing values become empty cells
+    notes: List[str]
+    figure: Optional["Figure"] = None
 
 
 def write_report(
     output: Union[str, PathLike],
-    tables: List[ReportTable],
-    figures: Mapping[str, "Figure"],
+    parts: Mapping[str, Part],
+    settings: Dict[str, Any],
     failures: Sequence[str] = (),
 ) -> Report:
     """
-    Write NAME.md, NAME.csv and NAME.json of each table, and NAME.png and NAME.svg of each figure, into a
-    folder, which is made if missing. Files there are replaced.
+    Write NAME.md, NAME.csv and NAME.json for each part of a report, and NAME.png and NAME.svg if it has a
+    figure, into a folder, which is made if missing. Files there are replaced. Tables are published: notes
+    and settings get no paths of this machine.
+
+    # Parameters
+
+    parts : `Mapping[str, Part]`
+        By name, such as `layers-ner`.
+    settings : `Dict[str, Any]`
+        Of all tables, see `settings_of`.
+    failures : `Sequence[str]`, optional
+        A line for each run that failed.
     """
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    files = [path for table in tables for path in _write_table(table, folder)]
-    for name, figure in figures.items():
-        for suffix in SUFFIXES:
-            files.append(folder / f"{name}{suffix}")
-            save_figure(figure, files[-1])
+    tables, files = [], []
+    for name, part in parts.items():
+        cells = json.loads(part.frame.to_json(orient="split", double_precision=15))
+        texts = without_machine_paths(json.dumps([part.notes, settings], ensure_ascii=False))
+        table = ReportTable(name, part.title, cells["columns"], cells["data"], *json.loads(texts))
+        tables.append(table)
+        files += _write_table(table, folder)
+        if part.figure is not None:
+            for suffix in SUFFIXES:
+                files.append(folder / f"{name}{suffix}")
+                save_figure(part.figure, files[-1])
     return Report(tables, files, failures)
 
 

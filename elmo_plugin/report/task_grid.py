@@ -1,24 +1,23 @@
 """Trains variants of a task's config with several seeds, and makes tables of their scores."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from elmo_plugin.arguments import option, option_group
 from elmo_plugin.report.run_folder import RunResult
 from elmo_plugin.report.runs import RunOptions, failures_of, recorded_versions, run_all
 from elmo_plugin.report.tables import (
     FAILED,
+    Part,
     Report,
     paired_differences,
     settings_of,
-    table_of,
     write_report,
 )
 from elmo_plugin.report.variants import TaskExperiment, Variant
 
-if TYPE_CHECKING:  # --include-package imports every module, also where these are not installed
+if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
-    from matplotlib.figure import Figure
 
 NO_ELMO = "no ELMo"
 DIFFERENCE_NOTE = (
@@ -50,15 +49,6 @@ class TaskOptions:
         """Check the options and read the config."""
         self.runs.check()
         return TaskExperiment(self.config_file, self.runs.overrides, self.name)
-
-
-class Part(NamedTuple):
-    """A table of a report, and the figure of the same name."""
-
-    title: str
-    frame: "pandas.DataFrame"
-    notes: List[str]
-    figure: Optional["Figure"] = None
 
 
 class TaskGrid:
@@ -160,13 +150,13 @@ class TaskGrid:
             versions=recorded_versions(results),
         )
         experiment = self.experiment.name
-        named = {"-".join(filter(None, [report, name, experiment])): parts[name] for name in parts}
-        tables = [
-            table_of(part.frame, name, f"{part.title}: {experiment}", part.notes, settings)
-            for name, part in named.items()
-        ]
-        figures = {name: part.figure for name, part in named.items() if part.figure is not None}
-        return write_report(self.options.runs.output, tables, figures, failures_of(results))
+        named = {
+            "-".join(filter(None, [report, name, experiment])): part._replace(
+                title=f"{part.title}: {experiment}"
+            )
+            for name, part in parts.items()
+        }
+        return write_report(self.options.runs.output, named, settings, failures_of(results))
 
 
 def train_grid(

@@ -12,7 +12,7 @@ from elmo_plugin.arguments import option
 from elmo_plugin.embedding.layers import mixes_in
 from elmo_plugin.pretraining.starting_point import opened_archive
 from elmo_plugin.report.figures import draw_weights
-from elmo_plugin.report.tables import Report, check_option, settings_of, table_of, write_report
+from elmo_plugin.report.tables import Part, Report, check_option, settings_of, write_report
 
 _TITLE = "Which layers tasks learn to use"
 _NOTE = (
@@ -103,9 +103,8 @@ def compare_weights(options: WeightsOptions) -> Report:
     if (table["archives"] > 1).any():
         table = table.join(stds.add_suffix(", std"))
         notes.insert(1, "Means over archives of one name, with sample standard deviations.")
-    settings = settings_of("weights", options)
-    tables = [table_of(table.reset_index(), "weights", _TITLE, notes, settings)]
-    return write_report(options.output, tables, {"weights": draw_weights(_TITLE, means)})
+    part = Part(_TITLE, table.reset_index(), notes, draw_weights(_TITLE, means))
+    return write_report(options.output, {"weights": part}, settings_of("weights", options))
 
 
 def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> List[MixWeights]:

@@ -22,18 +22,12 @@ from elmo_plugin.report.probes import (
     SEED_NOTE,
     ProbeOptions,
     add_paper,
+    differences_part,
     embed_sentences,
-    layer_names,
     layer_table,
     named_layers,
 )
-from elmo_plugin.report.tables import (
-    Report,
-    ReportTable,
-    paired_differences,
-    table_of,
-    write_report,
-)
+from elmo_plugin.report.tables import Part, Report, write_report
 from elmo_plugin.tasks.json_input import find_key, get_text, get_words, parse_json_object
 from elmo_plugin.tasks.reading import placed_lines
 
@@ -47,6 +41,19 @@ ACCURACY, BALANCED = "accuracy", "balanced accuracy"
 # Table 5: F1 on all words of four test sets, fine-grained; WordNet's first sense for words without training
 # examples. Of a biLM with two LSTM layers.
 _PAPER = {"": 65.9, "1": 67.4, "2": 69.0}
+_SPREAD_NOTE = f"Each score is the mean of the test parts of a seed. {SEED_NOTE}"
+_NOTES = (
+    "Accuracy: the share of occurrences that get the right sense; each gets the sense whose mean vector in "
+    "the training part is nearest. The mean is over words. Balanced: the mean over the senses of a word, so "
+    "that rare senses count as much. The accuracy of the baseline comes from the frequencies of senses "
+    "alone, which means of vectors do not know: compare the balanced scores too.",
+    "Layer 0 does not see the context: it distinguishes senses by the forms of a word, such as line and "
+    "lines.",
+    _SPREAD_NOTE,
+    "Paper: Peters et al. 2018, table 5, on other data: all words of four test sets, with the senses of "
+    "SemCor as training examples; WordNet's first sense, layer 1 and layer 2. (CoVe's two layers: 59.4 and "
+    "64.7.)",
+)
 # Similarities that differ by less than this share of the largest one differ by rounding.
 _TOLERANCE = 1e-6
 _EXAMPLE = '{"tokens": ["a", "hard", "rock"], "index": 1, "sense": "solid"}'
@@ -224,6 +231,8 @@ def compare_senses(options: SenseOptions) -> Report:
     Measure how well each layer of a biLM tells the senses of words, and write tables and a picture. Options
     and files are checked before the biLM is loaded.
     """
+    import pandas
+
     options.check()
     check_choices(options)
     words = [read_senses(path, options.min_instances) for path in options.files]
@@ -238,9 +247,36 @@ def compare_senses(options: SenseOptions) -> Report:
     bilm = options.model.load()
     scores = _measure(options, words, bilm)
     means = scores.groupby(level=["vectors", "layer", "seed"], sort=False).mean()
-    tables = _tables(options, words, bilm, scores, means)
-    figure = draw_layers(f"Word senses by layer: mean of {len(words)} words", means, MOST_FREQUENT)
-    return write_report(options.output, tables, {"wsd": figure})
+    share = options.test_share
+    settings = options.settings(
+        "wsd",
+        bilm,
+        **{"test parts": f"{options.folds} folds" if share is None else f"a share of {share:g}"},
+        data={
+            word.file_path: f"{len(word.instances)} occurrences, {len(set(word.senses))} senses"
+            for word in words
+        },
+    )
+    columns = ["accuracy (%)", "std", "balanced (%)", "balanced std"]
+    of_word = {w.name: layer_table(scores.xs(w.name, level="word"), columns) for w in words}
+    all_words = layer_table(means, ["mean (%)", "std", "balanced mean (%)", "balanced std"])
+    for number, (name, table) in enumerate(of_word.items()):
+        all_words.insert(number, f"{name} (%)", table["accuracy (%)"])
+    add_paper(all_words, bilm, "paper, F1 (%)", _PAPER)
+    each_word = pandas.concat(
+        {(w.name, len(w.instances), len(set(w.senses))): of_word[w.name] for w in words},
+        names=["word", "occurrences", "senses"],
+    )
+    title = "Word senses by layer"
+    figure = draw_layers(f"{title}: mean of {len(words)} words", means, MOST_FREQUENT)
+    parts = {
+        "wsd": Part(title, all_words.reset_index(), [*_NOTES, *_left_out_notes(words)], figure),
+        "wsd-words": Part(f"{title}, each word", each_word.reset_index(), [_SPREAD_NOTE]),
+        "wsd-differences": differences_part(
+            "Word senses", means[BALANCED], "balanced", options.model, "test parts"
+        ),
+    }
+    return write_report(options.output, parts, settings)
 
 
 def _measure(
@@ -296,76 +332,15 @@ def _embed(embedder: ElmoEmbedder, words: Sequence[AmbiguousWord]) -> List[numpy
     ]
 
 
-def _tables(
-    options: SenseOptions,
-    words: Sequence[AmbiguousWord],
-    bilm: BiLM,
-    scores: "pandas.DataFrame",
-    means: "pandas.DataFrame",
-) -> List[ReportTable]:
-    """The tables of scores by word, and of their means over words."""
-    import pandas
-
-    share = options.test_share
-    settings = options.settings(
-        "wsd",
-        bilm,
-        **{"test parts": f"{options.folds} folds" if share is None else f"a share of {share:g}"},
-        data={
-            word.file_path: f"{len(word.instances)} occurrences, {len(set(word.senses))} senses"
-            for word in words
-        },
-    )
-    of_word = {word.name: layer_table(scores.xs(word.name, level="word")) for word in words}
-    all_words = layer_table(means)
-    all_words.columns = ["mean (%)", "std", "balanced mean (%)", "balanced std"]
-    for number, (name, table) in enumerate(of_word.items()):
-        all_words.insert(number, f"{name} (%)", table[ACCURACY, "mean"])
-    add_paper(all_words, bilm, "paper, F1 (%)", _PAPER)
-    each_word = pandas.concat(
-        {(w.name, len(w.instances), len(set(w.senses))): of_word[w.name] for w in words},
-        names=["word", "occurrences", "senses"],
-    )
-    each_word.columns = ["accuracy (%)", "std", "balanced (%)", "balanced std"]
-    by_seed = means[BALANCED].unstack("seed").loc[options.model.name]
-    spread_note = f"Each score is the mean of the test parts of a seed. {SEED_NOTE}"
-    notes = [
-        "Accuracy: the share of occurrences that get their sense, that of the nearest mean vector in the "
-        "training part; its mean is over words. Balanced: the mean over the senses of a word, so that "
-        "rare ones count as much. Means of vectors do not say which sense is frequent, from which alone "
-        "the baseline has its accuracy: compare the balanced ones too.",
-        "Layer 0 does not see the context: it tells senses by the forms of a word, such as line and lines.",
-        spread_note,
-        "Paper: Peters et al. 2018, table 5, on other data: all words of four test sets, with the senses "
-        "of SemCor as training examples; WordNet's first sense, layer 1 and layer 2. (CoVe's two layers: "
-        "59.4 and 64.7.)",
-    ]
+def _left_out_notes(words: Sequence[AmbiguousWord]) -> List[str]:
     left_out = [
         f"{word.name}: {', '.join(f'{sense} ({count})' for sense, count in word.left_out.items())}"
         for word in words
         if word.left_out
     ]
-    if left_out:
-        notes.append(
-            f"Rare senses that are left out, with their occurrences: {'; '.join(left_out)}."
-        )
-    return [
-        table_of(all_words.reset_index(), "wsd", "Word senses by layer", notes, settings),
-        table_of(
-            each_word.reset_index(),
-            "wsd-words",
-            "Word senses by layer, each word",
-            [spread_note],
-            settings,
-        ),
-        table_of(
-            paired_differences(by_seed.reindex(layer_names(bilm.num_layers)), "balanced"),
-            "wsd-differences",
-            f"Word senses, differences of layers of {options.model.name}",
-            [f"Over the same test parts. {SEED_NOTE}"],
-            settings,
-        ),
-    ]
+    if not left_out:
+        return []
+    return [f"Rare senses that are left out, with their occurrences: {'; '.join(left_out)}."]
 
 
 def _instance(line: str) -> SenseInstance:

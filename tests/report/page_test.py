@@ -1,18 +1,19 @@
 import base64
 import hashlib
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
+import pandas
 import pytest
 from allennlp.common.checks import ConfigurationError
 from matplotlib.figure import Figure
 
+from elmo_plugin.files.figure_file import save_figure
 from elmo_plugin.report import page as page_module
 from elmo_plugin.report.page import PageOptions, formatted_rows, read_results, write_page
-from elmo_plugin.report.tables import ReportTable, write_report
+from elmo_plugin.report.tables import Part, ReportTable, write_report
 
 SETTINGS = {"command": "a <b>", "seeds": [1, 2], "versions": {"torch": "2.12.1"}}
 # As the version before this one wrote it.
@@ -26,20 +27,21 @@ OLD_TABLE = """{
 def results(tmp_path: Path) -> Path:
     """Tables in a folder and a sub-folder, with pictures and without, and a training run."""
     folder = tmp_path / "results"
-    rows: List[List[Any]] = [["ner", 0.4125, 1.0], ["sst <i>", "failed: out of memory", None]]
-    table = ReportTable(
-        "weights", "Mix & weights", ["task", "layer 1", "gamma"], rows, ["A < b."], SETTINGS
-    )
-    write_report(folder, [table], {})
+    rows = [["ner", 0.4125, 1.0], ["sst <i>", "failed: out of memory", None]]
+    frame = pandas.DataFrame(rows, columns=["task", "layer 1", "gamma"], dtype=object)
+    write_report(folder, {"weights": Part("Mix & weights", frame, ["A < b."])}, SETTINGS)
     (folder / "old.json").write_text(OLD_TABLE)
     (folder / "old.csv").write_text("ELMo,dev mean\n")
-    layers = ReportTable("layers-ner", "Which layers", ["seed", "x"], [[13370, 13370]], [], {})
-    differences = replace(layers, name="layers-differences-ner", title="Differences")
+    frame = pandas.DataFrame([[13370, 13370]], columns=["seed", "x"])
     figure = Figure()
     figure.add_subplot().plot([1, 2, 3])
-    names = ("layers-ner", "layers-ner-curves", "layers-nerves")
-    write_report(folder / "ner", [layers, differences], dict.fromkeys(names, figure))
-    (folder / "ner" / "layers-ner-curves.svg").unlink()
+    parts = {
+        "layers-ner": Part("Which layers", frame, [], figure),
+        "layers-differences-ner": Part("Differences", frame, []),
+    }
+    write_report(folder / "ner", parts, {})
+    for name in ("layers-ner-curves.png", "layers-nerves.png", "layers-nerves.svg"):
+        save_figure(figure, folder / "ner" / name)
     (folder / "runs").mkdir()
     (folder / "runs" / "metrics.json").write_text("{}")
     (folder / ".hidden.json").write_text("{")

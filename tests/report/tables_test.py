@@ -3,7 +3,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 
 import numpy
 import pandas
@@ -11,11 +11,12 @@ import pytest
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.report.tables import (
+    Part,
+    Report,
     ReportTable,
     format_cell,
     paired_differences,
     read_table,
-    table_of,
     without_machine_paths,
     write_report,
 )
@@ -30,8 +31,18 @@ TABLE = ReportTable(
 )
 
 
+def written(folder: Path) -> Report:
+    frame = pandas.DataFrame(TABLE.rows, columns=TABLE.columns, dtype=object)
+    return write_report(folder, {TABLE.name: Part(TABLE.title, frame, TABLE.notes)}, TABLE.settings)
+
+
+def rows_of(frame: pandas.DataFrame, folder: Path) -> List[List[Any]]:
+    return write_report(folder, {"x": Part("X", frame, [])}, {}).tables[0].rows
+
+
 def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
-    paths = write_report(tmp_path / "new" / "folder", [TABLE], {}).files
+    (table,), paths, _ = written(tmp_path / "new" / "folder")
+    assert table == TABLE
     assert [path.name for path in paths] == ["layers-ner.md", "layers-ner.csv", "layers-ner.json"]
     assert read_table(paths[-1]) == TABLE
     assert set(paths) == set(paths[0].parent.iterdir())
@@ -47,19 +58,19 @@ def test_the_markdown_has_title_table_notes_and_settings() -> None:
 
 
 def test_the_csv_holds_every_cell(tmp_path: Path) -> None:
-    csv_file = write_report(tmp_path, [TABLE], {}).files[1]
+    csv_file = written(tmp_path).files[1]
     with open(csv_file, newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     assert rows[1:] == [["no ELMo", "42.8", "12"], ["a | b\nc", "", "3"], ["λ = 1", "failed", "2"]]
 
 
-def test_a_frame_becomes_a_table_of_plain_numbers() -> None:
+def test_a_frame_becomes_a_table_of_plain_numbers(tmp_path: Path) -> None:
     frame = pandas.DataFrame({"a": [1, 2], "b": [0.5, None], "c": [None, 3]}, dtype=object)
     frame["d"] = numpy.array([1, 2])
     frame["e"] = [1.5, math.nan]
-    table = table_of(frame, "x", "X", [], {})
-    assert table.rows == [[1, 0.5, None, 1, 1.5], [2, None, 3, 2, None]]
-    assert {type(cell) for row in table.rows for cell in row} == {int, float, type(None)}
+    rows = rows_of(frame, tmp_path)
+    assert rows == [[1, 0.5, None, 1, 1.5], [2, None, 3, 2, None]]
+    assert {type(cell) for row in rows for cell in row} == {int, float, type(None)}
 
 
 @pytest.mark.parametrize(
@@ -89,13 +100,13 @@ def test_cells_for_readers(value: Any, text: str) -> None:
     assert format_cell(value) == text
 
 
-def test_differences_are_paired_by_seed() -> None:
+def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     scores = pandas.DataFrame(
         [[50.0, 60.0, 70.0], [51.0, 62.0, 73.0], [10.0, None, None], [None, None, None]],
         index=["a", "b", "c", "d"],
         columns=[1, 2, 3],
     )
-    rows = table_of(paired_differences(scores, "dev"), "x", "X", [], {}).rows
+    rows = rows_of(paired_differences(scores, "dev"), tmp_path)
     # Mean 2, standard error 1 / sqrt(3); 4.303 is Student's t with two degrees of freedom.
     margin = 4.302653 / math.sqrt(3)
     assert rows[0] == ["b", "a", 3, 2.0, f"{2 - margin:.2f} to {2 + margin:.2f}"]
