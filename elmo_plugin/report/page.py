@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -135,7 +136,6 @@ def read_results(folder: Path) -> Tuple[List[Section], List[Picture]]:
         bool(tables),
         "the output of `allennlp elmo-report`, with NAME.json beside NAME.csv",
     )
-    # Differences come after the scores that they are of.
     tables.sort(key=_place_on_page)
     pictures: Dict[Optional[Path], List[Path]] = {}
     for picture in sorted({p.with_suffix("") for p in files if p.suffix in (".png", ".svg")}):
@@ -209,9 +209,9 @@ def _owner(picture: Path, tables: Sequence[Path]) -> Optional[Path]:
 
 
 def _place_on_page(table_file: Path) -> Tuple[Any, ...]:
-    """Those of a folder by name; "layers-differences-ner" after "layers-ner"."""
-    of_what = table_file.stem.replace("-differences", "")
-    return table_file.parent.parts, of_what, of_what != table_file.stem
+    """By folder and name, and "layers-differences-ner" after "layers-ner"."""
+    main_table = re.sub("-(differences|epochs)", "", table_file.stem)
+    return table_file.parent.parts, main_table, main_table != table_file.stem, table_file.stem
 
 
 def _picture(picture: Path, table_file: Path, title: str) -> Picture:

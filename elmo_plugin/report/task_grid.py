@@ -94,13 +94,14 @@ class TaskGrid:
 
         has_failed = self.by_seed("validation").isna()
         columns = {"seeds": (~has_failed).sum(axis=1)}
+        by_seed = {}
         for data, field in self._data.items():
             scores = self.by_seed(field)
-            cells = scores.round(2).astype(object).mask(has_failed, FAILED)
-            for seed in cells:
-                columns[f"{data} {self.metric}, seed {seed}"] = cells[seed]
             columns[f"{data} mean"] = scores.mean(axis=1).round(2)
             columns[f"{data} std"] = scores.std(axis=1).round(2)
+            cells = scores.round(2).astype(object).mask(has_failed, FAILED)
+            by_seed.update({f"{data} {self.metric}, seed {seed}": cells[seed] for seed in cells})
+        columns.update(by_seed)  # after the means, which a narrow screen shows first
         columns["epochs"] = self.by_seed("epochs").mean(axis=1).round(1)
         columns["minutes"] = self.by_seed("minutes").mean(axis=1).round(2)
         columns["peak GB"] = self.by_seed("peak_gigabytes").max(axis=1).round(2)
