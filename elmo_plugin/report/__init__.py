@@ -1,4 +1,4 @@
-"""Tables and figures of what the paper measured. Each report is a module, imported when it is used."""
+"""Tables and figures of the paper's measurements. Each report is a module, imported on use."""
 
 from elmo_plugin.report.share_reader import ShareReader
 

@@ -1,4 +1,4 @@
-"""The pictures of reports, drawn with matplotlib."""
+"""The figures of reports, drawn with matplotlib."""
 
 import math
 import textwrap
@@ -14,15 +14,15 @@ if TYPE_CHECKING:  # --include-package imports every module, also where these ar
 _ELMO_COLOR, _CONTROL_COLOR, _BASELINE_COLOR = "#c2410c", "#2563eb", "#6b7280"
 _SEED_ALPHA = 0.55
 _COLUMN_WIDTH = 12  # of the heat map, in letters
-_DARK = 0.6  # of the colour map; on darker fields letters are white
-_MAX_PANELS = 3  # beside each other: with more, letters are small on a page
+_DARK = 0.6  # of the colour map; letters on darker fields are white
+_MAX_PANELS = 3  # side by side: with more, letters are small on a page
 _PAPER_OFFSET = 0.26  # of the paper's perplexities below ours, in rows
 
 
 def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure":
     """
-    Draw a point for each seed and a bar at the mean, for each variant; the mean of the first, which is the
-    baseline, as a line. `scores` has a row for each variant and a column for each seed.
+    Draw a point for each seed and a bar at the mean, for each variant, and a line at the mean of the first
+    variant, the baseline. `scores` has a row for each variant and a column for each seed.
     """
     figure = _figure(7, 1.6 + 0.5 * len(scores))
     axes = figure.subplots()
@@ -35,7 +35,7 @@ def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figur
         axes.plot([mean, mean], [row - 0.3, row + 0.3], color=color, linewidth=2.5)
         _annotate(axes, mean, (mean, row - 0.3), (0, 7), color, "center")
         if row == 0:
-            # From the bar on, as its label is above it.
+            # Below the bar only: its label is above.
             axes.vlines(mean, 0.3, len(scores) - 0.5, color=color, linewidth=1, linestyle=":")
     axes.set_yticks(range(len(scores)), list(scores.index))
     axes.set_ylim(len(scores) - 0.5, -0.8)  # the first on top
@@ -79,8 +79,8 @@ def draw_curves(
 ) -> "Figure":
     """
     Draw scores by epoch: a panel for each share of the training data, a line for each seed, the best epoch
-    marked. `curves` has the scores of each run, none if it failed, by share and label, the label of the
-    baseline first; `best_of` is `max` or `min`.
+    marked. `curves` has the scores of each run by share and label, the label of the baseline first; a failed
+    run has none. `best_of` is `max` or `min`.
     """
     shares = list(dict.fromkeys(share for share, _ in curves))
     labels = list(dict.fromkeys(label for _, label in curves))
@@ -119,8 +119,8 @@ def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figur
     # Parameters
 
     scores : `pandas.DataFrame`
-        In percent. Columns are measures; rows are (vectors, layer, seed), biLMs with the same layers each,
-        of which the last is the mean of the others, to which no line leads; and the baseline.
+        In percent. Columns are measures. Rows are (vectors, layer, seed): the baseline, and biLMs with the
+        same layers, of which the last is the mean of the others. No line connects it.
     """
     groups = scores.groupby(level=[0, 1], sort=False)
     all_means, all_stds = groups.mean(), groups.std().fillna(0.0)

@@ -45,14 +45,15 @@ _PAPER: Dict[str, Tuple[Sequence[str], Dict[str, Tuple[float, ...]]]] = {
 }
 
 _LAYERS_NOTE = (
-    "ELMo is where the config has it. Last layer only: one vector of the biLM, with a scale that is "
-    "learnt. All layers: their weighted mean; λ is the L2 regularization of the weights before the "
+    "ELMo is placed as in the config. Last layer only: one vector of the biLM, with a learnt scale. "
+    "All layers: their weighted mean; λ is the L2 regularization of the weights before the "
     "softmax: 1 keeps them near the plain mean, 0.001 leaves them free (paper, section 5.1 and table 2)."
 )
 
 _PLACEMENT_NOTE = (
     "Input: ELMo is added to the input of the task's RNN; output: to its output; each place has a mix of "
-    "its own over one pass of the biLM (paper, section 5.2 and table 3). All else is as in the config."
+    "its own over one pass of the biLM (paper, section 5.2 and table 3). Everything else is as in the "
+    "config."
 )
 
 
@@ -60,8 +61,8 @@ _PLACEMENT_NOTE = (
 class LayersOptions(TaskOptions):
     """
     Which layers does a task need? Trains a config without ELMo, with the last layer of the biLM only, and
-    with a mix of all layers whose weights are regularized much (lambda = 1) or hardly (lambda = 0.001): the
-    paper's table 2.
+    with a mix of all layers whose weights are regularized strongly (lambda = 1) or weakly (lambda = 0.001):
+    the paper's table 2.
 
     examples:
       export NER_DATA=data/ner ELMO=elmo_mini
@@ -69,7 +70,7 @@ class LayersOptions(TaskOptions):
       allennlp elmo-report layers training_configs/ner_small.jsonnet -s results --dry-run > commands.sh
 
     Writes layers-NAME (.md, .csv, .json, .png, .svg), and layers-differences-NAME with the differences of
-    each two variants.
+    each pair of variants.
     """
 
 
@@ -85,7 +86,7 @@ class PlacementOptions(TaskOptions):
       allennlp elmo-report placement training_configs/sst_small.jsonnet -s results --placements none both
 
     Writes placement-NAME (.md, .csv, .json, .png, .svg), and placement-differences-NAME with the
-    differences of each two variants.
+    differences of each pair of variants.
     """
 
     placements: Sequence[str] = option(

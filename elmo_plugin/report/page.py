@@ -24,7 +24,7 @@ from elmo_plugin.report.tables import (
     read_table,
 )
 
-# An SVG of many thousand points is larger, and slower to show, than its pixels.
+# An SVG of many thousand points is larger than its PNG, and slower to display.
 MAX_SVG_BYTES = 500_000
 _MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png", ".csv": "text/csv"}
 _SMALLEST_GROUPED = 10_000  # 1234, but 12,345
@@ -35,28 +35,30 @@ _LONG_TEXT = 32  # characters of a cell that may break
 class PageOptions:
     """
     Put the tables and pictures in a folder of results, and in its sub-folders, into one HTML file that
-    needs nothing else: no network, no other file, no JavaScript. It reads well on a phone and a wide
-    screen, in the dark, and printed.
+    needs nothing else: no network, no other file, no JavaScript. It can be read on a phone, on a wide
+    screen, in dark mode, and on paper.
 
     A table is a NAME.json beside a NAME.csv, as the other reports write them. A picture, .svg or .png,
-    belongs to the table with the longest name that its own is or begins with.
+    belongs to the table whose name its own name starts with; if there are several, to the longest.
 
     example:
       allennlp elmo-report page results -o report.html
     """
 
-    folder: str = option("of results; its sub-folders are read too", positional=True, metavar="DIR")
-    output: str = option(
-        "the HTML file to write, which appears when it is complete", short="-o", metavar="FILE"
+    folder: str = option(
+        "folder of results; its sub-folders are read too", positional=True, metavar="DIR"
     )
-    title: Optional[str] = option("of the page (default: Results, and the name of DIR)", None)
+    output: str = option(
+        "the HTML file to write; it appears when it is complete", short="-o", metavar="FILE"
+    )
+    title: Optional[str] = option("title of the page (default: Results, and the name of DIR)", None)
     overwrite: bool = option(
-        "replace FILE if it exists (default: stop before any work)", False, recorded=False
+        "replace FILE if it exists (default: stop with an error)", False, recorded=False
     )
 
 
 class Cell(NamedTuple):
-    """The text of a cell, and the classes of its style."""
+    """The text of a cell, and its CSS classes."""
 
     text: str
     style: str
@@ -81,7 +83,7 @@ class Section(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The sub-folder, with slashes; empty for the folder itself."""
+        """Return the sub-folder, with slashes; empty for the folder itself."""
         return self.name.rpartition("/")[0]
 
     @property
@@ -90,10 +92,10 @@ class Section(NamedTuple):
 
 
 def write_page(options: PageOptions) -> Report:
-    """Write one HTML file that holds the tables and pictures of a folder of results, or raise an error."""
+    """Write one HTML file with the tables and pictures of a folder of results."""
     import jinja2
 
-    # Browsers go by it; and no file of the folder is replaced by mistake.
+    # Browsers need the suffix, and no other file can be replaced by mistake.
     is_html = options.output.lower().endswith((".html", ".htm"))
     check_option("--output", options.output, is_html, "a name that ends in .html")
     check_output_file(options.output, options.overwrite, "--overwrite", what="--output")
@@ -103,7 +105,7 @@ def write_page(options: PageOptions) -> Report:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(source)
-    # By its hash: no other style sheet is applied, only embedded pictures are shown, nothing is fetched.
+    # The page allows this style sheet by its hash and embedded pictures, and nothing else.
     style = "".join(template.blocks["style"](template.new_context()))
     html = template.render(
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
@@ -120,7 +122,7 @@ def write_page(options: PageOptions) -> Report:
 
 def read_results(folder: Path) -> Tuple[List[Section], List[Picture]]:
     """
-    Read the tables of a folder and its sub-folders, those of the folder itself first, with their pictures;
+    Read the tables of a folder and its sub-folders, those of the folder itself first, with their pictures,
     and the pictures that belong to no table. Names that begin with a dot are left out.
     """
     files = [
@@ -128,7 +130,7 @@ def read_results(folder: Path) -> Tuple[List[Section], List[Picture]]:
         for path in sorted(folder.rglob("*"))
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
-    # The folders of training runs hold other JSON.
+    # The folders of training runs contain other JSON files.
     tables = [p for p in files if p.suffix == ".json" and p.with_suffix(".csv").is_file()]
     check_option(
         "DIR",
@@ -164,7 +166,7 @@ def read_results(folder: Path) -> Tuple[List[Section], List[Picture]]:
 
 
 def formatted_rows(table: ReportTable) -> List[List[Cell]]:
-    """Return the cells of a table: numbers of a column with equally many decimals, and styles."""
+    """Return the cells of a table with their styles. Numbers of a column get the same number of decimals."""
     columns = [_column(*pair) for pair in zip(table.columns, zip(*table.rows))]
     return [list(row) for row in zip(*columns)]
 
@@ -192,12 +194,12 @@ def _column(name: str, cells: Sequence[Any]) -> List[Cell]:
 
 
 def _is_failed(cell: Any) -> bool:
-    """Whether a cell says that its run failed, with or without the reason."""
+    """Return whether a cell marks a failed run, with or without the reason."""
     return isinstance(cell, str) and cell.partition(":")[0] == FAILED
 
 
 def _owner(picture: Path, tables: Sequence[Path]) -> Optional[Path]:
-    """The table of a picture: "layers-ner" begins "layers-ner-curves", and not "layers-nerves"."""
+    """Return the table of a picture: "layers-ner" owns "layers-ner-curves", but not "layers-nerves"."""
     owners = [
         table
         for table in tables
@@ -209,19 +211,19 @@ def _owner(picture: Path, tables: Sequence[Path]) -> Optional[Path]:
 
 
 def _place_on_page(table_file: Path) -> Tuple[Any, ...]:
-    """By folder and name, and "layers-differences-ner" after "layers-ner"."""
+    """Return the sort key of a table: its folder and name, "layers-differences-ner" after "layers-ner"."""
     main_table = re.sub("-(differences|epochs)", "", table_file.stem)
     return table_file.parent.parts, main_table, main_table != table_file.stem, table_file.stem
 
 
 def _picture(picture: Path, table_file: Path, title: str) -> Picture:
-    """The caption is the title of the table, and what the name of the picture has beyond the table's."""
+    """Return a picture whose caption is the table's title and the rest of the picture's own name."""
     words = picture.name.removeprefix(table_file.stem).replace("-", " ").replace("_", " ").split()
     return Picture(f"{title}: {' '.join(words)}" if words else title, _picture_uri(picture))
 
 
 def _picture_uri(stem: Path) -> str:
-    """The SVG of a picture, or its PNG where there is no SVG or a large one."""
+    """Return the SVG of a picture, or its PNG if the SVG is missing or large."""
     svg, png = (stem.with_name(f"{stem.name}{suffix}") for suffix in (".svg", ".png"))
     has_svg = svg.is_file() and (svg.stat().st_size <= MAX_SVG_BYTES or not png.is_file())
     return _data_uri(svg if has_svg else png)

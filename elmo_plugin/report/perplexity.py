@@ -1,4 +1,4 @@
-"""`elmo-report perplexity`: what a biLM gains when it is adapted to a task's text (section 3.4)."""
+"""`elmo-report perplexity`: perplexity before and after a biLM is adapted to a task's text (section 3.4)."""
 
 import re
 from collections import Counter
@@ -27,24 +27,24 @@ if TYPE_CHECKING:  # --include-package imports every module, also where pandas i
 
 CALLBACK = "elmo_validate_first"
 
-# The paper's development perplexity of SNLI, as a summary by others gives it. What it says of other tasks was
-# not to be had: those rows have no figures.
+# The paper's development perplexity of SNLI, from a summary by others. Its figures for other tasks were not
+# available, so those rows have none.
 _PAPER = {"pairs": ("SNLI", 72.1, 16.8)}
 _NOTES = [
-    "Perplexity on held-out text of the task, exact, over the whole vocabulary, in the mean of both "
-    "directions; after: at the end of the best epoch, in the mean of the seeds. std: of the sample, over "
-    "seeds. Each sentence counts once. Minutes: of training and validation.",
+    "Perplexity on held-out text of the task: exact, over the whole vocabulary, the mean of both directions. "
+    "After: at the end of the best epoch, the mean over seeds. std: of the sample, over seeds. Each sentence "
+    "counts once. Minutes: of training and validation.",
     "Paper: Peters et al. 2018 on the development data of the whole task, with a larger biLM and another "
-    "vocabulary: compare the gain, not the perplexities. Its figures for SNLI were seen in a summary by "
-    "others, not in the paper.",
+    "vocabulary: compare the gain, not the perplexities. Its figures for SNLI are from a summary by others, "
+    "not from the paper itself.",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerplexityOptions:
     """
-    How much does a biLM gain when it is adapted to a task's text? Trains it for an epoch on the text,
-    labels set aside, and measures perplexity on held-out text before and after, exact, in both directions.
+    How much does a biLM gain when it is adapted to a task's text? Trains it for an epoch on the text
+    without its labels, and measures perplexity on held-out text before and after, exact, in both directions.
 
     KIND says which part of TRAIN and HELDOUT is text:
       lines            one tokenized sentence on each line
@@ -61,12 +61,12 @@ class PerplexityOptions:
           --text sst trees data/sst/train.txt data/sst/dev.txt \\
           --text snli pairs data/snli/train.jsonl data/snli/dev.jsonl
 
-    Needs biLMs with the softmax that they were trained with: elmo_mini, archives of pretraining, and what
-    `allennlp elmo-export` makes of those. Writes perplexity (.md, .csv, .json, .png, .svg).
+    Needs biLMs with the softmax that they were trained with: elmo_mini, archives of pretraining, and files
+    that `allennlp elmo-export` wrote from those. Writes perplexity (.md, .csv, .json, .png, .svg).
     """
 
     text: Sequence[TaskText] = option(
-        "a text: its name, its kind and two files; repeat it for more"
+        "a text: its name, its kind and two files; repeat the flag for more texts"
     )
     bilm: Sequence[str] = option(
         "elmo_mini; a folder with options.json, weights.hdf5 and vocab.txt; or an archive, model.tar.gz",
@@ -74,14 +74,14 @@ class PerplexityOptions:
         metavar="NAME",
     )
     config: str = option(
-        "of `allennlp train`; LM_START, LM_VOCABULARY, LM_TRAIN and LM_HELDOUT are set for it",
+        "a config of `allennlp train`; LM_START, LM_VOCABULARY, LM_TRAIN and LM_HELDOUT are set for it",
         "training_configs/bilm_finetune.jsonnet",
         metavar="FILE",
     )
     runs: RunOptions = option_group("training runs")
 
     def check(self) -> None:
-        """Raise an error for names that occur twice or cannot name files, as `RunOptions.check` does."""
+        """Raise an error for names that occur twice or cannot be part of file names."""
         self.runs.check()
         names = [text.name for text in self.text]
         for name in names:
@@ -96,7 +96,7 @@ class PerplexityOptions:
 
 
 class Start(NamedTuple):
-    """A biLM to start from: its name, its value for `LM_START`, and the words that its softmax predicts."""
+    """A biLM to start from: its name, its value of `LM_START`, and the vocabulary of its softmax."""
 
     name: str
     variable: str
@@ -148,7 +148,7 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
 
 
 def prepare_start(name: str, folder: Path) -> Start:
-    """Find a biLM, and write the words of its softmax, without which perplexity is not defined."""
+    """Find a biLM, and write the vocabulary of its softmax, without which perplexity is not defined."""
     variable = name
     if is_archive(name):
         start = start_from_archive(name)
@@ -156,14 +156,14 @@ def prepare_start(name: str, folder: Path) -> Start:
         start = start_from_files(name, None)
     else:
         start = start_from_files(*bilm_files(name))
-        # With a slash, by which configs tell a folder from a name.
+        # With a slash, by which configs distinguish a folder from a name.
         variable = f"./{name}" if "/" not in name else name.rstrip("/")
     if not start.datasets or start.words is None:
         missing = f"no {VOCABULARY_NAME} beside its weights" if start.datasets else "no softmax"
         raise ConfigurationError(
             f"--bilm {name}: found {missing}, expected the softmax that it was trained with, and its "
-            "words: without them a biLM predicts nothing. Give the archive of its training, or what "
-            "`allennlp elmo-export` made of that."
+            "words: without them a biLM predicts nothing. Give the archive of its training, or the files "
+            "that `allennlp elmo-export` wrote from it."
         )
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary_file = folder / f"{_slug(name)}-{VOCABULARY_NAME}"
@@ -174,7 +174,7 @@ def prepare_start(name: str, folder: Path) -> Start:
 def prepare_experiment(
     options: PerplexityOptions, text: TaskText, start: Start, files: TextFiles
 ) -> Experiment:
-    """Evaluate the config, which has to measure perplexity before training, for a biLM and a text."""
+    """Evaluate the config for a biLM and a text. It must measure perplexity before training."""
     experiment = Experiment(
         options.config,
         options.runs.overrides,
@@ -258,5 +258,5 @@ def _run(experiment: Experiment, seed: int) -> Run:
 
 
 def _slug(name: str) -> str:
-    """A name, or a path, as a part of file names."""
+    """Return a name, or a path, as a part of file names."""
     return re.sub(r"[^\w.-]+", "_", name).strip("_.-") or "_"

@@ -1,4 +1,4 @@
-"""`elmo-report pos`: which parts of speech a linear classifier reads off each layer (the paper's table 6)."""
+"""`elmo-report pos`: how well a linear classifier finds parts of speech in a layer (the paper's table 6)."""
 
 import logging
 import time
@@ -42,7 +42,7 @@ ACCURACY, UNSEEN = "accuracy", "accuracy on unseen words"
 # Table 6: accuracy on the test part of the Wall Street Journal. Of a biLM with two LSTM layers.
 _PAPER = {"1": 97.3, "2": 96.8}
 _NOTES = (
-    "Accuracy of the tags in the test part; unseen words are words that the training part does not contain. "
+    "Accuracy of the tags in the test part; unseen words are words that are not in the training part. "
     "Each seed draws its training sentences. C: the inverse strength of regularization that each seed chose "
     f"on held-out sentences. {SEED_NOTE}",
     "Paper: Peters et al. 2018, table 6: a linear classifier on the Wall Street Journal part of the Penn "
@@ -53,7 +53,7 @@ _HELD_OUT_SHARE = 0.1  # of the training sentences, to choose the regularization
 _MIN_TRAIN_SENTENCES = 10  # so that one is held out
 _TEST_BLOCK = 512  # sentences whose vectors are held together
 _MAX_ITERATIONS = 500
-# Larger than scikit-learn's default, for half of the time: accuracy changed by some 0.1 points.
+# Larger than scikit-learn's default, which takes twice the time; accuracy differs by about 0.1 points.
 _TOLERANCE = 3e-4
 
 logger = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class PosOptions(ProbeOptions):
     """
-    What does each layer know of parts of speech? Fits a linear classifier to the vectors of each layer of a
-    biLM, of the mean of all, and of a biLM of random weights: the paper's table 6.
+    What does each layer know about parts of speech? Fits a linear classifier to the vectors of each layer
+    of a biLM, to the mean of all layers, and to a biLM with random weights: the paper's table 6.
 
     FILE is CoNLL-2012, or a folder of *.gold_conll files: its fifth column is the part of speech.
 
@@ -71,18 +71,21 @@ class PosOptions(ProbeOptions):
       allennlp elmo-report pos data/srl/dev.gold_conll -s results
       allennlp elmo-report pos --train data/srl/train.gold_conll --test data/srl/test.gold_conll -s results
 
-    Writes pos (.md, .csv, .json, .png, .svg), and pos-differences with the differences of each two layers.
+    Writes pos (.md, .csv, .json, .png, .svg), and pos-differences with the differences of each pair of
+    layers.
     """
 
     files: Sequence[str] = option(
-        "to be divided at random into a training and a test part",
+        "is divided at random into a training and a test part",
         (),
         positional=True,
         metavar="FILE",
     )
     train: Sequence[str] = option("in place of FILE: the training part", (), metavar="FILE")
     test: Sequence[str] = option("in place of FILE: the test part", (), metavar="FILE")
-    test_share: float = option("of the sentences in FILE", 0.2, metavar="SHARE")
+    test_share: float = option(
+        "share of the sentences in FILE that is the test part", 0.2, metavar="SHARE"
+    )
     max_train_sentences: int = option(
         "number of training sentences that each seed draws, if there are more; the vectors of all are "
         "held in memory",
@@ -124,7 +127,7 @@ class TagDivision(NamedTuple):
 def read_tagged(paths: Sequence[str]) -> List[Conll2012Sentence]:
     """
     Read the sentences of CoNLL-2012 files, or of folders of them. Raises an error if all words have the same
-    part of speech: the column was not filled.
+    part of speech, as in files whose column was not filled.
     """
     documents = [document for path in paths for document in read_conll_2012(path)]
     sentences = [sentence for document in documents for sentence in document.sentences()]
@@ -132,7 +135,7 @@ def read_tagged(paths: Sequence[str]) -> List[Conll2012Sentence]:
     if len(tags) < 2:
         raise ConfigurationError(
             f"{', '.join(paths)}: the fifth column holds nothing but {' '.join(sorted(tags))}, expected "
-            "the parts of speech of the words, of two kinds or more. Give files that have them."
+            "the parts of speech of the words, two or more different ones. Give files that have them."
         )
     return sentences
 
@@ -142,7 +145,7 @@ def frequent_tags(
 ) -> numpy.ndarray:
     """
     Return the baseline for each word: its most frequent tag in the training part, and for an unseen word the
-    most frequent tag of all. Of equally frequent tags it is the first by name.
+    most frequent tag overall. Ties go to the first tag by name.
     """
     import pandas
 
@@ -161,14 +164,14 @@ def fit_probe(
     strengths: Sequence[float],
 ) -> Pipeline:
     """
-    Fit a multinomial logistic regression for each strength of regularization, and return the one that has
-    most of the held-out vectors right; of equally good ones the one with the smallest C.
+    Fit a multinomial logistic regression for each strength of regularization, and return the one with the
+    best accuracy on the held-out vectors. Ties go to the smallest C.
 
     # Parameters
 
     vectors, held_out_vectors : `numpy.ndarray`
-        `(num_training, dim)` and `(num_held_out, dim)`. Each dimension is scaled to mean 0 and variance 1
-        in the training part first, so that layers of any scale are regularized alike.
+        `(num_training, dim)` and `(num_held_out, dim)`. Each dimension is first scaled to mean 0 and
+        variance 1 in the training part, so that the scale of a layer does not change its regularization.
     tags, held_out_tags : `numpy.ndarray`
         Strings, `(num_training,)` and `(num_held_out,)`.
     strengths : `Sequence[float]`
@@ -183,7 +186,9 @@ def fit_probe(
         classifier = LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS, tol=_TOLERANCE)
         probe = make_pipeline(StandardScaler(), classifier)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a note of the table names them
+            warnings.simplefilter(
+                "ignore", ConvergenceWarning
+            )  # a note of the table names these classifiers
             probes.append(probe.fit(vectors, tags))
     return max(probes, key=lambda probe: probe.score(held_out_vectors, held_out_tags))
 
@@ -232,7 +237,7 @@ def compare_tags(options: PosOptions) -> Report:
 
 
 def divide(options: PosOptions) -> Dict[int, TagDivision]:
-    """Divide the sentences at random, for each seed."""
+    """Divide the sentences at random for each seed."""
     sentences = read_tagged(options.files or options.train)
     fixed_test = read_tagged(options.test) if options.test else []
     divisions = {}
@@ -256,7 +261,7 @@ def divide(options: PosOptions) -> Dict[int, TagDivision]:
 def _measure(
     options: PosOptions, bilm: BiLM, divisions: Dict[int, TagDivision]
 ) -> "pandas.DataFrame":
-    """Rows of (vectors, layer, seed), columns `ACCURACY`, `UNSEEN`, `C` and `converged`."""
+    """Return rows of (vectors, layer, seed), with columns `ACCURACY`, `UNSEEN`, `C` and `converged`."""
     import pandas
 
     rows: List[Dict[str, Any]] = []
@@ -288,7 +293,7 @@ def _measure(
 def _fit_layers(
     embedder: ElmoEmbedder, division: TagDivision, strengths: Sequence[float]
 ) -> Dict[str, Tuple[Pipeline, numpy.ndarray]]:
-    """By layer: the classifier, and the tags that it finds in the test part, `(num_words,)`."""
+    """Return, by layer, the classifier and the tags that it finds in the test part, `(num_words,)`."""
     sentences = [*division.training, *division.held_out]
     words = [sentence.words for sentence in sentences]
     # (num_layers, num_words, dim)
@@ -316,5 +321,5 @@ def _words_of(sentences: Sequence[Conll2012Sentence]) -> numpy.ndarray:
 
 
 def _tags_of(sentences: Sequence[Conll2012Sentence]) -> numpy.ndarray:
-    """Of all words, `(num_words,)`, strings."""
+    """Return the tags of all words, `(num_words,)`, strings."""
     return numpy.array([tag for sentence in sentences for tag in sentence.parts_of_speech])

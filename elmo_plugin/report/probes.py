@@ -1,4 +1,4 @@
-"""What reports that probe the layers of a biLM share: which biLM, vectors of tokens, tables of layers."""
+"""Shared by reports that probe the layers of a biLM: its choice, its vectors, and tables of layers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +31,14 @@ if TYPE_CHECKING:  # --include-package imports every module, also where pandas i
 DEFAULT_BILM = "elmo_mini"
 OPTIONS_NAME, WEIGHTS_NAME = "options.json", "weights.hdf5"
 
-# Names in tables: of the control, of the plain mean of all layers, and of the layer below the LSTMs.
+# Names in tables: the control, the plain mean of all layers, and the token representation.
 RANDOM_WEIGHTS = "random weights"
 MEAN = "mean of all"
 CHARACTERS = "0 (characters)"
 
 SEED_NOTE = (
-    "std: of the sample, over seeds. Random weights are drawn anew for each seed. What seeds leave as it "
-    "is, as the biLM and its training, no std and no interval covers."
+    "std: of the sample, over seeds. Each seed draws new random weights. Neither std nor intervals cover "
+    "what all seeds share, such as the biLM and its training."
 )
 
 _PAPER_NUM_LAYERS = 3  # the token representation counted
@@ -46,7 +46,7 @@ _PAPER_NUM_LAYERS = 3  # the token representation counted
 
 @dataclass(frozen=True, kw_only=True)
 class BiLMChoice(DeviceOptions):
-    """Which biLM is probed, and how it runs."""
+    """The biLM that is probed, and how it runs."""
 
     bilm: Optional[str] = option(
         "elmo_mini; a folder with options.json and weights.hdf5; a .zip with both; or an archive that "
@@ -55,26 +55,28 @@ class BiLMChoice(DeviceOptions):
         metavar="NAME",
     )
     options_file: Optional[str] = option(
-        "in place of --bilm: JSON of its sizes: path, URL or hf:// name", None, metavar="FILE"
+        "in place of --bilm: options file (JSON): path, URL or hf:// name", None, metavar="FILE"
     )
-    weight_file: Optional[str] = option("HDF5 of its weights, likewise", None, metavar="FILE")
+    weight_file: Optional[str] = option(
+        "in place of --bilm: weight file (HDF5): path, URL or hf:// name", None, metavar="FILE"
+    )
 
     @property
     def name(self) -> str:
-        """Its name in tables."""
+        """Return the name of the biLM in tables."""
         name = self.bilm or self.weight_file or self.options_file or DEFAULT_BILM
         return without_machine_paths(name)
 
     def load(self) -> BiLM:
-        """Load it, frozen."""
+        """Load the biLM, frozen."""
         settings: Dict[str, Any] = {"precision": self.precision, "kernel": self.kernel}
         files = (self.options_file, self.weight_file)
         if files != (None, None):
             if self.bilm is not None:
                 raise ConfigurationError(
                     f"--bilm {self.bilm} stands for options and weights, but --options-file is "
-                    f"{self.options_file} and --weight-file is {self.weight_file}. Leave one or the other "
-                    "out."
+                    f"{self.options_file} and --weight-file is {self.weight_file}. Leave --bilm out, or "
+                    "the other two."
                 )
             return BiLM.from_files(*files, **settings)
         name = self.bilm or DEFAULT_BILM
@@ -87,8 +89,8 @@ class BiLMChoice(DeviceOptions):
 
     def random_embedder(self, bilm: BiLM, seed: int) -> ElmoEmbedder:
         """
-        Return one of the sizes of `bilm`, with bilm-tf's initial values: what it knows is what the spelling
-        of words and the wiring of the layers give without training.
+        Return the embedder of an untrained biLM with the sizes of `bilm` and bilm-tf's initial values. Its
+        scores show what the spelling of words and the architecture give without training.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -98,7 +100,7 @@ class BiLMChoice(DeviceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions:
-    """What all reports that probe layers are given."""
+    """Options of all reports that probe layers."""
 
     output: str = option(
         "results folder, made if missing; tables and pictures of the same name are replaced",
@@ -110,11 +112,11 @@ class ProbeOptions:
     model: BiLMChoice = option_group("the biLM", BiLMChoice())
 
     def check(self) -> None:
-        """Raise an error for options that make no comparison. To be called before any work."""
+        """Raise an error for invalid options, before any work."""
         check_seeds_and_output(self.seeds, self.output)
 
     def settings(self, report: str, bilm: BiLM, **more: Any) -> Dict[str, Any]:
-        """Return how to make the table of a report again."""
+        """Return the settings of a report's tables."""
         sizes = {
             "LSTM layers": bilm.options.num_layers,
             "cells": bilm.options.cell_size,
@@ -126,12 +128,12 @@ class ProbeOptions:
 
 
 def is_archive(name: str) -> bool:
-    """Whether a name is that of an archive of AllenNLP."""
+    """Return whether a name is that of an archive of AllenNLP."""
     return name.endswith(".tar.gz")
 
 
 def bilm_files(name: str) -> Tuple[Path, Path]:
-    """Return the options and the weights of a biLM whose name is not that of an archive."""
+    """Return the options file and the weight file of a biLM that is not an archive."""
     if names_both_files(name):
         return resolve_model_files(name, None)
     folder = Path(name)
@@ -145,7 +147,7 @@ def bilm_files(name: str) -> Tuple[Path, Path]:
         raise ConfigurationError(
             f"--bilm {name}: {found}, expected one of: {', '.join(pretrained_names())}, which come with "
             f"this package; a folder with {OPTIONS_NAME} and {WEIGHTS_NAME}; a .zip with both; an archive, "
-            "*.tar.gz. Correct it, or give --options-file and --weight-file."
+            "*.tar.gz. Correct the name, or give --options-file and --weight-file."
         )
     return folder / OPTIONS_NAME, folder / WEIGHTS_NAME
 

@@ -1,4 +1,4 @@
-"""The folder of a training run: which config and data it is of, and its scores."""
+"""The folder of a training run: its config, the hashes of its data, and its scores."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ _ERROR_LINE = re.compile(
 
 
 class RunScores(NamedTuple):
-    """The result of a finished run, as its metric gives it."""
+    """The scores of a finished run, and what it took."""
 
     validation: float  # the best score on validation data
     test: Optional[float]  # if the config evaluates on test data
@@ -45,18 +45,18 @@ class RunScores(NamedTuple):
 
 
 class RunResult(NamedTuple):
-    """A run with its scores; or with why it failed, and where the log is."""
+    """A run with its scores, or with the reason of its failure and the path of the log."""
 
     run: Run
     scores: Optional[RunScores]
     failure: str = ""
-    versions: Dict[str, str] = {}  # that it was trained with, as far as they are known
+    versions: Dict[str, str] = {}  # that it was trained with, if they are known
 
 
 class RunFolder:
     """
-    The `--serialization-dir` of `allennlp train`, which may be missing. Beside it are the config that is
-    trained, and the log.
+    The `--serialization-dir` of `allennlp train`, which may not exist yet. Beside it are the config of the
+    run and its log.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,18 +68,18 @@ class RunFolder:
         return (self.path / METRICS_NAME).is_file()
 
     def has_checkpoint(self) -> bool:
-        """Whether `allennlp train --recover` could resume it."""
+        """Return whether `allennlp train --recover` can resume the run."""
         return any(self.path.glob("training_state_*.th"))
 
     def write_record(self, hashes: Dict[str, str]) -> None:
-        """Keep the hashes of the run's data, and the versions of this process, which started it."""
+        """Write the hashes of the run's data, and the versions of this process, which started it."""
         write_json({"data": hashes, "versions": versions()}, self.path / RECORD_NAME)
 
     def check(self, config: Dict[str, Any]) -> None:
         """
-        Raise an error if the folder holds something, but not a run of this config on data of the present
-        content. A run without a record (from an earlier version, or started by a scheduler) counts as one on
-        other data if a file has changed since it started.
+        Raise an error if the folder contains anything other than a run of this config on the current content
+        of its data. Without a record (of a run of an earlier version, or one that a scheduler started), data
+        that was modified after the start of the run counts as changed.
         """
         config_file = self.path / CONFIG_NAME
         if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
@@ -90,7 +90,7 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise ConfigurationError(
                 f"{self.path}: exists, but has no {CONFIG_NAME} of a training run ({error}). Expected an "
-                f"empty place or a run of this config. {advice}"
+                f"empty folder or a run of this config. {advice}"
             ) from error
         differences = _differences(found, config)
         if differences:
@@ -120,7 +120,7 @@ class RunFolder:
             )
 
     def result(self, run: Run, metric: str) -> RunResult:
-        """Return the result of a finished run; a failure if its scores cannot be read."""
+        """Return the result of a finished run, or a failure if its scores cannot be read."""
         try:
             return RunResult(run, self.scores(metric), versions=self._record().get("versions", {}))
         except ConfigurationError as error:
@@ -145,7 +145,7 @@ class RunFolder:
         )
 
     def metrics(self, name: str, keys: Sequence[str]) -> Dict[str, Any]:
-        """Read a file of metrics, which has to have these keys."""
+        """Read a file of metrics that must contain these keys."""
         path = self.path / name
         try:
             metrics = json.loads(path.read_text(encoding="utf-8"))
@@ -155,38 +155,38 @@ class RunFolder:
             found = f"cannot be read as JSON ({error})"
         if found:
             raise ConfigurationError(
-                f"{path}: {found}, expected metrics of `allennlp train`, and among them what the config's "
-                f"trainer.validation_metric names. Remove {self.path}, to train it again."
+                f"{path}: {found}, expected metrics of `allennlp train`, including the one that the config's "
+                f"trainer.validation_metric names. Remove {self.path} to train it again."
             )
         return metrics
 
     def failure(self, return_code: int) -> str:
-        """Return why the run failed, in a line, as far as its log says it."""
+        """Return the reason of a failure in one line, from the exit code and the log."""
         if return_code < 0:
-            hint = ", as a lack of memory does" if return_code == -signal.SIGKILL else ""
+            hint = ", perhaps for lack of memory" if return_code == -signal.SIGKILL else ""
             return f"stopped by signal {-return_code}{hint}"
         text = self.log_file.read_text(encoding="utf-8", errors="replace")
         lines = [match[0] for match in _ERROR_LINE.finditer(text)] or text.split("\n")
         lines = [line.strip() for line in lines if line.strip()]
-        return lines[-1] if lines else f"ended with code {return_code} and said nothing"
+        return lines[-1] if lines else f"exited with code {return_code} and an empty log"
 
     def _record(self) -> Dict[str, Dict[str, str]]:
-        """The data and versions of the run; nothing if no report started it."""
+        """Read the hashes and versions of the run; empty if no report started it."""
         path = self.path / RECORD_NAME
         return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def write_json(values: Dict[str, Any], path: Path) -> None:
-    """Write a file for people to read, which appears complete."""
+    """Write indented JSON. The file appears only when it is complete."""
     with replaced_file(path) as partial_file:
         partial_file.write_text(json.dumps(values, indent=2) + "\n")
 
 
 def data_hashes(config: Dict[str, Any]) -> Dict[str, str]:
     """
-    Return the SHA-256 of the content that each path in a config names: a file, a folder or a glob pattern,
-    under a key such as `train_data_path` or `model.weight_file`. Values that name no file here, as URLs,
-    have none.
+    Return the SHA-256 of the content of each path in a config: a file, a folder or a glob pattern, under a
+    key such as `train_data_path` or `model.weight_file`. Values that name no local file, such as URLs, are
+    left out.
     """
     hashes = {}
     for key, value in _file_values(config):
@@ -202,7 +202,7 @@ def data_hashes(config: Dict[str, Any]) -> Dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def _file_hash(path: str, size: int, modified: int) -> str:
-    """Size and time of modification are only keys of the cache: the runs of a report share their data."""
+    """Size and time of modification are only keys of the cache, as the runs of a report share their data."""
     result = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -211,7 +211,7 @@ def _file_hash(path: str, size: int, modified: int) -> str:
 
 
 def _file_values(value: Any, key: str = "", names_files: bool = False) -> Iterator[Tuple[str, str]]:
-    """The strings of a config that name files, with their dotted keys."""
+    """Yield the strings of a config that name files, with their dotted keys."""
     if isinstance(value, dict):
         for name, inner in value.items():
             is_file_key = _FILE_KEY.search(name) is not None

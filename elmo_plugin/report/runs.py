@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What all reports that train runs are given."""
+    """Options of all reports that train runs."""
 
     output: str = option(
         "results folder, made if missing; runs are kept in DIR/runs, and reports share equal ones",
@@ -43,7 +43,7 @@ class RunOptions:
     )
     seeds: Sequence[int] = option("train everything once with each", DEFAULT_SEEDS, metavar="N")
     overrides: Optional[Dict[str, Any]] = option(
-        """of the config, for all runs, such as '{"trainer.num_epochs": 5}'""",
+        """changes to the config of all runs, such as '{"trainer.num_epochs": 5}'""",
         None,
         short="-o",
         metavar="JSON",
@@ -55,20 +55,20 @@ class RunOptions:
         recorded=False,
     )
     dry_run: bool = option(
-        "write the configs of the runs that are not finished, and print their commands, one a line, for a "
-        "scheduler of yours; afterwards the same call without --dry-run only collects. They are for this "
-        "folder and Python",
+        "write the configs of the runs that are not finished, and print their commands, one per line, for "
+        "your own scheduler; afterwards the same call without --dry-run only collects the results. The "
+        "commands need this folder and this Python",
         False,
         recorded=False,
     )
     recover: bool = option(
-        "resume interrupted runs at their last checkpoint (default: they start anew, as the random numbers "
-        "of a resumed run do not follow from its seed alone)",
+        "resume interrupted runs at their last checkpoint (default: restart them, because the seed alone "
+        "does not determine the random numbers of a resumed run)",
         False,
         recorded=False,
     )
     overwrite: bool = option(
-        "replace runs of another config or of other data (default: stop before any work)",
+        "replace runs of another config or of other data (default: stop before training)",
         False,
         recorded=False,
     )
@@ -80,7 +80,7 @@ class RunOptions:
     )
 
     def check(self) -> None:
-        """Raise an error for seeds and jobs that make no runs, and a results folder that is a file."""
+        """Raise an error for invalid seeds or jobs, or if the results folder is a file."""
         check_seeds_and_output(self.seeds, self.output)
         check_option("--jobs", self.jobs, self.jobs is None or self.jobs >= 1, "a positive number")
 
@@ -101,8 +101,8 @@ def run_all(
     runs: Mapping[Any, Run], options: RunOptions, metric: str
 ) -> Optional[Dict[Any, RunResult]]:
     """
-    Train the runs that are not finished, and collect the results of all. A run that fails stops no other.
-    Runs of one name are the same, and trained once.
+    Train the runs that are not finished, and return the results of all. A run that fails does not stop the
+    others. Runs of the same name are trained once.
 
     # Returns
 
@@ -110,8 +110,8 @@ def run_all(
 
     # Raises
 
-    `ConfigurationError`, before anything is trained, if something else is in the place of a run, or another
-    process trains runs of this folder.
+    `ConfigurationError`, before anything is trained, if the folder of a run contains something else, or
+    another process trains runs of this folder.
     """
     if options.dry_run:
         options.runs_folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def run_all(
     with claimed_folder(
         options.runs_folder,
         f"--output: another elmo-report is training runs in {options.runs_folder}. Wait for it, or give "
-        "another folder; where reports need the same runs, the second finds those of the first.",
+        "another folder. If reports need the same runs, the second one finds those of the first.",
     ):
         failures = _train(_unfinished(runs.values(), options), options, metric)
         return {
@@ -136,7 +136,7 @@ def run_all(
 
 
 def recorded_versions(results: Iterable[RunResult]) -> Dict[str, str]:
-    """Return the versions that runs were trained with; those of a run without a record are not known."""
+    """Return the versions that runs were trained with: `not recorded` for runs without a record."""
     finished = [result.versions for result in results if result.scores is not None]
     return {
         name: ", ".join(dict.fromkeys(known.get(name, _UNKNOWN_VERSION) for known in finished))
@@ -186,17 +186,17 @@ def _unfinished(runs: Iterable[Run], options: RunOptions) -> List[_Job]:
 
 
 def _division_of_cores(jobs: Sequence[_Job], options: RunOptions) -> Tuple[int, int]:
-    """The number of parallel runs, and of threads of each."""
+    """Return the number of parallel runs, and the number of threads of each."""
     num_parallel = max(1, min(options.jobs or num_cores(), len(jobs)))
     return num_parallel, max(1, num_cores() // num_parallel)
 
 
 def _train(jobs: Sequence[_Job], options: RunOptions, metric: str) -> Dict[str, str]:
-    """Train. Return why runs failed, by their names. An interrupt stops all processes."""
+    """Train, and return the reasons of failures by run name. An interrupt stops all processes."""
     failures: Dict[str, str] = {}
     num_parallel, num_threads = _division_of_cores(jobs, options)
     logger.info(
-        "%d runs to train, %d in parallel of %d threads.", len(jobs), num_parallel, num_threads
+        "%d runs to train, %d in parallel, %d threads each.", len(jobs), num_parallel, num_threads
     )
     environment = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
     waiting = list(jobs)
@@ -224,7 +224,7 @@ def _train(jobs: Sequence[_Job], options: RunOptions, metric: str) -> Dict[str, 
                     "%s: %s. %d of %d runs, about %.0f minutes left.",
                     *(job.run.name, outcome, num_ended, len(jobs), minutes),
                 )
-    finally:  # none is running, unless there was an interrupt or an error
+    finally:  # empty, unless there was an interrupt or an error
         _stop(running)
     return failures
 
@@ -259,9 +259,9 @@ def _stop(processes: Iterable[subprocess.Popen]) -> None:
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_SECONDS_TO_STOP)
-        _signal_group(process, signal.SIGKILL)  # what ignored the other signal
+        _signal_group(process, signal.SIGKILL)  # processes that ignored SIGTERM
 
 
 def _signal_group(process: subprocess.Popen, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # it ended by itself
+    with suppress(ProcessLookupError):  # it has already ended
         os.killpg(process.pid, number)

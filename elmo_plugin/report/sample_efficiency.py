@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # --include-package imports every module, also where pandas i
 ELMO = "ELMo"
 
 _SHARE_NOTE = (
-    "A share is of the instances that the config's reader makes of the training data. The seed of the run "
-    "chooses it; smaller shares are parts of larger ones. Validation and test data are whole. The "
+    "A share is a part of the instances that the config's reader makes of the training data. The seed of "
+    "the run chooses it; smaller shares are parts of larger ones. Validation and test data are whole. The "
     "vocabulary is made as in the config (by default of the share, the validation and the test data)."
 )
 _CURVE_NOTE = (
@@ -44,12 +44,13 @@ class SampleEfficiencyOptions(TaskOptions):
     How much less data does a task need with ELMo? Trains a config with and without it on shares of the
     training data, and shows scores by share and by epoch: the paper's figure 1.
 
-    A share is of what the config's reader makes of the training file: sentences of NER and SST (and
-    phrases, with subtrees), pairs of SNLI, questions of SQuAD, predicates of SRL, documents of coreference.
-    It is chosen at random by the seed of the run; a smaller share is a part of a larger one.
+    A share is a part of the instances that the config's reader makes of the training file: sentences of NER
+    and SST (and phrases, with subtrees), pairs of SNLI, questions of SQuAD, predicates of SRL, documents of
+    coreference. The seed of the run chooses it at random; a smaller share is a part of a larger one.
 
-    An epoch has as many batches for each share as for all of the data. Once through a small share would be
-    few updates, and compare shorter training rather than less data; --once-through does that, in less time.
+    An epoch has the same number of batches for each share as for all of the data. One pass over a small
+    share would be few updates: it would compare shorter training rather than less data. --once-through
+    does that, in less time.
 
     examples:
       export SRL_DATA=data/srl ELMO=elmo_mini
@@ -61,10 +62,12 @@ class SampleEfficiencyOptions(TaskOptions):
     """
 
     fractions: Sequence[float] = option(
-        "of the training data, each larger than 0 and at most 1", (0.01, 0.1, 1.0), metavar="F"
+        "shares of the training data, each larger than 0 and at most 1",
+        (0.01, 0.1, 1.0),
+        metavar="F",
     )
     once_through: bool = option(
-        "an epoch is once through the share (default: as many batches as for all data)", False
+        "an epoch is one pass over the share (default: as many batches as for all data)", False
     )
 
 
@@ -111,7 +114,7 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     )
     notes = [
         _SHARE_NOTE,
-        "An epoch is once through the share, so smaller shares have fewer updates in as many epochs."
+        "An epoch is one pass over the share, so smaller shares have fewer updates in as many epochs."
         if options.once_through
         else "An epoch has as many batches for each share as for all of the data, so that small shares "
         "have as many updates.",

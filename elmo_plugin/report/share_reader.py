@@ -1,4 +1,4 @@
-"""Reads a share of the data that another reader reads."""
+"""A reader that keeps a random share of the instances of another reader."""
 
 import math
 from typing import Any, Iterator, List, Optional
@@ -16,30 +16,30 @@ from allennlp.data.dataset_readers.dataset_reader import (
 @DatasetReader.register("elmo_share")
 class ShareReader(DatasetReader):
     """
-    Keep a random share of the instances of another reader, in their order; at least one, if it reads any.
-    Shares of one seed are nested: a smaller one is a part of every larger one.
+    Keep a random share of the instances of another reader, in their order, and at least one if there are any.
+    Shares with the same seed are nested: a smaller share is a part of every larger one.
 
-    Instances are what the other reader makes of its file: sentences, pairs, questions, predicates,
-    documents. Where several workers or processes read, each keeps its share of what it reads.
+    An instance is whatever the other reader makes: a sentence, a pair, a question, a predicate, a document.
+    If several workers or processes read, each keeps a share of the instances that it reads.
 
     Registered as a `DatasetReader` with name `elmo_share`.
 
     # Parameters
 
     reader : `DatasetReader`
-        The other reader. All of its instances are read, and held, before some are kept.
+        The other reader. All of its instances are read into memory before the share is chosen.
     share : `float`
         Larger than 0, at most 1. Of n instances, `round(share * n)` are kept.
     seed : `int`, optional (default = `0`)
-        Of the choice.
+        Seed of the random choice.
 
     # Raises
 
-    `ConfigurationError` for another share.
+    `ConfigurationError` for a share out of this range.
     """
 
     def __init__(self, reader: DatasetReader, share: float, seed: int = 0, **kwargs: Any) -> None:
-        # The other reader divides its file among workers, so this one need not.
+        # The other reader divides its file among workers, so this one must not do it again.
         super().__init__(
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )

@@ -1,4 +1,4 @@
-"""Tables of results: Markdown for readers, CSV for spreadsheets, JSON for programs; and reports of them."""
+"""Tables of results: Markdown for readers, CSV for spreadsheets, JSON for programs."""
 
 import json
 import platform
@@ -35,7 +35,7 @@ _LONG_ABSOLUTE_PATH = re.compile(rf"{_START_OF_PATH}/(?:{_PART}/)+(?={_PART}/{_P
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table with what a reader should know of it, and what made it."""
+    """A table with notes for its readers, and the settings that produced it."""
 
     name: str  # stem of its files, such as `layers-ner`
     title: str
@@ -59,7 +59,7 @@ class ReportTable:
 
 
 class Report(NamedTuple):
-    """The outcome of a report: its tables, the files that it wrote, and a line for each run that failed."""
+    """The result of a report: its tables, the files that it wrote, and a line for each run that failed."""
 
     tables: List[ReportTable]
     files: List[Path]
@@ -127,7 +127,7 @@ def read_table(json_path: Union[str, PathLike]) -> ReportTable:
 
 
 def format_cell(value: Any) -> str:
-    """Return a cell for readers: empty for `None`, floats with at most three decimals."""
+    """Return the text of a cell: empty for `None`, floats with at most three decimals."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -137,9 +137,9 @@ def format_cell(value: Any) -> str:
 
 def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFrame":
     """
-    Compare each row with each row above it, over the seeds that both have: the mean of the differences, and
-    its 95 % confidence interval by Student's t. With one seed there is no interval, and without common seeds
-    there is no difference.
+    Compare each row with each row above it, over the seeds that both have: return the mean of the
+    differences, and its 95 % confidence interval by Student's t. With one common seed the interval is empty,
+    without common seeds the difference too.
 
     # Parameters
 
@@ -164,19 +164,19 @@ def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFra
 def settings_of(
     report: str, options: Any, variables: Mapping[str, str] = {}, **more: Any
 ) -> Dict[str, Any]:
-    """Return how to make the tables of a report again: its command with environment variables, and `more`."""
+    """Return the settings of a report's tables: the command that makes them, the versions, and `more`."""
     command = ["allennlp", "elmo-report", report, *command_arguments(options)]
     return {"command": shell_command(command, variables), "versions": versions(), **more}
 
 
 def shell_command(command: Sequence[str], variables: Mapping[str, str]) -> str:
-    """Return a line for a shell, with the environment variables that the command needs."""
+    """Return a command for a shell, with the environment variables that it needs."""
     settings = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     return " ".join([*settings, shlex.join(command)])
 
 
 def versions() -> Dict[str, str]:
-    """Return the versions in this process that results may depend on."""
+    """Return the versions of the packages in this process that results may depend on."""
     return {
         "elmo_plugin": __version__,
         "allennlp": version("allennlp"),
@@ -187,21 +187,21 @@ def versions() -> Dict[str, str]:
 
 def without_machine_paths(text: str) -> str:
     """
-    Make the paths in a text relative to the current folder. Of longer absolute paths elsewhere, the last two
-    parts are kept: `.../ner/train.conll`.
+    Make the paths in a text relative to the current folder, and shorten longer absolute paths elsewhere
+    to their last two parts: `.../ner/train.conll`.
     """
     text = re.sub(rf"{_START_OF_PATH}{re.escape(str(Path.cwd()))}/", "", text)
     return _LONG_ABSOLUTE_PATH.sub(".../", text)
 
 
-def check_option(flag: str, found: Any, is_right: bool, expected: str) -> None:
-    """Raise an error unless what was found is right."""
-    if not is_right:
+def check_option(flag: str, found: Any, is_valid: bool, expected: str) -> None:
+    """Raise an error unless the value that was found is valid."""
+    if not is_valid:
         raise ConfigurationError(f"{flag}: found {found}, expected {expected}.")
 
 
 def check_seeds_and_output(seeds: Sequence[int], output: str) -> None:
-    """Raise an error unless there are seeds that numpy takes, each once, and `output` is no file."""
+    """Raise an error unless seeds are distinct numbers that numpy accepts, and `output` is not a file."""
     are_seeds = len(set(seeds)) == len(seeds) > 0 and all(0 <= seed < 2**32 for seed in seeds)
     expected = f"one or more numbers from 0 to {2**32 - 1}, each once"
     check_option("--seeds", list(seeds), are_seeds, expected)

@@ -39,8 +39,8 @@ class TaskOptions:
         metavar="CONFIG",
     )
     name: Optional[str] = option(
-        "of this experiment, in the names of runs and files (default: the task's); give another one for "
-        "other data",
+        "name of the experiment in the names of runs and files (default: the task's); other data need "
+        "another name",
         None,
     )
     runs: RunOptions = option_group("training runs")
@@ -108,7 +108,7 @@ class TaskGrid:
         return pandas.DataFrame(columns)
 
     def differences(self, share: Optional[float] = None) -> "pandas.DataFrame":
-        """Compare each two variants, or those of a share, see `paired_differences`."""
+        """Compare each pair of variants, or those of a share, see `paired_differences`."""
         import pandas
 
         parts = []
@@ -123,7 +123,7 @@ class TaskGrid:
         return [] if scores is None else [score * self._scale for score in scores.curve]
 
     def notes(self) -> List[str]:
-        """Return the notes of every table of scores, with the reasons of failures."""
+        """Return the notes of all tables of scores, with the reasons of failures."""
         test = (
             "test: that epoch on test data"
             if "test" in self._data

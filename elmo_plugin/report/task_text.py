@@ -1,4 +1,4 @@
-"""The text of a task's data, labels set aside: what a biLM is adapted to (the paper, section 3.4)."""
+"""The text of a task's data without its labels, to which a biLM is adapted (the paper, section 3.4)."""
 
 import hashlib
 from pathlib import Path
@@ -19,7 +19,7 @@ _DIGEST_LENGTH = 10
 
 
 class TaskText(NamedTuple):
-    """A name for tables and runs; the kind of the data (`TEXT_KINDS`); data to adapt to; held-out data."""
+    """The text of a task: a name, a kind of file (one of `TEXT_KINDS`), and two files."""
 
     name: str
     kind: str
@@ -28,7 +28,7 @@ class TaskText(NamedTuple):
 
 
 class TextFiles(NamedTuple):
-    """Text as the training of a biLM reads it: one tokenized sentence on each line."""
+    """Text for the training of a biLM: one tokenized sentence per line."""
 
     train: Path
     held_out: Path
@@ -38,8 +38,8 @@ class TextFiles(NamedTuple):
 
 def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     """
-    Write the text of a task's data, each sentence once, into a folder in `folder` whose name changes when the
-    text does: what was made of another text is not taken for its own.
+    Write the text of a task's data, each sentence once, into a subfolder of `folder`. The name of the
+    subfolder is a hash of the text, so that runs on another text are never reused.
     """
     if text.kind not in TEXT_KINDS:
         raise ConfigurationError(
@@ -62,8 +62,8 @@ def _distinct_sentences(kind: str, path: str) -> List[str]:
     sentences = dict.fromkeys(" ".join(words) for words in TEXT_KINDS[kind](path) if words)
     if not sentences:
         raise ConfigurationError(
-            f"{path}: found no sentence as {kind}, expected text. Give a file of that kind, or another "
-            "kind."
+            f"{path}: found no sentence when read as {kind}, expected text. Give a file of that kind, or "
+            "another kind."
         )
     return list(sentences)
 
@@ -97,19 +97,19 @@ def _conll_2003(path: str) -> Iterator[Sequence[str]]:
 
 
 def _squad(path: str, part: str) -> Iterator[Sequence[str]]:
-    """A paragraph is one sequence, as in the paper's model for this task."""
+    """Yield each paragraph, or question, as one sequence, as in the paper's model for this task."""
     tokenizer = RuleBasedTokenizer()
     for record in squad_records(path):
         yield _words(tokenizer, getattr(record.checked(require_answers=False), part))
 
 
 def _words(tokenizer: RuleBasedTokenizer, text: str) -> List[str]:
-    # Line breaks and other white space of a text may be tokens.
+    # Line breaks and other white space may be tokens.
     words = [token.ensure_text() for token in tokenizer.tokenize(text)]
     return [word for word in words if word.strip()]
 
 
-# What reads the sentences of a file, by the kind of the file.
+# Functions that read the sentences of a file, by the kind of file.
 TEXT_KINDS: Dict[str, Callable[[str], Iterator[Sequence[str]]]] = {
     "lines": read_sentences,
     "trees": _trees,

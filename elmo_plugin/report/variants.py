@@ -22,7 +22,7 @@ _MIX_PARAMETER_NAME = f"text_encoder.elmo.elmo.scalar_mix_0.{_MIX_PARAMETERS}.0"
 
 
 class Variant(NamedTuple):
-    """What a report changes in a config. `None` leaves it as it is there."""
+    """The changes that a report makes to a config. `None` keeps the value of the config."""
 
     label: str  # in tables
     placement: Optional[str] = None  # of ELMo: one of `PLACES_OF`
@@ -35,7 +35,7 @@ class Variant(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A training run. Its name is the same for the same variant of a config, whichever report asks for it."""
+    """A training run. All reports give the same variant of a config the same name."""
 
     name: str
     seed: int
@@ -49,9 +49,9 @@ class Experiment:
     # Parameters
 
     name : `str`, optional (default = the type of the model without `elmo_`, or the name of the file)
-        Of runs, tables and pictures.
+        Name of runs, tables and figures.
     variables : `Mapping[str, str]`, optional
-        For `std.extVar`, besides the environment.
+        Values for `std.extVar`, in addition to the environment.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Experiment:
         self.metric, self.is_larger_better = metric[1:], metric[0] == "+"
 
     def run(self, name: str, changes: Dict[str, Any], seed: int) -> Run:
-        """Return the run with these changes of the config, and a seed."""
+        """Return the run with these changes to the config and this seed."""
         changes = {**changes, **dict.fromkeys(SEED_KEYS, seed)}
         return Run(f"{name}-seed{seed}", seed, with_overrides(self.config, changes))
 
@@ -94,7 +94,7 @@ class Experiment:
 
 
 class TaskExperiment(Experiment):
-    """A config that trains a task's model with a place for ELMo."""
+    """A config that trains a task's model, with a placement of ELMo that can be changed."""
 
     def __init__(
         self,
@@ -119,16 +119,16 @@ class TaskExperiment(Experiment):
                 raise self._no_place(f"{key}.token_indexers has no '{indexer}'")
 
     def check_has_elmo(self) -> None:
-        """Raise an error if the config has ELMo nowhere."""
+        """Raise an error if the config does not use ELMo."""
         if self.placement == "none":
             raise ConfigurationError(
-                f"{self.config_file}: {ELMO_KEY}.placement is 'none', expected a config with ELMo, as its "
-                f"""baseline is made from it. Give that one, or --overrides '{{"{ELMO_KEY}.placement": """
+                f"{self.config_file}: {ELMO_KEY}.placement is 'none', expected a config with ELMo, from "
+                f"""which its baseline is made. Give that one, or --overrides '{{"{ELMO_KEY}.placement": """
                 """"input"}'."""
             )
 
     def run_of(self, variant: Variant, seed: int) -> Run:
-        """Return the run of a variant with a seed. Its name has what differs from the config."""
+        """Return the run of a variant with a seed. Its name says how it differs from the config."""
         parts: List[str] = []
         changes: Dict[str, Any] = {}
         placement = variant.placement or self.placement
@@ -158,7 +158,7 @@ class TaskExperiment(Experiment):
         return self.run("-".join([self.name, placement, *parts]), changes, seed)
 
     def _regularizer(self, l2: float) -> Dict[str, Any]:
-        """The model's regularizer with this penalty of the mix weights, other penalties as they are."""
+        """Return the model's regularizer with this penalty of the mix weights and all other penalties."""
         regularizer = self.model.get("regularizer") or {}
         entries = [list(entry) for entry in regularizer.get("regexes", [])]
         penalty = {"type": "l2", "alpha": l2}
@@ -166,7 +166,7 @@ class TaskExperiment(Experiment):
         first = next((e for e in entries if re.search(e[0], _MIX_PARAMETER_NAME)), None)
         if first is not None and _MIX_PARAMETERS in first[0]:
             first[1] = penalty
-        else:  # it is about other parameters too, or there is none
+        else:  # it also matches other parameters, or there is none
             entries.insert(0, [_MIX_PARAMETERS, penalty])
         return {**regularizer, "regexes": entries}
 
@@ -179,7 +179,7 @@ class TaskExperiment(Experiment):
 
 
 def check_name(flag: str, name: str) -> None:
-    """Raise an error if files cannot be named so."""
+    """Raise an error if the name cannot be a part of file names."""
     if re.fullmatch(r"\w[\w.-]*", name) is None:
         raise ConfigurationError(
             f"{flag}: found the name '{name}', expected letters, digits, '-', '_' and '.', as files are "
@@ -213,7 +213,7 @@ def _evaluated(
 
 
 def _elmo_embedders(value: Any, path: str) -> Iterator[str]:
-    """The paths of ELMo among embedders."""
+    """Yield the paths of ELMo embedders in a part of a config."""
     if isinstance(value, dict):
         if value.get("type") in ("elmo", "elmo_token_embedder"):
             yield path
@@ -222,7 +222,7 @@ def _elmo_embedders(value: Any, path: str) -> Iterator[str]:
 
 
 def _variables_in(path: Path, seen: Set[Path]) -> Set[str]:
-    """The external variables in a Jsonnet file and in what it imports."""
+    """Return the external variables that a Jsonnet file and its imports read."""
     path = path.resolve()
     if path in seen or not path.is_file():
         return set()

@@ -1,4 +1,4 @@
-"""`elmo-report weights`: how trained models weigh the layers of a biLM (the paper's figure 2)."""
+"""`elmo-report weights`: the layer weights that trained models learnt (the paper's figure 2)."""
 
 import json
 import re
@@ -17,9 +17,9 @@ from elmo_plugin.report.tables import Part, Report, check_option, settings_of, w
 _TITLE = "Which layers tasks learn to use"
 _NOTE = (
     "The share of each layer in a mix, after the softmax; layer 0 is the token representation, which "
-    "comes from characters alone. gamma scales the mix. Shares compare vectors as they are, or normalised "
-    "where the model normalises layers: a layer of longer vectors counts for more than its share. In the "
-    "paper (figure 2) mixes at the input favour layer 1, and those at the output are nearly even."
+    "comes from characters alone. gamma scales the mix. Shares apply to vectors as they are (normalised only "
+    "if the model normalises layers), so a layer of longer vectors counts for more than its share. In the "
+    "paper (figure 2) mixes at the input favour layer 1, and mixes at the output are nearly even."
 )
 
 
@@ -29,14 +29,14 @@ class WeightsOptions:
     Which layers did tasks learn to use? Shows the normalised weights of the layers and the scale gamma for
     each place where a trained model has ELMo: the paper's figure 2.
 
-    Archives of one name, such as those of several seeds, are averaged. A name is that of the archive's
-    folder, without the -seedN of elmo-report's own runs.
+    Archives of the same name, such as those of several seeds, are averaged. The name of an archive is that of
+    its folder, without the -seedN of elmo-report's own runs.
 
     examples:
       allennlp elmo-report weights results/runs/*-both-seed*/ -s results
       allennlp elmo-report weights ner/model.tar.gz sst/model.tar.gz --names NER SST-5 -s results
 
-    An archive whose ELMo is AllenNLP's own is read with its type changed:
+    Change the type of AllenNLP's own ELMo to read its archive:
       --overrides '{"model.text_field_embedder.token_embedders.elmo.type": "elmo"}'
 
     Writes weights (.md, .csv, .json, .png, .svg).
@@ -50,7 +50,7 @@ class WeightsOptions:
         "one for each archive (default: its folder's)", None, metavar="NAME"
     )
     overrides: Optional[Dict[str, Any]] = option(
-        "of the configs in the archives", None, short="-o", metavar="JSON"
+        "changes to the configs in the archives", None, short="-o", metavar="JSON"
     )
     include_package: Sequence[str] = option(
         "additional package to import, which registers what a config names",
@@ -63,14 +63,14 @@ class WeightsOptions:
 class MixWeights(NamedTuple):
     """A mix of a trained model."""
 
-    place: str  # input or output of a task's RNN, embedder, or the name of the mix in the model
+    place: str  # input, output (of the task's RNN), embedder, or the name of the mix in the model
     weights: List[float]  # the share of each layer; they sum to 1
     gamma: float  # the scale
     is_learnt: bool  # whether the shares were learnt
 
 
 def compare_weights(options: WeightsOptions) -> Report:
-    """Write a table and a heat map of the mixes of trained models, those of one name averaged."""
+    """Write a table and a heat map of the mixes of trained models. Models of the same name are averaged."""
     import pandas
 
     names = list(options.names or map(default_name, options.archives))
@@ -85,7 +85,7 @@ def compare_weights(options: WeightsOptions) -> Report:
             if not mix.is_learnt:
                 fixed.append(f"{name}, {mix.place}: the shares are fixed by the config.")
     frame = pandas.DataFrame(rows)
-    frame["gamma"] = frame.pop("gamma")  # last, also where a later model has more layers
+    frame["gamma"] = frame.pop("gamma")  # last, even if a later model has more layers
     groups = frame.groupby(["task", "ELMo at"], sort=False)
     for (name, place), group in groups:
         num_archives = names.count(name)
@@ -93,8 +93,8 @@ def compare_weights(options: WeightsOptions) -> Report:
         if len(group) != num_archives or len(layer_counts) > 1:
             raise ConfigurationError(
                 f"--names: of the {num_archives} archives called '{name}', {len(group)} have ELMo at "
-                f"'{place}', with {' and '.join(map(str, layer_counts))} layers. Expected the same of all, "
-                "as they are averaged. Give those that differ other names."
+                f"'{place}', with {' and '.join(map(str, layer_counts))} layers. Expected archives of one "
+                "name to be alike, because they are averaged. Give archives that differ other names."
             )
     means, stds = (groups.agg(what).drop(columns="layers").round(4) for what in ("mean", "std"))
     table = means.copy()
@@ -102,7 +102,7 @@ def compare_weights(options: WeightsOptions) -> Report:
     notes = [_NOTE, *dict.fromkeys(fixed)]
     if (table["archives"] > 1).any():
         table = table.join(stds.add_suffix(", std"))
-        notes.insert(1, "Means over archives of one name, with sample standard deviations.")
+        notes.insert(1, "Means over archives of the same name, with sample standard deviations.")
     part = Part(_TITLE, table.reset_index(), notes, draw_weights(_TITLE, means))
     return write_report(options.output, {"weights": part}, settings_of("weights", options))
 
@@ -122,15 +122,15 @@ def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> L
     if not mixes:
         raise ConfigurationError(
             f"{archive_file}: the model has no mix of a biLM's layers, expected a task's model with ELMo, "
-            "neither a baseline without it nor a pretrained biLM. If its ELMo is AllenNLP's own "
-            "`elmo_token_embedder`, change the type, for instance with --overrides "
+            "not a baseline without it or a pretrained biLM. If its ELMo is AllenNLP's own "
+            "`elmo_token_embedder`, change its type, for instance with --overrides "
             f"""'{{"model.text_field_embedder.token_embedders.elmo.type": "elmo"}}'."""
         )
     return mixes
 
 
 def default_name(archive_file: str) -> str:
-    """Return the name of an archive's folder, without the seed in the name of a run of `elmo-report`."""
+    """Return the name of an archive's folder, without the `-seedN` of a run of `elmo-report`."""
     path = Path(archive_file).absolute()
     folder = path if path.is_dir() else path.parent
     return re.sub(r"-seed\d+$", "", folder.name)

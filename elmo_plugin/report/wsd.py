@@ -1,4 +1,4 @@
-"""`elmo-report wsd`: which layers know the senses of words (the paper's table 5)."""
+"""`elmo-report wsd`: how well each layer distinguishes the senses of words (the paper's table 5)."""
 
 import logging
 from collections import Counter
@@ -65,11 +65,11 @@ logger = logging.getLogger(__name__)
 class SenseOptions(ProbeOptions):
     """
     Which layers know the meaning of a word in context? For each word with marked senses, the vectors of
-    each sense in the training part are averaged, and each occurrence in the test part gets the sense whose
-    average is nearest: the paper's table 5, for each layer of a biLM, for the mean of all, and for a biLM
-    of random weights.
+    each sense in the training part are averaged. Each occurrence in the test part gets the sense with the
+    nearest average. This is the paper's table 5, for each layer of a biLM, for the mean of all layers, and
+    for a biLM with random weights.
 
-    FILE holds the occurrences of one word and is named after it; a JSON object on each line:
+    FILE holds the occurrences of one word and is named after the word, with a JSON object on each line:
       {"tokens": ["that", "is", "hard", "to", "do"], "index": 2, "sense": "HARD1"}
 
     examples:
@@ -81,7 +81,7 @@ class SenseOptions(ProbeOptions):
 
     files: Sequence[str] = option("occurrences of one word", positional=True, metavar="FILE")
     folds: int = option(
-        "cross-validation: number of parts, each of which is the test part once", 5, metavar="N"
+        "number of parts for cross-validation; each is the test part once", 5, metavar="N"
     )
     test_share: Optional[float] = option(
         "one test part in place of --folds, of this share of the sentences, such as 0.2",
@@ -89,15 +89,15 @@ class SenseOptions(ProbeOptions):
         metavar="SHARE",
     )
     min_instances: int = option("leave out senses with fewer occurrences", 1, metavar="N")
-    # The paper does not say which it used. Cosine leaves out the lengths of vectors, which say more of the
-    # word and of the layer than of the sense, and are smaller for means of many.
-    distance: str = option("of vectors", COSINE, choices=(COSINE, EUCLIDEAN))
-    # Otherwise what vectors of the same word have in common makes all angles small.
+    # The paper does not say which distance it used. Cosine ignores the lengths of vectors, which depend more
+    # on the word and the layer than on the sense, and which are smaller for means of many vectors.
+    distance: str = option("distance between vectors", COSINE, choices=(COSINE, EUCLIDEAN))
+    # The common part of all vectors of a word makes all angles small.
     centre: bool = option("subtract the mean of a word's training vectors first", False)
 
 
 class SenseInstance(NamedTuple):
-    """The tokens of a sentence or several, which of them is meant, and what it means there."""
+    """The tokens of one or more sentences, the position of the word among them, and its sense."""
 
     tokens: Tuple[str, ...]
     position: int
@@ -105,22 +105,22 @@ class SenseInstance(NamedTuple):
 
 
 class AmbiguousWord(NamedTuple):
-    """The occurrences of a word in a file that is named after it."""
+    """The occurrences of a word, from a file that is named after it."""
 
     name: str
     file_path: str
     instances: List[SenseInstance]  # in the order of the file
-    left_out: Dict[str, int]  # senses that were too rare, with the number of their instances
+    left_out: Dict[str, int]  # rare senses, with the number of their instances
 
     @property
     def senses(self) -> numpy.ndarray:
-        """Of each instance, `(num_instances,)`."""
+        """Return the sense of each instance, `(num_instances,)`."""
         return numpy.array([instance.sense for instance in self.instances])
 
     def test_parts(self, seed: int, options: SenseOptions) -> List[numpy.ndarray]:
         """
-        Divide the instances at random, each sense for itself. Instances of the same tokens stay together,
-        so that no test sentence is in the training part.
+        Divide the instances at random, separately for each sense. Instances with the same tokens stay
+        together, so that no test sentence is in the training part.
 
         # Returns
 
@@ -189,7 +189,7 @@ def nearest_senses(
     centre: bool = False,
 ) -> numpy.ndarray:
     """
-    Return the sense, for each vector, whose mean vector in the training part is nearest.
+    Return, for each vector, the sense with the nearest mean vector in the training part.
 
     # Parameters
 
@@ -200,8 +200,8 @@ def nearest_senses(
 
     # Returns
 
-    `(num_vectors,)`. Of equally near senses, as all are to a layer that does not see the context, it is the
-    one that is most frequent in the training part.
+    `(num_vectors,)`. Ties go to the sense that is most frequent in the training part. In a layer that does
+    not see the context, all senses are equally near.
     """
     origin = training_vectors.mean(axis=0, dtype=numpy.float64) if centre else 0.0
     training_vectors = training_vectors.astype(numpy.float64) - origin
@@ -221,15 +221,15 @@ def nearest_senses(
 
 
 def by_frequency(senses: numpy.ndarray) -> numpy.ndarray:
-    """Return each sense once, the most frequent first; equally frequent ones by name."""
+    """Return the distinct senses, the most frequent first; ties by name."""
     names, counts = numpy.unique(senses, return_counts=True)
     return names[numpy.argsort(-counts, kind="stable")]
 
 
 def compare_senses(options: SenseOptions) -> Report:
     """
-    Measure how well each layer of a biLM tells the senses of words, and write tables and a picture. Options
-    and files are checked before the biLM is loaded.
+    Measure how well each layer of a biLM distinguishes the senses of words, and write tables and a figure.
+    Options and files are checked before the biLM is loaded.
     """
     import pandas
 
@@ -282,7 +282,7 @@ def compare_senses(options: SenseOptions) -> Report:
 def _measure(
     options: SenseOptions, words: Sequence[AmbiguousWord], bilm: BiLM
 ) -> "pandas.DataFrame":
-    """Rows of (vectors, layer, word, seed), columns `ACCURACY` and `BALANCED`: means over the test parts."""
+    """Return the means of `ACCURACY` and `BALANCED` over test parts, by (vectors, layer, word, seed)."""
     import pandas
 
     rows = []
@@ -315,7 +315,7 @@ def _measure(
 
 
 def _embed(embedder: ElmoEmbedder, words: Sequence[AmbiguousWord]) -> List[numpy.ndarray]:
-    """For each word `(num_layers, num_instances, dim)`."""
+    """Return the vectors of each word, `(num_layers, num_instances, dim)`."""
     return [
         numpy.stack(
             [
@@ -350,7 +350,7 @@ def _instance(line: str) -> SenseInstance:
     index = values["index"]
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(tokens):
         raise ConfigurationError(
-            f"'index' is {index!r}, expected the place of the word among the {len(tokens)} tokens, from 0 "
+            f"'index' is {index!r}, expected the position of the word among the {len(tokens)} tokens, from 0 "
             f"to {len(tokens) - 1}"
         )
     return SenseInstance(tuple(tokens), index, get_text(values, "sense", _EXAMPLE))

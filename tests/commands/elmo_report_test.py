@@ -158,7 +158,8 @@ class TestArguments:
             run("placement", *self.arguments(options), "--placements", "none", "input")
         assert "placement-ner.md" in capsys.readouterr().out
         table = read_table(Path(options().runs.output) / "placement-ner.json")
-        assert [row[2] for row in table.rows] == ["failed", 51.0]
+        scores = table.columns.index("dev f1 (%), seed 1")
+        assert [row[scores] for row in table.rows] == ["failed", 51.0]
 
     def test_name_and_packages(
         self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture

@@ -67,7 +67,9 @@ class TestBiLMChoice:
         assert (bilm.precision, bilm.kernel) == ("bfloat16", "reference")
 
     def test_a_name_beside_files_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"--bilm elmo_mini stands for .* Leave one"):
+        with pytest.raises(
+            ConfigurationError, match=r"--bilm elmo_mini stands for .* Leave --bilm"
+        ):
             loaded(bilm="elmo_mini", options_file="a", weight_file="b")
 
     def test_a_name_that_is_none_lists_what_is_expected(self) -> None:

@@ -382,8 +382,8 @@ class TestRunFolder:
              "allennlp.common.checks.ConfigurationError: no data"),
             ("ValueError: first\nRuntimeError: then\n", 1, "RuntimeError: then"),
             ("the last line\n\n", 3, "the last line"),
-            ("", 3, "ended with code 3 and said nothing"),
-            ("RuntimeError: earlier\n", -9, "stopped by signal 9, as a lack of memory does"),
+            ("", 3, "exited with code 3 and an empty log"),
+            ("RuntimeError: earlier\n", -9, "stopped by signal 9, perhaps for lack of memory"),
             ("", -15, "stopped by signal 15"),
         ],
     )  # fmt: skip

@@ -118,7 +118,9 @@ def test_sentences_without_words_leave_no_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(TEXT_KINDS, "lines", lambda path: iter([[], []]))
-    with pytest.raises(ConfigurationError, match="a: found no sentence as lines, expected text"):
+    with pytest.raises(
+        ConfigurationError, match="a: found no sentence when read as lines, expected text"
+    ):
         text_files("lines", "a", "a", tmp_path)
 
 
