@@ -57,7 +57,7 @@ define test_sanitized
 	rm -rf build/sanitized
 	CFLAGS="-fsanitize=$(1) -fno-sanitize-recover=all" LDFLAGS="-fsanitize=$(1)" \
 	  $(VENV)/bin/python setup.py --quiet build --build-base build/sanitized/tmp --build-lib build/sanitized
-	ls build/sanitized/elmo_plugin/bilm/kernels/_avx512.*
+	ls build/sanitized/elmo_plugin/bilm/simd/*.so
 	cp -r tests pyproject.toml build/sanitized
 	cd build/sanitized && LD_PRELOAD="$$(g++ -print-file-name=$(2)) $$(g++ -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="ignore_noninstrumented_modules=1 exitcode=66" PYTHONPATH=. \
@@ -96,7 +96,7 @@ $(PYTHON_STAMP):
 	fi
 	@touch $@
 
-$(RUNTIME_STAMP): $(PYTHON_STAMP) requirements-build.txt requirements.txt requirements-nodeps.txt setup.py $(wildcard elmo_plugin/bilm/kernels/*.cpp)
+$(RUNTIME_STAMP): $(PYTHON_STAMP) requirements-build.txt requirements.txt requirements-nodeps.txt setup.py $(wildcard elmo_plugin/bilm/simd/*.cpp elmo_plugin/bilm/simd/*.h)
 	@echo "Installing what elmo_plugin needs into $(VENV) (the first time this downloads a few GB and takes minutes) ..."
 	@$(PIP_INSTALL) -r requirements-build.txt
 	@$(PIP_INSTALL) --no-build-isolation -r requirements.txt

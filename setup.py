@@ -1,48 +1,71 @@
 """Packaging of elmo_plugin. `make demo`, `make test` and requirements*.txt hold the exact versions."""
 
+import copy
 import platform
 import re
+from glob import glob
 from pathlib import Path
+from typing import Dict, List
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import CompileError
 
 PACKAGE_SOURCE = (Path(__file__).parent / "elmo_plugin" / "__init__.py").read_text(encoding="utf-8")
 
-# The fast kernel of frozen biLMs. Without a compiler, or on another processor, the package installs all the
-# same and runs slower: `kernel` in its README. What the processor can do is asked at run time.
-EXTENSIONS = [
-    Extension(
-        "elmo_plugin.bilm.kernels._avx512",
-        ["elmo_plugin/bilm/kernels/avx512.cpp"],
+# The fast kernel of frozen biLMs, compiled once for each vector unit; simd/library.py loads the fastest that
+# the processor has. Without a compiler, or with one that does not know a unit, the package installs all the
+# same and runs slower: `kernel` in its README.
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]
+X86_UNITS = {
+    "avx512_bf16": [*AVX512, "-mavx512vnni", "-mavx512bf16"],
+    "avx512_vnni": [*AVX512, "-mavx512vnni"],
+    "avx512": AVX512,
+    "avx2": ["-mavx2", "-mfma"],
+}
+ARM_UNITS: Dict[str, List[str]] = {"neon_dotprod": ["-march=armv8.2-a+dotprod"], "neon": []}
+UNITS_OF_MACHINES = {
+    "x86_64": X86_UNITS,
+    "AMD64": X86_UNITS,
+    "aarch64": ARM_UNITS,
+    "arm64": ARM_UNITS,
+}
+
+
+def vector_unit_extension(unit: str, flags: List[str]) -> Extension:
+    return Extension(
+        f"elmo_plugin.bilm.simd._{unit}",
+        ["elmo_plugin/bilm/simd/simd.cpp"],
+        depends=glob("elmo_plugin/bilm/simd/*.h"),
         language="c++",
         extra_compile_args=[
             *("-O3", "-std=c++17", "-pthread", "-Wall", "-Wextra"),
-            # GCC's own headers of intrinsics, before GCC 13.
-            *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),
+            # GCC's own headers of intrinsics, before GCC 13; and vectors as arguments, which are all inlined.
+            *("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi"),
             # Debugging information is several times as large as the code.
             "-g0",
             # A row has the same result, to the bit, whichever rows it is multiplied with.
             "-ffp-contract=off",
-            *("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"),
+            *flags,
         ],
         optional=True,
     )
-]
 
 
-class BuildKernels(build_ext):
-    """Compile without bfloat16, and then without int8, where the assembler does not know the instructions."""
+class BuildLibraries(build_ext):
+    """They are no modules of Python: one file serves all versions of it."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return str(Path(*fullname.split("."))) + ".so"
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or True  # on all processors
 
     def build_extension(self, ext: Extension) -> None:
-        for left_out in [(), ("BFLOAT16",), ("BFLOAT16", "INT8")]:
-            ext.define_macros = [(f"ELMO_WITHOUT_{precision}", None) for precision in left_out]
-            try:
-                return super().build_extension(ext)
-            except CompileError as error:
-                last_error = error
-        raise last_error
+        # All are of one source, so each needs a folder for what is made of it.
+        command = copy.copy(self)
+        command.build_temp = str(Path(self.build_temp) / ext.name)
+        build_ext.build_extension(command, ext)
 
 
 PARQUET = ["pyarrow>=17"]
@@ -95,8 +118,14 @@ setup(
     packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
     py_modules=["elmo_plugin_spacy"],
     package_data={"elmo_plugin": ["py.typed", "pretrained/*/*", "report/page.html"]},
-    cmdclass={"build_ext": BuildKernels},
-    ext_modules=EXTENSIONS if platform.machine() in ("x86_64", "AMD64") else [],
+    cmdclass={"build_ext": BuildLibraries},
+    ext_modules=[
+        vector_unit_extension(unit, flags)
+        for unit, flags in {
+            "plain": [],
+            **UNITS_OF_MACHINES.get(platform.machine(), {}),
+        }.items()
+    ],
     # spaCy finds the component by this name, without an import of the package.
     entry_points={"spacy_factories": ["elmo = elmo_plugin_spacy:make_elmo"]},
     install_requires=[

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.bilm.kernels import PRECISIONS
 from elmo_plugin.bilm.kernels.selection import KERNELS
+from elmo_plugin.bilm.simd.library import VECTOR_UNITS, unsupported_reason
 
 # Without AllenNLP the core is tested (`make test-torch`), and these are about AllenNLP's names and archives.
 if importlib.util.find_spec("allennlp") is None:
@@ -68,20 +68,16 @@ def of_allennlp(name: str) -> Any:
 
 
 def pytest_report_header() -> str:
-    """Say which kernels the tests run here: those of other processors and of GPUs are skipped."""
+    """Say which kernels and vector units the tests run here; those that it lacks are skipped."""
     cpu = torch.device("cpu")
-    kernels = {
-        kernel.name: ", ".join(
-            precision
-            for precision in PRECISIONS
-            if kernel.why_not(precision, cpu, torch.float32) is None
-        )
-        for kernel in KERNELS
-    }
-    named = "; ".join(
-        f"{name} ({precisions})" for name, precisions in kernels.items() if precisions
+    kernels = [
+        kernel.name for kernel in KERNELS if kernel.why_not("float32", cpu, torch.float32) is None
+    ]
+    units = [unit.name for unit in VECTOR_UNITS if unsupported_reason(unit.name) is None]
+    return (
+        f"kernels: {', '.join(kernels)}; vector units of simd: {', '.join(units) or 'none is compiled'}; "
+        f"torch's own products: {torch.backends.cpu.get_cpu_capability()}"
     )
-    return f"kernels: {named}; torch's own products: {torch.backends.cpu.get_cpu_capability()}"
 
 
 def pytest_collection_finish() -> None:

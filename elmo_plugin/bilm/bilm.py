@@ -59,11 +59,11 @@ class BiLM(torch.nn.Module):
         activations stay float32, and so do the convolutions of characters. The error of each is in
         PERFORMANCE.md.
     kernel : `str`, optional (default = `"auto"`)
-        What runs the frozen LSTM layers: `avx512`, `onednn`, `triton` (on NVIDIA GPUs), `reference`, or the
+        What runs the frozen LSTM layers: `simd`, `onednn`, `triton` (on NVIDIA GPUs), `reference`, or the
         fastest of them that runs where the biLM is. The log says once which one it is. They differ in speed,
         and in rounding.
     packed_folder : `str` or `PathLike`, optional
-        Keep the weights as the `avx512` kernel reads them in files of this folder, as much again as the
+        Keep the weights as the `simd` kernel reads them in files of this folder, as much again as the
         weights take in `precision`. The processes of a machine that name it have them in memory once,
         together, and start a little sooner. (The weights themselves are shared without it.)
 

@@ -246,7 +246,7 @@ class FrozenInference:
                 self._folder.stored,
                 parameters=[name for name, _ in module.named_parameters()],
                 # With the limits of clipping.
-                settings=(kernel.name, precision, repr(module)),
+                settings=(kernel.layout, precision, repr(module)),
                 pack=prepare,
                 types=kernel.storable_types,
             )
@@ -256,7 +256,7 @@ class FrozenInference:
                 if self._source is None:
                     prepared = _Prepared(prepare(module))
                 else:
-                    key = (self._source, name, kernel.name, precision, self.packed_folder)
+                    key = (self._source, name, kernel.layout, precision, self.packed_folder)
                     prepared = _shared_or_new(key, module, prepare)
                 self._prepared[name] = prepared
             return prepared.value

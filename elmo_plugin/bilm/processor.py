@@ -22,10 +22,13 @@ CPU = torch.device("cpu")
 CAPABILITY_VARIABLE = "ELMO_CPU_CAPABILITY"
 
 # Each level allows what starts with one of its prefixes; other instructions of the processor are hidden.
+_AVX2 = ("avx2", "fma", "f16c")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _LEVELS: Dict[str, Tuple[str, ...]] = {
     "default": (),
-    "avx2": ("avx2", "fma", "f16c"),
-    "avx512": ("avx2", "fma", "f16c", "avx512"),
+    "avx2": _AVX2,
+    "avx512": _AVX512,
+    "avx512_vnni": (*_AVX512, "avx512_vnni"),
     "all": ("",),
 }
 
@@ -35,7 +38,8 @@ def processor_features() -> FrozenSet[str]:
     Return the instruction sets that this package may use, by their names in Linux's `/proc/cpuinfo`: `avx2`,
     `fma`, `avx512f`, `avx512_bf16`, `avx512_vnni`, `amx_bf16`, ... Empty on other operating systems.
 
-    The environment variable `ELMO_CPU_CAPABILITY` (`default`, `avx2`, `avx512`, `all`) hides some.
+    The environment variable `ELMO_CPU_CAPABILITY` (`default`, `avx2`, `avx512`, `avx512_vnni`, `all`) hides
+    some.
 
     # Raises
 

@@ -47,7 +47,7 @@ class DeviceOptions:
         choices=PRECISIONS,
     )
     kernel: str = option(
-        "what runs the LSTMs: avx512, onednn, triton (GPUs), reference, or auto for the fastest",
+        "what runs the LSTMs: simd, onednn, triton (GPUs), reference, or auto for the fastest",
         AUTO,
         choices=KERNEL_NAMES,
     )

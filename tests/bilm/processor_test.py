@@ -32,7 +32,9 @@ class TestProcessorFeatures:
         [
             ("default", "avx2", None),
             ("avx2", "avx512f", "avx2"),
-            ("avx512", "amx_bf16", "avx512_bf16"),
+            ("avx512", "avx512_vnni", "avx512f"),
+            ("avx512_vnni", "avx512_bf16", "avx512_vnni"),
+            ("all", "sse9", "avx512_bf16"),
         ],
     )
     def test_the_variable_hides_some(
@@ -42,7 +44,7 @@ class TestProcessorFeatures:
         features = processor.processor_features()
         assert hidden not in features
         assert kept is None or kept in features
-        assert processor.has_bfloat16_products() == (level == "avx512")
+        assert processor.has_bfloat16_products() == (level == "all")
 
     def test_an_unknown_level_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(processor.CAPABILITY_VARIABLE, "sse9")

@@ -31,6 +31,11 @@ class LSTMKernel(ABC):
     device_type: str = "cpu"
     storable_types: Tuple[type, ...] = ()
 
+    @property
+    def layout(self) -> str:
+        """What `prepare` and `factor` make is read by kernels of the same layout only."""
+        return self.name
+
     @abstractmethod
     def why_not(self, precision: str, device: torch.device, dtype: torch.dtype) -> Optional[str]:
         """

@@ -7,13 +7,14 @@ from typing import Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.kernels.avx512_kernel import AVX512Kernel
 from elmo_plugin.bilm.kernels.lstm_kernel import PRECISIONS, LSTMKernel
 from elmo_plugin.bilm.kernels.onednn_kernel import OneDNNKernel
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
+from elmo_plugin.bilm.kernels.simd_kernel import SIMDKernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
 from elmo_plugin.bilm.lstm import LSTMRun, ProjectedLSTM
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
+from elmo_plugin.bilm.simd.library import best_unit
 from elmo_plugin.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
@@ -23,9 +24,12 @@ AUTO = "auto"
 REFERENCE = ReferenceKernel()
 
 # Fastest first.
-KERNELS: Tuple[LSTMKernel, ...] = (AVX512Kernel(), OneDNNKernel(), TritonKernel(), REFERENCE)
+KERNELS: Tuple[LSTMKernel, ...] = (SIMDKernel(), OneDNNKernel(), TritonKernel(), REFERENCE)
 
 KERNEL_NAMES = (AUTO, *(kernel.name for kernel in KERNELS))
+
+# Names of earlier versions, in configs and archives.
+_EARLIER_NAMES = {"avx512": "simd"}
 
 # How far the first step on a device may be from the reference, for values of about 1. Wide enough for TF32.
 _FIRST_STEP_TOLERANCES = {"float32": 0.01, "bfloat16": 0.05, "int8": 0.05}
@@ -42,10 +46,10 @@ def check_kernel(name: str, precision: str) -> None:
         raise ConfigurationError(
             f"precision is '{precision}', expected one of: {', '.join(PRECISIONS)}."
         )
-    if name not in KERNEL_NAMES:
+    if current_name(name) not in KERNEL_NAMES:
         raise ConfigurationError(f"kernel is '{name}', expected one of: {', '.join(KERNEL_NAMES)}.")
     for kernel in KERNELS:
-        if kernel.name == name:
+        if kernel.name == current_name(name):
             choose_kernel(name, precision, torch.device(kernel.device_type))
 
 
@@ -61,6 +65,7 @@ def choose_kernel(
 
     `ConfigurationError` if the named one does not run there.
     """
+    name = current_name(name)
     reasons: Dict[str, str] = {}
     for kernel in _preferred(precision):
         if name not in (AUTO, kernel.name):
@@ -72,6 +77,11 @@ def choose_kernel(
     raise ConfigurationError(
         f"kernel is '{name}', but {reasons[name]}. Use 'auto', which takes the fastest that runs here."
     )
+
+
+def current_name(name: str) -> str:
+    """Return the name that a kernel has now, of one that it had in an earlier version."""
+    return _EARLIER_NAMES.get(name, name)
 
 
 def choose_precision(
@@ -110,8 +120,9 @@ def choose_precision(
 
 
 def _preferred(precision: str) -> Tuple[LSTMKernel, ...]:
-    # oneDNN multiplies bfloat16 in AMX's tiles, several times as fast as vectors can.
-    if precision == "bfloat16" and "amx_bf16" in processor_features():
+    # oneDNN multiplies bfloat16 in AMX's tiles, several times as fast as vectors can. On x86-64 processors
+    # before AVX2 it knows instructions that the simd kernel does not.
+    if (precision == "bfloat16" and "amx_bf16" in processor_features()) or best_unit() == "plain":
         return tuple(sorted(KERNELS, key=lambda kernel: kernel.name != OneDNNKernel.name))
     return KERNELS
 

@@ -13,7 +13,6 @@ from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import processor
 from elmo_plugin.bilm.kernels import (
     PRECISIONS,
-    avx512_kernel,
     check_kernel,
     choose_kernel,
     choose_precision,
@@ -22,17 +21,20 @@ from elmo_plugin.bilm.kernels import (
     triton_kernel,
 )
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
+from elmo_plugin.bilm.kernels.simd_kernel import SIMDKernel
 from elmo_plugin.bilm.lstm import LSTMRun, Outcome
+from elmo_plugin.bilm.simd import library
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
 
 # Without its cache.
-find_library_problem = avx512_kernel._library_problem.__wrapped__
+find_library_problem = library._library_problem.__wrapped__
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
 
-ABLE = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma", "avx512_bf16", "avx512_vnni")
+AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+ABLE = ("avx2", "fma", *AVX512, "avx512_vnni", "avx512_bf16")
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +50,7 @@ def able(monkeypatch: pytest.MonkeyPatch) -> Set[str]:
     """
     features = set(ABLE)
     monkeypatch.setattr(processor, "_allowed", lambda level: frozenset(features))
-    monkeypatch.setattr(avx512_kernel, "_library_problem", lambda: None)
-    library = SimpleNamespace(has_type=lambda num_bytes: True)
-    monkeypatch.setattr(avx512_kernel, "_library", lambda: library)
+    monkeypatch.setattr(library, "_library_problem", lambda unit: None)
     monkeypatch.setattr(selection, "_first_step_failure", lambda *setting: None)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
@@ -66,45 +66,58 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> List[str]:
 
 
 def test_the_compiled_kernel_comes_first(able: Set[str]) -> None:
-    assert [chosen(precision) for precision in PRECISIONS] == ["avx512"] * 3
+    assert [chosen(precision) for precision in PRECISIONS] == ["simd"] * 3
     assert [choose_precision("auto", precision, CPU) for precision in PRECISIONS] == [*PRECISIONS]
+
+
+def test_the_name_that_it_had_in_earlier_configs(able: Set[str]) -> None:
+    check_kernel("avx512", "int8")
+    assert chosen("float32", "avx512") == "simd"
 
 
 def test_bfloat16_goes_to_onednn_where_there_is_amx(able: Set[str]) -> None:
     able.add("amx_bf16")
     assert chosen("bfloat16") == "onednn"
-    assert chosen("float32") == chosen("int8") == "avx512"
+    assert chosen("float32") == chosen("int8") == "simd"
 
 
-def test_a_processor_without_the_instructions(able: Set[str]) -> None:
-    able.remove("avx512_vnni")
-    assert chosen("float32") == "avx512"
-    assert chosen("int8") == "reference"
-    able.remove("avx512f")
-    assert chosen("float32") == "onednn"
-    with pytest.raises(
-        ConfigurationError, match=r"'avx512', but float32 needs a processor with avx512f\."
-    ):
-        chosen("float32", "avx512")
+def test_it_runs_on_the_fastest_vector_unit_that_the_processor_has(able: Set[str]) -> None:
+    for lacking, unit in [
+        ((), "avx512_bf16"),
+        (("avx512_bf16",), "avx512_vnni"),
+        (("avx512_vnni",), "avx512"),
+        (AVX512, "avx2"),
+        (("fma",), "plain"),
+    ]:
+        able.difference_update(lacking)
+        assert library.best_unit() == SIMDKernel().unit == unit
+    reason = SIMDKernel("avx2").why_not("float32", CPU, torch.float32)
+    assert reason == "avx2 needs a processor with fma"
+
+
+def test_before_avx2_onednn_comes_first(able: Set[str]) -> None:
+    able.clear()
+    assert [chosen(precision) for precision in PRECISIONS] == ["onednn", "simd", "simd"]
 
 
 class TestWhereALowerPrecisionIsSlower:
     @pytest.mark.parametrize(
-        "precision, missing, reason",
+        "precision, reason",
         [
-            ("bfloat16", "avx512_bf16", "onednn: this processor has no products of bfloat16"),
-            ("int8", "avx512_vnni", "avx512: int8 needs a processor with avx512_vnni"),
+            ("bfloat16", "onednn: this processor has no products of bfloat16"),
+            ("int8", "simd: it was not compiled"),
         ],
     )
     def test_float32_is_chosen_with_one_warning(
         self,
         precision: str,
-        missing: str,
         reason: str,
         able: Set[str],
+        monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        able.remove(missing)
+        monkeypatch.setattr(library, "_library_problem", lambda unit: "it was not compiled")
+        able.remove("avx512_bf16")
         for _ in range(3):
             assert choose_precision("auto", precision, CPU) == "float32"
         (message,) = warnings_in(caplog)
@@ -137,6 +150,7 @@ class TestWhereALowerPrecisionIsSlower:
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         monkeypatch.setenv("ELMO_CPU_CAPABILITY", "avx2")
+        monkeypatch.setattr(library, "_library_problem", lambda unit: "it was not compiled")
         ids = batch_to_ids(SENTENCES)
         expected = BiLM.from_files(*bilm_files)(ids)["activations"]
         for _ in range(2):
@@ -152,20 +166,22 @@ class TestWhereALowerPrecisionIsSlower:
 class TestTheCompiledLibrary:
     @pytest.fixture(autouse=True)
     def is_looked_at_anew(self, able: Set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(avx512_kernel, "_library_problem", find_library_problem)
+        monkeypatch.setattr(library, "_library_problem", find_library_problem)
 
-    def test_it_was_not_compiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(avx512_kernel, "_library_path", lambda: None)
+    def test_it_was_not_compiled(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(library, "_library_path", lambda unit: tmp_path / "missing.so")
         assert chosen("float32") == "onednn"
         with pytest.raises(ConfigurationError, match=r"not compiled.*install g\+\+ or clang"):
-            check_kernel("avx512", "float32")
+            check_kernel("simd", "float32")
 
     @pytest.mark.parametrize(
-        "library, problem",
+        "compiled, problem",
         [
             (
                 SimpleNamespace(abi_version=lambda: 0),
-                "has version 0, expected 1; install elmo_plugin",
+                f"has version 0, expected {library.ABI_VERSION}; install elmo_plugin",
             ),
             (SimpleNamespace(), "is from an older version of elmo_plugin; install"),
             (None, r"does not load \(.*damaged.*\); install"),
@@ -173,7 +189,7 @@ class TestTheCompiledLibrary:
     )
     def test_it_is_of_another_version(
         self,
-        library: Any,
+        compiled: Any,
         problem: str,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
@@ -181,24 +197,13 @@ class TestTheCompiledLibrary:
     ) -> None:
         path = tmp_path / "damaged.so"
         path.write_text("no library")
-        monkeypatch.setattr(avx512_kernel, "_library_path", lambda: path)
-        if library is not None:
-            monkeypatch.setattr(ctypes, "CDLL", lambda path: library)
+        monkeypatch.setattr(library, "_library_path", lambda unit: path)
+        if compiled is not None:
+            monkeypatch.setattr(ctypes, "CDLL", lambda path: compiled)
         assert chosen("float32") == "onednn"
-        assert "The avx512 kernel cannot be used" in caplog.text
+        assert "The simd kernel cannot be used" in caplog.text
         with pytest.raises(ConfigurationError, match=problem):
-            check_kernel("avx512", "float32")
-
-    def test_it_lacks_a_precision(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(avx512_kernel, "_library_problem", lambda: None)
-        library = SimpleNamespace(has_type=lambda num_bytes: num_bytes == 4)
-        monkeypatch.setattr(avx512_kernel, "_library", lambda: library)
-        assert chosen("float32") == "avx512"
-        assert chosen("bfloat16") == "onednn"
-        with pytest.raises(
-            ConfigurationError, match=r"compiled without int8.* assembler is too old"
-        ):
-            check_kernel("avx512", "int8")
+            check_kernel("simd", "float32")
 
 
 class Untested(ReferenceKernel):
@@ -290,19 +295,25 @@ class TestFirstSteps:
 def test_another_processor_family(able: Set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     able.clear()
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert (chosen("float32"), library.best_unit()) == ("simd", "neon")
+    able.add("asimddp")
+    assert library.best_unit() == "neon_dotprod"
+    reason = SIMDKernel("avx2").why_not("float32", CPU, torch.float32)
+    assert reason == "avx2 is for x86_64 processors, and this is aarch64"
+    monkeypatch.setattr(library, "_library_problem", lambda unit: "it was not compiled")
     assert chosen("float32") == "reference"
     with pytest.raises(ConfigurationError, match="for x86-64 processors, and this is aarch64"):
         chosen("float32", "onednn")
 
 
 def test_a_torch_without_onednn(able: Set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    able.clear()
+    monkeypatch.setattr(library, "_library_problem", lambda unit: "it was not compiled")
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert chosen("float32") == "reference"
 
 
 def test_a_torch_without_the_operators(able: Set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    able.clear()
+    monkeypatch.setattr(library, "_library_problem", lambda unit: "it was not compiled")
     monkeypatch.setattr(onednn_kernel, "_OPERATORS", ("_linear_pointwise", "_of_another_torch"))
     assert chosen("float32") == "reference"
     with pytest.raises(ConfigurationError, match=r"torch .* lacks its operators _of_another_torch"):
@@ -371,7 +382,7 @@ def test_where_triton_does_not_start_the_log_says_so(
 
 def test_other_types_of_weights_go_to_the_reference(able: Set[str]) -> None:
     assert chosen("float32", dtype=torch.float64) == "reference"
-    for name in ("avx512", "onednn"):
+    for name in ("simd", "onednn"):
         with pytest.raises(ConfigurationError, match="runs on CPUs, not on cuda"):
             choose_kernel(name, "float32", CUDA)
         with pytest.raises(
@@ -385,7 +396,7 @@ def test_unknown_names_are_refused() -> None:
         ConfigurationError, match="precision is 'int4', expected one of: float32, bf"
     ):
         BiLM(TINY_OPTIONS, precision="int4")
-    with pytest.raises(ConfigurationError, match="kernel is 'fast', expected one of: auto, avx512"):
+    with pytest.raises(ConfigurationError, match="kernel is 'fast', expected one of: auto, simd"):
         BiLM(TINY_OPTIONS, kernel="fast")
     with pytest.raises(ConfigurationError, match="kernel is 'onednn', but it has no int8"):
         BiLM(TINY_OPTIONS, kernel="onednn", precision="int8")

@@ -1,0 +1,220 @@
+"""The C++ library of this folder, compiled for the vector units of x86-64 and ARM processors."""
+
+import ctypes
+import functools
+import logging
+import math
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.processor import processor_features
+
+logger = logging.getLogger(__name__)
+
+# As in simd.cpp: of the functions and structs below.
+ABI_VERSION = 2
+
+_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+
+
+class VectorUnit(NamedTuple):
+    """
+    What the C++ is compiled for.
+
+    # Parameters
+
+    name : `str`
+        Of the library: `_NAME.so`.
+    machines : `Tuple[str, ...]`
+        As `platform.machine()` names them; empty: all.
+    features : `Tuple[str, ...]`
+        What the processor must have, as Linux names it.
+    """
+
+    name: str
+    machines: Tuple[str, ...]
+    features: Tuple[str, ...]
+
+
+_X86 = ("x86_64", "AMD64")
+_ARM = ("aarch64", "arm64")
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")
+
+# Fastest first. setup.py has the compiler's flags of each.
+VECTOR_UNITS = (
+    VectorUnit("avx512_bf16", _X86, (*_AVX512, "avx512_vnni", "avx512_bf16")),
+    VectorUnit("avx512_vnni", _X86, (*_AVX512, "avx512_vnni")),
+    VectorUnit("avx512", _X86, _AVX512),
+    VectorUnit("avx2", _X86, ("avx2", "fma")),
+    VectorUnit("neon_dotprod", _ARM, ("asimddp",)),
+    VectorUnit("neon", _ARM, ()),
+    VectorUnit("plain", (), ()),
+)
+
+
+def missing_features(unit: VectorUnit) -> Optional[Tuple[str, ...]]:
+    """Return what the processor lacks for a unit; `None` if the unit is of another kind of processor."""
+    if unit.machines and platform.machine() not in unit.machines:
+        return None
+    features = processor_features()
+    return tuple(name for name in unit.features if name not in features)
+
+
+@dataclass(frozen=True)
+class PanelMatrix:
+    """
+    A matrix in the order in which the products of products.h read it: panels of four vectors of columns.
+
+    # Parameters
+
+    unit : `str`
+        The vector unit that it was packed for.
+    panels : `Tensor`
+        `(num_panels, depth, panel_columns)`: its transpose, with zeros for missing rows and columns, in the
+        order of the unit.
+    scales, offsets : `Tensor`, optional
+        `(panel_columns * num_panels,)` each, of int8: the scale of a column, and 128 times the sum of its
+        integers.
+    """
+
+    unit: str
+    panels: Tensor
+    scales: Optional[Tensor] = None
+    offsets: Optional[Tensor] = None
+
+
+def in_panels(weight: Tensor, precision: str, unit: str) -> PanelMatrix:
+    """Pack `weight`, `(groups, num_outputs, depth)`: a panel holds as many outputs of each group."""
+    library = library_of(unit)
+    dtype = _TYPES[precision]
+    group = 4 // dtype.itemsize
+    num_panels = math.ceil(weight.size(0) * weight.size(1) / library.panel_columns)
+    depth = math.ceil(weight.size(2) / group) * group
+    panels = torch.empty(num_panels, depth, library.panel_columns, dtype=dtype)
+    scales = offsets = None
+    if precision == "int8":
+        scales = torch.empty(num_panels * library.panel_columns)
+        offsets = torch.empty(num_panels * library.panel_columns, dtype=torch.int32)
+    plain = _Plain(weight.data_ptr(), *weight.shape, *weight.stride())
+    packed = _Packed(panels.data_ptr(), address(scales), address(offsets))
+    threads = ctypes.c_int(torch.get_num_threads())
+    library.call("pack", dtype.itemsize, ctypes.byref(plain), ctypes.byref(packed), threads)
+    return PanelMatrix(unit, panels, scales, offsets)
+
+
+def address(tensor: Optional[Tensor]) -> Optional[int]:
+    """Return where the numbers of a tensor stand; `None` if there is none."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def c_matrix(matrix: Optional[PanelMatrix]) -> "CMatrix":
+    """Return the struct of a matrix, which does not keep it alive."""
+    if matrix is None:
+        return CMatrix()
+    panels, scales, offsets = matrix.panels, matrix.scales, matrix.offsets
+    return CMatrix(panels.data_ptr(), address(scales), address(offsets), panels.size(1))
+
+
+class CMatrix(ctypes.Structure):
+    _fields_ = [
+        ("panels", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+        ("depth", ctypes.c_int64),
+    ]
+
+
+class _Plain(ctypes.Structure):
+    _fields_ = [
+        ("weight", ctypes.c_void_p),
+        ("num_groups", ctypes.c_int64),
+        ("num_outputs", ctypes.c_int64),
+        ("depth", ctypes.c_int64),
+        ("group_stride", ctypes.c_int64),
+        ("output_stride", ctypes.c_int64),
+        ("depth_stride", ctypes.c_int64),
+    ]
+
+
+class _Packed(ctypes.Structure):
+    _fields_ = [
+        ("panels", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+    ]
+
+
+class Library:
+    """The library of a vector unit."""
+
+    def __init__(self, unit: str) -> None:
+        self._functions = ctypes.CDLL(str(_library_path(unit)))
+        self.num_lanes: int = self._functions.num_lanes()
+        self.panel_columns = 4 * self.num_lanes
+
+    def call(self, function: str, weight_bytes: int, *arguments: Any) -> None:
+        """
+        Call a function of simd.cpp, with instances of ctypes' types, for weights of so many bytes.
+
+        # Raises
+
+        `MemoryError` if memory or threads run out.
+        """
+        problem = getattr(self._functions, function)(ctypes.c_int(weight_bytes), *arguments)
+        if problem == 2:
+            raise MemoryError("Memory or threads ran out in the simd kernel. Take smaller batches.")
+        assert problem == 0
+
+
+library_of = functools.cache(Library)
+
+
+def _library_path(unit: str) -> Path:
+    # AllenNLP imports all that could be a module, unless its name is private.
+    return Path(__file__).with_name(f"_{unit}.so")
+
+
+def unsupported_reason(name: str) -> Optional[str]:
+    """Return why the library of a vector unit cannot run here, as a clause; `None` if it can."""
+    unit = next(unit for unit in VECTOR_UNITS if unit.name == name)
+    missing = missing_features(unit)
+    if missing is None:
+        return f"{name} is for {unit.machines[0]} processors, and this is {platform.machine()}"
+    if missing:
+        return f"{name} needs a processor with {', '.join(missing)}"
+    # Only now: where the instructions are missing, the library must not even be loaded.
+    return _library_problem(name)
+
+
+def best_unit() -> str:
+    """Return the fastest vector unit that the processor has."""
+    return next(unit.name for unit in VECTOR_UNITS if missing_features(unit) == ())
+
+
+@functools.cache
+def _library_problem(unit: str) -> Optional[str]:
+    """Return why the library cannot be used; `None` if it can. A warning says so of a library that exists."""
+    path = _library_path(unit)
+    if not path.exists():
+        return (
+            f"it was not compiled for {unit} when elmo_plugin was installed (install g++ or clang, then "
+            "install elmo_plugin again)"
+        )
+    try:
+        found = ctypes.CDLL(str(path)).abi_version()
+    except OSError as error:
+        problem = f"its library does not load ({error})"
+    except AttributeError:
+        problem = f"{path} is from an older version of elmo_plugin"
+    else:
+        if found == ABI_VERSION:
+            return None
+        problem = f"{path} has version {found}, expected {ABI_VERSION}"
+    problem += "; install elmo_plugin again, where g++ or clang is installed"
+    logger.warning("The simd kernel cannot be used: %s.", problem)
+    return problem

@@ -1,0 +1,263 @@
+// An LSTM layer with projection and clips over packed sequences (see lstm.py), all steps in one call.
+
+#pragma once
+
+#include <memory>
+
+#include "products.h"
+
+// The fields of these structs are those of simd_kernel.py.
+
+struct Layer {
+    Matrix input_weight, state_weight, projection;
+    const float* bias;  // in panels
+    int64_t input_dim, cell_size, state_dim;
+    float cell_clip, proj_clip;  // infinite: none
+};
+
+// What a backward pass needs of every token; null pointers if there will be none.
+struct Trace {
+    float* gates;       // (num_tokens, 4 * cell_size), after sigmoid and tanh
+    float* cells;       // (num_tokens, cell_size), clipped
+    float* tanh_cells;  // (num_tokens, cell_size)
+    float* hidden;      // (num_tokens, cell_size), before the projection
+};
+
+struct Sequences {
+    const float* inputs;  // (num_tokens, input_dim)
+    const int64_t* step_sizes;
+    int64_t num_steps;
+    float* outputs;       // (num_tokens, state_dim)
+    float* states;        // (step_sizes[0], state_dim), read and written
+    float* cells;         // (step_sizes[0], cell_size), read and written
+    int64_t tokens_per_block;
+    Trace trace;
+};
+
+namespace {
+
+// --------------------------------------------------------------------------------------- non-linearities
+
+// NaN stays NaN.
+inline Vector clip(Vector x, float limit) { return larger(broadcast(-limit), smaller(broadcast(limit), x)); }
+
+// Within 2 units in the last place on [-87, 87], beyond which sigmoid and tanh are constant in float32.
+inline Vector exponential(Vector x) {
+    x = clip(x, 87.0f);
+    const Vector rounded = multiply_add(x, broadcast(1.44269504f), broadcast(ROUNDING));
+    const Vector n = rounded - ROUNDING;
+    Vector r = multiply_add(n, broadcast(-0.693359375f), x);
+    r = multiply_add(n, broadcast(2.12194440e-4f), r);
+    // Taylor's series: |r| <= ln(2) / 2
+    Vector y = broadcast(1.0f / 5040);
+    y = multiply_add(y, r, broadcast(1.0f / 720));
+    y = multiply_add(y, r, broadcast(1.0f / 120));
+    y = multiply_add(y, r, broadcast(1.0f / 24));
+    y = multiply_add(y, r, broadcast(1.0f / 6));
+    y = multiply_add(y, r, broadcast(0.5f));
+    y = multiply_add(y, r, broadcast(1.0f));
+    y = multiply_add(y, r, broadcast(1.0f));
+    const Integers power_of_two = (as_integers(rounded) + 127) << 23;
+    return y * as_floats(power_of_two);
+}
+
+inline Vector sigmoid(Vector x) { return 1.0f / (1.0f + exponential(-x)); }
+
+inline Vector tanh(Vector x) {
+    const Vector doubled = sigmoid(x + x);
+    return doubled + doubled - 1.0f;
+}
+
+// ---------------------------------------------------------------------------------------------------- layer
+
+template <typename Type>
+class LSTMRun {
+  public:
+    LSTMRun(const Layer& layer, const Sequences& sequences, int num_threads)
+        : layer_(layer), sequences_(sequences), num_threads_(num_threads), barrier_(num_threads) {
+        num_gate_panels_ = (layer.cell_size + LANES - 1) / LANES;
+        num_output_panels_ = (layer.state_dim + PANEL - 1) / PANEL;
+        int64_t largest = 0, tokens = 0;
+        for (int64_t step = 0; step < sequences.num_steps; step++) {
+            tokens += sequences.step_sizes[step];
+            if (tokens >= sequences.tokens_per_block || step + 1 == sequences.num_steps) {
+                largest = std::max(largest, tokens);
+                tokens = 0;
+            }
+        }
+        const int64_t num_rows = sequences.step_sizes[0];
+        // Megabytes that are written before they are read.
+        gates_.reset(new float[largest * num_gate_panels_ * PANEL]);
+        inputs_.resize(largest, layer.input_dim);
+        state_.resize(num_rows, layer.state_dim);
+        if (has_projection()) cast_hidden_.resize(num_rows, layer.cell_size);
+        if (!has_projection() || IS_INT8<Type>) hidden_.resize(num_rows * num_gate_panels_ * LANES);
+    }
+
+    // To be called by each of the threads, with its number.
+    void run(int thread) {
+        int64_t step = 0, first = 0;  // of the tokens of a step
+        cast_rows(sequences_.states, layer_.state_dim, sequences_.step_sizes[0], state_, thread);
+        while (step < sequences_.num_steps) {
+            int64_t tokens = 0, end = step;
+            while (end < sequences_.num_steps && tokens < sequences_.tokens_per_block)
+                tokens += sequences_.step_sizes[end++];
+            cast_rows(sequences_.inputs + first * layer_.input_dim, layer_.input_dim, tokens, inputs_, thread);
+            barrier_.wait();
+            input_products(tokens, thread);
+            const float* gates = gates_.get();
+            for (; step < end; step++) {
+                const int64_t size = sequences_.step_sizes[step];
+                const int64_t next_size = step + 1 < sequences_.num_steps ? sequences_.step_sizes[step + 1] : 0;
+                float* outputs = sequences_.outputs + first * layer_.state_dim;
+                cells_of_step(gates, first, size, thread);
+                barrier_.wait();
+                if (has_projection()) projected_states(outputs, size, thread);
+                else hidden_states(outputs, size, thread);
+                keep_states(outputs, next_size, size, thread);
+                gates += size * num_gate_panels_ * PANEL;
+                first += size;
+            }
+            // Nobody is still reading the inputs of this block: the last step ended with a barrier.
+        }
+    }
+
+  private:
+    bool has_projection() const { return layer_.projection.panels != nullptr; }
+
+    void cast_rows(const float* source, int64_t width, int64_t num_rows, Rows<Type>& target, int thread) {
+        const Share rows(num_rows, thread, num_threads_);
+        for (int64_t row = rows.begin; row < rows.end; row++) cast_row(source + row * width, width, target, row);
+    }
+
+    void input_products(int64_t num_tokens, int thread) {
+        const Share panels(num_gate_panels_, thread, num_threads_);
+        // Rows that are multiplied by one panel after another stay in the second cache.
+        const int64_t rows_per_block = 240;
+        for (int64_t first = 0; first < num_tokens; first += rows_per_block) {
+            const int64_t count = std::min(rows_per_block, num_tokens - first);
+            for_products(
+                inputs_, first, count, layer_.input_weight, panels,
+                [&](int64_t row, int64_t panel, const Vector* products) {
+                    float* gates = gates_.get() + ((first + row) * num_gate_panels_ + panel) * PANEL;
+                    for (int v = 0; v < VECTORS; v++)
+                        store(gates + v * LANES, products[v] + load(layer_.bias + panel * PANEL + v * LANES));
+                }
+            );
+        }
+    }
+
+    void cells_of_step(const float* gates, int64_t first_token, int64_t size, int thread) {
+        const Share panels(num_gate_panels_, thread, num_threads_);
+        const int64_t cell_size = layer_.cell_size;
+        const Trace& trace = sequences_.trace;
+        for_products(
+            state_, 0, size, layer_.state_weight, panels,
+            [&](int64_t row, int64_t panel, const Vector* products) {
+                const int64_t first = panel * LANES, present = cell_size - first;
+                const float* from_input = gates + (row * num_gate_panels_ + panel) * PANEL;
+                Vector gate[VECTORS];
+                for (int v = 0; v < VECTORS; v++) {
+                    gate[v] = products[v] + load(from_input + v * LANES);
+                    gate[v] = v == 1 ? tanh(gate[v]) : sigmoid(gate[v]);
+                }
+                float* cell_at = sequences_.cells + row * cell_size + first;
+                Vector cell = gate[2] * load_first(cell_at, present);
+                cell = clip(multiply_add(gate[0], gate[1], cell), layer_.cell_clip);
+                store_first(cell_at, cell, present);
+                const Vector tanh_cell = tanh(cell);
+                const Vector hidden = gate[3] * tanh_cell;
+                if (trace.gates) {
+                    const int64_t token = first_token + row;
+                    for (int v = 0; v < VECTORS; v++)
+                        store_first(trace.gates + (token * VECTORS + v) * cell_size + first, gate[v], present);
+                    store_first(trace.cells + token * cell_size + first, cell, present);
+                    store_first(trace.tanh_cells + token * cell_size + first, tanh_cell, present);
+                    store_first(trace.hidden + token * cell_size + first, hidden, present);
+                }
+                if constexpr (!IS_INT8<Type>)
+                    if (has_projection()) return cast(hidden, cast_hidden_.row(row) + first);
+                store(hidden_row(row) + first, hidden);
+            }
+        );
+    }
+
+    // Outputs, and what the next step multiplies.
+    void projected_states(float* outputs, int64_t size, int thread) {
+        const int64_t state_dim = layer_.state_dim;
+        if (IS_INT8<Type>) {
+            const Share rows(size, thread, num_threads_);
+            for (int64_t row = rows.begin; row < rows.end; row++)
+                cast_row(hidden_row(row), layer_.cell_size, cast_hidden_, row);
+            barrier_.wait();
+        }
+        const Share panels(num_output_panels_, thread, num_threads_);
+        for_products(
+            cast_hidden_, 0, size, layer_.projection, panels,
+            [&](int64_t row, int64_t panel, const Vector* products) {
+                for (int v = 0; v < VECTORS; v++) {
+                    const int64_t first = panel * PANEL + v * LANES;
+                    if (first >= state_dim) break;
+                    const Vector state = clip(products[v], layer_.proj_clip);
+                    store_first(outputs + row * state_dim + first, state, state_dim - first);
+                    if constexpr (!IS_INT8<Type>) cast(state, state_.row(row) + first);
+                }
+            }
+        );
+        barrier_.wait();
+        if (IS_INT8<Type>) {
+            cast_rows(outputs, state_dim, size, state_, thread);
+            barrier_.wait();
+        }
+    }
+
+    void hidden_states(float* outputs, int64_t size, int thread) {
+        const int64_t state_dim = layer_.state_dim;
+        const Share rows(size, thread, num_threads_);
+        for (int64_t row = rows.begin; row < rows.end; row++) {
+            std::memcpy(outputs + row * state_dim, hidden_row(row), state_dim * sizeof(float));
+            cast_row(hidden_row(row), state_dim, state_, row);
+        }
+        barrier_.wait();
+    }
+
+    // Sequences that end at this step.
+    void keep_states(const float* outputs, int64_t begin, int64_t end, int thread) {
+        const Share ending(end - begin, thread, num_threads_);
+        const int64_t first = (begin + ending.begin) * layer_.state_dim;
+        const int64_t count = (ending.end - ending.begin) * layer_.state_dim;
+        std::memcpy(sequences_.states + first, outputs + first, count * sizeof(float));
+    }
+
+    float* hidden_row(int64_t row) { return hidden_.data() + row * num_gate_panels_ * LANES; }
+
+    const Layer layer_;
+    const Sequences sequences_;
+    const int num_threads_;
+    Barrier barrier_;
+    int64_t num_gate_panels_, num_output_panels_;
+    std::unique_ptr<float[]> gates_;  // (tokens of a block, panels, PANEL), without what states add
+    std::vector<float> hidden_;       // (sequences, panels, LANES)
+    Rows<Type> inputs_, state_, cast_hidden_;
+};
+
+// Calls `run(thread)` of each of several runs that do not depend on each other, with `threads_per_run` threads. If
+// there are more threads, several runs are made at a time.
+template <typename Run>
+void run_all(const std::vector<std::unique_ptr<Run>>& runs, int num_threads, int threads_per_run) {
+    const size_t at_a_time = num_threads / threads_per_run;
+    in_threads(num_threads, [&](int thread) {
+        for (size_t number = thread / threads_per_run; number < runs.size(); number += at_a_time)
+            runs[number]->run(thread % threads_per_run);
+    });
+}
+
+template <typename Type>
+void run_lstms(const Layer* layers, const Sequences* sequences, int num_runs, int num_threads, int threads_per_run) {
+    std::vector<std::unique_ptr<LSTMRun<Type>>> runs;
+    for (int number = 0; number < num_runs; number++)
+        runs.emplace_back(new LSTMRun<Type>(layers[number], sequences[number], threads_per_run));
+    run_all(runs, num_threads, threads_per_run);
+}
+
+}  // namespace

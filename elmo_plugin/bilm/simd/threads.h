@@ -1,0 +1,81 @@
+// Threads that share the work of one call.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+// Where threads wait for each other. They spin, for a step takes tens of microseconds, but give way if others
+// want the processor.
+class Barrier {
+  public:
+    explicit Barrier(int num_threads) : num_threads_(num_threads) {}
+    void wait() {
+        if (num_threads_ == 1) return;
+        const int round = round_.load(std::memory_order_relaxed);
+        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
+            arrived_.store(0, std::memory_order_relaxed);
+            round_.store(round + 1, std::memory_order_release);
+            return;
+        }
+        for (int spins = 0; round_.load(std::memory_order_acquire) == round; spins++) {
+            if (spins < 4096) pause();
+            else std::this_thread::yield();
+        }
+    }
+
+  private:
+    static void pause() {
+#if defined(__x86_64__)
+        _mm_pause();
+#elif defined(__aarch64__)
+        asm volatile("yield");
+#endif
+    }
+
+    const int num_threads_;
+    std::atomic<int> arrived_{0};
+    std::atomic<int> round_{0};
+};
+
+// What one of several threads does of `total` pieces of work.
+struct Share {
+    int64_t begin, end;
+    Share(int64_t total, int thread, int num_threads)
+        : begin(total * thread / num_threads), end(total * (thread + 1) / num_threads) {}
+};
+
+// Calls `function(thread)` in so many threads, in all of them or in none: those that wait for each other must not
+// wait for one that could not be started. `function` must not throw.
+template <typename Function>
+void in_threads(int num_threads, const Function& function) {
+    enum { WAIT, GO, GIVE_UP };
+    std::atomic<int> signal{WAIT};
+    std::vector<std::thread> others;
+    const auto join = [&](int value) {
+        signal.store(value);
+        if (value == GO) function(0);
+        for (std::thread& other : others) other.join();
+    };
+    try {
+        for (int thread = 1; thread < num_threads; thread++)
+            others.emplace_back([&signal, &function, thread] {
+                while (signal.load() == WAIT) std::this_thread::yield();
+                if (signal.load() == GO) function(thread);
+            });
+    } catch (...) {
+        join(GIVE_UP);
+        throw;
+    }
+    join(GO);
+}
+
+}  // namespace

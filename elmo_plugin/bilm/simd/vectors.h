@@ -1,0 +1,143 @@
+// The vector unit that this library is compiled for, and the few operations that differ between units.
+//
+// Vectors are the compiler's (GCC and clang): + - * / < ?: and shifts work on them, and become instructions of the
+// unit that the flags name. What C++ has no operator for stands here, once for each unit: a fused
+// multiplication and addition, and products of 8-bit integers and of bfloat16.
+
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+constexpr int REGISTERS = 32;
+#elif defined(__AVX2__)
+constexpr int LANES = 8;
+constexpr int REGISTERS = 16;
+#elif defined(__ARM_NEON)
+constexpr int LANES = 4;
+constexpr int REGISTERS = 32;
+#else
+constexpr int LANES = 4;
+constexpr int REGISTERS = 16;
+#endif
+
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef int32_t Integers __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Unsigned __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Shorts __attribute__((vector_size(2 * LANES)));
+typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+
+inline Vector load(const float* source) {
+    Vector vector;
+    std::memcpy(&vector, source, sizeof vector);
+    return vector;
+}
+
+inline Integers load_integers(const void* source) {
+    Integers vector;
+    std::memcpy(&vector, source, sizeof vector);
+    return vector;
+}
+
+inline void store(float* target, Vector vector) { std::memcpy(target, &vector, sizeof vector); }
+
+// The first `count` numbers, zeros after them. `count` may exceed the lanes.
+inline Vector load_first(const float* source, int64_t count) {
+    if (count >= LANES) return load(source);
+    Vector vector = {};
+    std::memcpy(&vector, source, count * sizeof(float));
+    return vector;
+}
+
+inline void store_first(float* target, Vector vector, int64_t count) {
+    if (count >= LANES) store(target, vector);
+    else std::memcpy(target, &vector, count * sizeof(float));
+}
+
+inline Vector broadcast(float value) { return value - Vector{}; }
+inline Integers broadcast(int32_t value) { return value - Integers{}; }
+
+inline Vector as_floats(Integers bits) { return (Vector)bits; }
+inline Integers as_integers(Vector vector) { return (Integers)vector; }
+
+// If one of them is NaN, the second.
+inline Vector smaller(Vector a, Vector b) { return a < b ? a : b; }
+inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+
+// 1.5 * 2^23: the sum with a number below 2^22 is rounded to an integer, which its lowest bits hold.
+constexpr float ROUNDING = 12582912.0f;
+
+// `a * b + c`, rounded once where the unit can do that.
+inline Vector multiply_add(Vector a, Vector b, Vector c) {
+#if defined(__AVX512F__)
+    return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_NEON)
+    return (Vector)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
+#if defined(__AVX512BF16__)
+#define ELMO_BFLOAT16_PRODUCTS
+// Adds `a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1]` to each sum, of pairs of bfloat16.
+inline Vector add_products_of_pairs(Vector sums, Integers a, Integers b) {
+    return (Vector)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
+}
+#endif
+
+// Integers are added to rows before they are multiplied, where the unit wants them unsigned.
+#if defined(__ARM_NEON)
+constexpr int32_t ROW_OFFSET = 0;
+#else
+constexpr int32_t ROW_OFFSET = 128;
+#endif
+
+// Adds to each sum the products of its four 8-bit `rows` (see ROW_OFFSET) and its four signed `weights`. The weights
+// are such that two neighbouring products fit into 16 bits: see `Quantization`.
+inline Integers add_products_of_fours(Integers sums, Integers rows, Integers weights) {
+#if defined(__AVX512VNNI__)
+    return (Integers)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)rows, (__m512i)weights);
+#elif defined(__AVX512F__)
+    const __m512i pairs = _mm512_maddubs_epi16((__m512i)rows, (__m512i)weights);
+    return sums + (Integers)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+#elif defined(__AVX2__)
+    const __m256i pairs = _mm256_maddubs_epi16((__m256i)rows, (__m256i)weights);
+    return sums + (Integers)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#elif defined(__ARM_FEATURE_DOTPROD)
+    return (Integers)vdotq_s32((int32x4_t)sums, (int8x16_t)rows, (int8x16_t)weights);
+#elif defined(__ARM_NEON)
+    const int8x16_t a = (int8x16_t)rows, b = (int8x16_t)weights;
+    const int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)));
+    const int32x4_t high = vpaddlq_s16(vmull_high_s8(a, b));
+    return sums + (Integers)vpaddq_s32(low, high);
+#elif defined(__SSE2__)
+    // Bytes 0 and 2 of each four, then 1 and 3, as 16-bit integers.
+    const __m128i even_weights = _mm_srai_epi16(_mm_slli_epi16((__m128i)weights, 8), 8);
+    const __m128i even_rows = _mm_and_si128((__m128i)rows, _mm_set1_epi16(255));
+    const __m128i even = _mm_madd_epi16(even_rows, even_weights);
+    const __m128i odd = _mm_madd_epi16(_mm_srli_epi16((__m128i)rows, 8), _mm_srai_epi16((__m128i)weights, 8));
+    return sums + (Integers)even + (Integers)odd;
+#else
+    for (int byte = 0; byte < 4; byte++) {
+        const Integers row = (rows >> (8 * byte)) & 255;
+        const Integers weight = (weights << (24 - 8 * byte)) >> 24;
+        sums += row * weight;
+    }
+    return sums;
+#endif
+}
+
+}  // namespace
