@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import secrets
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from elmo_plugin.files.replaced_file import replaced_file
 NUM_THREADS = 16
 
 _RUN_NAME = "run.json"
-_PARTS_NAME = "parts"
+_PARTS_NAME = "parts"  # the first letters of the name
 # What versions before parts kept in their folder.
 _OLD_NAME = "progress.json"
 _PART_NAME = re.compile(r"part-\d{5,}-\d{10,}\.\w+")
@@ -37,7 +38,6 @@ class PartialOutput:
     def __init__(self, output: Union[str, PathLike]) -> None:
         self.output = Path(os.path.abspath(output))  # workers run in other folders
         self.folder = self.output.with_name(self.output.name + PARTIAL)
-        self.parts_folder = self.folder / _PARTS_NAME
         self.name = f"{os.fspath(output)}{PARTIAL}"  # as errors say it
         self._run_file = self.folder / _RUN_NAME
 
@@ -92,7 +92,22 @@ class PartialOutput:
         run = {"settings": settings, "replaces": self._identity() if may_replace else None}
         with replaced_file(self._run_file) as file:
             file.write_text(json.dumps(run), encoding="utf-8")
-        self.parts_folder.mkdir()
+
+    def new_parts_folder(self) -> Path:
+        """
+        Rename the folder of parts, or make it, and return it. Workers of a previous run, which may outlive
+        it, do not know the name and can write nothing there.
+        """
+        new_folder = self.folder / f"{_PARTS_NAME}-{secrets.token_hex(4)}"
+        if self.parts_folder.is_dir():
+            return self.parts_folder.rename(new_folder)
+        new_folder.mkdir()
+        return new_folder
+
+    @property
+    def parts_folder(self) -> Path:
+        """Where the parts are."""
+        return next(self.folder.glob(f"{_PARTS_NAME}*"), self.folder / _PARTS_NAME)
 
     @property
     def num_parts(self) -> int:
@@ -160,8 +175,9 @@ class PartialOutput:
                 _remove(path)
 
     def _part_files(self) -> Iterator[Path]:
-        if self.parts_folder.is_dir():
-            for path in self.parts_folder.iterdir():
+        folder = self.parts_folder
+        if folder.is_dir():
+            for path in folder.iterdir():
                 if _PART_NAME.fullmatch(path.name):
                     yield path
 
@@ -238,6 +254,7 @@ def advice_for(error: OSError) -> str:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        # Under another name first: workers cannot add files to it.
+        shutil.rmtree(path.rename(path.with_name(f"removed-{secrets.token_hex(4)}")))
     else:
         path.unlink(missing_ok=True)

@@ -265,10 +265,9 @@ class SharedBiLM:
 
 
 def import_ray() -> Any:
-    """`ray` with `ray.data`, or a `ConfigurationError` if the extra is not installed."""
+    """Return the module `ray`, or raise `ConfigurationError` if the extra is not installed."""
     try:
         import ray
-        import ray.data
     except ImportError as error:
         raise ConfigurationError(
             f"Embedding on several workers needs Ray, which cannot be imported ({error}). Install it: "

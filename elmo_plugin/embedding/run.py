@@ -204,7 +204,6 @@ class EmbeddingRun:
         self.check_bilm(bilm.stateful)
         format = self._format(layers.vector_shape(bilm.num_layers, bilm.get_output_dim()))
         settings = self._settings(bilm, layers, format)
-        writer = PartWriter(layers, self._batches, format, self._partial.parts_folder)
         engine_context = (
             ray_engine(bilm, self._engine_options)
             if self._engine_options.is_ray
@@ -212,14 +211,17 @@ class EmbeddingRun:
         )
         with engine_context as engine, self._partial.locked():
             try:
-                return self._run(engine, writer, settings)
+                return self._run(engine, layers, format, settings)
             except BaseException as error:
                 self._leave(error, resumable=not bilm.stateful)
 
     def _run(
-        self, engine: Union[LocalEngine, RayEngine], writer: PartWriter, settings: Dict[str, Any]
+        self,
+        engine: Union[LocalEngine, RayEngine],
+        layers: LayerChoice,
+        format: OutputFormat,
+        settings: Dict[str, Any],
     ) -> EmbeddedFile:
-        format = writer.format
         if self._options.resume and not self._partial.may_replace:
             no_parts: List[List[Part]] = [[] for _ in self._sources]
             contents = engine.contents(self._sources, no_parts, format.check)
@@ -230,6 +232,9 @@ class EmbeddingRun:
         if all(source.can_be_read_again for source in self._sources):
             checked = engine.contents(self._sources, own_parts, format.check)
             self._check_space(format, parts, checked)
+        with write_errors():
+            folder = self._partial.new_parts_folder()
+        writer = PartWriter(layers, self._batches, format, folder)
         with Progress(
             None if checked is None else sum(content.num_sentences for content in checked),
             sum(part.num_sentences for part in parts),

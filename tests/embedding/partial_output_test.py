@@ -21,8 +21,9 @@ def partial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PartialOutput:
 def begin(partial: PartialOutput, may_replace: bool = False, num_parts: int = 1) -> None:
     with partial.locked():
         partial.begin(SETTINGS, may_replace)
+        folder = partial.new_parts_folder()
         for number in range(num_parts):
-            (partial.parts_folder / f"part-00000-{number:010d}.arrays").write_text(str(number))
+            (folder / f"part-00000-{number:010d}.arrays").write_text(str(number))
 
 
 def read_part(path: Path) -> Part:
@@ -45,6 +46,26 @@ def test_a_run_that_left_no_part_is_nothing(partial: PartialOutput) -> None:
     partial.check(overwrite=False, resume=False)
 
 
+def test_a_worker_of_a_previous_run_can_no_longer_write(partial: PartialOutput) -> None:
+    begin(partial)
+    previous = partial.parts_folder
+    with partial.locked():
+        resumed = partial.new_parts_folder()
+    assert not previous.exists() and partial.parts_folder == resumed
+    assert partial.num_parts == 1
+    begin(partial, num_parts=2)
+    assert not resumed.exists() and partial.num_parts == 2
+
+
+def test_parts_are_found_under_the_name_of_earlier_versions(partial: PartialOutput) -> None:
+    begin(partial)
+    partial.parts_folder.rename(partial.folder / "parts")
+    assert partial.num_parts == 1
+    with partial.locked():
+        partial.new_parts_folder()
+    assert partial.num_parts == 1
+
+
 def test_what_an_earlier_version_left_is_named(partial: PartialOutput) -> None:
     partial.folder.mkdir()
     (partial.folder / "progress.json").write_text("{}")
@@ -54,7 +75,8 @@ def test_what_an_earlier_version_left_is_named(partial: PartialOutput) -> None:
             partial.check(overwrite=False, resume=resume)
     partial.check(overwrite=True, resume=False)
     begin(partial, may_replace=True)
-    assert sorted(os.listdir(partial.folder)) == ["lock", "parts", "run.json"]
+    names = ["lock", partial.parts_folder.name, "run.json"]
+    assert sorted(os.listdir(partial.folder)) == names
 
 
 def test_what_is_not_ours_is_never_removed(partial: PartialOutput) -> None:

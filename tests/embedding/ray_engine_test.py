@@ -1,14 +1,21 @@
 """Embedding on Ray: what workers write, what happens when they or the run die, and how runs connect."""
 
 import errno
+import functools
+import glob
 import gzip
+import multiprocessing
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -18,10 +25,11 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import BiLM, ElmoEmbedder
-from elmo_plugin.embedding import ray_engine, run
-from elmo_plugin.embedding.formats import about_output
+from elmo_plugin.commands.user_errors import INTERRUPTED
+from elmo_plugin.embedding import local_engine, ray_engine, run
+from elmo_plugin.embedding.formats import FORMATS, about_output
 from elmo_plugin.embedding.layers import LayerChoice, layer_choice
-from elmo_plugin.embedding.partial_output import WriteError
+from elmo_plugin.embedding.partial_output import PartialOutput, WriteError
 from elmo_plugin.embedding.ray_engine import (
     EngineOptions,
     RayWorkers,
@@ -32,6 +40,7 @@ from elmo_plugin.embedding.ray_engine import (
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from tests.conftest import BiLMFiles
+from tests.embedding.run_test import contents
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
@@ -45,6 +54,8 @@ LINES = {
 LINES["a.txt"][11] = " "
 NUM_SENTENCES = 59
 NUM_TOKENS = sum(len(line.split()) for lines in LINES.values() for line in lines)
+# Of each format and signal; more for a longer look: ELMO_RAY_INTERRUPTS=200 pytest -k RandomTimes ...
+NUM_INTERRUPTS = int(os.environ.get("ELMO_RAY_INTERRUPTS", 1))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +79,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def embed(bilm: BiLM, layers: Any = "top", inputs: Any = "texts", **options: Any) -> EmbeddedFile:
-    engine = EngineOptions("ray", options.pop("num_workers", None))
+    names = [field.name for field in fields(EngineOptions) if field.name in options]
+    engine = EngineOptions(**{"engine": "ray", **{name: options.pop(name) for name in names}})
     embedder = ElmoEmbedder.from_bilm(bilm)
     one_run = EmbeddingRun(
         inputs,
@@ -98,6 +110,15 @@ def check_rows(bilm: BiLM, output: str = "out") -> None:
         )
 
 
+def remove(path: str) -> None:
+    shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+
+def num_parts_now() -> int:
+    """Number of parts of an unfinished output, while another process may rename their folder."""
+    return len(glob.glob("out.partial/parts*/part-*"))
+
+
 def parts_of(folder: Path) -> Dict[str, int]:
     """The names of parts, and which file is behind each."""
     return {path.name: path.stat().st_ino for path in folder.glob("part-*.parquet")}
@@ -120,7 +141,7 @@ class TestRuns:
         killed: List[int] = []
 
         def kill_a_worker() -> None:
-            while len(parts_of(folder / "out.partial/parts")) < 2:
+            while len(parts_of(PartialOutput("out").parts_folder)) < 2:
                 time.sleep(0.01)
             killed.append(int(min(workers.iterdir()).name))
             os.kill(killed[0], signal.SIGKILL)
@@ -172,7 +193,7 @@ class TestRuns:
             embed(bilm, LayerChoice("top", failing_top))
         assert raised.value.errno == errno.ENOSPC
         count.unlink()
-        kept = parts_of(folder / "out.partial/parts")
+        kept = parts_of(PartialOutput("out").parts_folder)
         assert 2 <= len(kept) < 10
         with pytest.raises(ConfigurationError, match=r"another input: file 1 was texts/a.txt"):
             embed(bilm, "top", ["texts/b.txt.gz", "texts"], resume=True)
@@ -187,6 +208,38 @@ class TestRuns:
         parts = parts_of(folder / "out")
         assert len(parts) == 10 and kept.items() <= parts.items()
         assert sorted(os.listdir()) == ["out", "texts"]
+
+    @pytest.mark.parametrize("number", [1, 3])
+    @pytest.mark.parametrize("format", ["hdf5", "parquet"])
+    def test_the_parts_before_the_one_that_fills_the_disk_stay(
+        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path, format: str, number: int
+    ) -> None:
+        driver = os.getpid()
+        calls: List[int] = []
+
+        def signs(layers: numpy.ndarray) -> numpy.ndarray:
+            if os.getpid() != driver:
+                calls.append(1)
+                if len(calls) > 7 * (number - 1):
+                    # Writing to this device fails as on a full disk.
+                    full = functools.partial(open, "/dev/full")
+                    local_engine.open = lambda path, mode: full(mode)
+            return numpy.sign(layers[-1])
+
+        options = {"inputs": "texts/a.txt", "format": format}
+        layers = LayerChoice("signs", signs)
+        outcome = f"{number - 1} parts are kept in out.partial" if number > 1 else "nothing of it"
+        match = rf"out: cannot be written \(No space left .*\); {outcome}.*Make room on the disk"
+        with pytest.raises(WriteError, match=match) as raised:
+            embed(bilm, layers, **options)
+        assert raised.value.errno == errno.ENOSPC
+        assert PartialOutput("out").num_parts == number - 1
+        assert sorted(os.listdir()) == ["out.partial"] * (number > 1) + ["texts"]
+        embed(bilm, layers, engine="local", resume=True, **options)
+        resumed = contents()
+        remove("out")
+        embed(bilm, layers, engine="local", **options)
+        assert contents() == resumed
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
     def test_a_run_that_was_interrupted_is_resumed(
@@ -220,12 +273,12 @@ class TestRuns:
         command = [sys.executable, "-c", textwrap.dedent(script), *tiny_files]
         with open("log", "w") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
-        while process.poll() is None and not parts_of(folder / "out.partial/parts"):
+        while process.poll() is None and not parts_of(PartialOutput("out").parts_folder):
             time.sleep(0.05)
         assert process.poll() is None, (folder / "log").read_text()
         process.send_signal(number)
         process.wait()
-        kept = parts_of(folder / "out.partial/parts")
+        kept = parts_of(PartialOutput("out").parts_folder)
         assert 1 <= len(kept) < 10 and not (folder / "out").exists()
         assert embed(bilm, resume=True) == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
         check_rows(bilm)
@@ -240,6 +293,89 @@ class TestRuns:
         embedder = ElmoEmbedder.from_bilm(bilm)
         expected = [embedder.embed_sentence(line.split())[-1] for line in LINES["b.txt.gz"]]
         numpy.testing.assert_allclose(vectors, numpy.concatenate(expected), atol=1e-5)
+
+
+def slow_signs() -> LayerChoice:
+    """
+    The signs of the top layer, some milliseconds after they were asked for. They do not have the rounding of
+    the batch that a word was first in, so that outputs can be compared byte for byte.
+    """
+
+    # A function that is sent by value: workers need not import this module.
+    def signs(layers: numpy.ndarray) -> numpy.ndarray:
+        time.sleep(0.005)
+        return numpy.sign(layers[-1])
+
+    return LayerChoice("signs", signs)
+
+
+def embed_in_process(address: str, files: BiLMFiles, options: Dict[str, Any]) -> None:
+    """Call `embed` in a process that will be interrupted; what it writes to stderr is in the file `log`."""
+    # A process in the background of a shell ignores the signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    run.SENTENCES_PER_PART = 7
+    with open("log", "a") as sys.stderr:
+        try:
+            embed(BiLM.from_files(*files), slow_signs(), ray_address=address, **options)
+        except KeyboardInterrupt:
+            os._exit(INTERRUPTED)
+
+
+class TestInterruptsAtRandomTimes:
+    """Interrupt the process that makes a run. The cluster stays, and workers may outlive that process."""
+
+    NUM_SENTENCES, NUM_PARTS = 29, 5  # of texts/a.txt
+
+    @pytest.fixture(scope="class")
+    def context(self) -> Any:
+        """Starts processes by forking one that has imported what they need and is not connected to Ray."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["ray", __name__])
+        return context
+
+    @pytest.mark.parametrize("format", FORMATS)
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+    def test_the_resumed_output_is_that_of_an_uninterrupted_run(
+        self,
+        ray_on_two_cores: Any,
+        context: Any,
+        bilm: BiLM,
+        tiny_files: BiLMFiles,
+        folder: Path,
+        format: str,
+        number: int,
+    ) -> None:
+        address = ray_on_two_cores.get_runtime_context().gcs_address
+        options = {"inputs": "texts/a.txt", "format": format}
+        start = time.monotonic()
+        embed(bilm, slow_signs(), **options)
+        duration = time.monotonic() - start
+        expected = contents()
+        remove("out")
+        generator = random.Random(number)
+        for count in range(NUM_INTERRUPTS):
+            # Every second run is interrupted again, while it is resumed.
+            for resume in (False, True)[: 1 + count % 2]:
+                arguments = (address, tiny_files, {**options, "resume": resume})
+                process = context.Process(target=embed_in_process, args=arguments)
+                process.start()
+                # At a random number of parts: at a random time, most runs would have none yet.
+                num_parts = generator.randint(0, self.NUM_PARTS)
+                while process.is_alive() and num_parts_now() < num_parts:
+                    time.sleep(0.002)
+                time.sleep(generator.uniform(0, 0.1 if num_parts else duration))
+                with suppress(ProcessLookupError):  # it may be done
+                    os.kill(process.pid, number)
+                process.join()
+                assert process.exitcode in (0, INTERRUPTED, -signal.SIGKILL), Path(
+                    "log"
+                ).read_text()
+            engine = ("local", "ray")[count // 2 % 2]
+            result = embed(bilm, slow_signs(), engine=engine, resume=True, **options)
+            assert result.num_sentences == self.NUM_SENTENCES
+            assert contents() == expected
+            assert sorted(os.listdir()) == ["log", "out", "texts"]
+            remove("out")
 
 
 class TestBadInput:

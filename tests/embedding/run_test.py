@@ -28,7 +28,7 @@ from elmo_plugin.bilm import BiLM, batch_to_ids
 from elmo_plugin.embedding import ElmoEmbedder, formats, partial_output, run
 from elmo_plugin.embedding.formats import FORMATS
 from elmo_plugin.embedding.layers import layer_choice
-from elmo_plugin.embedding.partial_output import WriteError
+from elmo_plugin.embedding.partial_output import PartialOutput, WriteError
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
@@ -478,8 +478,7 @@ def test_a_run_can_be_interrupted_at_any_moment(
     at, num_interrupted, kept = 1, 0, set()
     while run_and_kill(embedder, format, at, number):
         num_interrupted += 1
-        partial = Path("out.partial/parts")
-        kept.add(len(os.listdir(partial)) if partial.is_dir() else 0)
+        kept.add(PartialOutput("out").num_parts)
         if at % 2:  # interrupted a second time, while it is resumed
             run_and_kill(embedder, format, 1 + at // 2, number, resume=True)
         assert embed(embedder, format, resume=True) == EmbeddedFile(len(LINES), NUM_TOKENS)
@@ -605,7 +604,7 @@ class TestResume:
         Path("out").write_text("previous")
         killed = Killed(embedder.elmo_bilm)
         assert run_and_kill(killed, "hdf5", sys.maxsize, signal.SIGKILL, overwrite=True)
-        assert os.listdir("out.partial/parts") == [] and Path("out").read_text() == "previous"
+        assert PartialOutput("out").num_parts == 0 and Path("out").read_text() == "previous"
         embed(embedder, resume=True)
         check_output("hdf5")
 
