@@ -1,8 +1,8 @@
 """
 ELMo: the language model, vectors of text, and a plugin for AllenNLP.
 
-Importing this package loads neither torch nor AllenNLP. Its names are loaded when they are first used, and
-what configs can name is registered when AllenNLP first looks up a name.
+Importing this package loads neither torch nor AllenNLP. Its names are loaded on first use, and its classes
+are registered when AllenNLP first looks up a name.
 """
 
 import importlib
@@ -47,7 +47,7 @@ registration.register_on_first_lookup()
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         return getattr(importlib.import_module(_MODULE_OF[name]), name)
-    # `elmo_plugin.tasks` after a plain `import elmo_plugin`, as before names were loaded on use.
+    # `elmo_plugin.tasks` after a plain `import elmo_plugin`, as in earlier versions.
     if name in ("bilm", "commands", "embedding", "modules", "pretraining", "report", "tasks"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

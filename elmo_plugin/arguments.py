@@ -29,7 +29,7 @@ _ARGUMENT, _TITLE = "argument", "title"
 
 @dataclasses.dataclass(frozen=True)
 class _Argument:
-    """What `option` adds to a field."""
+    """The settings of an option, in the metadata of its field."""
 
     help: str
     short: Optional[str]
@@ -54,11 +54,11 @@ def option(
     recorded: bool = True,
 ) -> Any:
     """
-    Return a field of a dataclass that is an argument of a command, too. Its flag is the name of the field.
+    Return a dataclass field that is also an argument of a command. Its flag is the name of the field.
 
-    What the argument takes follows from the type of the field: `bool` is a switch, with a `--no-` form where
-    the default is true; a sequence takes one or more values; a sequence of `NamedTuple`s takes the fields of
-    one, and can be given several times; a `dict` takes a JSON object. `Optional` changes nothing.
+    The type of the field determines the values of the argument: `bool` is a switch, with a `--no-` form if
+    the default is true; a sequence has one or more values; a sequence of `NamedTuple`s has the fields of one,
+    and can be given several times; a `dict` is a JSON object. `Optional` changes nothing.
 
     # Parameters
 
@@ -71,13 +71,13 @@ def option(
     positional : `bool`, optional (default = `False`)
         Whether the argument has no flag.
     metavar, choices : optional
-        As `argparse` has them.
+        As in `argparse`.
     parse : `Callable[[str], Any]`, optional (default = what follows from the type)
-        Makes a value of a word.
+        Makes a value from a word of the command line.
     repeat : `bool`, optional (default = `False`)
-        Whether each value of a sequence has the flag before it.
+        Whether the flag is repeated before each value of a sequence.
     recorded : `bool`, optional (default = `True`)
-        Whether `command_arguments` gives it: not what changes only how the work is done.
+        Whether `command_arguments` includes it. Set it to `False` for options that do not affect results.
     """
     argument = _Argument(help, short, positional, metavar, choices, parse, repeat, recorded)
     return dataclasses.field(default=default, metadata={_ARGUMENT: argument})
@@ -90,7 +90,7 @@ def option_group(title: str, default: Any = dataclasses.MISSING) -> Any:
     # Parameters
 
     title : `str`
-        Of the group.
+        Title of the group.
     default : `Any`, optional
         An instance of the other dataclass, which is frozen.
     """
@@ -100,7 +100,7 @@ def option_group(title: str, default: Any = dataclasses.MISSING) -> Any:
 def add_options(parser: Any, options_class: Type[Any], title: Optional[str] = "arguments") -> None:
     """
     Declare an argument for each field made by `option`, and a group for each made by `option_group`. Other
-    fields are left out: `options_from` takes them from arguments that the caller declares.
+    fields are left out: `options_from` reads them from arguments that the caller declares.
 
     # Parameters
 
@@ -108,7 +108,7 @@ def add_options(parser: Any, options_class: Type[Any], title: Optional[str] = "a
     options_class : `Type[Any]`
         The dataclass.
     title : `str`, optional (default = `"arguments"`)
-        Of the group that is made.
+        Title of the group.
     """
     types = get_type_hints(options_class)
     # In a group: AllenNLP's parser would repeat the defaults.
@@ -121,7 +121,7 @@ def add_options(parser: Any, options_class: Type[Any], title: Optional[str] = "a
 
 
 def options_from(options_class: Type[Options], args: argparse.Namespace) -> Options:
-    """Build the dataclass from parsed arguments, those of its groups included."""
+    """Build the dataclass from parsed arguments, including its groups."""
     types = get_type_hints(options_class)
     values: Dict[str, Any] = {}
     for field in dataclasses.fields(options_class):  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ def command_arguments(options: Any) -> List[str]:
 
 def check_choices(options: Any) -> None:
     """
-    Check fields that have `choices`. The command line does that too; this is for calls from Python.
+    Check fields that have `choices`. The command line does this too; this function is for calls from Python.
 
     # Raises
 
@@ -227,7 +227,7 @@ def _add_argument(
         if getattr(argument, name) is not None:
             settings[name] = getattr(argument, name)
     action = group.add_argument(*names, **settings)
-    # Set afterwards, as some versions of BooleanOptionalAction add the default themselves.
+    # Set later, because some versions of BooleanOptionalAction add the default themselves.
     action.help = _with_default(argument.help, field.default)
 
 
@@ -256,7 +256,7 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _is_record(item_type: Any) -> bool:
-    """Whether a type is a `NamedTuple`."""
+    """Return whether a type is a `NamedTuple`."""
     return isinstance(item_type, type) and hasattr(item_type, "_fields")
 
 
@@ -267,7 +267,7 @@ def _without_none(field_type: Any) -> Any:
 
 
 def _item_type(field_type: Any) -> Any:
-    """The type of the items of a sequence; `None` for other types."""
+    """Return the type of the items of a sequence; `None` for other types."""
     field_type = _without_none(field_type)
     if get_origin(field_type) in (list, tuple, AbstractSequence):
         return get_args(field_type)[0]

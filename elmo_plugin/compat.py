@@ -24,15 +24,15 @@ from packaging.version import Version
 
 from elmo_plugin.errors import join_allennlp
 
-# AllenNLP, torch and what they import are imported inside functions only: this module must load
-# when they are missing or broken, to say so.
+# AllenNLP, torch and their dependencies are imported inside functions only: this module must load when they
+# are missing or broken, to report it.
 
 logger = logging.getLogger(__name__)
 
-# A pair as published; torchvision works only beside the torch that it was built for.
+# A published pair; torchvision works only with the torch that it was built for.
 INSTALL_TORCH_PAIR = "pip install torch==2.12.1 torchvision==0.27.1"
 
-# What gloo's threads do meanwhile takes them microseconds, once they have a core.
+# gloo's threads need microseconds, once they have a core.
 SECONDS_FOR_THREADS = 0.5
 
 
@@ -77,21 +77,21 @@ def check_environment(
     import_torchvision: Callable[[], None] = _import_torchvision,
 ) -> None:
     """
-    Check that the packages which AllenNLP cannot do without are here, in versions that it works with.
+    Check that the packages which AllenNLP needs are installed, in versions that it works with.
 
-    Called before AllenNLP is imported, whose own errors would not say what to do.
+    Called before AllenNLP is imported, because its own errors would not say what to do.
 
     # Parameters
 
     version_of : `Callable[[str], str]`
-        Gives the installed version of a package, or raises `PackageNotFoundError`.
+        Returns the installed version of a package, or raises `PackageNotFoundError`.
     import_torchvision : `Callable[[], None]`
         Imports torchvision. Called only when nothing else is wrong.
 
     # Raises
 
-    `ImportError` that names all missing or unfitting packages: what was found, what was expected, and
-    the command that installs it.
+    `ImportError` that names all packages that are missing or have a wrong version: what was found, what was
+    expected, and the command that installs it.
     """
     problems = [
         problem
@@ -149,12 +149,13 @@ def _version_or_absence(package: str, version_of: Callable[[str], str]) -> Optio
 @functools.cache
 def patch_allennlp() -> None:
     """
-    Patch what today's Python, torch and transformers broke in AllenNLP 2.10.1, and how it extracts archives.
+    Patch what current versions of Python, torch and transformers broke in AllenNLP 2.10.1, and how it
+    extracts archives.
 
-    Each patch restores what AllenNLP did on the versions that it was made for, and does nothing where that
-    still works; none changes what a config means, or what torch and other packages do elsewhere in the
-    process. Faults of AllenNLP that are its own are left to classes of ours, such as `AtomicCheckpointer`.
-    Done once per process: later calls do nothing.
+    Each patch restores the behaviour of AllenNLP on the versions that it was made for, and does nothing
+    where that still works. None changes the meaning of a config, or the behaviour of torch and other
+    packages elsewhere in the process. AllenNLP's own faults are not patched: classes of ours, such as
+    `AtomicCheckpointer`, avoid them. Later calls in the same process do nothing.
     """
     join_allennlp()
     _patch_reduce_on_plateau()
@@ -170,14 +171,16 @@ def patch_allennlp() -> None:
 
 
 def _loads_weights_only() -> bool:
-    """Whether `torch.load` refuses, by default, all but tensors and plain values."""
+    """Return whether `torch.load` by default refuses everything except tensors and plain values."""
     import torch
 
     return Version(torch.__version__) >= Version("2.6.0.dev0")
 
 
 def _patch_reduce_on_plateau() -> None:
-    """torch's `ReduceLROnPlateau` lost its `verbose` argument; AllenNLP always passes it."""
+    """
+    Accept `verbose`: torch's `ReduceLROnPlateau` no longer has this argument, which AllenNLP always passes.
+    """
     from allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers import (
         ReduceOnPlateauLearningRateScheduler as Scheduler,
     )
@@ -203,7 +206,7 @@ def _patch_reduce_on_plateau() -> None:
         rates_before = self.get_values()
         super(Scheduler, self).step(metric)
         if self.verbose:
-            # torch printed such a line for `verbose`; here it goes to the log.
+            # torch printed such a line for `verbose`; here it is logged.
             for index, (before, now) in enumerate(zip(rates_before, self.get_values())):
                 if now < before:
                     logger.info(
@@ -219,8 +222,9 @@ def _patch_reduce_on_plateau() -> None:
 
 def _patch_recovery() -> None:
     """
-    `torch.load` came to refuse all but tensors and plain values by default. Training states hold NumPy
-    numbers and arrays too (in metrics, learning rates and random states), so `--recover` failed.
+    Allow NumPy values in training states. By default `torch.load` now refuses everything except tensors and
+    plain values. Training states also have NumPy numbers and arrays (in metrics, learning rates and random
+    states), so `--recover` failed.
     """
     if not _loads_weights_only():
         return
@@ -245,7 +249,7 @@ def _patch_recovery() -> None:
         except pickle.UnpicklingError as error:
             raise ConfigurationError(
                 f"{self._serialization_dir}: its latest checkpoint cannot be loaded ({error}), expected "
-                "tensors, NumPy values and plain Python values. If a callback of yours wrote the rest, and "
+                "tensors, NumPy values and plain Python values. If your own callback wrote other values, and "
                 "nobody else can write to this folder, set the environment variable "
                 "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1."
             ) from error
@@ -255,8 +259,8 @@ def _patch_recovery() -> None:
 
 def _patch_tensor_cache() -> None:
     """
-    By the same default `torch.load` reads pickle protocol 2 only; `TensorCache` writes the highest, so it
-    could not read its own entries.
+    Let `TensorCache` read its own entries. With the same default `torch.load` reads only pickle protocol 2,
+    but `TensorCache` writes the highest.
     """
     if not _loads_weights_only():
         return
@@ -266,7 +270,7 @@ def _patch_tensor_cache() -> None:
     tensors_only = SimpleNamespace(__name__="pickle", Unpickler=_TensorUnpickler)
 
     def get_tensor(self: Any, key: str) -> torch.Tensor:
-        # The cache gives one object per key for as long as somebody holds it.
+        # The cache returns one object per key as long as it is in use.
         tensor = self.cache_cache.get(key)
         if tensor is None:
             with self.lmdb_env.begin(write=False) as transaction:
@@ -286,7 +290,7 @@ def _patch_tensor_cache() -> None:
 
 
 class _TensorUnpickler(pickle.Unpickler):
-    """Reads what a pickled tensor consists of, and refuses all else."""
+    """Reads the parts of a pickled tensor, and refuses everything else."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         if (module_name, global_name) not in (
@@ -301,8 +305,8 @@ class _TensorUnpickler(pickle.Unpickler):
 
 def _patch_transformer_tokenizers() -> None:
     """
-    transformers came to refuse `add_special_tokens` when a tokenizer is made. It had no effect there:
-    AllenNLP also passes it with each text, where it counts.
+    Do not pass `add_special_tokens` to the constructors of tokenizers, which now refuse it. It had no effect
+    there: AllenNLP also passes it with each text.
     """
     from allennlp.common import cached_transformers
 
@@ -318,16 +322,16 @@ def _patch_transformer_tokenizers() -> None:
 
 def _patch_spawned_data_workers() -> None:
     """
-    Python came to refuse sending a lock made for forked processes to spawned ones, and
-    `MultiProcessDataLoader` does so with `start_method: "spawn"`: it makes the lock of its progress
-    bars with the default method, whatever the loader's.
+    Make the lock of `MultiProcessDataLoader` for its own start method. Python now refuses to send a lock for
+    forked processes to spawned ones. With `start_method: "spawn"` the loader did that: it made the lock of
+    its progress bars with the default method.
     """
     from allennlp.data.data_loaders import multiprocess_data_loader
 
     def with_own_lock(start_workers: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(start_workers)
         def start_with_own_lock(self: Any, queue: Any, context: Any) -> Any:
-            # The method makes the lock with its module's `mp`: let that be the loader's own
+            # The method makes the lock with its module's `mp`: replace that by the loader's own
             # multiprocessing context meanwhile.
             default_context = multiprocess_data_loader.mp
             multiprocess_data_loader.mp = context
@@ -345,8 +349,8 @@ def _patch_spawned_data_workers() -> None:
 
 def _hide_mixed_precision_warnings() -> None:
     """
-    `torch.cuda.amp` is deprecated: each training of AllenNLP printed two warnings over its progress bars.
-    Those alone are hidden.
+    Hide two deprecation warnings of `torch.cuda.amp`, which each training of AllenNLP printed over its
+    progress bars.
     """
     warnings.filterwarnings(
         "ignore",
@@ -358,8 +362,9 @@ def _hide_mixed_precision_warnings() -> None:
 
 def _patch_norms_of_sparse_gradients() -> None:
     """
-    torch's `clip_grad_norm_` refuses sparse gradients, and AllenNLP came to use it for `grad_norm`; its
-    own, which took them, is gone. The softmax of a biLM has them: rows of the sampled words only.
+    Support sparse gradients in `grad_norm`. AllenNLP now uses torch's `clip_grad_norm_`, which refuses them;
+    its previous function supported them. The softmax of a biLM has sparse gradients: rows of the sampled
+    words only.
     """
     import torch
     from allennlp.nn.parallel import ddp_accelerator
@@ -372,7 +377,7 @@ def _patch_norms_of_sparse_gradients() -> None:
         dense = []
         for parameter in [parameters] if isinstance(parameters, torch.Tensor) else parameters:
             if parameter.grad is not None and parameter.grad.is_sparse:
-                # Rows that occur twice are added first, so that the norm is that of the dense gradient.
+                # Repeated rows are summed first, so that the norm is that of the dense gradient.
                 parameter.grad = parameter.grad.coalesce()
                 stand_in = torch.empty_like(parameter.grad.values())
                 stand_in.grad = parameter.grad.values()  # shares memory, and so is scaled in place
@@ -387,9 +392,9 @@ def _patch_norms_of_sparse_gradients() -> None:
 
 def _patch_recovered_averages() -> None:
     """
-    A checkpoint holds a moving average with the parameters that it follows. Restored, the average followed
-    copies of them, which no longer changed: after `--recover` it was that of old weights. Now it keeps its
-    parameters.
+    Let a restored moving average keep its parameters. A checkpoint contains a moving average with the
+    parameters that it follows. A restored average followed copies of them, which no longer changed: after
+    `--recover` it was the average of old weights.
     """
     from allennlp.training.moving_average import MovingAverage
 
@@ -410,10 +415,10 @@ def _patch_recovered_averages() -> None:
 
 def _patch_end_of_distributed_training() -> None:
     """
-    Threads of torch's gloo process group need Python's lock to release the tensors of the last exchange.
-    AllenNLP ends its workers right after it, and a thread that asked for the lock of an interpreter that was
-    ending took the worker down with it: "terminate called without an active exception". So a worker gives up
-    the lock for a moment before it ends.
+    Let workers release Python's lock for a moment before they end. Threads of torch's gloo process group need
+    it to release the tensors of the last exchange. AllenNLP ended its workers right after that, and a thread
+    that requested the lock of an ending interpreter crashed the worker: "terminate called without an active
+    exception".
     """
     from allennlp.training.gradient_descent_trainer import GradientDescentTrainer
 
@@ -430,8 +435,8 @@ def _patch_end_of_distributed_training() -> None:
 
 def _patch_archives() -> None:
     """
-    AllenNLP extracted archives with whatever names and links their members have, so that one with a member
-    `../../x` wrote outside of its folder. `cached_path` looks at the names, but lets some through.
+    Check the members of archives. AllenNLP extracted them with any names and links, so that a member
+    `../../x` was written outside of its folder. `cached_path` checks the names, but not all of them.
     """
     from allennlp.models import archival
     from cached_path import _cached_path
@@ -444,7 +449,7 @@ def _patch_archives() -> None:
             pass
         check_members(tar_file)
         if hasattr(tarfile, "data_filter"):
-            # What extracts this file without another filter.
+            # This extracts a file without another filter.
             tar_file.extraction_filter = tarfile.data_filter
 
     _cached_path.check_tarfile = check_all_members
@@ -462,14 +467,14 @@ def extracted_archive(
     # Raises
 
     `ConfigurationError` naming archive and member, if a member would be written outside of the folder, is a
-    link to outside or a device. Nothing is left behind then.
+    link to the outside, or a device. Extracted files are removed then.
     """
     folder = tempfile.mkdtemp()
     is_extracted = False
     try:
         logger.info("Extracting %s to %s", resolved_archive_file, folder)
         with tarfile.open(resolved_archive_file, "r:gz") as archive:
-            # Pythons of before 2023 have no filter.
+            # Python versions before 2023 have no filter.
             options: Dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
             members = _checked_members(archive, str(resolved_archive_file))
             archive.extractall(folder, members, **options)
@@ -482,9 +487,9 @@ def extracted_archive(
 
 def _checked_members(archive: tarfile.TarFile, name: str) -> Iterator[tarfile.TarInfo]:
     """
-    The members of an archive, each checked before it is given: files, folders, and links to them, without a
-    path that is absolute or has a `..`. Stricter than tarfile's data filter, which moves absolute paths, and
-    which links of links have got round.
+    Check and yield the members of an archive: files, folders, and links to them, without absolute paths or
+    `..`. This is stricter than tarfile's data filter, which moves absolute paths, and which links to links
+    could evade.
     """
     from allennlp.common.checks import ConfigurationError
 
@@ -502,5 +507,5 @@ def _checked_members(archive: tarfile.TarFile, name: str) -> Iterator[tarfile.Ta
             continue
         raise ConfigurationError(
             f"{name}: member {' -> '.join(paths)!r} is {found}, expected files and folders inside of the "
-            "archive. Do not trust this file, and get it from another place."
+            "archive. Do not trust this file; get it from another source."
         )

@@ -1,8 +1,8 @@
-"""The error of wrong configs and data."""
+"""The error for wrong configs and data."""
 
 
 class _Unattached(Exception):
-    # Stands where AllenNLP's class stands once AllenNLP is loaded: Python exchanges only bases of one layout.
+    # A base that AllenNLP's class replaces once it is loaded: Python exchanges only bases of one layout.
     pass
 
 
@@ -10,8 +10,8 @@ class ConfigurationError(_Unattached, ValueError):
     """
     Says which file or key is wrong, what was found, what was expected, and what to do.
 
-    Where AllenNLP is loaded, it is one of AllenNLP's errors of this name too, so that code which catches
-    those catches it.
+    If AllenNLP is loaded, it is a subclass of AllenNLP's error of this name, so that code which catches that
+    one catches this one too.
     """
 
     def __init__(self, message: str) -> None:

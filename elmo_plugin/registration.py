@@ -1,9 +1,9 @@
 """
-Registers with AllenNLP what configs can name, in whichever order the two packages are imported.
+Register our classes with AllenNLP, in whichever order the two packages are imported.
 
-AllenNLP finds classes by their names in `Registrable`. Importing all of ours takes seconds, so it waits until
-a name is looked up: `Registrable.resolve_class_name` and `list_available` are wrapped to import the plugin
-first. The first lookup restores them.
+AllenNLP finds classes by their names in `Registrable`. Importing all of ours takes seconds, so this waits
+until a name is looked up: `Registrable.resolve_class_name` and `list_available` are wrapped to import the
+plugin first. The first lookup restores them.
 """
 
 import functools
@@ -32,7 +32,7 @@ def register_on_first_lookup() -> None:
 
 
 def register() -> None:
-    """Import all that registers a name."""
+    """Import all modules that register a name."""
     with _lock:
         importlib.import_module("elmo_plugin.plugin")
 

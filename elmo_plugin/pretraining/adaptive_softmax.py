@@ -1,4 +1,4 @@
-"""The softmax that spends less on rare words."""
+"""An adaptive softmax, which spends less computation on rare words."""
 
 import itertools
 from typing import List
@@ -16,10 +16,10 @@ from elmo_plugin.pretraining.softmax import LMSoftmax, chunked_nll
 class AdaptiveSoftmax(LMSoftmax):
     """
     torch's adaptive softmax (Grave et al. 2017): frequent words and one entry per cluster of rarer words
-    share a first softmax; each cluster has its own, of narrower vectors. Exact in training and in
-    evaluation. Words must be sorted by descending frequency. Not in the paper.
+    share a first softmax; each cluster has a softmax of its own over narrower vectors. Exact in training and
+    in evaluation. Words must be sorted by descending frequency. Not in the paper.
 
-    A cluster that no target of a batch falls into gets no gradient, so distributed training needs
+    A cluster without a target in a batch gets no gradient, so distributed training needs
     `find_unused_parameters`.
 
     # Parameters
@@ -29,14 +29,15 @@ class AdaptiveSoftmax(LMSoftmax):
     input_dim : `int`
         Width of the states.
     cutoffs : `List[int]`
-        First word of each cluster, rising. `[2000, 10000]`: words 0 to 1999 are in the first softmax.
+        First word of each cluster, in ascending order. `[2000, 10000]`: words 0 to 1999 are in the first
+        softmax.
     div_value : `float`, optional (default = `4.0`)
         Cluster `i`, from 1, has vectors of width `input_dim / div_value ** i`.
 
     # Raises
 
-    `ConfigurationError` if cutoffs are not rising words of the vocabulary, or a cluster's vectors would
-    have no width.
+    `ConfigurationError` if cutoffs are not ascending indices of the vocabulary, or if a cluster's vectors
+    would have no width.
     """
 
     def __init__(

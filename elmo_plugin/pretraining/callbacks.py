@@ -26,25 +26,25 @@ METRICS_BEFORE_NAME = "metrics_before.json"
 @TrainerCallback.register("elmo_bilm_state")
 class BiLMStateCallback(TrainerCallback):
     """
-    Give distributed workers random numbers of their own (AllenNLP seeds them alike: all would draw the same
-    negative words and drop the same units), and save in every checkpoint what training resumes from: the
-    random state, the LSTM states that rows carry from batch to batch, the sums of loss and perplexity.
+    Give distributed workers different random numbers (AllenNLP gives all the same seed, so that all would
+    draw the same negative words and drop the same units), and save the training state in every checkpoint:
+    the random state, the LSTM states that rows carry from batch to batch, the sums of loss and perplexity.
 
-    Together with `elmo_bilm_streams`, whose batches follow from seed and epoch, a recovered training is the
-    same as one that was never interrupted, to the last bit of weights and metrics (times and speeds aside).
-    With several workers that needs the checkpointer `elmo_atomic`, which saves the states of all; AllenNLP's
-    own saves those of the first, and then every worker starts its rows and random numbers anew.
+    With `elmo_bilm_streams`, whose batches depend only on seed and epoch, a recovered training has exactly
+    the same weights and metrics (apart from times and speeds) as one that was never interrupted. With several
+    workers this needs the checkpointer `elmo_atomic`, which saves the states of all workers. AllenNLP's own
+    saves only those of the first, and then every worker restarts its rows and random numbers.
 
     Registered as a `TrainerCallback` with name `elmo_bilm_state`.
 
     # Parameters
 
     serialization_dir : `str`
-        The trainer gives it.
+        Filled in by the trainer.
 
     # Raises
 
-    `TypeError` at the start of training, if the model is no `BiLMTrainingModel`.
+    `TypeError` at the start of training, if the model is not a `BiLMTrainingModel`.
     """
 
     def __init__(self, serialization_dir: str) -> None:
@@ -52,7 +52,7 @@ class BiLMStateCallback(TrainerCallback):
         self._model: Optional[BiLMTrainingModel] = None
         self._loaded: Optional[List[Dict[str, Any]]] = None
         self._gathered: Optional[List[Dict[str, Any]]] = None
-        # Of the epoch: the trainer's own sum starts from zero when it is recovered.
+        # The loss of the epoch: the trainer's own sum starts from zero after recovery.
         self._loss_sum = 0.0
         self._num_batches = 0
         self._num_recovered_batches = 0
@@ -79,7 +79,7 @@ class BiLMStateCallback(TrainerCallback):
         if loaded is not None:
             logger.warning(
                 "The checkpoint has the states of %d workers, this training has %d: their rows and random "
-                "numbers start anew.",
+                "numbers are restarted.",
                 len(loaded),
                 num_workers,
             )
@@ -114,19 +114,19 @@ class BiLMStateCallback(TrainerCallback):
         if self._num_recovered_batches > 0:
             assert self._model is not None
             if self._num_batches == self._num_recovered_batches:
-                # No batch remained, and then the trainer asks for no metrics of training.
+                # If no batch remained, the trainer does not ask for training metrics.
                 perplexity = self._model.training_perplexity.get_metric(reset=True)
                 metrics.update({f"training_{name}": value for name, value in perplexity.items()})
             num_batches = dist_reduce_sum(self._num_batches)
             metrics["training_loss"] = dist_reduce_sum(self._loss_sum) / num_batches
-            if is_primary:  # once more: the trainer has written its own
+            if is_primary:  # again, because the trainer has written its own
                 dump_metrics(
                     os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json"), metrics
                 )
         self._loss_sum, self._num_batches, self._num_recovered_batches = 0.0, 0, 0
 
     def gather(self) -> None:
-        """Collect the states of all workers, which must all call this, for the checkpoint of the first."""
+        """Collect the states of all workers for the checkpoint of the first. All workers must call this."""
         if is_distributed():
             states: List[Any] = [None] * torch.distributed.get_world_size()
             torch.distributed.all_gather_object(states, self._own_state())
@@ -137,7 +137,7 @@ class BiLMStateCallback(TrainerCallback):
         return {"workers": gathered or [self._own_state()]}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        # Earlier versions saved the state of the first worker alone.
+        # Earlier versions saved only the state of the first worker.
         self._loaded = state_dict.get("workers", [state_dict])
 
     def _own_state(self) -> Dict[str, Any]:
@@ -170,7 +170,7 @@ class BiLMStateCallback(TrainerCallback):
         torch.set_rng_state(state["torch"])
         device = next(self._model.parameters()).device
         cuda_state = state["cuda"]
-        if isinstance(cuda_state, list):  # of earlier versions: of each device
+        if isinstance(cuda_state, list):  # earlier versions: one for each device
             cuda_state = dict(enumerate(cuda_state)).get(device.index)
         if device.type == "cuda" and cuda_state is not None:
             torch.cuda.set_rng_state(cuda_state, device)
@@ -188,14 +188,14 @@ def _seed_by_rank(rank: int) -> None:
 class ValidateFirstCallback(TrainerCallback):
     """
     Evaluate the model on the validation data before training, log the metrics and write them to
-    `metrics_before.json` beside AllenNLP's own metrics. Not again when training is recovered.
+    `metrics_before.json` beside AllenNLP's own metrics. A recovered training does not repeat it.
 
     Registered as a `TrainerCallback` with name `elmo_validate_first`.
 
     # Parameters
 
     serialization_dir : `str`
-        The trainer gives it.
+        Filled in by the trainer.
     """
 
     def __init__(self, serialization_dir: str) -> None:
@@ -210,7 +210,7 @@ class ValidateFirstCallback(TrainerCallback):
         if self._is_recovered or data_loader is None:
             return
         logger.info("Validating before training.")
-        # By all workers together.
+        # All workers must do this.
         metrics = evaluate(trainer.model, data_loader, trainer.cuda_device)
         if not is_primary:
             return

@@ -1,4 +1,4 @@
-"""Checkpoints that a full disk or a killed process cannot spoil, with the state of every worker."""
+"""Checkpoints that a full disk or a killed process cannot damage, with the states of all workers."""
 
 import os
 from pathlib import Path
@@ -15,14 +15,14 @@ from elmo_plugin.pretraining.callbacks import BiLMStateCallback
 @Checkpointer.register("elmo_atomic")
 class AtomicCheckpointer(Checkpointer):
     """
-    AllenNLP's checkpointer, but each file appears complete or not at all, and only weights with their
-    training state count as a checkpoint. (AllenNLP writes in place, weights first: a full disk or a killed
-    process leaves half a file, which `--recover` takes for the latest checkpoint.)
+    AllenNLP's checkpointer, except that each file appears complete or not at all, and that weights without
+    their training state are not a checkpoint. (AllenNLP writes in place, weights first. After a full disk or
+    a killed process `--recover` would use an incomplete file as the latest checkpoint.)
 
-    It asks each `elmo_bilm_state` callback for the state of all distributed workers; AllenNLP saves the
-    first one's alone.
+    It asks each `elmo_bilm_state` callback for the states of all distributed workers. AllenNLP saves only
+    that of the first.
 
-    Registered as a `Checkpointer` with name `elmo_atomic`. Parameters are those of AllenNLP's.
+    Registered as a `Checkpointer` with name `elmo_atomic`. The parameters are those of AllenNLP's.
     """
 
     def maybe_save_checkpoint(
@@ -32,7 +32,7 @@ class AtomicCheckpointer(Checkpointer):
             trainer, num_epochs_completed, num_batches_in_epoch_completed
         )
         if is_saved:
-            # AllenNLP's remembers it in the worker that writes. All must come to `gather` at the same batch.
+            # AllenNLP records this only in the worker that writes. All must call `gather` at the same batch.
             self._last_save_num_epochs_completed = num_epochs_completed
             self._last_save_num_batches_in_epoch_completed = num_batches_in_epoch_completed
         return is_saved
@@ -49,8 +49,8 @@ class AtomicCheckpointer(Checkpointer):
                 for unit in ("epochs", "batches_in_epoch")
             )
             weights, state = self._model_state_path(*place), self._training_state_path(*place)
-            # A killed training that went another way may have left a checkpoint of the same place. Without
-            # a state beside them, weights do not count.
+            # A killed training may have left a checkpoint of the same batch. Weights without a state are not
+            # a checkpoint.
             Path(state).unlink(missing_ok=True)
             _save(checkpoint.model_state, weights)
             try:
@@ -58,7 +58,7 @@ class AtomicCheckpointer(Checkpointer):
             except BaseException:
                 Path(weights).unlink(missing_ok=True)
                 raise
-        # Finds both files there, and removes the checkpoints that are too many.
+        # It finds both files, and removes old checkpoints.
         super().save_checkpoint(trainer)
 
     def _find_all_checkpoints(self) -> Set[Tuple[int, int]]:
@@ -69,7 +69,7 @@ class AtomicCheckpointer(Checkpointer):
         }
 
     def _remove_partial_files(self) -> None:
-        """Those of a process that was killed while it wrote."""
+        """Remove partial files of a process that was killed while writing."""
         worker = f"*_w{self._rank}.th.*" if self.state_is_sharded else "*.th.*"
         for kind in ("model", "training"):
             for path in Path(self._serialization_dir).glob(f".{kind}_state_{worker}"):
@@ -81,7 +81,7 @@ def _save(content: Any, path: str) -> None:
         try:
             torch.save(content, file)
         except RuntimeError as error:
-            # torch reports a position in its archive, and hides the reason: that the disk is full, say.
+            # torch reports a position in its archive, and hides the reason, such as a full disk.
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise

@@ -17,22 +17,22 @@ _MAX_SHOWN = 5  # files that an error lists
 
 def expand_corpus(patterns: Sequence[str]) -> List[Path]:
     """
-    The files of a corpus.
+    Return the files of a corpus.
 
     # Parameters
 
     patterns : `Sequence[str]`
-        Paths of files, or globs such as `lm/train-*.txt.gz`, in which `**` stands for folders of any
-        depth. Folders that a glob matches are left out.
+        Paths of files, or globs such as `lm/train-*.txt.gz`, in which `**` matches folders of any depth.
+        Folders that match a glob are left out.
 
     # Returns
 
-    The files, sorted by path, each once even where several patterns or links lead to it.
+    The files, sorted by path, each once even if several patterns or links match it.
 
     # Raises
 
-    `ConfigurationError` if there is no pattern, or one that matches no file; if a file is empty,
-    cannot be read, or is named `.gz` and is not gzip.
+    `ConfigurationError` if there is no pattern, or if a pattern matches no file; if a file is empty, cannot
+    be read, or has a name with `.gz` and is not gzip.
     """
     if isinstance(patterns, str) or not patterns:
         raise ConfigurationError(
@@ -56,14 +56,14 @@ def expand_corpus(patterns: Sequence[str]) -> List[Path]:
 
 def read_sentences(path: Union[str, PathLike]) -> Iterator[List[str]]:
     """
-    The sentences of a file, one at a time: memory does not grow with the file.
+    Yield the sentences of a file, one at a time, so that memory does not grow with the file.
 
-    `split_tokens` says what a token and what a blank line is. Blank lines are skipped.
+    `split_tokens` defines tokens and blank lines. Blank lines are skipped.
 
     # Raises
 
-    `ConfigurationError` naming the file, if it cannot be read or holds no sentence, and the line, if
-    that is not UTF-8 or longer than `MAX_LINE_BYTES`.
+    `ConfigurationError` naming the file, if it cannot be read or has no sentence, and the line, if the line
+    is not UTF-8 or longer than `MAX_LINE_BYTES`.
     """
     with CorpusFile(path) as file:
         yield from file.sentences()
@@ -71,12 +71,12 @@ def read_sentences(path: Union[str, PathLike]) -> Iterator[List[str]]:
 
 class CorpusFile:
     """
-    A file of sentences, open to be read once, that knows how far it was read.
+    A file of sentences, opened to be read once, with its reading position.
 
     # Parameters
 
     path : `str` or `PathLike`
-        A file whose name ends in `.gz` is unpacked as it is read.
+        A file whose name ends in `.gz` is decompressed while it is read.
 
     # Raises
 
@@ -91,7 +91,7 @@ class CorpusFile:
             raise unreadable(self._path, error) from error
         self._unpacked: BinaryIO = self._stored
         if self._path.suffix == ".gz":
-            # GzipFile takes lines apart in Python, BufferedReader does it in C.
+            # GzipFile splits lines in Python, BufferedReader in C.
             self._unpacked = io.BufferedReader(gzip.GzipFile(fileobj=self._stored))
 
     def __enter__(self) -> "CorpusFile":
@@ -102,19 +102,19 @@ class CorpusFile:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the file that were read, compressed ones where it is compressed."""
+        """Return the number of bytes read so far, before decompression."""
         return self._stored.tell()
 
     @property
     def is_empty(self) -> bool:
-        """Whether not one byte follows. Reads no further than a buffer."""
+        """Return whether no bytes are left. Read no more than a buffer."""
         try:
             return not self._unpacked.read(1)
         except (OSError, EOFError, zlib.error) as error:
             raise unreadable(self._path, error) from error
 
     def sentences(self) -> Iterator[List[str]]:
-        """The tokens of each line that is not blank; raises as `read_sentences` does."""
+        """Yield the tokens of each line that is not blank. Raises the errors of `read_sentences`."""
         has_sentence = False
         for line in decoded_lines(self._unpacked, self._path, "one tokenized sentence"):
             tokens = split_tokens(line)
@@ -129,7 +129,7 @@ class CorpusFile:
 
 
 def _matches(pattern: str) -> List[Path]:
-    # Looked up first, as names may hold brackets.
+    # First as a path, because names may contain brackets.
     if Path(pattern).is_file():
         return [Path(pattern)]
     if Path(pattern).is_dir():
@@ -137,13 +137,13 @@ def _matches(pattern: str) -> List[Path]:
             f"corpus: {pattern} is a folder, expected a file or a glob. Name its files, for instance "
             f"with {Path(pattern) / '*.txt'}."
         )
-    # A link that leads nowhere stays in the list: a shard that is missing must not be passed over.
+    # A broken link stays in the list, so that a missing shard is an error.
     paths = [Path(name) for name in glob.glob(pattern, recursive=True)]
     paths = [path for path in paths if not path.is_dir()]
     if not paths:
         raise ConfigurationError(
             f"corpus: {pattern} matches no file, expected the path of a file or a glob, from the folder "
-            f"{Path.cwd()}. Correct the path, and quote a glob that the shell should leave alone."
+            f"{Path.cwd()}. Correct the path, and quote a glob that the shell should not expand."
         )
     return paths
 

@@ -12,16 +12,16 @@ from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.files.text_lines import decoded_lines
 
-# What `allennlp elmo-export` calls it, beside the weights.
+# The name that `allennlp elmo-export` gives it, beside the weights.
 VOCABULARY_NAME = "vocab.txt"
 
 WORDS_NAMESPACE = "lm_words"
 
 SPECIALS = ("<S>", "</S>", "<UNK>")
-MIN_SAMPLE_TOKENS = 200  # Order by frequency shows in no fewer.
+MIN_SAMPLE_TOKENS = 200  # With fewer tokens, the order by frequency cannot be recognized.
 
-# White space in ASCII. Vocabularies of earlier versions may hold words with a no-break space, which no corpus
-# has any more; they keep their places in a trained softmax.
+# ASCII white space. Vocabularies of earlier versions may have words with a no-break space, which corpora no
+# longer have; they keep their indices in a trained softmax.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
 _HOW_TO_MAKE = "`allennlp elmo-vocab CORPUS --output FILE` makes a vocabulary from a corpus."
 
@@ -30,26 +30,26 @@ class LMVocabulary:
     """
     The words that the softmax of a biLM predicts; every other word counts as `<UNK>`.
 
-    Only targets are looked up here: a biLM reads the characters of a word. Words are sorted by descending
-    count, because the sampled softmax derives a word's frequency from its index (bilm-tf's README). The
-    file holds no counts, so the order is not checked when it is read; see `check_is_sorted`.
+    Only targets are looked up: the input of a biLM is the characters of words. Words are sorted by descending
+    count, because the sampled softmax derives the frequency of a word from its index (bilm-tf's README). The
+    file has no counts, so the order cannot be checked when it is read; see `check_is_sorted`.
 
     # Parameters
 
     words : `Iterable[str]`
         `<S>`, `</S>`, `<UNK>`, then all others by descending frequency.
     name : `str`, optional (default = `"vocabulary"`)
-        Says in errors where the words came from.
+        The source of the words, for errors.
 
     # Attributes
 
     words : `List[str]`
-        All words, the three marks included; a word's place is its index. Not to be changed.
+        All words by index, including the three marks. Must not be changed.
 
     # Raises
 
-    `ConfigurationError` naming the line (the first word's is 1) if the three marks do not come first,
-    or if a word is empty, holds ASCII white space, or was there before.
+    `ConfigurationError` naming the line (the first word's is 1) if the three marks do not come first, or if a
+    word is empty, contains ASCII white space, or is repeated.
     """
 
     BEGIN = 0
@@ -64,13 +64,12 @@ class LMVocabulary:
     @classmethod
     def from_file(cls, path: Union[str, PathLike]) -> "LMVocabulary":
         """
-        Read and check a file with one word on each line; the name of a pretrained biLM that comes with this
-        package, such as `elmo_mini`, stands for its file.
+        Read and check a file with one word on each line. The name of a pretrained biLM of this package, such
+        as `elmo_mini`, can replace the path of its file.
 
         # Raises
 
-        `ConfigurationError` naming the file if it cannot be read, and the line where something is
-        wrong: as the class says, and if the line is not UTF-8.
+        `ConfigurationError` naming the file if it cannot be read, and the line if it is invalid or not UTF-8.
         """
         if str(path) in pretrained_names():
             path = PRETRAINED_FOLDER / str(path) / VOCABULARY_NAME
@@ -87,7 +86,7 @@ class LMVocabulary:
 
     def to_file(self, path: Union[str, PathLike]) -> None:
         """
-        Write one word on each line. The file appears complete, or what stood there before remains.
+        Write one word on each line. The file appears complete, or the previous file remains.
 
         # Raises
 
@@ -97,36 +96,35 @@ class LMVocabulary:
             new_file.write_text("".join(f"{word}\n" for word in self.words), "utf-8", newline="\n")
 
     def __len__(self) -> int:
-        """Number of words, the three marks included: the width of the softmax."""
+        """Return the number of words, including the three marks, which is the width of the softmax."""
         return len(self.words)
 
     def index_of(self, word: str) -> int:
-        """The index of a word; `UNKNOWN` for one that is not here."""
+        """Return the index of a word; `UNKNOWN` for a word that is not in the vocabulary."""
         return self._indices.get(word, self.UNKNOWN)
 
     def check_is_sorted(self, counts: Mapping[str, int]) -> None:
         """
         Check with a sample of the corpus whether the words are sorted by descending frequency.
 
-        The log-uniform sampler gives the word at index k a probability of about
-        `1 / ((k + 1) * log(len(self)))`. The sample's cross-entropy under it is, but for a constant,
-        the mean of `log(k + 1)` over the sample's tokens. Compared are that mean in the order of the
-        file, in the order that the sample itself would give, and in random order. A file is refused
-        if it comes nearer to random order than to the sample's.
+        The log-uniform sampler gives the word at index k a probability of about `1 / ((k + 1) *
+        log(len(self)))`. The sample's cross-entropy under it is, apart from a constant, the mean of `log(k +
+        1)` over the sample's tokens. This mean is compared for the order of the file, for the order by
+        frequency in the sample, and for random order. A file is refused if it is nearer to random order than
+        to the sample's.
 
-        Frequent words decide, so rare words out of place, or a corpus of another kind, do not matter.
-        Words that are not in the vocabulary are left out. Nothing is refused if fewer than
-        `MIN_SAMPLE_TOKENS` remain, or if they are too few, or their counts too even, to tell the two
-        orders apart.
+        Frequent words dominate, so misplaced rare words, or a corpus of another kind, do not matter. Words
+        that are not in the vocabulary are ignored. No file is refused if fewer than `MIN_SAMPLE_TOKENS`
+        tokens remain, or if they are too few, or their counts too even, to distinguish the two orders.
 
         # Parameters
 
         counts : `Mapping[str, int]`
-            How often each word occurs in the sample. 10,000 tokens suffice.
+            The count of each word in the sample. 10,000 tokens are enough.
 
         # Raises
 
-        `ConfigurationError` naming a word that stands too early and one that stands too late.
+        `ConfigurationError` naming a word that is too early and one that is too late.
         """
         sample: numpy.ndarray = numpy.zeros(len(self))
         for word, count in counts.items():
@@ -140,12 +138,12 @@ class LMVocabulary:
         file_mean = frequencies @ log_ranks
         sample_mean = frequencies @ _left_out_log_ranks(sample, log_ranks)
         random_mean = log_ranks.mean()
-        # Of the file's mean, if another sample of as many tokens were drawn.
+        # The standard error of the file's mean, for samples of this size.
         standard_error = numpy.sqrt(frequencies @ (log_ranks - file_mean) ** 2 / num_tokens)
         can_tell = min(file_mean, random_mean) - sample_mean > 4 * standard_error
         if not can_tell or file_mean <= (sample_mean + random_mean) / 2:
             return
-        # The word whose place costs most, and the rarest one before it.
+        # The word whose index costs most, and the rarest word before it.
         sample_log_ranks = numpy.empty_like(log_ranks)
         sample_log_ranks[numpy.argsort(-sample, kind="stable")] = log_ranks
         late = int(numpy.argmax(frequencies * (log_ranks - sample_log_ranks)))
@@ -165,8 +163,8 @@ class LMVocabulary:
 @Vocabulary.register("elmo_lm_words", constructor="from_vocabulary_file")
 class LMWordVocabulary(Vocabulary):
     """
-    AllenNLP's vocabulary with the words of a bilm-tf vocabulary file, in their order, in the namespace
-    `lm_words`. An archive holds it, so that a trained biLM can be exported without the file.
+    AllenNLP's vocabulary with the words of a bilm-tf vocabulary file, in the order of the file, in the
+    namespace `lm_words`. It is part of an archive, so that a trained biLM can be exported without the file.
 
     Registered as a `Vocabulary` with name `elmo_lm_words`.
 
@@ -178,27 +176,27 @@ class LMWordVocabulary(Vocabulary):
 
     @classmethod
     def from_vocabulary_file(cls, vocabulary_file: str) -> "LMWordVocabulary":
-        """The constructor that configs use."""
+        """Build the vocabulary of a config."""
         words = LMVocabulary.from_file(vocabulary_file).words
         return cls(tokens_to_add={WORDS_NAMESPACE: words}, non_padded_namespaces=[WORDS_NAMESPACE])
 
 
 def words_of(vocab: Vocabulary) -> List[str]:
-    """The words that a biLM with this vocabulary predicts, by index."""
+    """Return the words that a biLM with this vocabulary predicts, by index."""
     words = vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
     return [words[index] for index in range(len(words))]
 
 
 def _left_out_log_ranks(sample: numpy.ndarray, log_ranks: numpy.ndarray) -> numpy.ndarray:
     """
-    The log rank that each word would have, by descending frequency, if one of its tokens were not counted.
+    Return the log rank, by descending frequency, that each word would have without one of its tokens.
 
-    A token that helps to rank its own word makes the order look better than it is for other text: in
-    a small sample most words occur once, and would all seem frequent. Left out, they tie with the words
-    that do not occur; words that tie share the mean of their log ranks.
+    A token that helps to rank its own word makes the order look better than it is for other text: in a small
+    sample most words occur once, and all of them would seem frequent. Without that token they tie with words
+    that do not occur. Words that tie share the mean of their log ranks.
     """
     rising = numpy.sort(sample)
-    # The word takes its place among those of its count less one, which are more by the word itself.
+    # Without one token, the word ties with the words whose count is one less.
     first = len(sample) - numpy.searchsorted(rising, sample, side="left") - 1
     end = len(sample) - numpy.searchsorted(rising, sample - 1, side="left")
     cumulated = numpy.concatenate([[0.0], numpy.cumsum(log_ranks)])
@@ -206,7 +204,7 @@ def _left_out_log_ranks(sample: numpy.ndarray, log_ranks: numpy.ndarray) -> nump
 
 
 def _checked_indices(words: Iterable[str], name: str) -> Dict[str, int]:
-    """The index of each word, in order. Reads no further than the first that is wrong."""
+    """Return the index of each word, in order. Stop at the first invalid word."""
     indices: Dict[str, int] = {}
     for index, word in enumerate(words):
         if index < len(SPECIALS):
@@ -219,8 +217,8 @@ def _checked_indices(words: Iterable[str], name: str) -> Dict[str, int]:
             )
         elif word in indices:
             raise ConfigurationError(
-                f"{name}, line {index + 1}: found '{word}' again, which stands on line "
-                f"{indices[word] + 1} already, expected each word once. Correct the file; "
+                f"{name}, line {index + 1}: found '{word}' again, which is already on line "
+                f"{indices[word] + 1}, expected each word once. Correct the file; "
                 f"{_HOW_TO_MAKE}"
             )
         indices[word] = index

@@ -34,11 +34,11 @@ logger = logging.getLogger(__name__)
 
 PRECISIONS = ("float32", "bfloat16")
 
-# Batches in which a new softmax learns alone.
+# Number of batches in which only a new softmax is trained.
 DEFAULT_SOFTMAX_FIRST = 500
 
-# The key under which the weights of a biLM that started from files or an archive say its sizes, so that
-# its own archive needs neither.
+# The key of the sizes in the weights of a biLM that was started from files or an archive, so that its own
+# archive needs neither.
 RESOLVED_KEY = "bilm_resolved"
 
 
@@ -49,35 +49,35 @@ class BiLMTrainingModel(Model):
     character encoder and one softmax, an LSTM stack for each direction.
 
     Batches are windows into contiguous streams, or whole sentences. The states of a stream are carried from
-    one window to the next, detached: back-propagation through time ends at the edge of a window. Evaluation
-    has states of its own, which start from zeros after each `get_metrics(reset=True)`.
+    one window to the next, and detached: back-propagation through time ends at the edge of a window.
+    Evaluation has separate states, which start from zeros after each `get_metrics(reset=True)`.
 
     Registered as a `Model` with name `elmo_bilm`.
 
     # Parameters
 
     vocab : `Vocabulary`
-        With the words that are predicted, see `LMWordVocabulary`.
+        Contains the words that are predicted, see `LMWordVocabulary`.
     bilm : `BiLM`
-        In a config `options` stands in its place: the sizes, in the form of bilm-tf's options.json.
+        In a config, `options` replaces it: the sizes, in the form of bilm-tf's options.json.
     softmax : `LMSoftmax`
-        Training takes its loss; evaluation always takes the exact one.
+        Training uses its loss; evaluation always uses the exact loss.
     dropout : `float`, optional (default = `0.1`)
-        On the input of every LSTM layer, what its skip connection adds included, and on the top output, as in
-        bilm-tf; none on recurrent connections.
+        On the input of every LSTM layer, including the part of the skip connection, and on the top output, as
+        in bilm-tf; not on recurrent connections.
     state_reset : `float`, optional (default = `0.0`)
-        In training, the probability that a row starts a window from zeros. bilm-tf never resets (0), and so a
-        biLM may come to rely on states that no cold start reaches; ELMo starts every sentence cold.
+        In training, the probability that a row starts a window from zeros. bilm-tf never resets (0), so a
+        biLM can come to depend on states that are never near zeros; ELMo starts every sentence from zeros.
     precision : `str`, optional (default = `"float32"`)
-        `"bfloat16"`: in training, matrices are multiplied in bfloat16, while weights, sums, states and
-        gradients stay float32. A device without such products, where that
-        would be slower, trains in float32, and the log says so once. Evaluation takes float32.
+        `"bfloat16"`: training multiplies matrices in bfloat16, while weights, sums, states and gradients stay
+        float32. On a device without bfloat16 instructions, where this would be slower, training uses float32,
+        with one log message. Evaluation uses float32.
     softmax_first : `int`, optional (default = `0`)
-        For how many batches of training the biLM is frozen, so that a new softmax does not spoil it.
+        Number of training batches during which the biLM is frozen, so that a new softmax does not damage it.
 
     # Raises
 
-    `ConfigurationError` for sizes that are wrong, and for a vocabulary without words.
+    `ConfigurationError` for invalid sizes, and for a vocabulary without words.
     """
 
     def __init__(
@@ -138,32 +138,33 @@ class BiLMTrainingModel(Model):
         **kwargs: Any,
     ) -> "BiLMTrainingModel":
         """
-        The constructor that configs use. A new biLM has its sizes from `options`; to start from another one,
-        give in their place its `options_file` and `weight_file`, or the `archive_file` of its training.
+        Build the model of a config. A new biLM gets its sizes from `options`. To start from a trained biLM,
+        give its `options_file` and `weight_file`, or the `archive_file` of its training, in place of
+        `options`.
 
         # Parameters
 
         options : `Dict[str, Any]`, optional
             Sizes, in the form of bilm-tf's options.json.
         options_file, weight_file : `str`, optional
-            See `Elmo`. The softmax is taken from the group `softmax` of the weights, where
-            `allennlp elmo-export` puts it.
+            See `Elmo`. The softmax comes from the group `softmax` of the weights, where `allennlp
+            elmo-export` writes it.
         archive_file : `str`, optional
             The archive of a pretrained biLM, or of a task model with a fine-tuned one.
         new_softmax : `bool`, optional (default = `False`)
-            Learn another softmax than the one found there: for another vocabulary.
+            Learn a new softmax, for another vocabulary.
         softmax_first : `int`, optional
-            For how many batches the biLM is frozen. By default 500 where there is a softmax to learn anew,
-            and 0 otherwise.
+            Number of batches during which the biLM is frozen. By default 500 with a new softmax for a trained
+            biLM, otherwise 0.
         serialization_dir : `str`, optional
-            Filled in by AllenNLP. An archive is loaded from there without the files that its biLM came from.
+            Filled in by AllenNLP. Used to load an archive without the files from which its biLM was started.
 
-        The others are those of the class.
+        The other parameters are those of the class.
 
         # Raises
 
-        `ConfigurationError` unless there is one of `options`, files and `archive_file`; for whatever is wrong
-        with them; if the softmax found there predicts other words; and for a vocabulary without words.
+        `ConfigurationError` unless exactly one of `options`, files and `archive_file` is given; if that is
+        invalid; if its softmax predicts other words; and for a vocabulary without words.
         """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             raise ConfigurationError(
@@ -181,7 +182,7 @@ class BiLMTrainingModel(Model):
         resolved = _resolved_in(serialization_dir) if options is None else None
         if options is not None:
             bilm = BiLM(BiLMOptions.from_dict(options, "model.options"))
-        elif resolved is not None:  # Weights follow from the same folder.
+        elif resolved is not None:  # The weights are loaded later, from the same folder.
             bilm = BiLM(BiLMOptions.from_dict(resolved["options"], f"{serialization_dir}"))
             softmax_first = resolved["softmax_first"]
         else:
@@ -200,7 +201,7 @@ class BiLMTrainingModel(Model):
                 softmax_first = DEFAULT_SOFTMAX_FIRST if is_new else 0
             if is_new:
                 logger.warning(
-                    "%s %s: a new softmax is learnt, in the first %d batches with the biLM frozen "
+                    "%s %s: a new softmax is learnt; the biLM is frozen in the first %d batches "
                     "(model.softmax_first).",
                     start.name,
                     "has a softmax that is not used" if start.datasets else "has no softmax",
@@ -235,25 +236,26 @@ class BiLMTrainingModel(Model):
         # Parameters
 
         forward_inputs, backward_inputs : `Tensor`
-            `(rows, steps, 50)` character ids. The backward stream is already reversed. Rows of zeros are
-            padding and stand at the end.
+            `(rows, steps, 50)` character ids. The backward stream is already reversed. Padding, at the end,
+            is zeros.
         forward_targets, backward_targets : `Tensor`
             `(rows, steps)`. The word to predict at each step.
         rows_continue : `bool`, optional (default = `False`)
-            Whether every row continues where the same row of the batch before ended, as in streams. Otherwise
-            rows are whole sentences, read from zeros.
+            Every row continues where the same row of the previous batch ended, as in streams. Otherwise rows
+            are whole sentences, which start from zeros.
         lengths : `List[int]`, optional
-            Of rows that continue: the words of each, the rest is padding. By default there is no padding.
+            For rows that continue, the number of words in each row; the rest is padding. By default there is
+            no padding.
 
         # Returns
 
-        A dictionary with `loss`: the negative log-likelihood of a row, summed over its steps, in the mean of
-        rows and directions. For streams that is the mean of all predictions times `steps`, as bilm-tf scales
-        the gradient.
+        A dictionary with `loss`: the negative log-likelihood, summed over the steps of a row, and averaged
+        over rows and directions. For streams this is the mean of all predictions times `steps`, which is how
+        bilm-tf scales the gradient.
 
         # Raises
 
-        `ValueError` if padding stands before a word, or the two directions have other lengths.
+        `ValueError` if padding precedes a word, or if the two directions have different lengths.
         """
         if self.training and is_distributed() and not self._is_worker_set_up:
             self._warn_once(
@@ -263,7 +265,7 @@ class BiLMTrainingModel(Model):
         inputs = [forward_inputs, backward_inputs]
         targets = [forward_targets, backward_targets]
         row_lengths = self._row_lengths(inputs, rows_continue, lengths)
-        if not row_lengths.any():  # of a worker that waits for the others
+        if not row_lengths.any():  # a worker that waits for the others
             return {"loss": _zero(self)}
         packing = Packing.from_lengths(row_lengths, forward_targets.size(1))
         states = self._states_for(packing.batch_size) if rows_continue else None
@@ -282,13 +284,13 @@ class BiLMTrainingModel(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        What `BiLMPerplexity` gives since the last reset: of training in training mode, of evaluation
-        otherwise.
+        Return the metrics of `BiLMPerplexity` since the last reset: of training in training mode, otherwise
+        of evaluation.
 
-        In training these are of the training loss, with dropout and sampled negatives where there are any;
-        only those of evaluation are perplexities of the model.
+        In training they are derived from the training loss, with dropout and sampled
+        negatives, if any. Only those of evaluation are perplexities of the model.
 
-        With `reset`, which all distributed workers must call, they are of all workers together.
+        With `reset`, which all distributed workers must call, they are those of all workers together.
         """
         metrics = self._perplexity.get_metric(reset)
         if reset:
@@ -307,9 +309,9 @@ class BiLMTrainingModel(Model):
 
     def training_state(self) -> Dict[str, Any]:
         """
-        Return what training resumes from beside the weights, on the CPU: the states that are carried from
-        batch to batch, the number of batches and the sums of the perplexity. Checkpoints hold it by way of
-        `BiLMStateCallback`.
+        Return the state that training needs to resume, apart from the weights, on the CPU: the states that
+        are carried from batch to batch, the number of batches and the sums of the perplexity.
+        `BiLMStateCallback` saves it in checkpoints.
         """
         states = self._states[True].states
         return {
@@ -319,7 +321,7 @@ class BiLMTrainingModel(Model):
         }
 
     def load_training_state(self, state: Dict[str, Any], with_states: bool = True) -> None:
-        """Resume from what `training_state` gave; without the states, rows and sums start anew."""
+        """Resume from a `training_state`. Without the states, rows and sums are restarted."""
         self._num_training_batches = state["num_batches"]
         if with_states and state["states"] is not None:
             device = next(self.parameters()).device
@@ -329,7 +331,10 @@ class BiLMTrainingModel(Model):
             self.training_perplexity.load_state_dict(state["perplexity"])
 
     def set_up_worker(self) -> None:
-        """Give all distributed workers the first one's softmax, as far as torch is told to leave it alone."""
+        """
+        Copy the first worker's softmax to all distributed workers, for the parameters that torch does not
+        exchange.
+        """
         for name in self.softmax.exchanged_parameters:
             torch.distributed.broadcast(self.softmax.get_parameter(name).detach(), 0)
         self._is_worker_set_up = True
@@ -337,7 +342,10 @@ class BiLMTrainingModel(Model):
     def _row_lengths(
         self, inputs: Sequence[Tensor], rows_continue: bool, lengths: Optional[List[int]]
     ) -> Tensor:
-        """`(rows,)`, on the CPU for streams: their lengths are known without asking a GPU."""
+        """
+        Return the lengths of rows, `(rows,)`; for streams on the CPU, where they are known without waiting
+        for a GPU.
+        """
         num_rows, num_steps = inputs[0].shape[:2]
         if rows_continue:
             return torch.tensor([num_steps] * num_rows if lengths is None else lengths)
@@ -350,8 +358,8 @@ class BiLMTrainingModel(Model):
     def _top_outputs(
         self, inputs: Sequence[Tensor], packing: Packing, carried_states: Optional[CarriedStates]
     ) -> List[Tensor]:
-        """What the softmax reads in each direction, `(num_tokens, projection_dim)`, packed."""
-        # Both directions have most of their words in common.
+        """Return the input of the softmax in each direction, packed, `(num_tokens, projection_dim)`."""
+        # The two directions share most of their words.
         words = torch.cat([tensor[packing.row, packing.step] for tensor in inputs])
         tokens = self._encode(words).chunk(len(inputs))
         old_states = None if carried_states is None else carried_states.initial(packing)
@@ -363,7 +371,9 @@ class BiLMTrainingModel(Model):
         return [self._drop(vectors) for vectors in layers[-1]]
 
     def _encode(self, words: Tensor) -> Tensor:
-        """Token vectors of `(num_words, 50)`, each distinct word encoded once."""
+        """
+        Return the token representations of `(num_words, 50)` character ids. Distinct words are encoded once.
+        """
         types, index = distinct_words(words.long())
         return self.bilm.character_encoder(types)[index]
 
@@ -377,11 +387,13 @@ class BiLMTrainingModel(Model):
 
     def _autocast_for_training(self, device: torch.device) -> ContextManager[Any]:
         if self.precision == "float32" or not self.training:
-            return nullcontext()  # An outer autocast, as of the trainer's use_amp, stays in force.
+            return (
+                nullcontext()
+            )  # An outer autocast, such as that of the trainer's use_amp, stays active.
         if not has_bfloat16_products(device):
             self._warn_once(
-                f"model.precision is bfloat16, but this {device.type} has no instructions for such products, "
-                "and they would be slower than those of float32: training takes float32."
+                f"model.precision is bfloat16, but this {device.type} has no bfloat16 instructions, "
+                "which makes it slower than float32: training uses float32."
             )
             return nullcontext()
         return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -396,11 +408,11 @@ class BiLMTrainingModel(Model):
 
 
 def _zero(module: torch.nn.Module) -> Tensor:
-    """Zero with a gradient of every parameter, as `DistributedDataParallel` expects in every step."""
+    """Return zero with a gradient of every parameter, which `DistributedDataParallel` needs in every step."""
     return 0 * torch.stack([parameter.sum() for parameter in module.parameters()]).sum()
 
 
 def _resolved_in(folder: Optional[str]) -> Optional[Dict[str, Any]]:
-    """What the weights in `folder` say about the model that they are of."""
+    """Return the sizes in the weights of `folder`, if they have any."""
     source = state_dict_in(folder).get(RESOLVED_KEY)
     return None if source is None else from_bytes(source)

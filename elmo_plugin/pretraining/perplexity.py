@@ -1,4 +1,4 @@
-"""The perplexity of a biLM: of each direction, of both as the paper has it, and of both as bilm-tf has it."""
+"""The perplexity of a biLM: of each direction, and of both, as in the paper and as in bilm-tf."""
 
 import math
 import time
@@ -17,7 +17,7 @@ class BiLMPerplexity(Metric):
     """
     Perplexity since the last reset, from the sums of negative log-likelihoods.
 
-    Sums stay on their device until they are asked for: a training step does not wait for a GPU.
+    Sums stay on their device until they are needed, so that a training step does not wait for a GPU.
     """
 
     supports_distributed = True
@@ -25,7 +25,7 @@ class BiLMPerplexity(Metric):
     def __init__(self) -> None:
         self._sums = torch.zeros(len(DIRECTIONS)).double()
         self._num_predictions = 0
-        # Those of another process say nothing about the speed of this one.
+        # Times of another process do not measure the speed of this one.
         self._num_before = 0
         self._start = time.perf_counter()
 
@@ -46,18 +46,18 @@ class BiLMPerplexity(Metric):
 
         `forward_perplexity` and `backward_perplexity`; `perplexity`, their mean, as the paper reports it;
         `bilm_tf_perplexity`, the exponential of the mean loss of both directions, as bilm-tf reports it,
-        never above the former; and `tokens_per_second`, words of both directions counted once. With `reset`
+        never above the mean; and `tokens_per_second`, where words of both directions count once. With `reset`
         also `num_predictions` in each direction.
 
-        With `reset`, which all distributed workers must call, they are of all workers together. Without it,
-        and before the first prediction, they are of this worker, and empty.
+        With `reset`, which all distributed workers must call, they are those of all workers together.
+        Without it, they are those of this worker. They are empty before the first prediction.
         """
         num_timed = self._num_predictions - self._num_before
         sums = torch.cat(
             [self._sums.cpu(), torch.tensor([self._num_predictions, num_timed]).double()]
         )
         if reset:
-            sums = dist_reduce_sum(sums)  # of this worker, where there are no others
+            sums = dist_reduce_sum(sums)  # of this worker, if there are no others
         *nlls, num_predictions, num_timed = sums.tolist()
         seconds = time.perf_counter() - self._start
         if reset:
@@ -88,4 +88,4 @@ class BiLMPerplexity(Metric):
 
 
 def _exponential(mean: float) -> float:
-    return math.exp(min(mean, 700.0))  # which is infinite for all purposes
+    return math.exp(min(mean, 700.0))  # too large to be distinguished from infinity

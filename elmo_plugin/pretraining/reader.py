@@ -1,4 +1,4 @@
-"""Reads the sentences of a language model's corpus."""
+"""Read the sentences of a language model's corpus."""
 
 from os import PathLike
 from pathlib import Path
@@ -20,33 +20,32 @@ class BiLMReader(DatasetReader):
     """
     Reads a corpus of tokenized sentences, one on each line, words separated by white space.
 
-    Every sentence is an instance of its own, and is read from its begin to its end, from zeros. That serves
-    to score sentences, and to train on whole ones with AllenNLP's own loaders. To train on streams, whose
-    rows continue from batch to batch, give the configuration a `data_loader` of type `elmo_bilm_streams`,
-    which takes the vocabulary from this reader and reads the files itself.
+    Every sentence is an instance, which the biLM reads from zeros. Use this to score sentences, or to train
+    on whole sentences with AllenNLP's own loaders. To train on streams, whose rows continue from batch to
+    batch, use a `data_loader` of type `elmo_bilm_streams`, which gets the vocabulary from this reader and
+    reads the files itself.
 
-    An instance holds four fields, where a sentence of `n` words has `n + 1` timesteps:
-    `forward_inputs` and `backward_inputs`, `(timesteps, 50)`, are the character ids of the words to
-    read; `forward_targets` and `backward_targets`, `(timesteps,)`, are the vocabulary's indices of the
-    words that follow. Padding is zero throughout. Zero is also the target `<S>`: where there is padding,
-    the inputs tell.
+    An instance holds four fields, where a sentence of `n` words has `n + 1` timesteps: `forward_inputs` and
+    `backward_inputs`, `(timesteps, 50)`, are the character ids of the words to read; `forward_targets` and
+    `backward_targets`, `(timesteps,)`, are the vocabulary's indices of the words that follow. All padding is
+    zero. Zero is also the target `<S>`, so only the inputs show where padding is.
 
     Registered as a `DatasetReader` with name `elmo_bilm`.
 
     # Parameters
 
     vocabulary_file : `str`
-        The words that the softmax tells apart, in bilm-tf's format; `allennlp elmo-vocab` writes one.
-        Words outside of it are read like all others, from their characters, and predicted as `<UNK>`.
+        The words that the softmax predicts, in bilm-tf's format; `allennlp elmo-vocab` writes such a file.
+        Other words are read from their characters, like all words, and predicted as `<UNK>`.
 
     # Attributes
 
     vocabulary : `LMVocabulary`
-        What stands in that file.
+        The content of that file.
 
     # Raises
 
-    `ConfigurationError` if there is no vocabulary in that file; and, while reading, for files that are
+    `ConfigurationError` if that file has no valid vocabulary; and, while reading, for files that are
     missing, empty or not UTF-8.
     """
 
@@ -82,7 +81,7 @@ class BiLMReader(DatasetReader):
 
     def files(self, data_path: Union[str, PathLike, List[str]]) -> List[Path]:
         """
-        The files of a corpus, see `expand_corpus`.
+        Return the files of a corpus, see `expand_corpus`.
 
         # Parameters
 

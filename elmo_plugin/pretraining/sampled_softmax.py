@@ -1,4 +1,4 @@
-"""The softmax over the target and a sample of other words, for large vocabularies."""
+"""A softmax over the target and a sample of other words, for large vocabularies."""
 
 import math
 from typing import Any, List, Optional, Tuple
@@ -16,17 +16,17 @@ from elmo_plugin.pretraining.softmax import FullSoftmax, LMSoftmax, log_partitio
 @LMSoftmax.register("elmo_sampled")
 class SampledSoftmax(FullSoftmax):
     """
-    A full softmax that is trained on the target and on words drawn anew for each call, as TensorFlow's
-    `sampled_softmax_loss` does for bilm-tf. Its parameters are a full softmax's, so weights move freely
-    between the two, and `exact_nll` is the same.
+    A full softmax that is trained on the target and on words that each call draws, like TensorFlow's
+    `sampled_softmax_loss` in bilm-tf. Its parameters are those of a full softmax, so the two can exchange
+    weights, and `exact_nll` is the same.
 
     The draw is log-uniform, `P(k) = ln((k + 2) / (k + 1)) / ln(num_words + 1)`, which is about the frequency
-    of word `k` if words are sorted by descending frequency. It is one draw per call, shared by all positions,
-    and of distinct words. Logits are lessened by the logarithm of the expected count of their word, the
-    target's too, and a target that was also drawn counts once.
+    of word `k` if words are sorted by descending frequency. There is one draw of distinct words per call,
+    shared by all positions. The logarithm of the expected count of a word is subtracted from its logit, also
+    for the target, and a target that was also drawn counts once.
 
-    This teaches the right probabilities, but the loss is no estimate of the exact one: it is lower, by up to
-    the logarithm of the target's expected count. It says whether training moves, and no more.
+    This trains the right probabilities, but the loss is not an estimate of the exact loss: it is lower, by up
+    to the logarithm of the target's expected count. It only shows whether training makes progress.
 
     # Parameters
 
@@ -35,13 +35,14 @@ class SampledSoftmax(FullSoftmax):
     input_dim : `int`
         Width of the states.
     num_samples : `int`, optional (default = `8192`)
-        Number of distinct words in a draw. From about half of the vocabulary on, a draw takes so many
-        tries that the full softmax is the better choice.
+        Number of distinct words in a draw. If it is more than about half of the vocabulary, a draw takes so
+        many tries that the full softmax is the better choice.
     sparse_gradients : `bool`, optional (default = `False`)
-        Whether the gradient of the parameters holds the rows of targets and drawn words alone, which
-        makes a step, and what distributed workers exchange, independent of the size of the vocabulary.
-        Values are the same either way. Sparse gradients need an optimizer that knows them: Adagrad without
-        weight decay, SGD, SparseAdam. (AllenNLP's `grad_norm` takes them, patched in `compat.py`.)
+        Whether the gradient of the parameters has only the rows of targets and drawn words. Then the cost of
+        a step, and the size of gradients that distributed workers exchange, do not depend on the size of the
+        vocabulary. Values are the same either way. Sparse gradients need an optimizer that supports them:
+        Adagrad without weight decay, SGD, SparseAdam. (`compat.py` patches AllenNLP's `grad_norm` to support
+        them.)
 
     # Raises
 
@@ -82,8 +83,8 @@ class SampledSoftmax(FullSoftmax):
 
     def draw_words(self, generator: Optional[torch.Generator] = None) -> Tuple[Tensor, int]:
         """
-        Draw until there are `num_samples` distinct words. On the CPU, so that a seed gives the same words
-        on any device.
+        Draw until there are `num_samples` distinct words; on the CPU, so that a seed gives the same words on
+        any device.
 
         # Parameters
 
@@ -93,7 +94,7 @@ class SampledSoftmax(FullSoftmax):
         # Returns
 
         `Tuple[Tensor, int]`
-            The distinct words, ascending, `(num_samples,)`; and how many draws it took to meet them.
+            The distinct words, ascending, `(num_samples,)`; and the number of draws that were needed.
         """
         # Each batch has room for repetitions. Most draws of a small share of the words need just one.
         tries_per_batch = 2 * self.num_samples
@@ -117,7 +118,7 @@ class SampledSoftmax(FullSoftmax):
                 return drawn_words[first_tries[drawn_words] <= last_try], last_try + 1
 
     def expected_counts(self, words: Tensor, num_tries: int) -> Tensor:
-        """How often each word is expected in `num_tries` draws when only the first time counts; float64."""
+        """Return the probability of each word to occur in `num_tries` draws, its expected count; float64."""
         probabilities = (1 / (words.double() + 1)).log1p() / math.log(self.num_words + 1)
         # 1 - (1 - p) ** num_tries, without loss for small p.
         return -torch.expm1(num_tries * torch.log1p(-probabilities))
@@ -126,7 +127,7 @@ class SampledSoftmax(FullSoftmax):
         self, states: Tensor, targets: Tensor, sampled_words: Tensor, num_tries: int
     ) -> Tensor:
         """
-        The loss of `forward`, given a draw.
+        Return the loss of `forward`, given a draw.
 
         # Parameters
 
@@ -137,7 +138,7 @@ class SampledSoftmax(FullSoftmax):
         sampled_words : `Tensor`
             `(num_samples,)`, distinct and ascending.
         num_tries : `int`
-            Number of draws it took to meet the sampled words.
+            Number of draws that were needed for the sampled words.
 
         # Returns
 
@@ -168,12 +169,12 @@ class SampledSoftmax(FullSoftmax):
 
 def look_up_exchanged(words: Tensor, *weights: Tensor) -> Tuple[Tensor, ...]:
     """
-    Return rows of some matrices. The backward pass is a collective operation of all workers: it gives each of
-    them the mean of their gradients, for the rows alone that any of them has looked up.
+    Return rows of some matrices. The backward pass is a collective operation of all workers: each gets the
+    mean of the gradients of all, for the rows that any of them has looked up.
 
-    `DistributedDataParallel` gives the same, but over gloo sparse gradients make it damage memory (torch
-    2.12: "malloc(): unaligned tcache chunk detected" after some thousand steps, of a model of nothing but
-    torch's own layers too). So it must be told to leave these parameters alone.
+    `DistributedDataParallel` would give the same, but with gloo and sparse gradients it damages memory (torch
+    2.12: "malloc(): unaligned tcache chunk detected" after some thousand steps, even for a model of torch's
+    own layers only). So it must be told to ignore these parameters.
 
     # Parameters
 
@@ -184,7 +185,7 @@ def look_up_exchanged(words: Tensor, *weights: Tensor) -> Tuple[Tensor, ...]:
 
     # Returns
 
-    Of each of the weights, `(num_rows, dim)`.
+    Rows of each of the weights, `(num_rows, dim)`.
     """
     return _ExchangedRows.apply(words, *weights)
 
@@ -217,14 +218,14 @@ class _ExchangedRows(torch.autograd.Function):
 
 
 def _gather_rows(rows: Tensor, num_rows: List[int]) -> Tensor:
-    """Those of all workers, one worker after the other, where each has so many of them."""
+    """Return the rows of all workers, in the order of the workers. `num_rows` are their numbers of rows."""
     padded = rows.new_zeros(max(num_rows), *rows.shape[1:])
     padded[: len(rows)] = rows
     return torch.cat([gathered[:number] for gathered, number in zip(_gather(padded), num_rows)])
 
 
 def _gather(tensor: Tensor) -> List[Tensor]:
-    """Of all workers, which must have the same shape."""
+    """Return the tensors of all workers, which must have the same shape."""
     gathered = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(gathered, tensor)
     return gathered

@@ -17,14 +17,14 @@ DIRECTIONS: Sequence[Direction] = ("forward", "backward")
 MAX_SENTENCES_IN_MEMORY = 500_000
 
 
-# Stands in a window where a row has no word left.
+# Fills a window where a row has no word left.
 PADDING = ""
 
 
 class Window(NamedTuple):
     """
-    Words to read and the words to predict from them, row after row: `rows * unroll_steps` of each; and how
-    many each row has before its padding.
+    Input words and the words to predict from them, row after row: `rows * unroll_steps` of each; and the
+    number of words of each row before its padding.
     """
 
     inputs: List[str]
@@ -36,25 +36,25 @@ class SentenceStreams:
     """
     Cuts a sequence of sentences into windows of `rows * unroll_steps` predictions, as bilm-tf does.
 
-    A row reads its sentence to the end, over as many windows as that takes, and then the next sentence
-    that no row has read. So the state of a row may be carried from one window to the next. Sentences
-    are split, never shortened. A window that cannot be filled is dropped, and with it what is left of
-    the sentences that rows were reading; with `to_the_end` it is padded, until every word was predicted.
+    A row reads its sentence to the end, over as many windows as necessary, and then the next sentence that no
+    row has read. So the state of a row can be carried from one window to the next. Sentences are split, never
+    shortened. A window that cannot be filled is dropped, with the rest of the sentences that rows were
+    reading. With `to_the_end` it is padded instead, until every word has been predicted.
 
-    Iterating gives `Window`s, and reads sentences as they are needed.
+    Iteration yields `Window`s, and reads sentences when they are needed.
 
     # Parameters
 
     sentences : `Iterable[List[str]]`
-        Their words, without marks.
+        The words of each sentence, without marks.
     rows : `int`
-        How many sentences are read side by side.
+        Number of sentences that are read in parallel.
     unroll_steps : `int`
         Predictions in each row of a window.
     direction : `str`
         `forward` or `backward`, see `marked_sentence`. Both have rows of the same lengths.
     to_the_end : `bool`, optional (default = `False`)
-        Whether windows that cannot be filled are padded. bilm-tf drops them.
+        Pad windows that cannot be filled. bilm-tf drops them.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SentenceStreams:
 
     def __iter__(self) -> Iterator[Window]:
         unread = (marked_sentence(words, self._direction) for words in self._sentences)
-        # What each row reads, and the place of its next input. A last word alone predicts nothing.
+        # The sentence of each row, and the index of its next input. The last word alone predicts nothing.
         sentences: List[List[str]] = [[] for _ in range(self._rows)]
         places = [0] * self._rows
         while True:
@@ -106,11 +106,11 @@ class SentenceStreams:
 
 def marked_sentence(words: List[str], direction: Direction) -> List[str]:
     """
-    A sentence in reading order, with its marks: every word but the last is an input, and the word
-    after it the target, which makes `len(words) + 1` predictions.
+    Return a sentence in reading order, with its marks: every word except the last is an input, and the word
+    after it its target, which gives `len(words) + 1` predictions.
 
-    The backward direction reads from `</S>` to `<S>`. So the forward one never reads `</S>`, nor the
-    backward one `<S>`, as in bilm-tf.
+    The backward direction reads from `</S>` to `<S>`. So the forward direction never reads `</S>`, and the
+    backward direction never reads `<S>`, as in bilm-tf.
     """
     marked = [ELMoCharacterMapper.bos_token, *words, ELMoCharacterMapper.eos_token]
     return marked if direction == "forward" else marked[::-1]
@@ -125,7 +125,7 @@ def shuffled_sentences(
     world_size: int = 1,
 ) -> Iterator[List[str]]:
     """
-    The sentences of a worker in random order: files are shuffled, and so are the sentences of each
+    Yield the sentences of a worker in random order: files are shuffled, and so are the sentences of each
     file, one file in memory at a time. The order depends on the arguments only, and each direction has
     its own, as in bilm-tf.
 
@@ -134,12 +134,12 @@ def shuffled_sentences(
     files : `Sequence[Path]`
         The files of the corpus, all of them, in the same order in every worker.
     seed, epoch : `int`
-        Not negative. The order is another one in each epoch.
+        Not negative. Each epoch has another order.
     direction : `str`
         `forward` or `backward`. Words keep their order in both, see `marked_sentence`.
     rank, world_size : `int`, optional (default = 0 and 1)
-        Which worker this is, and of how many. No two workers read the same sentence: files are dealt
-        out to them or, if there are fewer files than workers, the sentences of each file.
+        The index of this worker, and the number of workers. No two workers read the same sentence: they
+        divide the files or, if there are fewer files than workers, the sentences of each file.
     """
     generator = np.random.default_rng([seed, epoch, DIRECTIONS.index(direction)])
     files_of_rank = _files_of_rank(files, rank, world_size)
@@ -149,25 +149,27 @@ def shuffled_sentences(
         while block := [" ".join(words) for words in islice(sentences, MAX_SENTENCES_IN_MEMORY)]:
             for place in generator.permutation(len(block)):
                 yield block[place].split(" ")
-            block.clear()  # before the next one is read, not after
+            block.clear()  # release it before the next one is read
 
 
 def ordered_sentences(
     files: Sequence[Path], rank: int = 0, world_size: int = 1
 ) -> Iterator[List[str]]:
-    """The sentences of a worker as they stand in the files. Arguments are as in `shuffled_sentences`."""
+    """
+    Yield the sentences of a worker in the order of the files. Arguments are those of `shuffled_sentences`.
+    """
     for path in _files_of_rank(files, rank, world_size):
         yield from _sentences_of_rank(path, len(files), rank, world_size)
 
 
 def count_predictions(files: Collection[Path], world_size: int = 1) -> List[int]:
     """
-    How many words and sentence ends each of `world_size` workers predicts in one direction. Reads the
-    whole corpus.
+    Read the corpus, and return the number of predictions of each of `world_size` workers in one direction:
+    words and sentence ends.
 
     # Raises
 
-    What `read_sentences` raises, wherever in the corpus it is.
+    The errors of `read_sentences`, for the whole corpus.
     """
     num_predictions = [0] * world_size
     for file_index, path in enumerate(files):

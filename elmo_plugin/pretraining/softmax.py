@@ -1,4 +1,4 @@
-"""The softmax of the language model: the interface of all kinds, the full one, and its datasets."""
+"""The softmax of the language model: the interface of all kinds, the full softmax, and its datasets."""
 
 import math
 from typing import Any, Dict, List, Tuple
@@ -10,15 +10,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Embedding
 
-# So many logits are held at a time, whatever the vocabulary: what fits a CPU's caches (4 MiB in float32,
-# the fastest of 1 to 16 MiB), and what gives a GPU enough to do (64 MiB, not measured).
+# Number of logits in memory, whatever the vocabulary: they fit a CPU's caches (4 MiB in float32, the fastest
+# of 1 to 16 MiB), or give a GPU enough work (64 MiB, not measured).
 LOGITS_PER_CHUNK = 2**20
 LOGITS_PER_CHUNK_ON_GPU = 2**24
-# And for so many positions at a time, so that a chunk spans enough words for a fast product.
+# Number of positions in a chunk, so that it has enough words for a fast product.
 POSITIONS_PER_CHUNK = 4096
 
 SOFTMAX_GROUP = "softmax"  # of a weight file, beside bilm-tf's own
-# What bilm-tf calls the weights of its softmax. Those of other kinds keep their parameters' names.
+# bilm-tf's names of the weights of its softmax. Other kinds keep the names of their parameters.
 _DATASETS = {"word_vectors.weight": "W", "word_biases.weight": "b"}
 
 
@@ -27,7 +27,7 @@ class LMSoftmax(torch.nn.Module, Registrable):
     The output layer of the biLM, shared by the two directions: from the state before a word to the word's
     probability (paper, section 3.1).
 
-    A softmax may train on another loss than it is judged by. What is reported must come from `exact_nll`.
+    A softmax may be trained on a loss that differs from its exact loss. Report only `exact_nll`.
 
     # Parameters
 
@@ -45,46 +45,46 @@ class LMSoftmax(torch.nn.Module, Registrable):
     @property
     def exchanged_parameters(self) -> List[str]:
         """
-        Names of the parameters whose gradients are, after the backward pass, the mean of all distributed
-        workers' already, so that nothing else may exchange them.
+        Names of the parameters whose gradients are already the mean of all distributed workers' after the
+        backward pass, so that nothing else must exchange them.
         """
         return []
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
         """
-        The loss to train on.
+        Return the training loss.
 
         # Parameters
 
         states : `Tensor`
-            `(num_positions, input_dim)`. Padding must have been left out.
+            `(num_positions, input_dim)`, without padding.
         targets : `LongTensor`
             `(num_positions,)`. The word of each position, from 0 to `num_words - 1`.
 
         # Returns
 
-        `Tensor` of shape `(num_positions,)`: negative log-likelihoods, or a loss that stands in for them.
+        `Tensor` of shape `(num_positions,)`: negative log-likelihoods, or a training loss in place of them.
 
         # Raises
 
-        `ValueError` if shapes do not fit, or a target is no word of the vocabulary (on a GPU torch's device
-        assertion).
+        `ValueError` if shapes do not match, or if a target is not a word of the vocabulary (on a GPU: torch's
+        device assertion).
         """
         raise NotImplementedError
 
     def exact_nll(self, states: Tensor, targets: Tensor) -> Tensor:
         """
-        The negative log-likelihoods to report, over the whole vocabulary, in bounded memory and without
-        gradients. Parameters and errors are those of `forward`.
+        Return exact negative log-likelihoods over the whole vocabulary, without gradients and in bounded
+        memory. Parameters and errors are those of `forward`.
 
         # Returns
 
-        `Tensor` of shape `(num_positions,)`, in float64 so that sums over a corpus lose nothing.
+        `Tensor` of shape `(num_positions,)`, in float64, so that sums over a corpus are accurate.
         """
         raise NotImplementedError
 
     def check_inputs(self, states: Tensor, targets: Tensor) -> None:
-        """Raise the `ValueError`s that `forward` and `exact_nll` promise."""
+        """Raise the `ValueError`s of `forward` and `exact_nll`."""
         if states.dim() != 2 or states.size(1) != self.input_dim:
             raise ValueError(
                 f"Got states of shape {tuple(states.shape)}, expected (num_positions, {self.input_dim})."
@@ -95,7 +95,7 @@ class LMSoftmax(torch.nn.Module, Registrable):
                 "one for each."
             )
         if targets.numel() == 0 or targets.device.type != "cpu":
-            return  # To look at them would wait for the GPU, whose own look-up refuses other words.
+            return  # Checking them would wait for the GPU, whose own look-up refuses other words.
         lowest, highest = (int(bound) for bound in torch.aminmax(targets))
         if lowest < 0 or highest >= self.num_words:
             raise ValueError(
@@ -107,8 +107,8 @@ class LMSoftmax(torch.nn.Module, Registrable):
 @LMSoftmax.register("elmo_full")
 class FullSoftmax(LMSoftmax):
     """
-    `softmax(W h + b)`, trained on the exact loss. Memory is bounded, but the work of a step grows with the
-    vocabulary: `elmo_sampled` is for more than some ten thousand words.
+    `softmax(W h + b)`, trained on the exact loss. Memory is bounded, but the time of a step grows with the
+    vocabulary: use `elmo_sampled` for more than about ten thousand words.
 
     Initial values are bilm-tf's: `W` normal with variance `1 / input_dim`, `b` zero.
 
@@ -128,12 +128,12 @@ class FullSoftmax(LMSoftmax):
 
     @property
     def weight(self) -> Tensor:
-        """`(num_words, input_dim)`."""
+        """Return the weight, `(num_words, input_dim)`."""
         return self.word_vectors.weight
 
     @property
     def bias(self) -> Tensor:
-        """`(num_words,)`."""
+        """Return the bias, `(num_words,)`."""
         return self.word_biases.weight.squeeze(1)
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
@@ -149,8 +149,8 @@ class FullSoftmax(LMSoftmax):
 
 def softmax_datasets(softmax: LMSoftmax) -> Dict[str, Tensor]:
     """
-    The parameters of a softmax by dataset. Full and sampled softmax are `W`, `(num_words, input_dim)`, and
-    `b`, `(num_words,)`, so that one can be trained on as the other.
+    Return the parameters of a softmax by dataset. Full and sampled softmax both have `W`, `(num_words,
+    input_dim)`, and `b`, `(num_words,)`, so that training can switch from one to the other.
     """
     return {
         _DATASETS.get(name, name): parameter.squeeze(1)
@@ -162,11 +162,11 @@ def softmax_datasets(softmax: LMSoftmax) -> Dict[str, Tensor]:
 
 def load_softmax(softmax: LMSoftmax, datasets: Dict[str, Tensor], source: str) -> None:
     """
-    Fill a softmax from `datasets`; `source` names in errors where they are from.
+    Load a softmax from `datasets`. `source` is their name in errors.
 
     # Raises
 
-    `ConfigurationError` if they are those of another kind of softmax, or of other sizes.
+    `ConfigurationError` if they belong to another kind of softmax, or have other sizes.
     """
     expected = softmax_datasets(softmax)
     for name in sorted(expected.keys() | datasets.keys()):
@@ -188,11 +188,11 @@ def load_softmax(softmax: LMSoftmax, datasets: Dict[str, Tensor], source: str) -
 
 def log_partition(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
-    `logsumexp(states @ weight.T + bias)` over words, for training.
+    Return `logsumexp(states @ weight.T + bias)` over words, for training.
 
-    The matrix of logits is never held as a whole, only a chunk of it; for the gradient, chunks are made
-    again. That is one product more than autograd needs, and still takes less time, since autograd passes
-    over the whole matrix several times. Under autocast, products are made in its type, summed in float32.
+    Only a chunk of the matrix of logits is in memory; the gradient computes the chunks again. That is one
+    product more than autograd needs, but takes less time, because autograd passes over the whole matrix
+    several times. Under autocast, products are computed in its type, and summed in float32.
 
     # Parameters
 
@@ -223,9 +223,9 @@ def log_partition(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 @torch.no_grad()
 def chunked_nll(states: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
-    Exact negative log-likelihoods of `softmax(states @ weight.T + bias)`, for evaluation: without
-    gradients, in float32 (float64 if the weight is) under autocast too, and without ever holding more
-    than a chunk of the logits.
+    Return exact negative log-likelihoods of `softmax(states @ weight.T + bias)`, for evaluation: without
+    gradients, in float32 (or float64, if the weight is) even under autocast, and with only a chunk of the
+    logits in memory.
 
     # Parameters
 
@@ -240,7 +240,7 @@ def chunked_nll(states: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -
 
     # Returns
 
-    `Tensor` of shape `(num_positions,)`, float64, nowhere below 0.
+    `Tensor` of shape `(num_positions,)`, float64, never below 0.
     """
     product_type = torch.promote_types(weight.dtype, torch.float32)
     weight, bias = weight.to(product_type), bias.to(product_type)
@@ -253,7 +253,7 @@ def chunked_nll(states: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -
             target_logits = (chunk_states.double() * weight[chunk_targets].double()).sum(dim=1)
             target_logits += bias[chunk_targets]
             log_sum = _log_sum_of_chunks(chunk_states, weight, bias)
-            # The probability of a word that is all but sure may come out above 1, by rounding.
+            # By rounding, the probability of a nearly certain word may be above 1.
             chunks.append((log_sum - target_logits).clamp_min(0))
     return torch.cat(chunks)
 
@@ -270,9 +270,9 @@ class _LogPartition(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
         states, weight, bias, log_sum = ctx.saved_tensors
         scale = gradient.unsqueeze(1)  # (num_positions, 1)
-        # Scaling the narrow matrix of states spares a pass over the wide one of probabilities.
+        # Scaling the narrow matrix of states saves a pass over the wide one of probabilities.
         scaled_states = (scale * states).to(states.dtype)
-        # Chunks are added up in the type of the bias, which autocast does not lower.
+        # Chunks are summed in the type of the bias, which autocast does not change.
         states_gradient = torch.zeros_like(states, dtype=bias.dtype)
         weight_gradient, bias_gradient = torch.empty_like(weight), torch.empty_like(bias)
         for words in _chunks_of_words(states, weight):
@@ -287,11 +287,11 @@ class _LogPartition(torch.autograd.Function):
 
 
 def _log_sum_of_chunks(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`logsumexp(states @ weight.T + bias)`, `(num_positions,)`; chunks are added up in float64."""
+    """Return `logsumexp(states @ weight.T + bias)`, `(num_positions,)`. Chunks are summed in float64."""
     log_sum = states.new_full(states.shape[:1], -math.inf, dtype=torch.float64)
     for words in _chunks_of_words(states, weight):
         logits = _logits(states, weight[words], bias[words])
-        # torch's logsumexp leaves its argument alone, and passes over it twice as often.
+        # torch's logsumexp does not overwrite its argument, and passes over it twice as often.
         highest = logits.amax(dim=1, keepdim=True)
         chunk_sum = logits.sub_(highest).exp_().sum(dim=1).log_().add_(highest.squeeze(1))
         log_sum = torch.logaddexp(log_sum, chunk_sum.double())
@@ -299,7 +299,7 @@ def _log_sum_of_chunks(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _logits(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`(num_positions, num_words)`, in the type of the bias."""
+    """Return logits `(num_positions, num_words)`, in the type of the bias."""
     return torch.mm(states, weight.t()).to(bias.dtype).add_(bias)
 
 

@@ -1,4 +1,4 @@
-"""What the training of a biLM starts from: another one's weights, and its softmax if there is one."""
+"""The starting point of a biLM's training: the weights of another biLM, and its softmax if there is one."""
 
 import tarfile
 import zlib
@@ -19,18 +19,18 @@ from elmo_plugin.pretraining.softmax import SOFTMAX_GROUP, LMSoftmax, load_softm
 
 class StartingPoint(NamedTuple):
     """
-    A biLM, trainable, with the softmax that it was trained with.
+    A trainable biLM, with the softmax that it was trained with.
 
     # Parameters
 
     name : `str`
-        Where it is from, for messages.
+        Its source, for messages.
     bilm : `BiLM`
         The weights.
     datasets : `Dict[str, Tensor]`
         The softmax, see `softmax_datasets`; empty if there is none.
     words : `List[str]`, optional
-        The words that it predicts, if they are known.
+        The words that the softmax predicts, if they are known.
     """
 
     name: str
@@ -40,15 +40,15 @@ class StartingPoint(NamedTuple):
 
     def fill_softmax(self, softmax: LMSoftmax, vocab: Vocabulary) -> bool:
         """
-        Fill `softmax` from this one.
+        Load `softmax` from this one.
 
         # Returns
 
-        Whether there is one.
+        `False` if there is none.
 
         # Raises
 
-        `ConfigurationError` if it predicts other words than those of `vocab`, or is of another kind.
+        `ConfigurationError` if it predicts other words than `vocab` has, or is of another kind.
         """
         if not self.datasets:
             return False
@@ -67,11 +67,11 @@ def start_from_files(
     options_file: Optional[Union[str, PathLike]], weight_file: Optional[Union[str, PathLike]]
 ) -> StartingPoint:
     """
-    Start from files in bilm-tf's form. `vocab.txt` beside the weights names the words of their softmax.
+    Load files in bilm-tf's form. `vocab.txt` beside the weights has the words of their softmax.
 
     # Raises
 
-    What `BiLM.from_files` raises; and `ConfigurationError` if that vocabulary is damaged.
+    The errors of `BiLM.from_files`, and `ConfigurationError` if that vocabulary is damaged.
     """
     options_path, weight_path = resolve_model_files(options_file, weight_file)
     bilm = BiLM.from_files(options_path, weight_path).requires_grad_(True)
@@ -85,11 +85,11 @@ def start_from_files(
 
 def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
     """
-    Start from an archive: of a pretrained biLM, with its softmax, or of a task model that holds one.
+    Load an archive of a pretrained biLM with its softmax, or of a task model that contains a biLM.
 
     # Raises
 
-    `ConfigurationError` if the archive is not there, or holds no biLM or several.
+    `ConfigurationError` if the archive does not exist, or does not contain exactly one biLM.
     """
     model = opened_archive(archive_file).model
     bilm = bilm_in(model, str(archive_file))
@@ -110,7 +110,7 @@ def opened_archive(
 
     # Raises
 
-    `ConfigurationError` if there is none, if it is damaged, or would write outside of its folder.
+    `ConfigurationError` if it does not exist, if it is damaged, or if it would write outside of its folder.
     """
     try:
         return load_archive(archive_file, overrides=overrides)
@@ -123,11 +123,11 @@ def opened_archive(
 
 def bilm_in(model: Model, archive_file: str) -> BiLM:
     """
-    The biLM that a model holds.
+    Return the only biLM in a model.
 
     # Raises
 
-    `ConfigurationError` naming `archive_file` if it holds none, or several.
+    `ConfigurationError` naming `archive_file` if there is none, or several.
     """
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, BiLM)]
     if len(found) != 1:

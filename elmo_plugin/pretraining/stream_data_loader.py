@@ -29,7 +29,7 @@ from elmo_plugin.pretraining.sentence_streams import (
     shuffled_sentences,
 )
 
-# Enough to tell whether the vocabulary is sorted.
+# Enough to check whether the vocabulary is sorted.
 TOKENS_TO_CHECK_VOCABULARY = 100_000
 
 WORD_TABLE_SIZE = 100_000  # words; their characters take 10 MB
@@ -38,60 +38,60 @@ WORD_TABLE_SIZE = 100_000  # words; their characters take 10 MB
 @DataLoader.register("elmo_bilm_streams")
 class StreamDataLoader(DataLoader):
     """
-    Batches of `rows` streams of sentences, `unroll_steps` words from each, where every row continues
-    in the next batch: for truncated back-propagation with a carried state, as bilm-tf trains. What a
-    stream is, and what of an epoch's end is dropped, is told in `SentenceStreams`.
+    Batches of `rows` streams of sentences, `unroll_steps` words from each. Every row continues in the next
+    batch, for truncated back-propagation with a carried state, as in bilm-tf. `SentenceStreams` describes
+    streams, and what is dropped at the end of an epoch.
 
     A batch is a dictionary of four tensors, of `rows_continue`, which is `True`, and of `lengths`.
     `forward_inputs` and `backward_inputs`, int16, `(rows, unroll_steps, 50)`, are character ids;
     `forward_targets` and `backward_targets`, int64, `(rows, unroll_steps)`, are the vocabulary's indices of
-    the words to predict. The two directions read the corpus in orders of their own: the rows of one say
-    nothing about those of the other. The backward direction reads from the ends of sentences to their begins,
-    in the order of the steps.
+    the words to predict. The two directions read the corpus in different orders: the rows of one are not
+    related to those of the other. The steps of the backward direction go from the ends of sentences to their
+    beginnings.
 
-    Iterating once is an epoch: the corpus once, from a new sentence in every row. (bilm-tf's streams
-    never end, and its epochs are a number of words; an epoch that starts afresh can be repeated.) Its
-    batches depend on the files, on the arguments, on `epoch` and on the rank of a distributed worker,
-    and on nothing else; `epoch` then counts one up. So `allennlp train --recover`, which passes over
-    all that was trained on, comes to the batches that follow, and so does setting `epoch` and passing
-    over batches. Distributed workers read different sentences, see `shuffled_sentences`.
+    One iteration is an epoch: the corpus once, with a new sentence in every row. (bilm-tf's streams never
+    end, and its epochs are a number of words; an epoch with a fresh start can be repeated.) Batches depend
+    only on the files, the arguments, `epoch` and the rank of a distributed worker; iteration then increments
+    `epoch`. So `allennlp train --recover`, which skips the batches of the interrupted training, continues
+    with the right batches, and so does setting `epoch` and skipping batches. Distributed workers read
+    different sentences, see `shuffled_sentences`.
 
-    Batches are made in a thread of their own, ahead of the model. Memory holds a file of the corpus for
-    each direction, never all of it.
+    A separate thread prepares batches ahead of the model. Memory holds one file of the corpus for each
+    direction, never all of the corpus.
 
-    Constructing reads the corpus once, to count it and to find what is wrong with it before training.
+    The constructor reads the corpus once, to count predictions and to find invalid data before training.
 
     Registered as a `DataLoader` with name `elmo_bilm_streams`.
 
     # Parameters
 
     reader : `BiLMReader`
-        Has the vocabulary. Configurations leave it out: it is their `dataset_reader`.
+        Has the vocabulary. Not set in configs: it is their `dataset_reader`.
     data_path : `str` or `List[str]`
-        Names the files of the corpus. Configurations leave it out: it is their `train_data_path`.
+        The files of the corpus. Not set in configs: it is their `train_data_path`.
     rows : `int`, optional (default = 128)
         Rows of a batch. In distributed training, of each worker's batch.
     unroll_steps : `int`, optional (default = 20)
         Words that a batch takes from each row.
     shuffle : `bool`, optional (default = `True`)
-        Read files and sentences in a random order, another one in each epoch. Without it, both
-        directions read in the order of the files, in every epoch, and to the last word, whatever the
-        number of rows and workers: for a `validation_data_loader`. Rows that have no words left are then
-        padded, as `lengths` say, and workers that have none give batches of padding until all have ended.
+        Read files and sentences in a random order, different in each epoch. Without it, both directions read
+        in the order of the files, in every epoch, and to the last word, whatever the number of rows and
+        workers: use this for a `validation_data_loader`. Rows without words are then padded, see `lengths`,
+        and workers without words return batches of padding until all have ended.
     seed : `int`, optional (default = 13370)
-        Not negative. Decides the order.
+        Not negative. Determines the order.
     prefetch : `int`, optional (default = 8)
-        How many batches are made ahead of the model, at least 1.
+        Number of batches that are prepared ahead of the model, at least 1.
 
     # Attributes
 
     epoch : `int`
-        The epoch that the next iteration gives, 0 at first.
+        The epoch of the next iteration, initially 0.
 
     # Raises
 
-    `ConfigurationError` for an impossible argument, for files that are missing, empty or not UTF-8,
-    for a corpus to shuffle that does not fill a batch, and for a vocabulary that is not sorted by descending
+    `ConfigurationError` for an invalid argument, for files that are missing, empty or not UTF-8, for a
+    shuffled corpus that does not fill a batch, and for a vocabulary that is not sorted by descending
     frequency.
     """
 
@@ -127,7 +127,7 @@ class StreamDataLoader(DataLoader):
         self._num_predictions = count_predictions(
             Tqdm.tqdm(self._files, desc="counting words"), self._world_size
         )
-        # As many as the worker with most has, so that none stops the others.
+        # The number of the worker with most batches, so that none stops the others.
         self._num_ordered_batches = 0
         if shuffle:
             self._check_corpus_fills_a_batch()
@@ -140,9 +140,9 @@ class StreamDataLoader(DataLoader):
 
     def __len__(self) -> int:
         """
-        The number of batches in an epoch or, if it is shuffled, a few more than that: how much is left over
-        in the rows at the end of an epoch depends on its order. The same number in all distributed workers,
-        since learning rate schedules are computed from it.
+        Return the number of batches in an epoch or, with `shuffle`, a slightly larger one: the rest in the
+        rows at the end of an epoch depends on its order. The number is the same in all distributed workers,
+        because learning rate schedules are computed from it.
         """
         if not self._shuffle:
             return self._num_ordered_batches
@@ -150,26 +150,26 @@ class StreamDataLoader(DataLoader):
 
     def __iter__(self) -> Iterator[Dict[str, Any]]:
         epoch = self.epoch
-        # Now rather than at the end, which an iteration that is broken off does not come to.
+        # Now rather than at the end, which an interrupted iteration does not reach.
         self.epoch += 1
         return self._iterate(epoch)
 
     def iter_instances(self) -> Iterator[Instance]:
-        """The corpus, a sentence per instance, as the reader gives it."""
+        """Yield the instances of the reader, one for each sentence."""
         return iter(self._reader.read(self._data_path))
 
     def index_with(self, vocab: Vocabulary) -> None:
         """
-        Targets are indices of the reader's vocabulary: checks that it is the model's.
+        Check that the reader's vocabulary, whose indices are the targets, is the model's.
 
         # Parameters
 
         vocab : `Vocabulary`
-            The model's, see `LMWordVocabulary`. One without such words is left for the model to refuse.
+            The model's, see `LMWordVocabulary`. If it has no such words, the model will refuse it.
 
         # Raises
 
-        `ConfigurationError` if its words are others, or stand in another order.
+        `ConfigurationError` if its words differ, or their order.
         """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             return
@@ -207,12 +207,12 @@ class StreamDataLoader(DataLoader):
 
     def _iterate(self, epoch: int) -> Iterator[Dict[str, Any]]:
         batches = self._batches(epoch)
-        # A thread rather than a process: making a batch takes about 3 ms, so there is little to win, and a
-        # thread hands it over without a copy.
+        # A thread rather than a process: a batch takes only about 3 ms, and a thread passes it on without a
+        # copy.
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="elmo_bilm_streams")
         try:
             ahead = deque(executor.submit(next, batches, None) for _ in range(self._prefetch))
-            # What was raised in the thread is raised by `result`.
+            # `result` raises the errors of the thread.
             while (batch := ahead.popleft().result()) is not None:
                 ahead.append(executor.submit(next, batches, None))
                 yield {
@@ -278,15 +278,15 @@ class StreamDataLoader(DataLoader):
 
 class _WordTable:
     """
-    Character ids and vocabulary indices of words, made once for each distinct word; zeros for padding. A full
-    table is emptied: frequent words are soon back in it.
+    Character ids and vocabulary indices of words, computed once for each distinct word; zeros for padding. A
+    full table is emptied: frequent words soon return to it.
 
     # Parameters
 
     vocabulary : `LMVocabulary`
         Has the indices.
     capacity : `int`
-        How many words it holds, and so how many distinct ones may be asked for at once.
+        Maximal number of words, also of distinct words in one call.
     """
 
     def __init__(self, vocabulary: LMVocabulary, capacity: int) -> None:
@@ -294,16 +294,16 @@ class _WordTable:
         self._mapper = ELMoCharacterMapper()
         self._capacity = capacity
         self._places: Dict[str, int] = {}
-        # Ids are at most 261. Eight bytes each would be the bulk of what goes to a GPU.
+        # Ids are at most 261. With eight bytes each they would be most of the data that goes to a GPU.
         self._character_ids = np.empty((capacity, MAX_CHARACTERS_PER_TOKEN), dtype=np.int16)
         self._vocabulary_indices = np.empty(capacity, dtype=np.int64)
 
     def character_ids(self, words: List[str]) -> Tensor:
-        """`(len(words), 50)`"""
+        """Return character ids, `(len(words), 50)`."""
         return torch.from_numpy(self._character_ids[self._places_of(words)])
 
     def vocabulary_indices(self, words: List[str]) -> Tensor:
-        """`(len(words),)`"""
+        """Return vocabulary indices, `(len(words),)`."""
         return torch.from_numpy(self._vocabulary_indices[self._places_of(words)])
 
     def _places_of(self, words: List[str]) -> np.ndarray:

@@ -155,9 +155,8 @@ def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figur
 def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
     """
     Draw the heat map of the paper's figure 2: the share of each layer, a panel for each place, a column for
-    each task with gamma below.
-    `weights` has rows of (task, place). Its last column is gamma, the others are the shares of the layers,
-    missing where a biLM has fewer.
+    each task with gamma below. `weights` has rows of (task, place). Its last column is gamma, the others
+    are the shares of the layers, missing where a biLM has fewer.
     """
     *layers, gamma = weights.columns
     tables = {place: weights.xs(place, level=1) for place in weights.index.unique(1)}

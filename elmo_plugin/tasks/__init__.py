@@ -1,4 +1,4 @@
-"""The benchmark tasks, and what they share: tokenizer, tag schemes, CoNLL files, JSON input."""
+"""The benchmark tasks, and the code that they share: tokenizer, tag schemes, CoNLL files, JSON input."""
 
 # AllenNLP is checked and patched before anything imports it.
 # ruff: noqa: E402

@@ -14,7 +14,7 @@ def check_choice(key: str, value: str, choices: Iterable[str]) -> None:
 
 
 def check_positive(**values: Optional[float]) -> None:
-    """Raise `ConfigurationError` if the value of one of these keys is 0 or less; `None` passes."""
+    """Raise `ConfigurationError` if one of these values is 0 or less. `None` is allowed."""
     for key, value in values.items():
         if value is not None and value <= 0:
             raise ConfigurationError(f"{key} is {value}, expected a number above 0.")
@@ -22,8 +22,8 @@ def check_positive(**values: Optional[float]) -> None:
 
 def check_label_vocabulary(vocab: Vocabulary, label_namespace: str) -> List[str]:
     """
-    Return the labels of a namespace in the order of their ids. Raise `ConfigurationError` if there are
-    none, or the namespace has entries for padding.
+    Return the labels of a namespace in the order of their ids. Raise `ConfigurationError` if there are none,
+    or if the namespace has an entry for padding.
     """
     labels = vocab.get_index_to_token_vocabulary(label_namespace)
     place = f"The vocabulary's namespace '{label_namespace}'"
@@ -44,8 +44,8 @@ def check_gold_labels(
     label_ids: Tensor, labels: List[str], vocab: Vocabulary, namespace: str
 ) -> None:
     """
-    Raise `ConfigurationError` if one of these ids, of any shape, is none of the `labels` that a model was
-    built for. The vocabulary can grow after that, for instance by `allennlp evaluate --extend-vocab`.
+    Raise `ConfigurationError` if a label id is not one of the `labels` that a model was built for. The
+    vocabulary can grow after the model is built, for instance by `allennlp evaluate --extend-vocab`.
     """
     highest = int(label_ids.max()) if label_ids.numel() else 0
     if highest >= len(labels):

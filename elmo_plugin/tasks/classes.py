@@ -1,4 +1,4 @@
-"""What the models that classify texts share: their output, and how often they are right."""
+"""Shared by the models that classify texts: their output and their metrics."""
 
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -10,13 +10,13 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from elmo_plugin.tasks.checks import check_gold_labels, check_label_vocabulary
 
-# The names of the metrics here and in AllenNLP's.
+# Names of the metrics, ours and AllenNLP's.
 _CLASS_METRICS = {"precision": "precision", "recall": "recall", "f1": "fscore"}
 
 
 class Classifier(Model):
     """
-    What classifiers share. A task gives `forward`, which hands its logits to `_output`; and
+    Base class of classifiers. A task defines `forward`, which passes its logits to `_output`, and
     `word_keys`, the keys of its metadata that hold words.
 
     # Parameters
@@ -42,7 +42,9 @@ class Classifier(Model):
         self.classes = self._class_metrics.classes
 
     def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
-        """The output of `forward` with the likeliest `label`, and `probabilities` by the names of classes."""
+        """
+        Return the output of `forward` with the most probable `label`, and with `probabilities` by class name.
+        """
         probabilities = output_dict["probabilities"]
         return {
             **output_dict,
@@ -58,8 +60,8 @@ class Classifier(Model):
         self, logits: Tensor, label: Optional[Tensor], metadata: Optional[List[Dict[str, Any]]]
     ) -> Dict[str, Any]:
         """
-        `logits` and `probabilities` `(batch_size, num_classes)`; `loss`, the mean cross-entropy, if gold
-        classes `(batch_size,)` are given; the words, if metadata is given.
+        Return `logits` and `probabilities`, `(batch_size, num_classes)`; `loss`, the mean cross-entropy, if
+        gold classes `(batch_size,)` are given; and the words, if metadata is given.
         """
         output: Dict[str, Any] = {"logits": logits, "probabilities": logits.softmax(dim=-1)}
         if metadata is not None:
@@ -73,9 +75,8 @@ class Classifier(Model):
 
 class ClassMetrics(Metric):
     """
-    Accuracy over all examples; and precision, recall and F1 of each class.
-
-    Under distributed training, as AllenNLP's metrics: each worker counts the examples of all.
+    Accuracy over all examples, and precision, recall and F1 of each class. In distributed training each
+    worker counts the examples of all workers, as AllenNLP's metrics do.
 
     # Parameters
 
@@ -91,7 +92,7 @@ class ClassMetrics(Metric):
     def __init__(
         self, vocab: Vocabulary, label_namespace: str = "labels", verbose: bool = False
     ) -> None:
-        # As they are now: the vocabulary can grow later, but the model's output cannot.
+        # A copy: the vocabulary can grow later, but the model's output cannot.
         self.classes = check_label_vocabulary(vocab, label_namespace)
         self._vocab = vocab
         self._label_namespace = label_namespace
@@ -102,15 +103,15 @@ class ClassMetrics(Metric):
 
     def __call__(self, logits: Tensor, labels: Tensor) -> None:
         """
-        Count a batch. The class with the highest of the `logits` `(batch_size, num_classes)` is predicted,
-        of equal ones the first; `labels` `(batch_size,)` are the ids of the gold classes.
+        Count a batch. The predicted class has the highest of the `logits` `(batch_size, num_classes)`; ties
+        go to the first class. `labels` `(batch_size,)` are the ids of the gold classes.
 
         # Raises
 
-        `ConfigurationError` if a gold class is none of those the model was built for.
+        `ConfigurationError` for a gold class that the model was not built for.
         """
         check_gold_labels(labels, self.classes, self._vocab, self._label_namespace)
-        # AllenNLP's FBetaMeasure takes a row of scores that adds up to 0 for no prediction.
+        # AllenNLP's FBetaMeasure treats a row of scores that sums to 0 as no prediction.
         predicted = one_hot(logits.detach().argmax(dim=-1), len(self.classes))
         self._accuracy(predicted, labels)
         self._per_class(predicted, labels)
@@ -118,10 +119,10 @@ class ClassMetrics(Metric):
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        The metrics since the last reset: `accuracy`; and for each class, in the order of the vocabulary,
-        such as `_precision-neutral`, `_recall-neutral`, `_f1-neutral` (`verbose`: without the underscore).
-        What cannot be measured is 0.0: the recall of a class that was never gold, the precision of one
-        that was never predicted, and all before the first batch.
+        Return the metrics since the last reset: `accuracy`, and for each class, in the order of the
+        vocabulary, names such as `_precision-neutral`, `_recall-neutral`, `_f1-neutral` (`verbose`: without
+        the underscore). Undefined metrics are 0.0: the recall of a class that was never gold, the precision
+        of a class that was never predicted, and all metrics before the first batch.
         """
         metrics = {"accuracy": self._accuracy.get_metric()}
         # AllenNLP's FBetaMeasure raises before the first batch.

@@ -11,9 +11,9 @@ from elmo_plugin.tasks.reading import data_files, numbered_lines
 
 # Other white space, such as a no-break space, is a part of the token.
 _COLUMN_SEPARATOR = re.compile(r"[ \t]+")
-_MAX_SHOWN = 60  # characters of a wrong line that an error repeats
+_MAX_SHOWN = 60  # characters of an invalid line in an error
 
-# Before the arguments; the coreference column stands behind them.
+# Columns before the arguments; the coreference column comes after those.
 _COLUMN_NAMES = (
     *("document", "part", "word number", "word", "part of speech", "parse bit", "predicate lemma"),
     *("frameset", "word sense", "speaker", "named entity"),
@@ -24,14 +24,14 @@ _END = "#end document"
 
 
 class SentencePlace(NamedTuple):
-    """Where a sentence stands: a file, perhaps a document, and lines that follow each other."""
+    """The place of a sentence: a file, consecutive lines, and perhaps a document."""
 
     file_path: str
     first_line: int
     document: str = ""
 
     def of_token(self, index: int, column: Optional[int] = None) -> str:
-        """File, line, column (from 1 on) and document of a token, as errors name them."""
+        """Return file, line, column (counted from 1) and document of a token, for errors."""
         in_column = f", column {column}" if column else ""
         in_document = f", document {self.document}" if self.document else ""
         return f"{self.file_path}, line {self.first_line + index}{in_column}{in_document}"
@@ -45,8 +45,9 @@ class ConllSentence(NamedTuple):
 
     def rows(self, min_columns: int, column_names: str) -> List[List[str]]:
         """
-        The columns of each line. Raise `ConfigurationError`, naming the line, if there are too few for what
-        they should hold, `column_names`, or another number than on the first line of the sentence.
+        Return the columns of each line. Raise `ConfigurationError`, naming the line, if it has fewer than
+        `min_columns` (the error explains them by `column_names`), or not as many as the first line of the
+        sentence.
         """
         rows = [_COLUMN_SEPARATOR.split(line) for line in self.lines]
         num_columns = len(rows[0])
@@ -55,7 +56,7 @@ class ConllSentence(NamedTuple):
                 expected = (
                     f"{num_columns}, as on the first line of the sentence"
                     if num_columns >= min_columns
-                    else f"at least {min_columns} ({column_names}), set apart by spaces or tabs"
+                    else f"at least {min_columns} ({column_names}), separated by spaces or tabs"
                 )
                 raise ConfigurationError(
                     f"{self.place.of_token(index)}: found {len(row)} columns "
@@ -64,18 +65,18 @@ class ConllSentence(NamedTuple):
         return rows
 
     def last_column(self) -> List[str]:
-        """What stands last on each line, however many columns it has."""
+        """Return the last column of each line, whatever the number of columns."""
         return [_COLUMN_SEPARATOR.split(line)[-1] for line in self.lines]
 
     def tokens_and_tags(self) -> List[Tuple[str, str]]:
-        """The first and the last column of each line, of at least two."""
+        """Return the first and the last column of each line, which has at least two."""
         return [(row[0], row[-1]) for row in self.rows(2, "a token first, its tag last")]
 
 
 def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:
     """
-    The sentences of a file, at least one. A line whose first column is `-DOCSTART-` ends a sentence as a
-    blank one does.
+    Yield the sentences of a file, at least one. A blank line ends a sentence, and so does a line whose first
+    column is `-DOCSTART-`.
     """
     is_empty = True
     lines = numbered_lines(file_path, "one token")
@@ -115,7 +116,7 @@ class Conll2012Sentence(NamedTuple):
 
     @classmethod
     def split(cls, sentence: ConllSentence) -> "Conll2012Sentence":
-        """Raises as `ConllSentence.rows`."""
+        """Split a sentence into columns. Raises the errors of `ConllSentence.rows`."""
         names = f"{', '.join(_COLUMN_NAMES)}, arguments of each predicate, coreference"
         columns = [list(column) for column in zip(*sentence.rows(MIN_COLUMNS, names))]
         return cls(
@@ -140,13 +141,13 @@ class Conll2012Document(NamedTuple):
     is_ended: bool
 
     def sentences(self) -> List[Conll2012Sentence]:
-        """The sentences with their columns. Raises `ConfigurationError` if something is wrong with one."""
+        """Return the sentences with their columns. Raise `ConfigurationError` if one is invalid."""
         return [Conll2012Sentence.split(sentence) for sentence in self.unsplit_sentences()]
 
     def unsplit_sentences(self) -> List[ConllSentence]:
         """
-        The sentences, not yet split into columns, so that a wrong line makes only its own sentence invalid.
-        Raise `ConfigurationError` if the document has no end or no sentence.
+        Return the sentences, not yet split into columns, so that an invalid line affects only its own
+        sentence. Raise `ConfigurationError` if the document has no end or no sentence.
         """
         place = SentencePlace(self.file_path, self.first_line, f"{self.name}, part {self.part}")
         if not self.is_ended:
@@ -154,7 +155,7 @@ class Conll2012Document(NamedTuple):
                 f"{place.of_token(0)}: found no end, expected a line '{_END}' before the next document and "
                 "before the end of the file. Complete the file."
             )
-        # The lines stand after `#begin document`.
+        # The lines start after `#begin document`.
         lines = enumerate(self.lines, start=self.first_line + 1)
         sentences = list(_sentences(lines, place))
         if not sentences:
@@ -167,9 +168,9 @@ class Conll2012Document(NamedTuple):
 
 def read_conll_2012(path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
     """
-    The documents of a file, or of all files below a folder whose names end in `gold_conll`, such as
-    `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise `ConfigurationError` if a file holds no
-    document, or a token outside of one.
+    Yield the documents of a file, or of all files below a folder whose names end in `gold_conll`, such as
+    `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise `ConfigurationError` if a file has no document,
+    or a token outside of a document.
     """
     for file_path in data_files(path, "gold_conll"):
         yield from _documents(str(file_path))
@@ -204,5 +205,5 @@ def _documents(file_path: str) -> Iterator[Conll2012Document]:
     if is_empty:
         raise ConfigurationError(
             f"{file_path}: found no document, expected '#begin document (NAME); part 000' before the "
-            "tokens of each, as in CoNLL-2012. Give a *.gold_conll file."
+            "tokens of each document, as in CoNLL-2012. Give a *.gold_conll file."
         )

@@ -1,4 +1,4 @@
-"""The JSON that predictors are given, checked, and the JSON that they give back."""
+"""Checks of the JSON that predictors read, and formatting of the JSON that they write."""
 
 import json
 from typing import Any, List, Sequence
@@ -6,15 +6,15 @@ from typing import Any, List, Sequence
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 
-_MAX_SHOWN = 100  # characters of a wrong input that an error repeats
+_MAX_SHOWN = 100  # characters of an invalid input in an error
 TEXT = "a text that is not empty (nor half of a surrogate pair)"
 _WORD = "a word that is not empty (nor half of a surrogate pair)"
 
-# What is wrong raises `ConfigurationError`, which repeats a correct input, the `example` of all functions.
+# All functions raise `ConfigurationError` for invalid input, with a valid input, the `example`.
 
 
 def parse_json_object(line: str, example: str) -> JsonDict:
-    """One line of a JSON lines file as a dictionary."""
+    """Parse a line of a JSON lines file that holds an object."""
     try:
         inputs = json.loads(line)
     # Also numbers with thousands of digits, and brackets nested as deeply.
@@ -29,7 +29,7 @@ def parse_json_object(line: str, example: str) -> JsonDict:
 
 
 def find_key(inputs: JsonDict, keys: Sequence[str], example: str) -> str:
-    """The one of `keys` that is in `inputs`. Keys that are not asked for may stand beside it."""
+    """Return the one of `keys` that is in `inputs`. Other keys are ignored."""
     found = [key for key in keys if key in inputs]
     if len(found) != 1:
         raise ConfigurationError(
@@ -40,7 +40,7 @@ def find_key(inputs: JsonDict, keys: Sequence[str], example: str) -> str:
 
 
 def get_text(inputs: JsonDict, key: str, example: str) -> str:
-    """The text at `key`, see `is_text`."""
+    """Return the text at `key`, see `is_text`."""
     text = inputs[find_key(inputs, [key], example)]
     if not is_text(text):
         raise _wrong_input(f"'{key}'", text, TEXT, example)
@@ -48,7 +48,7 @@ def get_text(inputs: JsonDict, key: str, example: str) -> str:
 
 
 def get_words(inputs: JsonDict, key: str, example: str) -> List[str]:
-    """The words at `key`, at least one."""
+    """Return the words at `key`, at least one."""
     words = inputs[find_key(inputs, [key], example)]
     if not isinstance(words, list) or not words:
         raise _wrong_input(f"'{key}'", words, "a list of words that is not empty", example)
@@ -59,12 +59,12 @@ def get_words(inputs: JsonDict, key: str, example: str) -> List[str]:
 
 
 def dump_json_line(outputs: JsonDict) -> str:
-    """A line of JSON in which letters of all languages stand as they are, for people to read."""
+    """Return a line of JSON in which letters of all languages are not escaped, for people to read."""
     return json.dumps(outputs, ensure_ascii=False) + "\n"
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value of JSON is Unicode text that is more than white space."""
+    """Return whether a JSON value is valid Unicode text, and not only white space."""
     if not isinstance(value, str) or not value.strip():
         return False
     try:
@@ -76,7 +76,7 @@ def is_text(value: Any) -> bool:
 
 
 def shown_json(value: Any) -> str:
-    """A value as errors show it: JSON, cut where it is long."""
+    """Return a value as JSON for an error, shortened if it is long."""
     return _shown(json.dumps(value, default=repr))
 
 

@@ -1,4 +1,4 @@
-"""Predict from JSON: what the predictors of all tasks share."""
+"""Shared by the predictors of all tasks: from JSON to predictions as JSON."""
 
 import logging
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
@@ -28,14 +28,14 @@ logger = logging.getLogger(__name__)
 
 class TaskPredictor(Predictor):
     """
-    From JSON to instances, and from what the model says of them to readable JSON. A text that was given,
-    the `sentence` or `document` of an instance's metadata, is in the answer, too.
+    Base class of predictors: makes instances of JSON, and readable JSON of the model's output. The text of
+    the input, the `sentence` or `document` of an instance's metadata, is part of the answer.
 
-    Bad input raises `ConfigurationError`. Only in a file of JSON lines, as `allennlp predict` reads it, one
-    bad line does not stop the others: it is answered with `{"error": ...}`, which says what was expected.
+    Invalid input raises `ConfigurationError`. In a file of JSON lines, as `allennlp predict` reads it, an
+    invalid line does not stop the others: its answer is `{"error": ...}`, which says what was expected.
 
-    A task gives `example`, `instances_from_json` and `readable_output`; and `predicted_labels`, if it has
-    gold labels other than a `label` or `tags`.
+    A task defines `example`, `instances_from_json` and `readable_output`; and `predicted_labels`, if its gold
+    labels are not a `label` or `tags`.
 
     # Parameters
 
@@ -44,8 +44,8 @@ class TaskPredictor(Predictor):
     frozen : `bool`, optional (default = `True`)
         Put the model into evaluation mode.
     tokenizer : `Tokenizer` or `dict`, optional
-        Splits text into tokens; a tokenizer or its configuration. By default as the reader splits the text of
-        its files, or with `RuleBasedTokenizer` where these are split already.
+        Splits text into tokens; a tokenizer or its configuration. By default the tokenizer of the reader, or
+        `RuleBasedTokenizer` if the reader's files are already split into tokens.
     spacy_model : `str`, optional
         Name of an installed spaCy model, whose tokenizer is used in place of `tokenizer`.
     """
@@ -68,15 +68,17 @@ class TaskPredictor(Predictor):
         self._spacy_model = spacy_model
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
-        """The instances, at least one, that an input asks about. Raises `ConfigurationError` if it is bad."""
+        """Return the instances of an input, at least one. Raise `ConfigurationError` if it is invalid."""
         raise NotImplementedError
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
-        """The answer to an input, from its instances and the model's (human readable) output for each."""
+        """
+        Return the answer to an input, from its instances and the model's human-readable output for each.
+        """
         raise NotImplementedError
 
     def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
-        """The fields that hold gold labels, made from the model's (human readable) output for an instance."""
+        """Return fields of gold labels, made from the model's human-readable output for an instance."""
         namespace = self._model.label_namespace
         if "label" in output:
             return {"label": LabelField(output["label"], namespace)}
@@ -86,7 +88,7 @@ class TaskPredictor(Predictor):
         self, instance: Instance, outputs: Dict[str, Any]
     ) -> List[Instance]:
         """
-        A copy of the instance with what the model predicts as its gold labels, for AllenNLP's interpreters
+        Return a copy of the instance with the model's predictions as gold labels, for AllenNLP's interpreters
         and attackers.
         """
         labeled = instance.duplicate()
@@ -98,7 +100,7 @@ class TaskPredictor(Predictor):
         return self.predict_batch_json([inputs])[0]
 
     def predict_batch_json(self, inputs: List[Union[JsonDict, str]]) -> List[JsonDict]:
-        """The answers to several inputs, or lines of a file, from one batch of all their instances."""
+        """Return the answers to several inputs, or lines of a file, predicted in one batch."""
         groups: List[Union[List[Instance], ConfigurationError]] = []
         for one_input in inputs:
             is_line = isinstance(one_input, str)
@@ -123,19 +125,21 @@ class TaskPredictor(Predictor):
         return self.predict_batch_instance([instance])[0]
 
     def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
-        """An answer for each instance by itself."""
+        """Return a separate answer for each instance."""
         outputs = self._run(instances)
         return [self._answer([instance], [output]) for instance, output in zip(instances, outputs)]
 
     def load_line(self, line: str) -> str:
-        """The line itself: `predict_batch_json` parses it, and answers what is wrong with it."""
+        """
+        Return the line itself: `predict_batch_json` parses it, and answers with an error if it is invalid.
+        """
         return line.strip()
 
     def dump_line(self, outputs: JsonDict) -> str:
         return dump_json_line(outputs)
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
-        # AllenNLP's interpreters and attackers ask for one.
+        # AllenNLP's interpreters and attackers call it.
         return self.instances_from_json(json_dict)[0]
 
     def _run(self, instances: List[Instance]) -> List[JsonDict]:
@@ -153,16 +157,16 @@ class TaskPredictor(Predictor):
 
 class SentencePredictor(TaskPredictor):
     """
-    Predicts from `{"sentence": ...}`, a text, or from `{"tokens": [...]}` (`words` is the same). The metadata
-    of a sentence's instances holds it as `sentence`.
+    Predicts from `{"sentence": ...}`, a text, or from `{"tokens": [...]}` (`words` is the same). The text is
+    also stored as `sentence` in the metadata of its instances.
     """
 
     def predict_sentence(self, sentence: str) -> JsonDict:
-        """The answer for a sentence."""
+        """Return the answer for a sentence."""
         return self.predict_json({"sentence": sentence})
 
     def predict_tokens(self, tokens: List[str]) -> JsonDict:
-        """The answer for a sentence that is split into tokens."""
+        """Return the answer for a sentence that is split into tokens."""
         return self.predict_json({"tokens": tokens})
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
@@ -177,7 +181,7 @@ class SentencePredictor(TaskPredictor):
         return instances
 
     def instances_of_tokens(self, tokens: List[Token], inputs: JsonDict) -> List[Instance]:
-        """The instances of a sentence; one, if a task does not say otherwise."""
+        """Return the instances of a sentence: one, unless a task overrides this."""
         return [self._dataset_reader.text_to_instance(tokens)]
 
 
@@ -186,12 +190,12 @@ def build_sentence_tokenizer(
     spacy_model: Optional[str] = None,
 ) -> Tokenizer:
     """
-    The tokenizer that a predictor's arguments ask for; `RuleBasedTokenizer` if they ask for none. A spaCy
-    model is one on this machine, and is never downloaded.
+    Return the tokenizer that a predictor's arguments name, by default `RuleBasedTokenizer`. A spaCy model
+    must be installed; it is never downloaded.
     """
     if spacy_model is None:
         if isinstance(tokenizer, dict):
-            # A copy, since building from `Params` empties them.
+            # A copy, because building from `Params` empties them.
             return Tokenizer.from_params(Params(dict(tokenizer)))
         return tokenizer or RuleBasedTokenizer()
     if tokenizer is not None:
@@ -200,11 +204,11 @@ def build_sentence_tokenizer(
             "Leave one of them out."
         )
     try:
-        # AllenNLP's tokenizer would answer a missing model by downloading it.
+        # AllenNLP's tokenizer would download a missing model.
         spacy.load(spacy_model)
     except OSError as error:
         raise ConfigurationError(
-            f"spacy_model is '{spacy_model}', expected a spaCy model on this machine. Run "
+            f"spacy_model is '{spacy_model}', expected an installed spaCy model. Run "
             f"`python -m spacy download {spacy_model}`, or leave spacy_model out for spaCy's rules."
         ) from error
     return SpacyTokenizer(spacy_model, pos_tags=False)
@@ -212,8 +216,9 @@ def build_sentence_tokenizer(
 
 def described_span(metadata: Dict[str, Any], start: int, end: int) -> JsonDict:
     """
-    The tokens from `start` to `end` (exclusive) of a sentence or document, and their `text`: as it is written
-    there, with `start_char` and `end_char`, if the tokens know where they stand; or else joined by spaces.
+    Return the tokens from `start` to `end` (exclusive) of a sentence or document, and their `text`. If the
+    tokens have character offsets, the text is copied from the input, with `start_char` and `end_char`; if
+    not, it is the tokens joined by spaces.
     """
     span = {"start": start, "end": end}
     given = metadata.get("sentence", metadata.get("document"))
@@ -227,11 +232,11 @@ def described_span(metadata: Dict[str, Any], start: int, end: int) -> JsonDict:
 
 def bracketed(words: Sequence[str], spans: Iterable[Tuple[int, int, str]]) -> str:
     """
-    The words with spans in brackets, such as `[PER John Smith] lives in [LOC Paris] .`. The spans, start, end
-    (exclusive) and label of each, may nest, but do not cross.
+    Return the words with spans in brackets, such as `[PER John Smith] lives in [LOC Paris] .`. A span is
+    start, end (exclusive) and label. Spans may nest, but must not cross.
     """
     pieces = list(words)
-    # The innermost first, so that brackets of outer ones stand outside.
+    # Innermost spans first, so that the brackets of outer spans are outside.
     for start, end, label in sorted(spans, key=lambda span: (-span[0], span[1])):
         pieces[start] = f"[{label} {pieces[start]}"
         pieces[end - 1] += "]"

@@ -1,4 +1,4 @@
-"""Read data files into instances: what the readers of all tasks share."""
+"""Shared by the readers of all tasks: from data files to instances."""
 
 import logging
 from collections import Counter
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def data_file(file_path: Union[str, PathLike]) -> Path:
-    """The file on this machine that a path, or a URL that `cached_path` can fetch, stands for."""
+    """Return the local file of a path, or of a URL that `cached_path` can fetch."""
     path = local_path("data file", file_path)
     if not path.is_file():
         raise ConfigurationError(
@@ -30,7 +30,7 @@ def data_file(file_path: Union[str, PathLike]) -> Path:
 
 
 def data_files(path: Union[str, PathLike], suffix: str) -> List[Path]:
-    """The file, or all files below a folder whose names end in `suffix`, in the order of their paths."""
+    """Return the file, or all files below a folder whose names end in `suffix`, sorted by path."""
     local = local_path("data file", path)
     if not local.is_dir():
         return [local]
@@ -45,8 +45,8 @@ def data_files(path: Union[str, PathLike], suffix: str) -> List[Path]:
 
 def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[int, str]]:
     """
-    The lines of a file with their numbers, without the white space around them. White space is spaces and
-    tabs: a no-break space belongs to a word. Errors say that a line should hold `line_content`.
+    Yield the numbers and lines of a file, without spaces and tabs at the ends. A no-break space is part of a
+    word. Errors say that a line should hold `line_content`.
     """
     with open(data_file(file_path), "rb") as file:
         for number, line in enumerate(decoded_lines(file, file_path, line_content), start=1):
@@ -55,8 +55,8 @@ def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterat
 
 def placed_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[str, str]]:
     """
-    The lines that are not blank, of which a file must have one, see `numbered_lines`; each behind the name of
-    its place, such as `train.txt, line 3`.
+    Yield the lines of a file that are not blank, at least one, with their places, such as `train.txt, line
+    3`. See `numbered_lines`.
     """
     is_empty = True
     for number, line in numbered_lines(file_path, line_content):
@@ -79,8 +79,8 @@ class RuleBasedTokenizer(Tokenizer):
     # Parameters
 
     language : `str`, optional (default = `"en"`)
-        spaCy's code of a language, for instance `de`; `xx` has rules for any language. This is no
-        name of a spaCy model.
+        spaCy's code of a language, for instance `de`; `xx` has rules for any language. It is not the name of
+        a spaCy model.
     """
 
     def __init__(self, language: str = "en") -> None:
@@ -97,8 +97,8 @@ class RuleBasedTokenizer(Tokenizer):
 
     def tokenize(self, text: str) -> List[Token]:
         """
-        Tokens of `text` in order, each with `idx` and `idx_end`, its first character in `text` and
-        the one after its last. There are no tokens for white space.
+        Return the tokens of `text` in order, each with `idx` and `idx_end`, the start and the (exclusive) end
+        of its characters in `text`. White space gives no tokens.
         """
         return [
             Token(token.text, idx=token.idx, idx_end=token.idx + len(token.text))
@@ -112,22 +112,23 @@ class RuleBasedTokenizer(Tokenizer):
 
 class TaskReader(DatasetReader):
     """
-    Read the records of a file, such as its sentences or documents. Each is validated on its own: a bad one
-    stops reading with a `ConfigurationError` that names file, line and field, or is left out. Records are
-    shared out among the workers of a data loader, and of distributed training, before they are made into
-    instances. A file that cannot be read, or of which nothing is left, is an error in any case.
+    Read the records of a file, such as its sentences or documents. Each record is validated separately: an
+    invalid one stops reading with a `ConfigurationError` that names file, line and field, or is left out. The
+    workers of a data loader, and of distributed training, divide the records before they make instances of
+    them. A file that cannot be read, or that leaves no instances, is always an error.
 
-    A task gives `_records`, `_instances` and `text_to_instance`, whose `place` is where the text stands in
-    a file, to be named in errors; and `tokenizer`, if its files hold text that is not split into tokens.
+    A task defines `_records`, `_instances` and `text_to_instance`, whose `place` is the place of the text
+    in a file, for errors; and `tokenizer`, if its files hold text that is not split into tokens.
 
     # Parameters
 
     token_indexers : `Dict[str, TokenIndexer]`, optional (default = `{"tokens": SingleIdTokenIndexer()}`)
         How the tokens of every text field are represented. ELMo needs an `elmo_character_ids` indexer.
     skip_invalid : `bool`, optional (default = `False`)
-        Leave out bad records with a warning for each, and say at the end how many there were.
+        Leave out invalid records, with a warning for each, and log their number at the end.
 
-    Readers of labels also have `label_namespace`, the vocabulary's namespace of these, by default `labels`.
+    Readers of labels also have `label_namespace`, the namespace of labels in the vocabulary, by default
+    `labels`.
     """
 
     tokenizer: Optional[Tokenizer] = None
@@ -167,12 +168,12 @@ class TaskReader(DatasetReader):
             logger.warning(
                 "%s: left out: %d %s (%d records read)", file_path, count, reason, num_records
             )
-        # One of several workers may well have none.
+        # One of several workers may have no instances.
         is_alone = self.get_worker_info() is None and self.get_distributed_info() is None
         if is_alone and num_records and not num_instances:
             reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
             raise ConfigurationError(
-                f"{file_path}: nothing to learn from is left of {num_records} read"
+                f"{file_path}: no instance is left of {num_records} records read"
                 f"{f' ({reasons})' if reasons else ''}, expected at least one. Give another file."
             )
 
@@ -182,18 +183,22 @@ class TaskReader(DatasetReader):
         logger.warning("Left out (skip_invalid): %s", error)
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Any]:
-        """Yield the records of a file, not yet validated. Raise if the file is bad as a whole."""
+        """
+        Yield the records of a file, not yet validated. Raise an error if the file as a whole is invalid.
+        """
         raise NotImplementedError
 
     def _instances(self, record: Any, left_out: Counter) -> Iterable[Instance]:
-        """Return the instances of a record; none, if the reason is counted in `left_out`."""
+        """Return the instances of a record. A record without instances counts its reason in `left_out`."""
         raise NotImplementedError
 
 
 def checked_words(
     tokens: Sequence[Token], what: str = "sentence", place: Optional[str] = None
 ) -> List[str]:
-    """The texts of tokens, at least one. Errors name `what` they are, and its `place` in a file."""
+    """
+    Return the texts of tokens, at least one. Errors name `what` the tokens are, and their `place` in a file.
+    """
     if not tokens:
         found = f"{place}: found" if place else "Found"
         raise ConfigurationError(
@@ -204,7 +209,9 @@ def checked_words(
 
 
 def character_offsets(tokens: Sequence[Token]) -> Dict[str, List[Tuple[int, int]]]:
-    """Metadata `character_offsets`: where each token starts and ends in its text, if all tokens know it."""
+    """
+    Return the metadata `character_offsets`, start and end of each token in the text, if all tokens have them.
+    """
     if any(token.idx is None for token in tokens):
         return {}
     offsets = [(token.idx, token.idx + len(token.ensure_text())) for token in tokens]

@@ -1,4 +1,4 @@
-"""Tags of tokens: the schemes IOB1, BIO and BIOUL, the field of gold tags, and what taggers share."""
+"""Tags of tokens: the schemes IOB1, BIO and BIOUL, the field of gold tags, and the base class of taggers."""
 
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -21,11 +21,11 @@ from torch import BoolTensor, Tensor
 from elmo_plugin.tasks.checks import check_gold_labels, check_label_vocabulary
 from elmo_plugin.tasks.conll import SentencePlace
 
-# What tags look like in each scheme, in the words of an error message.
+# The rules of each scheme, for error messages.
 SCHEME_RULES: Dict[str, str] = {
     "IOB1": "the tokens of a span are tagged I-LABEL, and B-LABEL only opens a span that directly "
     "follows another with the same label",
-    "BIO": "a span opens with B-LABEL and goes on with I-LABEL",
+    "BIO": "a span opens with B-LABEL and continues with I-LABEL",
     "BIOUL": "a span of one token is tagged U-LABEL, a longer one B-LABEL, I-LABEL..., L-LABEL",
 }
 LABEL_SCHEMES = ("BIO", "BIOUL")
@@ -47,14 +47,14 @@ class Span(NamedTuple):
 
 
 class TagFault(NamedTuple):
-    """The token whose tag a scheme does not allow, and what is wrong with the tag."""
+    """The token whose tag a scheme does not allow, and a description of the fault."""
 
     token_index: int
     description: str
 
 
 def split_tag(tag: str, scheme: str) -> Optional[Tuple[str, str]]:
-    """Prefix and label of a tag, `("O", "")` for `O`; `None` if `scheme` has no such tag."""
+    """Return prefix and label of a tag, `("O", "")` for `O`; `None` if `scheme` has no such tag."""
     if tag == "O":
         return "O", ""
     prefix, _, label = tag.partition("-")
@@ -64,7 +64,7 @@ def split_tag(tag: str, scheme: str) -> Optional[Tuple[str, str]]:
 
 
 def find_tag_fault(tags: Sequence[str], scheme: str) -> Optional[TagFault]:
-    """The first of a sentence's `tags` that is impossible in `scheme`; `None` if there is none."""
+    """Return the first tag of a sentence that is impossible in `scheme`; `None` if there is none."""
     previous = ("START", "")
     for index, tag in enumerate(tags):
         parts = split_tag(tag, scheme)
@@ -80,7 +80,7 @@ def find_tag_fault(tags: Sequence[str], scheme: str) -> Optional[TagFault]:
 
 
 def tags_to_spans(tags: Sequence[str], scheme: str) -> List[Span]:
-    """The spans that `tags` mark, in order. The tags must be without fault in `scheme`."""
+    """Return the spans that `tags` mark, in order. The tags must be valid in `scheme`."""
     # AllenNLP's spans include their last token.
     return sorted(
         Span(start, last + 1, label) for label, (start, last) in _TAGS_TO_SPANS[scheme](list(tags))
@@ -88,7 +88,7 @@ def tags_to_spans(tags: Sequence[str], scheme: str) -> List[Span]:
 
 
 def spans_to_tags(spans: Iterable[Span], num_tokens: int, scheme: str) -> List[str]:
-    """One tag for each of `num_tokens` tokens in BIO or BIOUL; the spans do not overlap."""
+    """Return the tags of `num_tokens` tokens in BIO or BIOUL. The spans must not overlap."""
     tags = ["O"] * num_tokens
     for start, end, label in spans:
         tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
@@ -98,7 +98,7 @@ def spans_to_tags(spans: Iterable[Span], num_tokens: int, scheme: str) -> List[s
 
 
 class TagField(SequenceLabelField):
-    """A `SequenceLabelField` that says which tag, of which `place`, is not in the vocabulary."""
+    """A `SequenceLabelField` whose error names a tag that is not in the vocabulary, and its `place`."""
 
     __slots__ = ["place"]
 
@@ -121,7 +121,7 @@ class TagField(SequenceLabelField):
                     f"{place}found tag '{tag}', expected one in the namespace "
                     f"'{self._label_namespace}' of the model's vocabulary: "
                     f"{', '.join(sorted(known_tags)) or '(none)'}. A tagger knows the tags of the "
-                    "data that it was trained on: correct the tag, or train anew with this file "
+                    "data that it was trained on: correct the tag, or train again with this file "
                     "among the data, or with the tag in the vocabulary's `tokens_to_add`."
                 )
         super().index(vocab)
@@ -144,7 +144,7 @@ def check_tags(
     advice = "Correct the tag."
     if scheme_key is not None and fitting:
         advice = (
-            f"This sentence is possible in {' and '.join(fitting)}: if the data is tagged so, give the "
+            f"This sentence is possible in {' and '.join(fitting)}: if that is its scheme, give the "
             f'reader "{scheme_key}": "{fitting[0]}". If not, correct the tag.'
         )
     raise ConfigurationError(
@@ -156,9 +156,9 @@ def check_tags(
 
 def check_tag_vocabulary(vocab: Vocabulary, label_namespace: str, scheme: str) -> List[str]:
     """
-    Return the tags of a namespace in the order of their ids. Raise `ConfigurationError` for tags with
-    which decoding or measuring would fail later, or mean something else: none at all, tags that `scheme`
-    does not have, a missing `O`, and one half of a pair of tags that only occur together.
+    Return the tags of a namespace in the order of their ids. Raise `ConfigurationError` for tags that would
+    make decoding or metrics fail later, or give wrong results: no tags at all, tags that `scheme` does not
+    have, a missing `O`, or only one of two tags that always occur together.
     """
     tags = check_label_vocabulary(vocab, label_namespace)
     place = f"The vocabulary's namespace '{label_namespace}'"
@@ -173,7 +173,7 @@ def check_tag_vocabulary(vocab: Vocabulary, label_namespace: str, scheme: str) -
             f"{place} has no tag 'O', expected it for the tokens outside of all spans. Check the tags of the "
             "training data."
         )
-    # Each needs another: data of the scheme never has the one without the other.
+    # Each tag needs another one: valid data never has one without the other.
     needed = {"BIO": {"I": "B"}, "BIOUL": {"I": "B", "B": "L", "L": "B"}}[scheme]
     for tag in tags:
         prefix, _, label = tag.partition("-")
@@ -188,16 +188,16 @@ def check_tag_vocabulary(vocab: Vocabulary, label_namespace: str, scheme: str) -
 
 class Tagger(Model):
     """
-    What taggers share. A task calls `_set_scheme` in its constructor, and gives `forward`, which starts from
-    `_output`, `_best_tags` and `_span_metrics`. Nothing is decoded or measured while training, unless
-    `training_metrics`: decoding a batch takes longer than its loss.
+    Base class of taggers. A task calls `_set_scheme` in its constructor, and defines `_best_tags`,
+    `_span_metrics` and `forward`, which starts from `_output`. In training nothing is decoded or measured,
+    unless `training_metrics` is set: decoding a batch takes longer than its loss.
 
     # Parameters
 
     label_namespace : `str`, optional (default = `"labels"`)
         The reader's `label_namespace`. It holds the tags.
     training_metrics : `bool`, optional (default = `False`)
-        Decode and measure while training, too.
+        Decode and measure in training too.
     verbose_metrics : `bool`, optional (default = `False`)
         Show the metrics of each label in progress bars. They are measured in any case.
     """
@@ -220,7 +220,7 @@ class Tagger(Model):
         self.tags = check_tag_vocabulary(self.vocab, self.label_namespace, label_scheme)
 
     def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
-        """The output of `forward` with tags in place of their ids; decoded here if it has none."""
+        """Return the output of `forward` with the names of tags. Decode them first if the output has none."""
         best_tags = output_dict.get("tags")
         if best_tags is None:
             best_tags = self._best_tags(output_dict["logits"], output_dict["mask"])
@@ -228,10 +228,10 @@ class Tagger(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        `precision`, `recall` and `f1` of exactly matching spans since the last reset; and the same of each
-        label with a gold or a predicted span, such as `_f1-PER`, with `verbose_metrics` `f1-PER`. AllenNLP
-        writes all of them to its metrics files, but leaves names with a leading underscore out of progress
-        bars. Nothing while nothing is measured.
+        Return `precision`, `recall` and `f1` of exactly matching spans since the last reset, and the same for
+        each label with a gold or a predicted span, such as `_f1-PER` (with `verbose_metrics`: `f1-PER`).
+        AllenNLP writes all of them to its metrics files, but leaves names with a leading underscore out of
+        progress bars. Empty in training without `training_metrics`.
         """
         if not self._is_measured():
             return {}
@@ -248,9 +248,9 @@ class Tagger(Model):
         metadata: Optional[List[Dict[str, Any]]],
     ) -> Dict[str, Any]:
         """
-        `logits` `(batch_size, timesteps, num_tags)` and `mask` `(batch_size, timesteps)`; `words`, if
-        metadata is given; and, where it is measured, `tags`, for each sentence the list of the best tag ids.
-        Raise `ConfigurationError` for gold tags that the model was not built for.
+        Return `logits` `(batch_size, timesteps, num_tags)` and `mask` `(batch_size, timesteps)`; `words`, if
+        metadata is given; and, outside of training or with `training_metrics`, `tags`, the list of the best
+        tag ids of each sentence. Raise `ConfigurationError` for gold tags that the model was not built for.
         """
         output: Dict[str, Any] = {"logits": logits, "mask": mask}
         if metadata is not None:
@@ -268,9 +268,9 @@ class Tagger(Model):
         return [[self.tags[tag_id] for tag_id in sentence] for sentence in tag_ids]
 
     def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
-        """For each sentence the ids of its best possible tags, one per real token."""
+        """Return the ids of the best allowed tags of each sentence, one per real token."""
         raise NotImplementedError
 
     def _span_metrics(self, reset: bool) -> Dict[str, float]:
-        """Such as `f1` and `f1-PER`."""
+        """Return the metrics, such as `f1` and `f1-PER`."""
         raise NotImplementedError

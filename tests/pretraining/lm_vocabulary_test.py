@@ -107,7 +107,7 @@ class TestLMVocabulary:
     def test_a_word_twice_is_refused_with_both_lines(self, tmp_path, word):
         content = "\n".join([*SPECIALS, "the", "of", word])
         line = ["<S>", "", "", "the"].index(word) + 1
-        message = rf"vocab\.txt, line 6: found '{word}' again, which stands on line {line} already"
+        message = rf"vocab\.txt, line 6: found '{word}' again, which is already on line {line},"
         with pytest.raises(ConfigurationError, match=message):
             LMVocabulary.from_file(write(tmp_path, content))
 

@@ -173,7 +173,7 @@ def test_a_batch_of_padding_alone_changes_nothing() -> None:
         assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_without_products_in_bfloat16_training_takes_float32_and_says_so_once(
+def test_without_products_in_bfloat16_training_uses_float32_with_one_log_message(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     losses = {}
@@ -187,7 +187,7 @@ def test_without_products_in_bfloat16_training_takes_float32_and_says_so_once(
         losses[precision, has_products] = [model(**batch)["loss"].item() for batch in windows(2)]
     assert losses["bfloat16", False] == losses["float32", True]
     assert losses["bfloat16", True] != losses["float32", True]
-    assert caplog.text.count("training takes float32. (Said once.)") == 1
+    assert caplog.text.count("training uses float32. (Said once.)") == 1
 
 
 def test_loss_is_the_mean_of_both_directions_times_the_steps() -> None:

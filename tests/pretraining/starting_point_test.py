@@ -100,12 +100,15 @@ def without_softmax(tmp_path: Path) -> Dict[str, str]:
     return files
 
 
-def test_a_missing_softmax_is_said_and_learnt_first(
+def test_a_missing_softmax_is_logged_and_learnt_first(
     without_softmax: Dict[str, str], tmp_path: Path
 ) -> None:
     model = train(tmp_path / "run", without_softmax)
     log = (tmp_path / "run" / "out.log").read_text()
-    assert "w.hdf5 has no softmax: a new softmax is learnt, in the first 500 batches" in log
+    assert (
+        "w.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in the first 500 batches"
+        in log
+    )
     # The epoch had fewer.
     start = BiLM.from_files(**without_softmax)
     for name, parameter in start.named_parameters():

@@ -164,9 +164,7 @@ def test_bad_records_are_left_out_whole_where_asked_and_counted(
 
 def test_a_file_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "bad\n-\n")
-    message = (
-        r"words\.txt: nothing to learn from is left of 2 read \(1 invalid, 1 without a label\)"
-    )
+    message = r"words\.txt: no instance is left of 2 records read \(1 invalid, 1 without a label\)"
     with pytest.raises(ConfigurationError, match=message):
         list(WordReader(skip_invalid=True).read(path))
 

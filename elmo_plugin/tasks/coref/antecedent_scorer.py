@@ -1,4 +1,4 @@
-"""How well a mention goes with each of the mentions before it."""
+"""Score each mention with each of the mentions before it."""
 
 from typing import List, Optional
 
@@ -15,26 +15,26 @@ from torch.utils.checkpoint import checkpoint
 from elmo_plugin.tasks.checks import check_positive
 
 _NUM_DISTANCE_BUCKETS = 10  # 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more; 0 does not occur
-# Numbers that are held from the forward to the backward pass, about 4 bytes and some such tensors for each.
+# Numbers that are stored from the forward to the backward pass; each takes about 4 bytes in several tensors.
 _MAX_HELD = 2**25
 _UNKNOWN_SPEAKER, _OTHER_SPEAKER, _SAME_SPEAKER = range(3)
 
 
 class AntecedentScorer(torch.nn.Module, FromParams):
     """
-    A feed-forward network over pairs of mentions, `[g_i; g_j; g_i * g_j; features]` (Lee et al. 2017,
-    section 4). The features are the distance in mentions, in buckets; whether the speakers are the same,
-    others, or not known; and the genre of the document.
+    A feed-forward network over pairs of mentions, `[g_i; g_j; g_i * g_j; features]` (Lee et al. 2017, section
+    4). The features are the distance in mentions, in buckets; whether the speakers are the same, different,
+    or unknown; and the genre of the document.
 
-    The vectors of pairs are never made: the weight matrix of the first layer is split, so that what depends
-    on one mention is computed once for it. Pairs are scored in blocks of mentions. In training, if all blocks
-    together would take much memory until the backward pass, each is computed anew there instead.
+    The vectors of pairs are never made: the weight matrix of the first layer is split, so that the part for
+    one mention is computed once. Pairs are scored in blocks of mentions. In training, if all blocks together
+    would take too much memory until the backward pass, that pass computes them again.
 
     # Parameters
 
     span_dim, num_genres, unknown_genre : `int`
-        Width of the vectors of mentions; ids of genres; the id of those that training did not see, whose
-        embedding is zeros. In a config, derived.
+        Width of the vectors of mentions; number of genre ids; the id of genres that are not in the training
+        data, whose embedding is zeros. Derived, and not set in configs.
     hidden_dims : `List[int]`, optional (default = `[150, 150]`)
         Widths of the hidden layers.
     feature_dim : `int`, optional (default = `20`)
@@ -44,9 +44,9 @@ class AntecedentScorer(torch.nn.Module, FromParams):
     dropout : `float`, optional (default = `0.0`)
         After each hidden layer, and on the embeddings of features.
     max_antecedents : `int`, optional (default = `250`)
-        How many of the mentions before one are scored, the nearest.
+        Number of preceding mentions, the nearest ones, that are scored for each mention.
     mentions_per_block : `int`, optional (default = `16`)
-        How many mentions are scored at once. Changes time and memory, and nothing else.
+        Number of mentions that are scored at once. Affects only time and memory.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         self.genre_embedding = torch.nn.Embedding(
             num_genres, feature_dim, padding_idx=unknown_genre
         )
-        # Of [g_i; g_j; g_i * g_j; distance; speaker; genre].
+        # The width of [g_i; g_j; g_i * g_j; distance; speaker; genre].
         self._part_dims = [span_dim] * 3 + [feature_dim] * 3
         self.first_layer = torch.nn.Linear(sum(self._part_dims), hidden_dims[0])
         self.further_layers = (
@@ -101,10 +101,10 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         mentions : `Tensor`
             `(num_mentions, span_dim)`. In the order of the document.
         mention_scores : `Tensor`
-            `(num_mentions)`. How likely each is a mention: a pair's score is the sum of both and of the
+            `(num_mentions)`. Scores for being a mention. A pair's score is the sum of both of these and the
             network's.
         speakers : `LongTensor`
-            `(num_mentions)`. Ids of speakers, 0 where not known.
+            `(num_mentions)`. Ids of speakers, 0 if unknown.
         genre : `LongTensor`
             `()`. The id of the document's genre.
 
@@ -114,7 +114,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         `-inf` where there is none.
         """
         num_mentions = len(mentions)
-        # At least one column, so that a document of one mention has what others have.
+        # At least one column, so that a document with one mention is no special case.
         max_antecedents = max(1, min(self.max_antecedents, num_mentions - 1))
         indices = torch.arange(num_mentions, device=mentions.device)
         offsets = torch.arange(1, max_antecedents + 1, device=mentions.device)
@@ -122,7 +122,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         by_mention, by_antecedent, by_product, by_distance, by_speaker, by_genre = (
             self.first_layer.weight.split(self._part_dims, dim=-1)
         )
-        # What a genre that training did not see is given: ids that the vocabulary got later, too.
+        # Genres that training did not see, with ids that the vocabulary got later, are unknown.
         known = genre < self.genre_embedding.num_embeddings
         genre = torch.where(known, genre, self.unknown_genre)
         # (hidden_dim)
@@ -135,7 +135,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         speaker_part = linear(self.dropout(self.speaker_embedding.weight), by_speaker)
 
         def score_block(first: int, last: int) -> Tensor:
-            # The antecedents of mentions next to each other are, but for the ends, the same.
+            # Adjacent mentions have the same antecedents, except at the ends.
             earliest = max(0, first - max_antecedents)
             antecedents = mentions[earliest:last]  # (num_antecedents, span_dim)
             # W (g_i * g_j) = (W * g_i) g_j: one product of matrices for all pairs.
@@ -164,7 +164,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
             return scores.gather(1, columns.clamp(min=0))
 
         hidden_dim, span_dim = by_product.shape
-        # Of each mention a block holds weights and the hidden vectors of its pairs.
+        # For each mention a block holds weights and the hidden vectors of its pairs.
         held = num_mentions * hidden_dim * (span_dim + max_antecedents + self.mentions_per_block)
         computed_anew = torch.is_grad_enabled() and held > _MAX_HELD
         blocks = []
@@ -179,7 +179,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
 
 
 def _compare_speakers(speakers: Tensor, antecedent_speakers: Tensor) -> Tensor:
-    """`(num_mentions)` and `(num_antecedents)` ids to `(num_mentions, num_antecedents)` features."""
+    """Return `(num_mentions, num_antecedents)` features of `(num_mentions)` and `(num_antecedents)` ids."""
     speakers = speakers.unsqueeze(-1)
     is_same = torch.where(speakers == antecedent_speakers, _SAME_SPEAKER, _OTHER_SPEAKER)
     is_unknown = (speakers == 0) | (antecedent_speakers == 0)

@@ -1,4 +1,4 @@
-"""How well predicted clusters of mentions match gold ones: the scores of CoNLL-2012."""
+"""Compare predicted clusters of mentions with gold ones: the scores of CoNLL-2012."""
 
 from collections import Counter
 from typing import Callable, Dict, Hashable, List, NamedTuple, Sequence
@@ -23,14 +23,14 @@ class ScoreParts(NamedTuple):
 
 def muc(predicted: Clusters, gold: Clusters) -> ScoreParts:
     """
-    Links (Vilain et al. 1995). A gold cluster of n mentions takes n - 1 links; if the prediction spreads it
-    over p clusters, a mention that is in none counting as one, p - 1 of them are missing. Precision is the
-    same with the sides exchanged.
+    Count links (Vilain et al. 1995). A gold cluster of n mentions has n - 1 links. If the prediction splits
+    it into p clusters, where a mention without a cluster counts as one, p - 1 links are missing. Precision is
+    the same with the sides exchanged.
     """
 
     parts: List[float] = []
     for clusters, others in ((predicted, gold), (gold, predicted)):
-        # A mention that is in no other cluster is a piece of its own, and adds 0.
+        # A mention that is in no other cluster is a part of its own, and adds 0.
         parts.append(sum(share.total() - len(share) for share in _shares(clusters, others)))
         parts.append(sum(len(cluster) - 1 for cluster in clusters))
     return ScoreParts(*parts)
@@ -38,8 +38,8 @@ def muc(predicted: Clusters, gold: Clusters) -> ScoreParts:
 
 def b_cubed(predicted: Clusters, gold: Clusters) -> ScoreParts:
     """
-    Mentions (Bagga and Baldwin 1998). The recall of a gold mention is the part of its gold cluster that is in
-    its predicted cluster, 0 if it is in none; precision is the same with the sides exchanged.
+    Count mentions (Bagga and Baldwin 1998). The recall of a gold mention is the part of its gold cluster that
+    is in its predicted cluster, 0 if it has none. Precision is the same with the sides exchanged.
     """
 
     parts: List[float] = []
@@ -54,9 +54,8 @@ def b_cubed(predicted: Clusters, gold: Clusters) -> ScoreParts:
 
 def ceaf_phi4(predicted: Clusters, gold: Clusters) -> ScoreParts:
     """
-    Entities (Luo 2005), also called CEAF_e: of all alignments of predicted clusters with gold ones, one to
-    one, that of the greatest similarity in total. The similarity of two clusters is `phi_4`, their Dice
-    coefficient.
+    Count entities (Luo 2005), also called CEAF_e: the one-to-one alignment of predicted and gold clusters
+    with the greatest total similarity. The similarity of two clusters is `phi_4`, their Dice coefficient.
     """
     similarity = numpy.zeros((len(predicted), len(gold)))
     for row, share in enumerate(_shares(predicted, gold)):
@@ -75,7 +74,7 @@ CLUSTER_SCORES: Dict[str, Callable[[Clusters, Clusters], ScoreParts]] = {
 
 
 def _shares(clusters: Clusters, others: Clusters) -> List[Counter]:
-    """For each of `clusters`, how many of its mentions are in each of `others`, by their indices."""
+    """Return, for each of `clusters`, the number of its mentions in each of `others`, by index."""
     index_of = {mention: index for index, cluster in enumerate(others) for mention in cluster}
     return [
         Counter(index_of[mention] for mention in cluster if mention in index_of)
@@ -87,11 +86,11 @@ def _shares(clusters: Clusters, others: Clusters) -> List[Counter]:
 class CoreferenceScores(Metric):
     """
     MUC, B-cubed and CEAF (phi 4) of predicted clusters, and the mean of the three, the score of CoNLL-2012
-    (Pradhan et al. 2014); and how many gold mentions are among the kept spans.
+    (Pradhan et al. 2014); and the share of gold mentions that are among the kept spans.
 
-    As the official scorer does, numerators and denominators are summed over documents before they are
-    divided; mentions that only one side has count against the other as they are. What is summed is summed
-    over the workers of distributed training, too.
+    Like in the official scorer, numerators and denominators are summed over documents before they are
+    divided, and mentions that only one side has lower the score of the other. In distributed training the
+    sums are over all workers.
     """
 
     supports_distributed = True
@@ -106,8 +105,8 @@ class CoreferenceScores(Metric):
         kept_spans: Sequence[Sequence],
     ) -> None:
         """
-        Count documents: of each the predicted and the gold clusters, lists of mentions, of which none is in
-        two clusters; and the kept spans, the mentions that clusters could be made of.
+        Count documents: the predicted and the gold clusters of each, lists of mentions without a mention in
+        two clusters; and the kept spans, which are the candidates for mentions.
         """
         sums = torch.zeros_like(self._sums)
         num_gold, num_recalled = 0, 0
@@ -127,10 +126,10 @@ class CoreferenceScores(Metric):
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        `coref_f1`, the mean of the three F1 scores, `coref_precision` and `coref_recall`, the means of
-        theirs; `mention_recall`; the F1 of each of the three, `muc_f1`, `b_cubed_f1`, `ceaf_f1`; and their
-        precision and recall, such as `_muc_recall` (AllenNLP writes them to its metrics files, but not into
-        progress bars). Where there is nothing to divide by, 0.
+        Return `coref_f1`, `coref_precision` and `coref_recall`, the means of the three metrics;
+        `mention_recall`; `muc_f1`, `b_cubed_f1` and `ceaf_f1`; and the precision and recall of each, such as
+        `_muc_recall` (AllenNLP writes these to its metrics files, but not into progress bars). Undefined
+        values are 0.
         """
         scores: Dict[str, Dict[str, float]] = {"precision": {}, "recall": {}, "f1": {}}
         for name, sums in zip(CLUSTER_SCORES, self._sums.tolist()):

@@ -1,4 +1,4 @@
-"""Find mentions of entities, and which of them name the same one."""
+"""Find mentions of entities, and cluster the mentions of the same entity."""
 
 from collections import Counter
 from functools import partial
@@ -40,7 +40,7 @@ class Document(NamedTuple):
 
 
 class ScoredMentions(NamedTuple):
-    """The spans of a document that were kept, in its order, and the output of `AntecedentScorer` for them."""
+    """The kept spans of a document, in its order, and the output of `AntecedentScorer` for them."""
 
     spans: List[Span]
     scores: Tensor  # (num_kept, max_antecedents)
@@ -49,50 +49,48 @@ class ScoredMentions(NamedTuple):
 @Model.register("elmo_coref")
 class CoreferenceResolver(Model):
     """
-    The span-ranking model of Lee et al. (2017): every span of some words gets a vector and a score for
-    being a mention; the best are kept; each of these is linked to the best of the kept spans before it, or
-    to none, for which the score is 0. Clusters are what links join, so no cluster has one mention alone.
+    The span-ranking model of Lee et al. (2017): every span up to a maximal width gets a vector and a score
+    for being a mention; the best spans are kept; each of these is linked to the best of the kept spans before
+    it, or to none, whose score is 0. Links join mentions into clusters, so every cluster has at least two
+    mentions.
 
-    What differs from Lee et al.: the text encoder is AllenNLP's, in the configs an LSTM with gates of its own
-    for input and forgetting and an initial state of zeros, where theirs couples the gates, learns the state
-    and drops recurrent units; and lexical dropout drops other units for the spans than for the LSTM.
+    Differences from Lee et al.: the text encoder is AllenNLP's, in the configs an LSTM with separate input
+    and forget gates and an initial state of zeros; theirs couples the gates, learns the initial state and has
+    recurrent dropout. Lexical dropout drops different units for the spans than for the LSTM.
 
-    The loss of a document is the negative log-likelihood of its gold antecedents, summed over kept spans
-    (all gold antecedents among the kept ones count together; spans without any belong to none); that of a
-    batch is the mean over its documents. Which spans are kept is not learnt directly: as in the paper, it
-    gets better as kept spans' scores do.
+    The loss of a document is the negative log-likelihood of its gold antecedents, summed over kept spans (all
+    gold antecedents among the kept spans count together; spans without any have no antecedent). The loss of a
+    batch is the mean over its documents. The choice of kept spans is not trained directly: as in the paper,
+    it improves as the scores of kept spans do.
 
-    Documents of any length are handled, a document at a time, in blocks of bounded size. All that grows
-    with a document is one vector for each word and each kept span, and some numbers for each span and each
-    pair.
+    Documents of any length are processed one at a time, in blocks of bounded size. Only one vector for each
+    word and each kept span, and a few numbers for each span and each pair, grow with the document.
 
     # Parameters
 
     mention_feedforward : `FeedForward`
-        From the vector of a span to what decides whether it is a mention. In a config, without `input_dim`.
+        From the vector of a span to the input of the linear mention score. In a config, without `input_dim`.
     antecedent_scorer : `AntecedentScorer`
-        Scores pairs of mentions. In a config, without what is derived.
+        Scores pairs of mentions. In a config, without the derived parameters.
     max_span_width : `int`, optional (default = `10`)
         Tokens of the longest span that may be a mention. Gold mentions that are longer count as missed.
     spans_per_word : `float`, optional (default = `0.4`)
-        How many spans are kept for each word of a document (the paper's lambda).
+        Number of spans that are kept per word of a document (the paper's lambda).
     max_training_sentences : `int`, optional
-        In training, a document with more sentences than that is cut, each time it comes up, to so many that
-        follow each other, from a random one on. In evaluation documents are whole. By default they are
-        always.
+        In training, a document with more sentences is cropped to this number of consecutive sentences, at a
+        new random place each time. Evaluation uses whole documents. By default, training does too.
     width_dim : `int`, optional (default = `20`)
         Width of the embedding of span widths.
     lexical_dropout : `float`, optional (default = `0.0`)
-        On the embedded tokens that spans attend over; the text encoder has its own.
+        On the embedded tokens that spans attend to; the text encoder has its own.
     dropout : `float`, optional (default = `0.0`)
         On the output of the text encoder, and on the embedding of span widths.
     head_scores : `str`, optional (default = `"embedded"`)
-        What scores how far a token is the head of a span: `contextualized`, the output of the text encoder,
-        as in Lee et al. and in this project's configs; or `embedded`, what the text encoder reads, as in
-        AllenNLP's model and in archives whose config does not say.
+        Vectors from which tokens are scored as the head of a span: `contextualized`, the output of the text
+        encoder, as in Lee et al. and in this project's configs; or `embedded`, its input, as in AllenNLP's
+        model and in archives whose config has no such key.
     spans_per_block, words_per_block : `int`, optional (defaults = `1024`, `4096`)
-        How many spans are scored, and how many words encoded, at once. Change time and memory, and nothing
-        else.
+        Number of spans that are scored, and of words that are encoded, at once. Affect only time and memory.
     """
 
     default_predictor = "elmo_coref"
@@ -168,7 +166,7 @@ class CoreferenceResolver(Model):
         sentences : `TextFieldTensors`
             `(batch_size, num_sentences, timesteps, ...)`.
         speakers : `LongTensor`
-            `(batch_size, num_words)`. Numbers within each document, 0 where not known.
+            `(batch_size, num_words)`. Numbers within each document, 0 if unknown.
         genre : `LongTensor`
             `(batch_size)`. Ids of genres.
         mentions : `LongTensor`, optional
@@ -177,9 +175,8 @@ class CoreferenceResolver(Model):
 
         # Returns
 
-        For each document: `clusters`, lists of mentions `(start, end)`, `end` exclusive; `kept_spans`, all
-        that mentions were chosen from; `words`, if metadata is given. And `loss`, if gold mentions are
-        given.
+        For each document: `clusters`, lists of mentions `(start, end)`, `end` exclusive; `kept_spans`, the
+        candidates for mentions; `words`, if metadata is given. And `loss`, if gold mentions are given.
         """
         # (batch_size, num_sentences, timesteps)
         mask = get_text_field_mask(sentences, num_wrapping_dims=1)
@@ -204,7 +201,9 @@ class CoreferenceResolver(Model):
         return output
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
-        """Those of `CoreferenceScores`, since the last reset; in training, of the parts of documents read."""
+        """
+        Return the metrics of `CoreferenceScores` since the last reset; in training, of cropped documents.
+        """
         return self._scores.get_metric(reset)
 
     def _score_mentions(self, document: Document) -> ScoredMentions:
@@ -218,7 +217,7 @@ class CoreferenceResolver(Model):
         blocks = partial(torch.split, split_size_or_sections=self.spans_per_block)
         candidates = enumerate_spans(document.mask.sum(dim=-1), self.max_span_width)
         with torch.no_grad():
-            # The loss is of kept spans alone: what the others' scores were made of need not be held.
+            # Only kept spans contribute to the loss, so the graph of all other scores is not needed.
             candidate_scores = torch.cat(
                 [self._score_spans(represented(block)) for block in blocks(candidates)]
             )  # (num_candidates)
@@ -228,14 +227,14 @@ class CoreferenceResolver(Model):
         scores = self.antecedent_scorer(
             vectors,
             self._score_spans(vectors),
-            # Who speaks is taken from the first word.
+            # The speaker of a span is that of its first word.
             document.speakers[spans[:, 0]],
             document.genre,
         )
         return ScoredMentions([(start, end) for start, end in spans.tolist()], scores)
 
     def _score_spans(self, vectors: Tensor) -> Tensor:
-        """`(num_spans, span_dim)` to `(num_spans)`."""
+        """Return `(num_spans)` scores of `(num_spans, span_dim)` vectors."""
         return self.mention_score(self.mention_feedforward(vectors)).squeeze(-1)
 
 
@@ -258,8 +257,8 @@ def _document_of_batch(
     max_sentences: Optional[int],
 ) -> Document:
     """
-    Without padding. Of a longer document only `max_sentences` that follow each other, at random; clusters of
-    which one mention is left are then dropped.
+    Return a document of a batch without padding. Crop a longer one to `max_sentences` consecutive sentences
+    at a random place, and drop clusters with one remaining mention.
     """
     num_sentences = int(mask[row].any(dim=-1).sum())
     first_sentence = 0
@@ -305,7 +304,7 @@ def _loss(scored: ScoredMentions, gold_clusters: List[Cluster]) -> Tensor:
     cluster_of = {
         mention: number for number, cluster in enumerate(gold_clusters) for mention in cluster
     }
-    # (num_kept); -1 for spans that are no gold mention.
+    # (num_kept); -1 for spans that are not gold mentions.
     clusters = torch.tensor(
         [cluster_of.get(span, -1) for span in scored.spans], device=scores.device
     )
@@ -330,10 +329,10 @@ def encode_document(
     text_encoder: TextEncoder, sentences: TextFieldTensors, mask: Tensor, words_per_block: int
 ) -> Tuple[Tensor, Tensor]:
     """
-    Run the text encoder over the sentences of a document, and lay their words end to end. As in Lee et al.
-    (2017), what a word means depends on its own sentence alone.
+    Run the text encoder over the sentences of a document, and concatenate their words. As in Lee et al.
+    (2017), the vector of a word depends on its own sentence alone.
 
-    Sentences of like length are encoded together, in blocks, so that one long sentence does not make
+    Sentences of similar length are encoded together, in blocks, so that one long sentence does not cause
     padding of all others, and memory does not grow with the document.
 
     # Parameters
@@ -341,7 +340,7 @@ def encode_document(
     sentences, mask : `TextFieldTensors`, `BoolTensor`
         `(num_sentences, timesteps, ...)`. At least one sentence; none is empty.
     words_per_block : `int`
-        How many words, padding included, are encoded at once. A sentence longer than that is a block.
+        Number of words, including padding, that are encoded at once. A longer sentence is a block of its own.
 
     # Returns
 
@@ -351,7 +350,7 @@ def encode_document(
     contextualized: List[Tensor] = []
     embedded: List[Tensor] = []
     positions: List[Tensor] = []
-    # (num_sentences, timesteps). Where each word stands in the document.
+    # (num_sentences, timesteps). The position of each word in the document.
     position_of_word = (mask.flatten().cumsum(0) - 1).view_as(mask)
     for block in _blocks_of_like_length(lengths, words_per_block):
         longest = int(lengths[block].max())
@@ -367,12 +366,12 @@ def encode_document(
 
 
 def _cropped(rows: Tensor, length: int, full_length: int, tensor: Tensor) -> Tensor:
-    # Word pieces, if an indexer makes them, are not counted in words, and stay as they are.
+    # Word pieces, which some indexers make, are not counted in words, and stay as they are.
     return tensor[rows, :length] if tensor.size(1) == full_length else tensor[rows]
 
 
 def _blocks_of_like_length(lengths: Tensor, words_per_block: int) -> List[Tensor]:
-    """The indices of sentences, from the shortest to the longest, in blocks."""
+    """Return blocks of the indices of sentences, sorted by length."""
     blocks: List[List[int]] = []
     for index in lengths.argsort(stable=True).tolist():
         # The last sentence of a block is its longest.

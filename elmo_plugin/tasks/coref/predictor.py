@@ -1,4 +1,4 @@
-"""Find which words of a document name the same person or thing."""
+"""Find the words of a document that refer to the same person or thing."""
 
 import re
 from typing import Any, Dict, Iterator, List, Tuple
@@ -21,15 +21,15 @@ _PARAGRAPH_BREAK = re.compile(r"\n[^\S\n]*\n")
 @Predictor.register("elmo_coref")
 class CoreferencePredictor(TaskPredictor):
     """
-    Predicts from `{"document": "Mary Smith slept. She was tired."}`, which is split into sentences by rule,
-    see `SentenceSplitter`, or from `{"sentences": [["Mary", "slept", "."], ["She", ...]]}`. `"genre": "bc"`
-    may stand beside either, if the model was trained on documents with genres. The output has
+    Predicts from `{"document": "Mary Smith slept. She was tired."}`, which `SentenceSplitter` splits into
+    sentences, or from `{"sentences": [["Mary", "slept", "."], ["She", ...]]}`. Both can have a `"genre":
+    "bc"`, if the model was trained on documents with genres. The output has
 
     - `words`, the tokens of the whole document;
-    - `clusters`, for each entity that is named more than once the list of its mentions, each as `[start,
+    - `clusters`, for each entity with several mentions the list of them, each as `[start,
       end]`: the tokens of `words` from `start` to `end`, exclusive;
-    - `mentions`, all of them in the order of the document, with `cluster` (from 1 on, in the order of
-      `clusters`) and `described_span`;
+    - `mentions`, all of them in the order of the document, with `cluster` (counted from 1, in the order
+      of `clusters`) and `described_span`;
     - `marked`, the words with mentions in brackets: `[1 Mary Smith] slept . [1 She] was tired .`.
     """
 
@@ -43,11 +43,11 @@ class CoreferencePredictor(TaskPredictor):
         self._sentence_splitter = SentenceSplitter()
 
     def predict_document(self, document: str) -> JsonDict:
-        """The entities of a text."""
+        """Return the entities of a text."""
         return self.predict_json({"document": document})
 
     def predict_sentences(self, sentences: List[List[str]]) -> JsonDict:
-        """The entities of a text that is split into sentences and tokens."""
+        """Return the entities of a text that is already split into sentences and tokens."""
         return self.predict_json({"sentences": sentences})
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
@@ -111,7 +111,7 @@ class CoreferencePredictor(TaskPredictor):
 
 
 def _moved(token: Token, num_characters: int) -> Token:
-    """A token of a sentence as one of the document."""
+    """Return a copy of a sentence's token, with its offsets in the document."""
     if token.idx is None:
         return token
     return Token(token.text, idx=token.idx + num_characters)
@@ -119,8 +119,8 @@ def _moved(token: Token, num_characters: int) -> Token:
 
 class SentenceSplitter:
     """
-    Splits English text into sentences by rule: at blank lines, and where spaCy's `sentencizer` does, after
-    full stops, question and exclamation marks that are tokens of their own. Nothing is downloaded.
+    Splits English text into sentences by rules: at blank lines, and where spaCy's `sentencizer` does, after
+    full stops, question marks and exclamation marks that are separate tokens. Nothing is downloaded.
     """
 
     def __init__(self) -> None:
@@ -128,10 +128,12 @@ class SentenceSplitter:
         self._pipeline.add_pipe("sentencizer")
 
     def split(self, text: str) -> Iterator[Tuple[int, str]]:
-        """Each sentence with its first character in `text`. There are none of white space alone."""
+        """
+        Yield each sentence that is not only white space, with the index of its first character in `text`.
+        """
         start = 0
         for end in [*(match.start() for match in _PARAGRAPH_BREAK.finditer(text)), len(text)]:
-            # spaCy refuses longer texts, for the memory of pipes that this pipeline has not.
+            # spaCy refuses longer texts because of pipes that need much memory, but this one has none.
             self._pipeline.max_length = max(self._pipeline.max_length, end - start)
             for sentence in self._pipeline(text[start:end]).sents:
                 if sentence.text.strip():

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 # `(12` opens a mention of entity 12, `12)` closes one, `(12)` is one of a single token.
 _BRACKET = re.compile(r"(?P<opens>\()?(?P<entity>\d+)(?P<closes>\))?")
 _NO_BRACKETS = "-"
-_MAX_SHOWN = 60  # characters of a wrong entry that an error repeats
+_MAX_SHOWN = 60  # characters of an invalid entry in an error
 
 GENRE_NAMESPACE = "genres"
 UNKNOWN_SPEAKER = "-"
@@ -43,11 +43,11 @@ _LINE_ENDS_OF_MENTIONS = (")", *"0123456789")  # of `(12)` and of `(12`
 
 def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int, int, str]]:
     """
-    The mentions of a sentence, from a column with one entry for each token, such as `-`, `(12`, or
-    `(12|(3)|4)`: first token, end (exclusive) and entity, in the order of the text, longer ones first.
+    Return the mentions of a sentence, from a column with one entry for each token, such as `-`, `(12`, or
+    `(12|(3)|4)`: first token, end (exclusive) and entity, in the order of the text, longer mentions first.
 
-    Mentions may nest and cross. Where two mentions of one entity are open, a bracket closes the one
-    that was opened last.
+    Mentions may nest and cross. If two mentions of one entity are open, a bracket closes the one that was
+    opened last.
     """
 
     def fault(index: int, found: str, expected: str) -> ConfigurationError:
@@ -92,11 +92,11 @@ def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int
 
 def read_clusters(sentences: Sequence[Conll2012Sentence]) -> List[Cluster]:
     """
-    The mentions of each entity, counted in tokens of the document, ends exclusive, in the order of the
+    Return the mentions of each entity, counted in tokens of the document, ends exclusive, in the order of the
     document.
 
-    A mention is in one cluster, once: one that is marked twice for an entity counts once, and entities that
-    share a mention are merged. Either is logged with its line.
+    Each mention is in one cluster, once: a mention that is marked twice for an entity counts once, and
+    entities that share a mention are merged. Both are logged with the line.
     """
     entity_of: Dict[Span, str] = {}
     merged_into: Dict[str, str] = {}
@@ -130,13 +130,13 @@ def read_clusters(sentences: Sequence[Conll2012Sentence]) -> List[Cluster]:
 
 
 class GenreField(LabelField):
-    """A genre. `None`, and those that the vocabulary does not have, get the id of unknown ones."""
+    """A genre. `None`, and genres that are not in the vocabulary, get the id of unknown genres."""
 
     def __init__(self, genre: Optional[str]) -> None:
         super().__init__(genre or DEFAULT_OOV_TOKEN, GENRE_NAMESPACE)
 
     def _maybe_warn_for_namespace(self, label_namespace: str) -> None:
-        """AllenNLP warns of namespaces with an id for unknown labels, which is meant here."""
+        """Do nothing: AllenNLP warns of namespaces with an id for unknown labels, which is intended here."""
 
 
 @DatasetReader.register("elmo_coref")
@@ -144,29 +144,29 @@ class CoreferenceReader(TaskReader):
     """
     Reads documents in the format of CoNLL-2012: a file, or all `*gold_conll` files below a folder. Words,
     speakers and coreference are used, and the genre, which is the first part of a document's name
-    (`bc/cctv/00/cctv_0000`); a name without a slash has none.
+    (`bc/cctv/00/cctv_0000`). A name without a slash has no genre.
 
     Every document (in OntoNotes, every part of one) is an instance, with the fields
 
     - `sentences`, a list of text fields;
-    - `mentions`, `(num_mentions, 3)`: start, end (exclusive) and cluster of each, counted from 0, padded with
-      -1; not there without gold clusters;
+    - `mentions`, `(num_mentions, 3)`: start, end (exclusive) and cluster of each, counted from 0, padded
+      with -1; missing without gold clusters;
     - `speakers`, `(num_words)`: numbers within the document, 0 for `-`;
     - `genre`, a label;
     - `metadata`: `words` of the document, `sentence_lengths`, `name`; and `clusters`, if there are gold
       clusters.
 
     A mention that is marked twice for one entity counts once, and two entities that share a mention are
-    merged (this occurs in OntoNotes); either is logged with its line.
+    merged (this occurs in OntoNotes); both are logged with the line.
 
     # Parameters
 
     keep_singletons : `bool`, optional (default = `False`)
-        Keep gold clusters of one mention, which OntoNotes does not mark and other corpora do. The model
-        predicts none: they are not learnt from, but count in its scores. If not kept, their number is
-        logged.
+        Keep gold clusters of one mention, which OntoNotes does not mark and other corpora do. The model never
+        predicts such clusters: training ignores them, but they count in its scores. If they are dropped,
+        their number is logged.
 
-    The others are those of `TaskReader`, whose records are documents here.
+    The other parameters are those of `TaskReader`, whose records are documents here.
     """
 
     def __init__(self, keep_singletons: bool = False, **kwargs: Any) -> None:
@@ -190,9 +190,9 @@ class CoreferenceReader(TaskReader):
             Gold clusters: lists of mentions `(start, end)`, counted in tokens of the document, `end`
             exclusive.
         speakers : `Sequence[Sequence[str]]`, optional
-            For each sentence the speakers of its tokens, `-` if not known.
+            For each sentence the speakers of its tokens, `-` if unknown.
         genre : `str`, optional
-            One that occurs in the training data, if it is to be of use.
+            Only genres of the training data make a difference.
         """
         if not sentences or not all(sentences):
             raise ConfigurationError(
@@ -253,7 +253,7 @@ class CoreferenceReader(TaskReader):
 
 
 def mention_field(clusters: Sequence[Cluster]) -> TensorField:
-    """`(num_mentions, 3)`: start, end (exclusive) and cluster of each, counted from 0, padded with -1."""
+    """Return the field `(num_mentions, 3)`: start, end (exclusive) and cluster from 0, padded with -1."""
     mentions = [
         (*mention, number) for number, cluster in enumerate(clusters) for mention in cluster
     ]

@@ -1,4 +1,4 @@
-"""The spans of a document: which there are, their vectors, which are kept, and how links make clusters."""
+"""The spans of a document: enumeration, vectors, the choice of the best, and clusters of linked spans."""
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -15,16 +15,16 @@ Cluster = List[Span]
 
 def link_clusters(spans: Sequence[Span], antecedents: Sequence[Optional[int]]) -> List[Cluster]:
     """
-    The clusters that links make: two mentions are in one cluster if a chain of links joins them. Mentions
-    that no link reaches are in none. `antecedents` are, for each span, the index of an earlier one that it is
-    linked to, or `None`.
+    Return the clusters of linked mentions: two mentions are in one cluster if a chain of links joins them.
+    Mentions without links are in no cluster. `antecedents` holds, for each span, the index of the earlier
+    span that it is linked to, or `None`.
     """
     cluster_of: Dict[int, Cluster] = {}
     clusters: List[Cluster] = []
     for index, antecedent in enumerate(antecedents):
         if antecedent is None:
             continue
-        # Links go back, so what the antecedent is linked to is known by now.
+        # Links point back, so the cluster of the antecedent is already known.
         if antecedent not in cluster_of:
             cluster_of[antecedent] = [spans[antecedent]]
             clusters.append(cluster_of[antecedent])
@@ -35,8 +35,8 @@ def link_clusters(spans: Sequence[Span], antecedents: Sequence[Optional[int]]) -
 
 def enumerate_spans(sentence_lengths: Tensor, max_width: int) -> Tensor:
     """
-    All spans of 1 to `max_width` tokens within sentences of these lengths, in the order of their starts, then
-    of their ends: `(num_spans, 2)`, start and end (exclusive) of each, counted in tokens of the document.
+    Return all spans of 1 to `max_width` tokens within sentences of these lengths, sorted by start, then by
+    end: `(num_spans, 2)`, start and end (exclusive), counted in tokens of the document.
     """
     sentence_ends = sentence_lengths.cumsum(0)  # (num_sentences)
     # (num_words, 1)
@@ -50,9 +50,9 @@ def enumerate_spans(sentence_lengths: Tensor, max_width: int) -> Tensor:
 
 def best_spans(spans: Tensor, scores: Tensor, max_spans: int) -> Tensor:
     """
-    The spans with the highest scores, but none that crosses a better one (Lee et al. 2017, section 5):
-    spans may nest, but not overlap in part. From `spans` `(num_spans, 2)` and `scores` `(num_spans)` to the
-    indices `(num_kept)` of at most `max_spans`, in the order of `spans`.
+    Return the spans with the highest scores, without those that cross a better one (Lee et al. 2017, section
+    5): spans may nest, but not overlap in part. From `spans` `(num_spans, 2)` and `scores` `(num_spans)` to
+    the indices `(num_kept)` of at most `max_spans`, in the order of `spans`.
     """
     bounds = spans.tolist()
     longest_end: Dict[int, int] = {}  # of the spans kept so far that start at a token
@@ -86,8 +86,8 @@ class SpanRepresentation(torch.nn.Module):
     dropout : `float`, optional (default = `0.0`)
         On the embedding of span widths.
     scores_contextualized : `bool`, optional (default = `True`)
-        Whether a token's attention is scored from its contextual vector, as in Lee et al., or from its
-        embedding, as AllenNLP's model does.
+        Score a token's attention from its contextual vector, as in Lee et al., or from its embedding, as in
+        AllenNLP's model.
     """
 
     def __init__(
@@ -117,14 +117,14 @@ class SpanRepresentation(torch.nn.Module):
 
     def forward(self, contextualized: Tensor, embedded: Tensor, spans: Tensor) -> Tensor:
         """
-        From the vectors of a document's tokens, `(num_words, dim)` each, and at least one span, `(num_spans,
-        2)`, to `(num_spans, get_output_dim())`.
+        Return `(num_spans, get_output_dim())` vectors, from the vectors of a document's tokens, `(num_words,
+        dim)` each, and at least one span, `(num_spans, 2)`.
         """
-        # Only the text around the spans: something is computed for all text that is given.
+        # Only the text around the spans, because the extractor computes something for all of its text.
         first, last = int(spans[:, 0].min()), int(spans[:, 1].max())
         contextualized, embedded = contextualized[first:last], embedded[first:last]
         spans = spans - first
-        # AllenNLP's extractor takes inclusive ends, and batches.
+        # AllenNLP's extractor expects inclusive ends, and batches.
         bounds = (spans - torch.tensor([0, 1], device=spans.device)).unsqueeze(0)
         ends_and_width = self.endpoints(contextualized.unsqueeze(0), bounds).squeeze(0)
         ends, width = ends_and_width.split(self._part_dims, dim=-1)
@@ -136,8 +136,8 @@ class SpanRepresentation(torch.nn.Module):
 
 class HeadAttention(torch.nn.Module):
     """
-    The sum of a span's embedded tokens, weighted by a softmax over one linear score of each token. (In the
-    paper's text a feed-forward network scores; the authors' code has this linear layer.)
+    The sum of a span's embedded tokens, weighted by a softmax over a linear score of each token. (The paper
+    describes a feed-forward network; the authors' code has this linear layer.)
     """
 
     def __init__(self, scored_dim: int) -> None:
@@ -146,7 +146,10 @@ class HeadAttention(torch.nn.Module):
         self._global_attention = TimeDistributed(torch.nn.Linear(scored_dim, 1))
 
     def forward(self, scored: Tensor, embedded: Tensor, spans: Tensor) -> Tensor:
-        """To `(num_spans, embedded_dim)`; `scored` is `(num_words, scored_dim)`, the others as above."""
+        """
+        Return `(num_spans, embedded_dim)` vectors. `scored` is `(num_words, scored_dim)`, the others as
+        above.
+        """
         scores = self._global_attention(scored.unsqueeze(0)).flatten()  # (num_words)
         longest = int((spans[:, 1] - spans[:, 0]).max())
         words = spans[:, :1] + torch.arange(longest, device=spans.device)  # (num_spans, longest)

@@ -1,4 +1,4 @@
-"""Tags named entities with a CRF over contextual vectors."""
+"""Tag named entities with a CRF over contextual vectors."""
 
 from typing import Any, Dict, List, Optional
 
@@ -21,26 +21,26 @@ from elmo_plugin.tasks.tags import LABEL_SCHEMES, Tagger
 @Model.register("elmo_ner")
 class NerTagger(Tagger):
     """
-    Text encoder, linear layer, linear-chain CRF (paper, section 4): the tags of a sentence are
-    decided together, and only sequences that are possible in the tag scheme are decoded.
+    Text encoder, linear layer and linear-chain CRF (paper, section 4). The tags of a sentence are predicted
+    jointly, and only sequences that the tag scheme allows are decoded.
 
-    The loss is the negative log-likelihood of the gold tags, averaged over the sentences of the
-    batch. AllenNLP's `crf_tagger` sums it over the batch. With the mean, gradient clipping and
-    regularization weigh the same for every batch size; settings copied from a `crf_tagger` config
-    have to be divided by its batch size to keep their effect.
+    The loss is the negative log-likelihood of the gold tags, averaged over the sentences of the batch.
+    AllenNLP's `crf_tagger` sums it over the batch. With the mean, gradient clipping and regularization have
+    the same effect for every batch size. Divide settings from a `crf_tagger` config by its batch size to keep
+    their effect.
 
     # Parameters
 
     label_scheme : `str`, optional (default = `"BIOUL"`)
         `BIO` or `BIOUL`, the reader's `label_scheme`.
     dropout : `float`, optional (default = `0.0`)
-        On the output of the text encoder, beside the text encoder's own.
+        On the output of the text encoder, in addition to the text encoder's own.
     include_start_end_transitions : `bool`, optional (default = `True`)
         Whether the CRF learns a score for each tag at the start and at the end of a sentence. The configs of
-        this project have `False`, as AllenNLP's experiment with ELMo; the default is that of its
+        this project have `False`, like AllenNLP's experiment with ELMo; the default is that of its
         `crf_tagger`.
 
-    The others are those of `Tagger`.
+    The other parameters are those of `Tagger`.
     """
 
     default_predictor = "elmo_ner"
@@ -76,7 +76,7 @@ class NerTagger(Tagger):
         tags: Optional[Tensor] = None,
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
-        """`tags`: ids of the gold tags, `(batch_size, timesteps)`. Return `Tagger._output` and a `loss`."""
+        """Return `Tagger._output`, and the `loss` of gold `tags`, ids of shape `(batch_size, timesteps)`."""
         encoded = self.text_encoder(tokens)
         mask = encoded.mask  # (batch_size, timesteps)
         # (batch_size, timesteps, num_tags)
@@ -87,7 +87,7 @@ class NerTagger(Tagger):
             output["loss"] = -self.crf(logits, tags, mask) / logits.size(0)
             if "tags" in output:
                 best = pad_sequence(list(map(torch.tensor, output["tags"])), batch_first=True)
-                # The metric takes scores, and looks for the best itself.
+                # The metric expects scores, and takes the best itself.
                 self._span_f1(one_hot(best, len(self.tags)), tags, mask)
         return output
 

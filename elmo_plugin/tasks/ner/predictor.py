@@ -1,4 +1,4 @@
-"""Finds named entities in text."""
+"""Find named entities in text."""
 
 from typing import List
 

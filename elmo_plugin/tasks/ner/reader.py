@@ -1,4 +1,4 @@
-"""Reads sentences with named entities."""
+"""Read sentences with named entities."""
 
 import logging
 from collections import Counter
@@ -28,25 +28,24 @@ logger = logging.getLogger(__name__)
 @DatasetReader.register("elmo_ner")
 class NerReader(TaskReader):
     """
-    Reads files of CoNLL's kind: a token per line, columns set apart by spaces or tabs, a blank line after a
-    sentence, `-DOCSTART-` lines between documents. The first column is the token and the last its tag:
+    Reads files in CoNLL format: one token per line, columns separated by spaces or tabs, a blank line after
+    each sentence, `-DOCSTART-` lines between documents. The first column is the token and the last its tag:
     `TOKEN POS CHUNK TAG` as in CoNLL-2003, `TOKEN TAG`, or any other number of columns.
 
-    Every sentence is an instance of its own, with the fields `tokens`, `tags` and `metadata`
-    (`words`; and `character_offsets`, one `(start, end)` per token, if the tokens know them).
+    Every sentence is an instance with the fields `tokens`, `tags` and `metadata` (`words`; and
+    `character_offsets`, one `(start, end)` per token, if the tokens have them).
 
     # Parameters
 
     input_scheme : `str`, optional
-        How the files are tagged: `IOB1` (CoNLL-2003 as published), `BIO` (also called IOB2) or
-        `BIOUL`. By default the one in which all tags of a file are possible is found and logged, for each
-        file anew; if there is none, a warning says how many sentences each scheme fits, and the sentences
-        that the best one does not fit are bad.
+        The tag scheme of the files: `IOB1` (CoNLL-2003 as published), `BIO` (also called IOB2) or `BIOUL`. By
+        default the scheme in which all tags of a file are possible is detected and logged, for each file
+        separately. If no scheme fits, a warning says how many sentences each one fits, and sentences that do
+        not fit the best one are invalid.
     label_scheme : `str`, optional (default = `"BIOUL"`)
-        The scheme of the tags that the model learns: `BIO` or `BIOUL`. The model's must be the
-        same.
+        The scheme of the tags that the model learns: `BIO` or `BIOUL`. It must be that of the model.
 
-    The others are those of `TaskReader`, whose records are sentences here.
+    The other parameters are those of `TaskReader`, whose records are sentences here.
     """
 
     def __init__(
@@ -71,7 +70,10 @@ class NerReader(TaskReader):
         place: Optional[SentencePlace] = None,
         input_scheme: Optional[str] = None,
     ) -> Instance:
-        """`input_scheme`: how they are tagged; if None, as the reader's, or as it is possible."""
+        """
+        Make an instance. `input_scheme` is the scheme of `tags`, by default the reader's, or one that fits
+        them.
+        """
         text_field = TextField(tokens)
         metadata = {"words": checked_words(tokens), **character_offsets(tokens)}
         fields: Dict[str, Field] = {"tokens": text_field, "metadata": MetadataField(metadata)}
@@ -100,7 +102,7 @@ class NerReader(TaskReader):
 
 
 def _detected_scheme(file_path: Union[str, PathLike]) -> str:
-    """The scheme in which most sentences of a file, which is read to its end, are possible; logged."""
+    """Read a file, and return and log the scheme in which most of its sentences are possible."""
     num_tagged = 0
     num_possible = dict.fromkeys(SCHEME_RULES, 0)
     for sentence in read_conll_sentences(file_path):
@@ -111,13 +113,13 @@ def _detected_scheme(file_path: Union[str, PathLike]) -> str:
                 num_possible[scheme] += find_tag_fault(tags, scheme) is None
     best = max(num_possible, key=num_possible.__getitem__)
     if num_tagged == 0:
-        logger.info("%s: no token is tagged but with O, the same in all schemes.", file_path)
+        logger.info("%s: all tags are O, which is the same in all schemes.", file_path)
     elif num_possible[best] == num_tagged:
         logger.info("%s: found tags in the %s scheme.", file_path, best)
     else:
         logger.warning(
             "%s: found tags that fit no scheme; of %d sentences with tags %s. Reading them as %s. Give "
-            'the reader "input_scheme" if it is another, and correct the tags that do not fit.',
+            'the reader "input_scheme" if another one is right, and correct the tags that do not fit.',
             file_path,
             num_tagged,
             ", ".join(f"{count} fit {name}" for name, count in num_possible.items()),

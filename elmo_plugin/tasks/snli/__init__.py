@@ -1,4 +1,4 @@
-"""Natural-language inference: whether a hypothesis follows from a premise."""
+"""Natural-language inference: reader, model and predictor, all registered as `elmo_snli`."""
 
 from elmo_plugin.tasks.snli.model import SnliClassifier
 from elmo_plugin.tasks.snli.predictor import SnliPredictor

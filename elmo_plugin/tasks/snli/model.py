@@ -24,21 +24,21 @@ class SnliClassifier(Classifier):
     """
     ESIM (Chen et al. 2017, without its tree LSTM), the paper's model of textual entailment. One text encoder
     reads both sentences; each token is compared with the part of the other sentence that it is aligned with;
-    the inference encoder reads the comparisons; what it says is pooled and classified.
+    the inference encoder reads the comparisons; its output is pooled and classified.
 
     Premises and hypotheses go through all layers as one batch, so that there is one biLM pass for both.
     Statistics of ELMo's layer normalisation (`do_layer_norm`) are therefore those of premises and hypotheses
-    together. They are taken over a batch, as in all implementations of ELMo: with them, what a pair is
-    predicted to be depends, a little, on the pairs in the same batch.
+    together. They are computed over a batch, as in all implementations of ELMo, so the prediction for a pair
+    depends slightly on the other pairs in the batch.
 
-    In a config no part needs an input width: `projection.input_dim`, `inference_encoder.input_size` and
+    In a config no part has an input width: `projection.input_dim`, `inference_encoder.input_size` and
     `output_feedforward.input_dim` are derived.
 
     # Parameters
 
     projection : `FeedForward`
-        From the comparison of a token, four times as wide as the text encoder's output, to what the inference
-        encoder reads.
+        From the comparison of a token, four times as wide as the text encoder's output, to the input of the
+        inference encoder.
     inference_encoder : `Seq2SeqEncoder`
         Reads the projected comparisons of a sentence.
     output_feedforward : `FeedForward`
@@ -47,11 +47,11 @@ class SnliClassifier(Classifier):
     attention_dropout : `float`, optional (default = `0.0`)
         On the comparisons.
     inference_dropout : `float`, optional (default = `0.0`)
-        On what the inference encoder reads, the same units at all steps of a sentence.
+        On the input of the inference encoder, the same units at all steps of a sentence.
     dropout : `float`, optional (default = `0.0`)
         On the inputs of `output_feedforward` and of the last layer.
 
-    The others are those of `Classifier`.
+    The other parameters are those of `Classifier`.
     """
 
     default_predictor = "elmo_snli"
@@ -104,8 +104,8 @@ class SnliClassifier(Classifier):
         label: Optional[LongTensor] = None,
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
-        """`label`: ids of the gold labels, `(batch_size,)`. Return `Classifier._output`."""
-        # Rows of all tensors here: the premises of the batch, then its hypotheses.
+        """Return `Classifier._output`. `label` holds the ids of the gold labels, `(batch_size,)`."""
+        # The rows of all tensors here are the premises of the batch, then its hypotheses.
         encoded = self.text_encoder(concatenate_text_fields(premise, hypothesis))
         tokens, mask = encoded.contextualized, encoded.mask  # mask: (2 * batch_size, timesteps)
         aligned = self._align(tokens, mask)  # (2 * batch_size, timesteps, encoded_dim)
@@ -122,14 +122,14 @@ class SnliClassifier(Classifier):
 
     def _align(self, encoded: Tensor, mask: BoolTensor) -> Tensor:
         """
-        For each token the mean of the other sentence's tokens, weighted by how alike they are (Chen et al.,
+        Return, for each token, the mean of the other sentence's tokens, weighted by similarity (Chen et al.,
         equations 11 to 13).
         """
         premise, hypothesis = encoded.chunk(2)  # (batch_size, timesteps, encoded_dim)
         premise_mask, hypothesis_mask = mask.chunk(2)  # (batch_size, timesteps)
         # (batch_size, timesteps of the premise, timesteps of the hypothesis)
         similarity = self.matrix_attention(premise, hypothesis)
-        # `memory_efficient`: AllenNLP's other way gives no weight to anything if all similarities are far
+        # `memory_efficient`: otherwise AllenNLP gives no weight to any token if all similarities are far
         # below 0, as products of wide vectors can be.
         hypothesis_weights = masked_softmax(similarity, hypothesis_mask, memory_efficient=True)
         premise_weights = masked_softmax(
@@ -141,7 +141,9 @@ class SnliClassifier(Classifier):
 
 
 def _pool(inferred: Tensor, mask: BoolTensor) -> Tensor:
-    """Average and maximum over the premise's tokens, then the hypothesis's (Chen et al., equation 20)."""
+    """
+    Return average and maximum over the premise's tokens, then the hypothesis's (Chen et al., equation 20).
+    """
     token_mask = mask.unsqueeze(-1)  # (2 * batch_size, timesteps, 1)
     averages = masked_mean(inferred, token_mask, dim=1)  # (2 * batch_size, inference_dim)
     maxima = masked_max(inferred, token_mask, dim=1)  # (2 * batch_size, inference_dim)
@@ -151,8 +153,8 @@ def _pool(inferred: Tensor, mask: BoolTensor) -> Tensor:
 
 def concatenate_text_fields(first: TextFieldTensors, second: TextFieldTensors) -> TextFieldTensors:
     """
-    One batch with the rows of `first`, then those of `second`, both of the same indexers. Every tensor is
-    `(batch_size, timesteps, ...)`; the two may differ in any size, the smaller one is padded.
+    Return one batch with the rows of `first`, then those of `second`, both of the same indexers. Every tensor
+    is `(batch_size, timesteps, ...)`. The two may differ in all sizes; the smaller one is padded.
     """
     return {
         indexer: {
@@ -164,7 +166,7 @@ def concatenate_text_fields(first: TextFieldTensors, second: TextFieldTensors) -
 
 def _concatenate(first: Tensor, second: Tensor) -> Tensor:
     sizes = [max(pair) for pair in zip(first.shape[1:], second.shape[1:], strict=True)]
-    # 0 is padding in what all of AllenNLP's indexers give, and False in masks.
+    # 0 is padding in the output of all of AllenNLP's indexers, and False in masks.
     both = first.new_zeros(first.size(0) + second.size(0), *sizes)
     for start, tensor in ((0, first), (first.size(0), second)):
         region = both[start : start + tensor.size(0)]

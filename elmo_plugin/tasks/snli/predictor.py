@@ -1,4 +1,4 @@
-"""Says whether a hypothesis follows from a premise."""
+"""Predict whether a hypothesis follows from a premise."""
 
 from typing import List
 
@@ -9,7 +9,7 @@ from allennlp.predictors import Predictor
 from elmo_plugin.tasks.json_input import find_key, get_text
 from elmo_plugin.tasks.predicting import TaskPredictor
 
-# The keys of the premise, each with that of the hypothesis beside it.
+# Keys of the premise, each with the key of the hypothesis that goes with it.
 _HYPOTHESIS_KEYS = {"premise": "hypothesis", "sentence1": "sentence2"}
 
 
@@ -17,9 +17,9 @@ _HYPOTHESIS_KEYS = {"premise": "hypothesis", "sentence1": "sentence2"}
 class SnliPredictor(TaskPredictor):
     """
     Predicts from `{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}`; `sentence1` and
-    `sentence2` are the same, so that lines of SNLI serve too. The output has
+    `sentence2` are the same, so lines of SNLI can be given as they are. The output has
 
-    - `label`, the likeliest of `entailment`, `neutral` and `contradiction`;
+    - `label`, the most probable of `entailment`, `neutral` and `contradiction`;
     - `probabilities`, of each label by its name;
     - `premise_words` and `hypothesis_words`, the tokens that the model read.
     """
@@ -27,7 +27,7 @@ class SnliPredictor(TaskPredictor):
     example = '{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}'
 
     def predict_pair(self, premise: str, hypothesis: str) -> JsonDict:
-        """How the hypothesis follows from the premise."""
+        """Return the answer for a pair."""
         return self.predict_json({"premise": premise, "hypothesis": hypothesis})
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:

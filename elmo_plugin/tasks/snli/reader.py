@@ -1,4 +1,4 @@
-"""Read pairs of sentences and how the one follows from the other."""
+"""Read pairs of sentences with their entailment labels."""
 
 from collections import Counter
 from os import PathLike
@@ -20,7 +20,7 @@ from elmo_plugin.tasks.reading import (
 LABELS = ("entailment", "neutral", "contradiction")
 
 NO_GOLD_LABEL = "-"
-"""What stands in place of a label where the annotators did not agree."""
+"""The label of pairs on which the annotators did not agree."""
 
 _EXAMPLE = '{"gold_label": "entailment", "sentence1": "A man sleeps outside.", "sentence2": "A man sleeps."}'
 
@@ -28,14 +28,14 @@ _EXAMPLE = '{"gold_label": "entailment", "sentence1": "A man sleeps outside.", "
 @DatasetReader.register("elmo_snli")
 class SnliReader(TaskReader):
     """
-    Reads the JSON lines of SNLI, and of data sets laid out as it is, such as MultiNLI: a pair per line, with
-    the keys `gold_label`, `sentence1` (the premise) and `sentence2` (the hypothesis). Other keys are not
-    used. Pairs labelled `-`, on which the annotators did not agree, are left out and counted.
+    Reads the JSON lines of SNLI, and of data sets of the same format, such as MultiNLI: one pair per line,
+    with the keys `gold_label`, `sentence1` (the premise) and `sentence2` (the hypothesis). Other keys are
+    ignored. Pairs labelled `-`, on which the annotators did not agree, are left out and counted.
 
-    Every other pair is an instance of its own, with the fields `premise`, `hypothesis`, `label` and
-    `metadata` (`premise_words` and `hypothesis_words`).
+    Every other pair is an instance with the fields `premise`, `hypothesis`, `label` and `metadata`
+    (`premise_words` and `hypothesis_words`).
 
-    Parameters are those of `TaskReader`, whose records are lines here; and `tokenizer`, by default
+    The parameters are those of `TaskReader`, whose records are lines here, and `tokenizer`, by default
     `RuleBasedTokenizer`.
     """
 
@@ -58,7 +58,7 @@ class SnliReader(TaskReader):
         label: Optional[str] = None,
         place: Optional[str] = None,
     ) -> Instance:
-        """`label` is one of `LABELS`."""
+        """Make an instance. `label` is one of `LABELS`."""
         metadata = {
             "premise_words": checked_words(premise, "premise", place),
             "hypothesis_words": checked_words(hypothesis, "hypothesis", place),
@@ -89,7 +89,7 @@ class SnliReader(TaskReader):
             )
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{place}: {error}. Correct the line, or give a file of JSON lines as SNLI has them."
+                f"{place}: {error}. Correct the line, or give a file of JSON lines in SNLI's format."
             ) from error
         if label == NO_GOLD_LABEL:
             left_out["without a gold label"] += 1

@@ -15,7 +15,7 @@ class BidirectionalAttention(torch.nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        # The products p * q are summed by a matrix product, and never stand in memory.
+        # A matrix product sums the products p * q, which are never in memory.
         self.similarity = LinearMatrixAttention(dim, dim, combination="x,y,x*y")
 
     def forward(
@@ -31,9 +31,9 @@ class BidirectionalAttention(torch.nn.Module):
 
         # Returns
 
-        `Tensor` of shape `(batch_size, passage_length, 4 * dim)`: of each passage token its own vector, the
-        question as it sees it, and the products of its own vector with that and with the passage as the
-        question sees it.
+        `Tensor` of shape `(batch_size, passage_length, 4 * dim)`: for each passage token its own vector, its
+        attention over the question, the product of the two, and the product of its own vector with the
+        question's attention over the passage.
         """
         # (batch_size, passage_length, question_length)
         similarity = self.similarity(passage, question)
@@ -58,17 +58,17 @@ class BidirectionalAttention(torch.nn.Module):
 
 class ResidualSelfAttention(torch.nn.Module):
     """
-    Encoder, self-attention and a linear layer with ReLU, added to the input (Clark and Gardner 2018,
-    section 3.1): `x + relu(W [a; h; a * h])`, where `h` is the encoded input, and `a` what a token attends
-    to. Similarity is tri-linear. A token does not attend to itself, and may attend to nothing, with a
-    learned score, as in the authors' code.
+    Encoder, self-attention and a linear layer with ReLU, added to the input (Clark and Gardner 2018, section
+    3.1): `x + relu(W [a; h; a * h])`, where `h` is the encoded input, and `a` the vector that a token attends
+    to. Similarity is tri-linear. A token does not attend to itself. It can attend to nothing, with a learned
+    score, as in the authors' code.
 
     # Parameters
 
     encoder : `Seq2SeqEncoder`
         Its input is as wide as the block's input and output.
     dropout : `float`, optional (default = `0.0`)
-        Variational dropout on what the encoder reads and on what it gives.
+        Variational dropout on the input and the output of the encoder.
     """
 
     def __init__(self, encoder: Seq2SeqEncoder, dropout: float = 0.0) -> None:
@@ -77,11 +77,11 @@ class ResidualSelfAttention(torch.nn.Module):
         self.encoder = encoder
         self.dropout = InputVariationalDropout(dropout)
         self.similarity = LinearMatrixAttention(dim, dim, combination="x,y,x*y")
-        self.nothing_score = torch.nn.Parameter(torch.tensor(-1.0))  # the authors' start
+        self.nothing_score = torch.nn.Parameter(torch.tensor(-1.0))  # the authors' initial value
         self.projection = torch.nn.Linear(3 * dim, encoder.get_input_dim())
 
     def forward(self, inputs: Tensor, mask: BoolTensor) -> Tensor:
-        """`(batch_size, timesteps, dim)` in and out. Padded positions are not zeroed."""
+        """Transform `(batch_size, timesteps, dim)` to the same shape. Padded positions are not zeroed."""
         # (batch_size, timesteps, encoder_dim)
         encoded = self.dropout(self.encoder(self.dropout(inputs), mask))
         attended = torch.matmul(self._attention(encoded, mask), encoded)
@@ -89,7 +89,7 @@ class ResidualSelfAttention(torch.nn.Module):
         return inputs + torch.relu(self.projection(merged))
 
     def _attention(self, encoded: Tensor, mask: BoolTensor) -> Tensor:
-        """How much each token attends to each, `(batch_size, timesteps, timesteps)`; rows sum to under 1."""
+        """Return attention weights `(batch_size, timesteps, timesteps)`, whose rows sum to less than 1."""
         scores = self.similarity(encoded, encoded)  # (batch_size, timesteps, timesteps)
         itself = torch.eye(scores.size(-1), dtype=torch.bool, device=scores.device)
         scores = scores.masked_fill(itself | ~mask.unsqueeze(1), min_value_of_dtype(scores.dtype))

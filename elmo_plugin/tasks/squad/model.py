@@ -24,33 +24,33 @@ from elmo_plugin.tasks.squad.attention import BidirectionalAttention, ResidualSe
 class QuestionAnswerer(Model):
     """
     Clark and Gardner's simplification of BiDAF (2018; paper, section 4). One text encoder reads question and
-    passage, whose tokens then attend to each other; a projection; a residual block with self-attention; then
-    an encoder whose output scores each token as the start of the answer, and another, that also sees the
-    first one's output, for the end.
+    passage, and their tokens attend to each other. A projection and a residual block with self-attention
+    follow. The output of an encoder then scores each token as the start of the answer; a second encoder,
+    which also reads the output of the first, scores the end.
 
-    The loss is the cross entropy of the start plus that of the end, averaged over the questions of the
-    batch. The best span is exact: that of at most `max_answer_tokens` with the highest sum of scores.
-    Passages are read whole: memory grows with the square of their length, by some 14 bytes for each pair of
-    tokens, 22 in training.
+    The loss is the cross entropy of the start plus that of the end, averaged over the questions of the batch.
+    The predicted span is the exact maximum: the span of at most `max_answer_tokens` tokens with the highest
+    sum of scores. Passages are read whole: memory grows with the square of their length, by about 14 bytes
+    for each pair of tokens, 22 in training.
 
     In a config, no part has an input width.
 
     # Parameters
 
     text_encoder : `TextEncoder`
-        From tokens to contextual vectors, with ELMo where wanted, shared by question and passage. Each place
-        of ELMo has one mix for both.
+        From tokens to contextual vectors, shared by question and passage. Each placement of ELMo has one mix
+        for both.
     projection : `FeedForward`
         On each passage token, after the attention.
     self_attention_encoder : `Seq2SeqEncoder`
         The encoder in the residual block.
     start_encoder, end_encoder : `Seq2SeqEncoder`
-        What scores starts, and what scores ends.
+        The encoders before the scores of starts and of ends.
     max_answer_tokens : `int`, optional (default = `17`)
-        No longer span is predicted.
+        Length of the longest span that is predicted.
     dropout : `float`, optional (default = `0.0`)
         Variational dropout on the output of the text encoder's RNN, around the encoder in the self-attention
-        block, and on that block's output; beside the text encoder's own.
+        block, and on that block's output, in addition to the text encoder's own.
     """
 
     default_predictor = "elmo_squad"
@@ -118,12 +118,11 @@ class QuestionAnswerer(Model):
 
         # Returns
 
-        `start_logits` and `end_logits` `(batch_size, passage_length)`, the lowest number where there is no
-        token; `best_span` `(batch_size, 2)`, the first and the last token of the answer;
-        `span_probability` `(batch_size,)`, the product of the probabilities of its start and its end;
-        `loss`, if the answers are given. If metadata is given, for each question `best_span_text` and
-        `best_span_characters`, the answer cut from the passage, its first character and the one after its
-        last.
+        `start_logits` and `end_logits` `(batch_size, passage_length)`, the lowest number at padding;
+        `best_span` `(batch_size, 2)`, the first and the last token of the answer; `span_probability`
+        `(batch_size,)`, the product of the probabilities of its start and its end; `loss`, if the answers are
+        given. If metadata is given, for each question `best_span_text` and `best_span_characters`, the answer
+        cut from the passage, its first character and the one after its last.
         """
         passage_mask, vectors = self._read(question, passage)
         start_encoded = self.start_encoder(vectors, passage_mask)
@@ -153,9 +152,8 @@ class QuestionAnswerer(Model):
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        `em` and `f1`, which are SQuAD's own over all answers, see `AnswerMetrics`; and, against the first
-        answer alone, how often the highest start and end score, each by itself, and the best span are
-        right. All between 0 and 1.
+        Return `em` and `f1`, SQuAD's own metrics over all answers, see `AnswerMetrics`; and the accuracy of
+        the start, of the end and of the best span against the first answer alone. All are between 0 and 1.
         """
         return {
             **self._answer_metrics.get_metric(reset),
@@ -167,7 +165,7 @@ class QuestionAnswerer(Model):
     def _read(
         self, question: TextFieldTensors, passage: TextFieldTensors
     ) -> Tuple[BoolTensor, Tensor]:
-        """The passage's mask and, in the light of the question, its vectors."""
+        """Return the mask of the passage, and its vectors after the attention to the question."""
         encoded_question = self.text_encoder(question)
         encoded_passage = self.text_encoder(passage)
         passage_mask = encoded_passage.mask  # (batch_size, passage_length)
@@ -183,20 +181,20 @@ class QuestionAnswerer(Model):
         return passage_mask, self.dropout(vectors)
 
     def _with_dropout(self, contextualized: Tensor) -> Tensor:
-        # Output ELMo stands behind the output of the RNN, and has dropout of its own.
+        # Output ELMo follows the output of the RNN, and has dropout of its own.
         rnn_dim = self.text_encoder.encoder.get_output_dim()
         rnn_output, output_elmo = contextualized[..., :rnn_dim], contextualized[..., rnn_dim:]
         return torch.cat([self.dropout(rnn_output), output_elmo], dim=-1)
 
 
 def _masked(logits: Tensor, mask: BoolTensor) -> Tensor:
-    """In float32, and without a chance for padding: `(batch_size, passage_length)`."""
+    """Return scores in float32, with padding at the lowest number: `(batch_size, passage_length)`."""
     logits = logits.float()
     return logits.masked_fill(~mask, min_value_of_dtype(logits.dtype))
 
 
 def _probability(logits: Tensor, indices: Tensor) -> Tensor:
-    """Of one token in each passage, `(batch_size,)`."""
+    """Return the probability of one token in each passage, `(batch_size,)`."""
     return logits.softmax(dim=-1).gather(1, indices.unsqueeze(-1)).squeeze(-1)
 
 
@@ -212,13 +210,13 @@ def _cut_answers(spans: Tensor, metadata: List[Dict[str, Any]]) -> Dict[str, lis
 
 def best_span(start_logits: Tensor, end_logits: Tensor, max_length: int) -> Tensor:
     """
-    The span with the highest sum of its start's and its end's score, among all of at most `max_length`
-    tokens; of several, the first that starts, and of those the shortest.
+    Return the span of at most `max_length` tokens with the highest sum of start and end score. Ties go to the
+    earliest start, then to the shortest span.
 
-    The scores are `(batch_size, timesteps)`, and very low where no span may start or end, which is never so
-    for all steps. Return a `LongTensor` `(batch_size, 2)`: the first and the last token.
+    Scores are `(batch_size, timesteps)`, and very low at steps where no span may start or end; there must be
+    other steps. The result is a `LongTensor` `(batch_size, 2)`: the first and the last token.
     """
-    # A span needs its start beside the next max_length ends only: a band of the square of all pairs.
+    # A start goes with the next max_length ends only: a band of the square of all pairs.
     padded_ends = pad(
         end_logits.float(), (0, max_length - 1), value=float("-inf")
     )  # (batch_size, timesteps + max_length - 1)
@@ -232,8 +230,8 @@ def best_span(start_logits: Tensor, end_logits: Tensor, max_length: int) -> Tens
 @Initializer.register("elmo_truncated_normal")
 class TruncatedNormalInitializer(Initializer):
     """
-    A normal distribution without what is further than two standard deviations from its mean, as
-    TensorFlow's `TruncatedNormal`. `std` is that before the tails are cut. AllenNLP has no such initializer.
+    A normal distribution cut at two standard deviations from its mean, like TensorFlow's `TruncatedNormal`.
+    `std` is the value before the tails are cut. AllenNLP has no such initializer.
     """
 
     def __init__(self, mean: float = 0.0, std: float = 0.05) -> None:

@@ -1,4 +1,4 @@
-"""Answers questions about passages."""
+"""Answer questions about passages."""
 
 from typing import Any, Dict, List
 
@@ -17,16 +17,16 @@ class SquadPredictor(TaskPredictor):
     Predicts from `{"passage": "It rained in Paris.", "question": "Where did it rain?"}`. The output has
 
     - `question` as given, and `id` for a question of a file that has them;
-    - `best_span_text`, the answer: a part of the passage, cut from it as it is written there;
-    - `start_char` and `end_char`, the characters of the passage at which it stands, `end_char` exclusive;
+    - `best_span_text`, the answer: an exact part of the passage;
+    - `start_char` and `end_char`, its characters in the passage, `end_char` exclusive;
     - `start` and `end`, its tokens, `end` exclusive, and `passage_words`, the tokens of the passage;
-    - `probability`, that of its start times that of its end, each among all tokens of the passage.
+    - `probability`, the probability of its start times that of its end, each over all tokens of the passage.
     """
 
     example = '{"passage": "It rained in Paris.", "question": "Where did it rain?"}'
 
     def predict_answer(self, question: str, passage: str) -> JsonDict:
-        """The answer to a question about a passage."""
+        """Return the answer to a question about a passage."""
         return self.predict_json({"passage": passage, "question": question})
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:

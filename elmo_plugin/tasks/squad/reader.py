@@ -33,12 +33,12 @@ class Answer(NamedTuple):
 
     @property
     def characters(self) -> Tuple[int, int]:
-        """The first character, and the one after the last."""
+        """Return start and end (exclusive) of the answer's characters."""
         return self.start, self.start + len(self.text)
 
 
 class SquadQuestion(NamedTuple):
-    """A question about a passage, checked: each answer stands in the passage where it says."""
+    """A valid question about a passage: each answer is at its place in the passage."""
 
     place: str
     id: str
@@ -49,18 +49,18 @@ class SquadQuestion(NamedTuple):
 
 class SquadRecord(NamedTuple):
     """
-    The content of a file at the place of a question, not yet validated.
+    The content of a question in a file, not yet validated.
 
     # Parameters
 
     place : `str`
-        File, position in it, and id if there is one, as errors name it.
+        File, position in the file, and id if there is one, for errors.
     passage : `Any`
         `context` of the paragraph.
     question : `Any`
         The member of `qas`.
     fault : `str`, optional
-        Why there is no question at all: something around it has the wrong form.
+        The fault of a value that contains no questions because it has the wrong form.
     """
 
     place: str
@@ -69,7 +69,10 @@ class SquadRecord(NamedTuple):
     fault: Optional[str] = None
 
     def checked(self, require_answers: bool) -> SquadQuestion:
-        """Raise `ConfigurationError` for what is bad about the question: no answers, if they are required."""
+        """
+        Return the question, or raise `ConfigurationError` if it is invalid, or has no answers though they are
+        required.
+        """
         if self.fault is not None:
             raise self._error(self.fault)
         record = self.question
@@ -132,9 +135,8 @@ class SquadRecord(NamedTuple):
 
 def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
     """
-    Walk over data, paragraphs and questions of a file, in its order. Keys that SQuAD 1.1 does not have may
-    stand anywhere. Raise `ConfigurationError` if the file is no JSON, or JSON of another kind, or without a
-    question.
+    Yield the questions of a file, in its order. Keys that SQuAD 1.1 does not have are ignored. Raise
+    `ConfigurationError` if the file is not JSON, has another structure, or has no question.
     """
     places: Dict[str, str] = {}  # of the ids, without the file
     is_empty = True
@@ -145,7 +147,7 @@ def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
             id_ = record.question.get("id") if isinstance(record.question, dict) else None
             if isinstance(id_, str):
                 if places.setdefault(id_, place) != place:
-                    fault = f"found the id of {places[id_]} again, expected an id of its own"
+                    fault = f"found the id of {places[id_]} again, expected a unique id"
                 place = f"{place} (id {id_})"
             yield record._replace(place=f"{file_path}: {place}", fault=fault)
     if is_empty:
@@ -182,7 +184,7 @@ def _data_of(file_path: Union[str, PathLike]) -> list:
 
 
 def _walk(place: str, value: Any, keys: List[str]) -> Iterator[SquadRecord]:
-    """The records below a value of JSON, in lists of lists at these keys."""
+    """Yield the records below a JSON value, in nested lists at these keys."""
     key, *further_keys = keys
     items = value.get(key) if isinstance(value, dict) else None
     if not isinstance(items, list):
@@ -208,8 +210,8 @@ def _no_list_at(key: str, found: Any) -> str:
 
 class TokenizedPassage(NamedTuple):
     """
-    A text, the field of its tokens, to be shared by all questions about it, and, of each token, its first
-    character in the text, and the one after its last.
+    A text, the field of its tokens, which all questions about it share, and start and end (exclusive) of each
+    token's characters in the text.
     """
 
     text: str
@@ -220,7 +222,9 @@ class TokenizedPassage(NamedTuple):
     def from_text(
         cls, text: str, tokenizer: Tokenizer, max_tokens: Optional[int] = None
     ) -> "TokenizedPassage":
-        """The tokenizer must say where in the text tokens stand. Those beyond `max_tokens` are dropped."""
+        """
+        Tokenize a text. The tokenizer must set character offsets. Tokens beyond `max_tokens` are dropped.
+        """
         tokens = tokenizer.tokenize(text)
         offsets = []
         for token, word in zip(tokens, checked_words(tokens, "passage")):
@@ -236,51 +240,50 @@ class TokenizedPassage(NamedTuple):
 
     def covering_tokens(self, start: int, end: int) -> Optional[Tuple[int, int]]:
         """
-        The first and the last token of the fewest that cover characters `start` to `end` (exclusive), but
-        for white space. `None` if there are no such tokens.
+        Return the first and the last of the fewest tokens that cover the characters `start` to `end`
+        (exclusive) without their white space; `None` if there are none.
         """
         first = bisect_right([token_end for _, token_end in self.offsets], start)
         last = bisect_left([token_start for token_start, _ in self.offsets], end) - 1
         covered = self.text[self.offsets[last][1] : end] if first <= last else self.text[start:end]
-        # Text that is left over stands behind the last token that was kept.
+        # The remaining text follows the last token that was kept.
         return None if covered.strip() else (first, last)
 
     def characters_of(self, first: int, last: int) -> Tuple[int, int]:
-        """The first character of a span of tokens, and the one after its last."""
+        """Return start and end (exclusive) of the characters of a span of tokens."""
         return self.offsets[first][0], self.offsets[last][1]
 
 
 @DatasetReader.register("elmo_squad")
 class SquadReader(TaskReader):
     """
-    Reads the JSON files of SQuAD 1.1. Files of SQuAD 2.0 can be read as far as their questions have answers,
-    see `skip_invalid`. Errors name the question, as in
-    `train.json: data[3].paragraphs[0].qas[2] (id 5733be284776f41900661182)`.
+    Reads the JSON files of SQuAD 1.1. Of SQuAD 2.0, only questions with answers can be read, see
+    `skip_invalid`. Errors name the question, as in `train.json: data[3].paragraphs[0].qas[2] (id
+    5733be284776f41900661182)`.
 
-    Every question is an instance with its passage, with the fields `question`, `passage`, `span_start` and
-    `span_end` (the first and the last token of the first answer) and `metadata` (`id`; `question` and
-    `passage` as they are in the file; `token_offsets`, of each passage token its first character in the
-    passage and the one after its last; `answers`, the texts of all answers; `answer_is_whole_tokens`,
-    whether the first answer starts and ends where tokens do).
+    Every question is an instance with the fields `question`, `passage`, `span_start` and `span_end` (the
+    first and the last token of the first answer) and `metadata` (`id`; `question` and `passage` as in the
+    file; `token_offsets`, start and end (exclusive) of each passage token's characters; `answers`, the texts
+    of all answers; `answer_is_whole_tokens`, whether the first answer starts and ends at token boundaries).
 
-    The span is that of the fewest tokens that cover the answer. How many answers are not whole tokens is
-    logged.
+    The span consists of the fewest tokens that cover the answer. The number of answers that are not whole
+    tokens is logged.
 
     # Parameters
 
     tokenizer : `Tokenizer`, optional (default = `RuleBasedTokenizer()`)
-        One that says where in the text its tokens stand.
+        A tokenizer that sets the character offsets of its tokens.
     max_passage_tokens : `int`, optional
-        Passages are cut after so many tokens, and questions whose first answer is not in the rest are left
-        out and counted. For training: what is left out is not measured either, so that validation needs a
-        `validation_dataset_reader` without it.
+        Number of tokens after which passages are cut. Questions whose first answer is not in the remaining
+        part are left out and counted. For training: questions that are left out are not measured either, so
+        validation needs a `validation_dataset_reader` without it.
     max_question_tokens : `int`, optional
-        Questions are cut after so many tokens.
+        Number of tokens after which questions are cut.
     require_answers : `bool`, optional (default = `True`)
-        Refuse questions without answers. `False` is for files to predict from. Questions that are marked as
-        impossible are refused in any case.
+        Refuse questions without answers. Set it to `False` for files to predict from. Questions that are
+        marked as impossible are always refused.
 
-    The others are those of `TaskReader`, whose records are questions here.
+    The other parameters are those of `TaskReader`, whose records are questions here.
     """
 
     tokenizer: Tokenizer
@@ -311,7 +314,10 @@ class SquadReader(TaskReader):
         question_id: Optional[str] = None,
         tokenizer: Optional[Tokenizer] = None,
     ) -> Instance:
-        """The reader's maxima are for files: nothing is cut here. `tokenizer` is used in place of its own."""
+        """
+        Make an instance. `tokenizer` replaces the reader's own. Nothing is cut: the reader's limits are for
+        files.
+        """
         tokenizer = tokenizer or self.tokenizer
         tokens = tokenizer.tokenize(question)
         tokenized = TokenizedPassage.from_text(passage, tokenizer)
@@ -325,7 +331,7 @@ class SquadReader(TaskReader):
                 num_in_tokens += not instance["metadata"]["answer_is_whole_tokens"]
             yield instance
         logger.info(
-            "%s: %d of %d answers start or end inside of a token",
+            "%s: %d of %d answers start or end inside a token",
             *(file_path, num_in_tokens, num_answers),
         )
 
@@ -334,8 +340,8 @@ class SquadReader(TaskReader):
 
     def _instances(self, record: SquadRecord, left_out: Counter) -> Iterable[Instance]:
         place, id_, question, text, answers = record.checked(self._require_answers)
-        # Questions about a passage stand together. They share its field, of which the indexed characters
-        # are most of the memory that instances take.
+        # Questions about a passage are adjacent, and share its field: indexed characters are most of the
+        # memory of instances.
         passage = self._latest_passage
         if passage is None or passage.text != text:
             passage = TokenizedPassage.from_text(text, self.tokenizer, self._max_passage_tokens)

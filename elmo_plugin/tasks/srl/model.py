@@ -19,20 +19,20 @@ from elmo_plugin.tasks.tags import Tagger
 @Model.register("elmo_srl")
 class SrlTagger(Tagger):
     """
-    Text encoder that is told which word is the predicate, and a linear layer; at evaluation the best sequence
-    of tags that is possible in BIO (paper, section 4; He et al. 2017, "Deep Semantic Role Labeling").
+    Text encoder with an indicator of the predicate's word, and a linear layer. Evaluation predicts the best
+    sequence of tags that BIO allows (paper, section 4; He et al. 2017, "Deep Semantic Role Labeling").
 
     The loss is the cross entropy of the gold tags, averaged over the tokens of a sentence and then over the
-    sentences of a batch, as AllenNLP's `srl` has it. Arguments are counted as CoNLL-2005's scorer does, see
-    `SrlSpanF1`; the metrics also have `num_skipped_predicates`, if there are any: those of the data that are
-    not measured, since their argument columns could not be read.
+    sentences of a batch, as in AllenNLP's `srl`. Arguments are counted like CoNLL-2005's scorer does, see
+    `SrlSpanF1`. The metrics also have `num_skipped_predicates`, if there are any: predicates of the data that
+    are not measured, because their argument columns could not be read.
 
     # Parameters
 
     text_encoder : `TextEncoder`
-        Its `feature_dim` is the width of the embedding that tells the predicate's word from the others.
+        Its `feature_dim` is the width of the embedding that marks the predicate's word.
 
-    The others are those of `Tagger`.
+    The other parameters are those of `Tagger`.
     """
 
     default_predictor = "elmo_srl"
@@ -68,12 +68,12 @@ class SrlTagger(Tagger):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
-        Label sentences, each of which is there once for each of its predicates.
+        Label sentences. Each sentence occurs once for each of its predicates.
 
         # Parameters
 
         predicate_indicator : `LongTensor`
-            `(batch_size, timesteps)`. 1 on the predicate's word, 0 on the others.
+            `(batch_size, timesteps)`. 1 at the predicate's word, 0 elsewhere.
         tags : `LongTensor`, optional
             `(batch_size, timesteps)`. Ids of the gold tags.
 
@@ -105,8 +105,8 @@ class SrlTagger(Tagger):
 
 class BioDecoder:
     """
-    The most probable of all allowed sequences of `tags`: `I-X` is only possible after `B-X` or `I-X` (He et
-    al. 2017: the constraints of Viterbi decoding; there are no learned transitions).
+    Finds the most probable of all allowed sequences of `tags`: `I-X` is only allowed after `B-X` or `I-X` (He
+    et al. 2017: constrained Viterbi decoding, without learned transitions).
     """
 
     def __init__(self, tags: List[str]) -> None:
@@ -121,8 +121,8 @@ class BioDecoder:
 
     def decode(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
         """
-        From `logits` `(batch_size, timesteps, num_tags)`, and a `mask` `(batch_size, timesteps)` in which
-        real tokens come first, to the ids of each sentence's tags, one per real token.
+        Return the tag ids of each sentence, one per real token, from `logits` `(batch_size, timesteps,
+        num_tags)` and a `mask` `(batch_size, timesteps)` in which real tokens come first.
         """
         # (batch_size, timesteps, num_tags)
         log_probabilities = torch.log_softmax(logits.detach().float(), dim=-1).cpu()
@@ -131,13 +131,13 @@ class BioDecoder:
 
     def _decode(self, scores: Tensor) -> List[int]:
         best = scores.argmax(dim=-1)  # (length,)
-        # The best tag of each token is the best sequence if it is allowed, as mostly it is. To find that out
-        # takes a thirtieth of the time of AllenNLP's search.
+        # The best tags of single tokens are the best sequence if it is allowed, which is usually so. This
+        # check takes a thirtieth of the time of AllenNLP's search.
         penalty = self._starts[best[0]] + self._transitions[best[:-1], best[1:]].sum()
         if penalty == 0:
             return best.tolist()
-        # Not as `allowed_start_transitions`: with those AllenNLP adds 100,000 to every score, beside which
-        # float32 cannot tell sequences apart.
+        # Not as `allowed_start_transitions`: with those AllenNLP adds 100,000 to every score, where float32
+        # cannot distinguish sequences.
         scores = torch.cat([scores[:1] + self._starts, scores[1:]])  # (length, num_tags)
         tag_ids, _ = viterbi_decode(scores, self._transitions)
         return [int(tag_id) for tag_id in tag_ids]

@@ -1,4 +1,4 @@
-"""Finds the semantic roles of predicates in text."""
+"""Find the semantic roles of predicates in text."""
 
 import json
 from functools import partial
@@ -22,15 +22,15 @@ _VERB_TAGS = ("VERB", "AUX")
 class SrlPredictor(SentencePredictor):
     """
     Predicts from `{"tokens": ["The", "cat", ...], "predicates": [2, 4]}` (`words` is the same as `tokens`;
-    `predicates` are indices of tokens, from 0 on), or from `{"sentence": "The cat sat and slept."}`, with
-    `predicates` as well, or where they are to be found by a tagger. The output has `words`, and
+    `predicates` are indices of tokens, counted from 0), or from `{"sentence": "The cat sat and slept."}`,
+    with or without `predicates`. The output has `words`, and
 
     - `predicates`, a list with, of each predicate, `predicate` (its word), `index`, `tags` (BIO, one per
       word), `arguments` (a list with `role`, `start`, `end`, token indices, `end` exclusive, and `text`) and
       `description`: `[ARG0: The cat] [V: sat] and slept`. It is empty if there are no predicates.
 
-    In a sentence alone all verbs and auxiliaries are predicates. This needs a tagger, a spaCy model:
-    `--predictor-args '{"spacy_model": "en_core_web_sm"}'`, or a `tokenizer` that tags parts of speech.
+    Without `predicates`, all verbs and auxiliaries of a sentence are predicates. This needs a tagger: a spaCy
+    model, `--predictor-args '{"spacy_model": "en_core_web_sm"}'`, or a `tokenizer` that tags parts of speech.
     """
 
     example = '{"tokens": ["The", "cat", "sat", "and", "slept"], "predicates": [2, 4]}'
@@ -43,11 +43,11 @@ class SrlPredictor(SentencePredictor):
     def predict_tokens(  # type: ignore[override]
         self, tokens: List[str], predicates: List[int]
     ) -> JsonDict:
-        """The roles in a sentence that is split into tokens."""
+        """Return the roles in a sentence that is already split into tokens."""
         return self.predict_json({"tokens": tokens, "predicates": predicates})
 
     def predict_sentence(self, sentence: str, predicates: Optional[List[int]] = None) -> JsonDict:
-        """The roles in a sentence; of its verbs, as a tagger finds them, if no predicates are given."""
+        """Return the roles in a sentence. Without predicates, a tagger finds its verbs."""
         given = {} if predicates is None else {"predicates": predicates}
         return self.predict_json({"sentence": sentence, **given})
 
@@ -57,7 +57,7 @@ class SrlPredictor(SentencePredictor):
         else:
             predicates = self._get_predicates(inputs, len(tokens))
         to_instance = partial(self._dataset_reader.text_to_instance, tokens)
-        # One stands for a sentence without any.
+        # A sentence without predicates has one instance.
         return [to_instance(index) for index in predicates] or [to_instance(None)]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
@@ -74,7 +74,7 @@ class SrlPredictor(SentencePredictor):
             found = (
                 "no tagger finds the verbs"
                 if self._spacy_model is None
-                else f"spacy_model '{self._spacy_model}' gives no parts of speech to find verbs by"
+                else f"spacy_model '{self._spacy_model}' does not tag parts of speech"
             )
             raise ConfigurationError(
                 f"Found a sentence without 'predicates', and {found}. Give the indices of its predicates, as "

@@ -29,7 +29,7 @@ _CELL = re.compile(r"(?:\((?P<label>[^()*]+))?\*(?P<end>\))?")
 _EXPECTED = "each span as (LABEL* on its first word, * between and *) on its last, or (LABEL*)"
 _NO_LEMMA = "-"
 
-# What CoNLL-2012's files without the licensed text have in place of each word.
+# The placeholder of words in CoNLL-2012's files without the licensed text.
 _PLACEHOLDER = "[WORD]"
 
 _Fault = Callable[[int, str], ConfigurationError]
@@ -45,24 +45,24 @@ class PredicateFrame(NamedTuple):
 
 
 class NoPredicateError(ConfigurationError):
-    """An argument column has no `V`, so that nothing says whose arguments it holds."""
+    """Raised for an argument column without `V`, whose predicate is unknown."""
 
 
 def read_predicate_frame(
     sentence: Conll2012Sentence, number: int, column_of_predicate: Dict[int, int]
 ) -> PredicateFrame:
     """
-    The predicate of an argument column of a sentence; `number` 0 is the first such column.
+    Return the predicate of an argument column of a sentence; `number` 0 is the first such column.
 
-    The predicate's word is the first of the column's `V` span that has a lemma: with a particle the span is
-    longer than the word (`carry out`). Lemmas elsewhere are left alone: OntoNotes also has them on words that
-    have a word sense but are no predicates.
+    The predicate's word is the first word with a lemma in the column's `V` span, which is longer than the
+    word if there is a particle (`carry out`). Lemmas elsewhere are ignored: OntoNotes also has them on words
+    that have a word sense but are not predicates.
 
     # Raises
 
-    `ConfigurationError`: if brackets are malformed, nested or not closed; if the column has more than one
-    `V`, or its `V` has no word with a lemma, or is that of a column before it, see `column_of_predicate`.
-    `NoPredicateError`, one of them, if it has no `V`.
+    `ConfigurationError` if brackets are malformed, nested or not closed; if the column has more than one `V`,
+    or its `V` has no word with a lemma, or an earlier column has the same `V`, see `column_of_predicate`.
+    `NoPredicateError`, a subclass, if it has no `V`.
     """
 
     def fault(index: int, problem: str) -> ConfigurationError:
@@ -137,17 +137,17 @@ class SrlReader(TaskReader):
     (from 0), its lemma and frameset if it is a predicate (6 and 7), and from number 11 on the arguments of
     each predicate of the sentence.
 
-    Each predicate of each sentence is an instance, with the fields `tokens`, `predicate_indicator` (1 on the
-    predicate's word, 0 on the others), `tags` (BIO) and `metadata` (`words`; `predicate_index`; `lemma`, from
-    a file). Sentences without a predicate are left out, and counted. So are argument columns without a `V`,
-    of which nothing says whose arguments they are: `metadata` of the first instance of each document has
-    `num_skipped_predicates`, and the model reports their sum beside the score that they are not in.
+    Each predicate of each sentence is an instance with the fields `tokens`, `predicate_indicator` (1 at the
+    predicate's word, 0 elsewhere), `tags` (BIO) and `metadata` (`words`; `predicate_index`; `lemma`, from a
+    file). Sentences without a predicate are left out and counted. So are argument columns without a `V`,
+    whose predicate is unknown: the `metadata` of the first instance of each document has
+    `num_skipped_predicates`, and the model reports their sum next to the score, which does not include them.
 
-    The indicator is on one word even where the predicate's span is longer (`carry out`), as it is when a
-    predicate is given for prediction.
+    The indicator marks one word even if the predicate's span is longer (`carry out`), as in prediction.
 
-    Parameters are those of `TaskReader`, whose records are documents here. `skip_invalid` leaves out a
-    predicate for a bad argument column, a sentence for another bad line, and a document if it has no end.
+    The parameters are those of `TaskReader`, whose records are documents here. `skip_invalid` leaves out a
+    predicate with an invalid argument column, a sentence with another invalid line, and a document without an
+    end.
     """
 
     def __init__(self, label_namespace: str = "labels", **kwargs: Any) -> None:
@@ -163,8 +163,8 @@ class SrlReader(TaskReader):
         place: Optional[SentencePlace] = None,
     ) -> Instance:
         """
-        `predicate_index` is the token that is the predicate, `lemma` its lemma, `tags` the BIO tags of the
-        tokens. A sentence without a predicate has no tags to be found.
+        Make an instance. `predicate_index` is the index of the predicate's token, `lemma` its lemma, `tags`
+        the BIO tags of the tokens. A sentence without a predicate has no tags.
         """
         metadata: Dict[str, Any] = {
             "words": checked_words(tokens),
@@ -181,7 +181,7 @@ class SrlReader(TaskReader):
         indicator = [int(index == predicate_index) for index in range(len(tokens))]
         fields: Dict[str, Field] = {
             "tokens": text_field,
-            # Numbers are no labels of the vocabulary; the name only keeps AllenNLP from warning.
+            # The labels are numbers already; the namespace only prevents a warning of AllenNLP.
             "predicate_indicator": SequenceLabelField(
                 indicator, text_field, "predicate_indicator_labels"
             ),
@@ -225,7 +225,7 @@ class SrlReader(TaskReader):
                     raise ConfigurationError(
                         f"{sentence.place.of_token(index, column=4)}: found '{word}', expected a word. "
                         f"CoNLL-2012's skeleton files (*_skel) have {_PLACEHOLDER} for each: run the script "
-                        "that comes with them, which puts in the words of OntoNotes."
+                        "that comes with them, which inserts the words of OntoNotes."
                     )
             return sentence
         except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""How many arguments are found, counted as the scorer of CoNLL-2005 counts them."""
+"""Precision, recall and F1 of arguments, counted like CoNLL-2005's scorer does."""
 
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Tuple
 
@@ -14,8 +14,8 @@ _EXCLUDED_ROLE = "V"
 
 class Argument(NamedTuple):
     """
-    A role, such as `ARG0`, `R-ARG0` or `ARGM-TMP`, never one that starts with `C-`; and start and end
-    (exclusive) of its pieces, more than one where words that are not of the argument stand between them.
+    A role, such as `ARG0`, `R-ARG0` or `ARGM-TMP`, but never one that starts with `C-`; and start and end
+    (exclusive) of its pieces. There are several pieces if other words stand between them.
     """
 
     role: str
@@ -25,20 +25,20 @@ class Argument(NamedTuple):
 @Metric.register("elmo_srl_span_f1")
 class SrlSpanF1(Metric):
     """
-    Precision, recall and F1 of arguments, overall and for each role, as `srl-eval.pl` of CoNLL-2005 counts
-    them, with which the paper measured:
+    Precision, recall and F1 of arguments, overall and for each role, counted like `srl-eval.pl` of
+    CoNLL-2005, which the paper used:
 
-    - an argument is right if role and words are those of a gold argument of the same predicate;
-    - `C-X` continues the last `X` before it: both are one argument, which is right as a whole or not at all;
-      without an `X` before it, it is an `X` itself;
+    - an argument is correct if its role and words are those of a gold argument of the same predicate;
+    - `C-X` continues the last `X` before it: both are one argument, which is correct as a whole or not at
+      all; without an `X` before it, it is an `X` itself;
     - a reference `R-X` is a role of its own;
-    - `V`, the predicate, is not counted, nor what continues it.
+    - `V`, the predicate, and its continuations are not counted.
 
-    AllenNLP's `SpanBasedF1Measure` differs: where there is a `C-X`, it makes one span of everything from the
-    first to the last span with `X` in its label, `R-X` and the words between among them.
+    AllenNLP's `SpanBasedF1Measure` differs: if there is a `C-X`, it makes one span from the first to the last
+    span with `X` in its label, including `R-X` and all words between.
 
-    Under distributed training the counts of all workers are added up. `tags` are all BIO tags that may be
-    gold or predicted; workers must be given the same.
+    In distributed training the counts of all workers are summed. `tags` are all BIO tags that may be gold or
+    predicted, the same in all workers.
     """
 
     supports_distributed = True
@@ -62,8 +62,8 @@ class SrlSpanF1(Metric):
         num_skipped: int = 0,
     ) -> None:
         """
-        Count the arguments of some predicates, from the predicted and the gold BIO tags of the sentence of
-        each. `num_skipped`: further predicates of the data, whose gold arguments could not be read.
+        Count the arguments of some predicates, from the predicted and the gold BIO tags of each one's
+        sentence. `num_skipped` is the number of further predicates whose gold arguments could not be read.
         """
         self._num_skipped += num_skipped
         for predicted_of_one, gold_of_one in zip(predicted_tags, gold_tags, strict=True):
@@ -75,8 +75,9 @@ class SrlSpanF1(Metric):
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        The metrics since the last reset: `precision`, `recall` and `f1` over all roles; and of each role that
-        was gold or predicted, such as `f1-ARG0`; and, if there are any, `num_skipped_predicates`.
+        Return the metrics since the last reset: `precision`, `recall` and `f1` over all roles; the same for
+        each role that was gold or predicted, such as `f1-ARG0`; and, if there are any,
+        `num_skipped_predicates`.
         """
         counts = dist_reduce_sum(self._counts)  # (num_roles, 3)
         metrics = _scores(counts.sum(dim=0).tolist(), "")
@@ -92,9 +93,9 @@ class SrlSpanF1(Metric):
 
 
 def tags_to_arguments(tags: Sequence[str]) -> List[Argument]:
-    """The arguments that BIO tags mark, in the order of their first pieces, `V` among them."""
+    """Return the arguments that BIO tags mark, including `V`, in the order of their first pieces."""
     arguments: List[Argument] = []
-    # Where in the list the last argument of each role is.
+    # The index of the last argument of each role.
     last_of: Dict[str, int] = {}
     for start, end, label in tags_to_spans(tags, "BIO"):
         role = label.removeprefix(_CONTINUATION)

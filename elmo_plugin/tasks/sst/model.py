@@ -24,22 +24,23 @@ class BiattentiveClassifier(Classifier):
     paper's change to its last layers: text encoder (a relu layer on each token, then a biLSTM), attention of
     the sentence to itself, integrating biLSTM, pooling, and relu layers in place of maxout.
 
-    ELMo is where the text encoder has it: at the output means the output of the first biLSTM, before the
+    The text encoder places ELMo. Output ELMo is added to the output of the first biLSTM, before the
     attention, as in the paper. AllenNLP's `bcn` adds it after the integrator.
 
-    In a config neither `integrator` nor `output_layer` has an input width, and the output layer's last width
-    is free: a linear layer from there to the classes follows.
+    In a config neither `integrator` nor `output_layer` has an input width. The output layer can have any
+    output width, because a linear layer to the classes follows.
 
     # Parameters
 
     integrator : `Seq2SeqEncoder`
-        Reads, of each token, its vector, the difference to what it attends to, and the product of the two.
+        Reads, for each token, its vector, the difference to the vector that it attends to, and the product of
+        the two.
     output_layer : `FeedForward`
-        From the pooled sentence to what the classes are scored from.
+        From the pooled sentence to the input of the linear layer.
     dropout : `float`, optional (default = `0.0`)
-        On the pooled sentence, beside the dropout of text encoder and output layer.
+        On the pooled sentence, in addition to the dropout of text encoder and output layer.
 
-    The others are those of `Classifier`.
+    The other parameters are those of `Classifier`.
     """
 
     default_predictor = "elmo_sst"
@@ -77,7 +78,7 @@ class BiattentiveClassifier(Classifier):
         label: Optional[Tensor] = None,
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
-        """`label`: ids of the gold classes, `(batch_size,)`. Return `Classifier._output`."""
+        """Return `Classifier._output`. `label` holds the ids of the gold classes, `(batch_size,)`."""
         encoded = self.text_encoder(tokens)
         mask = encoded.mask  # (batch_size, timesteps)
         integrated = self._integrate(encoded.contextualized, mask)
@@ -86,10 +87,10 @@ class BiattentiveClassifier(Classifier):
         return self._output(logits, label, metadata)
 
     def _integrate(self, tokens: Tensor, mask: BoolTensor) -> Tensor:
-        """The sentence beside what each of its tokens attends to, read by the integrator."""
+        """Return the integrator's output for each token and the vector that it attends to."""
         # (batch_size, timesteps, timesteps), from each token to all
         scores = self.self_attention(tokens, tokens)
-        # "Memory efficient" is the exact one: the other lets padding take a share, then divides it out.
+        # "Memory efficient" is the exact one: the other gives padding a share first, and then divides it out.
         weights = masked_softmax(scores, mask, memory_efficient=True)
         attended = weighted_sum(tokens, weights)  # (batch_size, timesteps, text_encoder_dim)
         # (batch_size, timesteps, 3 * text_encoder_dim)
@@ -99,26 +100,26 @@ class BiattentiveClassifier(Classifier):
 
 class FourWayPooling(torch.nn.Module):
     """
-    The maximum, the minimum, the mean and a weighted mean over the tokens, side by side. The weights are
-    learned: a softmax over the tokens of a linear score of each (McCann et al. 2017, section 5).
+    Concatenates the maximum, the minimum, the mean and a weighted mean over the tokens. The weights are a
+    softmax over learned linear scores of the tokens (McCann et al. 2017, section 5).
     """
 
     def __init__(self, input_dim: int) -> None:
         super().__init__()
-        # A bias would move all scores alike, which changes no weight.
+        # A bias would shift all scores equally, which changes no weight.
         self.token_score = torch.nn.Linear(input_dim, 1, bias=False)
 
     def forward(self, tokens: Tensor, mask: BoolTensor) -> Tensor:
         """
-        From `(batch_size, timesteps, input_dim)` to `(batch_size, 4 * input_dim)`. What stands at padded
-        steps never counts; at least one step of each row of the mask `(batch_size, timesteps)` is `True`.
+        Pool `(batch_size, timesteps, input_dim)` to `(batch_size, 4 * input_dim)`. Padded steps are ignored.
+        Each row of the mask `(batch_size, timesteps)` must have a step that is `True`.
         """
         wide_mask = mask.unsqueeze(-1)  # (batch_size, timesteps, 1)
         maximum = masked_max(tokens, wide_mask, dim=1)  # (batch_size, input_dim)
         minimum = -masked_max(-tokens, wide_mask, dim=1)  # (batch_size, input_dim)
         mean = masked_mean(tokens, wide_mask, dim=1)  # (batch_size, input_dim)
         scores = self.token_score(tokens).squeeze(-1)  # (batch_size, timesteps)
-        # "Memory efficient" is the exact one: the other lets padding take a share, then divides it out.
+        # "Memory efficient" is the exact one: the other gives padding a share first, and then divides it out.
         weights = masked_softmax(scores, mask, memory_efficient=True)  # (batch_size, timesteps)
         weighted_mean = weighted_sum(tokens, weights)  # (batch_size, input_dim)
         return torch.cat([maximum, minimum, mean, weighted_mean], dim=-1)

@@ -1,4 +1,4 @@
-"""Says how positive or negative sentences are."""
+"""Predict the sentiment of sentences."""
 
 from typing import List
 
@@ -13,7 +13,7 @@ from elmo_plugin.tasks.predicting import SentencePredictor
 class SstPredictor(SentencePredictor):
     """
     Predicts from a sentence or its tokens, see `SentencePredictor`. The output has `label`, the most probable
-    class; `probabilities`, of each class, from negative to positive; and `tokens`, as the model read them.
+    class; `probabilities` of the classes, from negative to positive; and `tokens`, as the model read them.
     """
 
     example = '{"sentence": "A good film."} or {"tokens": ["A", "good", "film", "."]}'

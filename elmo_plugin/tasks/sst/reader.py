@@ -13,8 +13,8 @@ from allennlp.data.tokenizers import Token
 from elmo_plugin.tasks.checks import check_choice, check_positive
 from elmo_plugin.tasks.reading import TaskReader, checked_words, placed_lines
 
-# The class of each label, by granularity; neutral is none of 2 classes. No blanks: they are a part of
-# metrics' names.
+# The class of each label, by granularity; neutral is not one of 2 classes. No blanks, because classes are a
+# part of the names of metrics.
 _CLASS_OF: Dict[str, Tuple[Optional[str], ...]] = {
     "5-class": ("very_negative", "negative", "neutral", "positive", "very_positive"),
     "2-class": ("negative", "negative", None, "positive", "positive"),
@@ -22,10 +22,10 @@ _CLASS_OF: Dict[str, Tuple[Optional[str], ...]] = {
 _LABELS = ("0", "1", "2", "3", "4")
 # Other white space, such as the no-break space in `8 1\/2`, is a part of the word.
 _PIECE = re.compile(r"[()]|[^() \t]+")
-_MAX_SHOWN = 60  # characters of a wrong line that an error repeats
+_MAX_SHOWN = 60  # characters of an invalid line in an error
 _EXAMPLE = "(3 (2 A) (4 (3 good) (2 film)))"
-# How the Penn Treebank spells what would be taken for its own marks, and quotes. Undone, since neither text
-# for a biLM nor the sentences that a predictor is given are spelled so.
+# The Penn Treebank's spellings of its own marks, and of quotes. They are undone, because text for biLMs and
+# for predictors is not spelled like that.
 _PLAIN_SPELLINGS = {
     "-LRB-": "(",
     "-RRB-": ")",
@@ -56,7 +56,7 @@ class SentimentTree(NamedTuple):
     words : `List[str]`
         Without the spellings of the Penn Treebank: `(` for `-LRB-`, `/` for `\\/`, `"` for two single quotes.
     phrases : `List[Phrase]`
-        Each node, words included, in the order of the opening brackets: the sentence itself is the first.
+        All nodes, including words, in the order of their opening brackets: the sentence itself is the first.
     """
 
     words: List[str]
@@ -65,8 +65,8 @@ class SentimentTree(NamedTuple):
     @classmethod
     def from_line(cls, line: str, place: str) -> "SentimentTree":
         """
-        Read a tree: `(LABEL WORD)` is a word and `(LABEL TREE TREE ...)` is a phrase, both are trees. Errors
-        name the `place`, file and line, and the column.
+        Parse a tree. `(LABEL WORD)` is a word and `(LABEL TREE TREE ...)` a phrase; both are trees. Errors
+        name the `place` (file and line) and the column.
         """
         words: List[str] = []
         nodes: List[_Node] = []
@@ -101,7 +101,7 @@ class SentimentTree(NamedTuple):
 
 
 class _Node:
-    """A node while its line is read: a label, and then a word or trees."""
+    """A node during parsing: a label, and then a word or trees."""
 
     def __init__(self, place: str, start: int) -> None:
         self.place = place
@@ -111,7 +111,7 @@ class _Node:
         self.has_trees = False
 
     def read(self, piece: str, place: str) -> None:
-        """Take the next piece inside of this node: its label, its word, the start of a tree or its end."""
+        """Read the next piece of this node: its label, its word, the start of a tree, or its end."""
         if self.label is None:
             if piece not in _LABELS:
                 found = "'()', an empty tree" if piece == ")" else _shown(piece)
@@ -148,8 +148,8 @@ def _fault(
 
 class SentimentField(LabelField):
     """
-    A `LabelField` that brings all `classes` into the vocabulary, so that it has each of them, and in the same
-    order, whatever the data; and that says which label, of which `place`, is not in the vocabulary.
+    A `LabelField` that adds all `classes` to the vocabulary, always in the same order, whatever the data. Its
+    error names a label that is not in the vocabulary, and the `place` of the label.
     """
 
     __slots__ = ["classes", "place"]
@@ -168,7 +168,7 @@ class SentimentField(LabelField):
             raise self._unexpected(f"one of: {', '.join(classes)}. Correct the label.")
 
     def count_vocab_items(self, counter: Dict[str, Dict[str, int]]) -> None:
-        # The vocabulary sorts by frequency, and keeps the order of equal ones.
+        # The vocabulary sorts by frequency, and keeps the order of classes with the same count.
         for name in self.classes:
             counter[self._label_namespace][name] += 1
 
@@ -194,11 +194,11 @@ class SstReader(TaskReader):
     Labels are 0, very negative, to 4, very positive; see `SentimentTree` for how words are spelled.
 
     A sentence is an instance with the fields `tokens`, `label` and `metadata` (`words`). With `subtrees` each
-    phrase is one too. A phrase that is found several times, in one tree or in several, is an instance each
-    time, as in AllenNLP's reader: what is frequent weighs more. It always has the same label in the
-    treebank, and among phrases of 4 words and more only 1 of 230 is a repetition.
+    phrase is an instance too. A repeated phrase is an instance each time, as in AllenNLP's reader, so
+    frequent phrases weigh more. Repetitions always have the same label in the treebank, and among phrases of
+    4 words or more only 1 of 230 is a repetition.
 
-    The vocabulary gets all classes of the granularity, from negative to positive, whatever the data.
+    The vocabulary always gets all classes of the granularity, from negative to positive.
 
     # Parameters
 
@@ -206,11 +206,11 @@ class SstReader(TaskReader):
         `5-class`: `very_negative`, `negative`, `neutral`, `positive`, `very_positive`. `2-class`: `negative`
         (0 and 1) and `positive` (3 and 4); neutral sentences and phrases are left out.
     subtrees : `bool`, optional (default = `False`)
-        Every phrase, down to single words, is an instance. For training; evaluation is on sentences.
+        Make an instance of every phrase, down to single words. For training; evaluation uses sentences.
     min_phrase_length : `int`, optional (default = `1`)
         With `subtrees`, leave out phrases of fewer words (paper: 4, as CoVe did). Sentences always stay.
 
-    The others are those of `TaskReader`, whose records are trees here.
+    The other parameters are those of `TaskReader`, whose records are trees here.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class SstReader(TaskReader):
     def text_to_instance(
         self, tokens: List[Token], label: Optional[str] = None, place: Optional[str] = None
     ) -> Instance:
-        """`tokens` are those of a sentence or a phrase, `label` one of the granularity's classes."""
+        """Make an instance of a sentence or a phrase. `label` is one of the granularity's classes."""
         fields: Dict[str, Field] = {
             "tokens": TextField(tokens),
             "metadata": MetadataField({"words": checked_words(tokens)}),
@@ -264,5 +264,5 @@ class SstReader(TaskReader):
                 yield self.text_to_instance(tokens[phrase.start : phrase.end], label, place)
 
     def _is_wanted(self, phrase: Phrase) -> bool:
-        """Whether a phrase inside of a sentence is to be read."""
+        """Return whether a phrase inside a sentence should be read."""
         return self._subtrees and phrase.end - phrase.start >= self._min_phrase_length

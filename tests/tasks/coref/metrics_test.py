@@ -45,7 +45,7 @@ class TestExamplesOfVilainEtAl1995:
 KEY = clusters("12345", "67", "89ABC")
 MERGES_SMALL_AND_BIG = clusters("12345", "6789ABC")
 MERGES_BOTH_BIG = clusters("1234589ABC", "67")
-# Luo 2005, `On coreference resolution performance metrics`, goes on with two more.
+# Luo 2005, `On coreference resolution performance metrics`, has two more.
 ONE_CLUSTER = clusters("123456789ABC")
 ALL_SINGLE = clusters(*"123456789ABC")
 

@@ -96,7 +96,7 @@ def test_the_token_is_the_first_column_and_its_tag_the_last(tmp_path, between):
         (["I-PER", "O"], "found tags in the IOB1 scheme"),
         (["B-PER", "O"], "found tags in the BIO scheme"),
         (["U-PER", "O"], "found tags in the BIOUL scheme"),
-        (["O", "O"], "no token is tagged but with O, the same in all schemes"),
+        (["O", "O"], "all tags are O, which is the same in all schemes"),
     ],
 )
 def test_the_scheme_that_was_found_is_logged(tmp_path, caplog, tags, message):

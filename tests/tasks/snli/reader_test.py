@@ -98,4 +98,4 @@ def test_what_is_no_text_is_named_with_its_line_and_key(
 def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str, found: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"data\.jsonl, line 2: {found}") as error:
         read(write(tmp_path, json.dumps(PAIR), line))
-    assert "give a file of JSON lines as SNLI has them" in str(error.value)
+    assert "give a file of JSON lines in SNLI's format" in str(error.value)

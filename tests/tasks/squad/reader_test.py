@@ -95,7 +95,7 @@ def test_answers_inside_of_tokens_are_counted(caplog):
         instances = read(TINY_FILE)
     whole = [instance["metadata"]["answer_is_whole_tokens"] for instance in instances]
     assert whole == [True, True, False] + [True] * 5
-    assert "1 of 8 answers start or end inside of a token" in caplog.text
+    assert "1 of 8 answers start or end inside a token" in caplog.text
 
 
 def test_questions_about_a_passage_share_its_field():

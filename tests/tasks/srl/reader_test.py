@@ -161,7 +161,7 @@ def test_a_missing_word_is_named_with_its_line(tmp_path, word):
 def test_files_of_coreference_are_refused(tmp_path):
     # The columns of coreference, without arguments.
     path = write(tmp_path, row("Rain"), row("fell"), "", row("Hail"))
-    message = r"nothing to learn from is left of 1 read \(2 sentences without a predicate\)"
+    message = r"no instance is left of 1 records read \(2 sentences without a predicate\)"
     with pytest.raises(ConfigurationError, match=message):
         read(path)
 
