@@ -121,11 +121,11 @@ def test_a_field_without_help_is_left_to_the_caller() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["a b -s out", ALL, 'a -s o --overrides {"x":1}'])
-def test_the_way_back_makes_the_same_options(arguments: str) -> None:
+def test_recorded_arguments_make_the_same_options(arguments: str) -> None:
     options = parsed(arguments)
     words: List[str] = command_arguments(options)
     assert options_from(Options, parser().parse_args(words)) == options
 
 
-def test_the_way_back_leaves_defaults_and_what_is_not_recorded_out() -> None:
+def test_recorded_arguments_omit_defaults_and_unrecorded_options() -> None:
     assert command_arguments(parsed("a -s out --dry-run --seeds 1 2")) == ["a", "--output", "out"]

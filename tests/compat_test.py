@@ -312,7 +312,7 @@ class TestRecovery:
             assert numpy.array_equal(ours, theirs)
         assert training_state["flags"].tolist() == [True, False]
 
-    def test_other_pickled_objects_are_refused_unless_the_user_says_otherwise(
+    def test_other_pickled_objects_are_refused_by_default(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.save_checkpoint(tmp_path, {"when": Path("here")})
@@ -500,7 +500,7 @@ def test_other_processes_do_not_wait_at_their_end(
     assert (time.sleep, SECONDS_FOR_THREADS) not in registered
 
 
-def test_patches_leave_the_names_of_other_modules_alone() -> None:
+def test_patches_do_not_change_names_of_other_modules() -> None:
     assert checkpointer.torch is torch
     assert gradient_descent_trainer.amp is torch.cuda.amp
     assert tarfile.TarFile.extraction_filter is None

@@ -1,5 +1,5 @@
 """
-Ways into the errors that the how-tos tell of, each in the folder that its how-to asks for. `TROUBLES` has a
+Ways to provoke the errors in the how-tos, each in the folder that its how-to needs. `TROUBLES` has a
 function for each how-to and error; it takes the folder of a run, and pytest's monkeypatch.
 """
 
@@ -31,7 +31,7 @@ class _DiskUsage(NamedTuple):
 
 
 def _with_elmo(old: str, new: str, run: Path, monkeypatch: MonkeyPatch) -> None:
-    """Train with_elmo.jsonnet, where `new` stands in the place of `old`."""
+    """Train with_elmo.jsonnet, with `new` in place of `old`."""
     config = script_of("add_elmo_to_your_config").partition("<<'END'\n")[2].partition("END\n")[0]
     assert old in config
     Path("wrong.jsonnet").write_text(config.replace(old, new), encoding="utf-8")

@@ -262,7 +262,7 @@ def test_a_trained_archive_loads_with_the_type_overridden_and_predicts_the_same(
     assert_same(predictions(ours, config), predictions(theirs, config))
 
 
-def test_training_goes_the_same_way(config: Dict[str, Any]) -> None:
+def test_training_has_the_same_losses(config: Dict[str, Any]) -> None:
     """From the same initial weights, five steps of both give the same losses."""
     reader = DatasetReader.from_params(Params(copy.deepcopy(config["dataset_reader"])))
     instances = list(reader.read(config["train_data_path"]))

@@ -72,7 +72,7 @@ def test_every_task_has_its_experiment_and_its_baseline() -> None:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_head_comment_says_whose_scores_it_gives(path: Path) -> None:
+def test_a_head_comment_names_the_source_of_its_scores(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition("local ")[0].replace("\n// ", " ")
     was_run = path.stem.endswith("_small")
     assert ("Not run here." in head) != was_run
@@ -122,7 +122,7 @@ def test_a_config_builds_its_model(
         assert penalty == pytest.approx(0.5 * 2 * 3, abs=1e-4)  # of two mixes of three layers
 
 
-def test_a_baseline_differs_from_its_experiment_in_elmo_alone(ext_vars: Dict[str, str]) -> None:
+def test_a_baseline_differs_from_its_experiment_only_in_elmo(ext_vars: Dict[str, str]) -> None:
     for baseline in CONFIGS:
         if not baseline.stem.endswith("_baseline"):
             continue

@@ -150,7 +150,7 @@ class LMVocabulary:
         early = int(numpy.argmin(sample[:late]))
         raise ConfigurationError(
             f"{self._name}: the words are not sorted by descending frequency: "
-            f"{self._described(early, sample)} stands before {self._described(late, sample)}, and so do many "
+            f"{self._described(early, sample)} comes before {self._described(late, sample)}, and so do many "
             "others. Expected the order of their frequency in the corpus, which the sampled softmax relies "
             f"on. {_HOW_TO_MAKE}"
         )

@@ -152,7 +152,7 @@ def failures_of(results: Iterable[RunResult]) -> List[str]:
 
 
 def train_command(folder: RunFolder, options: RunOptions, recovers: bool) -> List[str]:
-    """Return the command that trains the config beside a folder, and resumes the folder or replaces it."""
+    """Return the command that trains the config of a run's folder, and resumes or replaces the folder."""
     packages = dict.fromkeys(["elmo_plugin", *options.include_package])
     return [
         *(sys.executable, "-m", "allennlp", "train", str(folder.config_file)),

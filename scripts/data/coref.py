@@ -18,7 +18,7 @@ Sentence = List[Tuple[str, str]]
 
 
 def order_by_hash(names: Iterable[str]) -> List[str]:
-    """A fixed pseudo-random order that depends on the names alone."""
+    """Return a fixed pseudo-random order that depends on the names alone."""
     return sorted(names, key=lambda name: hashlib.sha1(name.encode("utf-8")).hexdigest())
 
 
@@ -40,7 +40,7 @@ def split_documents(names: List[str]) -> Dict[str, List[str]]:
 
 
 def find_mentions(cells: List[str]) -> Set[Mention]:
-    """The mentions of a sentence; brackets without a partner are ignored."""
+    """Return the mentions of a sentence; brackets without a partner are ignored."""
     open_brackets: Dict[int, List[int]] = defaultdict(list)
     mentions = set()
     for i, cell in enumerate(cells):

@@ -84,7 +84,7 @@ DATA_SETS: Dict[str, DataSet] = {
 
 
 def read_checksums(path: Path) -> Dict[str, Dict[str, str]]:
-    """The expected checksum of each file, by data set and name."""
+    """Return the expected checksum of each file, by data set and name."""
     checksums: Dict[str, Dict[str, str]] = {}
     for line in path.read_text().splitlines():
         if not line.startswith("#"):
@@ -103,7 +103,7 @@ def checksum(path: Path) -> str:
 
 
 def compare(folder: Path, expected: Dict[str, str]) -> Tuple[List[str], List[str]]:
-    """The files of a data set that are missing, and those that differ."""
+    """Return the files of a data set that are missing, and those that differ."""
     missing = [name for name in expected if not (folder / name).exists()]
     differing = [
         name
@@ -114,7 +114,7 @@ def compare(folder: Path, expected: Dict[str, str]) -> Tuple[List[str], List[str
 
 
 def write(path: Path, text: str) -> None:
-    """Write a whole file or none; keep one that is there."""
+    """Write a whole file or none; keep an existing file."""
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def make(name: str, data: Path, sources_folder: Path) -> None:
 
 
 def with_needs(names: List[str]) -> List[str]:
-    """The data sets with those that they need, in the order in which they are made."""
+    """Return the data sets with those that they need, in the order in which they are made."""
     wanted = {need for name in names for need in (name, *DATA_SETS[name].needs)}
     return [name for name in DATA_SETS if name in wanted]
 
@@ -155,7 +155,7 @@ def report(
         except CalledProcessError as error:
             problems.append(f"not fetched, {' '.join(error.cmd)}: {error.stderr.strip()}")
         except (OSError, LookupError, ValueError) as error:
-            # What a source that has changed since comes to.
+            # The file of a source that has changed since.
             problems.append(f"not made, {type(error).__name__}: {error}")
         missing, differing = compare(data / name, expected)
     if missing:

@@ -47,7 +47,7 @@ def column_sentences(path: Path, column: int) -> Iterator[str]:
 
 
 def evaluated_ngrams(data: Path) -> Set[int]:
-    """The n-grams of all text in the data folder on which something is measured."""
+    """Return the n-grams of all text in the data folder on which something is measured."""
     texts: List[str] = []
     for name in ("wikitext", "wikisplit", "."):
         path = data / "lm" / name / "heldout.txt"
@@ -95,7 +95,7 @@ def episodes(folder: Path) -> Iterator[Document]:
 
 
 def random_number(identity: str) -> int:
-    """A number below 16**12 that depends on the identity alone."""
+    """Return a number below 16**12 that depends on the identity alone."""
     return int(hashlib.sha1(f"{SEED}{identity}".encode()).hexdigest()[:12], 16)
 
 

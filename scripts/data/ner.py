@@ -78,7 +78,7 @@ def wnut17(sources: Path, data: Path) -> Dict[str, str]:
 
 
 def uner_documents(text: str) -> List[str]:
-    """The documents of a file of UniversalNER in four columns; words of several tokens are left out."""
+    """Return a file of UniversalNER as documents in four columns; words of several tokens are left out."""
     blocks: List[str] = []
     rows: List[str] = []
     for line in text.split("\n"):

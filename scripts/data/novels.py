@@ -62,7 +62,7 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def novel_sentences(text: str, num_skipped_words: int) -> List[str]:
-    """The tokenized sentences of a novel, after about this many of its words."""
+    """Return the tokenized sentences of a novel, after about this many of its words."""
     num_words, found = 0, []
     for paragraph in paragraphs(clean(text)):
         if num_words < num_skipped_words:
@@ -163,7 +163,7 @@ def wikitext(sources: Path, data: Path) -> Dict[str, str]:
 
 
 def wikisplit(sources: Path, data: Path) -> Dict[str, str]:
-    """The long sentences of WikiSplit, repeats left out."""
+    """Return the long sentences of WikiSplit, repeats left out."""
     folder = WIKISPLIT.folder(sources)
     seen = set()
     files = {}

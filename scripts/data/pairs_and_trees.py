@@ -31,7 +31,7 @@ def read_json_lines(path: Path) -> List[Dict[str, Any]]:
 
 def snli(sources: Path, data: Path) -> Dict[str, str]:
     """
-    The official test pairs, and the official dev pairs cut into train and dev.
+    Return the official test pairs, and the official dev pairs cut into train and dev.
 
     Pairs whose premise first occurs among the first 8,000 are train, so that no premise is in both.
     """

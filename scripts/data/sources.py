@@ -22,7 +22,7 @@ class Source:
     revision : `str`
         A commit, or a branch where it was not recorded which commit was used.
     paths : `Tuple[str, ...]`
-        What is needed of it, as patterns of `git sparse-checkout`.
+        The files that are needed, as patterns of `git sparse-checkout`.
     """
 
     repository: str
@@ -30,7 +30,7 @@ class Source:
     paths: Tuple[str, ...]
 
     def folder(self, sources: Path) -> Path:
-        """Where its files are within the folder of all sources."""
+        """The subfolder of its files in the folder of all sources."""
         return sources / self.repository.replace("/", "+")
 
 
@@ -101,7 +101,7 @@ def fetch(source: Source, sources: Path, host: str = GITHUB) -> None:
         )
 
     git("init", "--quiet")
-    # The bytes as they are in the repository, whatever this machine does with line ends.
+    # The bytes of the repository, without conversion of line ends.
     (partial / ".git" / "info" / "attributes").write_text("* -text -ident -filter\n")
     git("remote", "add", "origin", f"{host}/{source.repository}")
     git("sparse-checkout", "set", "--no-cone", *source.paths)
@@ -113,13 +113,13 @@ def fetch(source: Source, sources: Path, host: str = GITHUB) -> None:
 
 
 def read_text(path: Path) -> str:
-    """A file's text, without a byte-order mark, lines ending in `\\n`."""
+    """Return a file's text, without a byte-order mark, lines ending in `\\n`."""
     return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
 
 
 def list_files(folder: Path, pattern: str) -> List[Path]:
     """
-    The files below a folder whose names match, in git's order.
+    Return the files below a folder whose names match, in git's order.
 
     Only those with ASCII names: git quotes the others in its lists, so the data were made without them.
     """

@@ -27,7 +27,7 @@ def find_texts(pattern: str, page: str) -> List[str]:
 
 
 def read_question(part: str, context: str) -> Dict[str, Any]:
-    """A question of a page; an answer starts where its text first occurs, as the pages give no positions."""
+    """Return a question of a page. Pages have no positions: an answer starts where its text first occurs."""
     truths = part.split("Ground Truth Answers")[1].split("</li>")[0]
     texts = find_texts(r'<span class="answer">(.*?)</span>', truths) or find_texts(
         r"<span[^>]*>(.*?)</span>", truths
@@ -44,7 +44,7 @@ def read_question(part: str, context: str) -> Dict[str, Any]:
 
 
 def read_page(page: str) -> List[Dict[str, Any]]:
-    """The paragraphs of a page of the explorer, with the questions that have an answer."""
+    """Return the paragraphs of a page of the explorer, with the questions that have an answer."""
     paragraphs = []
     for part in page.split('<div class="para-wrap">')[1:]:
         context = find_texts(r"<pre>(.*?)</pre>", part)[0]

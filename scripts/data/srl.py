@@ -36,7 +36,7 @@ def ud_sentences(text: str) -> Iterator[Words]:
 
 
 def tag_agreement(skeleton: Rows, words: Words) -> float:
-    """The share of equal parts of speech; 0 for sentences of different lengths."""
+    """Return the share of equal parts of speech; 0 for sentences of different lengths."""
     if len(skeleton) != len(words):
         return 0.0
     return sum(row[4] == tag for row, (_, tag) in zip(skeleton, words)) / len(words)
@@ -68,7 +68,7 @@ def align(skeletons: List[Rows], sentences: List[Words]) -> Dict[int, int]:
 
 
 def read_spans(column: List[str]) -> List[Span]:
-    """The spans of an argument column."""
+    """Return the spans of an argument column."""
     spans = []
     label, start = "", -1
     for i, cell in enumerate(column):
@@ -101,7 +101,7 @@ def check_parse_bits(bits: List[str]) -> None:
 
 def conll_2012_rows(skeleton: Rows, words: List[str], identity: str) -> str:
     """
-    The rows of a sentence; the lemma and frameset of a predicate stand on the first word of its `V` span.
+    Return the rows of a sentence. The first word of a predicate's `V` span has its lemma and frameset.
 
     # Raises
 
@@ -139,7 +139,7 @@ def conll_2012_rows(skeleton: Rows, words: List[str], identity: str) -> str:
 
 
 def document_rows(identity: str, skeletons: List[Rows], sentences: List[Words]) -> str:
-    """A document without the sentences that cannot be used; empty if there are no others."""
+    """Return a document without the sentences that cannot be used; empty if there are no others."""
     blocks = []
     for i, j in align(skeletons, sentences).items():
         try:
@@ -154,7 +154,7 @@ def document_rows(identity: str, skeletons: List[Rows], sentences: List[Words]) 
 
 
 def srl(sources: Path, data: Path) -> Dict[str, str]:
-    """The split is that of UD; documents without a skeleton are left out."""
+    """Make the files, with UD's split; documents without a skeleton are left out."""
     propbank = PROPBANK.folder(sources) / "data" / "google" / "ewt"
     skeleton_files = {}
     for path in list_files(propbank, "*.gold_skel"):

@@ -31,7 +31,7 @@ class Context:
             self._read_text(child.tail)
 
     def _read_text(self, text: Optional[str]) -> None:
-        """Keep the few words that stand outside of word elements."""
+        """Keep the few words that are outside of word elements."""
         words = (text or "").replace("curlyspace", " ").split()
         self.tokens += [word for word in words if word != "FRASL"]
 

@@ -1,4 +1,4 @@
-"""What is wrong with the input of a pretraining is said before its first step, whatever it is."""
+"""All invalid input of a pretraining is an error before its first step."""
 
 import json
 from pathlib import Path

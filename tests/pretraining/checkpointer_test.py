@@ -70,7 +70,7 @@ def fake_trainer(num_values: int) -> Any:
 
 
 @pytest.mark.parametrize("num_values", [10, 100_000])
-def test_the_reason_of_a_failed_write_is_named_whatever_torch_makes_of_it(
+def test_the_reason_of_a_failed_write_is_named_even_if_torch_hides_it(
     num_values: int, tmp_path: Path
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -132,7 +132,7 @@ class TestReadSentences:
         with pytest.raises(ConfigurationError, match=message):
             list(read_sentences(corpus_file))
 
-    def test_compressed_text_under_a_plain_name_is_told_the_name_to_have(self, tmp_path):
+    def test_the_error_for_compressed_text_names_the_right_suffix(self, tmp_path):
         path = tmp_path / "corpus.txt"
         path.write_bytes(gzip.compress(b"It rains\n"))
         with pytest.raises(ConfigurationError, match=r"its name must end in \.gz"):

@@ -58,7 +58,7 @@ def work(rank: int) -> Dict[str, Any]:
     vocab = LMWordVocabulary.from_vocabulary_file(vocabulary_file)
     reader = BiLMReader(vocabulary_file=vocabulary_file)
     loader = StreamDataLoader(reader, str(FIXTURES / "train-*.txt"), rows=ROWS, unroll_steps=STEPS)
-    torch.manual_seed(0)  # AllenNLP seeds all workers alike
+    torch.manual_seed(0)  # AllenNLP gives all workers the same seed
     softmax = SampledSoftmax(
         vocab.get_vocab_size("lm_words"), TINY_OPTIONS.projection_dim, NUM_SAMPLES, True
     )

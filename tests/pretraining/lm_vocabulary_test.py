@@ -74,9 +74,7 @@ class TestLMVocabulary:
         plain.touch()
         assert path.stat().st_mode == plain.stat().st_mode
 
-    def test_a_write_that_fails_leaves_the_former_file_and_nothing_else(
-        self, tmp_path, monkeypatch
-    ):
+    def test_a_failed_write_leaves_only_the_previous_file(self, tmp_path, monkeypatch):
         def replace(*args):
             raise OSError("no space left")
 
@@ -205,7 +203,7 @@ class TestCheckFallingCountsOnLittleEvidence:
         words = [*(word for word in counts if word != "the"), "the"]
         message = (
             r"vocab\.txt: the words are not sorted by descending frequency: 'rare000' \(line 4, 1 times "
-            r"in the sample\) stands before 'the' \(line 505, 300 times in the sample\).*`allennlp elmo-vocab"
+            r"in the sample\) comes before 'the' \(line 505, 300 times in the sample\).*`allennlp elmo-vocab"
         )
         with pytest.raises(ConfigurationError, match=message):
             check(words, counts)
@@ -219,7 +217,7 @@ class TestCheckFallingCountsOnLittleEvidence:
         check(LANGUAGE[::-1], {f"other{i}": count for i, count in enumerate(draw(1000).values())})
         assert refuses(LANGUAGE[::-1], {**draw(1000), "other": 10**6, "<S>": 10**6})
 
-    def test_words_of_even_counts_may_stand_in_any_order(self):
+    def test_words_of_equal_counts_may_be_in_any_order(self):
         for seed in range(50):
             randomness = random.Random(seed)
             check(

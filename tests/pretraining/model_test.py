@@ -117,7 +117,7 @@ def held_out(rows: int, steps: int = 4) -> List[Dict[str, Any]]:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 70])
-def test_every_prediction_of_held_out_text_counts_whatever_the_rows(
+def test_every_held_out_prediction_counts_for_any_number_of_rows(
     rows: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = build().eval()
@@ -148,7 +148,7 @@ def test_every_prediction_of_held_out_text_counts_whatever_the_rows(
         assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
 
 
-def test_both_ways_to_average_the_directions_are_given() -> None:
+def test_both_averages_of_the_directions_are_reported() -> None:
     model = build().eval()
     model(**windows(1)[0])
     metrics = model.get_metrics()
@@ -159,7 +159,7 @@ def test_both_ways_to_average_the_directions_are_given() -> None:
     assert metrics["bilm_tf_perplexity"] == pytest.approx(math.exp(mean_loss))
 
 
-def test_a_batch_of_padding_alone_changes_nothing() -> None:
+def test_a_batch_of_padding_changes_nothing() -> None:
     for model in (build().train(), build().eval()):
         batch = windows(1)[0]
         empty = {
@@ -198,7 +198,7 @@ def test_loss_is_the_mean_of_both_directions_times_the_steps() -> None:
     assert loss.item() == pytest.approx(4 * mean, rel=1e-5)
 
 
-def test_evaluation_has_states_of_its_own_which_a_reset_forgets() -> None:
+def test_evaluation_has_separate_states_which_a_reset_clears() -> None:
     model = build()
     first, second, third = windows(3)
     model.eval()
@@ -208,9 +208,9 @@ def test_evaluation_has_states_of_its_own_which_a_reset_forgets() -> None:
     model(**second)
     model.eval()
     assert model(**first)["loss"].item() == pytest.approx(expected)
-    # Without a reset the state goes on.
+    # Without a reset the state continues.
     assert model(**first)["loss"].item() != pytest.approx(expected, rel=1e-4)
-    # And training goes on where it was.
+    # And training continues where it was.
     model.train()
     continued = model(**third)["loss"].item()
     fresh = build().train()
@@ -268,7 +268,7 @@ def test_dropout_is_for_training_only() -> None:
     assert model(**batch)["loss"].item() == first
 
 
-def test_rows_start_anew_with_the_given_probability_in_training_only() -> None:
+def test_rows_are_reset_with_the_given_probability_only_in_training() -> None:
     first, second = windows(2)
     losses = {}
     for state_reset in (0.0, 1.0):
@@ -313,7 +313,7 @@ def sentences(texts: List[str]) -> Dict[str, Tensor]:
 TEXTS = ["the rain fell .", "he", "they went out into the street", "it was late ."]
 
 
-def test_whole_sentences_have_the_perplexity_that_each_has_alone() -> None:
+def test_whole_sentences_in_a_batch_have_their_own_perplexity() -> None:
     model = build().eval()
     together = model(**sentences(TEXTS))["loss"].item()
     metrics = model.get_metrics(reset=True)
@@ -406,7 +406,7 @@ def test_products_in_bfloat16_train_like_those_in_float32(monkeypatch: pytest.Mo
     assert 1e-5 < difference / gradients["float32"].norm() < 0.02
 
 
-def test_evaluation_takes_float32_whatever_the_precision_of_training() -> None:
+def test_evaluation_always_uses_float32() -> None:
     batch = windows(1)[0]
     losses = []
     for precision in ("float32", "bfloat16"):

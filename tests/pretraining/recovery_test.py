@@ -1,4 +1,4 @@
-"""`allennlp train --recover` of a biLM goes on as if training had never been interrupted."""
+"""`allennlp train --recover` of a biLM continues as if training had never been interrupted."""
 
 import contextlib
 import json
@@ -281,7 +281,7 @@ def test_a_killed_process_is_recovered_by_another(
     assert_equal(final_state(folder), uninterrupted())
 
 
-def test_without_the_callback_a_recovered_training_goes_another_way(
+def test_without_the_callback_a_recovered_training_differs(
     uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
 ) -> None:
     without = {"trainer.callbacks": []}
@@ -340,7 +340,9 @@ def test_a_checkpoint_of_an_earlier_version_is_taken() -> None:
     assert torch.equal(recovered(**second)["loss"], trained(**second)["loss"])
 
 
-def test_with_another_number_of_workers_rows_start_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_with_another_number_of_workers_rows_are_restarted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     first, second = windows(2)
     _, saved = saved_after_a_batch(first)
     callback = BiLMStateCallback("")

@@ -219,14 +219,14 @@ def trained(sparse_gradients: bool, num_steps: int = 3) -> SampledSoftmax:
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
-def test_sparse_and_dense_gradients_train_alike() -> None:
+def test_sparse_and_dense_gradients_train_equally() -> None:
     dense, sparse = trained(False), trained(True)
     for ours, expected in zip(sparse.parameters(), dense.parameters()):
         assert torch.allclose(ours.grad.to_dense(), expected.grad, rtol=0, atol=1e-6)
         assert torch.allclose(ours, expected, rtol=0, atol=1e-6)
 
 
-def test_sparse_gradients_hold_the_rows_of_targets_and_drawn_words_alone() -> None:
+def test_sparse_gradients_have_only_rows_of_targets_and_drawn_words() -> None:
     sampled = sampled_softmax(sparse_gradients=True)
     states, targets = positions()
     words = torch.tensor([2, 5, 40])

@@ -191,6 +191,6 @@ def test_workers_read_different_sentences_and_together_all(corpus, num_files, wo
     ]
 
 
-def test_one_worker_alone_can_read_in_the_order_of_the_files(corpus):
+def test_ordered_sentences_are_in_the_order_of_the_files(corpus):
     files = corpus(2)
     assert list(ordered_sentences(files)) == all_sentences(files)

@@ -42,7 +42,7 @@ def set_chunks(monkeypatch: pytest.MonkeyPatch, logits: int, positions_per_chunk
 
 @pytest.mark.parametrize("chunks", [(2**20, 4096), (1, 1), (7, 1), (24, 4), (NUM_WORDS, 3)])
 @pytest.mark.parametrize("scale", [1.0, 30.0])
-def test_losses_equal_brute_force_whatever_the_chunks(
+def test_losses_equal_brute_force_for_any_chunks(
     chunks: Tuple[int, int], scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_chunks(monkeypatch, *chunks)
@@ -94,7 +94,7 @@ def test_no_chunk_of_logits_is_larger_than_the_limit(monkeypatch: pytest.MonkeyP
     assert max(sizes) <= 100
 
 
-def test_an_all_but_sure_word_has_no_negative_loss() -> None:
+def test_a_nearly_certain_word_has_no_negative_loss() -> None:
     full = softmax_with_biases()
     states, targets = positions(1000.0)
     assert (full.exact_nll(states, targets) >= 0).all()
@@ -139,7 +139,7 @@ def test_initial_values_are_bilm_tfs() -> None:
     assert all(parameter.requires_grad for parameter in full.parameters())
 
 
-def test_configs_name_the_type_and_the_model_gives_the_sizes() -> None:
+def test_configs_name_the_type_and_the_model_sets_the_sizes() -> None:
     lazy = Lazy(LMSoftmax, params=Params({"type": "elmo_full"}))
     full = lazy.construct(num_words=5, input_dim=3)
     assert isinstance(full, FullSoftmax)

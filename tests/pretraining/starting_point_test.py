@@ -1,4 +1,4 @@
-"""Training that goes on from files or from an archive."""
+"""Training that starts from files or from an archive."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def train(folder: Path, model: Dict[str, Any], config: Path = CONFIG, **override
         **overrides,
     }
     params["model"].setdefault("softmax", {"type": "elmo_sampled", "num_samples": 64})
-    # Overrides merge: a key that is to be gone must be null.
+    # Overrides merge: a removed key must be null.
     params["model"].setdefault("options", None)
     return train_model_from_file(config, folder, overrides=json.dumps(params))
 
@@ -67,7 +67,7 @@ def start_of(kind: str, pretrained: Path) -> Dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["archive", "files"])
-def test_training_goes_on_where_pretraining_ended(
+def test_training_continues_where_pretraining_ended(
     kind: str, pretrained: Path, tmp_path: Path
 ) -> None:
     train(tmp_path / "run", start_of(kind, pretrained))
@@ -144,7 +144,9 @@ def test_the_bilm_of_a_task_model_is_a_start(pretrained: Path, tmp_path: Path) -
         assert torch.equal(model.bilm.get_parameter(name), parameter), name
 
 
-def test_other_words_are_refused_or_learnt_anew(pretrained: Path, tmp_path: Path) -> None:
+def test_other_words_are_refused_or_learnt_with_a_new_softmax(
+    pretrained: Path, tmp_path: Path
+) -> None:
     words = LMVocabulary.from_file(FIXTURES / "lm" / "vocab.txt").words
     words[10], words[11] = words[11], words[10]
     vocabulary = tmp_path / "other.txt"

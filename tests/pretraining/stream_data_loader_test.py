@@ -128,7 +128,7 @@ def test_types_and_shapes(new_loader):
     }
 
 
-def test_the_model_is_told_that_rows_continue(new_loader):
+def test_batches_say_that_rows_continue(new_loader):
     assert all(batch["rows_continue"] is True for batch in new_loader())
 
 
@@ -146,7 +146,7 @@ def test_epochs_differ_and_can_be_set(new_loader):
     assert as_lists(loader) == epochs[1]
 
 
-def test_passing_over_batches_gives_those_that_follow(new_loader):
+def test_skipped_batches_do_not_change_the_next_ones(new_loader):
     loader = new_loader()
     epochs = [as_lists(loader) for _ in range(2)]
     # As `--recover` does: whole epochs first, then batches.
@@ -233,7 +233,7 @@ def test_instances_are_the_sentences_of_the_corpus(reader, files, new_loader):
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_distributed_workers_read_different_sentences(reader, files, monkeypatch, shuffle):
-    # Every word once, so that spelled words tell sentences apart.
+    # Every word once, so that words identify sentences.
     for file, path in enumerate(files):
         path.write_text("".join(f"{file}.{line}.a {file}.{line}.b\n" for line in range(30 + file)))
     monkeypatch.setattr(stream_data_loader, "is_distributed", lambda: True)

@@ -106,7 +106,7 @@ class TestLayers:
     @pytest.mark.parametrize(
         "task, scores", [("snli", [88.1, 89.1, 89.3, 89.5]), ("srl", [81.6, 84.1, 84.6, 84.8])]
     )
-    def test_the_papers_scores_stand_beside(
+    def test_the_papers_scores_are_shown(
         self, task: str, scores: List[float], training: FakeTraining, options: Options
     ) -> None:
         overrides = {"trainer.validation_metric": "+f1"}  # what the fake runs measure
@@ -134,7 +134,7 @@ class TestLayers:
         shown = f".../{log.parent.name}/{log.name}"
         assert f"ner-none-seed1 failed: {FAILURE} (log: {shown})" in table.notes
 
-    def test_a_grid_that_fails_whole_is_a_table_too(
+    def test_if_all_runs_fail_there_is_still_a_table(
         self, training: FakeTraining, options: Options
     ) -> None:
         names = ("ner-none", "ner-input-last", "ner-input-l2_1", "ner-input-l2_0.001")
@@ -152,7 +152,7 @@ class TestLayers:
         assert report is not None
         assert column(report.tables[0], "dev f1, seed 1") == [0.31, 0.46, 0.51, 0.51]
 
-    def test_a_dry_run_writes_configs_alone(self, options: Options, capsys: Any) -> None:
+    def test_a_dry_run_writes_only_configs(self, options: Options, capsys: Any) -> None:
         assert compare_layers(options(dry_run=True)) is None
         assert len(capsys.readouterr().out.splitlines()) == 8
         files = {path for path in Path(options().runs.output).rglob("*") if path.is_file()}

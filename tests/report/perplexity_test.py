@@ -146,7 +146,7 @@ class TestComparePerplexities:
         assert row["training words"] == 2
         assert [name.split("-")[1] for name in training.started] == ["mine", "mine"]
 
-    def test_a_failed_run_is_told_and_the_others_are_kept(
+    def test_a_failed_run_is_reported_and_the_others_are_kept(
         self, training: FakeTraining, options: PerplexityOptions
     ) -> None:
         training.failing = {
@@ -205,7 +205,7 @@ class TestComparePerplexities:
         assert labels[::3] == ["mine\nelmo_mini", "sst\n./mine"]
         assert [line.get_label() for line in axes.lines] == ["here"]
 
-    def test_the_papers_figures_stand_beside_pairs(
+    def test_the_papers_figures_are_shown_for_pairs(
         self, training: FakeTraining, options: PerplexityOptions, tmp_path: Path
     ) -> None:
         (tmp_path / "snli.jsonl").write_text('{"sentence1": "A man .", "sentence2": "Men ."}\n')
@@ -279,7 +279,7 @@ class TestPrepareStart:
         expected = LMVocabulary.from_file("elmo_mini").words
         assert LMVocabulary.from_file(start.vocabulary_file).words == expected
 
-    def test_a_folder_is_told_from_a_name_by_its_slash(
+    def test_a_slash_distinguishes_a_folder_from_a_name(
         self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(folder.parent)

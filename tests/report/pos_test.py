@@ -173,14 +173,14 @@ def test_the_baseline_prefers_frequent_tags_and_then_names() -> None:
 
 
 class TestFitProbe:
-    def test_classes_that_a_line_divides_are_found_whatever_their_scale(self) -> None:
+    def test_linearly_separable_classes_are_found_at_any_scale(self) -> None:
         generator = numpy.random.default_rng(1)
         vectors = generator.normal(size=(300, 5)) * [1, 1000, 0.001, 1, 0] + 7
         tags = numpy.where((vectors[:, 1] - 7) / 1000 + (vectors[:, 2] - 7) / 0.001 > 0, "A", "B")
         probe = fit_probe(vectors[:200], tags[:200], vectors[:200], tags[:200], [100.0])
         assert (probe.predict(vectors[200:]) == tags[200:]).mean() > 0.95
 
-    def test_the_strength_that_does_best_on_held_out_vectors_is_chosen(self) -> None:
+    def test_the_best_strength_on_held_out_vectors_is_chosen(self) -> None:
         generator = numpy.random.default_rng(2)
         vectors = generator.normal(size=(60, 40))
         noise = numpy.where(generator.random(60) < 0.3, -1, 1)

@@ -51,7 +51,7 @@ class TestBiLMChoice:
             assert torch.equal(parameters_of(named), parameters_of(bilm))
             assert bilm.is_frozen
 
-    def test_an_archive_gives_the_bilm_in_it(self, tmp_path: Path) -> None:
+    def test_the_bilm_of_an_archive_is_loaded(self, tmp_path: Path) -> None:
         model = train_model_from_file(
             FIXTURES / "lm" / "experiment.jsonnet",
             tmp_path / "run",
@@ -72,7 +72,7 @@ class TestBiLMChoice:
         ):
             loaded(bilm="elmo_mini", options_file="a", weight_file="b")
 
-    def test_a_name_that_is_none_lists_what_is_expected(self) -> None:
+    def test_an_unknown_name_lists_what_is_expected(self) -> None:
         with pytest.raises(
             ConfigurationError, match="--bilm no: there is no such folder, expected"
         ):
@@ -83,7 +83,7 @@ class TestBiLMChoice:
         with pytest.raises(ConfigurationError, match=r"holds no weights\.hdf5, expected"):
             bilm_files(str(folder))
 
-    def test_random_weights_follow_from_the_seed_alone(self) -> None:
+    def test_random_weights_depend_only_on_the_seed(self) -> None:
         torch.manual_seed(5)
         expected = torch.rand(1)
         torch.manual_seed(5)

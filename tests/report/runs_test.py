@@ -52,7 +52,7 @@ class TestRunAll:
         assert training.started == NAMES and results is not None
         assert scores(list(results.values())) == [0.31, 0.32, 0.51, 0.52, 0.31]
 
-    def test_finished_runs_are_kept_and_the_others_start_anew(
+    def test_finished_runs_are_kept_and_the_others_are_restarted(
         self, training: FakeTraining, options: Options
     ) -> None:
         run(options())

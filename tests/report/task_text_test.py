@@ -75,7 +75,7 @@ def test_each_sentence_of_the_data_is_written_once(kind: str, write: Write, tmp_
     assert (files.num_train_words, files.num_held_out_words) == (num_words, num_words)
 
 
-def test_training_and_held_out_text_are_of_their_files(write: Write, tmp_path: Path) -> None:
+def test_training_and_held_out_text_come_from_their_files(write: Write, tmp_path: Path) -> None:
     files = text_files("lines", write("a", "a b\n"), write("b", "c\n"), tmp_path / "texts")
     assert files.train.read_text() == "a b\n" and files.held_out.read_text() == "c\n"
     assert (files.num_train_words, files.num_held_out_words) == (2, 1)
@@ -100,7 +100,7 @@ def test_a_no_break_space_is_a_part_of_a_word(write: Write, tmp_path: Path) -> N
     assert files.num_train_words == 2
 
 
-def test_an_unknown_kind_lists_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_kind_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match="found the kind 'snli', expected one of lines, tr"
     ):

@@ -44,7 +44,7 @@ def mix_penalties(config: Dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("task", TASKS)
 class TestEveryTask:
-    def test_a_variant_changes_seeds_and_what_it_says(self, task: str) -> None:
+    def test_a_variant_changes_only_its_keys_and_the_seeds(self, task: str) -> None:
         experiment = small(task)
         place = AS_IT_IS[task][0]
         assert (experiment.task, experiment.name, experiment.placement) == (task, task, place)
@@ -81,7 +81,7 @@ class TestEveryTask:
         part = "" if l2 == AS_IT_IS[task][1] else f"-l2_{l2:g}"
         assert run.name == f"{task}-{AS_IT_IS[task][0]}{part}-seed7"
 
-    def test_a_share_is_of_the_training_data_alone(self, task: str) -> None:
+    def test_a_share_applies_only_to_training_data(self, task: str) -> None:
         experiment = small(task)
         run = experiment.run_of(Variant("no ELMo", placement="none", share=0.05), seed=7)
         assert run.name == f"{task}-none-share_0.05-seed7"
@@ -130,9 +130,9 @@ def test_a_config_with_the_last_layer_only_gets_all_layers() -> None:
 def test_lambda_comes_before_penalties_of_other_parameters(regularizer: Any) -> None:
     experiment = small("ner", {"model.regularizer": regularizer})
     run = experiment.run_of(Variant("all", scalar_mix_l2=1.0), seed=7)
-    former = (regularizer or {"regexes": []})["regexes"]
+    previous = (regularizer or {"regexes": []})["regexes"]
     entry = ["scalar_parameters", {"type": "l2", "alpha": 1.0}]
-    assert run.config["model"]["regularizer"]["regexes"] == [entry, *former]
+    assert run.config["model"]["regularizer"]["regexes"] == [entry, *previous]
 
 
 def test_another_kind_of_penalty_becomes_l2() -> None:

@@ -92,7 +92,9 @@ def test_names_can_be_given(archives: Dict[str, Path], tmp_path: Path) -> None:
     assert column(table, "gamma")[0] == pytest.approx(expected_row(folders[0], 0)[3], abs=1e-4)
 
 
-def test_elmo_among_the_embedders_is_a_place_too(archives: Dict[str, Path], tmp_path: Path) -> None:
+def test_elmo_among_the_embedders_counts_as_a_place(
+    archives: Dict[str, Path], tmp_path: Path
+) -> None:
     ((table,), *_) = compare([archives["inside"], archives["ner-both-seed1"]], tmp_path)
     assert column(table, "ELMo at") == ["embedder", "input", "output"]
 
@@ -117,9 +119,7 @@ def test_allennlps_own_embedder_is_read_with_its_type_changed(
     assert mix == expected
 
 
-def test_shares_that_the_config_fixes_are_said_to_be(
-    archives: Dict[str, Path], tmp_path: Path
-) -> None:
+def test_fixed_shares_are_named_in_a_note(archives: Dict[str, Path], tmp_path: Path) -> None:
     overrides = {"model.text_encoder.elmo.scalar_mix_parameters": [0.0, 1.0, 0.0]}
     folders = [archives["ner-both-seed1"]]
     ((table,), *_) = compare(folders, tmp_path, names=("fixed",), overrides=overrides)

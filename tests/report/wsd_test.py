@@ -67,7 +67,7 @@ class TestCompareSenses:
         output = str(tmp_path / "results")
         return SenseOptions(files=files, output=output, model=model, seeds=(1, 2), folds=3)
 
-    def test_context_tells_senses_in_the_lstm_layers_alone(self, options: SenseOptions) -> None:
+    def test_only_lstm_layers_distinguish_senses_by_context(self, options: SenseOptions) -> None:
         report = compare_senses(options)
         table, words, differences = report.tables
         names = ["most frequent sense", *[options.model.name] * 4, *["random weights"] * 4]
@@ -274,7 +274,7 @@ class TestNearestSenses:
         assert len(set(expected)) == 3
         assert nearest_senses(training, senses, vectors).tolist() == expected
 
-    def test_length_matters_to_euclidean_distance_alone(self) -> None:
+    def test_only_euclidean_distance_depends_on_length(self) -> None:
         training, senses = numpy.array([[10.0, 0.0], [1.0, 1.0]]), numpy.array(["A", "B"])
         vectors = numpy.array([[1.0, 0.1]])
         assert nearest_senses(training, senses, vectors) == ["A"]

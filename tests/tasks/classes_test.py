@@ -15,7 +15,7 @@ def vocabulary_of(*classes, namespace="labels"):
 
 
 def scores_for(*predicted):
-    """Scores that may be of any sign, highest for the classes that are to be predicted."""
+    """Scores of any sign, highest for the classes that should be predicted."""
     scores = torch.tensor([[-3.0, -2.0, -4.0]]).repeat(len(predicted), 1)
     scores[range(len(predicted)), list(predicted)] = -1.0
     return scores

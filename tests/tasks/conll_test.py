@@ -109,7 +109,7 @@ def test_documents_have_names_parts_and_sentences_with_columns(tmp_path: Path) -
     assert documents[1].sentences()[0].words == ["Hm"]
 
 
-def test_a_folder_stands_for_the_files_below_it(tmp_path: Path) -> None:
+def test_a_folder_means_all_of_its_files(tmp_path: Path) -> None:
     (tmp_path / "cnn").mkdir()
     write_lines(tmp_path / "cnn" / "1.gold_conll", DOCUMENT)
     write_lines(tmp_path / "a.v4_gold_conll", DOCUMENT)

@@ -129,7 +129,7 @@ def dropouts_of(params: Any, prefix: str = "") -> List[str]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_each_dropout_is_there_in_training_alone(task: str) -> None:
+def test_each_dropout_is_active_only_in_training(task: str) -> None:
     instances, vocab = read_tiny(task)
     tensors = as_tensors(instances, vocab)
     model_params = experiment_of(task)["model"].as_dict(quiet=True)

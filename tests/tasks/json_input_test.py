@@ -38,7 +38,7 @@ def test_json_that_is_no_object_is_shown(line):
 
 
 @pytest.mark.parametrize("line", ["x" * 10_000, "1" * 10_000, "[" * 100_000])
-def test_a_long_line_is_not_shown_whole(line):
+def test_a_long_line_is_shortened_in_errors(line):
     with pytest.raises(ConfigurationError, match="a line that is not JSON") as error:
         parse_json_object(line, EXAMPLE)
     assert len(str(error.value)) < 400
@@ -71,7 +71,7 @@ def test_what_is_no_list_of_words_is_refused(words):
 
 
 @pytest.mark.parametrize("word", ["", " ", 3, None, ["rains"], "\ud83d"])
-def test_the_word_that_is_none_is_named(word):
+def test_the_invalid_word_is_named(word):
     with pytest.raises(
         ConfigurationError, match=r"'words'\[1\] is .*, expected a word that is not"
     ):

@@ -23,7 +23,7 @@ from elmo_plugin.tasks.reading import (
 )
 
 
-def test_a_file_stands_for_itself_and_a_folder_for_the_files_below_it(tmp_path: Path) -> None:
+def test_a_folder_means_all_files_below_it(tmp_path: Path) -> None:
     inner = tmp_path / "b" / "c"
     inner.mkdir(parents=True)
     for path in (tmp_path / "z.gold", inner / "a.gold", tmp_path / "b" / "d.txt"):
@@ -41,7 +41,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         data_file(tmp_path)
 
 
-def test_blank_lines_count_but_are_left_out(tmp_path: Path) -> None:
+def test_blank_lines_are_skipped_but_numbered(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes("\n a\u00a0b \r\n\t\nc".encode())
     assert list(placed_lines(path, "one tree")) == [

@@ -114,11 +114,11 @@ class SquadRecord(NamedTuple):
         if found == text:
             return Answer(text, start)
         if 0 <= start < len(self.passage):
-            wrong = f"where {shown_json(found)} stands"
+            wrong = f"where the passage has {shown_json(found)}"
         else:
             wrong = f"outside of the passage of {len(self.passage)} characters"
         elsewhere = self.passage.find(text)
-        hint = f" (the text stands at {elsewhere})" if elsewhere >= 0 else ""
+        hint = f" (the text is at {elsewhere})" if elsewhere >= 0 else ""
         raise self._error(
             f"'{key}' is {shown_json(text)} with 'answer_start' {start}, {wrong}; expected the character of "
             f"the passage, counted from 0, at which the text starts{hint}"

@@ -57,7 +57,7 @@ def test_the_split_first_layer_equals_the_network_on_pairs(max_antecedents, hidd
 @pytest.mark.parametrize("mentions_per_block", [1, 3, 11])
 @pytest.mark.parametrize("max_held", [0, 2**25])
 def test_blocks_equal_the_whole_in_values_and_gradients(mentions_per_block, max_held, monkeypatch):
-    """With blocks held for the backward pass as with blocks computed anew."""
+    """Blocks stored for the backward pass, and blocks computed again, drop the same units."""
     monkeypatch.setattr(antecedent_scorer, "_MAX_HELD", max_held)
 
     def values_and_gradients(scorer):
@@ -73,7 +73,7 @@ def test_blocks_equal_the_whole_in_values_and_gradients(mentions_per_block, max_
         torch.testing.assert_close(one, other)
 
 
-def test_dropout_is_the_same_when_a_block_is_computed_anew(monkeypatch):
+def test_dropout_is_the_same_when_a_block_is_computed_again(monkeypatch):
     gradients = []
     for max_held in (0, 2**25):
         monkeypatch.setattr(antecedent_scorer, "_MAX_HELD", max_held)

@@ -30,7 +30,7 @@ class TestExamplesOfVilainEtAl1995:
         parts = muc(clusters("AB", "CD"), clusters("ABCD"))
         assert parts == (2, 2, 2, 3)
 
-    def test_a_link_too_many_costs_precision(self):
+    def test_an_extra_link_lowers_precision(self):
         # As above with the sides exchanged.
         parts = muc(clusters("ABCD"), clusters("AB", "CD"))
         assert parts == (2, 3, 2, 2)

@@ -83,7 +83,7 @@ def test_blocks_equal_the_whole_in_values_and_gradients(instances, vocab, option
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_words_of_a_document_are_in_order_and_read_with_their_sentence_alone(instances, vocab):
+def test_words_are_in_order_and_encoded_with_their_own_sentence(instances, vocab):
     model = build_tiny("coref", vocab).eval()
     tensors = as_tensors(instances[:1], vocab)
     sentences = {"tokens": {"tokens": tensors["sentences"]["tokens"]["tokens"][0]}}

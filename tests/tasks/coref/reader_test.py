@@ -74,7 +74,7 @@ def test_tensors_have_mentions_speakers_and_genre():
     assert genres == ["bc", "nw"]
 
 
-def test_genres_that_are_not_known_are_no_error():
+def test_unknown_genres_are_allowed():
     vocab = Vocabulary.from_instances(CoreferenceReader().read(TINY_FILE))
     instances = [
         CoreferenceReader().text_to_instance([[Token("Rain")]], genre=genre)
@@ -175,7 +175,7 @@ def test_mentions_are_read(column, mentions):
         st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 9)), max_size=6, unique=True
     )
 )
-def test_mentions_of_different_entities_may_stand_in_any_way(triples):
+def test_mentions_of_different_entities_may_nest_and_cross(triples):
     mentions = [
         (start, start + width, f"{index}{entity}")
         for index, (start, width, entity) in enumerate(triples)

@@ -41,13 +41,13 @@ def test_sentences_words_and_tags_are_read():
 @given(
     sentences=st.lists(sentences_with_spans(min_pieces=1), min_size=1, max_size=4),
     input_scheme=st.sampled_from(SCHEMES),
-    is_told=st.booleans(),
+    is_given=st.booleans(),
     label_scheme=st.sampled_from(["BIO", "BIOUL"]),
     separator=st.sampled_from([" ", "\t", "  \t "]),
     divider=st.sampled_from(["\n", "\n\n \n", "-DOCSTART- -X- O O\n\n"]),
 )
 def test_spans_written_to_a_file_are_read_from_it(
-    sentences, input_scheme, is_told, label_scheme, separator, divider
+    sentences, input_scheme, is_given, label_scheme, separator, divider
 ):
     blocks = []
     for num_tokens, spans in sentences:
@@ -57,7 +57,7 @@ def test_spans_written_to_a_file_are_read_from_it(
     with TemporaryDirectory() as folder:
         file_path = Path(folder) / "data.conll"
         file_path.write_text(divider.join(blocks))
-        scheme = input_scheme if is_told else None  # found, if it is not told
+        scheme = input_scheme if is_given else None  # detected, if it is not given
         reader = NerReader(input_scheme=scheme, label_scheme=label_scheme)
         instances = list(reader.read(file_path))
     assert [
@@ -140,7 +140,9 @@ def test_a_tag_that_no_scheme_has_is_named_with_its_line(tmp_path, tag):
         ("BIOUL", ["B-PER", "O"], "line 2: found tag 'O' after 'B-PER'", "BIO"),
     ],
 )
-def test_data_in_another_scheme_is_told_which_to_set(tmp_path, input_scheme, tags, fault, fitting):
+def test_the_error_for_another_scheme_names_the_right_one(
+    tmp_path, input_scheme, tags, fault, fitting
+):
     file_path = write(tmp_path, *zip(["Mary", "ran"], tags, strict=True))
     with pytest.raises(ConfigurationError, match=fault) as error:
         list(NerReader(input_scheme=input_scheme).read(file_path))

@@ -112,7 +112,7 @@ def test_the_learning_rate_is_halved_after_each_epoch_that_is_not_better(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["snli", "snli_small"])
-def test_all_labels_are_known_however_few_pairs_are_read(name: str, tmp_path: Path) -> None:
+def test_all_labels_are_known_even_from_few_pairs(name: str, tmp_path: Path) -> None:
     params = config(name, tmp_path, {"dataset_reader.max_instances": 1})
     reader = DatasetReader.from_params(params["dataset_reader"])
     instances = list(reader.read(FIXTURES / "snli" / "tiny" / "train.jsonl"))

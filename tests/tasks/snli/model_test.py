@@ -53,7 +53,7 @@ def test_logits_of_a_batch_equal_those_of_a_slow_loop_over_pairs(experiment: str
 
 def test_tokens_are_aligned_however_unlike_those_of_the_other_sentence_are() -> None:
     model = build_tiny("snli", vocabulary_of(*LABELS))
-    # Both similarities are far below what the exponential of a float32 can be told from 0.
+    # Both similarities are so low that their exponential is 0 in float32.
     premise, hypothesis = torch.tensor([[[40.0], [20.0]]]), torch.tensor([[[-40.0], [-20.0]]])
     mask = torch.ones(2, 2, dtype=torch.bool)
     aligned = model._align(torch.cat([premise, hypothesis]), mask)

@@ -35,7 +35,7 @@ def test_probabilities_have_the_names_of_labels_and_sum_to_1(predictor: SnliPred
     assert output["label"] == max(probabilities, key=probabilities.get) == "neutral"
 
 
-def test_the_keys_of_snli_are_taken_too(predictor: SnliPredictor) -> None:
+def test_the_keys_of_snli_are_accepted(predictor: SnliPredictor) -> None:
     pair = {"sentence1": "Rain", "sentence2": "Rain", "gold_label": "-", "pairID": 3}
     assert predictor.predict_json(pair) == predictor.predict_pair("Rain", "Rain")
 

@@ -80,7 +80,7 @@ def test_question_and_passage_share_the_mix_of_each_place(data):
     assert len(mixes) == 2  # one for each place
 
 
-def test_dropout_on_the_output_of_the_rnn_leaves_output_elmo_alone(data):
+def test_dropout_on_the_output_of_the_rnn_does_not_drop_output_elmo(data):
     _, vocab = data
     model = build_tiny("squad", vocab, "experiment_elmo")
     model.dropout.p = 0.5
@@ -92,7 +92,7 @@ def test_dropout_on_the_output_of_the_rnn_leaves_output_elmo_alone(data):
     assert (dropped == dropped[:, :1]).all()
 
 
-def test_the_initializer_of_the_paper_reaches_all_grus_and_leaves_the_bilm_alone(data, tmp_path):
+def test_the_papers_initializer_applies_to_all_grus_and_not_to_the_bilm(data, tmp_path):
     _, vocab = data
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("rain " + " ".join(["0.1"] * 300) + "\n")

@@ -148,8 +148,11 @@ def answer(text, start):
         ({"answers": [PARIS, {"text": "Paris"}]}, r"'answers\[1\]\.answer_start' is null"),
         (answer("Paris", "13"), r"answer_start' is \"13\", expected the number of a character"),
         (answer(" ", 2), r"'answers\[0\]\.text' is \" \""),
-        (answer("Paris", 12), r"' 12, where \" Pari\" stands; .* \(the text stands at 13\)"),
-        (answer("Lyon", 13), r"' 13, where \"Pari\" stands; .* the text starts\. Correct the file"),
+        (answer("Paris", 12), r"' 12, where the passage has \" Pari\"; .* \(the text is at 13\)"),
+        (
+            answer("Lyon", 13),
+            r"' 13, where the passage has \"Pari\"; .* the text starts\. Correct the file",
+        ),
         (answer("Paris", 19), "'answer_start' 19, outside of the passage of 19 characters"),
         (answer(".", -1), "'answer_start' -1, outside of the passage of 19 characters"),
         ({"question": ""}, r"'question' is \"\", expected a text that is not empty"),

@@ -17,7 +17,7 @@ def data():
     return read_tiny("srl")
 
 
-def test_predicates_that_could_not_be_read_are_counted_beside_the_score(data):
+def test_predicates_that_could_not_be_read_are_reported(data):
     instances, vocab = data
     model = build_tiny("srl", vocab).eval()
     batch = as_tensors(instances, vocab)
@@ -41,7 +41,7 @@ def test_loss_is_the_cross_entropy_averaged_over_tokens_and_then_over_sentences(
     assert_close(output["loss"], torch.stack(losses).mean(), rtol=1e-5, atol=1e-6)
 
 
-def test_the_model_is_told_the_predicate(data):
+def test_the_model_depends_on_the_predicate(data):
     instances, vocab = data
     batch = as_tensors(instances[:2], vocab)
     model = build_tiny("srl", vocab).eval()
@@ -146,7 +146,7 @@ def test_padding_is_not_decoded():
     assert decoded[1] == best_by_trying_all(logits[1, :2].log_softmax(dim=-1))
 
 
-def test_sequences_that_differ_little_are_told_apart():
+def test_sequences_with_similar_scores_are_distinguished():
     # I-ARG0 is the best tag but cannot be first; O is better than B-ARG0 by less than float32 can
     # show beside 100,000.
     scores = torch.tensor([[[2.0, 1.001, 1.0, 0.0, 0.0]]])

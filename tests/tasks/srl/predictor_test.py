@@ -106,7 +106,7 @@ def test_a_tokenizer_that_tags_finds_the_verbs_as_well(archive, tagger):
     assert predictor.predict_sentence("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
 
 
-def test_a_sentence_alone_is_refused_where_no_tagger_finds_the_verbs(predictor):
+def test_a_sentence_without_predicates_needs_a_tagger(predictor):
     message = (
         "Found a sentence without 'predicates', and no tagger finds the verbs. Give the indices"
     )

@@ -85,7 +85,7 @@ def test_the_predicate_is_the_first_word_of_its_span_with_a_lemma(tmp_path):
     assert list(instance["tags"]) == ["B-ARG0", "B-V", "I-V"]
 
 
-def test_a_lemma_of_a_word_that_is_no_predicate_is_left_alone(tmp_path):
+def test_a_lemma_of_a_word_that_is_not_a_predicate_is_ignored(tmp_path):
     lines = [row("the", "*"), row("run", "*", lemma="run"), row("ended", "(V*)", lemma="end")]
     [instance] = read(write(tmp_path, *lines))
     assert instance["metadata"].metadata["lemma"] == "end"
@@ -176,7 +176,7 @@ def test_a_predicate_without_a_v_is_left_out_and_counted_in_its_document(tmp_pat
     assert "left out: 1 predicates without a V" in caplog.text
 
 
-def test_what_is_bad_is_left_out_alone_if_asked_for(tmp_path, caplog):
+def test_skip_invalid_leaves_out_only_what_is_invalid(tmp_path, caplog):
     lines = [row("Run", "(V*", "(V*)", lemma="run"), row("!", "*", "*")]
     bad = write(
         tmp_path, *lines, "", row("Rain"), "fell", "", row("Hail"), "", *sentence("*", "(V*)")

@@ -73,7 +73,7 @@ def pool_slowly(pooling, tokens):
 
 @pytest.mark.parametrize("shift", [0.0, 40.0, -40.0])
 @pytest.mark.parametrize("padding", [0.0, 1e4, -1e4])
-def test_pooling_equals_that_of_each_sentence_alone(shift, padding):
+def test_pooling_a_batch_equals_pooling_single_sentences(shift, padding):
     torch.manual_seed(13)
     pooling = FourWayPooling(5)
     # Tokens of one sign, whose maximum or minimum a padding of zeros would replace; and scores far from the

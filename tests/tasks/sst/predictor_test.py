@@ -39,7 +39,7 @@ def test_tokens_are_taken_as_they_are(predictor):
     assert predictor.predict_tokens(["-LRB-"])["tokens"] == ["-LRB-"]
 
 
-def test_what_the_treebank_escapes_is_known_in_running_text(predictor):
+def test_characters_that_the_treebank_escapes_are_known_in_plain_text(predictor):
     from_text = predictor.predict_sentence('"Río" is charming.')
     assert from_text["tokens"] == ['"', "Río", '"', "is", "charming", "."]
     assert from_text["label"] == "positive"

@@ -108,7 +108,7 @@ def vocabulary_from(*labels):
 
 
 @pytest.mark.parametrize("labels", [["good"], ["good", "good", "bad"], ["so_so", "good", "bad"]])
-def test_the_vocabulary_has_all_classes_in_their_order_whatever_the_data(labels):
+def test_the_vocabulary_always_has_all_classes_in_order(labels):
     vocab = vocabulary_from(*labels)
     assert vocab.get_index_to_token_vocabulary("labels") == {0: "bad", 1: "so_so", 2: "good"}
 
@@ -126,7 +126,7 @@ def test_a_label_that_the_model_does_not_know_is_refused():
 PLACE = "trees.txt, line 7"
 
 LABELS = st.integers(0, 4)
-# Any character that can stand in a word: white space too, but for that which divides words.
+# Any character that can be part of a word, including white space that does not separate words.
 WORDS = st.text(
     st.characters(blacklist_characters="() \t\r\n\\`'", blacklist_categories=["Cs"]), min_size=1
 ).filter(lambda word: not word.startswith("-"))
