@@ -38,7 +38,7 @@ class CharacterEncoder(torch.nn.Module):
             _new_convolution(options, width, count) for width, count in options.filters
         )
         self.highways = torch.nn.ModuleList(
-            _Highway(options.num_filters) for _ in range(options.num_highway)
+            Highway(options.num_filters) for _ in range(options.num_highway)
         )
         self.projection: torch.nn.Module = torch.nn.Identity()
         if options.has_token_projection:
@@ -77,7 +77,7 @@ class CharacterEncoder(torch.nn.Module):
         return self.projection(vectors)  # (num_words, projection_dim)
 
 
-class _Highway(torch.nn.Module):
+class Highway(torch.nn.Module):
     """
     `g * relu(x W_transform + b) + (1 - g) * x` with `g = sigmoid(x W_carry + b)`.
 

@@ -1,6 +1,5 @@
 """What a biLM keeps of weights that do not change: vectors of words, and weights prepared for a kernel."""
 
-import copy
 import functools
 import logging
 import threading
@@ -25,7 +24,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.factors import Factor
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.kernels import LSTMKernel, check_kernel, choose_kernel, choose_precision
 from elmo_plugin.bilm.kernels.packed_folder import PackedFolder
 from elmo_plugin.bilm.lstm import ProjectedLSTM
@@ -95,8 +94,7 @@ class FrozenInference:
         # Name of a module within the biLM -> what the kernel multiplies by in its place.
         self._prepared: Dict[str, _Prepared] = {}
         self._layers: Optional[PreparedLayers] = None
-        # The character encoder with prepared weights in place of linear layers.
-        self._encoder: Optional[torch.nn.Module] = None
+        self._encoder: Optional[Callable[[Tensor], Tensor]] = None
         # The state of the weights that all of this was made from.
         self._version: Optional[Tuple[Any, ...]] = None
         # Keeps the memory of those weights from being given to others, which could be taken for them.
@@ -156,11 +154,7 @@ class FrozenInference:
         Return what is to run the layers of a pass, which have these names within the biLM; `None` if they are
         to run as they are: with gradients, or where weights that change were prepared for one pass only.
         """
-        # Autocast says in what to multiply.
-        is_lowered = torch.is_autocast_enabled(self._place[0].type)
-        if torch.is_grad_enabled() or (
-            self.precision == "float32" and (is_lowered or not is_at_rest)
-        ):
+        if self._runs_as_it_is(is_at_rest):
             return None
         if self._layers is None:
             kernel, precision = self._chosen()
@@ -172,9 +166,9 @@ class FrozenInference:
             self._layers = PreparedLayers(kernel, prepared)
         return self._layers
 
-    def encode(self, encoder: torch.nn.Module, types: Tensor, is_at_rest: bool) -> Tensor:
+    def encode(self, encoder: CharacterEncoder, types: Tensor, is_at_rest: bool) -> Tensor:
         """Return what the biLM's character encoder makes of `types`: known ones from memory."""
-        encode_new = functools.partial(self._encode, encoder)
+        encode_new = functools.partial(self._encode, encoder, is_at_rest)
         if not is_at_rest or self.word_cache.capacity == 0:
             return encode_new(types)
         # Vectors of one mode are of no use in another: autocast gives them another type, and tensors made
@@ -184,36 +178,25 @@ class FrozenInference:
         mode = (autocast, torch.is_inference_mode_enabled())
         return self.word_cache.encode(types, encode_new, mode)
 
-    def _encode(self, encoder: torch.nn.Module, types: Tensor) -> Tensor:
-        if self.precision == "float32":
+    def _encode(self, encoder: CharacterEncoder, is_at_rest: bool, types: Tensor) -> Tensor:
+        if self._runs_as_it_is(is_at_rest):
             return encoder(types)
-        kernel, precision = self._chosen()
-        if precision != "float32":
-            if self._encoder is None:
-                self._encoder = self._with_prepared_linears(encoder, kernel, precision)
-            encoder = self._encoder
+        if self._encoder is None:
+            kernel, precision = self._chosen()
+            self._encoder = self._prepare(
+                "character_encoder",
+                encoder,
+                lambda encoder: kernel.prepare_encoder(encoder, precision),
+            )
         with torch.autocast(types.device.type, enabled=False):
-            return encoder(types)
+            return self._encoder(types)
 
-    def _with_prepared_linears(
-        self, encoder: torch.nn.Module, kernel: LSTMKernel, precision: str
-    ) -> torch.nn.Module:
-        """Return a copy with the same parameters and prepared weights in place of linear layers."""
-        prepared = copy.deepcopy(
-            encoder, {id(parameter): parameter for parameter in encoder.parameters()}
+    def _runs_as_it_is(self, is_at_rest: bool) -> bool:
+        # Autocast says in what to multiply.
+        is_lowered = torch.is_autocast_enabled(self._place[0].type)
+        return torch.is_grad_enabled() or (
+            self.precision == "float32" and (is_lowered or not is_at_rest)
         )
-        for name, linear in encoder.named_modules():
-            if isinstance(linear, torch.nn.Linear):
-                factor = self._prepare(
-                    f"character_encoder.{name}",
-                    linear,
-                    lambda linear: kernel.factor(linear.weight.detach(), precision),
-                )
-                owner, _, attribute = name.rpartition(".")
-                setattr(
-                    prepared.get_submodule(owner), attribute, _PreparedLinear(factor, linear.bias)
-                )
-        return prepared
 
     def _set_version(self, version: Tuple[Any, ...], parameters: Iterable[Tensor]) -> None:
         self._version = version
@@ -431,16 +414,6 @@ def _shared_or_new(
         if prepared is None:
             prepared = _shared[key] = _Prepared(prepare(module))
         return prepared
-
-
-class _PreparedLinear(torch.nn.Module):
-    def __init__(self, factor: Factor, bias: Tensor) -> None:
-        super().__init__()
-        self._factor = factor
-        self._bias = bias
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self._factor.product(rows).add_(self._bias)
 
 
 def _version_of(parameters: Sequence[Tensor], num_backward_passes: int) -> Tuple[Any, ...]:

@@ -118,7 +118,8 @@ class TestTrainableInEvalMode:
         for _ in range(2):
             with torch.no_grad():
                 activations(fine_tuned)
-            assert fine_tuned._frozen.num_prepared == 2 * TINY_OPTIONS.num_layers
+            # With the character encoder.
+            assert fine_tuned._frozen.num_prepared == 2 * TINY_OPTIONS.num_layers + 1
             assert len(fine_tuned.word_cache) > 0
         assert fine_tuned.word_cache.hit_rate > 0
         with torch.no_grad():

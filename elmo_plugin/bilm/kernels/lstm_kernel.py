@@ -1,11 +1,13 @@
 """What runs a frozen biLM."""
 
+import copy
 from abc import ABC, abstractmethod
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.factors import Factor
 from elmo_plugin.bilm.lstm import LSTMRun, Outcome, ProjectedLSTM
 
@@ -14,8 +16,8 @@ PRECISIONS = ("float32", "bfloat16", "int8")
 
 class LSTMKernel(ABC):
     """
-    A way to run LSTM layers without gradients, and the matrix products of the character encoder. All kernels
-    give what the reference gives, but for rounding.
+    A way to run LSTM layers and the character encoder without gradients. All kernels give what the reference
+    gives, but for rounding.
 
     # Parameters
 
@@ -24,7 +26,7 @@ class LSTMKernel(ABC):
     device_type : `str`
         Of the devices that it is made for, as torch names it.
     storable_types : `Tuple[type, ...]`
-        The classes that `prepare` and `factor` make, beside tensors, if those can be kept in files.
+        The classes that what is prepared consists of, beside tensors, if it can be kept in files.
     """
 
     name: str
@@ -44,8 +46,10 @@ class LSTMKernel(ABC):
         """
 
     @abstractmethod
-    def factor(self, weight: Tensor, precision: str) -> Factor:
-        """What multiplies by `weight`, `(output_dim, input_dim)`."""
+    def prepare_encoder(
+        self, encoder: CharacterEncoder, precision: str
+    ) -> Callable[[Tensor], Tensor]:
+        """Return what to call in place of a character encoder, with character ids, `(num_words, 50)`."""
 
     @abstractmethod
     def prepare(self, layer: ProjectedLSTM, precision: str) -> Any:
@@ -59,3 +63,39 @@ class LSTMKernel(ABC):
     @abstractmethod
     def run(self, layers: Sequence[Any], runs: Sequence[LSTMRun]) -> List[Outcome]:
         """Run layers that do not depend on each other, each given as what `prepare` made of it."""
+
+
+class FactorKernel(LSTMKernel):
+    """A kernel of matrices that multiply one at a time."""
+
+    @abstractmethod
+    def factor(self, weight: Tensor, precision: str) -> Factor:
+        """Return what multiplies by `weight`, `(output_dim, input_dim)`."""
+
+    def prepare_encoder(
+        self, encoder: CharacterEncoder, precision: str
+    ) -> Callable[[Tensor], Tensor]:
+        if precision == "float32":
+            return encoder
+        # A copy with the same parameters.
+        prepared = copy.deepcopy(
+            encoder, {id(parameter): parameter for parameter in encoder.parameters()}
+        )
+        for name, linear in encoder.named_modules():
+            if isinstance(linear, torch.nn.Linear):
+                owner, _, attribute = name.rpartition(".")
+                factor = self.factor(linear.weight.detach(), precision)
+                setattr(
+                    prepared.get_submodule(owner), attribute, _FactorLinear(factor, linear.bias)
+                )
+        return prepared
+
+
+class _FactorLinear(torch.nn.Module):
+    def __init__(self, factor: Factor, bias: Tensor) -> None:
+        super().__init__()
+        self._factor = factor
+        self._bias = bias
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self._factor.product(rows).add_(self._bias)

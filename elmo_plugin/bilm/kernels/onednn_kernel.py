@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor
-from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
+from elmo_plugin.bilm.kernels.lstm_kernel import FactorKernel
 from elmo_plugin.bilm.lstm import LSTMRun, LSTMWeights, Outcome, ProjectedLSTM, run_loops
 from elmo_plugin.bilm.processor import has_bfloat16_products
 
@@ -23,7 +23,7 @@ _OPERATORS = ("_reorder_linear_weight", "_linear_pointwise")
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-class OneDNNKernel(LSTMKernel):
+class OneDNNKernel(FactorKernel):
     """
     The reference's loop over time with weights that were brought into oneDNN's layout once, rather than by
     each product; small float32 weights stay as they are. Uses AMX in bfloat16 where the processor has it.

@@ -16,7 +16,7 @@ from elmo_plugin.files.replaced_file import replaced_file
 logger = logging.getLogger(__name__)
 
 # To be raised when kernels read another form, so that files of the old one are left alone.
-FORMAT = 2
+FORMAT = 3
 
 
 class PackedFolder:
@@ -80,9 +80,9 @@ class PackedFolder:
 def _digest(module: Any, parameters: Sequence[str], settings: Any) -> str:
     digest = hashlib.sha256(repr((FORMAT, settings)).encode())
     for name in parameters:
-        tensor = getattr(module, name).detach()
+        tensor = module.get_parameter(name).detach()
         digest.update(repr((name, tensor.shape, tensor.stride())).encode())
         # A view of a weight file is the transpose of what lies there.
-        array = (tensor if tensor.is_contiguous() else tensor.t().contiguous()).numpy()
+        array = (tensor if tensor.is_contiguous() else tensor.mT.contiguous()).numpy()
         digest.update(array.data)
     return digest.hexdigest()[:32]

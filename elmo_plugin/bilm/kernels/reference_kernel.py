@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor, QuantizedFactor
-from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
+from elmo_plugin.bilm.kernels.lstm_kernel import FactorKernel
 from elmo_plugin.bilm.lstm import LSTMRun, LSTMWeights, Outcome, ProjectedLSTM, run_loops
 
 
-class ReferenceKernel(LSTMKernel):
+class ReferenceKernel(FactorKernel):
     """
     A loop over time of torch's own operations, on any device; the products of inputs are made before it.
 

@@ -2,22 +2,27 @@
 
 import functools
 import logging
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
+from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.kernels.lstm_kernel import PRECISIONS, LSTMKernel
 from elmo_plugin.bilm.kernels.onednn_kernel import OneDNNKernel
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
 from elmo_plugin.bilm.kernels.simd_kernel import SIMDKernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
 from elmo_plugin.bilm.lstm import LSTMRun, ProjectedLSTM
+from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
 from elmo_plugin.bilm.simd.library import best_unit
 from elmo_plugin.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
+
+Module = TypeVar("Module", bound=torch.nn.Module)
 
 AUTO = "auto"
 
@@ -33,6 +38,17 @@ _EARLIER_NAMES = {"avx512": "simd"}
 
 # How far the first step on a device may be from the reference, for values of about 1. Wide enough for TF32.
 _FIRST_STEP_TOLERANCES = {"float32": 0.01, "bfloat16": 0.05, "int8": 0.05}
+
+
+# Of the character encoder that kernels are tried on. Its highway is large enough for kernels that leave small
+# matrices to torch.
+_FIRST_ENCODER = BiLMOptions(
+    filters=((1, 420), (3, 300)),
+    num_highway=1,
+    character_embedding_dim=16,
+    cell_size=96,
+    projection_dim=96,
+)
 
 
 def check_kernel(name: str, precision: str) -> None:
@@ -160,32 +176,35 @@ def _first_step_failure(kernel: LSTMKernel, precision: str, device: torch.device
 
 @torch.no_grad()
 def _first_steps(kernel: LSTMKernel, precision: str, device: torch.device) -> List[Tensor]:
-    """Run both directions of a small layer, and one matrix alone, on the same numbers for all kernels."""
+    """Run both directions of a small layer, and a character encoder, on the same numbers for all kernels."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator)
+
+    def of_normal(module_class: Callable[..., Module], *args: Any, **kwargs: Any) -> Module:
+        with torch.device("meta"):
+            module = module_class(*args, **kwargs)
+        module.to_empty(device="cpu")
+        for parameter in module.parameters():
+            parameter.copy_(normal(*parameter.shape) * parameter.size(-1) ** -0.5)
+        return module.to(device)
 
     # Neither depends on what the program has set for new tensors and products, nor draws its random numbers.
     with torch.device("cpu"), torch.autocast(device.type, enabled=False):
         layers, runs = [], []
         for _ in range(2):
             # Several blocks of cells and states, not all of them full, for kernels that read in blocks.
-            with torch.device("meta"):
-                layer = ProjectedLSTM(96, 288, 96, cell_clip=1.0, proj_clip=0.5)
-            layer.to_empty(device="cpu")
-            for parameter in layer.parameters():
-                parameter.copy_(normal(*parameter.shape) * parameter.size(-1) ** -0.5)
-            layers.append(layer.to(device))
+            layers.append(of_normal(ProjectedLSTM, 96, 288, 96, cell_clip=1.0, proj_clip=0.5))
             # The largest block of rows, a smaller one, and a single row.
             step_sizes = [65, 3, 1]
             state, cell = normal(65, 96).to(device), normal(65, 288).to(device)
             runs.append(LSTMRun(normal(69, 96).to(device), step_sizes, state, cell))
         outcomes = kernel.run([kernel.prepare(layer, precision) for layer in layers], runs)
-        # Large enough for kernels that leave small matrices to torch.
-        weight = (normal(2048, 288) * 288**-0.5).to(device)
-        product = kernel.factor(weight, precision).product(runs[0].cell)
-        return [product, *(tensor for outcome in outcomes for tensor in outcome)]
+        encoder = of_normal(CharacterEncoder, _FIRST_ENCODER)
+        words = batch_to_ids([["a", "few", "words", "of", "several", "lengths"]])[0].to(device)
+        vectors = kernel.prepare_encoder(encoder, precision)(words)
+        return [vectors, *(tensor for outcome in outcomes for tensor in outcome)]
 
 
 @functools.cache

@@ -1,49 +1,15 @@
 """What runs frozen biLMs on CPUs: C++ for the processor's vector unit."""
 
-import ctypes
 from typing import List, Optional, Sequence
 
 import torch
-from torch import Tensor
 
-from elmo_plugin.bilm.factors import Factor
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
 from elmo_plugin.bilm.lstm import LSTMRun, Outcome, ProjectedLSTM
-from elmo_plugin.bilm.simd.library import (
-    PanelMatrix,
-    best_unit,
-    c_matrix,
-    in_panels,
-    library_of,
-    unsupported_reason,
-)
-from elmo_plugin.bilm.simd.lstm import MULTIPLICATIONS_PER_THREAD, PanelLayer, run_layers
-
-
-class PanelFactor(Factor):
-    """A matrix that the C++ multiplies by."""
-
-    def __init__(self, matrix: PanelMatrix, output_dim: int) -> None:
-        self._matrix = matrix
-        self._output_dim = output_dim
-
-    def product(self, rows: Tensor, out: Optional[Tensor] = None) -> Tensor:
-        rows = rows.contiguous()
-        result = rows.new_empty(rows.size(0), self._output_dim)
-        threads = rows.numel() * self._output_dim // MULTIPLICATIONS_PER_THREAD
-        library_of(self._matrix.unit).call(
-            "run_linear",
-            self._matrix.panels.element_size(),
-            ctypes.byref(c_matrix(self._matrix)),
-            ctypes.c_void_p(rows.data_ptr()),
-            ctypes.c_void_p(result.data_ptr()),
-            *(ctypes.c_int64(size) for size in (*rows.shape, self._output_dim)),
-            ctypes.c_int(max(1, min(torch.get_num_threads(), threads))),
-        )
-        return result if out is None else out.copy_(result)
-
-    def add_product(self, total: Tensor, rows: Tensor) -> Tensor:
-        return total.add_(self.product(rows))
+from elmo_plugin.bilm.simd.character_encoder import PanelEncoder, PanelLinear
+from elmo_plugin.bilm.simd.library import PanelMatrix, best_unit, unsupported_reason
+from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
 
 
 class SIMDKernel(LSTMKernel):
@@ -62,7 +28,7 @@ class SIMDKernel(LSTMKernel):
     """
 
     name = "simd"
-    storable_types = (PanelLayer, PanelMatrix, PanelFactor)
+    storable_types = (PanelEncoder, PanelLayer, PanelLinear, PanelMatrix)
 
     def __init__(self, unit: Optional[str] = None) -> None:
         self._unit = unit
@@ -83,8 +49,8 @@ class SIMDKernel(LSTMKernel):
             return f"it needs float32 weights, and these are {str(dtype).removeprefix('torch.')}"
         return unsupported_reason(self.unit)
 
-    def factor(self, weight: Tensor, precision: str) -> Factor:
-        return PanelFactor(in_panels(weight[None], precision, self.unit), weight.size(0))
+    def prepare_encoder(self, encoder: CharacterEncoder, precision: str) -> PanelEncoder:
+        return PanelEncoder.of(encoder, precision, self.unit)
 
     def prepare(self, layer: ProjectedLSTM, precision: str) -> PanelLayer:
         return PanelLayer.of(layer, precision, self.unit)

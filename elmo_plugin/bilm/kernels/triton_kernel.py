@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor
-from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
+from elmo_plugin.bilm.kernels.lstm_kernel import FactorKernel
 from elmo_plugin.bilm.lstm import LSTMRun, Outcome, ProjectedLSTM, blocks_of_steps
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class TritonLayer(NamedTuple):
     proj_clip: Optional[float]
 
 
-class TritonKernel(LSTMKernel):
+class TritonKernel(FactorKernel):
     """
     The products of inputs are made before the loop over time, a block of steps at once. Then a step of both
     directions is two launches: one makes gates, cells and hidden values, the other projects them. From step

@@ -17,7 +17,10 @@ from elmo_plugin.bilm.processor import processor_features
 logger = logging.getLogger(__name__)
 
 # As in simd.cpp: of the functions and structs below.
-ABI_VERSION = 2
+ABI_VERSION = 3
+
+# For each thread of a call; with less, it takes longer to start a thread than to do its work.
+MULTIPLICATIONS_PER_THREAD = 1_000_000
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
@@ -105,6 +108,15 @@ def in_panels(weight: Tensor, precision: str, unit: str) -> PanelMatrix:
     threads = ctypes.c_int(torch.get_num_threads())
     library.call("pack", dtype.itemsize, ctypes.byref(plain), ctypes.byref(packed), threads)
     return PanelMatrix(unit, panels, scales, offsets)
+
+
+def vector_in_panels(vector: Tensor, unit: str) -> Tensor:
+    """Bring `vector`, `(groups, num_outputs)`, into the order of panels, with zeros at the end."""
+    groups, num_outputs = vector.shape
+    outputs_per_panel = library_of(unit).panel_columns // groups
+    num_panels = math.ceil(num_outputs / outputs_per_panel)
+    padded = torch.nn.functional.pad(vector, (0, num_panels * outputs_per_panel - num_outputs))
+    return padded.view(groups, num_panels, outputs_per_panel).transpose(0, 1).flatten()
 
 
 def address(tensor: Optional[Tensor]) -> Optional[int]:

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "nonlinearities.h"
 #include "products.h"
 
 // The fields of these structs are those of simd_kernel.py.
@@ -35,38 +36,6 @@ struct Sequences {
 };
 
 namespace {
-
-// --------------------------------------------------------------------------------------- non-linearities
-
-// NaN stays NaN.
-inline Vector clip(Vector x, float limit) { return larger(broadcast(-limit), smaller(broadcast(limit), x)); }
-
-// Within 2 units in the last place on [-87, 87], beyond which sigmoid and tanh are constant in float32.
-inline Vector exponential(Vector x) {
-    x = clip(x, 87.0f);
-    const Vector rounded = multiply_add(x, broadcast(1.44269504f), broadcast(ROUNDING));
-    const Vector n = rounded - ROUNDING;
-    Vector r = multiply_add(n, broadcast(-0.693359375f), x);
-    r = multiply_add(n, broadcast(2.12194440e-4f), r);
-    // Taylor's series: |r| <= ln(2) / 2
-    Vector y = broadcast(1.0f / 5040);
-    y = multiply_add(y, r, broadcast(1.0f / 720));
-    y = multiply_add(y, r, broadcast(1.0f / 120));
-    y = multiply_add(y, r, broadcast(1.0f / 24));
-    y = multiply_add(y, r, broadcast(1.0f / 6));
-    y = multiply_add(y, r, broadcast(0.5f));
-    y = multiply_add(y, r, broadcast(1.0f));
-    y = multiply_add(y, r, broadcast(1.0f));
-    const Integers power_of_two = (as_integers(rounded) + 127) << 23;
-    return y * as_floats(power_of_two);
-}
-
-inline Vector sigmoid(Vector x) { return 1.0f / (1.0f + exponential(-x)); }
-
-inline Vector tanh(Vector x) {
-    const Vector doubled = sigmoid(x + x);
-    return doubled + doubled - 1.0f;
-}
 
 // ---------------------------------------------------------------------------------------------------- layer
 
@@ -240,17 +209,6 @@ class LSTMRun {
     std::vector<float> hidden_;       // (sequences, panels, LANES)
     Rows<Type> inputs_, state_, cast_hidden_;
 };
-
-// Calls `run(thread)` of each of several runs that do not depend on each other, with `threads_per_run` threads. If
-// there are more threads, several runs are made at a time.
-template <typename Run>
-void run_all(const std::vector<std::unique_ptr<Run>>& runs, int num_threads, int threads_per_run) {
-    const size_t at_a_time = num_threads / threads_per_run;
-    in_threads(num_threads, [&](int thread) {
-        for (size_t number = thread / threads_per_run; number < runs.size(); number += at_a_time)
-            runs[number]->run(thread % threads_per_run);
-    });
-}
 
 template <typename Type>
 void run_lstms(const Layer* layers, const Sequences* sequences, int num_runs, int num_threads, int threads_per_run) {

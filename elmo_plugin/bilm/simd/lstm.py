@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.simd.library import (
+    MULTIPLICATIONS_PER_THREAD,
     CMatrix,
     PanelMatrix,
     address,
     c_matrix,
     in_panels,
     library_of,
+    vector_in_panels,
 )
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
 
 # Products of inputs are kept for about this many tokens: 16 MiB at 4 x 4096 gates.
 TOKENS_PER_BLOCK = 256
-
-# For each thread of a call; with less, it takes longer to start a thread than to do its work.
-MULTIPLICATIONS_PER_THREAD = 1_000_000
 
 # Of a step, for each of several threads of a layer; with less, they wait for each other longer than they
 # work.
@@ -46,7 +45,7 @@ class PanelLayer:
         A panel holds the gates i, g, f and o of as many cells as a vector has lanes.
     projection : `PanelMatrix`, optional
     bias : `Tensor`
-        `(num_panels, 4, lanes)`, what is added to the forget gate included.
+        `(num_panels * 4 * lanes,)`, what is added to the forget gate included.
     cell_clip, proj_clip : `float`
         Largest magnitudes; infinite where nothing is clipped.
     """
@@ -72,7 +71,7 @@ class PanelLayer:
             input_weight,
             state_weight,
             None if projection is None else in_panels(projection.detach()[None], precision, unit),
-            _bias_in_panels((layer.gate_bias + layer.forget_bias).detach(), unit),
+            vector_in_panels((layer.gate_bias + layer.forget_bias).detach().view(4, -1), unit),
             math.inf if cell_clip is None else cell_clip,
             math.inf if proj_clip is None or projection is None else proj_clip,
         )
@@ -145,16 +144,6 @@ def _threads(layer: PanelLayer, runs: "Sequence[LSTMRun]") -> "tuple[int, int]":
     at_a_time = min(len(runs), most)
     per_run = min(per_run, most // at_a_time)
     return at_a_time * per_run, per_run
-
-
-def _bias_in_panels(bias: Tensor, unit: str) -> Tensor:
-    """`(4 * cell_size,)` as panels of gates: `(num_panels, 4, lanes)`."""
-    lanes = library_of(unit).num_lanes
-    gates = bias.view(4, -1)
-    cell_size = gates.size(1)
-    num_panels = math.ceil(cell_size / lanes)
-    padded = torch.nn.functional.pad(gates, (0, num_panels * lanes - cell_size))
-    return padded.view(4, num_panels, lanes).transpose(0, 1).contiguous()
 
 
 class _CLayer(ctypes.Structure):

@@ -204,7 +204,9 @@ inline void for_products(
     const auto multiply_tile = [&](int64_t row, int64_t panel, auto tile_rows, auto tile_panels) {
         constexpr int NUM_ROWS = decltype(tile_rows)::value, NUM_PANELS = decltype(tile_panels)::value;
         Vector products[NUM_ROWS][NUM_PANELS * VECTORS];
-        multiply<Type, NUM_ROWS, NUM_PANELS>(rows + row * row_stride, row_stride, scales + row, right, panel, products);
+        multiply<Type, NUM_ROWS, NUM_PANELS>(
+            rows + row * row_stride, row_stride, IS_INT8<Type> ? scales + row : nullptr, right, panel, products
+        );
         for (int r = 0; r < NUM_ROWS; r++)
             for (int p = 0; p < NUM_PANELS; p++) function(row + r, panel + p, products[r] + p * VECTORS);
     };

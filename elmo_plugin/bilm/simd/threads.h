@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -76,6 +77,17 @@ void in_threads(int num_threads, const Function& function) {
         throw;
     }
     join(GO);
+}
+
+// Calls `run(thread)` of each of several runs that do not depend on each other, with `threads_per_run` threads. If
+// there are more threads, several runs are made at a time.
+template <typename Run>
+void run_all(const std::vector<std::unique_ptr<Run>>& runs, int num_threads, int threads_per_run) {
+    const size_t at_a_time = num_threads / threads_per_run;
+    in_threads(num_threads, [&](int thread) {
+        for (size_t number = thread / threads_per_run; number < runs.size(); number += at_a_time)
+            runs[number]->run(thread % threads_per_run);
+    });
 }
 
 }  // namespace

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
+from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.factors import PlainFactor
 from elmo_plugin.bilm.kernels import PRECISIONS, choose_kernel, onednn_kernel
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
@@ -17,6 +19,8 @@ from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
 from elmo_plugin.bilm.kernels.simd_kernel import SIMDKernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
 from elmo_plugin.bilm.lstm import LSTMRun, Outcome, Packing, ProjectedLSTM, State
+from elmo_plugin.bilm.options import BiLMOptions
+from elmo_plugin.bilm.simd import character_encoder as simd_character_encoder
 from elmo_plugin.bilm.simd import lstm as simd_lstm
 from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features
 
@@ -247,6 +251,91 @@ def test_rows_of_tiny_numbers_are_not_taken_for_infinite(precision: str) -> None
         ours = run(kernel, precision, layer, 1e-42 * inputs, step_sizes)
         zeros = run(kernel, precision, layer, 0 * inputs, step_sizes)
         assert all(torch.allclose(own, zero) for own, zero in zip(ours, zeros))
+
+
+# Filters that fill vectors and panels, and that do not; windows that are longer than words.
+ENCODERS = {
+    "relu": BiLMOptions(filters=((1, 64), (3, 64)), projection_dim=64, character_embedding_dim=16),
+    "tanh": BiLMOptions(
+        filters=((2, 7), (4, 33), (50, 3)),
+        projection_dim=21,
+        character_embedding_dim=5,
+        activation="tanh",
+        num_highway=1,
+    ),
+    "neither highways nor a projection": BiLMOptions(
+        filters=((1, 4), (7, 30)), projection_dim=34, num_highway=0
+    ),
+}
+WORDS = ["a", "words", "<S>", "x" * 47, "y" * 60, "", "ελληνικά", *"abcdefg"]
+
+
+def new_encoder(form: str, seed: int = 0) -> CharacterEncoder:
+    torch.manual_seed(seed)
+    encoder = CharacterEncoder(ENCODERS[form]).requires_grad_(False)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=parameter.size(-1) ** -0.5)
+    return encoder
+
+
+def encoded_by_reference(
+    name: str, precision: str, encoder: CharacterEncoder, words: Tensor
+) -> Tuple[Tensor, float]:
+    """What the reference gives in a kernel's place, and how far the kernel may be from it."""
+    if precision == "bfloat16" and name in UNITS and name != "avx512_bf16":
+        encoder = copy.deepcopy(encoder)
+        for linear in encoder.modules():
+            if isinstance(linear, torch.nn.Linear):
+                linear.weight.copy_(linear.weight.bfloat16())
+        precision = "float32"
+    reference = KERNELS["reference"].prepare_encoder(encoder, precision)
+    return reference(words), TOLERANCES[precision]
+
+
+@pytest.mark.parametrize("form", ENCODERS)
+@pytest.mark.parametrize("name, precision", CASES)
+def test_character_encoders(name: str, precision: str, form: str) -> None:
+    kernel = fast_kernel(name, precision)
+    encoder = new_encoder(form)
+    words = batch_to_ids([WORDS])[0]
+    expected, tolerance = encoded_by_reference(name, precision, encoder, words)
+    prepared = kernel.prepare_encoder(encoder, precision)
+    assert float((prepared(words) - expected).abs().max()) < tolerance
+    assert prepared(words[:0]).shape == (0, encoder(words).size(1))
+    assert float(expected.abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_threads_and_other_words_do_not_change_the_vector_of_a_word(
+    unit: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = fast_kernel(unit, precision).prepare_encoder(new_encoder("tanh"), precision)
+    words = batch_to_ids([[f"{word}{number}" for word in WORDS for number in range(40)]])[0]
+    expected = torch.cat([encoder(words[row : row + 1]) for row in range(len(words))])
+    monkeypatch.setattr(simd_character_encoder, "MULTIPLICATIONS_PER_THREAD", 1)
+    try:
+        for num_threads in (1, 2, 3):
+            torch.set_num_threads(num_threads)
+            assert torch.equal(encoder(words), expected)
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("where", ["character_embedding", "convolutions.0", "projection"])
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_a_character_encoder_passes_nan_on_as_the_reference_does(
+    unit: str, precision: str, where: str
+) -> None:
+    kernel = fast_kernel(unit, precision)
+    encoder = new_encoder("tanh")
+    encoder.get_submodule(where).weight[20 if where == "character_embedding" else 0].fill_(math.nan)
+    words = batch_to_ids([["a", "b\x13", "c"]])[0]
+    ours = kernel.prepare_encoder(encoder, precision)(words)
+    expected, _ = encoded_by_reference(unit, precision, encoder, words)
+    assert torch.equal(ours.isnan(), expected.isnan())
+    assert bool(ours[1].isnan().any())
+    # Its first word does not have the character of that embedding.
+    assert bool(ours[0].isnan().any()) == (where != "character_embedding")
 
 
 def test_out_of_memory_is_an_error() -> None:
