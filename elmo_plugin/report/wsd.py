@@ -28,7 +28,13 @@ from elmo_plugin.report.probes import (
     named_layers,
 )
 from elmo_plugin.report.tables import Part, Report, write_report
-from elmo_plugin.tasks.json_input import find_key, get_text, get_words, parse_json_object
+from elmo_plugin.tasks.json_input import (
+    errors_name,
+    find_key,
+    get_text,
+    get_words,
+    parse_json_object,
+)
 from elmo_plugin.tasks.reading import placed_lines
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
@@ -165,10 +171,8 @@ def read_senses(path: Union[str, PathLike], min_instances: int = 1) -> Ambiguous
     """
     instances = []
     for place, line in placed_lines(path, "a JSON object"):
-        try:
+        with errors_name(place):
             instances.append(_instance(line))
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{place}: {error}. Correct the line.") from error
     counts = Counter(instance.sense for instance in instances)
     left_out = {sense: count for sense, count in counts.items() if count < min_instances}
     if len(counts) - len(left_out) < 2:

@@ -1,7 +1,8 @@
 """Checks of the JSON that predictors read, and formatting of the JSON that they write."""
 
 import json
-from typing import Any, List, Sequence
+from contextlib import contextmanager
+from typing import Any, Iterator, List, Sequence
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
@@ -11,6 +12,15 @@ TEXT = "a text that is not empty (nor half of a surrogate pair)"
 _WORD = "a word that is not empty (nor half of a surrogate pair)"
 
 # All functions raise `ConfigurationError` for invalid input, with a valid input, the `example`.
+
+
+@contextmanager
+def errors_name(place: str, advice: str = "Correct the line.") -> Iterator[None]:
+    """Add the place of a line, such as `train.jsonl, line 3`, and advice to errors of its content."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place}: {error}. {advice}") from error
 
 
 def parse_json_object(line: str, example: str) -> JsonDict:

@@ -1,7 +1,9 @@
 """Grids of runs that are not trained."""
 
+import argparse
 import json
 import os
+import shlex
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -9,14 +11,28 @@ from typing import Any, Callable, List, Optional, Type
 
 import pytest
 
+from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.report import runs
 from elmo_plugin.report.grid_reports import LayersOptions
 from elmo_plugin.report.run_folder import RunFolder
 from elmo_plugin.report.runs import RunOptions
+from elmo_plugin.report.tables import ReportTable
 from elmo_plugin.report.task_grid import TaskOptions
 from tests.report import fake_runs
 
 REPOSITORY = Path(__file__).parents[2]
+
+
+def column(table: ReportTable, name: str) -> List[Any]:
+    return [row[table.columns.index(name)] for row in table.rows]
+
+
+def options_of(options_class: Type[Any], table: ReportTable) -> Any:
+    """The options of the command in the settings of a table."""
+    parser = argparse.ArgumentParser()
+    add_options(parser, options_class)
+    arguments = shlex.split(table.settings["command"])[3:]  # after: allennlp elmo-report REPORT
+    return options_from(options_class, parser.parse_args(arguments))
 
 
 class FakeTraining:

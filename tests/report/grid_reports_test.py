@@ -10,18 +10,14 @@ from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.report.grid_reports import PlacementOptions, compare_layers, compare_placements
 from elmo_plugin.report.sample_efficiency import SampleEfficiencyOptions, compare_shares
-from elmo_plugin.report.tables import ReportTable, read_table, versions
+from elmo_plugin.report.tables import read_table, versions
 from elmo_plugin.report.variants import ELMO_KEY
-from tests.report.conftest import REPOSITORY, FakeTraining
+from tests.report.conftest import REPOSITORY, FakeTraining, column
 from tests.report.fake_runs import FAILURE, write_run
 
 TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
 LABELS = ["no ELMo", "last layer only", "all layers, λ = 1", "all layers, λ = 0.001"]
 Options = Callable[..., Any]
-
-
-def column(table: ReportTable, name: str) -> List[Any]:
-    return [row[table.columns.index(name)] for row in table.rows]
 
 
 class TestLayers:

@@ -1,6 +1,5 @@
 """`perplexity`: training is faked but in the last test."""
 
-import argparse
 import json
 import shlex
 import shutil
@@ -12,7 +11,6 @@ import pytest
 from allennlp.commands.train import train_model_from_file
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.pretraining import LMVocabulary
 from elmo_plugin.report import perplexity
@@ -29,7 +27,7 @@ from elmo_plugin.report.tables import Report, ReportTable
 from elmo_plugin.report.task_text import TaskText, TextFiles
 from elmo_plugin.report.variants import Experiment
 from tests.conftest import BiLMFiles
-from tests.report.conftest import FakeTraining
+from tests.report.conftest import FakeTraining, options_of
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIG = str(REPOSITORY / "training_configs" / "bilm_finetune.jsonnet")
@@ -236,11 +234,7 @@ class TestComparePerplexities:
             seeds=(3,),
             jobs=None,
         )
-        settings = table_of(given).settings
-        parser = argparse.ArgumentParser()
-        add_options(parser, PerplexityOptions)
-        args = parser.parse_args(shlex.split(settings["command"])[3:])
-        assert options_from(PerplexityOptions, args) == given
+        assert options_of(PerplexityOptions, table_of(given)) == given
 
     @pytest.mark.parametrize(
         "changes, message",

@@ -1,14 +1,11 @@
-import argparse
-import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import numpy
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.report import pos
 from elmo_plugin.report.pos import (
     PosOptions,
@@ -19,8 +16,8 @@ from elmo_plugin.report.pos import (
     read_tagged,
 )
 from elmo_plugin.report.probes import BiLMChoice
-from elmo_plugin.report.tables import ReportTable
 from tests.conftest import BiLMFiles
+from tests.report.conftest import column, options_of
 
 LAYERS = ["0 (characters)", "1", "2", "mean of all"]
 # "run" is a noun after "a" and a verb after "they": only its context tells.
@@ -53,10 +50,6 @@ def options(tmp_path: Path, bilm_files: BiLMFiles) -> PosOptions:
         max_train_sentences=80,
         strengths=(1.0,),
     )
-
-
-def column(table: ReportTable, name: str) -> List[Any]:
-    return [row[table.columns.index(name)] for row in table.rows]
 
 
 class TestCompareTags:
@@ -98,10 +91,7 @@ class TestCompareTags:
         settings = table.settings
         assert settings["sentences, first seed"] == {"training": 72, "held_out": 8, "test": 30}
         assert settings["words, first seed"]["test"] == 100
-        parser = argparse.ArgumentParser()
-        add_options(parser, PosOptions)
-        args = parser.parse_args(shlex.split(settings["command"])[3:])
-        assert options_from(PosOptions, args) == given
+        assert options_of(PosOptions, table) == given
         assert compare_tags(given).tables[0] == table
 
     def test_without_unseen_words_there_is_no_score_of_them(

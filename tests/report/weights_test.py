@@ -13,8 +13,9 @@ from allennlp.models import load_archive
 
 from elmo_plugin.report import weights as weights_report
 from elmo_plugin.report.figures import draw_weights
-from elmo_plugin.report.tables import Report, ReportTable, read_table
+from elmo_plugin.report.tables import Report, read_table
 from elmo_plugin.report.weights import MixWeights, WeightsOptions, default_name, mixes_of
+from tests.report.conftest import column
 from tests.tasks.task_testing import FIXTURES, overfitted_archive
 
 TINY = FIXTURES / "ner" / "tiny"
@@ -42,10 +43,6 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, Path]:
 def compare(archives: Sequence[Any], output: Path, **changes: Any) -> Report:
     options = WeightsOptions(archives=tuple(map(str, archives)), output=str(output), **changes)
     return weights_report.compare_weights(options)
-
-
-def column(table: ReportTable, name: str) -> List[Any]:
-    return [row[table.columns.index(name)] for row in table.rows]
 
 
 def expected_row(folder: Path, mix: int) -> List[float]:

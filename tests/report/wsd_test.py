@@ -1,20 +1,16 @@
-import argparse
 import json
 import math
-import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 import numpy
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.report import wsd
 from elmo_plugin.report.probes import BiLMChoice
-from elmo_plugin.report.tables import ReportTable
 from elmo_plugin.report.wsd import (
     AmbiguousWord,
     SenseInstance,
@@ -24,6 +20,7 @@ from elmo_plugin.report.wsd import (
     read_senses,
 )
 from tests.conftest import TINY_OPTIONS, BiLMFiles
+from tests.report.conftest import column, options_of
 
 # Beside "bank" is a word that says which one is meant.
 CONTEXTS = {"money": "loan", "river": "water"}
@@ -38,10 +35,6 @@ def word_of(*instances: Tuple[str, str]) -> AmbiguousWord:
 def many(**counts: int) -> AmbiguousWord:
     texts = ((f"line {sense} {n}", sense) for sense, count in counts.items() for n in range(count))
     return word_of(*texts)
-
-
-def column(table: ReportTable, name: str) -> List[Any]:
-    return [row[table.columns.index(name)] for row in table.rows]
 
 
 class TestCompareSenses:
@@ -103,10 +96,7 @@ class TestCompareSenses:
         assert "random weights" not in column(table, "vectors")
         assert table.settings["test parts"] == "3 folds"
         assert table.settings["data"][files[0]] == "30 occurrences, 2 senses"
-        parser = argparse.ArgumentParser()
-        add_options(parser, SenseOptions)
-        args = parser.parse_args(shlex.split(table.settings["command"])[3:])
-        assert options_from(SenseOptions, args) == given
+        assert options_of(SenseOptions, table) == given
         assert compare_senses(given).tables[0] == table
 
     def test_a_test_share_is_measured_once_for_each_seed(self, options: SenseOptions) -> None:

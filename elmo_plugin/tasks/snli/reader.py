@@ -9,7 +9,7 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, LabelField, MetadataField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 
-from elmo_plugin.tasks.json_input import get_text, parse_json_object
+from elmo_plugin.tasks.json_input import errors_name, get_text, parse_json_object
 from elmo_plugin.tasks.reading import (
     RuleBasedTokenizer,
     TaskReader,
@@ -82,15 +82,11 @@ class SnliReader(TaskReader):
 
     def _instances(self, record: Tuple[str, str], left_out: Counter) -> Iterable[Instance]:
         place, line = record
-        try:
+        with errors_name(place, "Correct the line, or give a file of JSON lines in SNLI's format."):
             pair = parse_json_object(line, _EXAMPLE)
             label, *sentences = (
                 get_text(pair, key, _EXAMPLE) for key in ("gold_label", "sentence1", "sentence2")
             )
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                f"{place}: {error}. Correct the line, or give a file of JSON lines in SNLI's format."
-            ) from error
         if label == NO_GOLD_LABEL:
             left_out["without a gold label"] += 1
         else:
