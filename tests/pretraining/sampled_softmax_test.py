@@ -271,9 +271,3 @@ def test_more_samples_than_words_are_refused() -> None:
         SampledSoftmax(NUM_WORDS, INPUT_DIM)
     with pytest.raises(ConfigurationError, match="num_samples is 0, expected 1 or more"):
         SampledSoftmax(NUM_WORDS, INPUT_DIM, 0)
-
-
-@pytest.mark.parametrize("target", [-1, NUM_WORDS])
-def test_a_target_out_of_range_is_refused(target: int) -> None:
-    with pytest.raises(ValueError, match="expected words of the vocabulary, from 0 to 49"):
-        sampled_softmax()(torch.zeros(1, INPUT_DIM), torch.tensor([target]))

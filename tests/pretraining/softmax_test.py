@@ -1,11 +1,18 @@
-from typing import Tuple
+from functools import partial
+from typing import Callable, Tuple
 
 import pytest
 import torch
 from allennlp.common import Lazy, Params
 from torch import Tensor
 
-from elmo_plugin.pretraining import FullSoftmax, LMSoftmax, softmax
+from elmo_plugin.pretraining import (
+    AdaptiveSoftmax,
+    FullSoftmax,
+    LMSoftmax,
+    SampledSoftmax,
+    softmax,
+)
 
 NUM_WORDS, INPUT_DIM, NUM_POSITIONS = 37, 6, 11
 
@@ -147,13 +154,24 @@ def test_configs_name_the_type_and_the_model_sets_the_sizes() -> None:
 
 
 @pytest.mark.parametrize(
+    "kind",
+    [
+        FullSoftmax,
+        partial(SampledSoftmax, num_samples=20),
+        partial(AdaptiveSoftmax, cutoffs=[5, 17], div_value=2.0),
+    ],
+    ids=["full", "sampled", "adaptive"],
+)
+@pytest.mark.parametrize(
     ("target", "message"), [(-1, "from -1 to 3"), (NUM_WORDS, f"from 2 to {NUM_WORDS}")]
 )
-def test_a_target_out_of_range_is_refused(target: int, message: str) -> None:
-    full = softmax_with_biases()
+def test_a_target_out_of_range_is_refused(
+    target: int, message: str, kind: Callable[..., LMSoftmax]
+) -> None:
+    any_softmax = kind(NUM_WORDS, INPUT_DIM)
     states = torch.zeros(3, INPUT_DIM)
     targets = torch.tensor([2, 3, target])
-    for loss in (full, full.exact_nll):
+    for loss in (any_softmax, any_softmax.exact_nll):
         with pytest.raises(ValueError, match=f"{message}, expected .* from 0 to {NUM_WORDS - 1}"):
             loss(states, targets)
 

@@ -34,8 +34,8 @@ def runs_of(options: TaskOptions) -> List[Run]:
     return [experiment.run_of(variant, seed) for variant in VARIANTS for seed in options.runs.seeds]
 
 
-def run(options: TaskOptions) -> Optional[List[RunResult]]:
-    results = run_all(dict(enumerate(runs_of(options))), options.runs, options.experiment().metric)
+def run(options: TaskOptions, metric: str = "f1") -> Optional[List[RunResult]]:
+    results = run_all(dict(enumerate(runs_of(options))), options.runs, metric)
     return None if results is None else list(results.values())
 
 
@@ -120,8 +120,7 @@ class TestRunAll:
         results = run(options())
         assert scores(results) == [0.31, None, 0.51, 0.52]
         assert results is not None and "metrics_epoch_0.json: cannot be read" in results[1].failure
-        changes = {"overrides": {"trainer.validation_metric": "+recall"}, "name": "other"}
-        results = run(options(seeds=(1,), **changes))
+        results = run(options(seeds=(1,)), metric="recall")
         assert results is not None and "found no best_validation_recall" in results[0].failure
 
     def test_another_config_is_refused_before_anything_is_trained(

@@ -86,19 +86,6 @@ def test_layer_norm_is_over_premises_and_hypotheses_together() -> None:
     assert_close(embedded[0], embedded[1].roll(len(instances), dims=0), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "placement, num_places", [("none", 0), ("input", 0), ("output", 1), ("both", 1)]
-)
-def test_widths_follow_the_placement_of_elmo(placement: str, num_places: int) -> None:
-    vocab = vocabulary_of(*LABELS)
-    options = {"text_encoder.elmo.placement": placement}
-    model = build_tiny("snli", vocab, "experiment_elmo", **options)
-    elmo_dim = 16  # of fixtures/bilm/tiny
-    assert model.projection.get_input_dim() == 4 * (2 * 6 + num_places * elmo_dim)
-    assert model.inference_encoder.get_input_dim() == model.projection.get_output_dim() == 7
-    assert model.output_feedforward.get_input_dim() == 4 * 2 * 5
-
-
 def test_inference_dropout_drops_the_same_units_at_all_steps() -> None:
     model = build_tiny("snli", vocabulary_of(*LABELS), inference_dropout=0.5)
     ones = torch.ones(2, 5, 7)

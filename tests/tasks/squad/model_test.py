@@ -59,20 +59,6 @@ def test_answers_are_not_longer_than_allowed(data):
         assert lengths.min() >= 1 and lengths.max() <= max_answer_tokens
 
 
-@pytest.mark.parametrize(
-    "placement, input_dim, output_dim",
-    [("none", 0, 0), ("input", 1, 0), ("output", 0, 1), ("both", 1, 1)],
-)
-def test_widths_follow_the_placement_of_elmo(data, placement, input_dim, output_dim):
-    _, vocab = data
-    elmo_dim = 2 * BiLM.from_files(*BILM_FILES).options.projection_dim
-    overrides = {"text_encoder.elmo.placement": placement}
-    model = build_tiny("squad", vocab, "experiment_elmo", **overrides)
-    rnn_dim = 12
-    assert model.text_encoder.get_input_dim() == 8 + 6 + input_dim * elmo_dim
-    assert model.projection.get_input_dim() == 4 * (rnn_dim + output_dim * elmo_dim)
-
-
 def test_question_and_passage_share_the_mix_of_each_place(data):
     _, vocab = data
     model = build_tiny("squad", vocab, "experiment_elmo")
