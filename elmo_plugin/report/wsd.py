@@ -262,13 +262,13 @@ def compare_senses(options: SenseOptions) -> Report:
         },
     )
     columns = ["accuracy (%)", "std", "balanced (%)", "balanced std"]
-    of_word = {w.name: layer_table(scores.xs(w.name, level="word"), columns) for w in words}
+    word_tables = {w.name: layer_table(scores.xs(w.name, level="word"), columns) for w in words}
     all_words = layer_table(means, ["mean (%)", "std", "balanced mean (%)", "balanced std"])
-    for number, (name, table) in enumerate(of_word.items()):
+    for number, (name, table) in enumerate(word_tables.items()):
         all_words.insert(number, f"{name} (%)", table["accuracy (%)"])
     add_paper(all_words, bilm, "paper, F1 (%)", _PAPER)
     each_word = pandas.concat(
-        {(w.name, len(w.instances), len(set(w.senses))): of_word[w.name] for w in words},
+        {(w.name, len(w.instances), len(set(w.senses))): word_tables[w.name] for w in words},
         names=["word", "occurrences", "senses"],
     )
     title = "Word senses by layer"
@@ -300,12 +300,12 @@ def _measure(
                 training, expected = senses[~is_test], senses[is_test]
                 baseline = numpy.repeat(by_frequency(training)[0], len(expected))
                 found = {(MOST_FREQUENT, ""): baseline}
-                for name, of_words in vectors.items():
-                    for layer, of_layer in named_layers(of_words[number]):
+                for name, word_vectors in vectors.items():
+                    for layer, layer_vectors in named_layers(word_vectors[number]):
                         found[name, layer] = nearest_senses(
-                            of_layer[~is_test],
+                            layer_vectors[~is_test],
                             training,
-                            of_layer[is_test],
+                            layer_vectors[is_test],
                             options.distance,
                             options.centre,
                         )
