@@ -107,7 +107,9 @@ class ProbeOptions:
         short="-s",
         metavar="DIR",
     )
-    seeds: Sequence[int] = option("measure everything once with each", DEFAULT_SEEDS, metavar="N")
+    seeds: Sequence[int] = option(
+        "measure everything once with each seed", DEFAULT_SEEDS, metavar="N"
+    )
     control: bool = option("measure a biLM of the same sizes with random weights too", True)
     model: BiLMChoice = option_group("the biLM", BiLMChoice())
 

@@ -37,11 +37,13 @@ class RunOptions:
     """Options of all reports that train runs."""
 
     output: str = option(
-        "results folder, made if missing; runs are kept in DIR/runs, and reports share equal ones",
+        "results folder, made if missing; runs are kept in DIR/runs, and reports share equal runs",
         short="-s",
         metavar="DIR",
     )
-    seeds: Sequence[int] = option("train everything once with each", DEFAULT_SEEDS, metavar="N")
+    seeds: Sequence[int] = option(
+        "train everything once with each seed", DEFAULT_SEEDS, metavar="N"
+    )
     overrides: Optional[Dict[str, Any]] = option(
         """changes to the config of all runs, such as '{"trainer.num_epochs": 5}'""",
         None,
