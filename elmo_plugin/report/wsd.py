@@ -29,7 +29,7 @@ from elmo_plugin.report.probes import (
 )
 from elmo_plugin.report.tables import Part, Report, write_report
 from elmo_plugin.tasks.json_input import (
-    errors_name,
+    errors_at,
     find_key,
     get_text,
     get_words,
@@ -171,7 +171,7 @@ def read_senses(path: Union[str, PathLike], min_instances: int = 1) -> Ambiguous
     """
     instances = []
     for place, line in placed_lines(path, "a JSON object"):
-        with errors_name(place):
+        with errors_at(place):
             instances.append(_instance(line))
     counts = Counter(instance.sense for instance in instances)
     left_out = {sense: count for sense, count in counts.items() if count < min_instances}
