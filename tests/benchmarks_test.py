@@ -1,24 +1,24 @@
-"""The benchmarks run and report what they promise; how fast anything is, no test says."""
+"""The benchmarks run and write the tables that they promise; how fast anything is, no test says."""
 
 import importlib
 import json
-import sys
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List
 
+import numpy
 import pytest
 import torch
+from allennlp.modules.elmo import _ElmoBiLm, batch_to_ids
 
-from elmo_plugin import Elmo, batch_to_ids
-from elmo_plugin.bilm.kernels import choose_precision
-from tests.conftest import TINY_OPTIONS, BiLMFiles
+from elmo_plugin import BiLM
+from elmo_plugin.bilm import BiLMOptions
+from tests.conftest import TINY_OPTIONS, BiLMFiles, randomize
 
 REPOSITORY = Path(__file__).parents[1]
-TINY_BILM = REPOSITORY / "fixtures" / "bilm" / "tiny"
-TINY = ["--shapes", "tiny", "--rows", "3", "--steps", "4", "--repetitions", "2", "--threads", "1"]
+WORDS = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "日本語", "."]
+SENTENCES = [WORDS[number % 4 : number % 4 + 2 + number % 7] for number in range(40)]
 
 
 @pytest.fixture(autouse=True)
@@ -27,72 +27,376 @@ def folder_of_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("embedding_comparison", "inference_speed", "loading", "precision_error", "scaling"),
-        *("task_cost", "training_speed"),
-    ],
-)
+@pytest.fixture
+def performance(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The command, where everything that takes time is tiny."""
+    module = importlib.import_module("performance")
+    effort = module.Options.effort.fget.__globals__["Effort"]
+    tiny = effort(2, 0.001, batches=1, single=3, file=40, alternatives=6, precision=40, processes=1)
+    monkeypatch.setattr("measurement.QUICK", tiny)
+    monkeypatch.setattr("measurement.ORIGINAL", replace(TINY_OPTIONS, cell_size=24))
+    monkeypatch.setattr("inference.PEAK_SIZES", {"cpu": 64})
+    monkeypatch.setattr("inference.COPIED_BYTES", {"cpu": 1000})
+    monkeypatch.setattr("training.ROWS", 3)
+    monkeypatch.setattr("training.STEPS", 4)
+    options = BiLMOptions(filters=((1, 4), (2, 8)), num_highway=1, cell_size=16, projection_dim=8)
+    shape = importlib.import_module("training").Shape(options, 20, 100)
+    monkeypatch.setattr("training.SHAPES", {"tiny": shape})
+    return module
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> List[str]:
+    """A text, a blank line in it, a tiny biLM in a folder, and a folder for tables."""
+    lines = [" ".join(sentence) for sentence in SENTENCES]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join([*lines[:5], "", *lines[5:]]) + "\n", encoding="utf-8")
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    randomize(BiLM(TINY_OPTIONS)).save(folder / "options.json", folder / "weights.hdf5")
+    return [
+        *("--text", str(text), "--quick", "--bilm", str(folder)),
+        *("--output", str(tmp_path / "output")),
+    ]
+
+
+def table(arguments: List[str], name: str) -> List[Dict[str, Any]]:
+    """The rows of a table that was written."""
+    written = json.loads(Path(arguments[-1], f"{name}.json").read_text("utf-8"))
+    return [dict(zip(written["columns"], row)) for row in written["rows"]]
+
+
+@pytest.mark.parametrize("name", ["performance", "precision_error", "scaling", "task_cost"])
 def test_help_gives_an_example(name: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit, match="0"):
         importlib.import_module(name).main(["--help"])
     assert f"python benchmarks/{name}.py" in capsys.readouterr().out
 
 
-@pytest.fixture
-def training_speed() -> ModuleType:
-    return importlib.import_module("training_speed")
-
-
-def test_both_scopes_report_every_contender(
-    training_speed: ModuleType, capsys: pytest.CaptureFixture
+def test_tables_of_several_sections_and_biLMs_are_on_one_page(
+    performance: ModuleType, arguments: List[str], capsys: pytest.CaptureFixture
 ) -> None:
-    training_speed.main(TINY)
-    machine, *tables = capsys.readouterr().out.split("\ntiny, ")
-    assert "1 threads, torch " in machine and "device cpu; 3 rows of 4 words" in machine
-    assert [table.partition(":")[0] for table in tables] == ["lstm", "model"]
-    for table in tables:
-        is_model = table.startswith("model")
-        rows = [line.strip("| ").split(" | ") for line in table.splitlines() if "|" in line]
-        assert [row[0] for row in rows[2:]] == [
-            "elmo_plugin, float32",
-            "elmo_plugin, bfloat16",
-            "AllenNLP ElmoLstm, float32",
-            "torch nn.LSTM, float32",
-            *["AllenNLP ElmoLstm and character encoder, float32"] * is_model,
-        ]
-        for row in rows[2:]:
-            median, best, speed = (float(number.replace(",", "")) for number in row[1:4])
-            assert 0 < best <= median
-            # Milliseconds are rounded to one digit after the point, and speeds to none.
-            assert median == pytest.approx(1000 * 3 * 4 / speed, abs=0.06, rel=1 / speed)
-        assert rows[4][4] == "1.00"
+    arguments.insert(-2, "random")
+    sections = ["training", "inference", "layers", "precision"]
+    performance.main(["--sections", *sections, *arguments])
+    page = capsys.readouterr().out
+    assert page == Path(arguments[-1], "performance.md").read_text("utf-8") + "\n"
+    titles = [line for line in page.splitlines() if line.startswith("## ")]
+    expected = [
+        *("Beside AllenNLP's ELMo, random", "Beside AllenNLP's ELMo, tiny"),
+        *("LSTM layers alone, random", "LSTM layers alone, tiny", "Training, tiny"),
+        *("What a lower precision changes, random", "What a lower precision changes, tiny"),
+    ]
+    assert len(titles) == len(expected)
+    assert all(title.startswith(f"## {start}") for title, start in zip(titles, expected))
+    assert "2 layers of 20 cells, projection 6" in page and "of 24 cells" in page
+    for fact in ("processor", "instructions", "threads: 1", "versions: elmo_plugin ", "date: 20"):
+        assert f"\n- {fact}" in page
+    for section in sections:
+        assert f"--sections {section} --bilm" in page
+
+    rows = table(arguments, "inference-tiny")
+    lengths = [len(sentence) for sentence in SENTENCES]
+    assert {row["case"]: row["tokens"] for row in rows} == {
+        "batches": sum(lengths[:32]),
+        "single": sum(lengths[:3]),
+        "file": sum(lengths),
+        "fine_tuning": sum(lengths[:32]),
+    }
+    for row in rows:
+        is_fine_tuning = row["case"] == "fine_tuning"
+        for precision in ("float32", "bfloat16", "int8"):
+            measured = [row[f"{precision}, ms"], row[f"{precision}, times"]]
+            is_measured = precision == "float32" or not is_fine_tuning
+            assert [value is not None for value in measured] == [is_measured] * 2
+    assert Path(arguments[-1], "inference-tiny.png").read_bytes().startswith(b"\x89PNG")
+    assert "![Beside AllenNLP's ELMo, tiny" in page
+
+    layers = table(arguments, "layers-random")
+    assert [row["precision"] for row in layers] == ["float32", "bfloat16", "int8"]
+    training = table(arguments, "training-tiny")
+    assert [row["contender"].split()[0] for row in training] == [
+        *("elmo_plugin,", "elmo_plugin,", "AllenNLP's", "torch's", "AllenNLP's"),
+    ]
+    for scope in ("LSTMs alone", "whole step"):
+        assert training[2][f"{scope}, times AllenNLP's"] == 1
+        assert (training[4][f"{scope}, ms"] is None) == (scope == "LSTMs alone")
+    errors = table(arguments, "precision-tiny")
+    assert [row["layer"] for row in errors] == [0, 1, 2] * 3
+    assert all(float(row["relative error"]) < 1e-5 for row in errors[:3])
+    assert all(0 < float(row["relative error"]) < 0.1 for row in errors[6:])
 
 
-@pytest.mark.slow
-def test_each_contender_can_have_a_process_of_its_own(
-    training_speed: ModuleType, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # One contender's process is as good as four, and starts faster.
-    monkeypatch.setitem(training_speed.CONTENDERS, "lstm", [training_speed.ALLENNLP])
-    training_speed.main([*TINY, "--scopes", "lstm", "--separate"])
-    output = capsys.readouterr().out
-    assert "a process each" in output
-    assert "| AllenNLP ElmoLstm, float32 |" in output and "| 1.00 |" in output
-
-
-@pytest.mark.parametrize("scope", ["lstm", "model"])
-def test_nothing_is_timed_when_contenders_disagree(
-    scope: str,
-    training_speed: ModuleType,
+def test_a_section_that_fails_or_is_interrupted_leaves_the_tables_of_others(
+    performance: ModuleType,
+    arguments: List[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture,
 ) -> None:
-    monkeypatch.setattr("compared_layers.copy_weights", lambda layer, cell: None)
-    with pytest.raises(AssertionError, match="not close"):
-        training_speed.main([*TINY, "--scopes", scope])
-    assert "|" not in capsys.readouterr().out
+    def failing(error: BaseException) -> Callable:
+        def parts(*_: Any) -> Any:
+            raise error
+            yield
+
+        return parts
+
+    monkeypatch.setitem(performance.PARTS, "inference", failing(RuntimeError("no luck")))
+    with pytest.raises(SystemExit, match="Not measured: inference; see above"):
+        performance.main(["--sections", "inference", "layers", *arguments])
+    page = capsys.readouterr().out
+    assert "## inference: not measured\n\nRuntimeError: no luck" in page
+    assert "## LSTM layers alone, tiny" in page
+
+    monkeypatch.setitem(performance.PARTS, "training", failing(KeyboardInterrupt()))
+    with pytest.raises(SystemExit, match=r"Interrupted. What was measured is in .*output"):
+        performance.main(["--sections", "precision", "training", "inference", *arguments])
+    # Later sections join what is in the folder.
+    performance.main(["--sections", "precision", *arguments])
+    page = capsys.readouterr().out
+    assert page.index("## LSTM layers alone") < page.index("## What a lower precision changes")
+
+
+def test_tables_of_another_machine_are_not_mixed(
+    performance: ModuleType,
+    arguments: List[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    performance.main(["--sections", "layers", *arguments])
+    monkeypatch.setattr(performance, "machine_facts", lambda options: {"processor": "abacus"})
+    with pytest.raises(SystemExit, match="2"):
+        performance.main(["--sections", "layers", *arguments])
+    assert "expected those of this machine, {'processor': 'abacus'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--text", "nowhere.txt"], "nowhere.txt"),
+        (["--sections", "everything"], "invalid choice: 'everything'"),
+        (["--precisions", "float8"], "invalid choice: 'float8'"),
+        (["--threads", "0"], "--threads: found 0, expected at least 1"),
+        (["--device", "abacus"], "--device: found abacus"),
+        (["--bilm", "nowhere"], "cannot find nowhere/options.json"),
+        (["--kernel", "onednn", "--precisions", "int8"], "kernel is 'onednn', but it has no int8"),
+        (["--output", __file__], "expected a folder"),
+    ],
+)
+def test_wrong_arguments_are_named_before_anything_is_timed(
+    more: List[str],
+    message: str,
+    performance: ModuleType,
+    arguments: List[str],
+    capsys: pytest.CaptureFixture,
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        performance.main([*arguments, *more])
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_text_without_enough_sentences_is_an_error(
+    performance: ModuleType, arguments: List[str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("One .\n")
+    with pytest.raises(SystemExit, match="2"):
+        performance.main([*arguments, "--text", str(short)])
+    assert "--text: found 1 sentences, expected at least 32" in capsys.readouterr().err
+
+
+def test_contenders_take_turns_that_turn_round(performance: ModuleType) -> None:
+    measurement = importlib.import_module("measurement")
+    turns: List[str] = []
+
+    def noting(name: str) -> Callable[[], None]:
+        return lambda: turns.append(name)
+
+    names = ["a", "b", "c"]
+    measured = measurement.time_in_turns(
+        "title", {name: noting(name) for name in names}, measurement.QUICK
+    )
+    changes = [name for name, before in zip(turns, ["", *turns]) if name != before]
+    assert changes == ["a", "b", "c", "b", "a"]
+    assert list(measured) == names
+    assert all(times.median > 0 for times in measured.values())
+
+
+@pytest.mark.parametrize("section, damaged", [("inference", "inference"), ("training", "training")])
+def test_nothing_is_timed_when_contenders_disagree(
+    section: str,
+    damaged: str,
+    performance: ModuleType,
+    arguments: List[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    if damaged == "training":
+        monkeypatch.setattr("training.copy_weights", lambda layer, cell: None)
+    else:
+        cases = importlib.import_module("inference").Cases
+        ours = cases._ours
+
+        def perturbed(self: Any, *settings: Any) -> Any:
+            elmo = ours(self, *settings)
+            with torch.no_grad():
+                elmo.bilm.forward_layers[0].projection.add_(0.01)
+            return elmo
+
+        monkeypatch.setattr(cases, "_ours", perturbed)
+    with pytest.raises(SystemExit, match=f"Not measured: {section}"):
+        performance.main(["--sections", section, *arguments])
+    page = capsys.readouterr().out
+    assert "do not agree" in page or "not close" in page
+    assert "|" not in page
+
+
+def test_gradients_must_agree_before_fine_tuning_is_timed(
+    performance: ModuleType, arguments: List[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inference = importlib.import_module("inference")
+    ours = inference.Cases._ours
+
+    def partly_frozen(self: Any, precision: str, requires_grad: bool = False) -> Any:
+        elmo = ours(self, precision, requires_grad)
+        elmo.bilm.character_encoder.requires_grad_(False)
+        return elmo
+
+    monkeypatch.setattr(inference.Cases, "_ours", partly_frozen)
+    folder = Path(arguments[4])
+    files = str(folder / "options.json"), str(folder / "weights.hdf5")
+    options = importlib.import_module("measurement").Options(arguments[1], quick=True)
+    cases = inference.Cases(files, options, SENTENCES)
+    with pytest.raises(
+        inference.DisagreementError, match="the norms of the gradients, relatively,"
+    ):
+        cases.fine_tuning()
+
+
+def test_allennlps_loop_takes_batches_in_order_from_zero_states(
+    performance: ModuleType, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inference = importlib.import_module("inference")
+    monkeypatch.setattr(inference, "ROWS_PER_FILE_BATCH", 2)
+    found = inference.allennlp_file(_ElmoBiLm(*bilm_files), SENTENCES, torch.device("cpu"))
+    assert len(found) == len(SENTENCES)
+    for start in range(0, len(SENTENCES), 20):
+        batch = SENTENCES[start : start + 2]
+        bilm = _ElmoBiLm(*bilm_files)  # which has no states yet
+        with torch.no_grad():
+            activations = bilm(batch_to_ids(batch))["activations"]
+        for row, sentence in enumerate(batch):
+            expected = [layer[row, 1 : len(sentence) + 1].numpy() for layer in activations]
+            # The same operations on the same batch.
+            numpy.testing.assert_array_equal(found[start + row], numpy.stack(expected))
+
+
+def test_speeds_are_shares_of_what_the_machine_could_do(performance: ModuleType) -> None:
+    inference = importlib.import_module("inference")
+    benchmark = torch.utils.benchmark
+
+    def times(*seconds: float) -> Any:
+        return benchmark.Measurement(1, list(seconds), benchmark.TaskSpec("run()", ""))
+
+    measured = {
+        "float32": times(0.3, 0.2, 0.1),
+        "row float32": times(0.002),
+        "peak float32": times(0.01, 0.001),
+        "memory": times(0.001, 0.01),
+    }
+    (row,) = inference.layer_frame(BiLMOptions(), measured, torch.device("cpu")).to_dict("records")
+    # 2 layers in 2 directions, 64 rows of 25 steps; gates read inputs and states, then comes the projection.
+    weights = 4096 * 512 * (4 + 4 + 1)
+    assert row["GFLOP/s"] == pytest.approx(4 * 2 * weights * 64 * 25 / 0.2 / 1e9, abs=0.1)
+    assert row["peak GFLOP/s"] == pytest.approx(2 * 64**3 / 0.001 / 1e9, abs=0.1)
+    assert row["copy, GB/s"] == pytest.approx(2 * 1000 / 0.001 / 1e9, abs=0.1)
+    # Weights of inputs once, those of states at each step.
+    num_bytes = 4 * 4 * 4096 * 512 * (4 + 25 * 5)
+    assert row["its weights, GB/s"] == pytest.approx(num_bytes / 0.002 / 1e9, abs=0.1)
+
+
+@pytest.fixture
+def alternatives(
+    performance: ModuleType, arguments: List[str], monkeypatch: pytest.MonkeyPatch
+) -> ModuleType:
+    """The section, where contenders are tiny and run in this process."""
+    module, contender = map(importlib.import_module, ("alternatives", "contender"))
+    monkeypatch.setattr(module, "measure", contender.main)
+    monkeypatch.setattr(module, "BILMS", {"ELMo, tiny": arguments[4]})
+    monkeypatch.setattr(module, "WORDS_PER_BATCH", 12)
+    sizes = {"vocab_size": 12_000, "num_hidden_layers": 1, "num_attention_heads": 1}
+    tiny_bert = {**sizes, "hidden_size": 8, "intermediate_size": 8}
+    tiny_distilbert = {"vocab_size": 12_000, "n_layers": 1, "n_heads": 1, "dim": 8, "hidden_dim": 8}
+    shapes = {"BERT-base": tiny_bert, "DistilBERT": tiny_distilbert, "MiniLM": tiny_bert}
+    monkeypatch.setattr(contender, "SHAPES", shapes)
+    return module
+
+
+def test_alternatives_have_a_row_each_and_a_picture(
+    alternatives: ModuleType,
+    performance: ModuleType,
+    arguments: List[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(alternatives, "has_bfloat16_products", lambda: False)
+    precisions = ["--precisions", "float32", "bfloat16"]
+    performance.main(["--sections", "alternatives", *precisions, *arguments])
+    rows = table(arguments, "alternatives")
+    has_model2vec = importlib.util.find_spec("model2vec") is not None
+    assert [(row["contender"], row["library"], row["precision"]) for row in rows] == [
+        ("ELMo, tiny", "allennlp", "float32"),
+        ("ELMo, tiny", "elmo_plugin", "float32"),
+        ("ELMo, tiny", "elmo_plugin", "bfloat16"),
+        ("BERT-base", "transformers", "float32"),
+        ("DistilBERT", "transformers", "float32"),
+        ("MiniLM, 6 layers of 384", "transformers", "float32"),
+        *[("static embedding", "model2vec", "float32")] * has_model2vec,
+    ]
+    for row in rows:
+        assert row["words/s"] > 0
+        assert row["peak memory, MiB"] >= row["of which libraries, MiB"] > 0
+        assert (row["pieces per word"] is None) == row["contender"].startswith("ELMo")
+    page = Path(arguments[-1], "performance.md").read_text("utf-8")
+    assert "This processor has no products in bfloat16" in page
+    assert ("model2vec is not installed" in page) != has_model2vec
+    assert Path(arguments[-1], "alternatives.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_all_contenders_get_the_same_batches_short_sentences_first(
+    alternatives: ModuleType,
+) -> None:
+    batches = alternatives.batches_by_words(SENTENCES)
+    sentences = [sentence for batch in batches for sentence in batch]
+    assert sentences == sorted(SENTENCES, key=len)
+    assert all(sum(map(len, batch)) <= 12 for batch in batches) and len(batches) < len(SENTENCES)
+
+
+@pytest.mark.slow
+def test_an_alternative_in_its_own_process_has_memory_of_its_own(
+    performance: ModuleType, arguments: List[str], tmp_path: Path
+) -> None:
+    module = importlib.import_module("alternatives")
+    (tmp_path / "batches.json").write_text(json.dumps([SENTENCES]))
+    folder = Path(arguments[4])
+    settings = {
+        "files": [str(folder / "options.json"), str(folder / "weights.hdf5")],
+        "batches": str(tmp_path / "batches.json"),
+        "library": "elmo_plugin",
+        "precision": "float32",
+        "repetitions": 2,
+        "threads": 1,
+    }
+    result = module.measure(settings)
+    assert 0 < result["libraries"] <= result["peak"] < 4000
+    assert result["seconds"] > 0 and result["parameters"] > 1000
+
+
+@pytest.mark.slow
+def test_memory_has_a_row_for_each_precision(performance: ModuleType, arguments: List[str]) -> None:
+    if not Path("/proc/self/smaps_rollup").exists():
+        pytest.skip("Memory is measured on Linux only.")
+    performance.main(["--sections", "memory", "--precisions", "bfloat16", *arguments])
+    (row,) = table(arguments, "memory-tiny")
+    assert row["precision"] == "bfloat16" and row["load, s"] >= 0 and row["first, s"] >= 0
 
 
 @pytest.mark.slow
@@ -107,341 +411,3 @@ def test_the_cost_of_a_task_is_measured_with_and_without_elmo(
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ner")]
     assert [row[:3] for row in rows] == [["ner", "20", "none"], ["ner", "20", "as in the config"]]
     assert all(float(seconds) > 0 and float(gigabytes) > 0.1 for *_, seconds, gigabytes in rows)
-
-
-@pytest.fixture
-def inference_speed(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    module = importlib.import_module("inference_speed")
-    # A product of matrices that takes no time.
-    monkeypatch.setattr("inference_cases.PEAK_SIZES", {"cpu": 64})
-    monkeypatch.setattr("inference_cases.COPIED_BYTES", {"cpu": 1000})
-    return module
-
-
-@pytest.fixture
-def text_file(tmp_path: Path) -> Path:
-    """40 sentences of 2 to 8 words, an empty line among them."""
-    words = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "日本語", "."]
-    lines = [" ".join(words[number % 4 : number % 4 + 2 + number % 7]) for number in range(40)]
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join([*lines[:5], "", *lines[5:]]) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def tiny_arguments(text_file: Path, bilm_files: BiLMFiles) -> List[str]:
-    return [
-        *["--text", str(text_file), "--options", bilm_files.options_file],
-        *["--weights", bilm_files.weight_file, "--batches", "1", "--sentences", "3"],
-        *["--file-sentences", "0", "--repetitions", "2", "--threads", "1"],
-    ]
-
-
-def tables_of(output: str) -> List[List[List[str]]]:
-    """The cells of each Markdown table, without the line under its head."""
-    tables = [part for part in output.split("\n\n") if part.startswith("|")]
-    return [
-        [line.strip("| ").split(" | ") for line in table.splitlines() if "---" not in line]
-        for table in tables
-    ]
-
-
-def test_every_case_is_timed_in_every_precision_and_reported(
-    inference_speed: ModuleType,
-    tiny_arguments: List[str],
-    text_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    folder = tmp_path / "reports" / "new"
-    inference_speed.main([*tiny_arguments, "--output", str(folder)])
-    output = capsys.readouterr().out
-    assert "1 threads, torch " in output and "2 layers of 20 cells, projection 6" in output
-    differences, timings, layers = tables_of(output)
-    assert [row[:2] for row in differences[1:]] == [
-        ["float32", "AllenNLP"],
-        ["bfloat16", "float32"],
-        ["int8", "float32"],
-    ]
-    assert float(differences[1][2]) < 1e-5
-    for row in differences[2:]:
-        # Where a precision would be slower, float32 runs in its place.
-        is_lower = choose_precision("auto", row[0], torch.device("cpu")) != "float32"
-        assert (float(row[2]) > 0) == is_lower
-        assert all(0 <= float(error) < 0.1 for error in row[3:])
-    assert timings[0][1:4] == ["tokens", "AllenNLP ms", "float32 ms"]
-    lengths = [len(line.split()) for line in text_file.read_text("utf-8").splitlines() if line]
-    assert {row[0]: int(row[1]) for row in timings[1:]} == {
-        "batches": sum(lengths[:32]),
-        "single": sum(lengths[:3]),
-        "file": sum(lengths),
-        "fine_tuning": sum(lengths[:32]),
-    }
-    assert [row[0] for row in layers[1:]] == ["float32", "bfloat16", "int8"]
-    assert "Peak: the fastest torch.mm" in output
-
-    report = json.loads((folder / "inference_speed.json").read_text())
-    assert list(report["cases"]) == ["batches", "single", "file", "fine_tuning"]
-    for (name, case), row in zip(report["cases"].items(), timings[1:], strict=True):
-        medians = case["medians"]
-        assert list(medians) == ["AllenNLP", "float32", "bfloat16", "int8"][: len(medians)]
-        assert len(medians) == (2 if name == "fine_tuning" else 4)
-        assert all(len(seconds) == 2 for seconds in case["seconds"].values())
-        ratios = {name: medians["AllenNLP"] / median for name, median in medians.items()}
-        assert case["speed_ratios"] == {name: ratios[name] for name in list(medians)[1:]}
-        printed = [f"{1000 * medians['AllenNLP']:,.1f}"]
-        for precision in list(medians)[1:]:
-            printed += [f"{1000 * medians[precision]:,.1f}", f"{ratios[precision]:.2f}"]
-        assert [cell for cell in row[2:] if cell != "–"] == printed
-    assert list(report["lstm"]) == list(report["kernels"]) == ["float32", "bfloat16", "int8"]
-    assert all(speed["gflops"] > 0 for speed in report["lstm"].values())
-    for precision, speed in report["lstm"].items():
-        assert all(len(speed[f"{name}seconds"]) == 2 for name in ("", "row_", "peak_", "memory_"))
-        # Of 2 layers in 2 directions, 25 steps: weights of inputs once, and 5 matrices at each step.
-        num_bytes = 4 * (4 + 25 * 5) * 20 * 6 * {"float32": 4, "bfloat16": 2, "int8": 1}[precision]
-        median = sum(speed["row_seconds"]) / 2
-        assert speed["row_gigabytes"] == pytest.approx(num_bytes / median / 1e9)
-        assert speed["memory_gigabytes"] == 2000 / min(speed["memory_seconds"]) / 1e9
-    assert set(report["versions"]) == {"python", "torch", "allennlp", "elmo_plugin"}
-    assert report["threads"] == 1 and "--repetitions 2" in report["command"]
-    assert report["options"]["lstm"]["dim"] == 20 and report["machine"] and report["date"]
-    assert (folder / "inference_speed.png").read_bytes().startswith(b"\x89PNG")
-    assert "</svg>" in (folder / "inference_speed.svg").read_text()
-
-
-def test_speeds_stand_beside_what_the_machine_could_do(inference_speed: ModuleType) -> None:
-    report = importlib.import_module("inference_report")
-    speed = report.LayerSpeed([0.3, 0.2, 0.1], 1500, [1.0], 6000, [0.02], 30, [1.0], 40)
-    ((head, row),) = tables_of(report.layers_table({"float32": speed}))
-    assert dict(zip(head, row)) == {
-        "LSTM layers": "float32",
-        "ms": "200.0",
-        "GFLOP/s": "1,500.0",
-        "peak GFLOP/s": "6,000.0",
-        "share of the peak": "25%",
-        "one row, ms": "20.0",
-        "weights, GB/s": "30.0",
-        "memory, GB/s": "40.0",
-        "share of the memory's": "75%",
-    }
-
-
-def test_contenders_take_turns(
-    inference_speed: ModuleType, tiny_arguments: List[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turns: List[str] = []
-
-    def noted(runs: Dict[str, Callable]) -> Dict[str, Callable]:
-        def new_run(name: str) -> Callable:
-            return lambda: (turns.append(name), runs[name]())
-
-        return {name: new_run(name) for name in runs}
-
-    measure = inference_speed.measure
-
-    def noting_measure(case: str, work: NamedTuple, *others: Any) -> Dict[str, List[float]]:
-        return measure(case, work._replace(runs=noted(work.runs)), *others)
-
-    monkeypatch.setattr(inference_speed, "measure", noting_measure)
-    inference_speed.main([*tiny_arguments, "--cases", "batches"])
-    assert turns == 2 * ["AllenNLP", "float32", "bfloat16", "int8"]
-    turns.clear()
-    # Warm: a repetition comes before those that are timed.
-    inference_speed.main([*tiny_arguments, "--cases", "single", "--precisions", "int8"])
-    assert turns == 3 * ["AllenNLP", "int8"]
-
-
-@pytest.mark.parametrize("case, is_cold", [("batches", True), ("single", False)])
-def test_word_caches_are_empty_before_each_repetition_of_the_cold_cases_alone(
-    case: str,
-    is_cold: bool,
-    inference_speed: ModuleType,
-    tiny_arguments: List[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    num_held: List[int] = []
-    measure = inference_speed.measure
-
-    def noting_measure(
-        case: str, work: NamedTuple, contenders: Dict[str, Any], *others: Any
-    ) -> Dict[str, List[float]]:
-        def run() -> None:
-            num_held.append(len(contenders["float32"].elmo.bilm.word_cache))
-            work.runs["float32"]()
-
-        return measure(case, work._replace(runs={"float32": run}), contenders, *others)
-
-    monkeypatch.setattr(inference_speed, "measure", noting_measure)
-    monkeypatch.setattr(inference_speed, "timings_table", lambda *_: "")
-    inference_speed.main([*tiny_arguments, "--cases", case, "--precisions", "float32"])
-    assert [number == 0 for number in num_held] == ([True] * 2 if is_cold else [False] * 3)
-
-
-def test_a_file_is_embedded_in_order_however_it_is_batched(
-    inference_speed: ModuleType,
-    bilm_files: BiLMFiles,
-    text_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cases = importlib.import_module("inference_cases")
-    monkeypatch.setattr(cases, "TOKENS_PER_FILE_BATCH", 20)
-    monkeypatch.setattr(cases, "ROWS_PER_FILE_BATCH", 7)
-    sentences = inference_speed.read_sentences(text_file, 1, is_whole=True)
-    lengths = [len(sentence) for sentence in sentences]
-    by_tokens = cases.batches_by_tokens(lengths)
-    in_order = cases.batches_in_order(lengths)
-    assert sorted(chain(*by_tokens)) == list(chain(*in_order)) == [*range(40)]
-    assert all(sum(lengths[number] for number in batch) <= 20 for batch in by_tokens)
-    assert [len(batch) for batch in in_order] == [7, 7, 7, 7, 7, 5]
-    elmo = Elmo(*bilm_files, 1, dropout=0.0)
-    device = torch.device("cpu")
-    results = [
-        cases.embed_file(cases.Contender(elmo, batch_to_ids, is_ours), sentences, device)
-        for is_ours in (True, False)
-    ]
-    for number, sentence in enumerate(sentences):
-        with torch.no_grad():
-            alone = elmo(batch_to_ids([sentence]))["elmo_representations"][0][0]
-        for vectors in results:
-            # Sums are made in another order in another batch.
-            torch.testing.assert_close(vectors[number], alone, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("case", ["batches", "fine_tuning"])
-def test_nothing_is_timed_when_ours_and_allennlp_disagree(
-    case: str,
-    inference_speed: ModuleType,
-    tiny_arguments: List[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    cases = importlib.import_module("inference_cases")
-    original = cases.our_contender
-
-    def damaged(setting: NamedTuple, precision: str, is_trainable: bool = False) -> NamedTuple:
-        contender = original(setting, precision, is_trainable)
-        if is_trainable == (case == "fine_tuning"):
-            with torch.no_grad():
-                contender.elmo.bilm.forward_layers[0].projection.add_(0.01)
-        return contender
-
-    monkeypatch.setattr(cases, "our_contender", damaged)
-    with pytest.raises(
-        SystemExit, match=r"do not agree: the representations of .* Nothing was timed"
-    ):
-        inference_speed.main([*tiny_arguments, "--cases", "batches", case])
-    assert "|" not in capsys.readouterr().out
-
-
-def test_gradients_must_agree_before_fine_tuning_is_timed(
-    inference_speed: ModuleType, tiny_arguments: List[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cases = importlib.import_module("inference_cases")
-    original = cases.our_contender
-
-    def partly_frozen(
-        setting: NamedTuple, precision: str, is_trainable: bool = False
-    ) -> NamedTuple:
-        contender = original(setting, precision, is_trainable)
-        contender.elmo.bilm.character_encoder.requires_grad_(False)
-        return contender
-
-    monkeypatch.setattr(cases, "our_contender", partly_frozen)
-    with pytest.raises(SystemExit, match="the norms of the gradients, relatively, differ by"):
-        inference_speed.main([*tiny_arguments, "--cases", "fine_tuning"])
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--text", "nowhere.txt"], "cannot read nowhere.txt"),
-        (["--batches", "2"], "has 40 sentences, expected at least 64"),
-        (["--file-sentences", "41"], "has 40 sentences, expected at least 41"),
-        (["--cases", "everything"], "invalid choice: 'everything'"),
-        (["--cases", "fine_tuning", "--precisions", "int8"], "fine_tuning runs in float32"),
-        (["--precisions", "float8"], "invalid choice: 'float8'"),
-        (["--repetitions", "0"], "found 0, expected at least 1"),
-        (["--kernel", "onednn", "--precisions", "int8"], "kernel is 'onednn', but it has no int8"),
-        (["--device", "abacus"], "found abacus, expected cpu"),
-        (["--weights", "elmo_mini"], "stands for both files"),
-        (["--weights", "nowhere.hdf5"], "cannot find nowhere.hdf5"),
-        (["--weights", str(TINY_BILM / "weights.hdf5")], "weights.hdf5: dataset"),
-    ],
-)
-def test_wrong_arguments_are_named_before_anything_is_timed(
-    arguments: List[str],
-    message: str,
-    inference_speed: ModuleType,
-    tiny_arguments: List[str],
-    capsys: pytest.CaptureFixture,
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        inference_speed.main([*tiny_arguments, *arguments])
-    assert message in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_biLM_that_allennlp_cannot_run_is_an_error(
-    inference_speed: ModuleType, write_bilm: Callable[..., BiLMFiles], tiny_arguments: List[str]
-) -> None:
-    files = write_bilm(replace(TINY_OPTIONS, use_skip_connections=False), name="plain")
-    with pytest.raises(SystemExit, match="only support pretrained biLMs with residual connections"):
-        inference_speed.main(
-            [*tiny_arguments, "--options", files.options_file, "--weights", files.weight_file]
-        )
-
-
-def test_weights_in_float16_are_the_same_to_both(
-    inference_speed: ModuleType, text_file: Path, capsys: pytest.CaptureFixture
-) -> None:
-    arguments = ["--options", "elmo_mini", "--precisions", "float32", "--cases", "single"]
-    inference_speed.main(["--text", str(text_file), *arguments, "--repetitions", "1"])
-    differences, _ = tables_of(capsys.readouterr().out)
-    assert float(differences[1][2]) < 1e-5
-
-
-def test_without_a_biLM_there_are_random_weights_of_the_original_shape(
-    inference_speed: ModuleType,
-    text_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    # In a shape that takes no time.
-    monkeypatch.setattr(inference_speed, "ORIGINAL", TINY_OPTIONS)
-    inference_speed.main(["--text", str(text_file), "--cases", "single", "--repetitions", "1"])
-    captured = capsys.readouterr()
-    assert "random weights: 2 layers of 20 cells" in captured.out
-    assert "Writing random weights" in captured.err and "single: 100%" in captured.err
-
-
-def test_without_matplotlib_the_report_has_no_chart_and_says_so(
-    inference_speed: ModuleType,
-    tiny_arguments: List[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    inference_speed.main([*tiny_arguments, "--cases", "single", "--output", str(tmp_path)])
-    assert "matplotlib is not installed. Install it with" in capsys.readouterr().err
-    assert (tmp_path / "inference_speed.json").exists()
-    assert not (tmp_path / "inference_speed.png").exists()
-
-
-@pytest.mark.slow
-def test_loading_reports_time_and_memory(
-    bilm_files: BiLMFiles,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    if not Path("/proc/self/smaps_rollup").exists():
-        pytest.skip("Memory is measured on Linux only.")
-    loading = importlib.import_module("loading")
-    output = tmp_path / "loading.json"
-    files = ["--options", bilm_files.options_file, "--weights", bilm_files.weight_file]
-    few = ["--precisions", "bfloat16", "--repetitions", "1", "--processes", "1"]
-    loading.main([*files, *few, "--output", str(output)])
-    (row,) = json.loads(output.read_text()).values()
-    assert row["load"] > 0 and row["first"] > 0
-    assert row["weights"] == pytest.approx(2 * row["num_parameters"] / 2**20)
-    assert "| bfloat16, auto |" in capsys.readouterr().out

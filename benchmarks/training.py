@@ -1,0 +1,352 @@
+"""
+The section training: a biLM with our LSTM layers, in float32 and with products in bfloat16, beside the same
+biLM on AllenNLP's `ElmoLstm` and on torch's `nn.LSTM`, from the same weights, in one process.
+"""
+
+import copy
+import itertools
+import string
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import pandas
+import torch
+from allennlp.data import Vocabulary
+from allennlp.modules.elmo import _ElmoCharacterEncoder
+from allennlp.modules.elmo_lstm import ElmoLstm
+from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
+from measurement import Options, Run, Sentence, bilm_title, spread_note, time_in_turns
+from torch import Tensor
+from torch.nn import Module, ModuleList
+from torch.testing import assert_close
+
+from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm.checkpoints import with_swapped_gates
+from elmo_plugin.bilm.lstm import ProjectedLSTM, State
+from elmo_plugin.pretraining import BiLMTrainingModel, SampledSoftmax
+from elmo_plugin.report.tables import Part
+
+OURS, OURS_BFLOAT16 = "elmo_plugin, float32", "elmo_plugin, bfloat16"
+ALLENNLP, TORCH = "AllenNLP's ElmoLstm", "torch's nn.LSTM(proj_size), which cannot clip"
+ALLENNLP_ENCODER = "AllenNLP's ElmoLstm and character encoder"
+
+ROWS, STEPS = 128, 20
+TOLERANCE = 1e-4
+NUM_BATCHES = 8  # different ones, read in a circle
+DROPOUT = 0.1
+
+
+class Shape(NamedTuple):
+    """Sizes of a biLM, words that its softmax samples, words of its vocabulary."""
+
+    options: BiLMOptions
+    num_samples: int
+    num_words: int
+
+
+MINI_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 128))
+MINI = BiLMOptions(filters=MINI_FILTERS, num_highway=1, cell_size=512, projection_dim=128)
+SMALL = BiLMOptions(num_highway=1, cell_size=1024, projection_dim=128)
+SHAPES = {"mini": Shape(MINI, 2048, 20_000), "small": Shape(SMALL, 8192, 50_000)}
+
+
+def training_parts(options: Options, sentences: Sequence[Sentence]) -> Iterator[Tuple[str, Part]]:
+    """Yield a table for each shape: times of a step of the LSTMs alone, and of a whole step."""
+    # float32 means float32 to all: by default cuDNN, nn.LSTM's kernel, would round to TF32.
+    torch.backends.cudnn.allow_tf32 = False
+    for name, shape in SHAPES.items():
+        columns: Dict[str, Dict[str, float]] = {}
+        measurements = []
+        for scope, new_steps in (("LSTMs alone", lstm_steps), ("whole step", model_steps)):
+            torch.manual_seed(0)
+            steps = new_steps(shape, torch.device(options.device))
+            measured = time_in_turns(f"{name}, {scope}", steps, options.effort)
+            measurements += measured.values()
+            baseline = measured[ALLENNLP].median
+            for contender, times in measured.items():
+                row = columns.setdefault(contender, {"contender": contender})
+                row[f"{scope}, ms"] = round(1000 * times.median, 1)
+                row[f"{scope}, words/s"] = round(ROWS * STEPS / times.median)
+                row[f"{scope}, times AllenNLP's"] = round(baseline / times.median, 2)
+        notes = [
+            f"{ROWS} rows of {STEPS} words. LSTMs alone: forward, then backward from a random gradient of "
+            "the top outputs, to weights and inputs. Whole step: character encoder, LSTMs, dropout, "
+            f"sampled softmax ({shape.num_samples:,} of {shape.num_words:,} words), backward and Adagrad, on "
+            "made-up words as frequent as Zipf's law has it. Contenders differ in their LSTM layers alone, "
+            "except the last, whose character encoder is AllenNLP's too and encodes a word each time. "
+            + spread_note(measurements),
+        ]
+        title = f"Training, {bilm_title(name, shape.options)}"
+        yield f"training-{name}", Part(title, pandas.DataFrame(list(columns.values())), notes)
+
+
+def lstm_steps(shape: Shape, device: torch.device) -> Dict[str, Run]:
+    """Return each contender's step of the LSTM layers of both directions, after the check that they agree."""
+    width = shape.options.projection_dim
+    bilm = BiLM(shape.options)
+    contenders: Dict[str, Module] = {
+        OURS: Stacks(bilm),
+        OURS_BFLOAT16: Stacks(copy.deepcopy(bilm)),
+        ALLENNLP: ElmoLstmStacks(bilm),
+        TORCH: Stacks(with_layers(bilm, TorchLayer)),
+    }
+    batches = [
+        (torch.randn(ROWS, STEPS, width, device=device).requires_grad_(),
+         torch.randn(ROWS, STEPS, 2 * width, device=device))
+        for _ in range(NUM_BATCHES)
+    ]  # fmt: skip
+
+    def new_step(name: str, stacks: Module) -> Run:
+        turns = itertools.cycle(batches)
+
+        def step() -> None:
+            windows, gradient = next(turns)
+            with torch.autocast(device.type, torch.bfloat16, enabled=name == OURS_BFLOAT16):
+                outputs = stacks(windows)
+            outputs.backward(gradient)
+            # Now rather than before the next step: a contender that waits holds no gradients.
+            windows.grad = None
+            stacks.zero_grad()
+
+        return step
+
+    for stacks in contenders.values():
+        stacks.to(device)
+    for windows, gradient in batches[:2]:  # the second window starts from carried states
+        results = []
+        for name in (OURS, ALLENNLP):
+            outputs = contenders[name](windows)
+            results.append([outputs, *torch.autograd.grad(outputs, windows, gradient)])
+        assert_close(results[0], results[1], atol=TOLERANCE, rtol=0)
+    return {name: new_step(name, stacks) for name, stacks in contenders.items()}
+
+
+def model_steps(shape: Shape, device: torch.device) -> Dict[str, Run]:
+    """
+    Return each contender's whole step, after the check that the losses agree. AllenNLP's layers are the cells
+    that `ElmoLstm` is made of: as a whole it has no dropout between layers, and reads the same words in both
+    directions, where pretraining reads two streams.
+    """
+    softmax = SampledSoftmax(
+        shape.num_words, shape.options.projection_dim, shape.num_samples, sparse_gradients=True
+    )
+    ours = BiLMTrainingModel(Vocabulary(), BiLM(shape.options), softmax, DROPOUT)
+    names = (OURS, OURS_BFLOAT16, ALLENNLP, TORCH, ALLENNLP_ENCODER)
+    contenders = {name: copy.deepcopy(ours) for name in names}
+    contenders[OURS_BFLOAT16].precision = "bfloat16"
+    contenders[TORCH].bilm = with_layers(ours.bilm, TorchLayer)
+    for name in (ALLENNLP, ALLENNLP_ENCODER):
+        contenders[name].bilm = with_layers(ours.bilm, AllenNLPLayer)
+    set_allennlp_encoder(contenders[ALLENNLP_ENCODER], ours.bilm)
+    batches = random_batches(shape.num_words, device)
+
+    def new_step(model: BiLMTrainingModel) -> Run:
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
+        turns = itertools.cycle(batches)
+
+        def step() -> None:
+            model(**next(turns))["loss"].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    for model in contenders.values():
+        model.to(device)
+    for seed, batch in enumerate(batches[:2]):
+        losses = []
+        for name in (OURS, ALLENNLP, ALLENNLP_ENCODER):
+            torch.manual_seed(seed)  # the same dropout and the same sampled words
+            losses.append(contenders[name](**batch)["loss"] / STEPS)
+        assert_close(losses[0], losses[1], atol=TOLERANCE, rtol=0)
+        assert_close(losses[0], losses[2], atol=TOLERANCE, rtol=0)
+    return {name: new_step(model) for name, model in contenders.items()}
+
+
+def random_batches(num_words: int, device: torch.device) -> List[Dict[str, Any]]:
+    """Return arguments of BiLMTrainingModel: made-up words, each as frequent as the softmax expects."""
+    letters = torch.randint(len(string.ascii_lowercase), (num_words, 12))
+    lengths = torch.randint(1, 13, (num_words,))
+    words = [
+        "".join(string.ascii_lowercase[letter] for letter in word[:length])
+        for word, length in zip(letters.tolist(), lengths.tolist())
+    ]
+    spelled = batch_to_ids([words])[0].to(device)  # (num_words, 50)
+    batches: List[Dict[str, Any]] = []
+    for _ in range(NUM_BATCHES):
+        uniform = torch.rand(ROWS, STEPS + 1, dtype=torch.float64)
+        text = ((num_words + 1) ** uniform - 1).long().clamp_max(num_words - 1).to(device)
+        batch: Dict[str, Any] = {"rows_continue": True}
+        for direction, stream in (("forward", text), ("backward", text.flip(1))):
+            batch[f"{direction}_inputs"] = spelled[stream[:, :-1]]
+            batch[f"{direction}_targets"] = stream[:, 1:]
+        batches.append(batch)
+    return batches
+
+
+class Stacks(Module):
+    """The LSTM layers of a biLM over windows `(rows, steps, width)`, run as BiLMTrainingModel runs them."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        super().__init__()
+        self.bilm = bilm
+        self._states: Optional[List[State]] = None
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Return the top outputs of both directions, `(rows, steps, 2 * width)`."""
+        num_rows, num_steps, _ = windows.shape
+        # (steps * rows, width) each
+        inputs = [stream.transpose(0, 1).flatten(0, 1) for stream in (windows, windows.flip(1))]
+        layers, states = self.bilm.run_layers(inputs, [num_rows] * num_steps, self._states)
+        self._states = [(state.detach(), cell.detach()) for state, cell in states]
+        tops = [top.view(num_steps, num_rows, -1).transpose(0, 1) for top in layers[-1]]
+        return torch.cat([tops[0], tops[1].flip(1)], dim=2)
+
+
+class ElmoLstmStacks(Module):
+    """AllenNLP's `ElmoLstm` with the weights of a biLM, called like `Stacks`. It carries states itself."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        super().__init__()
+        options = bilm.options
+        self.elmo_lstm = ElmoLstm(
+            input_size=options.projection_dim,
+            hidden_size=options.projection_dim,
+            cell_size=options.cell_size,
+            num_layers=options.num_layers,
+            requires_grad=True,
+            memory_cell_clip_value=options.cell_clip,
+            state_projection_clip_value=options.proj_clip,
+        ).requires_grad_(True)
+        cells = [*self.elmo_lstm.forward_layers, *self.elmo_lstm.backward_layers]
+        for layer, cell in zip([*bilm.forward_layers, *bilm.backward_layers], cells):
+            copy_weights(layer, cell)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        mask = torch.ones(windows.shape[:2], dtype=torch.bool, device=windows.device)
+        return self.elmo_lstm(windows, mask)[-1]
+
+
+class OtherLayer(Module):
+    """A layer of another library, called like a `ProjectedLSTM` on rows of one length."""
+
+    def run(self, windows: Tensor, state: Optional[State]) -> Tuple[Tensor, State]:
+        """From windows `(steps, rows, width)` and a state `(1, rows, ...)` to outputs and the last state."""
+        raise NotImplementedError
+
+    def forward(
+        self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State] = None
+    ) -> Tuple[Tensor, State]:
+        if initial_state is not None:
+            initial_state = (initial_state[0].unsqueeze(0), initial_state[1].unsqueeze(0))
+        windows = inputs.view(len(step_sizes), step_sizes[0], -1)
+        outputs, (state, cell) = self.run(windows, initial_state)
+        return outputs.flatten(0, 1), (state.squeeze(0), cell.squeeze(0))
+
+
+class AllenNLPLayer(OtherLayer):
+    """A cell of AllenNLP's `ElmoLstm` with the weights of a `ProjectedLSTM`."""
+
+    def __init__(self, layer: ProjectedLSTM) -> None:
+        super().__init__()
+        self.cell = LstmCellWithProjection(
+            layer.input_dim,
+            layer.projection_dim,
+            layer.cell_size,
+            memory_cell_clip_value=layer.cell_clip,
+            state_projection_clip_value=layer.proj_clip,
+        )
+        copy_weights(layer, self.cell)
+
+    def run(self, windows: Tensor, state: Optional[State]) -> Tuple[Tensor, State]:
+        num_steps, num_rows, _ = windows.shape
+        outputs, state = self.cell(windows.transpose(0, 1), [num_steps] * num_rows, state)
+        return outputs.transpose(0, 1), state
+
+
+class TorchLayer(OtherLayer):
+    """torch's LSTM with the weights of a `ProjectedLSTM`; it does not clip."""
+
+    def __init__(self, layer: ProjectedLSTM) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(layer.input_dim, layer.cell_size, proj_size=layer.projection_dim)
+        self.lstm.load_state_dict(
+            {
+                "weight_ih_l0": with_swapped_gates(layer.gate_weight[:, : layer.input_dim]),
+                "weight_hh_l0": with_swapped_gates(layer.gate_weight[:, layer.input_dim :]),
+                "bias_ih_l0": with_swapped_gates(layer.gate_bias + layer.forget_bias),
+                "bias_hh_l0": torch.zeros_like(layer.gate_bias),
+                "weight_hr_l0": layer.projection,
+            }
+        )
+
+    def run(self, windows: Tensor, state: Optional[State]) -> Tuple[Tensor, State]:
+        return self.lstm(windows, state)
+
+
+class OtherBiLM(BiLM):
+    """A biLM whose layers are of another library."""
+
+    def run_layers(
+        self,
+        inputs: Sequence[Tensor],
+        step_sizes: List[int],
+        initial_states: Optional[Sequence[State]] = None,
+        drop: Optional[Callable[[Tensor], Tensor]] = None,
+    ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
+        outputs: List[Tuple[Tensor, Tensor]] = []
+        final_states: List[State] = []
+        for number, both in enumerate(zip(self.forward_layers, self.backward_layers)):
+            if drop is not None:
+                inputs = [drop(vectors) for vectors in inputs]
+            tops = []
+            for layer, vectors in zip(both, inputs):
+                state = None if initial_states is None else initial_states[len(final_states)]
+                top, final_state = layer(vectors, step_sizes, state)
+                tops.append(top if number == 0 else top + vectors)
+                final_states.append(final_state)
+            outputs.append((tops[0], tops[1]))
+            inputs = outputs[-1]
+        return outputs, final_states
+
+
+def with_layers(bilm: BiLM, layer_class: Callable[..., Module]) -> BiLM:
+    """Return a copy of a biLM with layers of another library, of the same weights."""
+    bilm = copy.deepcopy(bilm)
+    bilm.__class__ = OtherBiLM
+    bilm.forward_layers = ModuleList(layer_class(layer) for layer in bilm.forward_layers)
+    bilm.backward_layers = ModuleList(layer_class(layer) for layer in bilm.backward_layers)
+    return bilm
+
+
+def copy_weights(layer: ProjectedLSTM, cell: LstmCellWithProjection) -> None:
+    """Copy our weights. AllenNLP's gates are in torch's order, and its bias includes our forget bias."""
+    cell.load_state_dict(
+        {
+            "input_linearity.weight": with_swapped_gates(layer.gate_weight[:, : layer.input_dim]),
+            "state_linearity.weight": with_swapped_gates(layer.gate_weight[:, layer.input_dim :]),
+            "state_linearity.bias": with_swapped_gates(layer.gate_bias + layer.forget_bias),
+            "state_projection.weight": layer.projection,
+        }
+    )
+
+
+class EncodingEveryWord(BiLMTrainingModel):
+    """A training model whose character encoder is AllenNLP's and encodes all words, as in its `Elmo`."""
+
+    def _encode(self, words: Tensor) -> Tensor:
+        # As one sentence; AllenNLP's encoder puts its marks around it.
+        encoded = self.bilm.character_encoder(words.long().unsqueeze(0))["token_embedding"]
+        return encoded[0, 1:-1]
+
+
+def set_allennlp_encoder(model: BiLMTrainingModel, bilm: BiLM) -> None:
+    """Give a model AllenNLP's character encoder, with the weights of a biLM."""
+    with TemporaryDirectory() as folder:
+        files = Path(folder, "options.json"), Path(folder, "weights.hdf5")
+        bilm.save(*files)
+        encoder = _ElmoCharacterEncoder(*map(str, files), requires_grad=True)
+    model.bilm.character_encoder = encoder
+    model.__class__ = EncodingEveryWord
