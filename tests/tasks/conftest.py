@@ -1,9 +1,19 @@
 import pytest
-from allennlp.models import Archive
+from allennlp.models import Archive, load_archive
 from allennlp.predictors import Predictor
+
+from tests.tasks.task_testing import FIXTURES, overfitted_archive
+
+
+@pytest.fixture(scope="module")
+def archive(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    """A model that knows the tiny data of the module's task by heart. `OVERFITTING` changes its training."""
+    task = request.path.parent.name
+    options = getattr(request.module, "OVERFITTING", {})
+    experiment = FIXTURES / task / "tiny" / "experiment.jsonnet"
+    return load_archive(overfitted_archive(experiment, tmp_path_factory.mktemp(task), **options))
 
 
 @pytest.fixture(scope="module")
 def predictor(archive: Archive) -> Predictor:
-    """Of a module's own archive."""
     return Predictor.from_archive(archive)

@@ -1,22 +1,7 @@
-from pathlib import Path
-
-import pytest
 from allennlp.data.tokenizers import WhitespaceTokenizer
-from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.tasks.ner import NerPredictor
-from tests.tasks.task_testing import overfitted_archive
-
-TINY = Path(__file__).parents[3] / "fixtures" / "ner" / "tiny"
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """A tagger that knows the tiny sentences by heart."""
-    return load_archive(
-        overfitted_archive(TINY / "experiment.jsonnet", tmp_path_factory.mktemp("ner"))
-    )
 
 
 def test_a_sentence_is_split_and_its_entities_have_characters(predictor):

@@ -1,22 +1,9 @@
-from pathlib import Path
 from typing import Any, Dict
 
 import pytest
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import Archive, load_archive
 
 from elmo_plugin.tasks.snli import SnliPredictor
-from tests.tasks.task_testing import overfitted_archive
-
-TINY = Path(__file__).parents[3] / "fixtures" / "snli" / "tiny"
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    """A classifier that knows the tiny pairs by heart."""
-    return load_archive(
-        overfitted_archive(TINY / "experiment.jsonnet", tmp_path_factory.mktemp("snli"))
-    )
 
 
 def test_a_pair_is_split_and_labelled(predictor: SnliPredictor) -> None:

@@ -1,22 +1,10 @@
-from pathlib import Path
-
 import pytest
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import LettersDigitsTokenizer, WhitespaceTokenizer
-from allennlp.models import load_archive
 
 from elmo_plugin.tasks.squad import SquadPredictor
-from tests.tasks.task_testing import overfitted_archive
 
-TINY = Path(__file__).parents[3] / "fixtures" / "squad" / "tiny"
 PASSAGE = "It rained in Paris on Monday. In São Paulo, the sun shone for 6½ hours."
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """A model that knows the tiny questions by heart."""
-    folder = tmp_path_factory.mktemp("squad")
-    return load_archive(overfitted_archive(TINY / "experiment.jsonnet", folder))
 
 
 def test_an_answer_is_cut_from_the_passage(predictor):

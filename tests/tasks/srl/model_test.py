@@ -70,18 +70,6 @@ def test_only_possible_sequences_are_predicted(data):
     assert any(find_tag_fault(tags, "BIO") for tags in best_alone)
 
 
-def test_nothing_is_decoded_or_measured_while_training(data):
-    instances, vocab = data
-    model = build_tiny("srl", vocab)
-    output = model(**as_tensors(instances, vocab))
-    assert set(output) == {"logits", "mask", "words", "loss"}
-    assert model.get_metrics() == {}
-    assert model.eval().get_metrics() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
-    # Only readable output asks for it.
-    readable = model.make_output_human_readable(output)
-    assert [len(tags) for tags in readable["tags"]] == output["mask"].sum(dim=1).tolist()
-
-
 def test_metrics_count_arguments_overall_and_by_role(data):
     instances, vocab = data
     model = build_tiny("srl", vocab).eval()

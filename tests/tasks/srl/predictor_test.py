@@ -1,14 +1,9 @@
-from pathlib import Path
-
 import pytest
 import spacy
 from allennlp.common.checks import ConfigurationError
-from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
-from tests.tasks.task_testing import overfitted_archive
-
-TINY = Path(__file__).parents[3] / "fixtures" / "srl" / "tiny"
+OVERFITTING = {"num_steps": 150}
 SAT = {
     "predicate": "sat",
     "index": 2,
@@ -30,13 +25,6 @@ SLEPT = {
     "description": "[ARG0: The cat] sat and [V: slept] .",
 }
 WORDS = ["The", "cat", "sat", "and", "slept", "."]
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """A tagger that knows the tiny sentences by heart."""
-    folder = tmp_path_factory.mktemp("srl")
-    return load_archive(overfitted_archive(TINY / "experiment.jsonnet", folder, num_steps=150))
 
 
 @pytest.fixture(scope="module")

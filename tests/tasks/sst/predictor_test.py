@@ -1,22 +1,7 @@
-from pathlib import Path
-
 import pytest
-from allennlp.models import load_archive
 
-from tests.tasks.task_testing import overfitted_archive
-
-TINY = Path(__file__).parents[3] / "fixtures" / "sst" / "tiny"
+OVERFITTING = {"num_steps": 150, "lr": 0.01}
 CLASSES = ["very_negative", "negative", "neutral", "positive", "very_positive"]
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """A classifier that knows the tiny sentences by heart."""
-    return load_archive(
-        overfitted_archive(
-            TINY / "experiment.jsonnet", tmp_path_factory.mktemp("sst"), num_steps=150, lr=0.01
-        )
-    )
 
 
 def test_a_sentence_is_split_and_its_classes_have_probabilities(predictor):
