@@ -16,6 +16,7 @@ CORE = [
     ("elmo_plugin.embedding",),
 ]
 PLUGIN = [
+    ("elmo_plugin.environment",),
     ("elmo_plugin.compat",),
     ("elmo_plugin.modules.elmo_token_embedder", "elmo_plugin.modules.encoder_stack"),
     ("elmo_plugin.modules.placed_elmo",),

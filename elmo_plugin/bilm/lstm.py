@@ -2,7 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, cast
 
 import torch
 from torch import Tensor
@@ -10,7 +10,17 @@ from torch.autograd.function import once_differentiable
 from torch.nn import Parameter
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor, add_product, product
+from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
 from elmo_plugin.bilm.side_by_side import map_side_by_side
+from elmo_plugin.bilm.simd.library import best_unit, unsupported_reason
+from elmo_plugin.bilm.simd.lstm import (
+    BackwardRun,
+    LayerTensors,
+    PanelLayer,
+    run_layers,
+    run_layers_backward,
+    trace_layers,
+)
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # gradient * y * (1 - y)
 tanh_backward = torch.ops.aten.tanh_backward  # gradient * (1 - y ** 2)
@@ -153,6 +163,17 @@ class ProjectedLSTM(torch.nn.Module):
         names = ("input_dim", "cell_size", "projection_dim", "cell_clip", "proj_clip")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
+    def tensors(self) -> LayerTensors:
+        """Return the tensors of a pass, with gradients if these are on."""
+        return LayerTensors(
+            self.gate_weight,
+            self.gate_bias + self.forget_bias,
+            self.projection,
+            self.input_dim,
+            self.cell_clip,
+            self.proj_clip,
+        )
+
     def reset_parameters(self) -> None:
         """Draw TensorFlow's default initial values: Glorot uniform, biases 0."""
         # One matrix in TensorFlow, so one fan-in and fan-out for inputs and states together.
@@ -273,9 +294,10 @@ def run_side_by_side(layers: Sequence[ProjectedLSTM], runs: Sequence[LSTMRun]) -
     product_type = layers[0].gate_weight.dtype
     if torch.is_autocast_enabled(device_type):
         product_type = torch.get_autocast_dtype(device_type)
+    unit = _vector_unit(runs[0].inputs, product_type)
     lstms = [
         _LSTM(
-            _Settings(run.step_sizes, layer.cell_clip, layer.proj_clip, product_type),
+            _Settings(run.step_sizes, layer.cell_clip, layer.proj_clip, product_type, unit),
             run.inputs,
             layer.gate_weight,
             layer.gate_bias + layer.forget_bias,
@@ -291,6 +313,8 @@ def run_side_by_side(layers: Sequence[ProjectedLSTM], runs: Sequence[LSTMRun]) -
         if not torch.is_grad_enabled() or not any(
             tensor is not None and tensor.requires_grad for tensor in tensors
         ):
+            if unit is not None:
+                return run_layers(_packed(lstms), runs)
             return run_loops([lstm.weights for lstm in lstms], runs)
         flat = _LSTMsWithGradients.apply([lstm.settings for lstm in lstms], *tensors)
     outcomes = _groups(flat, 3)
@@ -372,12 +396,20 @@ def _forward(job: Tuple[LSTMWeights, LSTMRun]) -> Tuple[_Trace, Tensor, Tensor]:
 
 
 class _Settings(NamedTuple):
-    """Of a layer that is run with gradients: matrices are lowered to `product_type` and multiplied in it."""
+    """
+    Of a layer that is run with gradients: matrices are cast to `product_type` and multiplied in it. Steps run
+    in C++ for the vector unit `unit`, or by torch's operations if there is none.
+    """
 
     step_sizes: List[int]
     cell_clip: Optional[float]
     proj_clip: Optional[float]
     product_type: torch.dtype
+    unit: Optional[str]
+
+    @property
+    def precision(self) -> str:
+        return str(self.product_type).removeprefix("torch.")
 
 
 class _LSTM(NamedTuple):
@@ -397,8 +429,13 @@ class _LSTM(NamedTuple):
         return self[1:]
 
     @property
+    def layer(self) -> LayerTensors:
+        clips = (self.settings.cell_clip, self.settings.proj_clip)
+        return LayerTensors(self.weight, self.bias, self.projection, self.inputs.size(1), *clips)
+
+    @property
     def weights(self) -> LSTMWeights:
-        _, cell_clip, proj_clip, product_type = self.settings
+        _, cell_clip, proj_clip, product_type, _ = self.settings
         input_weight, state_weight = self.weight.to(product_type).split(
             [self.inputs.size(1), self.state.size(1)], dim=1
         )
@@ -429,8 +466,14 @@ class _LSTMsWithGradients(torch.autograd.Function):
     ) -> Tuple[Tensor, ...]:
         lstms = _lstms(settings, tensors)
         runs = [lstm.run for lstm in lstms]
-        weights = [lstm.weights for lstm in lstms]
-        outcomes = map_side_by_side(_forward, list(zip(weights, runs)), _is_worth_threads(runs))
+        if settings[0].unit is not None:
+            outcomes = [
+                (_Trace._make((*trace, outputs)), state, cell)
+                for trace, (outputs, state, cell) in trace_layers(_packed(lstms), runs)
+            ]
+        else:
+            weights = [lstm.weights for lstm in lstms]
+            outcomes = map_side_by_side(_forward, list(zip(weights, runs)), _is_worth_threads(runs))
         ctx.settings = settings
         ctx.save_for_backward(*tensors, *(saved for trace, _, _ in outcomes for saved in trace))
         return tuple(
@@ -453,8 +496,31 @@ class _LSTMsWithGradients(torch.autograd.Function):
                 needs_input_gradient,
             )
         ]
-        results = map_side_by_side(_backward, jobs, _is_worth_threads([lstm.run for lstm in lstms]))
+        if ctx.settings[0].unit is not None:
+            results = _backward_in_cpp(jobs)
+        else:
+            is_worth_threads = _is_worth_threads([lstm.run for lstm in lstms])
+            results = map_side_by_side(_backward, jobs, is_worth_threads)
         return (None, *(gradient for result in results for gradient in result))
+
+
+def _vector_unit(inputs: Tensor, product_type: torch.dtype) -> Optional[str]:
+    """Return the vector unit whose C++ runs the steps; `None` if torch's operations are to run them."""
+    unit = best_unit()
+    if inputs.device.type != "cpu" or inputs.dtype != torch.float32 or unit == "plain":
+        return None
+    # torch multiplies bfloat16 in AMX's tiles, where there are some.
+    has_products = has_bfloat16_products() and "amx_bf16" not in processor_features()
+    if product_type != torch.float32 and not (product_type == torch.bfloat16 and has_products):
+        return None
+    return unit if unsupported_reason(unit) is None else None
+
+
+def _packed(lstms: Sequence[_LSTM]) -> List[PanelLayer]:
+    return [
+        PanelLayer.of(lstm.layer, lstm.settings.precision, cast(str, lstm.settings.unit))
+        for lstm in lstms
+    ]
 
 
 def _is_worth_threads(runs: Sequence[LSTMRun]) -> bool:
@@ -480,6 +546,51 @@ class _BackwardJob(NamedTuple):
     needs_input_gradient: bool
 
 
+def _backward_in_cpp(jobs: Sequence[_BackwardJob]) -> List[Tuple[Optional[Tensor], ...]]:
+    """As `_backward`, of several jobs: steps in C++, and one product for each gradient of a weight."""
+    runs = [
+        BackwardRun(
+            job.lstm.settings.step_sizes,
+            job.trace.gates,
+            job.trace.cells,
+            job.trace.tanh_cells,
+            job.trace.outputs,
+            job.lstm.cell.contiguous(),
+            *(gradient.clone(memory_format=torch.contiguous_format) for gradient in job.gradients),
+        )
+        for job in jobs
+    ]
+    settings = jobs[0].lstm.settings
+    layers = [job.lstm.layer for job in jobs]
+    gate_gradients = run_layers_backward(layers, runs, settings.precision, cast(str, settings.unit))
+    results: List[Tuple[Optional[Tensor], ...]] = []
+    for job, run, of_gates in zip(jobs, runs, gate_gradients):
+        _, inputs, weight, _, projection, _, _ = job.lstm
+        input_weight = weight[:, : inputs.size(1)].to(settings.product_type)
+        read = _read_by_steps(job).to(settings.product_type)
+        hidden = job.trace.hidden.to(settings.product_type)
+        results.append(
+            (
+                product(of_gates, input_weight) if job.needs_input_gradient else None,
+                product(of_gates.t(), read),
+                of_gates.sum(dim=0),
+                None if projection is None else product(run.output_gradients.t(), hidden),
+                run.state_gradients,
+                run.cell_gradients,
+            )
+        )
+    return results
+
+
+def _read_by_steps(job: _BackwardJob) -> Tensor:
+    """What each step read: inputs and states, `(num_tokens, input_dim + state_dim)`."""
+    inputs, state, outputs = job.lstm.inputs, job.lstm.state, job.trace.outputs
+    step_sizes = job.lstm.settings.step_sizes
+    starts = itertools.accumulate([0, *step_sizes])
+    states = [outputs[start : start + size] for start, size in zip(starts, step_sizes[1:])]
+    return torch.cat([inputs, torch.cat([state, *states])], dim=1)
+
+
 def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
     """
     The gradients of an LSTM's tensors: a loop over time for what depends on the next step, and one product
@@ -493,11 +604,7 @@ def _backward(job: _BackwardJob) -> Tuple[Optional[Tensor], ...]:
     input_weight, state_weight = weight.to(settings.product_type).split(
         [inputs.size(1), state.size(1)], dim=1
     )
-    # The states that each step read, beside its inputs: (num_tokens, input_dim + state_dim)
-    read_states = [state] + [
-        outputs[start : start + size] for start, size in zip(starts, step_sizes[1:])
-    ]
-    read = torch.cat([inputs, torch.cat(read_states)], dim=1).to(settings.product_type)
+    read = _read_by_steps(job).to(settings.product_type)
     input_gradient = torch.empty_like(inputs) if job.needs_input_gradient else None
     weight_gradient = torch.zeros_like(weight)
     bias_gradient = weight.new_zeros(weight.size(0))

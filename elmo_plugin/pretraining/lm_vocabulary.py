@@ -140,8 +140,8 @@ class LMVocabulary:
         random_mean = log_ranks.mean()
         # The standard error of the file's mean, for samples of this size.
         standard_error = numpy.sqrt(frequencies @ (log_ranks - file_mean) ** 2 / num_tokens)
-        can_tell = min(file_mean, random_mean) - sample_mean > 4 * standard_error
-        if not can_tell or file_mean <= (sample_mean + random_mean) / 2:
+        is_significant = min(file_mean, random_mean) - sample_mean > 4 * standard_error
+        if not is_significant or file_mean <= (sample_mean + random_mean) / 2:
             return
         # The word whose index costs most, and the rarest word before it.
         sample_log_ranks = numpy.empty_like(log_ranks)

@@ -37,8 +37,8 @@ PRECISIONS = ("float32", "bfloat16")
 # Number of batches in which only a new softmax is trained.
 DEFAULT_SOFTMAX_FIRST = 500
 
-# The key of the sizes in the weights of a biLM that was started from files or an archive, so that its own
-# archive needs neither.
+# The key of the sizes and of softmax_first in the weights of a biLM that was started from files or an
+# archive, so that its own archive needs neither.
 RESOLVED_KEY = "bilm_resolved"
 
 
@@ -413,6 +413,6 @@ def _zero(module: torch.nn.Module) -> Tensor:
 
 
 def _resolved_in(folder: Optional[str]) -> Optional[Dict[str, Any]]:
-    """Return the sizes in the weights of `folder`, if they have any."""
+    """Return the sizes and `softmax_first` that are stored with the weights in `folder`, if there are any."""
     source = state_dict_in(folder).get(RESOLVED_KEY)
     return None if source is None else from_bytes(source)

@@ -55,11 +55,13 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
     axes = figure.subplots()
     shares = list(scores.index.unique(0))
     for label, color in zip(scores.index.unique(1), (_BASELINE_COLOR, _ELMO_COLOR)):
-        of_label = scores.xs(label, level=1)
-        means = of_label.mean(axis=1).dropna()
+        label_scores = scores.xs(label, level=1)
+        means = label_scores.mean(axis=1).dropna()
         axes.plot(means.index, means, color=color, marker="_", markersize=12, label=label)
-        for seed in of_label:
-            axes.scatter(shares, of_label[seed], s=30, color=color, alpha=_SEED_ALPHA, linewidths=0)
+        for seed in label_scores:
+            axes.scatter(
+                shares, label_scores[seed], s=30, color=color, alpha=_SEED_ALPHA, linewidths=0
+            )
     axes.set_xscale("log")
     axes.set_xticks(shares, [_percent(share) for share in shares])
     axes.minorticks_off()

@@ -136,10 +136,10 @@ def _compare(
     if grid is None:
         return None
     scores = grid.scores().rename_axis("ELMo").reset_index()
-    labels, of_tasks = _PAPER[report]
-    if experiment.task in of_tasks:
+    labels, task_scores = _PAPER[report]
+    if experiment.task in task_scores:
         metric = "accuracy" if experiment.task == "snli" else "F1"
-        by_label = dict(zip(labels, of_tasks[experiment.task]))
+        by_label = dict(zip(labels, task_scores[experiment.task]))
         scores[f"paper, dev {metric} (%)"] = scores["ELMo"].map(by_label)
     figure = draw_variants(f"{title}: {experiment.name}", grid.metric, grid.by_seed("validation"))
     parts = {"": Part(title, scores, [note, *grid.notes()], figure)}

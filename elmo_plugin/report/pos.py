@@ -300,9 +300,9 @@ def _fit_layers(
     vectors = numpy.concatenate(list(embed_sentences(embedder, words, "training part")), axis=1)
     tags, num_training = _tags_of(sentences), len(_tags_of(division.training))
     probes = {}
-    for layer, of_layer in named_layers(vectors):
+    for layer, layer_vectors in named_layers(vectors):
         start = time.monotonic()
-        training, held_out = numpy.split(of_layer, [num_training])
+        training, held_out = numpy.split(layer_vectors, [num_training])
         probes[layer] = fit_probe(
             training, tags[:num_training], held_out, tags[num_training:], strengths
         )
@@ -311,8 +311,8 @@ def _fit_layers(
     found: DefaultDict[str, List[numpy.ndarray]] = defaultdict(list)
     words = [sentence.words for sentence in division.test]
     for block in chunked(embed_sentences(embedder, words, "test part"), _TEST_BLOCK):
-        for layer, of_layer in named_layers(numpy.concatenate(block, axis=1)):
-            found[layer].append(probes[layer].predict(of_layer))
+        for layer, layer_vectors in named_layers(numpy.concatenate(block, axis=1)):
+            found[layer].append(probes[layer].predict(layer_vectors))
     return {layer: (probe, numpy.concatenate(found[layer])) for layer, probe in probes.items()}
 
 

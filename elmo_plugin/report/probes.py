@@ -107,7 +107,9 @@ class ProbeOptions:
         short="-s",
         metavar="DIR",
     )
-    seeds: Sequence[int] = option("measure everything once with each", DEFAULT_SEEDS, metavar="N")
+    seeds: Sequence[int] = option(
+        "measure everything once with each seed", DEFAULT_SEEDS, metavar="N"
+    )
     control: bool = option("measure a biLM of the same sizes with random weights too", True)
     model: BiLMChoice = option_group("the biLM", BiLMChoice())
 
@@ -201,11 +203,11 @@ def differences_part(
 
 
 def add_paper(
-    table: "pandas.DataFrame", bilm: BiLM, column: str, of_layers: Dict[str, float]
+    table: "pandas.DataFrame", bilm: BiLM, column: str, layer_scores: Dict[str, float]
 ) -> None:
     """Add the paper's figures to rows of (vectors, layer), if its biLM had as many layers."""
     if bilm.num_layers == _PAPER_NUM_LAYERS:
         table[column] = [
-            None if vectors == RANDOM_WEIGHTS else of_layers.get(layer)
+            None if vectors == RANDOM_WEIGHTS else layer_scores.get(layer)
             for vectors, layer in table.index
         ]

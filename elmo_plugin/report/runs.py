@@ -37,11 +37,13 @@ class RunOptions:
     """Options of all reports that train runs."""
 
     output: str = option(
-        "results folder, made if missing; runs are kept in DIR/runs, and reports share equal ones",
+        "results folder, made if missing; runs are kept in DIR/runs, and reports share equal runs",
         short="-s",
         metavar="DIR",
     )
-    seeds: Sequence[int] = option("train everything once with each", DEFAULT_SEEDS, metavar="N")
+    seeds: Sequence[int] = option(
+        "train everything once with each seed", DEFAULT_SEEDS, metavar="N"
+    )
     overrides: Optional[Dict[str, Any]] = option(
         """changes to the config of all runs, such as '{"trainer.num_epochs": 5}'""",
         None,
@@ -116,7 +118,7 @@ def run_all(
     if options.dry_run:
         options.runs_folder.mkdir(parents=True, exist_ok=True)
         jobs = _unfinished(runs.values(), options)
-        num_threads = {"OMP_NUM_THREADS": str(_division_of_cores(jobs, options)[1])}
+        num_threads = {"OMP_NUM_THREADS": str(_divide_cores(jobs, options)[1])}
         for job in jobs:
             write_json(job.run.config, job.folder.config_file)
             print(shell_command(train_command(job.folder, options, job.recovers), num_threads))
@@ -185,7 +187,7 @@ def _unfinished(runs: Iterable[Run], options: RunOptions) -> List[_Job]:
     return jobs
 
 
-def _division_of_cores(jobs: Sequence[_Job], options: RunOptions) -> Tuple[int, int]:
+def _divide_cores(jobs: Sequence[_Job], options: RunOptions) -> Tuple[int, int]:
     """Return the number of parallel runs, and the number of threads of each."""
     num_parallel = max(1, min(options.jobs or num_cores(), len(jobs)))
     return num_parallel, max(1, num_cores() // num_parallel)
@@ -194,7 +196,7 @@ def _division_of_cores(jobs: Sequence[_Job], options: RunOptions) -> Tuple[int, 
 def _train(jobs: Sequence[_Job], options: RunOptions, metric: str) -> Dict[str, str]:
     """Train, and return the reasons of failures by run name. An interrupt stops all processes."""
     failures: Dict[str, str] = {}
-    num_parallel, num_threads = _division_of_cores(jobs, options)
+    num_parallel, num_threads = _divide_cores(jobs, options)
     logger.info(
         "%d runs to train, %d in parallel, %d threads each.", len(jobs), num_parallel, num_threads
     )

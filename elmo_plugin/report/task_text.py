@@ -9,7 +9,7 @@ from allennlp.common.checks import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.pretraining.corpus_files import read_sentences
 from elmo_plugin.tasks.conll import read_conll_2012, read_conll_sentences
-from elmo_plugin.tasks.json_input import errors_name, get_text, parse_json_object
+from elmo_plugin.tasks.json_input import errors_at, get_text, parse_json_object
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, placed_lines
 from elmo_plugin.tasks.squad.reader import squad_records
 from elmo_plugin.tasks.sst.reader import SentimentTree
@@ -76,7 +76,7 @@ def _trees(path: str) -> Iterator[Sequence[str]]:
 def _pairs(path: str) -> Iterator[Sequence[str]]:
     tokenizer = RuleBasedTokenizer()
     for place, line in placed_lines(path, "a JSON object"):
-        with errors_name(place):
+        with errors_at(place):
             pair = parse_json_object(line, _PAIR)
             texts = [get_text(pair, key, _PAIR) for key in ("sentence1", "sentence2")]
         for text in texts:

@@ -29,7 +29,7 @@ from elmo_plugin.report.probes import (
 )
 from elmo_plugin.report.tables import Part, Report, write_report
 from elmo_plugin.tasks.json_input import (
-    errors_name,
+    errors_at,
     find_key,
     get_text,
     get_words,
@@ -171,7 +171,7 @@ def read_senses(path: Union[str, PathLike], min_instances: int = 1) -> Ambiguous
     """
     instances = []
     for place, line in placed_lines(path, "a JSON object"):
-        with errors_name(place):
+        with errors_at(place):
             instances.append(_instance(line))
     counts = Counter(instance.sense for instance in instances)
     left_out = {sense: count for sense, count in counts.items() if count < min_instances}
@@ -262,13 +262,13 @@ def compare_senses(options: SenseOptions) -> Report:
         },
     )
     columns = ["accuracy (%)", "std", "balanced (%)", "balanced std"]
-    of_word = {w.name: layer_table(scores.xs(w.name, level="word"), columns) for w in words}
+    word_tables = {w.name: layer_table(scores.xs(w.name, level="word"), columns) for w in words}
     all_words = layer_table(means, ["mean (%)", "std", "balanced mean (%)", "balanced std"])
-    for number, (name, table) in enumerate(of_word.items()):
+    for number, (name, table) in enumerate(word_tables.items()):
         all_words.insert(number, f"{name} (%)", table["accuracy (%)"])
     add_paper(all_words, bilm, "paper, F1 (%)", _PAPER)
     each_word = pandas.concat(
-        {(w.name, len(w.instances), len(set(w.senses))): of_word[w.name] for w in words},
+        {(w.name, len(w.instances), len(set(w.senses))): word_tables[w.name] for w in words},
         names=["word", "occurrences", "senses"],
     )
     title = "Word senses by layer"
@@ -300,12 +300,12 @@ def _measure(
                 training, expected = senses[~is_test], senses[is_test]
                 baseline = numpy.repeat(by_frequency(training)[0], len(expected))
                 found = {(MOST_FREQUENT, ""): baseline}
-                for name, of_words in vectors.items():
-                    for layer, of_layer in named_layers(of_words[number]):
+                for name, word_vectors in vectors.items():
+                    for layer, layer_vectors in named_layers(word_vectors[number]):
                         found[name, layer] = nearest_senses(
-                            of_layer[~is_test],
+                            layer_vectors[~is_test],
                             training,
-                            of_layer[is_test],
+                            layer_vectors[is_test],
                             options.distance,
                             options.centre,
                         )

@@ -15,7 +15,7 @@ _WORD = "a word that is not empty (nor half of a surrogate pair)"
 
 
 @contextmanager
-def errors_name(place: str, advice: str = "Correct the line.") -> Iterator[None]:
+def errors_at(place: str, advice: str = "Correct the line.") -> Iterator[None]:
     """Add the place of a line, such as `train.jsonl, line 3`, and advice to errors of its content."""
     try:
         yield

@@ -1,4 +1,4 @@
-from typing import List, Tuple
+from typing import List, Optional, Set, Tuple
 
 import pytest
 import torch
@@ -8,7 +8,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from elmo_plugin.bilm import lstm as lstm_module
-from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM
+from elmo_plugin.bilm import processor
+from elmo_plugin.bilm.lstm import LSTMRun, Packing, ProjectedLSTM
+from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features, unsupported_reason
 
 LENGTHS = [3, 7, 1, 5, 7]
 
@@ -92,6 +94,91 @@ def test_gradients_are_those_of_finite_differences(projection_dim: int, clip: fl
 
     tensors = [tensor.requires_grad_(True) for tensor in (inputs.double(), *state)]
     assert torch.autograd.gradcheck(run, (*tensors, *lstm.parameters()))
+
+
+def results_and_gradients(
+    lstms: List[ProjectedLSTM], inputs: Tensor, step_sizes: List[int], dtype: torch.dtype
+) -> List[Tensor]:
+    """Of layers that run side by side, from random initial states, with gradients of all that they read."""
+    torch.manual_seed(3)
+    runs = []
+    for lstm in lstms:
+        lstm.zero_grad()
+        state = torch.randn(step_sizes[0], lstm.projection_dim).mul_(0.1).requires_grad_()
+        cell = torch.randn(step_sizes[0], lstm.cell_size).mul_(0.1).requires_grad_()
+        runs.append(LSTMRun(inputs.clone().requires_grad_(), step_sizes, state, cell))
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        outcomes = lstm_module.run_side_by_side(lstms, runs)
+    results = [tensor for outcome in outcomes for tensor in outcome]
+    sum((result * torch.randn(result.shape)).sum() for result in results).backward()
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32), torch.no_grad():
+        # The same bits without gradients.
+        again = lstm_module.run_side_by_side(lstms, runs)
+    assert all(torch.equal(a, b) for a, b in zip(results, [t for o in again for t in o]))
+    read = [(run.inputs, run.state, run.cell) for run in runs]
+    gradients = [tensor.grad for tensors in read for tensor in tensors]
+    parameters = [parameter.grad for lstm in lstms for parameter in lstm.parameters()]
+    return [tensor.detach().clone() for tensor in (*results, *gradients, *parameters)]
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("shape", [(64, 64, 32), (7, 33, 6), (5, 130, 70), (16, 12, 12)])
+@pytest.mark.parametrize(
+    "unit", [unit.name for unit in VECTOR_UNITS if missing_features(unit) is not None]
+)
+def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
+    unit: str,
+    shape: Tuple[int, int, int],
+    clip: Optional[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reason = unsupported_reason(unit)
+    if reason is not None:
+        pytest.skip(reason)
+    torch.manual_seed(1)
+    lstms = [ProjectedLSTM(*shape, cell_clip=clip, proj_clip=clip) for _ in range(2)]
+    inputs, packing = packed_inputs([3, 9, 1, 5, 7, 7, 2, 9], shape[0])
+    precisions = {torch.float32: 1e-5, torch.bfloat16: 5e-2}
+    for dtype, tolerance in precisions.items():
+        # Rounding to bfloat16 decides whether a value reaches a clip, and so about single gradients.
+        if dtype == torch.bfloat16 and (unit != "avx512_bf16" or clip is not None):
+            continue
+        monkeypatch.setattr(lstm_module, "_vector_unit", lambda inputs, dtype: None)
+        expected = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
+        monkeypatch.setattr(lstm_module, "_vector_unit", lambda inputs, dtype: unit)
+        ours = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
+        for own, other in zip(ours, expected):
+            assert float((own - other).norm()) < tolerance * float(other.norm())
+        assert all(float(tensor.abs().max()) > 0 for tensor in expected)
+
+
+@pytest.mark.parametrize(
+    "features, unit, of_float32, of_bfloat16",
+    [
+        ({"avx512_bf16"}, "avx512_bf16", "avx512_bf16", "avx512_bf16"),
+        ({"avx512_bf16", "amx_bf16"}, "avx512_bf16", "avx512_bf16", None),
+        ({"avx2"}, "avx2", "avx2", None),
+        (set(), "plain", None, None),
+    ],
+)
+def test_cpp_runs_float32_on_cpus_and_what_the_processor_multiplies(
+    features: Set[str],
+    unit: str,
+    of_float32: Optional[str],
+    of_bfloat16: Optional[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lstm_module, "best_unit", lambda: unit)
+    monkeypatch.setattr(lstm_module, "unsupported_reason", lambda unit: None)
+    for module in (lstm_module, processor):
+        monkeypatch.setattr(module, "processor_features", lambda: features)
+    inputs = torch.zeros(1, 1)
+    assert lstm_module._vector_unit(inputs, torch.float32) == of_float32
+    assert lstm_module._vector_unit(inputs, torch.bfloat16) == of_bfloat16
+    assert lstm_module._vector_unit(inputs.double(), torch.float64) is None
+    assert lstm_module._vector_unit(inputs.to("meta"), torch.float32) is None
+    monkeypatch.setattr(lstm_module, "unsupported_reason", lambda unit: "it was not compiled")
+    assert lstm_module._vector_unit(inputs, torch.float32) is None
 
 
 def test_initial_values_are_glorots() -> None:

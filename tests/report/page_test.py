@@ -94,6 +94,14 @@ def test_every_table_has_a_section_with_its_pictures(results: Path) -> None:
     assert sections[1].settings == expected
 
 
+def test_further_tables_of_a_report_come_after_its_scores(tmp_path: Path) -> None:
+    part = Part("T", pandas.DataFrame([[1]], columns=["x"]), [])
+    names = ["shares-epochs-ner", "shares-differences-ner", "shares-ner", "layers-ner"]
+    write_report(tmp_path, dict.fromkeys(names, part), {})
+    sections, _ = read_results(tmp_path)
+    assert [section.name for section in sections] == names[3:1:-1] + names[1::-1]
+
+
 def test_the_page_needs_nothing_else(results: Path) -> None:
     html = write(results)
     elements = Elements(html)

@@ -53,7 +53,7 @@ class SIMDKernel(LSTMKernel):
         return PanelEncoder.of(encoder, precision, self.unit)
 
     def prepare(self, layer: ProjectedLSTM, precision: str) -> PanelLayer:
-        return PanelLayer.of(layer, precision, self.unit)
+        return PanelLayer.of(layer.tensors(), precision, self.unit)
 
     def run(self, layers: Sequence[PanelLayer], runs: Sequence[LSTMRun]) -> List[Outcome]:
         return run_layers(layers, runs)

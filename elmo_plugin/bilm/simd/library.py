@@ -17,7 +17,7 @@ from elmo_plugin.bilm.processor import processor_features
 logger = logging.getLogger(__name__)
 
 # As in simd.cpp: of the functions and structs below.
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 # For each thread of a call; with less, it takes longer to start a thread than to do its work.
 MULTIPLICATIONS_PER_THREAD = 1_000_000

@@ -21,7 +21,7 @@ struct Trace {
     float* gates;       // (num_tokens, 4 * cell_size), after sigmoid and tanh
     float* cells;       // (num_tokens, cell_size), clipped
     float* tanh_cells;  // (num_tokens, cell_size)
-    float* hidden;      // (num_tokens, cell_size), before the projection
+    float* hidden;      // (num_tokens, cell_size), before the projection; null without one
 };
 
 struct Sequences {
@@ -142,7 +142,7 @@ class LSTMRun {
                         store_first(trace.gates + (token * VECTORS + v) * cell_size + first, gate[v], present);
                     store_first(trace.cells + token * cell_size + first, cell, present);
                     store_first(trace.tanh_cells + token * cell_size + first, tanh_cell, present);
-                    store_first(trace.hidden + token * cell_size + first, hidden, present);
+                    if (trace.hidden) store_first(trace.hidden + token * cell_size + first, hidden, present);
                 }
                 if constexpr (!IS_INT8<Type>)
                     if (has_projection()) return cast(hidden, cast_hidden_.row(row) + first);
@@ -209,13 +209,5 @@ class LSTMRun {
     std::vector<float> hidden_;       // (sequences, panels, LANES)
     Rows<Type> inputs_, state_, cast_hidden_;
 };
-
-template <typename Type>
-void run_lstms(const Layer* layers, const Sequences* sequences, int num_runs, int num_threads, int threads_per_run) {
-    std::vector<std::unique_ptr<LSTMRun<Type>>> runs;
-    for (int number = 0; number < num_runs; number++)
-        runs.emplace_back(new LSTMRun<Type>(layers[number], sequences[number], threads_per_run));
-    run_all(runs, num_threads, threads_per_run);
-}
 
 }  // namespace

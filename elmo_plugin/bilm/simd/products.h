@@ -259,6 +259,15 @@ inline void cast(Vector values, uint16_t* target) {
     std::memcpy(target, &shorts, sizeof shorts);
 }
 
+// `count` may exceed the lanes.
+template <typename Element>
+inline void cast_first(Vector values, Element* target, int64_t count) {
+    if (count >= LANES) return cast(values, target);
+    Element elements[LANES];
+    cast(values, elements);
+    std::memcpy(target, elements, count * sizeof(Element));
+}
+
 // The magnitudes of floats are ordered as unsigned integers are, infinity after all numbers and NaN after infinity.
 inline int32_t magnitude(float value) {
     int32_t bits;

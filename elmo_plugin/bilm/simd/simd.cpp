@@ -4,6 +4,7 @@
 
 #include "character_encoder.h"
 #include "lstm.h"
+#include "lstm_backward.h"
 #include "products.h"
 
 namespace {
@@ -28,7 +29,7 @@ int for_type(int weight_bytes, const Function& function) {
 extern "C" {
 
 // Of the functions and structs that simd_kernel.py calls with. Raise it in both files whenever they change.
-int abi_version() { return 3; }
+int abi_version() { return 4; }
 
 // Numbers in a vector; a panel has four times as many columns.
 int num_lanes() { return LANES; }
@@ -43,7 +44,17 @@ int pack(int weight_bytes, const Plain* plain, const Packed* packed, int num_thr
 int run_layers(int weight_bytes, const Layer* layers, const Sequences* sequences, int num_runs, int num_threads,
                int threads_per_run) {
     return for_type(weight_bytes, [=](auto type) {
-        run_lstms<decltype(type)>(layers, sequences, num_runs, num_threads, threads_per_run);
+        run_all<LSTMRun<decltype(type)>>(layers, sequences, num_runs, num_threads, threads_per_run);
+    });
+}
+
+// In float32, and in bfloat16 where it is multiplied as such.
+int run_layers_backward(int weight_bytes, const BackwardLayer* layers, const BackwardSequences* sequences,
+                        int num_runs, int num_threads, int threads_per_run) {
+    return for_type(weight_bytes, [=](auto type) {
+        using Type = decltype(type);
+        if constexpr (!IS_INT8<Type>)
+            run_all<LSTMBackward<Type>>(layers, sequences, num_runs, num_threads, threads_per_run);
     });
 }
 

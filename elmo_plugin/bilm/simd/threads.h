@@ -79,13 +79,16 @@ void in_threads(int num_threads, const Function& function) {
     join(GO);
 }
 
-// Calls `run(thread)` of each of several runs that do not depend on each other, with `threads_per_run` threads. If
-// there are more threads, several runs are made at a time.
-template <typename Run>
-void run_all(const std::vector<std::unique_ptr<Run>>& runs, int num_threads, int threads_per_run) {
-    const size_t at_a_time = num_threads / threads_per_run;
+// Makes a `Run` of each of several layers and their sequences, which do not depend on each other, with
+// `threads_per_run` threads each. If there are more threads, several runs take place at a time.
+template <typename Run, typename Layer, typename Sequences>
+void run_all(const Layer* layers, const Sequences* sequences, int num_runs, int num_threads, int threads_per_run) {
+    std::vector<std::unique_ptr<Run>> runs;
+    for (int number = 0; number < num_runs; number++)
+        runs.emplace_back(new Run(layers[number], sequences[number], threads_per_run));
+    const int at_a_time = num_threads / threads_per_run;
     in_threads(num_threads, [&](int thread) {
-        for (size_t number = thread / threads_per_run; number < runs.size(); number += at_a_time)
+        for (int number = thread / threads_per_run; number < num_runs; number += at_a_time)
             runs[number]->run(thread % threads_per_run);
     });
 }

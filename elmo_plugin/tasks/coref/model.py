@@ -238,7 +238,7 @@ class CoreferenceResolver(Model):
         return self.mention_score(self.mention_feedforward(vectors)).squeeze(-1)
 
 
-def _of_each_tensor(
+def _map_tensors(
     text_field: TextFieldTensors, function: Callable[[Tensor], Tensor]
 ) -> TextFieldTensors:
     return {
@@ -280,7 +280,7 @@ def _document_of_batch(
             part for cluster, part in parts.items() if len(part) > 1 or num_mentions[cluster] == 1
         ]
     return Document(
-        _of_each_tensor(sentences, lambda tensor: tensor[row, chosen]),
+        _map_tensors(sentences, lambda tensor: tensor[row, chosen]),
         mask[row, chosen],
         speakers[row, first_word:last_word],
         genre[row],
@@ -356,7 +356,7 @@ def encode_document(
         longest = int(lengths[block].max())
         block_mask = mask[block, :longest]
         cropped = partial(_cropped, block, longest, mask.size(1))
-        block_sentences = _of_each_tensor(sentences, cropped)
+        block_sentences = _map_tensors(sentences, cropped)
         encoded = text_encoder(block_sentences, mask=block_mask)
         contextualized.append(encoded.contextualized[block_mask])
         embedded.append(encoded.embedded[block_mask])

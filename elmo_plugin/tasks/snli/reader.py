@@ -9,7 +9,7 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, LabelField, MetadataField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 
-from elmo_plugin.tasks.json_input import errors_name, get_text, parse_json_object
+from elmo_plugin.tasks.json_input import errors_at, get_text, parse_json_object
 from elmo_plugin.tasks.reading import (
     RuleBasedTokenizer,
     TaskReader,
@@ -82,7 +82,7 @@ class SnliReader(TaskReader):
 
     def _instances(self, record: Tuple[str, str], left_out: Counter) -> Iterable[Instance]:
         place, line = record
-        with errors_name(place, "Correct the line, or give a file of JSON lines in SNLI's format."):
+        with errors_at(place, "Correct the line, or give a file of JSON lines in SNLI's format."):
             pair = parse_json_object(line, _EXAMPLE)
             label, *sentences = (
                 get_text(pair, key, _EXAMPLE) for key in ("gold_label", "sentence1", "sentence2")
