@@ -15,7 +15,6 @@ VENV := .venv
 # AllenNLP's metadata contradicts what is installed on purpose; pip need not say so every time.
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 
-COMMA := ,
 # What a processor without AVX-512 runs.
 WITHOUT_AVX512 := ELMO_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
@@ -51,22 +50,8 @@ test-torch: ## run the tests of the core without AllenNLP, with another torch or
 	.venv-torch-$(TORCH)/bin/python -m pip install --quiet --no-build-isolation --editable . hypothesis pytest safetensors
 	.venv-torch-$(TORCH)/bin/python -m pytest tests/bilm tests/modules
 
-# $(call test_sanitized,SANITIZERS,LIBRARY OF THEIR RUNTIME): tests of the compiled kernel, which is compiled for them.
-# Left out is what sanitizers do not allow: to ask for more memory than there is.
-define test_sanitized
-	rm -rf build/sanitized
-	CFLAGS="-fsanitize=$(1) -fno-sanitize-recover=all" LDFLAGS="-fsanitize=$(1)" \
-	  $(VENV)/bin/python setup.py --quiet build --build-base build/sanitized/tmp --build-lib build/sanitized
-	ls build/sanitized/elmo_plugin/bilm/simd/*.so
-	cp -r tests pyproject.toml build/sanitized
-	cd build/sanitized && LD_PRELOAD="$$(g++ -print-file-name=$(2)) $$(g++ -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="ignore_noninstrumented_modules=1 exitcode=66" PYTHONPATH=. \
-	  $(abspath $(VENV))/bin/python -m pytest -q tests/bilm/kernels/kernels_test.py -k "not triton and not onednn and not memory"
-endef
-
-sanitize: $(DEV_STAMP) ## run the tests of the compiled kernel under the address, undefined behaviour and thread sanitizers (g++)
-	$(call test_sanitized,address$(COMMA)undefined,libasan.so)
-	$(call test_sanitized,thread,libtsan.so)
+sanitize: $(DEV_STAMP) ## test the compiled kernel under the address, undefined behaviour and thread sanitizers, and as ARM's where it is emulated
+	ELMO_SANITIZE_ALL=1 $(PYTEST) tests/bilm/simd/simd_test.py
 
 lint: $(DEV_STAMP) ## check style, format and types
 	$(VENV)/bin/ruff check .

@@ -31,22 +31,24 @@ UNITS_OF_MACHINES = {
 }
 
 
+COMPILER_FLAGS = [
+    *("-O3", "-std=c++17", "-pthread", "-Wall", "-Wextra"),
+    # GCC's own headers of intrinsics, before GCC 13; and vectors as arguments, which are all inlined.
+    *("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi"),
+    # Debugging information is several times as large as the code.
+    "-g0",
+    # A row has the same result, to the bit, whichever rows it is multiplied with.
+    "-ffp-contract=off",
+]
+
+
 def vector_unit_extension(unit: str, flags: List[str]) -> Extension:
     return Extension(
         f"elmo_plugin.bilm.simd._{unit}",
         ["elmo_plugin/bilm/simd/simd.cpp"],
         depends=glob("elmo_plugin/bilm/simd/*.h"),
         language="c++",
-        extra_compile_args=[
-            *("-O3", "-std=c++17", "-pthread", "-Wall", "-Wextra"),
-            # GCC's own headers of intrinsics, before GCC 13; and vectors as arguments, which are all inlined.
-            *("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi"),
-            # Debugging information is several times as large as the code.
-            "-g0",
-            # A row has the same result, to the bit, whichever rows it is multiplied with.
-            "-ffp-contract=off",
-            *flags,
-        ],
+        extra_compile_args=[*COMPILER_FLAGS, *flags],
         optional=True,
     )
 
