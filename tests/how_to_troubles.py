@@ -210,7 +210,7 @@ TROUBLES: Dict[Tuple[str, str], Trouble] = {
     ): _adapt_with_another_vocabulary,
     (_ADAPT, "which do not fill a batch of"): _adapt_on_little,
     (_ADAPT, "options_file: cannot find"): partial(_adapt, "no/folder", "elmo_mini"),
-    (_ADAPT, "there already. Give --overwrite to replace, or another folder."): _export_again,
+    (_ADAPT, "exists, expected a new path. Give another folder"): _export_again,
     (_EMBED, "line 2 is blank, expected one sentence on each line"): _embed_blank_lines,
     (_EMBED, "vectors.hdf5 exists, expected a new path"): _embed_again,
     (_EMBED, "of a run that was interrupted"): _embed_after_an_interruption,
@@ -225,5 +225,5 @@ TROUBLES: Dict[Tuple[str, str], Trouble] = {
         _latin_1, partial(_embed, "average"), "sentences.txt"
     ),
     (_EMBED, "Make room, give a path on another disk"): _embed_on_a_full_disk,
-    (_EMBED, "the mix was learnt for the biLM in that archive"): _embed_with_a_mix_and_files,
+    (_EMBED, "the mix was learned for the biLM in that archive"): _embed_with_a_mix_and_files,
 }

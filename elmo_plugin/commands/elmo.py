@@ -1,4 +1,4 @@
-"""`allennlp elmo`: from sentences to their ELMo vectors."""
+"""`allennlp elmo`: embed sentences with ELMo and write their vectors."""
 
 import argparse
 import logging
@@ -29,70 +29,72 @@ from elmo_plugin.pretraining.starting_point import opened_archive
 logger = logging.getLogger(__name__)
 
 _DESCRIPTION = """
-Embed sentences with ELMo and write their vectors: as HDF5, laid out as by AllenNLP 0.9, as Parquet, or as
+Embed sentences with ELMo and write their vectors: as HDF5, in the layout of AllenNLP 0.9, as Parquet, or as
 numpy arrays.
 
-INPUT is UTF-8 text, one sentence on each line, tokens set apart by white space; plain or .gz, or - for
-standard input; or a .parquet file with a column of sentences, or of lists of tokens; for a parquet OUTPUT
-also a folder or a quoted pattern of such files. Files are checked to their end before any work. OUTPUT
-appears when it is complete. Until then finished parts are in OUTPUT.partial, and an interrupted run is
-resumed by --resume.
+INPUT is one of:
+  - UTF-8 text, plain or .gz: one sentence on each line, tokens separated by white space
+  - a .parquet file with a column of sentences, or of lists of tokens
+  - -, standard input
+  - for a parquet OUTPUT also a folder, or a quoted pattern, of such files
+All files are checked before any work. OUTPUT appears when it is complete. Until then finished parts are in
+OUTPUT.partial, and --resume continues an interrupted run.
 """
 
 _EPILOG = """
 examples:
   allennlp elmo sentences.txt vectors.hdf5 --average --options-file elmo_mini
   zcat big.txt.gz | allennlp elmo - vectors.hdf5 --mix tagger/model.tar.gz --mix-name input --dtype float16
-  allennlp elmo big.txt.gz vectors.parquet --top --resume        # again, until it is done
+  allennlp elmo big.txt.gz vectors.parquet --top --resume        # repeat it until it is complete
   allennlp elmo "texts/*.txt.gz" vectors.parquet --top --engine ray --num-workers 4 --resume
 
-As hdf5, OUTPUT holds one dataset for each sentence. Its key is the number of the line as a string, from
-"0". Its shape, for a model with 3 layers (the token representation and two LSTM layers) of width 1024 and n
-tokens:
+hdf5: OUTPUT holds one dataset for each sentence. Its key is the line number as a string, from "0". Its shape,
+for a model with 3 layers (the token representation and two LSTM layers) of width 1024 and n tokens:
   --all                      (3, n, 1024)
   --top, --average, --mix    (n, 1024)
-One more dataset, sentence_to_index, is a string that holds JSON: the key of each line, stripped. Of lines
-that are the same it has the last one's. To read it all:
+The dataset sentence_to_index is a JSON string that maps each stripped line to its key; of equal lines, to the
+key of the last. To read it:
   with h5py.File("vectors.hdf5") as file:
       keys = json.loads(file["sentence_to_index"][0])
       vectors = file[keys["The cat sat ."]][...]
 
-As parquet, OUTPUT is a folder of Parquet files with a row for each sentence: source, line (from 0),
-sentence, tokens, and vectors, a list with the vector of each token; with --all there are layer_0, layer_1
-and so on in place of vectors. To read it: pyarrow.parquet.read_table("vectors.parquet").
+parquet: OUTPUT is a folder of Parquet files with a row for each sentence and the columns source, line (from
+0), sentence, tokens, and vectors, a list with the vector of each token; with --all the columns layer_0,
+layer_1 and so on instead of vectors. To read it: pyarrow.parquet.read_table("vectors.parquet").
 
-As npy, OUTPUT is a folder with vectors.npy, (tokens, 1024), or (tokens, 3, 1024) with --all, for all
-sentences one after the other; sentence i has the tokens from offsets[i] up to offsets[i + 1] in
-offsets.npy, and its line is lines[i] in lines.npy; sentences.jsonl has its words. To read a part of it:
+npy: OUTPUT is a folder. vectors.npy holds the vectors of all sentences in order, (tokens, 1024), or
+(tokens, 3, 1024) with --all; those of sentence i are vectors[offsets[i]:offsets[i + 1]], with offsets.npy.
+lines.npy has the line number of each sentence, sentences.jsonl its tokens. To read a part of it:
   vectors = numpy.load("vectors.npy/vectors.npy", mmap_mode="r")
 
-Memory does not grow with INPUT, but for HDF5's sentence_to_index: about 200 bytes and the line itself for
-each distinct line. --forget-sentences leaves it out. Disk: layers x tokens x width x 4 bytes (2 in float16);
-hdf5 and npy need twice that while parts are merged at the end.
+Memory does not grow with INPUT, except for HDF5's sentence_to_index: about 200 bytes plus the line for each
+distinct line. --forget-sentences leaves it out. Disk: layers x tokens x width x 4 bytes (2 with float16);
+hdf5 and npy need twice as much while parts are merged at the end.
 
---resume may stand in every call: it begins where there is nothing to resume, and does nothing where OUTPUT is
-complete. A run that was killed loses at most the part that it was at: 2,048 sentences, or 128 MiB of vectors.
-The input and the settings must be the same, but for batches, keys, the device, the kernel and the engine;
-vectors are the same to within rounding (1e-6). Standard input is read again from its beginning, and compared.
-OUTPUT is replaced only by --overwrite, or if this command made it of the same input and settings.
+--resume can be given in every call: without parts it starts from the beginning, and with a complete OUTPUT it
+does nothing. A run that was killed loses at most its unfinished part: 2,048 sentences, or 128 MiB of vectors.
+The input and settings must be the same, except batch limits, keys, device, kernel and engine; vectors are
+then equal to within rounding (1e-6). Standard input must be given again from its beginning, and is compared.
+OUTPUT is replaced only with --overwrite, or if this command wrote it from the same input with the same
+settings.
 
---mix ARCHIVE writes what a task model learnt to make of the layers: their weighted sum, gamma included,
-without dropout and projection. ARCHIVE is a model of this package's tasks, or one with an "elmo" embedder.
-A mix was learnt for the biLM in its archive, so that this biLM is used, and no --options-file or
---weight-file may be given. If there are several mixes, such as ELMo's at the input and at the output,
---mix-name says which.
+--mix ARCHIVE writes the weighted sum of layers that a task model learned, gamma included, without dropout and
+projection. ARCHIVE is a model of this package's tasks, or a model with an "elmo" embedder. The biLM in the
+archive is used, since the mix was learned for it: leave out --options-file and --weight-file. If the model
+has several mixes, such as those of input ELMo and output ELMo, choose one with --mix-name.
 
---engine ray embeds on --num-workers processes of this machine, or of the Ray cluster at --ray-address. INPUT
-and OUTPUT must have the same paths on all nodes. A worker that dies costs time, no sentence.
+--engine ray embeds with --num-workers processes on this machine, or on the Ray cluster at --ray-address.
+INPUT and OUTPUT must have the same paths on all nodes. The sentences of a worker that dies are embedded
+again.
 
-Each sentence is embedded from zero states, so that its vectors do not depend on the others. --stateful
-carries states from batch to batch, as AllenNLP 0.9 did: vectors then depend on order and --batch-size.
+Each sentence starts from zero states, so its vectors do not depend on other sentences. --stateful carries
+states from batch to batch, as AllenNLP 0.9 did: vectors then depend on the order and on --batch-size.
 """
 
 
 @Subcommand.register("elmo")
 class ElmoCommand(Subcommand):
-    """Embeds text: `allennlp elmo INPUT OUTPUT (--all | --top | --average | --mix ARCHIVE)`."""
+    """Embed text: `allennlp elmo INPUT OUTPUT (--all | --top | --average | --mix ARCHIVE)`."""
 
     requires_plugins = True
 
@@ -107,12 +109,12 @@ class ElmoCommand(Subcommand):
         subparser.add_argument(
             "input_file",
             metavar="INPUT",
-            help="sentences; - for standard input; also a folder or a quoted pattern of files",
+            help="file of sentences; - for standard input; also a folder or a quoted pattern of files",
         )
         subparser.add_argument(
             "output_file",
             metavar="OUTPUT",
-            help="the file (hdf5) or folder (parquet, npy) to write",
+            help="file (hdf5) or folder (parquet, npy) to write",
         )
         layers = subparser.add_argument_group("what to write (one is required)")
         choices = layers.add_mutually_exclusive_group(required=True)
@@ -125,7 +127,7 @@ class ElmoCommand(Subcommand):
                 f"--{name}", dest="layers", action="store_const", const=name, help=help_text
             )
         choices.add_argument(
-            "--mix", metavar="ARCHIVE", help="the sum of layers that the model in ARCHIVE learnt"
+            "--mix", metavar="ARCHIVE", help="the mix of layers that the model in ARCHIVE learned"
         )
         add_options(subparser, ModelOptions, "states")
         add_options(subparser, InputOptions, "input")
@@ -135,7 +137,7 @@ class ElmoCommand(Subcommand):
         subparser.add_argument(
             "--file-friendly-logging",
             action="store_true",
-            help="write progress in lines of their own, and slower, for logs in files",
+            help="write one line of progress every ten seconds, for logs in files",
         )
         add_debug_argument(subparser)
         subparser.set_defaults(func=_embed_from_args)
@@ -144,27 +146,29 @@ class ElmoCommand(Subcommand):
 
 @dataclass(frozen=True)
 class MixOptions:
-    """Which mix of an archive is meant."""
+    """The mix of an archive to use."""
 
     mix_name: Optional[str] = option(
-        "which of ARCHIVE's mixes, such as input or output; needed only if it has several",
+        "name of a mix in ARCHIVE, such as input or output; needed only if it has several",
         None,
         metavar="NAME",
     )
-    overrides: str = option("overrides of the config in ARCHIVE", "", short="-o", metavar="JSON")
+    overrides: str = option(
+        "JSON that overrides the config in ARCHIVE", "", short="-o", metavar="JSON"
+    )
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """
-    The biLM, and what of its layers is written.
+    The biLM, and which of its layers are written.
 
     # Parameters
 
     layers : `str`, optional
-        `all`, `top` or `average`. Either this or `mix` is given.
+        `all`, `top` or `average`. Give either this or `mix`.
     mix : `str`, optional
-        An archive whose learnt mix and biLM to use.
+        The archive of a model whose mix and biLM are used.
     mix_options, files, device
         See their classes.
     stateful : `bool`, optional (default = `False`)
@@ -186,7 +190,7 @@ class ModelOptions:
         "carry states from batch to batch, as AllenNLP 0.9 did; not with --batch-tokens", False
     )
     vocab_path: Optional[str] = option(
-        "has no effect, and had none in AllenNLP 0.9: words are read letter by letter", None
+        "has no effect, and had none in AllenNLP 0.9: the biLM reads characters", None
     )
 
     def __post_init__(self) -> None:
@@ -197,19 +201,19 @@ class ModelOptions:
             )
         if self.mix is None and self.mix_options != MixOptions():
             raise ConfigurationError(
-                "--mix-name and --overrides are about an archive, and there is none. Give --mix ARCHIVE, or "
+                "--mix-name and --overrides are options of --mix, which is not given. Give --mix ARCHIVE, or "
                 "leave them out."
             )
         if self.mix is not None and self.files != BiLMFiles():
             raise ConfigurationError(
-                f"--options-file or --weight-file is given with --mix {self.mix}, but the mix was learnt for "
-                "the biLM in that archive, which is used. Leave the files out, or write layers with --all."
+                f"--options-file or --weight-file is given with --mix {self.mix}, but the mix was learned "
+                "for the biLM in that archive. Leave out the files, or write layers with --all."
             )
         if self.vocab_path is not None:
             logger.warning("--vocab-path has no effect, as in AllenNLP 0.9. Leave it out.")
 
     def load(self) -> Tuple[ElmoEmbedder, LayerChoice]:
-        """Load the biLM."""
+        """Load the biLM, and return its embedder and the choice of layers."""
         if self.mix is None:
             assert self.layers is not None
             embedder = ElmoEmbedder(
@@ -226,12 +230,11 @@ class ModelOptions:
 
 def embed_text(run: EmbeddingRun, model: ModelOptions) -> EmbeddedFile:
     """
-    Embed the sentences of a run: what `allennlp elmo` does.
+    Embed the sentences of a run, as `allennlp elmo` does.
 
     # Raises
 
-    `ConfigurationError` for files, options and sentences that are not as described; `OSError` if writing
-    fails.
+    `ConfigurationError` for invalid files, options and sentences; `OSError` if writing fails.
     """
     run.check_bilm(model.stateful, model.device.cuda_device)
     return run.embed(*model.load())

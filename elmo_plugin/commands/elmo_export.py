@@ -1,4 +1,6 @@
-"""`allennlp elmo-export`: from the archive of a trained biLM to the files that every ELMo reads."""
+"""
+`allennlp elmo-export`: write the biLM of an archive as the options and weight files that every ELMo reads.
+"""
 
 import argparse
 import logging
@@ -31,27 +33,31 @@ class ElmoExport(Subcommand):
     requires_plugins = True
 
     def add_subparser(self, parser: Any) -> argparse.ArgumentParser:
-        description = """Write the biLM in an archive as options.json and weights.hdf5, in bilm-tf's form,
-            which `elmo` embedders and AllenNLP's own read. The archive may be that of a pretrained biLM
-            (then the softmax and vocab.txt are written too) or of a task model with a fine-tuned one. A
-            model card is written beside them; its perplexity is that of metrics.json beside the archive."""
+        description = """Write the biLM in an archive as options.json and weights.hdf5, in the format of
+            bilm-tf, which `elmo` embedders and AllenNLP's own read. The archive is that of a pretrained biLM
+            (then the softmax and vocab.txt are written too) or of a task model with a fine-tuned biLM. A
+            model card is written too; it has the perplexity in metrics.json beside the archive."""
         subparser = parser.add_parser(
             self.name, description=description, help="Export the biLM of an archive."
         )
         subparser.add_argument("archive_file", type=str, help="model.tar.gz, or a training folder")
-        subparser.add_argument("output_folder", type=Path, help="folder to write; made if missing")
         subparser.add_argument(
-            "--dtype", choices=DTYPES, default="float32", help="type of the weights in the file"
+            "output_folder", type=Path, help="folder to write; made if it is missing"
         )
         subparser.add_argument(
-            "--name", help="of the model, for its card (default: that of output_folder)"
+            "--dtype",
+            choices=DTYPES,
+            default="float32",
+            help="data type of the weights in the file",
         )
         subparser.add_argument(
-            "--license", help="of the weights, for the card: an identifier such as cc-by-sa-4.0"
+            "--name", help="name of the model in its card (default: the name of output_folder)"
         )
         subparser.add_argument(
-            "--overwrite", action="store_true", help="replace files that are there already"
+            "--license",
+            help="license of the weights, for the card: an identifier such as cc-by-sa-4.0",
         )
+        subparser.add_argument("--overwrite", action="store_true", help="replace existing files")
         add_debug_argument(subparser)
         subparser.set_defaults(func=_export_from_args)
         return subparser
@@ -73,16 +79,16 @@ def export_bilm(
     archive_file : `str` or `PathLike`
         An archive, or the folder of a training run.
     output_folder : `str` or `PathLike`
-        Gets `options.json`, `weights.hdf5`, a model card `README.md`, and of a pretrained biLM `vocab.txt`
-        (the softmax is in the weights then, in the group `softmax`).
+        The folder for `options.json`, `weights.hdf5` and a model card `README.md`; for a pretrained biLM also
+        `vocab.txt` (and `weights.hdf5` has its softmax in the group `softmax`).
     dtype : `str`, optional (default = `"float32"`)
         `float32` or `float16`.
     overwrite : `bool`, optional (default = `False`)
-        Replace files that are there.
+        Replace existing files.
     name : `str`, optional
-        What the model card calls the model. By default the name of the folder.
+        Name of the model in its card. By default the name of the folder.
     license_id : `str`, optional
-        Licence of the weights, for the card.
+        License of the weights, for the card.
 
     # Returns
 
@@ -90,16 +96,18 @@ def export_bilm(
 
     # Raises
 
-    `ConfigurationError` if the archive holds no biLM or several, or the files are there already.
+    `ConfigurationError` if the archive holds no biLM or several, or if a file exists and `overwrite` is not
+    set.
     """
     folder = Path(output_folder)
     files = [
         folder / name for name in ("options.json", "weights.hdf5", "README.md", VOCABULARY_NAME)
     ]
-    there = [str(file) for file in files if file.exists()]
-    if there and not overwrite:
+    existing = [str(file) for file in files if file.exists()]
+    if existing and not overwrite:
         raise ConfigurationError(
-            f"{', '.join(there)}: there already. Give --overwrite to replace, or another folder."
+            f"output_folder: {', '.join(existing)} exists, expected a new path. Give another folder, or "
+            "--overwrite to replace it."
         )
     archive = opened_archive(archive_file)
     bilm = bilm_in(archive.model, str(archive_file))

@@ -1,4 +1,4 @@
-"""`allennlp elmo-neighbors`: a word's nearest occurrences in context, and clusters of them."""
+"""`allennlp elmo-neighbors`: find the nearest occurrences of a word in context, and cluster them."""
 
 import argparse
 import logging
@@ -38,13 +38,12 @@ DEFAULT_NUM_CLUSTERS = 2
 
 logger = logging.getLogger(__name__)
 
-_DESCRIPTION = """
-Show what a biLM sees in the contexts of a word: which of its occurrences in TEXT are nearest to the word
-in a sentence of yours, by cosine similarity (the paper's table 4); or, without a sentence, into which
-clusters they fall.
+_DESCRIPTION = """ Compare the occurrences of a word in TEXT by their vectors. With --sentence: show the
+occurrences that are most similar to the word in this sentence, by cosine similarity (the paper's table 4).
+Without: show clusters of the occurrences.
 
-TEXT is UTF-8, one sentence on each line, tokens set apart by white space; plain or .gz, or - for
-standard input. Blank lines are left out, and counted.
+TEXT is UTF-8, one sentence on each line, tokens separated by white space; plain or .gz, or - for standard
+input. Blank lines are skipped, but count as lines.
 """
 
 _EPILOG = """
@@ -53,16 +52,17 @@ examples:
       --sentence "Chico Ruiz made a spectacular play on Alusik 's grounder ."
   allennlp elmo-neighbors news.txt.gz --word bank --clusters 3 --plot bank.png
 
-Each neighbour has its similarity, from -1 to 1, the number of its line, from 1, and its sentence with
-**word** marked. The word's own place in a --sentence that is in TEXT too is not a neighbour. In a
---sentence that holds the word several times, the first is meant; in TEXT, each is an occurrence.
+Each neighbor is printed with its similarity (from -1 to 1), its line number (from 1) and its sentence, with
+the word marked as **word**. If --sentence is in TEXT too, it is not its own neighbor. If --sentence holds the
+word several times, the first occurrence is compared.
 
-Clusters are those of k-means over vectors of length 1, the largest first, with the occurrences that are
-most similar to their mean. The picture is a projection (PCA) of the vectors; it needs matplotlib:
+Clusters are made by k-means over vectors of length 1. The largest is printed first; each begins with the
+occurrences most similar to its mean. --plot draws the first two principal components of the vectors; it needs
+matplotlib:
   pip install elmo-plugin[plots]
 
-Only sentences that hold the word are embedded. Of more than --max-occurrences a random sample is taken,
-the same for the same --seed; memory and time grow with it, not with TEXT.
+Only sentences that hold the word are embedded. If there are more than --max-occurrences, a random sample is
+compared, which is the same for the same --seed. Memory and time grow with this number, not with TEXT.
 """
 
 
@@ -71,11 +71,11 @@ class ComparedOccurrences(NamedTuple):
     # Parameters
 
     num_found, num_compared : `int`
-        Occurrences in the text, and those of them that were embedded.
+        Number of occurrences in the text, and of those that were embedded.
     queries : `List[Tuple[Occurrence, List[Neighbor]]]`
-        Of each sentence the word in it, and its nearest occurrences.
+        For each sentence the occurrence of the word in it, and its nearest neighbors.
     clusters : `List[Cluster]`
-        The largest first; none if none were asked for.
+        The clusters, the largest first; empty if they are not shown.
     """
 
     num_found: int
@@ -86,7 +86,7 @@ class ComparedOccurrences(NamedTuple):
 
 @Subcommand.register("elmo-neighbors")
 class ElmoNeighbors(Subcommand):
-    """Compares a word's contexts: `allennlp elmo-neighbors TEXT --word WORD [--sentence SENTENCE]`."""
+    """Compare the contexts of a word: `allennlp elmo-neighbors TEXT --word WORD [--sentence SENTENCE]`."""
 
     # It builds nothing that a config names, so --include-package would change nothing.
     requires_plugins = False
@@ -96,10 +96,12 @@ class ElmoNeighbors(Subcommand):
             self.name,
             description=_DESCRIPTION,
             epilog=_EPILOG,
-            help="Find a word's nearest occurrences in context, or clusters of them.",
+            help="Find the nearest occurrences of a word in context, or clusters of them.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        subparser.add_argument("text", metavar="TEXT", help="sentences; - for standard input")
+        subparser.add_argument(
+            "text", metavar="TEXT", help="file of sentences; - for standard input"
+        )
         add_options(subparser, ComparisonOptions, "what to compare")
         add_options(subparser, PlotOptions, "picture")
         add_options(subparser, BiLMFiles, "the biLM")
@@ -119,34 +121,34 @@ def _layer(text: str) -> Layer:
     try:
         return int(text)
     except ValueError:
-        return text  # which check_layer refuses, if it is not AVERAGE
+        return text  # check_layer rejects all words but AVERAGE
 
 
 @dataclass(frozen=True)
 class ComparisonOptions:
     """
-    What is compared, and how much of it is shown.
+    What to compare, and how many results to show.
 
     # Raises
 
-    `ConfigurationError` for a value out of its range.
+    `ConfigurationError` for a value out of range.
     """
 
     word: str = option(
         "one token; required",
     )
     sentence: Sequence[str] = option(
-        "in tokens, with the word: its nearest occurrences are shown; may be given several times",
+        "tokenized sentence with the word: show the occurrences nearest to it; can be given several times",
         (),
         repeat=True,
     )
     ignore_case: bool = option(
-        "the word matches in any case (default: only as it is spelled)",
+        "match upper and lower case (default: only the given spelling)",
         False,
     )
     layer: Any = option(
-        "0, the token representation, which is the same in every context; 1, 2, ..., LSTM layers; "
-        f"{TOP_LAYER}, the last; {AVERAGE}, of all",
+        "layer of the vectors: 0, the token representation, which does not depend on the context; 1, 2, ..., "
+        f"LSTM layers; {TOP_LAYER}, the last layer; {AVERAGE}, the mean of all layers",
         TOP_LAYER,
         parse=_layer,
     )
@@ -156,18 +158,18 @@ class ComparisonOptions:
         metavar="N",
     )
     clusters: Optional[int] = option(
-        "show K clusters, and draw them (default: draw, and without --sentence show, "
+        "number of clusters to show and plot (default: plot, and without --sentence show, "
         f"{DEFAULT_NUM_CLUSTERS})",
         None,
         metavar="K",
     )
     max_occurrences: int = option(
-        "of more than N, compare a random sample of N",
+        "compare at most N occurrences: a random sample if there are more",
         5000,
         metavar="N",
     )
     seed: int = option(
-        "of the sample and of the clusters",
+        "seed of the sample and of the clusters",
         0,
     )
 
@@ -192,19 +194,19 @@ class ComparisonOptions:
 
     @property
     def shows_clusters(self) -> bool:
-        """Whether clusters are part of the result, and not of a picture alone."""
+        """Whether clusters are shown, not only plotted."""
         return self.clusters is not None or not self.sentence
 
     @property
     def num_clusters(self) -> int:
-        """Clusters to make, if any are."""
+        """Number of clusters to make."""
         return DEFAULT_NUM_CLUSTERS if self.clusters is None else self.clusters
 
 
 @dataclass(frozen=True)
 class PlotOptions:
     """
-    The picture.
+    The file of the plot.
 
     # Raises
 
@@ -212,7 +214,7 @@ class PlotOptions:
     """
 
     plot: Optional[str] = option(
-        "draw the occurrences in two dimensions, coloured by cluster: a .png or .svg",
+        "plot the occurrences in two dimensions, colored by cluster, as .png or .svg",
         None,
         metavar="FILE",
     )
@@ -226,8 +228,7 @@ class PlotOptions:
             check_plot(self.plot, self.overwrite)
         elif self.overwrite:
             raise ConfigurationError(
-                "--overwrite is about the file of --plot, and there is none. Give --plot FILE, or leave it "
-                "out."
+                "--overwrite is an option of --plot, which is not given. Give --plot FILE, or leave it out."
             )
 
 
@@ -245,7 +246,7 @@ def compare_occurrences(
     # Parameters
 
     text : `str` or `PathLike`
-        One sentence on each line, see `SentenceSource`; `-` for standard input. Blank lines are left out.
+        One sentence on each line, see `SentenceSource`; `-` for standard input. Blank lines are skipped.
     options, plot, files, device
         See their classes.
     batch_tokens : `int`, optional
@@ -253,8 +254,8 @@ def compare_occurrences(
 
     # Raises
 
-    `ConfigurationError`, before a model is loaded, for text that is not as described, a word that is not in
-    the text or a sentence, and more clusters than distinct contexts; and as `ElmoEmbedder` does.
+    `ConfigurationError` for invalid text, a word that is not in the text or in a sentence, and more clusters
+    than distinct vectors (before a biLM is loaded); and as `ElmoEmbedder`.
     """
     queries = [
         find_in_sentence(sentence, options.word, options.ignore_case)
@@ -336,19 +337,19 @@ def _check_contexts(
 ) -> None:
     num_contexts = num_distinct_contexts(occurrences, layer)
     reason = (
-        "; the token representation, layer 0, does not see the context"
+        "; layer 0, the token representation, does not depend on the context"
         if layer == TOKEN_REPRESENTATION
         else ""
     )
     if num_clusters > num_contexts:
         raise ConfigurationError(
             f"--clusters: found {num_clusters}, expected at most {num_contexts:,}, the number of distinct "
-            f"vectors of the word's occurrences ({len(occurrences):,}){reason}. Give a smaller number, "
+            f"vectors of the {len(occurrences):,} occurrences of the word{reason}. Give a smaller number, "
             "another --layer, or more text."
         )
     if draws and num_contexts < 2:
         raise ConfigurationError(
-            f"--plot: the occurrences of the word ({len(occurrences):,}) have one distinct vector{reason}, "
+            f"--plot: found one distinct vector of the {len(occurrences):,} occurrences of the word{reason}, "
             "expected at least 2. Give another --layer or more text, or leave --plot out."
         )
 
@@ -356,12 +357,12 @@ def _check_contexts(
 def _warn_of_limits(found: FoundOccurrences, layer: Layer) -> None:
     if len(found.occurrences) < found.num_found:
         logger.warning(
-            "The word occurs %d times: a random sample of %d is compared. Raise --max-occurrences for more.",
+            "The word occurs %d times: a random sample of %d is compared. --max-occurrences sets its size.",
             found.num_found,
             len(found.occurrences),
         )
     if layer == TOKEN_REPRESENTATION:
         logger.warning(
-            "Layer 0, the token representation, does not see the context: all occurrences of one spelling "
-            "are equally near. Give another --layer to compare contexts."
+            "Layer 0, the token representation, does not depend on the context: occurrences of equal "
+            "spelling have equal vectors. Give another --layer to compare contexts."
         )

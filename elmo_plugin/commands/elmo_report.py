@@ -1,4 +1,4 @@
-"""`allennlp elmo-report`: the paper's tables and figures, for a biLM and tasks of one's own."""
+"""`allennlp elmo-report`: the paper's tables and figures, for any biLM and tasks."""
 
 import argparse
 import inspect
@@ -16,8 +16,8 @@ from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_e
 
 class Entry(NamedTuple):
     """
-    A report: a module of `elmo_plugin.report`, imported when the report is called; its function, which takes
-    a dataclass of options, whose docstring is the description; and a line of help.
+    A report: the name of its module in `elmo_plugin.report`, which is imported when the report is called; the
+    name of its function, whose argument is a dataclass of options; and a line of help.
     """
 
     module: str
@@ -45,36 +45,35 @@ REPORTS = {
     ),
     "wsd": Entry(
         *("wsd", "compare_senses"),
-        help="Tell the senses of words by their vectors, layer by layer.",
+        help="Classify the senses of words by their vectors, layer by layer.",
     ),
     "pos": Entry(
         *("pos", "compare_tags"),
-        help="Read parts of speech off the vectors of each layer by a linear classifier.",
+        help="Predict parts of speech from the vectors of each layer with a linear classifier.",
     ),
     "perplexity": Entry(
         *("perplexity", "compare_perplexities"),
-        help="Adapt a biLM to the text of tasks, and measure what it gains.",
+        help="Fine-tune a biLM on the text of tasks, and measure its perplexity before and after.",
     ),
     "page": Entry(
         *("page", "write_page"),
-        help="Put the tables and pictures of a folder into one HTML file.",
+        help="Put the tables and figures of a folder into one HTML file.",
     ),
 }
 
-_DESCRIPTION = """
-Measure and draw what the paper measured, for a biLM, tasks and data of yours. Each report writes tables
-(Markdown, CSV, JSON) and pictures (PNG, SVG) into a results folder. Needs pandas, matplotlib and jinja2:
-pip install "elmo_plugin[report]".
+_DESCRIPTION = """ Make the paper's measurements for your own biLM, tasks and data. Each report writes tables
+(Markdown, CSV, JSON) and figures (PNG, SVG) into a results folder. Needs pandas, matplotlib and jinja2: pip
+install "elmo_plugin[report]".
 """
 
 _EPILOG = """
-`allennlp elmo-report REPORT --help` explains a report, with examples.
+`allennlp elmo-report REPORT --help` describes a report, with examples.
 """
 
 
 @Subcommand.register("elmo-report")
 class ElmoReport(Subcommand):
-    """Tables and pictures: `allennlp elmo-report REPORT ... -s DIR`."""
+    """Write tables and figures: `allennlp elmo-report REPORT ... -s DIR`."""
 
     # Reports that build what a config names have --include-package themselves: it follows the report's name.
     requires_plugins = False
@@ -84,7 +83,7 @@ class ElmoReport(Subcommand):
             self.name,
             description=_DESCRIPTION,
             epilog=_EPILOG,
-            help="Measure and draw what the paper measured.",
+            help="Make the paper's tables and figures.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         reports = subparser.add_subparsers(
@@ -96,7 +95,7 @@ class ElmoReport(Subcommand):
 
 
 class _ReportParser(argparse.ArgumentParser):
-    """The parser of a report, which gets its arguments when it is called to parse some."""
+    """The parser of a report. Its arguments are added when it is used, which imports the report's module."""
 
     def __init__(self, *, entry: Entry, **kwargs: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
@@ -119,9 +118,11 @@ class _ReportParser(argparse.ArgumentParser):
 
 def check_installed() -> None:
     """
+    Check that the libraries of reports are installed.
+
     # Raises
 
-    `ConfigurationError` if a library that reports need is missing.
+    `ConfigurationError` naming those that are missing.
     """
     missing = [name for name in ("jinja2", "matplotlib", "pandas") if find_spec(name) is None]
     if missing:
@@ -135,7 +136,7 @@ def _command(report: Callable, options_class: type) -> Callable[[argparse.Namesp
     @exits_on_user_errors
     def run(args: argparse.Namespace) -> None:
         """Make the report, print the files that it wrote, and exit with an error if runs failed."""
-        check_installed()  # better before long work
+        check_installed()
         result = report(options_from(options_class, args))
         if result is None:
             return

@@ -1,4 +1,4 @@
-"""`allennlp elmo-vocab`: from a corpus to the vocabulary file of a biLM."""
+"""`allennlp elmo-vocab`: make the vocabulary file of a biLM from a corpus."""
 
 import argparse
 import time
@@ -16,31 +16,31 @@ from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.pretraining.corpus_files import CorpusFile, expand_corpus
 from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
 
-_SENTENCES_PER_UPDATE = 2048  # of the progress bar
+_SENTENCES_PER_UPDATE = 2048  # between updates of the progress bar
 
 _DESCRIPTION = """
 Count the words of a corpus and write the vocabulary of a biLM: the words that its softmax
-predicts. (Its input needs no vocabulary: words are spelled, letter by letter.)
+predicts. (Its input needs no vocabulary: the biLM reads characters.)
 
 The corpus is UTF-8 text, one tokenized sentence on each line, tokens separated by white space. The file
-is bilm-tf's: <S>, </S> and <UNK>, then one word on each line by descending frequency, words of one
-frequency by code point.
+has the format of bilm-tf: <S>, </S> and <UNK>, then one word on each line, sorted by descending frequency;
+words of equal frequency are sorted by code point.
 """
 
 _EPILOG = """
 example:
   allennlp elmo-vocab 'lm/train-*.txt.gz' --output vocab.txt --min-count 3 --max-size 100000
 
-The file must be made from the corpus of training: the sampled softmax takes a word's place for its
-frequency. Words left out are predicted as <UNK>; with --min-count 1 and no --max-size there are
-none, and <UNK> is never learned. Time per update and memory of a full softmax grow with the size.
+Make the file from the training corpus: the sampled softmax derives the frequency of a word from its rank.
+Words that are left out are predicted as <UNK>. With --min-count 1 and no --max-size no word is left out, and
+<UNK> is never learned. Time per update and memory of a full softmax grow with the size of the vocabulary.
 
-Memory grows with the number of distinct words, under 300 bytes each, not with the corpus.
+Memory grows with the number of distinct words, less than 300 bytes each, not with the corpus.
 """
 
 
 class VocabularySummary(NamedTuple):
-    """What was counted, and what of it the vocabulary holds."""
+    """Numbers of words in the corpus and in the vocabulary."""
 
     num_files: int
     num_sentences: int
@@ -51,7 +51,7 @@ class VocabularySummary(NamedTuple):
 
     @property
     def coverage(self) -> float:
-        """Share of the tokens whose word is in the vocabulary, from 0 to 1."""
+        """Share of the tokens that are in the vocabulary, from 0 to 1."""
         return self.num_kept_tokens / self.num_tokens
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class VocabularySummary(NamedTuple):
 
 @Subcommand.register("elmo-vocab")
 class ElmoVocab(Subcommand):
-    """Makes a vocabulary file: `allennlp elmo-vocab CORPUS... --output FILE`."""
+    """Make a vocabulary file: `allennlp elmo-vocab CORPUS... --output FILE`."""
 
     # It builds nothing that a config names, so --include-package would change nothing.
     requires_plugins = False
@@ -86,13 +86,13 @@ class ElmoVocab(Subcommand):
             "corpus",
             nargs="+",
             metavar="CORPUS",
-            help="files or quoted globs, plain or .gz; a file named twice is read once",
+            help="files or quoted patterns, plain or .gz; a file given twice is read once",
         )
         subparser.add_argument(
             "--output",
             required=True,
             metavar="FILE",
-            help="the vocabulary file to write, which appears when it is complete; required",
+            help="vocabulary file to write; it appears when it is complete; required",
         )
         subparser.add_argument(
             "--min-count",
@@ -105,7 +105,7 @@ class ElmoVocab(Subcommand):
             "--max-size",
             type=int,
             metavar="N",
-            help="keep the most frequent words, at most N entries with the three marks "
+            help="keep the most frequent words, at most N entries including the three special ones "
             "(default: no limit)",
         )
         subparser.add_argument(
@@ -126,29 +126,29 @@ def make_vocabulary(
     overwrite: bool = False,
 ) -> VocabularySummary:
     """
-    Count the words of a corpus and write those kept as an `LMVocabulary`.
+    Count the words of a corpus and write an `LMVocabulary`.
 
-    Counts are exact: memory grows with the number of distinct words, not with the corpus.
+    Counts are exact. Memory grows with the number of distinct words, not with the corpus.
 
     # Parameters
 
     patterns : `Sequence[str]`
-        Files or globs, as `expand_corpus` takes them.
+        Files or patterns, see `expand_corpus`.
     output : `str` or `PathLike`
         The file to write. It appears when it is complete.
     min_count : `int`, optional (default = `1`)
         Words that occur less often are left out.
     max_size : `int`, optional (default = `None`)
-        The largest number of entries, the three marks included; `None` for no limit. Of words with
-        the same count those come first, and stay, that sort first by code point.
+        Maximum number of entries, including the three special ones; `None` for no limit. Words of equal
+        frequency are kept in the order of their code points.
     overwrite : `bool`, optional (default = `False`)
-        Whether a file that is there is replaced.
+        Replace an existing file.
 
     # Raises
 
-    `ConfigurationError`, before any work, if a number is out of range, if `output` cannot be written,
-    exists and is not to be replaced, or is a file of the corpus; and while it reads, as
-    `read_sentences` does, or if no word is left to write. `output` is then as it was before.
+    `ConfigurationError`, before any work, if a number is out of range, or if `output` cannot be written,
+    exists and may not be replaced, or is a file of the corpus; during reading, as `CorpusFile.sentences`, and
+    if no word is left to write. Then `output` is not changed.
     """
     _check_limits(min_count, max_size)
     output = Path(output)
@@ -157,10 +157,10 @@ def make_vocabulary(
     if output.exists() and any(output.samefile(path) for path in paths):
         raise ConfigurationError(
             f"--output: {output} is a file of the corpus, expected another file. Give another name, or "
-            "name the files of the corpus so that it is not among them."
+            "corpus files without it."
         )
     counts, num_sentences = _count_words(paths)
-    # Before the marks are taken out: a corpus that spells them has them as tokens.
+    # The special entries are counted here: in a corpus that holds them they are tokens.
     num_tokens, num_types, largest_count = counts.total(), len(counts), max(counts.values())
     frequent = sorted(
         (-count, word)
@@ -170,8 +170,8 @@ def make_vocabulary(
     kept = frequent[: None if max_size is None else max_size - len(SPECIALS)]
     if not kept:
         raise ConfigurationError(
-            f"--min-count: no word of the corpus occurs {min_count} times, expected a number that some "
-            f"reach; the largest count is {largest_count}. Lower it, or give more text."
+            f"--min-count: no word of the corpus occurs {min_count} times, expected at most {largest_count}, "
+            "the largest count. Give a smaller number, or more text."
         )
     LMVocabulary([*SPECIALS, *(word for _, word in kept)], str(output)).to_file(output)
     return VocabularySummary(

@@ -1,4 +1,4 @@
-"""The README.md beside an exported biLM, in the form of Hugging Face's model cards."""
+"""Make the README.md of an exported biLM, in the format of Hugging Face's model cards."""
 
 import json
 from os import PathLike
@@ -24,24 +24,24 @@ def model_card(
     weight_file: Path,
 ) -> str:
     """
-    What a user of the weights should know: a YAML head, then text. Only what is known is said.
+    Return the text of a model card: YAML metadata, then what a user of the weights should know.
 
     # Parameters
 
     name : `str`
-        Of the model.
+        Name of the model.
     model : `Model`
-        What was trained: a pretrained biLM, or a task model.
+        The model that was trained: a pretrained biLM, or a task model.
     bilm : `BiLM`
-        The part of it that was exported.
+        Its biLM, which was exported.
     config : `Dict[str, Any]`
-        The configuration that trained it.
+        The config that it was trained with.
     metrics : `Dict[str, Any]`, optional
-        What AllenNLP wrote at the end of the training.
+        The metrics that AllenNLP wrote at the end of training.
     license_id : `str`, optional
-        Of the weights, as Hugging Face abbreviates it.
+        License of the weights, as Hugging Face abbreviates it.
     weight_file : `Path`
-        Is there already, for its size.
+        The weight file, which must exist: the card gives its size.
     """
     options = bilm.options
     num_parameters = sum(parameter.numel() for parameter in bilm.parameters())
@@ -56,7 +56,7 @@ def model_card(
         "",
         f"# {name}",
         "",
-        "A bidirectional language model for ELMo (Peters et al. 2018), in the form of bilm-tf's files.",
+        "A bidirectional language model for ELMo (Peters et al. 2018), in the file format of bilm-tf.",
         "",
         "## Sizes",
         "",
@@ -69,20 +69,20 @@ def model_card(
     lines += ["", "## Training", "", f"- corpus: {_listed(config.get('train_data_path'))}"]
     if isinstance(model, BiLMTrainingModel):
         num_words = len(words_of(model.vocab))
-        lines.append(f"- {num_words:,} words predicted (`vocab.txt`), others as `<UNK>`")
+        lines.append(f"- softmax over {num_words:,} words (`vocab.txt`); other words are `<UNK>`")
         lines += _perplexities(config, metrics)
     else:
-        lines.append(f"- fine-tuned as a part of a model of type `{config['model'].get('type')}`")
+        lines.append(f"- fine-tuned as part of a model of type `{config['model'].get('type')}`")
     lines.append(
-        f"- licence: {license_id}"
+        f"- license: {license_id}"
         if license_id
-        else "- licence: none was stated when this was exported; that of the corpus may extend to the weights"
+        else "- license: not stated at export; the license of the corpus may apply to the weights"
     )
     lines += [
         "",
         "## Use",
         "",
-        "As `options_file` and `weight_file` of an `elmo` embedder. The configuration that trained it:",
+        "As `options_file` and `weight_file` of an `elmo` embedder. The config of the training:",
         "",
         "```json",
         json.dumps(config, indent=2),
@@ -93,7 +93,7 @@ def model_card(
 
 
 def metrics_beside(archive_file: Union[str, PathLike]) -> Optional[Dict[str, Any]]:
-    """The metrics of the training whose archive or folder this is, if they are still there."""
+    """Read the metrics in the folder of an archive or training run; `None` if there are none."""
     path = Path(archive_file)
     metrics_file = (path if path.is_dir() else path.parent) / METRICS_NAME
     return json.loads(metrics_file.read_text()) if metrics_file.is_file() else None
@@ -102,14 +102,14 @@ def metrics_beside(archive_file: Union[str, PathLike]) -> Optional[Dict[str, Any
 def _perplexities(config: Dict[str, Any], metrics: Optional[Dict[str, Any]]) -> List[str]:
     prefix = "best_validation_"
     if metrics is None or f"{prefix}perplexity" not in metrics:
-        return ["- held-out perplexity: not known"]
+        return ["- held-out perplexity: unknown"]
     values = [
         f"{metrics[f'{prefix}{name}perplexity']:.1f}" for name in ("", "forward_", "backward_")
     ]
     return [
         f"- held-out perplexity: {values[0]} (forward {values[1]}, backward {values[2]}), exact softmax, on "
         f"{_listed(config.get('validation_data_path'))}",
-        f"- epochs: {metrics['epoch'] + 1}, the best is number {metrics['best_epoch'] + 1}",
+        f"- epochs: {metrics['epoch'] + 1}; best epoch: {metrics['best_epoch'] + 1}",
     ]
 
 

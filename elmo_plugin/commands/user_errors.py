@@ -1,4 +1,4 @@
-"""How commands end where the user has to change something: one line, exit status 2, no traceback."""
+"""End a command with one line and exit status 2, without a traceback, if the user must change something."""
 
 import argparse
 import functools
@@ -7,13 +7,13 @@ from typing import Any, Callable
 
 from allennlp.common.checks import ConfigurationError
 
-INTERRUPTED = 130  # what shells give for Ctrl-C
+INTERRUPTED = 130  # the exit status of shells for Ctrl-C
 
 
 def add_debug_argument(parser: argparse.ArgumentParser) -> None:
-    """`--debug`, which `exits_on_user_errors` reads."""
+    """Add `--debug`, which `exits_on_user_errors` reads."""
     parser.add_argument(
-        "--debug", action="store_true", help="show the traceback of an error, not its message alone"
+        "--debug", action="store_true", help="show the traceback of an error, not only its message"
     )
     parser.set_defaults(prog=parser.prog)
 
@@ -22,8 +22,8 @@ def exits_on_user_errors(
     command: Callable[[argparse.Namespace], Any],
 ) -> Callable[[argparse.Namespace], Any]:
     """
-    Decorate what runs a command: an error in its arguments, files or text ends it with exit status 2 and one
-    line on stderr; Ctrl-C ends it with 130.
+    Decorate the function of a command: an error in arguments, files or text exits with status 2 and one line
+    on stderr, Ctrl-C with status 130.
     """
 
     @functools.wraps(command)

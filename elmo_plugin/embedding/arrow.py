@@ -1,4 +1,4 @@
-"""Embedded sentences as Arrow tables: what Parquet files hold, and what Ray Data passes on."""
+"""Embedded sentences as Arrow tables, for Parquet files and Ray Data."""
 
 from typing import Any, List, Optional, Sequence
 
@@ -8,7 +8,10 @@ from elmo_plugin.errors import ConfigurationError
 
 
 def import_pyarrow() -> Any:
-    """`pyarrow` with `pyarrow.parquet`, or a `ConfigurationError` if the extra is not installed."""
+    """
+    Return the module `pyarrow`, with `pyarrow.parquet` imported, or raise `ConfigurationError` if the extra
+    is not installed.
+    """
     try:
         import pyarrow
         import pyarrow.parquet
@@ -22,8 +25,8 @@ def import_pyarrow() -> Any:
 
 def holds_tokens(column_type: Any) -> Optional[bool]:
     """
-    Whether a column of this `pyarrow.DataType` holds lists of tokens; `False` if it holds text, `None` if
-    neither.
+    Return whether a column of this `pyarrow.DataType` holds lists of tokens: `True` for lists of strings,
+    `False` for strings, `None` for other types.
     """
     types = import_pyarrow().types
     if _is_text(column_type):
@@ -35,8 +38,8 @@ def holds_tokens(column_type: Any) -> Optional[bool]:
 
 def vector_columns(vector_shape: Sequence[int]) -> List[str]:
     """
-    The names of the columns that hold vectors of this shape: `vectors` for `(dim,)`, and `layer_0`, `layer_1`
-    and so on for `(num_layers, dim)`, so that one layer can be read without the others.
+    Return the names of the columns for vectors of this shape: `vectors` for `(dim,)`, and `layer_0`,
+    `layer_1` and so on for `(num_layers, dim)`, so that one layer can be read without the others.
     """
     if len(vector_shape) == 1:
         return ["vectors"]
@@ -44,7 +47,7 @@ def vector_columns(vector_shape: Sequence[int]) -> List[str]:
 
 
 def embedding_schema(vector_shape: Sequence[int], dtype: str) -> Any:
-    """The `pyarrow.Schema` of sentences with vectors of this type and, for each token, of this shape."""
+    """Return the `pyarrow.Schema` of sentences with vectors of this shape (of a token) and data type."""
     pyarrow = import_pyarrow()
     vector = pyarrow.list_(pyarrow.from_numpy_dtype(numpy.dtype(dtype)), vector_shape[-1])
     return pyarrow.schema(
@@ -67,11 +70,11 @@ def embedding_table(
     # Parameters
 
     source : `str`
-        The file that the sentences are from.
+        Name of the file that the sentences are from.
     sentences : `Sequence[Sentence]`
         At least one.
     vectors : `Sequence[numpy.ndarray]`
-        Of each sentence `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`.
+        For each sentence `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`.
     schema : `pyarrow.Schema`
         See `embedding_schema`.
     """

@@ -1,4 +1,4 @@
-"""Options of what runs a biLM, for commands."""
+"""Options of commands that say which biLM to load and how to run it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Optional
@@ -12,25 +12,25 @@ class BiLMFiles:
     """The files of a biLM, see `ElmoEmbedder`."""
 
     options_file: Optional[str] = option(
-        "JSON of its sizes: path, URL or hf:// name; elmo_mini, or a .zip with both files, stands for both "
-        "(default: the paper's model, downloaded once)",
+        "JSON file of the sizes: path, URL or hf:// name; elmo_mini, or a .zip of both files, stands for "
+        "both (default: the paper's model, downloaded once)",
         None,
     )
     weight_file: Optional[str] = option(
-        "HDF5 of its weights, likewise",
+        "HDF5 file of the weights: path, URL or hf:// name",
         None,
     )
 
     @property
     def arguments(self) -> Dict[str, Any]:
-        """The arguments of `ElmoEmbedder`; none, for its default, if no file was named."""
+        """Arguments of `ElmoEmbedder`. Empty if no file is given: then its default is used."""
         return asdict(self) if self != BiLMFiles() else {}
 
 
 @dataclass(frozen=True)
 class DeviceOptions:
     """
-    What runs a biLM, see `ElmoEmbedder`.
+    Device, precision and kernel of a biLM, see `ElmoEmbedder`.
 
     # Raises
 
@@ -38,11 +38,11 @@ class DeviceOptions:
     """
 
     cuda_device: int = option(
-        "number of the GPU; -1 for the CPU",
+        "index of the GPU; -1 for the CPU",
         -1,
     )
     precision: str = option(
-        "of matrix products: float32, or faster and less exact bfloat16 or int8",
+        "precision of matrix products: float32, or bfloat16 or int8, which are faster and less exact",
         "float32",
         choices=PRECISIONS,
     )

@@ -1,4 +1,4 @@
-"""From sentences to the vectors of every layer, as arrays."""
+"""Compute the vectors of every layer for sentences, as arrays."""
 
 from os import PathLike
 from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union, cast
@@ -19,47 +19,49 @@ from elmo_plugin.embedding.sentence_batches import (
 )
 from elmo_plugin.errors import ConfigurationError
 
-# How far to read ahead for sentences of similar length: more sorts little better and takes more memory.
+# How far to read ahead for sentences of similar length. Larger windows take more memory and hardly less time.
 BATCHES_AHEAD = 16
-# In vectors: 21,845 tokens of the paper's model. Sentences of ordinary length stay below it.
+# Size of vectors to read ahead: 21,845 tokens of the paper's model. Sentences of ordinary length stay below
+# it.
 BYTES_AHEAD = 2**28
 
 
 class ElmoEmbedder(torch.nn.Module):
     """
-    The layers of a frozen biLM for sentences, to look at or to keep; nothing is mixed, nothing learnt.
+    Compute the layers of a frozen biLM for sentences. The layers are not mixed, and nothing is trained.
 
-    Stands in for AllenNLP 0.9's `allennlp.commands.elmo.ElmoEmbedder`. Departures, all of them on purpose:
-    states are not carried from batch to batch, so that a sentence has the same vectors wherever it stands,
-    to within rounding (1e-5; a word's token representation has the rounding of the batch it was first in);
-    `stateful=True` carries them. An empty sentence has as many layers, of the same width and type, as any
-    other. Masks are boolean. A string in place of a list of tokens is an error.
+    A replacement for AllenNLP 0.9's `allennlp.commands.elmo.ElmoEmbedder`, with these intended differences:
+    - LSTM states are not carried from batch to batch, unless `stateful=True`. A sentence has the same vectors
+      in any batch, to within rounding (1e-5; the token representation of a word has the rounding of the first
+      batch with this word).
+    - An empty sentence has the same number of layers, width and data type as any other.
+    - Masks are boolean.
+    - A string in place of a list of tokens is an error.
 
     # Parameters
 
     options_file, weight_file : `str` or `PathLike`, optional (default = the paper's model, from its URL)
-        See `BiLM.from_files`. With a name that stands for both files, such as `elmo_mini`, the other is
-        left out.
+        See `BiLM.from_files`. If one name stands for both files, such as `elmo_mini`, leave out the other.
     cuda_device : `int`, optional (default = `-1`)
-        Number of the GPU to run on; -1 for the CPU.
+        Index of the GPU to run on; -1 for the CPU.
     stateful : `bool`, optional (default = `False`)
-        Carry the states of row i of a batch into row i of the next, over all calls, as AllenNLP 0.9 did:
-        vectors then depend on the order of the sentences and on the batch size.
+        Carry the states of row i of a batch to row i of the next batch, also between calls, as AllenNLP 0.9
+        did. Vectors then depend on the order of the sentences and on the batch size.
     precision, kernel, packed_folder, word_cache_size
         See `BiLM`.
 
     # Attributes
 
     indexer : `ELMoTokenCharactersIndexer`
-        Of AllenNLP, which is needed for this alone: spells tokens as character ids.
+        AllenNLP's indexer, which makes character ids of tokens. Only this attribute needs AllenNLP.
     elmo_bilm : `BiLM`
-        The biLM, frozen, in evaluation mode.
+        The biLM, frozen and in evaluation mode.
     cuda_device : `int`
-        As given.
+        The argument.
 
     # Raises
 
-    `ConfigurationError` for a GPU that is not there, and as `BiLM.from_files` does.
+    `ConfigurationError` if the GPU does not exist, and as `BiLM.from_files`.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class ElmoEmbedder(torch.nn.Module):
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
     ) -> None:
         super().__init__()
-        device = _device(cuda_device)  # fails before anything is fetched
+        device = _device(cuda_device)  # fails before files are downloaded
         options_file, weight_file = without_unused_default(options_file, weight_file)
         bilm = BiLM.from_files(
             options_file,
@@ -90,8 +92,8 @@ class ElmoEmbedder(torch.nn.Module):
     @classmethod
     def from_bilm(cls, bilm: BiLM, cuda_device: int = -1) -> "ElmoEmbedder":
         """
-        An embedder that runs a biLM already built, with the settings that it has. It is not copied, but
-        frozen, put into evaluation mode and moved to the device.
+        Make an embedder for an existing biLM, which keeps its settings. The biLM is not copied. It is frozen,
+        set to evaluation mode and moved to the device.
         """
         embedder = cls.__new__(cls)
         torch.nn.Module.__init__(embedder)
@@ -104,14 +106,14 @@ class ElmoEmbedder(torch.nn.Module):
 
     @property
     def indexer(self) -> Any:
-        """As in AllenNLP 0.9."""
+        """AllenNLP's indexer, an attribute that AllenNLP 0.9 had too."""
         from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 
         return ELMoTokenCharactersIndexer()
 
     @property
     def num_layers(self) -> int:
-        """Number of layers of a vector: the LSTM layers and the token representation."""
+        """Number of layers: the LSTM layers and the token representation."""
         return self.elmo_bilm.num_layers
 
     def get_output_dim(self) -> int:
@@ -119,31 +121,31 @@ class ElmoEmbedder(torch.nn.Module):
         return self.elmo_bilm.get_output_dim()
 
     def reset_states(self) -> None:
-        """If stateful: forget the states, so that the next batch starts from zeros."""
+        """Reset the states of a stateful biLM, so that the next batch starts from zeros."""
         self.elmo_bilm.reset_states()
 
     def embed_sentence(self, sentence: Sequence[str]) -> numpy.ndarray:
         """
-        Embed the tokens of a sentence; there may be none.
+        Embed the tokens of a sentence, which may be empty.
 
         # Returns
 
-        float32 array of shape `(num_layers, len(sentence), get_output_dim())`, token representation first,
-        forward direction in the first half of the width.
+        float32 array of shape `(num_layers, len(sentence), get_output_dim())`. The token representation is
+        the first layer; the forward direction is the first half of the width.
 
         # Raises
 
-        `ValueError` for a string in place of tokens, and for a token that is no string or cannot be
+        `ValueError` for a string in place of tokens, and for a token that is not a string or cannot be
         encoded as UTF-8.
         """
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> List[numpy.ndarray]:
         """
-        Embed sentences together. If stateful, in exactly one batch; a batch without any token leaves the
-        states as they are. If not, in several where padding would take memory that sentences do not.
+        Embed several sentences. Return an array for each, see `embed_sentence`; errors name the sentence.
 
-        Returns for each sentence what `embed_sentence` does, and raises as it does, naming the sentence.
+        A stateful biLM runs exactly one batch; a batch without tokens does not change the states. A stateless
+        biLM runs several batches if one would take much memory for padding.
         """
         if not self.elmo_bilm.stateful:
             return list(self.embed_sentences(batch, None, self._tokens_ahead()))
@@ -158,28 +160,28 @@ class ElmoEmbedder(torch.nn.Module):
         """
         Embed any number of sentences, in bounded memory.
 
-        If stateless, it reads up to 16 batches ahead, or as many sentences as have vectors of 256 MiB, and
-        puts sentences of similar length into a batch; results come when those are done. To have each result
-        before the next sentence is read, set `batch_size` to 1.
-        If stateful, batches are the sentences in their order, `batch_size` at a time.
+        A stateless biLM reads up to 16 batches ahead, at most sentences with 256 MiB of vectors, and puts
+        sentences of similar length into a batch. Results follow when these batches are done. Set `batch_size`
+        to 1 to get each result before the next sentence is read. A stateful biLM reads `batch_size` sentences
+        at a time, in their order.
 
         # Parameters
 
         sentences : `Iterable[Sequence[str]]`
-            The tokens of each sentence. Endless generators are fine.
+            The tokens of each sentence. The iterable may be endless.
         batch_size : `int`, optional (default = `64`)
             See `BatchOptions`.
-        batch_tokens : `int`, optional (default = those of 256 MiB of vectors)
-            See `BatchOptions`. Not if stateful.
+        batch_tokens : `int`, optional (default = as many as have vectors of 256 MiB)
+            See `BatchOptions`. Not for a stateful biLM.
 
         # Returns
 
-        A generator of what `embed_sentence` gives, in the order of `sentences`.
+        A generator of the arrays that `embed_sentence` returns, in the order of `sentences`.
 
         # Raises
 
-        `ConfigurationError`, at once, for limits that are not positive, or none, or `batch_tokens` if
-        stateful; `ValueError`, on the way, as `embed_sentence`, naming the sentence.
+        `ConfigurationError` if both limits are `None`, one is not positive, or a stateful biLM is given
+        `batch_tokens`; while the generator runs, `ValueError` as `embed_sentence`, naming the sentence.
         """
         limits = BatchOptions(batch_size, batch_tokens)
         checked = (
@@ -189,13 +191,13 @@ class ElmoEmbedder(torch.nn.Module):
             limits.check_for_stateful()
             batches = consecutive_groups(checked, cast(int, batch_size))
             return (vectors for batch in batches for vectors in self._embed(batch))
-        # A larger limit of the caller is meant.
+        # The caller may set a larger limit than the default.
         tokens_ahead = max(self._tokens_ahead(), batch_tokens or 0)
         if batch_tokens is None:
             limits = BatchOptions(batch_size, tokens_ahead)
         sentences_ahead = tokens_ahead
         if batch_size is not None:
-            # Single sentences need no sorting.
+            # Batches of one sentence need no sorting.
             sentences_ahead = 1 if batch_size == 1 else BATCHES_AHEAD * batch_size
         return map_in_batches(self._embed, checked, limits, sentences_ahead, tokens_ahead)
 
@@ -209,18 +211,18 @@ class ElmoEmbedder(torch.nn.Module):
         use_sentence_keys: bool = False,
     ) -> None:
         """
-        Embed the lines of a file and write them to an HDF5 file, as the command `allennlp elmo` does. A file
-        that is there is replaced.
+        Embed the lines of a file and write the vectors to an HDF5 file, as the command `allennlp elmo` does.
+        An existing file is replaced.
 
         # Parameters
 
         input_file : open file, `str` or `PathLike`
-            One sentence on each line, tokens set apart by white space, see `SentenceSource`. An open file
+            One sentence on each line, tokens separated by white space, see `SentenceSource`. An open file
             stays open.
         output_file_path : `str` or `PathLike`
-            Appears when it is complete.
+            The file appears when it is complete.
         output_format : `str`, optional (default = `"all"`)
-            `all` layers, `top` for the last, or their `average`.
+            `all` layers, `top` for the last one, or `average` for their mean.
         batch_size : `int`, optional (default = `64`)
             Sentences in a batch.
         forget_sentences, use_sentence_keys : `bool`, optional (default = `False`)
@@ -228,9 +230,9 @@ class ElmoEmbedder(torch.nn.Module):
 
         # Raises
 
-        As `EmbeddingRun` does.
+        As `EmbeddingRun`.
         """
-        # It runs an embedder, so that it is above this module.
+        # Imported here, since these modules import this one.
         from elmo_plugin.embedding.layers import layer_choice
         from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 
@@ -247,12 +249,13 @@ class ElmoEmbedder(torch.nn.Module):
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> Tuple[Tensor, Tensor]:
         """
-        Run the biLM once, whatever the batch.
+        Run the biLM once on a batch of any size.
 
         # Returns
 
         The activations, `(batch_size, num_layers, timesteps, get_output_dim())`, without sentence marks and
-        zero at padding; and the mask, `(batch_size, timesteps)`, `True` at tokens. Both on the biLM's device.
+        zero at padding; and the mask, `(batch_size, timesteps)`, `True` at tokens. Both are on the biLM's
+        device.
         """
         sentences = _checked_sentences(batch)
         # (batch_size, num_layers, timesteps, dim)
@@ -260,7 +263,7 @@ class ElmoEmbedder(torch.nn.Module):
         lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
         mask = torch.arange(activations.size(2)) < lengths.unsqueeze(1)  # (batch_size, timesteps)
         mask = mask.to(activations.device)
-        # The mark at the end of a shorter sentence stands where its padding begins.
+        # Masked, since the end mark of a shorter sentence is at its first padded position.
         return activations.masked_fill(~mask[:, None, :, None], 0.0), mask
 
     def _embed(self, sentences: List[List[str]]) -> List[numpy.ndarray]:
@@ -270,18 +273,21 @@ class ElmoEmbedder(torch.nn.Module):
         with torch.no_grad():
             layers = [layer.cpu() for layer in self._run(sentences)]
         return [
-            # An array of its own: a view would keep the whole batch in memory.
+            # A copy: a view would keep the whole batch in memory.
             torch.stack([layer[row, : len(sentence)] for layer in layers]).float().numpy()
             for row, sentence in enumerate(sentences)
         ]
 
     def _run(self, sentences: List[List[str]]) -> List[Tensor]:
-        """Each layer from the first token on, `(batch_size, timesteps, get_output_dim())`."""
+        """Return each layer without the start mark, `(batch_size, timesteps, get_output_dim())`."""
         activations = self.elmo_bilm(self._character_ids(sentences))["activations"]
         return [layer[:, 1:-1] for layer in activations]
 
     def _character_ids(self, sentences: List[List[str]]) -> Tensor:
-        """`(batch_size, timesteps, 50)` on the biLM's device. Each distinct word is spelt once."""
+        """
+        Return character ids, `(batch_size, timesteps, 50)`, on the biLM's device. Those of each distinct word
+        are computed once.
+        """
         device = next(self.elmo_bilm.parameters()).device
         row_of: Dict[str, int] = {}
         timesteps = max((len(sentence) for sentence in sentences), default=0)
@@ -294,7 +300,7 @@ class ElmoEmbedder(torch.nn.Module):
         return spellings.to(device)[rows.to(device)]
 
     def _tokens_ahead(self) -> int:
-        """How many tokens have vectors of `BYTES_AHEAD`."""
+        """Return the number of tokens whose vectors take `BYTES_AHEAD`."""
         return max(1, BYTES_AHEAD // (4 * self.num_layers * self.get_output_dim()))
 
 
@@ -303,8 +309,8 @@ def _device(cuda_device: int) -> torch.device:
         return torch.device("cpu")
     if cuda_device >= torch.cuda.device_count():
         raise ConfigurationError(
-            f"cuda_device is {cuda_device}, but torch finds {torch.cuda.device_count()} GPUs here. Give the "
-            "number of one of them, counted from 0, or -1 for the CPU."
+            f"cuda_device is {cuda_device}, but torch finds {torch.cuda.device_count()} GPUs. Give the index "
+            "of one of them, from 0, or -1 for the CPU."
         )
     return torch.device("cuda", cuda_device)
 
@@ -315,11 +321,11 @@ def _checked_sentences(sentences: Iterable[Iterable[str]]) -> List[List[str]]:
 
 def checked_tokens(sentence: Iterable[str], position: int) -> List[str]:
     """
-    The tokens of a sentence as a list. `position`, in its batch or stream, names it in errors.
+    Return the tokens of a sentence as a list. `position` is its index in the batch or stream, for errors.
 
     # Raises
 
-    `ValueError` for a string in place of tokens, and for a token that is no string or cannot be encoded as
+    `ValueError` for a string in place of tokens, and for a token that is not a string or cannot be encoded as
     UTF-8.
     """
     if isinstance(sentence, (str, bytes)):
@@ -349,6 +355,6 @@ def _raise_for_token(tokens: List[str], position: int) -> None:
             token.encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"{where}, which cannot be encoded as UTF-8 ({error.reason}): text was read in another "
-                "encoding. Read it in its own, or replace such characters."
+                f"{where}, which cannot be encoded as UTF-8 ({error.reason}): the text was read with the "
+                "wrong encoding. Read it with the right one, or replace such characters."
             ) from error

@@ -1,4 +1,4 @@
-"""The formats of embedded sentences: how a part of each is written, and how parts become the output."""
+"""The output formats: how each writes a part, and how it makes the output from the parts."""
 
 import itertools
 import json
@@ -36,12 +36,12 @@ from elmo_plugin.files.guarded_file import GuardedFile
 
 HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")
 
-# In a folder: how it was made. Readers of folders of Parquet files leave out names that begin so.
+# In a folder: how it was made. Readers of Parquet folders skip names that begin with an underscore.
 ABOUT_FILE = "_embedding.json"
-# In HDF5: an attribute of the file, which readers of datasets do not meet.
+# In HDF5: an attribute of the file, so that it is not among the datasets.
 ABOUT_ATTRIBUTE = "elmo_plugin"
 INDEX_NAME = "sentence_to_index"
-# HDF5 keeps the length of a string in 32 bits.
+# HDF5 stores the length of a string in 32 bits.
 MAX_INDEX_BYTES = 2**32 - 1
 # Rows of a Parquet file that are written together.
 ROWS_PER_TABLE = 256
@@ -54,39 +54,39 @@ logger = logging.getLogger(__name__)
 
 
 def format_of(output: Union[str, PathLike], format: Optional[str] = None) -> str:
-    """Return the format of that name; without a name, the one that the ending of `output` says."""
+    """Return `format` if it is given, otherwise the format that the ending of `output` stands for."""
     if format is not None:
         return format
     ending = Path(output).suffix.lower()
     if ending not in _ENDINGS:
         raise ConfigurationError(
-            f"output: {output} ends in '{ending}', expected one of {', '.join(_ENDINGS)}. Give a name that "
-            "ends so, or the format by --format (format=...)."
+            f"output: {output} ends in '{ending}', expected one of {', '.join(_ENDINGS)}. Give another name, "
+            "or the format with --format (format=...)."
         )
     return _ENDINGS[ending]
 
 
 @dataclass(frozen=True)
 class OutputFormat(ABC):
-    """A format of embedded sentences. It pickles, so that workers can write parts."""
+    """A format of the output and of its parts. Can be pickled, to be sent to workers."""
 
     vector_shape: Tuple[int, ...]  # of the vectors of one token: `(dim,)` or `(num_layers, dim)`
     dtype: str  # `float32` or `float16`
 
     name = ""  # one of `FORMATS`
-    # Of the names of parts.
+    # Ending of the names of parts.
     part_ending = "arrays"
-    # Whether the end of a run needs as much disk again as the parts take.
+    # Whether parts are copied into the output, which takes as much disk again.
     merges_parts = True
 
     @property
     def settings(self) -> Dict[str, Any]:
-        """What has to be the same where a run is resumed; for JSON."""
+        """Settings that must be the same when a run is resumed. Can be written as JSON."""
         return {"format": self.name}
 
     @property
     def bytes_per_token(self) -> int:
-        """Of its vectors."""
+        """Size of the vectors of a token."""
         return math.prod(self.vector_shape) * numpy.dtype(self.dtype).itemsize
 
     def check(self, line_index: int, text: str) -> None:
@@ -101,7 +101,7 @@ class OutputFormat(ABC):
         vectors: Sequence[numpy.ndarray],
     ) -> None:
         """
-        Write a part of these sentences. `vectors` has for each of them `(num_tokens, dim)` or
+        Write a part. `vectors` has an array for each sentence, `(num_tokens, dim)` or
         `(num_layers, num_tokens, dim)`.
         """
         for value in (part._asdict(), sentences):
@@ -110,15 +110,15 @@ class OutputFormat(ABC):
             file.write(numpy.ascontiguousarray(array).data)
 
     def read_part(self, path: Path) -> Part:
-        """Read what a part is, without its vectors."""
+        """Read the `Part` at the beginning of a file, without sentences and vectors."""
         with open(path, "rb") as file:
             return Part(**_from_array(numpy.load(file)))
 
     def stored(self, paths: Iterable[Path]) -> Iterator[Tuple[Sentence, numpy.ndarray]]:
-        """Each sentence of parts with its vectors, as `write_part` was given them."""
+        """Read parts: yield each sentence with its vectors, as they were given to `write_part`."""
         for path in paths:
             with open(path, "rb") as file:
-                numpy.load(file)  # what the part is
+                numpy.load(file)  # the `Part`
                 for sentence in itertools.starmap(Sentence, _from_array(numpy.load(file))):
                     num_tokens = len(sentence.tokens)
                     data = file.read(num_tokens * self.bytes_per_token)
@@ -128,16 +128,16 @@ class OutputFormat(ABC):
     @abstractmethod
     def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
         """
-        Make the output of all parts, and return the file or folder that it is.
+        Make the output from all parts, and return its path.
 
         # Parameters
 
         parts : `Dict[Part, Path]`
-            In order; they stay as they are.
+            The parts and their files, in order. The files are not changed.
         folder : `Path`
-            The output is made in it, again if there is one.
+            Where the output is made. An unfinished one is replaced.
         about : `Dict[str, Any]`
-            How it was made, to be kept with it; for JSON.
+            How the output was made; is written into it as JSON.
         """
 
 
@@ -160,11 +160,11 @@ class ParquetFormat(OutputFormat):
     ) -> None:
         schema = embedding_schema(self.vector_shape, self.dtype)
         schema = schema.with_metadata({PART_KEY: json.dumps(part._asdict())})
-        # Vectors have no value twice, for which a dictionary would pay.
+        # A dictionary would not make vectors smaller: they hardly repeat a value.
         with import_pyarrow().parquet.ParquetWriter(
             file, schema, compression="zstd", use_dictionary=["source"]
         ) as writer:
-            # A table is a copy of its vectors.
+            # In small tables, as each is a copy of its vectors.
             for start in range(0, len(sentences), ROWS_PER_TABLE):
                 rows = slice(start, start + ROWS_PER_TABLE)
                 table = embedding_table(part.source, sentences[rows], vectors[rows], schema)
@@ -184,13 +184,13 @@ class NpyFormat(OutputFormat):
     """
     A folder with
 
-    - `vectors.npy`, of all tokens one after the other, `(num_tokens, dim)` or
+    - `vectors.npy`: the vectors of all tokens in order, `(num_tokens, dim)` or
       `(num_tokens, num_layers, dim)`;
-    - `offsets.npy`, `(num_sentences + 1,)`, int64: the tokens of sentence i are those from `offsets[i]` up to
-      `offsets[i + 1]`;
-    - `lines.npy`, `(num_sentences,)`, int64: the zero-based number of each sentence's line;
+    - `offsets.npy`, `(num_sentences + 1,)`, int64: the vectors of sentence i are
+      `vectors[offsets[i] : offsets[i + 1]]`;
+    - `lines.npy`, `(num_sentences,)`, int64: the line number of each sentence, from 0;
     - `sentences.jsonl`: for each sentence a JSON object with `line`, `sentence` and `tokens`;
-    - `_embedding.json`: how they were made.
+    - `_embedding.json`: how the output was made.
     """
 
     name = NPY
@@ -225,19 +225,21 @@ class NpyFormat(OutputFormat):
 @dataclass(frozen=True)
 class HDF5Format(OutputFormat):
     """
-    A file laid out as by AllenNLP 0.9: one dataset for each sentence, whose key is the zero-based number of
-    the line as a string; and the dataset `sentence_to_index`, `(1,)`, a string that holds JSON: the key of
-    each line, stripped; of lines that are the same, the last one's. The file's attribute `elmo_plugin`, a
-    string that holds JSON, says how it was made.
+    An HDF5 file in the layout of AllenNLP 0.9:
+
+    - a dataset for each sentence, whose key is the line number, from 0, as a string;
+    - the dataset `sentence_to_index`, `(1,)`: a JSON string that maps each stripped line to its key (of equal
+      lines, to the key of the last);
+    - the attribute `elmo_plugin` of the file: a JSON string that says how the file was made.
 
     # Parameters
 
     forget_sentences : `bool`, optional (default = `False`)
-        Leave `sentence_to_index` out. At the end it takes memory for each distinct line.
+        Leave out `sentence_to_index`, which takes memory for each distinct line.
     use_sentence_keys : `bool`, optional (default = `False`)
-        The key of a sentence is the stripped line, and there is no `sentence_to_index`. Of equal
-        lines the first is kept, with a warning. A slash in a key makes groups within the file:
-        `file["km / h"]` finds the vectors, but the keys of the file list only the group `km `.
+        Use the stripped lines as keys, without `sentence_to_index`. Of equal lines the first is kept, with a
+        warning. A slash in a key makes HDF5 groups: `file["km / h"]` finds the vectors, but `file.keys()`
+        lists only the group `km `.
     """
 
     name = HDF5
@@ -250,13 +252,13 @@ class HDF5Format(OutputFormat):
         return {**super().settings, "keys": keys, "sentence_to_index": self._has_index}
 
     def check(self, line_index: int, text: str) -> None:
-        # HDF5 passes over empty steps and single dots.
+        # HDF5 ignores empty steps and single dots in a path.
         steps = [step for step in text.split("/") if step not in ("", ".")]
         if self.use_sentence_keys and (not steps or text.endswith("/")):
             raise ConfigurationError(
-                f"line {line_index + 1}: '{text[:80]}' is no key in HDF5, where it would name a group, "
-                "expected text. Leave out --use-sentence-keys (use_sentence_keys) to have line numbers as "
-                "keys, or remove the line."
+                f"line {line_index + 1}: '{text[:80]}' cannot be a key in HDF5, where it is the name of a "
+                "group, expected text. Leave out --use-sentence-keys (use_sentence_keys) to have line "
+                "numbers as keys, or remove the line."
             )
 
     def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
@@ -268,7 +270,7 @@ class HDF5Format(OutputFormat):
                 key = text if self.use_sentence_keys else str(line)
                 if self.use_sentence_keys and not _has_room(file, key):
                     logger.warning(
-                        "line %d: '%s' is a key already, or begins like one, and is skipped.",
+                        "line %d: '%s' is skipped: it is the key of an earlier line, or conflicts with one.",
                         line + 1,
                         text[:80],
                     )
@@ -292,7 +294,7 @@ class HDF5Format(OutputFormat):
 
 
 def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str, Any]]:
-    """How a complete output was made; `None` if this package did not make it."""
+    """Read how a complete output was made; `None` if it was not made by this package."""
     try:
         if format == HDF5:
             with h5py.File(output) as file:
@@ -327,7 +329,7 @@ def _write_header(file: IO[bytes], shape: Tuple[int, ...], dtype: Any) -> None:
 
 @contextmanager
 def _synced_file(path: Path) -> Iterator[IO[bytes]]:
-    """A new file whose content is on the disk when the context ends."""
+    """Open a new file, and sync it to the disk at the end of the context."""
     with open(path, "wb") as file:
         yield file
         file.flush()
@@ -335,7 +337,7 @@ def _synced_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _add_dataset(file: h5py.File, key: str, array: numpy.ndarray) -> None:
-    """What `file.create_dataset(key, data=array)` does, in half the time."""
+    """Do what `file.create_dataset(key, data=array)` does, in half the time."""
     link = h5p.create(h5p.LINK_CREATE)
     link.set_create_intermediate_group(True)
     link.set_char_encoding(h5t.CSET_ASCII if key.isascii() else h5t.CSET_UTF8)
@@ -353,7 +355,7 @@ def _add_dataset(file: h5py.File, key: str, array: numpy.ndarray) -> None:
 
 
 def _has_room(file: h5py.File, key: str) -> bool:
-    """Whether a dataset can have this key: nothing has it, and no dataset has the beginning of it."""
+    """Return whether a dataset can get this key: it is free, and no dataset is on its path."""
     place: Any = file
     for step in key.split("/"):
         if step in ("", "."):
@@ -370,8 +372,7 @@ def _checked_index(index: Dict[str, str]) -> str:
     text = json.dumps(index)
     if len(text) > MAX_INDEX_BYTES:
         raise ConfigurationError(
-            f"The lines take {len(text):,} bytes, expected at most {MAX_INDEX_BYTES:,}, which is all that "
-            "sentence_to_index can hold in HDF5. Give --forget-sentences (forget_sentences=True), or split "
-            "the input."
+            f"sentence_to_index takes {len(text):,} bytes, expected at most {MAX_INDEX_BYTES:,}, the limit "
+            "of a string in HDF5. Give --forget-sentences (forget_sentences=True), or split the input."
         )
     return text

@@ -1,4 +1,4 @@
-"""What of a sentence's layers is written: all of them, or one vector per token, such as by a learnt mix."""
+"""Which vectors of a sentence are written: those of all layers, or one vector per token, such as a mix."""
 
 from functools import partial
 from operator import itemgetter
@@ -17,26 +17,26 @@ from elmo_plugin.modules.scalar_mix import ScalarMix
 
 class LayerChoice(NamedTuple):
     """
-    What is made of a sentence's layers.
+    A function from the layers of a sentence to the vectors that are written.
 
     # Parameters
 
     name : `str`
-        Choices of one name make the same of the same layers.
+        Identifies the function: choices of the same name give the same vectors.
     function : `Callable[[numpy.ndarray], numpy.ndarray]`
-        From layer activations `(num_layers, num_tokens, dim)` to what is written: the same, or
-        `(num_tokens, dim)`.
+        From layer activations `(num_layers, num_tokens, dim)` to an array of this shape or `(num_tokens,
+        dim)`.
     """
 
     name: str
     function: Callable[[numpy.ndarray], numpy.ndarray]
 
     def __call__(self, layers: numpy.ndarray) -> numpy.ndarray:
-        """What is written."""
+        """Return the vectors to write."""
         return self.function(layers)
 
     def vector_shape(self, num_layers: int, dim: int) -> Tuple[int, ...]:
-        """The shape of what is written of one token: `(dim,)`, or `(num_layers, dim)`."""
+        """Return the shape of the vectors of one token: `(dim,)` or `(num_layers, dim)`."""
         shape = self(numpy.zeros((num_layers, 1, dim), dtype="float32")).shape
         return (*shape[:-2], shape[-1])
 
@@ -45,7 +45,7 @@ def _average(layers: numpy.ndarray) -> numpy.ndarray:
     return layers.mean(axis=0)
 
 
-# Functions that pickle.
+# Functions that can be pickled.
 _CHOICES: Dict[str, LayerChoice] = {
     choice.name: choice
     for choice in (
@@ -57,7 +57,7 @@ _CHOICES: Dict[str, LayerChoice] = {
 
 
 def layer_choice(name: str) -> LayerChoice:
-    """The choice of this name: `all`, `top` (the last layer) or `average` (of all layers)."""
+    """Return the choice of this name: `all`, `top` (the last layer) or `average` (of all layers)."""
     if name not in _CHOICES:
         raise ConfigurationError(
             f"output_format is '{name}', expected one of {', '.join(_CHOICES)}."
@@ -67,17 +67,17 @@ def layer_choice(name: str) -> LayerChoice:
 
 def learnt_mix(mix: ScalarMix, name: str) -> LayerChoice:
     """
-    The weighted sum of layers that a task model learnt (paper, eq. 1), gamma included.
+    Return the choice that makes the weighted sum of layers that a task model learned (paper, eq. 1), gamma
+    included.
 
     # Raises
 
-    `ConfigurationError` if the mix normalises layers: its result then depends on the whole batch, sentence
-    marks included, so that there is no one vector of a token.
+    `ConfigurationError` if the mix normalises layers: the vector of a token then depends on the whole batch.
     """
     if mix.do_layer_norm:
         raise ConfigurationError(
-            f"The mix '{name}' was learnt with do_layer_norm, under which the vectors of a sentence depend "
-            "on the batch that it stands in, expected a mix without. Write the layers with --all."
+            f"The mix '{name}' was learned with do_layer_norm, which makes the vectors of a sentence depend "
+            "on the other sentences of its batch, expected a mix without it. Write the layers with --all."
         )
     with torch.no_grad():
         weights = (mix.gamma * mix.normalized_weights).cpu().numpy()  # (num_layers,)
@@ -87,7 +87,7 @@ def learnt_mix(mix: ScalarMix, name: str) -> LayerChoice:
 
 
 class ArchivedMix(NamedTuple):
-    """A mix of a trained model, its place there (`text_encoder.elmo.input`), and the biLM it is for."""
+    """A mix of a trained model, its name (such as `text_encoder.elmo.input`), and the biLM that it mixes."""
 
     name: str
     mix: ScalarMix
@@ -96,21 +96,21 @@ class ArchivedMix(NamedTuple):
 
 def choose_mix(model: Module, archive_file: str, mix_name: Optional[str] = None) -> ArchivedMix:
     """
-    The mix of this name.
+    Return the mix of this name in a model.
 
     # Parameters
 
     model : `Module`
         A trained model.
     archive_file : `str`
-        Names the model in errors.
+        Name of the model in errors.
     mix_name : `str`, optional
-        The name of the mix, or its end: `output` for `text_encoder.elmo.output`. Needed only if the model
-        holds several.
+        The name of the mix, or its last part: `output` for `text_encoder.elmo.output`. Needed only if the
+        model has several mixes.
 
     # Raises
 
-    `ConfigurationError` listing the mixes, if there is none or several of that name.
+    `ConfigurationError` listing the mixes, if none or several have this name.
     """
     mixes = mixes_in(model)
     if not mixes:
@@ -120,21 +120,21 @@ def choose_mix(model: Module, archive_file: str, mix_name: Optional[str] = None)
         listing = ", ".join(mix.name for mix in mixes)
         found = "" if mix_name is None else f", {len(chosen)} of them named '{mix_name}'"
         raise ConfigurationError(
-            f"{archive_file}: the model holds {len(mixes)} mixes ({listing}){found}, expected one. Say which "
-            "with --mix-name; the end of a name is enough where no other ends so."
+            f"{archive_file}: the model holds {len(mixes)} mixes ({listing}){found}, expected one. Name it "
+            "with --mix-name; the last part of a name is enough if it is unique."
         )
     return chosen[0]
 
 
 def mixes_in(model: Module) -> List[ArchivedMix]:
     """
-    All mixes of `Elmo`s in a model that run a biLM, in the order of its modules. They are named after what
-    holds the `Elmo`, where that is one of our modules.
+    Return all mixes of a model whose `Elmo` runs a biLM, in the order of its modules. A mix has the name of
+    the module of this package that holds the `Elmo`, or else of the `Elmo`.
     """
     from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
     from elmo_plugin.modules.placed_elmo import PlacedElmo
 
-    names: Dict[int, List[str]] = {}  # of the mixes of an `Elmo`, by its identity
+    names: Dict[int, List[str]] = {}  # names of the mixes of an `Elmo`, by its id
     mixes: List[ArchivedMix] = []
     # A parent comes before its children.
     for name, module in model.named_modules():
@@ -154,10 +154,12 @@ def mixes_in(model: Module) -> List[ArchivedMix]:
 def frozen_copy(
     bilm: BiLM, stateful: bool = False, precision: str = "float32", kernel: str = AUTO
 ) -> BiLM:
-    """The same biLM for inference, whatever its training was: frozen, and with these settings of `BiLM`."""
+    """Return a copy of a biLM for inference: frozen, and with these settings of `BiLM`."""
     copy = BiLM(bilm.options, stateful, precision=precision, kernel=kernel)
     weights = bilm.state_dict()
-    weights.pop("word_embedding.weight", None)  # of a fixed vocabulary; the copy spells words
+    weights.pop(
+        "word_embedding.weight", None
+    )  # the copy reads characters, and has no fixed vocabulary
     copy.load_state_dict(weights)
     return copy.requires_grad_(False)
 

@@ -1,4 +1,4 @@
-"""Embedding blocks of sentences in this process, and writing a part for each."""
+"""Embed blocks of sentences in this process, and write a part for each."""
 
 import sys
 from dataclasses import dataclass
@@ -24,16 +24,16 @@ _SECONDS_BETWEEN_LINES = 10
 
 class Progress(tqdm):
     """
-    A progress bar of sentences, with tokens per second.
+    A progress bar that counts sentences and shows tokens per second.
 
     # Parameters
 
     total : `int`, optional
         Number of sentences, if it is known.
     num_done : `int`
-        Those of them that a previous run has done.
+        Number of sentences that a previous run embedded.
     in_lines : `bool`
-        Write each state in a line of its own, and fewer of them, for logs in files.
+        For logs in files: write one line every ten seconds.
     """
 
     def __init__(self, total: Optional[int], num_done: int, in_lines: bool) -> None:
@@ -48,7 +48,7 @@ class Progress(tqdm):
         self._num_tokens = 0
 
     def add_tokens(self, number: int) -> None:
-        """Count the tokens of sentences that are done."""
+        """Add the tokens of embedded sentences."""
         self._num_tokens += number
         speed = self._num_tokens / max(self.format_dict["elapsed"], 1e-9)
         self.set_postfix_str(f"{speed:,.0f} tokens/s", refresh=False)
@@ -57,16 +57,18 @@ class Progress(tqdm):
 @dataclass(frozen=True)
 class PartWriter:
     """
-    Embeds blocks and writes a part for each. It pickles, so that workers can have it.
+    Embed blocks and write a part for each. Can be pickled, to be sent to workers.
 
     # Parameters
 
     layers : `LayerChoice`
-        What is written of a sentence's layers.
+        Which vectors are written.
     batches : `BatchOptions`
-        Of the biLM.
-    format, folder
-        Of the parts.
+        Limits of the batches that the biLM embeds.
+    format : `OutputFormat`
+        The format of the parts.
+    folder : `Path`
+        The folder of the parts.
     """
 
     layers: LayerChoice
@@ -81,11 +83,12 @@ class PartWriter:
         count_sentence: Callable[[], Any] = lambda: None,
     ) -> Iterator[Part]:
         """
-        Give each part when it is written.
+        Yield each part after it is written. `count_sentence` is called for each embedded sentence.
 
         # Raises
 
-        `ConfigurationError` for vectors that the type cannot hold; `WriteError` if a part cannot be written.
+        `ConfigurationError` for a vector that is too large for the data type; `WriteError` if a part cannot
+        be written.
         """
         for block, all_layers in self._embedded(embedder, blocks):
             vectors = []
@@ -102,14 +105,14 @@ class PartWriter:
     def _embedded(
         self, embedder: ElmoEmbedder, blocks: Iterable[Block]
     ) -> Iterator[Tuple[Block, Iterator[numpy.ndarray]]]:
-        """Each block with the layers of its sentences, `(num_layers, num_tokens, dim)`."""
+        """Yield each block with the layers of its sentences, `(num_layers, num_tokens, dim)`."""
         limits = (self.batches.batch_size, self.batches.batch_tokens)
         if not embedder.elmo_bilm.stateful:
             for block in blocks:
                 tokens = (sentence.tokens for sentence in block.sentences)
                 yield block, embedder.embed_sentences(tokens, *limits)
             return
-        # Batches continue across blocks: states are carried by the place in a batch, which is always full.
+        # States are carried by the position in a batch: batches of one size, across the ends of blocks.
         read, embedded = tee(blocks)
         sentences = chain.from_iterable(block.sentences for block in read)
         all_layers = embedder.embed_sentences((sentence.tokens for sentence in sentences), *limits)
@@ -118,7 +121,7 @@ class PartWriter:
 
 
 class LocalEngine:
-    """Embeds in this process."""
+    """Embed in this process."""
 
     def __init__(self, embedder: ElmoEmbedder) -> None:
         self._embedder = embedder
@@ -126,7 +129,7 @@ class LocalEngine:
     def contents(
         self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], check: Check
     ) -> List[Content]:
-        """Read all sources once, see `content_of`, so that the run fails before any work."""
+        """Read and check all sources before the first sentence is embedded, see `content_of`."""
         return [content_of(source, own_parts, check) for source, own_parts in zip(sources, parts)]
 
     def write_parts(self, blocks: Iterable[Block], writer: PartWriter, progress: Progress) -> None:
@@ -136,20 +139,26 @@ class LocalEngine:
 
 
 def cast_checked(vectors: numpy.ndarray, dtype: str, where: str) -> numpy.ndarray:
-    """Cast vectors to the type of the output; an error names the place, if a number is too large for it."""
+    """
+    Cast vectors to the data type of the output.
+
+    # Raises
+
+    `ConfigurationError` for a number that is too large for the type. It begins with `where`.
+    """
     if vectors.dtype == dtype:
         return vectors
     limit = numpy.finfo(dtype).max
     largest = numpy.abs(vectors).max(initial=0.0)
     if largest > limit:
         raise ConfigurationError(
-            f"{where}: a vector holds {largest:g}, and {dtype} ends at {limit:g}. Write float32."
+            f"{where}: a vector holds {largest:g}, but the largest {dtype} is {limit:g}. Write float32."
         )
     return vectors.astype(dtype)
 
 
 class _LineWriter:
-    """Gives each state of a progress bar a line of its own."""
+    """Write each update of a progress bar as a line."""
 
     def write(self, text: str) -> Any:
         text = text.replace("\r", "").strip()

@@ -1,4 +1,4 @@
-"""A picture of a word's occurrences: one point for each, coloured by cluster."""
+"""Plot the occurrences of a word: one point for each, colored by cluster."""
 
 from os import PathLike
 from pathlib import Path
@@ -11,20 +11,22 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.figure_file import SUFFIXES, figure_class, save_figure
 from elmo_plugin.files.output_file import check_output_file
 
-# With the colour, so that clusters differ in black and white too; nine, and ten colours, make 90 pairs.
+# Clusters differ in marker and color, so also in black and white: 9 markers and 10 colors make 90 pairs.
 _MARKERS = "osD^vPX<>"
 _NUM_COLORS = 10
 _WORDS_OF_CONTEXT = 4  # on each side of the word, in the legend
-_CHARACTERS_OF_CONTEXT = 30  # likewise, at most
-_INCHES_PER_ENTRY = 0.22  # of the legend
-_ADVICE = "leave --plot out"  # without matplotlib
+_CHARACTERS_OF_CONTEXT = 30  # maximum on each side
+_INCHES_PER_ENTRY = 0.22  # height of a line of the legend
+_ADVICE = "leave --plot out"  # if matplotlib is missing
 
 
 def check_plot(path: Union[str, PathLike], overwrite: bool = False) -> None:
     """
+    Check that a plot can be written.
+
     # Raises
 
-    `ConfigurationError` if the suffix is none of `SUFFIXES`, the file cannot be written (see
+    `ConfigurationError` if the suffix is not one of `SUFFIXES`, the file cannot be written (see
     `check_output_file`), or matplotlib is not installed.
     """
     suffix = Path(path).suffix
@@ -47,19 +49,19 @@ def plot_occurrences(
     query_vectors: numpy.ndarray,
 ) -> None:
     """
-    Draw the occurrences in the plane in which their vectors vary most (PCA). The number of a cluster is
-    written at its most central occurrence, whose context is in the legend; queries are numbered stars.
+    Plot the first two principal components of the vectors of occurrences. The number of a cluster is at the
+    occurrence nearest to its mean, whose context is in the legend. Queries are numbered stars.
 
     # Parameters
 
     path : `str` or `PathLike`
-        The file to write, replaced if it is there; see `check_plot`.
+        The file to write, see `check_plot`. An existing file is replaced.
     word : `str`
-        For the title.
+        The word, for the title.
     occurrences, vectors, clusters
         The points; vectors are `(num_occurrences, dim)`, and every occurrence is in one cluster.
     queries, query_vectors
-        Further points, which do not change the plane; vectors are `(num_queries, dim)`.
+        More points, which the components do not depend on; vectors are `(num_queries, dim)`.
     """
     from sklearn.decomposition import PCA
 
@@ -112,14 +114,14 @@ def plot_occurrences(
     axes.grid(alpha=0.25)
     legend = figure.legend(loc="outside lower left", fontsize="small", frameon=False)
     for text in (title, *legend.get_texts()):
-        text.set_parse_math(False)  # dollar signs are words here
+        text.set_parse_math(False)  # a dollar sign is a word, not math
     save_figure(figure, path)
 
 
 def _context(occurrence: Occurrence) -> str:
-    """The word with a few words before and after it."""
+    """Return the word with a few words before and after it."""
     tokens, position = occurrence.tokens, occurrence.position
-    # Nearest first, so that far ones are left out.
+    # Reversed, so that the nearest words are kept.
     before = _short(tokens[:position][::-1])[::-1]
     after = _short(tokens[position + 1 :])
     return " ".join(
@@ -134,7 +136,7 @@ def _context(occurrence: Occurrence) -> str:
 
 
 def _short(tokens: Sequence[str]) -> List[str]:
-    """The first of the tokens."""
+    """Return the first tokens, up to the limits of a context."""
     kept: List[str] = []
     for token in tokens[:_WORDS_OF_CONTEXT]:
         if len(" ".join([*kept, token])) > _CHARACTERS_OF_CONTEXT:

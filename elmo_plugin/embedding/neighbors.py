@@ -1,4 +1,4 @@
-"""Occurrences of one word in text: their vectors in context, nearest neighbours and clusters."""
+"""Find the occurrences of a word in text, and compare their vectors: nearest neighbors and clusters."""
 
 import random
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -15,14 +15,14 @@ AVERAGE = "average"
 TOP_LAYER = -1
 TOKEN_REPRESENTATION = 0
 
-# A number of a layer, from 0; `TOP_LAYER`; or `AVERAGE`, of all layers.
+# The index of a layer, from 0; `TOP_LAYER`; or `AVERAGE`, the mean of all layers.
 Layer = Union[int, str]
 
-_K_MEANS_STARTS = 10  # of which the best result is taken
+_K_MEANS_STARTS = 10  # runs of k-means, of which the best is kept
 
 
 class Occurrence(NamedTuple):
-    """A token of a sentence that is the word."""
+    """A position of the word in a sentence."""
 
     tokens: Tuple[str, ...]
     position: int
@@ -30,7 +30,7 @@ class Occurrence(NamedTuple):
 
     @property
     def word(self) -> str:
-        """As it is spelled here."""
+        """The word, as it is spelled in this sentence."""
         return self.tokens[self.position]
 
     @property
@@ -42,29 +42,29 @@ class Occurrence(NamedTuple):
         )
 
     def has_context_of(self, other: "Occurrence") -> bool:
-        """Whether both are the same word of the same sentence, on whatever line."""
+        """Return whether both are the same word of the same sentence, even on different lines."""
         return self.tokens == other.tokens and self.position == other.position
 
 
 class FoundOccurrences(NamedTuple):
-    """Occurrences in the order of the text, and how many there are in all of it."""
+    """Occurrences in the order of the text, perhaps a sample, and the number of all occurrences."""
 
     occurrences: List[Occurrence]
     num_found: int
 
 
 class Neighbor(NamedTuple):
-    """An occurrence, and the cosine similarity, from -1 to 1, of its vector to what it was compared with."""
+    """An occurrence, and the cosine similarity of its vector to a query or cluster, from -1 to 1."""
 
     occurrence: Occurrence
     similarity: float
 
 
 class Cluster(NamedTuple):
-    """Occurrences with similar vectors, the most central one first."""
+    """Occurrences with similar vectors, the one nearest to their mean first."""
 
-    members: List[int]  # indices of occurrences
-    neighbors: List[Neighbor]  # the same, with the similarity to the mean of the cluster
+    members: List[int]  # indices of the occurrences
+    neighbors: List[Neighbor]  # the same occurrences, with their similarity to the mean
 
 
 def find_occurrences(
@@ -75,7 +75,7 @@ def find_occurrences(
     seed: int = 0,
 ) -> FoundOccurrences:
     """
-    Read a text once, to its end, and keep the occurrences of a word.
+    Find the occurrences of a word in a text, which is read once.
 
     # Parameters
 
@@ -84,16 +84,17 @@ def find_occurrences(
     word : `str`
         One token.
     ignore_case : `bool`, optional (default = `False`)
-        Count the word in other case too.
+        Match upper and lower case.
     max_occurrences : `int`, optional (default = 5000)
-        Of more occurrences a random sample of this number is kept: each has the same chance. (A sample that
-        is spread evenly would need a second reading, which a pipe does not allow.)
+        If there are more occurrences, a random sample of this number is kept, in which each occurrence has
+        the same probability. (An evenly spaced sample would need to read the text twice, which a pipe does
+        not allow.)
     seed : `int`, optional (default = 0)
-        Decides the sample.
+        Seed of the sample.
 
     # Raises
 
-    `ConfigurationError` if the text does not hold the word, or is not as `SentenceSource` expects.
+    `ConfigurationError` if the text does not hold the word, and as `SentenceSource.sentences`.
     """
     generator = random.Random(seed)
     kept: List[Occurrence] = []
@@ -110,7 +111,7 @@ def find_occurrences(
                     found_in_other_case = token
                     continue
             num_found += 1
-            # Vitter's algorithm R: the n-th is kept with probability max_occurrences / n.
+            # Vitter's algorithm R: the n-th occurrence is kept with probability max_occurrences / n.
             place = len(kept) if num_found <= max_occurrences else generator.randrange(num_found)
             if place < max_occurrences:
                 kept[place : place + 1] = [Occurrence(tokens, position, sentence.line_index)]
@@ -121,11 +122,11 @@ def find_occurrences(
 
 def find_in_sentence(sentence: str, word: str, ignore_case: bool = False) -> Occurrence:
     """
-    The first occurrence of a word in a sentence, whose tokens are set apart by white space.
+    Return the first occurrence of a word in a sentence, whose tokens are separated by white space.
 
     # Raises
 
-    `ConfigurationError` if the sentence does not hold it.
+    `ConfigurationError` if the sentence does not hold the word.
     """
     tokens = tuple(split_tokens(sentence))
     folded = word.casefold()
@@ -139,8 +140,8 @@ def find_in_sentence(sentence: str, word: str, ignore_case: bool = False) -> Occ
 
 def num_distinct_contexts(occurrences: Iterable[Occurrence], layer: Layer) -> int:
     """
-    Number of vectors of a layer that can differ: one for each word of a sentence, however many lines it is
-    on; of the token representation, one for each spelling.
+    Return the number of distinct vectors that the occurrences can have in a layer. Occurrences in equal
+    sentences have equal vectors; in layer 0, the token representation, so have occurrences of equal spelling.
     """
     if layer == TOKEN_REPRESENTATION:
         return len({occurrence.word for occurrence in occurrences})
@@ -148,16 +149,16 @@ def num_distinct_contexts(occurrences: Iterable[Occurrence], layer: Layer) -> in
 
 
 def check_layer(layer: Layer, num_layers: Optional[int] = None) -> None:
-    """Raise `ConfigurationError` if `layer` is no `Layer`, or none of a biLM with `num_layers`."""
+    """Raise `ConfigurationError` if `layer` is not a `Layer`, or not one of a biLM with `num_layers`."""
     highest = "2" if num_layers is None else str(num_layers - 1)
     if layer == AVERAGE or (
         isinstance(layer, int) and layer >= TOP_LAYER and (num_layers is None or layer < num_layers)
     ):
         return
     raise ConfigurationError(
-        f"--layer: found {layer}, expected a number from 0, the token representation, to that of the last "
-        f"layer ({highest}{', in the paper' if num_layers is None else ' of this biLM'}); "
-        f"{TOP_LAYER} for the last; or {AVERAGE}. Give one of these."
+        f"--layer: found {layer}, expected a number from 0 (the token representation) to {highest} (the last "
+        f"layer of {'the paper' if num_layers is None else 'this'} biLM), {TOP_LAYER} for the last layer, or "
+        f"{AVERAGE}. Give one of these."
     )
 
 
@@ -168,12 +169,12 @@ def embed_occurrences(
     batch_tokens: Optional[int] = None,
 ) -> numpy.ndarray:
     """
-    The vectors of a word in its sentences. A sentence that is there several times is embedded once, and
-    of its other words nothing is kept.
+    Compute the vectors of a word in its sentences. Equal sentences are embedded once, and the vectors of
+    other words are not kept.
 
     # Returns
 
-    float32 array of shape `(num_occurrences, dim)`. Each row has length 1, so that products of rows are
+    float32 array of shape `(num_occurrences, dim)`. Rows have length 1, so that dot products of rows are
     cosine similarities.
     """
     bilm = embedder.elmo_bilm
@@ -181,7 +182,7 @@ def embed_occurrences(
     rows_of_sentence: Dict[Tuple[str, ...], List[int]] = {}
     for row, occurrence in enumerate(occurrences):
         rows_of_sentence.setdefault(occurrence.tokens, []).append(row)
-    # Reads ahead, which takes no memory here: the sentences are there already.
+    # `embed_sentences` reads ahead, which takes no more memory here: the sentences are in memory already.
     all_layers = embedder.embed_sentences(
         (list(tokens) for tokens in rows_of_sentence), DEFAULT_BATCH_SIZE, batch_tokens
     )
@@ -208,16 +209,17 @@ def nearest_occurrences(
     top: int = 10,
 ) -> List[Neighbor]:
     """
-    The occurrences whose vectors are most similar to that of a query (paper, table 4).
+    Return the occurrences whose vectors are most similar to the vector of a query (paper, table 4).
 
     # Parameters
 
     query, query_vector
-        The vector is `(dim,)`, of length 1. If its own sentence is in the text, that one is no neighbour.
+        The vector is `(dim,)`, of length 1. Occurrences in the sentence of the query are left out.
     occurrences, vectors
-        Those to choose from; vectors are `(num_occurrences, dim)`, of length 1.
+        The occurrences to choose from; vectors are `(num_occurrences, dim)`, of length 1.
     top : `int`, optional (default = 10)
-        At most this many are returned, the nearest first; of equally near ones, the first of the text.
+        Maximum number of occurrences to return. The nearest come first; equally near ones are in the order of
+        the text.
     """
     similarities = vectors @ query_vector  # (num_occurrences,)
     order = numpy.argsort(-similarities, kind="stable")
@@ -229,21 +231,21 @@ def cluster_occurrences(
     occurrences: Sequence[Occurrence], vectors: numpy.ndarray, num_clusters: int = 2, seed: int = 0
 ) -> List[Cluster]:
     """
-    Clusters of occurrences by k-means.
+    Cluster occurrences with k-means.
 
     # Parameters
 
     occurrences, vectors
-        Vectors are `(num_occurrences, dim)`, of length 1: Euclidean distance then orders them as cosine
-        similarity does.
+        Vectors are `(num_occurrences, dim)`, of length 1, so that Euclidean distance and cosine similarity
+        give the same order.
     num_clusters : `int`, optional (default = 2)
-        No more than there are distinct vectors.
+        At most the number of distinct vectors.
     seed : `int`, optional (default = 0)
-        Of the starting points.
+        Seed of the initial centers.
 
     # Returns
 
-    The largest cluster first. Every occurrence is in exactly one.
+    The clusters, the largest first. Every occurrence is in exactly one of them.
     """
     from sklearn.cluster import KMeans
 
@@ -264,8 +266,8 @@ def cluster_occurrences(
 
 def _not_found(place: str, word: str, in_other_case: Optional[str]) -> ConfigurationError:
     advice = (
-        "Give a word of the text. Tokens are set apart by white space, so that a word with a comma or full "
-        "stop attached is another one."
+        "Give a word of the text. Tokens are separated by white space: a word with a comma or full stop "
+        "attached is another token."
         if in_other_case is None
         else f"But it holds '{in_other_case}': give --ignore-case (ignore_case=True) to match any case."
     )
@@ -278,6 +280,6 @@ def _text_order(occurrence: Occurrence) -> Tuple[int, int]:
 
 
 def _of_length_one(vectors: numpy.ndarray) -> numpy.ndarray:
-    """The rows over their lengths; a row of zeros, similar to nothing, stays."""
+    """Scale each row to length 1. Rows of zeros stay zeros."""
     lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)  # (num_rows, 1)
     return vectors / numpy.maximum(lengths, numpy.finfo(numpy.float32).tiny)

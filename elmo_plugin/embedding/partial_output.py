@@ -1,4 +1,4 @@
-"""The folder `OUTPUT.partial`: it keeps the finished parts of an output until all are there."""
+"""The folder `OUTPUT.partial`, which keeps the finished parts of an output until all of them are written."""
 
 import errno
 import json
@@ -18,12 +18,12 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.claimed_folder import LOCK_NAME, claimed_folder
 from elmo_plugin.files.replaced_file import replaced_file
 
-# Parts whose headers are read at the same time: disks of clusters answer late.
+# Parts whose headers are read at the same time: network disks have a high latency.
 NUM_THREADS = 16
 
 _RUN_NAME = "run.json"
 _PARTS_NAME = "parts"  # the first letters of the name
-# What versions before parts kept in their folder.
+# A file that versions before parts wrote.
 _OLD_NAME = "progress.json"
 _PART_NAME = re.compile(r"part-\d{5,}-\d{10,}\.\w+")
 
@@ -33,60 +33,60 @@ class WriteError(OSError):
 
 
 class PartialOutput:
-    """The folder `OUTPUT.partial`: parts, and what run they are of."""
+    """The folder `OUTPUT.partial`: the parts of a run, and its settings."""
 
     def __init__(self, output: Union[str, PathLike]) -> None:
         self.output = Path(os.path.abspath(output))  # workers run in other folders
         self.folder = self.output.with_name(self.output.name + PARTIAL)
-        self.name = f"{os.fspath(output)}{PARTIAL}"  # as errors say it
+        self.name = f"{os.fspath(output)}{PARTIAL}"  # in errors: relative if `output` is
         self._run_file = self.folder / _RUN_NAME
 
     def check(self, overwrite: bool, resume: bool) -> None:
         """
-        Check what an interrupted run has left.
+        Check what an interrupted run has left in the folder.
 
         # Raises
 
-        `ConfigurationError` if the folder is not one of ours, is of an earlier version, or holds parts that
-        are to be neither used nor overwritten.
+        `ConfigurationError` if the folder was made by another program or an earlier version, or if it holds
+        parts and neither `overwrite` nor `resume` is set.
         """
         if not self.folder.exists():
             return
         names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else {""}
         is_old = _OLD_NAME in names
-        # What a run has left that was killed before it had said which run it is.
+        # The files of a run that was killed before it wrote its settings.
         first_names = {name for name in names if name.startswith((LOCK_NAME, f".{_RUN_NAME}"))}
         if not is_old and _RUN_NAME not in names and names - first_names:
             raise ConfigurationError(
-                f"output: {self.name} was not made by this command, expected no such path, since the output "
-                "is kept there until it is complete. Remove it, or give another output."
+                f"output: {self.name} was not made by this command, expected no such path: the command keeps "
+                "unfinished output there. Remove it, or give another output."
             )
         if overwrite:
             return
         if is_old:
             raise ConfigurationError(
-                f"output: {self.name} is from an interrupted run of an earlier version, whose unfinished "
-                "files cannot be resumed. Finish it with that version, or give --overwrite to start anew."
+                f"output: {self.name} is from an interrupted run of an earlier version, which this version "
+                "cannot resume. Finish it with that version, or give --overwrite to start again."
             )
         if self.num_parts and not resume:
             raise ConfigurationError(
                 f"output: {self.name} holds {self.num_parts:,} parts of a run that was interrupted. "
-                "Resume it by --resume (resume=True), or start anew by --overwrite."
+                "Continue it with --resume (resume=True), or start again with --overwrite."
             )
         self._run()
 
     def locked(self) -> ContextManager[None]:
-        """Lock the folder, which is made, so that no other process writes this output."""
+        """Make and lock the folder, so that no other process writes this output."""
         return claimed_folder(
             self.folder,
-            f"output: another process is writing {self.output} (it holds {self.folder}). Wait for it, or "
-            "give another path.",
+            f"output: another process is writing {self.output} (it has locked {self.folder}). Wait for it, "
+            "or give another path.",
         )
 
     def begin(self, settings: Dict[str, Any], may_replace: bool) -> None:
         """
-        Remove what is in the folder, and begin a run with these settings. `may_replace` says whether the
-        output that is there now may be replaced, also when the run is resumed.
+        Empty the folder, and begin a run with these settings. `may_replace` says whether the output that
+        exists now may be replaced, by this run or when it is resumed.
         """
         self._remove_content()
         run = {"settings": settings, "replaces": self._identity() if may_replace else None}
@@ -95,8 +95,8 @@ class PartialOutput:
 
     def new_parts_folder(self) -> Path:
         """
-        Rename the folder of parts, or make it, and return it. Workers of a previous run, which may outlive
-        it, do not know the name and can write nothing there.
+        Rename the folder of parts, or make it, and return it. Workers of a previous run, which may still be
+        running, do not know the new name and cannot write there.
         """
         new_folder = self.folder / f"{_PARTS_NAME}-{secrets.token_hex(4)}"
         if self.parts_folder.is_dir():
@@ -111,30 +111,30 @@ class PartialOutput:
 
     @property
     def num_parts(self) -> int:
-        """Number of parts that are there."""
+        """Number of finished parts."""
         return sum(1 for _ in self._part_files())
 
     @property
     def settings(self) -> Dict[str, Any]:
-        """Of the run that was interrupted; none if there is none."""
+        """Settings of the interrupted run; empty if there is none."""
         settings: Dict[str, Any] = self._run().get("settings", {})
         return settings
 
     @property
     def may_replace(self) -> bool:
-        """Whether nothing is in the output's place, or what this run was allowed to replace."""
+        """Whether no output exists, or the one that this run was allowed to replace."""
         identity = self._identity()
         return identity is None or identity == self._run().get("replaces")
 
     def parts(self, read_part: Callable[[Path], Part]) -> Dict[Part, Path]:
-        """The parts that are there and their files, in the order of the input."""
+        """Return the finished parts and their files, in the order of the input."""
         paths = list(self._part_files())
         with ThreadPoolExecutor(NUM_THREADS) as threads:
             parts = dict(zip(threads.map(read_part, paths), paths))
         return dict(sorted(parts.items()))
 
     def remove_leftovers(self) -> None:
-        """Remove what processes that were killed have left beside the parts."""
+        """Remove the unfinished files that killed processes have left beside the parts."""
         kept = set(self._part_files())
         for path in self.parts_folder.iterdir():
             if path not in kept:
@@ -142,29 +142,29 @@ class PartialOutput:
 
     def publish(self, product: Path) -> None:
         """
-        Move the complete output to its place, and remove the folder.
+        Move the complete output, `product`, to its place, and remove the folder.
 
         # Raises
 
-        `ConfigurationError` if something has come to its place meanwhile; `OSError` if it cannot be moved.
+        `ConfigurationError` if another program has written a file there; `OSError` if it cannot be moved.
         """
         if not self.may_replace:
             raise ConfigurationError(
-                f"output: {self.output} was written by another program while this one ran. Move it away, and "
-                "give --resume to have the output, which is complete, take its place."
+                f"output: {self.output} was written by another program during the run. Move it away, then "
+                "give --resume: the output is complete and will be moved there."
             )
         if self.output.is_dir():
-            # A folder cannot be replaced at once.
+            # A folder cannot be replaced by one call.
             self.output.rename(self.folder / "replaced")
         product.replace(self.output)
-        with suppress(OSError):  # not every system can do that with folders
+        with suppress(OSError):  # not every file system can sync folders
             folder = os.open(self.output.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)
         self.remove()
 
     def remove(self) -> None:
-        """Remove the folder and all in it; the file that says which run it is of at the end."""
+        """Remove the folder. The file with the settings goes last, so that a killed run still has it."""
         self._remove_content()
         self._run_file.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -189,12 +189,12 @@ class PartialOutput:
             run["settings"].items()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(
-                f"{self.name}/{_RUN_NAME}: cannot be read ({error}). Give --overwrite to start anew."
+                f"{self.name}/{_RUN_NAME}: cannot be read ({error}). Give --overwrite to start again."
             ) from error
         return run
 
     def _identity(self) -> Optional[List[int]]:
-        """Which file or folder is in the output's place."""
+        """Identify the file or folder at the path of the output; `None` if there is none."""
         try:
             status = os.stat(self.output)
         except FileNotFoundError:
@@ -209,16 +209,20 @@ def check_same_settings(
     ignored: Sequence[str] = (),
 ) -> None:
     """
-    Compare the settings of a previous run with those of this one. An error names what differs.
+    Compare the settings of a previous run with those of this one.
 
     # Parameters
 
     where : `str` or `PathLike`
-        Names the previous run in errors.
+        The path of the previous run, for errors.
     ignored : `Sequence[str]`, optional (default = none)
         Names of settings that may differ.
+
+    # Raises
+
+    `ConfigurationError` naming the settings that differ.
     """
-    # As JSON has them, tuples are lists.
+    # Through JSON, as the previous ones were: tuples become lists.
     settings = json.loads(json.dumps(settings))
     different = [
         f"{name} was {previous.get(name)!r}, now {settings.get(name)!r}"
@@ -228,7 +232,7 @@ def check_same_settings(
     if different:
         raise ConfigurationError(
             f"--resume: {where} was made with other settings: {'; '.join(different)}. Give the same ones, or "
-            "--overwrite to start anew."
+            "--overwrite to start again."
         )
 
 
@@ -244,17 +248,17 @@ def write_errors() -> Iterator[None]:
 
 
 def advice_for(error: OSError) -> str:
-    """What to do about a file that cannot be written."""
+    """Return what the user can do about a file that cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "Make room on the disk, or give a path on another one"
+        return "Make room on the disk, or give a path on another disk"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "Change the permissions, or give a path where this user may write"
-    return "Give another path if this disk is damaged or gone"
+    return "Give another path if this disk is damaged or not connected"
 
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        # Under another name first: workers cannot add files to it.
+        # Renamed first, so that workers cannot add files to it.
         shutil.rmtree(path.rename(path.with_name(f"removed-{secrets.token_hex(4)}")))
     else:
         path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """
-Finished parts of an output: which sentences are in them, and which are still to be embedded.
+Finished parts of an output: which sentences they hold, and which sentences are still to be embedded.
 
-A part appears complete or not at all, so that a run can be interrupted at any moment: to resume it is to list
-its parts and to embed the sentences that are in none of them.
+A part appears complete or not at all, so a run can be interrupted at any moment. To resume a run, list its
+parts and embed the sentences that are in none of them.
 """
 
 import hashlib
@@ -14,45 +14,46 @@ from elmo_plugin.embedding.sentences import Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import split_tokens
 
-# Raises `ConfigurationError` for a sentence, its line index and its text, that a format cannot hold.
+# Is called with the line index and text of a sentence; raises `ConfigurationError` if a format cannot hold
+# it.
 Check = Callable[[int, str], None]
 
 
 class Content(NamedTuple):
-    """What a source holds."""
+    """The sentences of a source: how many, and a digest of them."""
 
     name: str
     num_sentences: int  # without blank lines
-    num_tokens: int  # between white space; no tokenizer makes fewer
+    num_tokens: int  # separated by white space: the least that any tokenizer gives
     digest: str  # of line numbers and texts
 
 
 class Part(NamedTuple):
-    """The sentences of a source that are in one file: all those from its first line to its last."""
+    """The sentences in one file: those of a source from a first line to a last one."""
 
-    number: int  # of the source among those of the run, from 0
+    number: int  # position of the source in the input, from 0
     first_line: int  # from 0
-    last_line: int  # included
-    source: str  # its name
+    last_line: int  # inclusive
+    source: str  # name of the source
     num_sentences: int
     num_tokens: int
     digest: str  # of line numbers and texts
 
     def file_name(self, ending: str) -> str:
-        """The same whenever the same block is written, so that a second time replaces the first."""
+        """Return the same name for the same block: a part that is written twice exists once."""
         return f"part-{self.number:05d}-{self.first_line:010d}.{ending}"
 
 
 class Block(NamedTuple):
-    """Sentences that are embedded together, and become a part."""
+    """Sentences that are embedded together and written as one part."""
 
-    number: int  # of the source
-    source: str  # its name
-    sentences: List[Sentence]  # consecutive ones; at least one
+    number: int  # position of the source in the input, from 0
+    source: str  # name of the source
+    sentences: List[Sentence]  # consecutive, at least one
 
     @property
     def part(self) -> Part:
-        """What the block will be."""
+        """The part that the block will be written as."""
         tally = _Tally()
         for sentence in self.sentences:
             tally.add(sentence.line_index, sentence.text)
@@ -69,20 +70,20 @@ class Block(NamedTuple):
 
 def content_of(source: SentenceSource, parts: Iterable[Part], check: Check) -> Content:
     """
-    Read a source once, to check it before any work.
+    Read and check all sentences of a source.
 
     # Parameters
 
     source : `SentenceSource`
         Is read to its end.
     parts : `Iterable[Part]`
-        Those of this source, by ascending lines.
+        The parts of this source, sorted by line.
     check : `Check`
-        Is given each sentence.
+        Is called for each sentence.
 
     # Raises
 
-    `ConfigurationError` as `SentenceSource.texts` and `check` do, and if parts were made of other sentences.
+    `ConfigurationError` as `SentenceSource.texts` and `check`, and if a part was made from other sentences.
     """
     reading = _Reading(source, parts, check)
     for line_index, text in source.texts():
@@ -99,14 +100,16 @@ def read_blocks(
     max_tokens: int,
 ) -> Generator[Block, None, Content]:
     """
-    Cut the sentences of a source that are in no part yet into blocks, and return what the source holds.
+    Yield the sentences of a source that are in no part yet, as blocks, and return the content of the source.
 
     # Parameters
 
+    number : `int`
+        Position of the source in the input, from 0.
     source, parts, check
         See `content_of`.
     max_sentences, max_tokens : `int`
-        At most this many are in a block; a sentence that is longer is a block of its own.
+        Limits of a block. A sentence of more tokens is a block by itself.
 
     # Raises
 
@@ -117,7 +120,7 @@ def read_blocks(
     def is_done(sentence: Sentence) -> bool:
         return reading.is_done(sentence.line_index, sentence.text)
 
-    # No block has sentences on both sides of a part: its first and last line are its own.
+    # Grouped, so that no block has sentences from before and after a part.
     for done, sentences in groupby(source.sentences(), key=is_done):
         if not done:
             for group in consecutive_groups(sentences, max_sentences, max_tokens, _num_tokens):
@@ -126,21 +129,21 @@ def read_blocks(
 
 
 def parts_by_source(parts: Iterable[Part], names: Sequence[str]) -> List[List[Part]]:
-    """For each source, by its name, its parts, by ascending lines; a part of another source is an error."""
+    """Return the parts of each source, sorted by line. A part of another source is a `ConfigurationError`."""
     by_source: List[List[Part]] = [[] for _ in names]
     for part in sorted(parts):
         name = names[part.number] if part.number < len(names) else None
         if part.source != name:
             _raise_for_other_input(
-                f"file {part.number + 1} was {part.source}, and is "
-                f"{'not there now' if name is None else f'now {name}'}"
+                f"file {part.number + 1} was {part.source}, and "
+                f"{'is now missing' if name is None else f'is now {name}'}"
             )
         by_source[part.number].append(part)
     return by_source
 
 
 def check_complete(parts: Iterable[Part], contents: Sequence[Content]) -> None:
-    """Check that each sentence of each source is in one part, and in no second one."""
+    """Check that each sentence of each source is in exactly one part."""
     names = [content.name for content in contents]
     for content, own_parts in zip(contents, parts_by_source(parts, names)):
         num_written = sum(part.num_sentences for part in own_parts)
@@ -148,13 +151,13 @@ def check_complete(parts: Iterable[Part], contents: Sequence[Content]) -> None:
         if overlap or num_written != content.num_sentences:
             raise ConfigurationError(
                 f"{content.name}: {content.num_sentences:,} sentences were found and {num_written:,} are "
-                f"written{', some of them twice' if overlap else ''}. The file was changed meanwhile, or "
-                "files of the output were. Start anew by --overwrite."
+                f"written{', some of them twice' if overlap else ''}. The input or files of the output were "
+                "changed during the run. Start again with --overwrite."
             )
 
 
 class _Tally:
-    """Counts sentences that are read one after the other, and computes a digest of them."""
+    """Count sentences in the order of reading, and compute a digest of them."""
 
     def __init__(self) -> None:
         self.num_sentences = self.num_tokens = 0
@@ -171,7 +174,7 @@ class _Tally:
 
 
 class _Reading:
-    """Compares a source with its parts while it is read, and counts what it holds, see `content_of`."""
+    """Compare a source with its parts while it is read, and count its sentences, see `content_of`."""
 
     def __init__(self, source: SentenceSource, parts: Iterable[Part], check: Check) -> None:
         self._source = source
@@ -180,7 +183,7 @@ class _Reading:
         self._whole, self._in_part = _Tally(), _Tally()
 
     def is_done(self, line_index: int, text: str) -> bool:
-        """Whether a sentence, the next of the source, is in a part."""
+        """Return whether the next sentence of the source is in a part."""
         self._check(line_index, text)
         self._whole.add(line_index, text)
         if not self._parts or line_index < self._parts[0].first_line:
@@ -194,7 +197,7 @@ class _Reading:
         return True
 
     def content(self) -> Content:
-        """What the source, which was read to its end, holds."""
+        """Return the content of the source, after it was read to its end."""
         if self._parts:
             self._raise()
         tally = self._whole
@@ -203,8 +206,8 @@ class _Reading:
     def _raise(self) -> NoReturn:
         part = self._parts[0]
         _raise_for_other_input(
-            f"what it has written ({part.num_sentences:,} sentences, lines {part.first_line + 1:,} to "
-            f"{part.last_line + 1:,}) is not what stands there in {self._source.name}"
+            f"lines {part.first_line + 1:,} to {part.last_line + 1:,} of {self._source.name} are not the "
+            f"{part.num_sentences:,} sentences that it has written"
         )
 
 
@@ -215,5 +218,5 @@ def _num_tokens(sentence: Sentence) -> int:
 def _raise_for_other_input(difference: str) -> NoReturn:
     raise ConfigurationError(
         f"--resume: the interrupted run had another input: {difference}. Give the same input, or --overwrite "
-        "to start anew."
+        "to start again."
     )

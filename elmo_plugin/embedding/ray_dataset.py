@@ -1,4 +1,4 @@
-"""Embedding the sentences of a Ray dataset."""
+"""Embed the sentences of a Ray dataset."""
 
 from typing import Any, Iterator, List, Optional, Sequence, Union
 
@@ -22,12 +22,12 @@ from elmo_plugin.errors import ConfigurationError
 
 TOKENS = "tokens"
 
-# Of vectors, in a table that a worker gives on.
+# Size of the vectors in a table that a worker yields.
 BYTES_PER_TABLE = 2**26
-# Ray starts a worker again whenever its process dies, and gives it its block again. But where one dies
-# before it is ready, Ray Data ends the job, unless it is told how many of those to bear.
+# Ray starts a worker again whenever its process dies. But if a worker dies before it is ready, Ray Data ends
+# the job, unless this limit is set.
 MAX_DEATHS_AT_START = 3
-# Of this number of cores, one is left to the other stages of a dataset, such as reading.
+# One of this number of cores is left for the other stages of a dataset, such as reading.
 CORES_FOR_ONE_SPARE = 16
 
 
@@ -47,20 +47,23 @@ def embed_dataset(
     Add the vectors of its sentences to a Ray dataset:
     `embed_dataset(ray.data.read_parquet("texts/"), BiLM.from_files("elmo_mini")).write_parquet("vectors/")`.
 
-    Nothing is computed before the dataset is used. The biLM is sent to each node once, see `SharedBiLM`;
-    each worker is a process with one biLM, which sorts the sentences of a block by length. Blocks come in
-    the order in which they are done, unless Ray's `preserve_order` is set.
+    Nothing is computed before the dataset is used. The biLM is sent to each node once, see `SharedBiLM`. Each
+    worker is a process with one biLM, and sorts the sentences of a block by length. Blocks are returned in
+    the order in which they are finished, unless Ray's `preserve_order` is set.
 
-    A worker whose process dies is started again, and its block is embedded again: no row is lost or doubled.
+    If a worker dies, it is started again and its block is embedded again: no row is lost or duplicated.
 
     # Parameters
 
+    dataset : `ray.data.Dataset`
+        The sentences, one in each row.
     bilm : `BiLM`
-        Not a stateful one: sentences have no order here. Workers have its `precision` and `kernel`.
+        Must be stateless, since workers do not embed sentences in order. Workers use its `precision` and
+        `kernel`.
     layers : `str` or `LayerChoice`, optional (default = `"average"`)
         `all`, `top`, `average`, or the mix of a task model, see `learnt_mix`.
     column : `str`, optional (default = `"sentence"`)
-        Holds text, or lists of tokens.
+        The column of sentences: text, or lists of tokens.
     tokenizer, dtype, batches
         See `InputOptions`, `OutputOptions` and `BatchOptions`.
     num_workers, num_cpus_per_worker, num_gpus_per_worker
@@ -68,20 +71,21 @@ def embed_dataset(
 
     # Returns
 
-    `ray.data.Dataset`: the rows with all of their columns; with `tokens`, lists of strings, if the column
-    held text; and with `vectors`, for each row a list of vectors, one for each token, or for `all` with
-    `layer_0`, `layer_1` and so on. A sentence without tokens has an empty list.
+    `ray.data.Dataset`: the rows with their columns, and these columns added:
+    - `tokens`, lists of strings, if the column held text;
+    - `vectors`, for each row a list with a vector for each token; with `all`, `layer_0`, `layer_1` and so on
+      instead. A sentence without tokens has an empty list.
 
     # Raises
 
     `ConfigurationError` if Ray is not installed, for invalid arguments, and for a missing column, if the
-    dataset knows its columns. When the dataset is used, Ray's errors, whose cause is that of
-    the worker: `ConfigurationError` for a column that is missing, is of another type or would be written
-    twice; `ValueError` for null in place of text.
+    columns of the dataset are known. When the dataset is used, Ray's errors, with the error of the worker as
+    their cause: `ConfigurationError` for a column that is missing, has another type or exists already;
+    `ValueError` for null in place of text.
     """
     if bilm.stateful:
         raise ConfigurationError(
-            "The biLM is stateful, but workers embed sentences in no order. Make it with stateful=False."
+            "The biLM is stateful, but workers do not embed sentences in order. Make it with stateful=False."
         )
     layers = layer_choice(layers) if isinstance(layers, str) else layers
     InputOptions(tokenizer=tokenizer)
@@ -90,7 +94,7 @@ def embed_dataset(
     if columns is not None:
         _check_has(column, columns)
     workers = RayWorkers.on_cluster(num_workers, num_cpus_per_worker, num_gpus_per_worker)
-    # As many as are sorted together. Of a larger block, one worker would do what several could.
+    # As many as are sorted together. A larger block could not be shared by several workers.
     rows_per_block = BATCHES_AHEAD * (batches.batch_size or DEFAULT_BATCH_SIZE)
     if dataset.context.max_consecutive_actor_init_deaths == 0:
         dataset.context.max_consecutive_actor_init_deaths = MAX_DEATHS_AT_START
@@ -100,7 +104,7 @@ def embed_dataset(
         batch_format="pyarrow",
         fn_constructor_args=(SharedBiLM(bilm), workers, layers, column, tokenizer, dtype, batches),
         udf_modifying_row_count=False,
-        # More blocks in flight would wait for one worker while others have none.
+        # With more blocks in flight, some workers would run out of blocks before others.
         compute=import_ray().data.ActorPoolStrategy(
             size=workers.number, max_tasks_in_flight_per_actor=2
         ),
@@ -110,7 +114,7 @@ def embed_dataset(
 
 
 class RowEmbedder:
-    """What a worker makes of the blocks of a dataset. Its arguments are those of `embed_dataset`."""
+    """Embed the blocks of a dataset in a worker. The arguments are those of `embed_dataset`."""
 
     def __init__(
         self,
@@ -133,7 +137,7 @@ class RowEmbedder:
         self._schema = embedding_schema(self._vector_shape, dtype)
 
     def __call__(self, block: Any) -> Iterator[Any]:
-        """Give the rows of a `pyarrow.Table` with vectors, in tables of bounded size."""
+        """Yield the rows of a `pyarrow.Table` with their vectors, in tables of bounded size."""
         column = self._column
         _check_has(column, block.column_names)
         new_columns = vector_columns(self._vector_shape)
@@ -171,7 +175,7 @@ class RowEmbedder:
         if answer is None:
             raise ConfigurationError(
                 f"The column '{self._column}' is of type {column_type}, expected string, or "
-                "list<string> for tokens. Give the name of another one (column=...)."
+                "list<string> for tokens. Give the name of another column (column=...)."
             )
         return answer
 
@@ -185,7 +189,10 @@ class RowEmbedder:
 
 
 def _cpus_beside_other_stages(workers: RayWorkers) -> float:
-    """With all cores taken by workers that wait for sentences, Ray would wait for a core to read them."""
+    """
+    Return the cores of a worker such that some cores are left for other stages of the dataset. If workers
+    took all cores, they would wait for sentences, and reading would wait for a core.
+    """
     num_cores = int(import_ray().cluster_resources().get("CPU", 0))
     num_free = num_cores - max(1, num_cores // CORES_FOR_ONE_SPARE)
     return rounded_cpus(min(workers.num_cpus, max(0, num_free) / workers.number))
@@ -194,7 +201,7 @@ def _cpus_beside_other_stages(workers: RayWorkers) -> float:
 def _check_has(column: str, names: Sequence[str]) -> None:
     if column not in names:
         raise ConfigurationError(
-            f"The dataset has no column '{column}', expected one that holds sentences. It has "
+            f"The dataset has no column '{column}', expected a column of sentences. Its columns are "
             f"{', '.join(names)}; give the name of one of them (column=...)."
         )
 
@@ -203,7 +210,7 @@ def _check_has_not(new_names: Sequence[str], names: Sequence[str]) -> None:
     taken = [name for name in new_names if name in names]
     if taken:
         raise ConfigurationError(
-            f"The dataset has a column '{taken[0]}' already, expected none of that name, which what is added "
-            "gets. Rename it (dataset.rename_columns); or, if it holds the tokens of the sentences, give it "
-            "as their column (column=...)."
+            f"The dataset has a column '{taken[0]}' already, expected none: a column of this name is added. "
+            "Rename the existing one (dataset.rename_columns); or, if it holds the tokens of the sentences, "
+            "name it as the column of sentences (column=...)."
         )

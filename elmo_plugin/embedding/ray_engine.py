@@ -1,4 +1,4 @@
-"""Embedding on Ray: actors on this machine or a cluster that embed blocks and write a part for each."""
+"""Embed with Ray: actors on this machine or a cluster embed blocks and write a part for each."""
 
 import copy
 import logging
@@ -22,11 +22,12 @@ from elmo_plugin.errors import ConfigurationError
 
 LOCAL, RAY = ENGINES = ("local", "ray")
 
-# In the object store beside the weights: text on its way, and what Ray keeps there. Vectors are not sent.
+# Size of the object store without the weights: for text sent to workers. Vectors are not sent.
 STORE_BYTES = 2**29
-# One block is embedded while another waits; more would wait for one worker while others have none.
+# One block is embedded while another one waits. With more, some workers would run out of blocks before
+# others.
 BLOCKS_PER_WORKER = 2
-# A block whose worker dies is done again, this many times.
+# How often a block is tried again after its worker died.
 MAX_RETRIES = 5
 MAX_ERRORS_SHOWN = 10
 
@@ -35,20 +36,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What embeds."""
+    """The processes that embed."""
 
     engine: str = option(
-        "local: this process; ray: workers of Ray, see above",
+        "local: embed in this process; ray: in workers of Ray, see below",
         LOCAL,
         choices=ENGINES,
     )
     num_workers: Optional[int] = option(
-        "processes that embed, each with its share of the cores (default: 1)",
+        "number of worker processes, which share the cores (default: 1)",
         None,
         metavar="N",
     )
     num_cpus_per_worker: Optional[float] = option(
-        "cores of each worker, which runs as many threads (default: an equal share)",
+        "cores and threads of each worker (default: an equal share of the cores)",
         None,
         metavar="N",
     )
@@ -58,7 +59,8 @@ class EngineOptions:
         metavar="N",
     )
     ray_address: Optional[str] = option(
-        "of a Ray cluster, such as 10.0.0.1:6379, or auto on one of its nodes (default: start Ray here)",
+        "address of a Ray cluster, such as 10.0.0.1:6379; auto on one of its nodes (default: start Ray on "
+        "this machine)",
         None,
         metavar="ADDRESS",
     )
@@ -74,12 +76,12 @@ class EngineOptions:
 
     @property
     def is_ray(self) -> bool:
-        """Whether workers of Ray embed."""
+        """Whether workers of Ray are used."""
         return self.engine == RAY
 
 
 class RayWorkers(NamedTuple):
-    """Workers of one size, in cores (by Ray's count) and GPUs; of both a fraction if several share one."""
+    """Workers of equal size: the cores (as Ray counts them) and GPUs of each, which may be fractions."""
 
     number: int
     num_cpus: float
@@ -87,7 +89,7 @@ class RayWorkers(NamedTuple):
 
     @property
     def num_threads(self) -> int:
-        """Threads of each."""
+        """Number of threads of each worker."""
         return max(1, int(self.num_cpus))
 
     @classmethod
@@ -95,17 +97,18 @@ class RayWorkers(NamedTuple):
         cls, number: int, num_cpus: Optional[float] = None, num_gpus: float = 0
     ) -> "RayWorkers":
         """
-        Workers on the cluster that this process is connected to, by default with an equal share of a node's
-        cores each.
+        Return workers for the cluster that this process is connected to. By default the workers of a node
+        share its cores equally.
 
         # Raises
 
-        `ConfigurationError` for numbers that are not positive, and for more GPUs than there are.
+        `ConfigurationError` for numbers that are not positive, and if the cluster has too few GPUs.
         """
         if number < 1 or num_gpus < 0 or (num_cpus is not None and num_cpus <= 0):
             raise ConfigurationError(
                 f"num_workers is {number}, num_cpus_per_worker is {num_cpus} and num_gpus_per_worker is "
-                f"{num_gpus}, expected at least one worker, and positive numbers (of GPUs, also 0)."
+                f"{num_gpus}, expected at least one worker, a positive number of cores, and no negative "
+                "number of GPUs."
             )
         nodes = [node["Resources"] for node in import_ray().nodes() if node["Alive"]]
         gpus_per_node = [node.get("GPU", 0) for node in nodes]
@@ -114,7 +117,7 @@ class RayWorkers(NamedTuple):
             raise ConfigurationError(
                 f"--num-gpus-per-worker is {num_gpus} for {number} workers, but Ray finds "
                 f"{sum(gpus_per_node):g} GPUs. Give fewer workers, or a fraction to share a GPU, or leave it "
-                "out to run on cores."
+                "out to run on CPUs."
             )
         cores = [node.get("CPU", 0) for node in nodes if not num_gpus or node.get("GPU", 0)]
         if num_cpus is None:
@@ -124,13 +127,13 @@ class RayWorkers(NamedTuple):
 
 
 def rounded_cpus(number: float) -> float:
-    """Ray counts in ten-thousandths."""
+    """Round down to ten-thousandths of a core, the smallest unit of Ray."""
     return math.floor(number * 10_000) / 10_000
 
 
 @contextmanager
 def ray_engine(bilm: BiLM, options: EngineOptions) -> Iterator["RayEngine"]:
-    """Give an engine that is connected to Ray within the context; `bilm` is what its workers run."""
+    """Connect to Ray within the context, and give an engine whose workers run `bilm`."""
     weight_bytes = sum(parameter.nbytes for parameter in bilm.parameters())
     with ray_session(options.ray_address, weight_bytes):
         yield RayEngine(
@@ -144,7 +147,7 @@ def ray_engine(bilm: BiLM, options: EngineOptions) -> Iterator["RayEngine"]:
 
 
 class RayEngine:
-    """Embeds on workers of the Ray that this process is connected to."""
+    """Embed in workers of the Ray cluster that this process is connected to."""
 
     def __init__(self, bilm: BiLM, workers: RayWorkers) -> None:
         self._bilm = bilm
@@ -153,7 +156,9 @@ class RayEngine:
     def contents(
         self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], check: Check
     ) -> List[Content]:
-        """See `LocalEngine.contents`. All cores read, and the error has the errors of all sources."""
+        """
+        See `LocalEngine.contents`. Sources are read in parallel, and one error lists those of all sources.
+        """
         ray = import_ray()
 
         @ray.remote
@@ -180,8 +185,8 @@ class RayEngine:
         """
         See `LocalEngine.write_parts`.
 
-        A worker that dies is started again, and its blocks are done again: a part is named by its sentences,
-        so that one that is written twice is there once.
+        A worker that dies is started again, and its blocks are embedded again. The name of a part follows
+        from its sentences, so a part that is written twice exists once.
         """
         ray = import_ray()
         worker_class = ray.remote(
@@ -195,7 +200,7 @@ class RayEngine:
             worker_class.remote(shared, self._workers, writer) for _ in range(self._workers.number)
         ]
         idle = workers * BLOCKS_PER_WORKER
-        worker_of: Dict[Any, Any] = {}  # by the part that it is to give
+        worker_of: Dict[Any, Any] = {}  # from the reference of a part to the worker that writes it
 
         def collect() -> None:
             (done,), _ = ray.wait(list(worker_of), num_returns=1)
@@ -219,7 +224,7 @@ class RayEngine:
 
 
 class _Worker:
-    """What runs in the process of a worker."""
+    """The actor that runs in a worker process."""
 
     def __init__(self, shared: "SharedBiLM", workers: RayWorkers, writer: PartWriter) -> None:
         self._embedder = shared.embedder(workers)
@@ -233,28 +238,30 @@ class _Worker:
 
 class SharedBiLM:
     """
-    A frozen biLM that processes on many machines can use without a copy of its weights.
+    A frozen biLM whose weights are shared by the processes of a cluster.
 
-    Its weights are put into Ray's object store, and sent to a node once, when the first process of that node
-    asks for them. The parameters of every biLM made there are views of this memory, which cannot be written
-    to. The object itself is small, and pickles. (What kernels make of the weights is each process's own,
-    unless the biLM has a `packed_folder`.)
+    The weights are put into Ray's object store. They are sent to a node once, when its first process needs
+    them, and the parameters in all processes of the node are read-only views of this memory. The object
+    itself is small and can be pickled. (Weights that kernels pack are not shared, unless the biLM has a
+    `packed_folder`.)
     """
 
     def __init__(self, bilm: BiLM) -> None:
         weights = {name: _as_array(parameter) for name, parameter in bilm.named_parameters()}
-        # A copy of everything but the parameters: where they stand, there is `None`.
+        # A copy in which all parameters are `None`.
         self._without_weights = copy.deepcopy(bilm, {id(p): None for p in bilm.parameters()})
         self._weights = import_ray().put(weights)
 
     def embedder(self, workers: RayWorkers) -> ElmoEmbedder:
-        """What runs the biLM in one of these workers, with its threads or on its GPU."""
+        """
+        Return an embedder for this process, which is one of these workers: with its threads or on its GPU.
+        """
         torch.set_num_threads(workers.num_threads)
-        # Of a machine's GPUs, Ray shows a worker its own.
+        # GPU 0: Ray makes only a worker's own GPUs visible to it.
         return ElmoEmbedder.from_bilm(self.bilm(), 0 if workers.num_gpus else -1)
 
     def bilm(self) -> BiLM:
-        """A biLM like the one that was shared, frozen, over the shared weights."""
+        """Return a frozen copy of the biLM that uses the shared weights."""
         weights: Dict[str, numpy.ndarray] = import_ray().get(self._weights)
         bilm = copy.deepcopy(self._without_weights)
         for name, array in weights.items():
@@ -279,26 +286,26 @@ def import_ray() -> Any:
 @contextmanager
 def ray_session(address: Optional[str] = None, shared_bytes: int = 0) -> Iterator[None]:
     """
-    Be connected to Ray within the context. If this process is already, that connection is used, and stays.
+    Connect to Ray within the context. If this process is connected already, that connection is used and kept.
 
     # Parameters
 
     address : `str`, optional
-        Of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of one. By default Ray is
-        started on this machine, with all of its cores and GPUs, and stopped at the end.
+        The address of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of the cluster. By
+        default Ray is started on this machine, with all of its cores and GPUs, and stopped at the end.
     shared_bytes : `int`, optional (default = `0`)
-        How much will be put into the object store of this machine, beside text.
+        Size of the weights that will be put into the object store of this machine.
 
     # Raises
 
-    `ConfigurationError` if there is no cluster at the address.
+    `ConfigurationError` if no cluster answers at the address.
     """
     ray = import_ray()
     if ray.is_initialized():
         if address is not None:
             raise ConfigurationError(
                 f"--ray-address is {address}, but this process is connected to Ray already. Leave it out to "
-                "use that connection, or call ray.shutdown() first."
+                "use this connection, or call ray.shutdown() first."
             )
         yield
         return
@@ -311,7 +318,7 @@ def ray_session(address: Optional[str] = None, shared_bytes: int = 0) -> Iterato
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigurationError(
                 f"--ray-address: no Ray cluster answers at {address} ({error}). Start one with `ray start "
-                "--head`, or leave the address out to run on this machine."
+                "--head`, or leave out the address to run on this machine."
             ) from error
     try:
         yield
@@ -321,7 +328,7 @@ def ray_session(address: Optional[str] = None, shared_bytes: int = 0) -> Iterato
 
 @contextmanager
 def original_errors() -> Iterator[None]:
-    """Raise an error of a worker as what it was there, without Ray's wrapping."""
+    """Raise the original error of a worker in place of Ray's `RayTaskError`, if it is one for the user."""
     ray = import_ray()
     try:
         yield
@@ -332,7 +339,7 @@ def original_errors() -> Iterator[None]:
 
 
 def _as_array(parameter: Any) -> numpy.ndarray:
-    """In an order that is sent and mapped as it stands."""
+    """Return the values as a contiguous array, which Ray shares without a copy."""
     array = parameter.detach().cpu().numpy()
     is_in_order = array.flags.c_contiguous or array.flags.f_contiguous
     return array if is_in_order else numpy.ascontiguousarray(array)
@@ -340,6 +347,6 @@ def _as_array(parameter: Any) -> numpy.ndarray:
 
 def _as_tensor(array: numpy.ndarray) -> torch.Tensor:
     with warnings.catch_warnings():
-        # Nothing writes to frozen parameters.
+        # Frozen parameters are never written to.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(array)

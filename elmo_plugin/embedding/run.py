@@ -1,4 +1,6 @@
-"""From sentences to a file or folder of their vectors, in a run that can be interrupted and resumed."""
+"""
+Embed sentences and write their vectors to a file or folder, in a run that can be interrupted and resumed.
+"""
 
 import hashlib
 import logging
@@ -50,11 +52,11 @@ from elmo_plugin.files.output_file import check_free_space, check_output_file, c
 
 DTYPES = ("float32", "float16")
 
-# Limits of a part, which is what is in memory, and what a run that is killed loses.
+# Limits of a part: one part is in memory at a time, and an interrupted run loses at most one.
 SENTENCES_PER_PART = 2048
 BYTES_PER_PART = 2**27  # of vectors
 
-# What parts do not depend on, so that a run can be resumed with other keys.
+# Parts do not depend on these settings, so a run can be resumed with others.
 _SETTINGS_OF_KEYS = ("keys", "sentence_to_index")
 
 logger = logging.getLogger(__name__)
@@ -63,20 +65,20 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class OutputOptions:
     """
-    How vectors are written.
+    Format of the output, and what happens to an output that exists.
 
     # Raises
 
-    `ConfigurationError` for an unknown format or type, or where one option excludes another.
+    `ConfigurationError` for an unknown format or data type, or for options that exclude each other.
     """
 
     format: Optional[str] = option(
-        "of OUTPUT (default: by its ending: .hdf5 or .h5, .parquet, .npy)",
+        "format of OUTPUT (default: by its ending: .hdf5 or .h5, .parquet, .npy)",
         None,
         choices=FORMATS,
     )
     dtype: str = option(
-        "type of the vectors in OUTPUT",
+        "data type of the vectors",
         "float32",
         choices=DTYPES,
     )
@@ -85,13 +87,13 @@ class OutputOptions:
         False,
     )
     use_sentence_keys: bool = option(
-        "the lines themselves are the keys; of equal lines the first is kept, with a warning; no "
-        "sentence_to_index. A slash in a line makes groups in OUTPUT: file[line] works, but listing keys "
-        "shows groups",
+        "use the lines themselves as keys, without sentence_to_index; of equal lines only the first is "
+        "kept, with a warning. A slash in a line makes HDF5 groups: file[line] works, but file.keys() lists "
+        "the groups",
         False,
     )
     overwrite: bool = option(
-        "replace OUTPUT if it exists, and OUTPUT.partial (default: stop before any work)",
+        "replace OUTPUT and OUTPUT.partial if they exist (default: stop before any work)",
         False,
     )
     resume: bool = option(
@@ -103,12 +105,13 @@ class OutputOptions:
         check_choices(self)
         if self.overwrite and self.resume:
             raise ConfigurationError(
-                "--overwrite starts anew and --resume uses what is there, expected one of them."
+                "--overwrite and --resume are given, expected one of them: --overwrite starts again, "
+                "--resume continues an interrupted run."
             )
 
 
 class EmbeddedFile(NamedTuple):
-    """What an output holds."""
+    """Number of sentences and tokens in an output."""
 
     num_sentences: int
     num_tokens: int
@@ -116,17 +119,16 @@ class EmbeddedFile(NamedTuple):
 
 class EmbeddingRun:
     """
-    A run that embeds sentences and writes their vectors.
+    Embed sentences and write their vectors, in memory that does not grow with the input.
 
-    Neither the sentences nor their vectors are all held in memory. What is done is kept as parts in
-    `OUTPUT.partial` until all is complete, so that an interrupted run, also one that was killed, can be
-    resumed.
+    Until the output is complete, finished parts are in the folder `OUTPUT.partial`. A run that was
+    interrupted or killed can be resumed from them.
 
     # Parameters
 
     inputs
-        One or several, see `find_sources`. What can be read twice is all checked before any sentence is
-        embedded.
+        One input or several, see `find_sources`. All sentences are checked before the first one is embedded,
+        except those of inputs that can be read only once, such as pipes.
     output : `str` or `PathLike`
         The file (HDF5) or folder (Parquet, npy) to write. It appears when it is complete.
     input_options, output_options, batches, engine
@@ -134,12 +136,13 @@ class EmbeddingRun:
     progress_in_lines : `bool`, optional (default = `False`)
         See `Progress`.
     sentences_per_part : `int`, optional (default = `2048`)
-        At most this many sentences are in a part, and as many as have vectors of 128 MiB.
+        Maximum number of sentences in a part. The vectors of a part take at most 128 MiB.
 
     # Raises
 
-    `ConfigurationError`, before a biLM is needed, if options exclude each other, an input cannot be opened,
-    the output cannot be written there, or an interrupted run is in the way.
+    `ConfigurationError` if options exclude each other, an input cannot be opened, the output cannot be
+    written, or `OUTPUT.partial` holds parts of an interrupted run and neither `resume` nor `overwrite` is
+    set. No biLM is needed for these checks.
     """
 
     def __init__(
@@ -173,17 +176,17 @@ class EmbeddingRun:
         self._check_sources()
 
     def check_bilm(self, stateful: bool, cuda_device: int = -1) -> None:
-        """Raise `ConfigurationError` if the run cannot use such a biLM, before it is loaded."""
+        """Raise `ConfigurationError` if the run cannot use such a biLM. To be called before it is loaded."""
         if stateful:
             self._batches.check_for_stateful()
         if stateful and self._options.resume:
             raise ConfigurationError(
                 "--resume: the states of a stateful biLM were lost with the run that was interrupted, "
-                "expected a stateless one. Start anew by --overwrite, or leave out --stateful."
+                "expected a stateless one. Start again with --overwrite, or leave out --stateful."
             )
         if self._engine_options.is_ray and (stateful or cuda_device >= 0):
             reason = (
-                "--stateful is not for --engine ray: workers embed sentences in no order"
+                "--stateful is not for --engine ray: workers do not embed sentences in order"
                 if stateful
                 else "--cuda-device is not for --engine ray: --num-gpus-per-worker gives workers GPUs"
             )
@@ -191,14 +194,14 @@ class EmbeddingRun:
 
     def embed(self, embedder: ElmoEmbedder, layers: LayerChoice) -> EmbeddedFile:
         """
-        Embed what is not done yet, and complete the output. Returns what it holds, the parts of previous runs
-        included.
+        Embed the sentences that are in no part yet, and make the output of all parts. Return the number of
+        sentences and tokens in it.
 
         # Raises
 
-        `ConfigurationError` if the run to be resumed is another one, or a sentence is not as its source and
-        the format expect it; `WriteError`, an `OSError`, if writing fails. The output is then as it was, and
-        the parts that were written stay.
+        `ConfigurationError` if the interrupted run had other settings or another input, or if a sentence is
+        not valid for its source or the format; `WriteError`, an `OSError`, if writing fails. Then the output
+        is not changed, and finished parts are kept.
         """
         bilm = embedder.elmo_bilm
         self.check_bilm(bilm.stateful)
@@ -244,12 +247,12 @@ class EmbeddingRun:
             engine.write_parts(self._blocks(own_parts, format, read), writer, progress)
         if checked not in (None, read):
             raise ConfigurationError(
-                "input: it was changed while it was embedded. Start anew by --overwrite."
+                "input: it was changed while it was embedded. Start again with --overwrite."
             )
         return self._finish(format, settings, read)
 
     def _previous_parts(self, format: OutputFormat, settings: Dict[str, Any]) -> List[Part]:
-        """The parts of the run that is resumed; begins a new run if there is none."""
+        """Return the parts of the run to resume. Without parts, begin a new run."""
         parts = {} if self._options.overwrite else self._partial.parts(format.read_part)
         if parts:
             check_same_settings(
@@ -264,7 +267,7 @@ class EmbeddingRun:
     def _blocks(
         self, parts: Sequence[List[Part]], format: OutputFormat, read: List[Content]
     ) -> Iterator[Block]:
-        """The blocks of all sources; adds the content of each to `read` when it is read to its end."""
+        """Yield the blocks of all sources. At the end of each source its content is appended to `read`."""
         max_tokens = max(1, BYTES_PER_PART // format.bytes_per_token)
         for number, (source, own_parts) in enumerate(zip(self._sources, parts)):
             content = yield from read_blocks(
@@ -273,16 +276,16 @@ class EmbeddingRun:
             read.append(content)
 
     def _complete_output(self, settings: Dict[str, Any], contents: List[Content]) -> EmbeddedFile:
-        """What the output holds that is there, if it is the one that this run would make."""
+        """Check that the existing output is the one that this run would make, and return what it holds."""
         about = about_output(self.output, self._format_name)
-        assert about is not None  # checked before
+        assert about is not None  # see _check_output
         check_same_settings(about["settings"], settings, self.output)
         if about["digest"] != _digest(contents) and about.get("input") != _as_json(contents):
             raise ConfigurationError(
-                f"--resume: {self.output} is complete, and was made of another input. Give another path, or "
-                "--overwrite to replace it."
+                f"--resume: {self.output} is complete, and was made from another input. Give another path, "
+                "or --overwrite to replace it."
             )
-        logger.info("%s is complete: nothing is left to do.", self.output)
+        logger.info("%s is complete: there is nothing to do.", self.output)
         self._partial.remove()
         return EmbeddedFile(about["num_sentences"], about["num_tokens"])
 
@@ -302,7 +305,7 @@ class EmbeddingRun:
     def _finish(
         self, format: OutputFormat, settings: Dict[str, Any], contents: List[Content]
     ) -> EmbeddedFile:
-        # What is on the disk counts.
+        # Count the parts on the disk, not those that were reported as written.
         self._partial.remove_leftovers()
         parts = self._partial.parts(format.read_part)
         check_complete(parts, contents)
@@ -322,10 +325,10 @@ class EmbeddingRun:
     def _leave(self, error: BaseException, resumable: bool) -> NoReturn:
         num_kept = self._partial.num_parts if resumable else 0
         if num_kept:
-            outcome = f"{num_kept:,} parts are kept in {self._partial.name}: resume by --resume"
+            outcome = f"{num_kept:,} parts are kept in {self._partial.name}: continue with --resume"
         else:
             self._partial.remove()
-            outcome = "nothing of it is kept"
+            outcome = "no part is kept"
         if isinstance(error, WriteError):
             raise WriteError(
                 error.errno,
@@ -339,8 +342,8 @@ class EmbeddingRun:
         options = self._options
         if self._format_name != HDF5 and (options.forget_sentences or options.use_sentence_keys):
             raise ConfigurationError(
-                "--forget-sentences and --use-sentence-keys (forget_sentences, use_sentence_keys) are about "
-                f"keys in HDF5, and the format is {self._format_name}. Leave them out."
+                "--forget-sentences and --use-sentence-keys (forget_sentences, use_sentence_keys) are "
+                f"options of HDF5, but the format is {self._format_name}. Leave them out."
             )
 
     def _check_output(self) -> None:
@@ -354,13 +357,13 @@ class EmbeddingRun:
             return
         if path.is_dir():
             raise ConfigurationError(
-                f"output: {path} is a folder that this command has not made, expected a new one. Remove it, "
-                "or give another path."
+                f"output: {path} is a folder that was not written by this command, expected a new one. "
+                "Remove it, or give another path."
             )
         if self._options.resume:
             raise ConfigurationError(
-                f"--resume: {path} exists and was not written by this command: there is nothing to resume. "
-                "Give another path, or --overwrite to replace it."
+                f"--resume: {path} exists and was not written by this command, so it cannot be resumed. Give "
+                "another path, or --overwrite to replace it."
             )
 
     def _check_sources(self) -> None:
@@ -371,13 +374,13 @@ class EmbeddingRun:
                 )
             if self._engine_options.is_ray and not source.is_file:
                 raise ConfigurationError(
-                    f"input: workers cannot read {source.name}, expected files. Write it to a file first, or "
-                    "leave out --engine ray."
+                    f"input: workers cannot read {source.name}, expected a file. Write it to a file first, "
+                    "or leave out --engine ray."
                 )
         if len(self._sources) > 1 and self._format_name != PARQUET:
             raise ConfigurationError(
-                f"input: found {len(self._sources):,} files, but {self._format_name} numbers the lines of "
-                "one. Give an OUTPUT that ends in .parquet, which has the file of each line."
+                f"input: found {len(self._sources):,} files, but {self._format_name} holds the line numbers "
+                "of one file only. Give an OUTPUT that ends in .parquet, which has the file of each line too."
             )
 
     def _format(self, vector_shape: Tuple[int, ...]) -> OutputFormat:
@@ -405,7 +408,7 @@ class EmbeddingRun:
 
 
 def bilm_digest(bilm: BiLM) -> str:
-    """A digest of a biLM's weights and of what it does with them."""
+    """Return a digest of the options and weights of a biLM."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(repr(bilm.options).encode())
     for name, tensor in sorted(bilm.state_dict().items()):

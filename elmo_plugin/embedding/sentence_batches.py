@@ -1,4 +1,4 @@
-"""Batches of sentences of similar length out of a stream, and their results in the stream's order."""
+"""Cut a stream of sentences into batches of similar length; give the results in the order of the stream."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -21,14 +21,14 @@ class BatchOptions:
     # Parameters
 
     batch_size : `int`, optional (default = `64`)
-        At most this many sentences; `None` to limit a batch by `batch_tokens` alone.
+        Maximum number of sentences; `None` to limit a batch by `batch_tokens` alone.
     batch_tokens : `int`, optional
-        At most this many tokens, padding included: the number of its sentences times the length of the
-        longest. A sentence that is longer is a batch of its own.
+        Maximum number of tokens, padding included: the number of sentences times the length of the longest
+        one. A sentence of more tokens is a batch by itself.
 
     # Raises
 
-    `ConfigurationError` for limits that are not positive, or none.
+    `ConfigurationError` if both limits are `None`, or one is not positive.
     """
 
     batch_size: Optional[int] = option(
@@ -36,8 +36,8 @@ class BatchOptions:
         DEFAULT_BATCH_SIZE,
     )
     batch_tokens: Optional[int] = option(
-        "at most N tokens in a batch, padding included, so that long sentences take no more memory than "
-        "short ones (default: as many as have vectors of 256 MiB)",
+        "at most N tokens in a batch, padding included, so that batches of long sentences take no more "
+        "memory (default: as many as have vectors of 256 MiB)",
         None,
         metavar="N",
     )
@@ -53,12 +53,12 @@ class BatchOptions:
         """
         # Raises
 
-        `ConfigurationError` if batches would be of several sizes.
+        `ConfigurationError` if batches could have different numbers of sentences.
         """
         if self.batch_size is None or self.batch_tokens is not None:
             raise ConfigurationError(
                 f"batch_size is {self.batch_size} and batch_tokens is {self.batch_tokens}, but a stateful "
-                "biLM carries states by the place in the batch, so that its batches are of one size. Give "
+                "biLM needs batches of one size, since it carries states by the position in a batch. Give "
                 "batch_size alone."
             )
 
@@ -71,17 +71,18 @@ def map_in_batches(
     max_tokens_ahead: int,
 ) -> Iterator[ResultT]:
     """
-    Apply `function` to batches of sentences of similar length, and give the results in the sentences' order.
+    Apply `function` to batches of sentences of similar length, and yield the results in the order of the
+    sentences.
 
-    Sentences are read ahead, sorted and batched window by window; the results of a window come when all of
-    it is done, and before more is read. So one window and its results is all that is in memory.
+    A window of sentences is read, sorted and cut into batches. Its results are yielded before the next window
+    is read, so memory holds one window and its results.
 
     # Parameters
 
     function
-        Gives one result for each sentence of a batch.
+        Returns one result for each sentence of a batch.
     sentences
-        Any number, also endlessly many.
+        Any number of them; the stream may be endless.
     max_sentences_ahead, max_tokens_ahead
         Limits of a window, see `consecutive_groups`.
     """
@@ -91,14 +92,14 @@ def map_in_batches(
             batch_results = function([window[position] for position in positions])
             results.update(zip(positions, batch_results))
         for position in range(len(window)):
-            # Taken out, so that a result which the caller no longer needs is not kept.
+            # Removed, so that a result is freed when the caller no longer needs it.
             yield results.pop(position)
 
 
 def batches_by_length(lengths: Sequence[int], limits: BatchOptions) -> Iterator[List[int]]:
     """
-    Group sentences of similar length, the longest first. Each batch is given as the positions of its
-    sentences in `lengths`. Sentences of one length keep their order.
+    Group sentences of similar length, the longest first. Yield each batch as the positions of its sentences
+    in `lengths`. Sentences of equal length keep their order.
     """
     batch: List[int] = []
     for position in sorted(range(len(lengths)), key=lambda position: -lengths[position]):
@@ -121,19 +122,19 @@ def consecutive_groups(
     length: Callable[[SentenceT], int] = len,
 ) -> Iterator[List[SentenceT]]:
     """
-    Cut a stream into groups, in its order.
+    Cut a stream into groups of consecutive sentences.
 
     # Parameters
 
     sentences
-        Any number, also endlessly many.
+        Any number of them; the stream may be endless.
     max_sentences : `int`
-        At most this many sentences are in a group. A full group is given before more is read.
+        Maximum number of sentences in a group. A full group is yielded before more sentences are read.
     max_tokens : `int`, optional
-        At most this many tokens are in a group, without padding. A sentence that is longer is a group of its
-        own. That a group has no room for a sentence shows when the sentence has been read.
+        Maximum number of tokens in a group, without padding. A sentence of more tokens is a group by itself.
+        (To see that a sentence does not fit into a group, it must be read first.)
     length, optional
-        Number of tokens of a sentence.
+        Returns the number of tokens of a sentence.
     """
     group: List[SentenceT] = []
     num_tokens = 0

@@ -1,4 +1,4 @@
-"""Sentences to embed: read from text, `.gz`, standard input and Parquet, checked, and cut into tokens."""
+"""Read sentences from text, `.gz`, standard input and Parquet, check them, and split them into tokens."""
 
 import glob
 import gzip
@@ -31,7 +31,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import MAX_LINE_BYTES, decoded_lines, split_tokens, unreadable
 
 STANDARD_INPUT = "-"
-# Beside an output: where it is kept until it is complete.
+# Is added to the path of an output: the folder that keeps it until it is complete.
 PARTIAL = ".partial"
 DEFAULT_COLUMN = "sentence"
 WHITESPACE, SPACY = TOKENIZERS = ("whitespace", "spacy")
@@ -40,20 +40,20 @@ WHITESPACE, SPACY = TOKENIZERS = ("whitespace", "spacy")
 ROWS_PER_BATCH = 1024
 BUFFER_BYTES = 2**20
 
-# How names of files begin that are not data, such as `.crc` files and `_SUCCESS`.
+# First letters of the names of files that are not data, such as `.crc` files and `_SUCCESS`.
 _NOT_DATA = (".", "_")
-_MAX_SHOWN = 10  # places that an error lists
+_MAX_SHOWN = 10  # line numbers in an error
 
-# All control characters but the tab, which is white space. Other programs end lines or strings at them, and
-# the biLM would read them as parts of words. (A carriage return before the line feed is stripped.)
+# All control characters except the tab, which is white space. Other programs end lines or strings at them,
+# and the biLM would read them as parts of words. (A carriage return before the line feed is stripped.)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
-# Of each line or row: its text, and its tokens where a Parquet file gives them.
+# The text of each line or row, and its tokens if a Parquet file has them.
 _Texts = Iterator[Tuple[str, Optional[List[str]]]]
 
 
 class Sentence(NamedTuple):
-    """A line or row of the input."""
+    """A sentence and its position in the input."""
 
     line_index: int  # from 0
     text: str  # without white space around it
@@ -65,16 +65,16 @@ class InputOptions:
     """How sentences are read."""
 
     tokenizer: str = option(
-        "whitespace, for text in tokens; spacy, for other text: spaCy's rules for English",
+        "whitespace: for tokenized text; spacy: for raw text, by spaCy's rules for English",
         WHITESPACE,
         choices=TOKENIZERS,
     )
     column: Optional[str] = option(
-        f"of a Parquet file: what holds the sentences, or lists of tokens (default: {DEFAULT_COLUMN})",
+        f"column of a Parquet file that holds sentences, or lists of tokens (default: {DEFAULT_COLUMN})",
         None,
     )
     skip_blank: bool = option(
-        "leave blank lines out; others keep their numbers (default: stop before any work)",
+        "leave out blank lines; other lines keep their numbers (default: stop before any work)",
         False,
     )
 
@@ -84,23 +84,25 @@ class InputOptions:
 
 class SentenceSource:
     """
-    The sentences of one file, of standard input, or of an open file. Memory does not grow with the file.
+    Read the sentences of one file, of standard input, or of an open file. Memory does not grow with the file.
 
     # Parameters
 
     source : `str`, `PathLike`, or an open file
-        A path: Parquet if its name ends in `.parquet`, otherwise UTF-8 text with one sentence on each line,
-        decompressed while it is read if the name ends in `.gz`; `-` for standard input; or a file that is
-        open for reading text or bytes, which is read from its current position, and stays open.
+        One of:
+        - a path: a Parquet file if the name ends in `.parquet`, otherwise UTF-8 text with one sentence on
+          each line, compressed if the name ends in `.gz`;
+        - `-` for standard input;
+        - a file open for reading text or bytes. It is read from its current position, and stays open.
     options : `InputOptions`, optional
-        How it is read.
+        How sentences are read.
     name : `str`, optional (default = the path)
-        Names it in errors and outputs.
+        Name of the source in errors and outputs.
 
     # Raises
 
-    `ConfigurationError` if it cannot be opened, or is a Parquet file without that column; for a column where
-    the file is text.
+    `ConfigurationError` if the file cannot be opened, if a Parquet file does not have the column, or if a
+    column is given for a text file.
     """
 
     def __init__(
@@ -139,28 +141,28 @@ class SentenceSource:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a file that other processes can read too."""
+        """Whether the source is a file that other processes can read too."""
         path = self._path
         return path is not None and (not path.exists() or path.is_file() or path.is_dir())
 
     @property
     def can_be_read_again(self) -> bool:
-        """Whether the sentences can be checked before they are embedded."""
+        """Whether the source can be read twice: to check the sentences, and to embed them."""
         return self.is_file or self._start is not None
 
     def is_same_file(self, path: Union[str, PathLike]) -> bool:
-        """Whether `path` leads to the file that is read."""
+        """Return whether `path` is the file that is read."""
         own = Path(self.name) if self._path is None else self._path
         return os.path.exists(path) and own.exists() and own.samefile(path)
 
     def sentences(self) -> Iterator[Sentence]:
         """
-        Read the sentences in order.
+        Yield the sentences in order.
 
         # Raises
 
-        `ConfigurationError` naming the place, if a text is blank, too long, holds a control character or
-        cannot be decoded; naming the source, if it is damaged or holds no sentence.
+        `ConfigurationError` naming the line or row, if a sentence is blank, too long, holds a control
+        character or cannot be decoded; naming the source, if it is damaged or holds no sentence.
         """
         tokenize = tokenizer_of(self.options.tokenizer)
         for index, text, tokens in self._checked(stop_at_blank=True):
@@ -168,8 +170,8 @@ class SentenceSource:
 
     def texts(self) -> Iterator[Tuple[int, str]]:
         """
-        Read the indices and texts without cutting them into tokens. Raises as `sentences`, but names all
-        blank places at once, at the end.
+        Yield the line index and text of each sentence, without splitting it into tokens. Raises as
+        `sentences`, but lists all blank lines in one error at the end.
         """
         for index, text, _ in self._checked(stop_at_blank=False):
             yield index, text
@@ -222,14 +224,14 @@ class SentenceSource:
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        """The file of text or bytes, at its first sentence."""
+        """Open the file, or go back to the first sentence of an open one."""
         if self._path is not None:
             try:
                 file = open(self._path, "rb")  # noqa: SIM115 - closed below
             except OSError as error:
                 raise unreadable(self.name, error) from error
             with file:
-                # GzipFile finds line ends in Python, BufferedReader does it in C.
+                # BufferedReader finds line ends in C, GzipFile in Python.
                 is_gzip = self._path.suffix == ".gz"
                 yield io.BufferedReader(gzip.GzipFile(fileobj=file)) if is_gzip else file
         else:
@@ -253,7 +255,7 @@ class SentenceSource:
 
     def _rows(self) -> _Texts:
         with self._column() as (file, column, has_tokens):
-            # One thread: workers read several files at a time, each with its own core.
+            # One thread: on Ray, each file is read by a worker with one core.
             batches = file.iter_batches(ROWS_PER_BATCH, columns=[column], use_threads=False)
             numbers = itertools.count(1)
             while True:
@@ -266,7 +268,9 @@ class SentenceSource:
 
     @contextmanager
     def _column(self) -> Iterator[Tuple[Any, str, bool]]:
-        """The open Parquet file, its column of sentences, and whether that holds tokens."""
+        """
+        Open the Parquet file; give it, the name of its column of sentences, and whether that holds tokens.
+        """
         column = self.options.column or DEFAULT_COLUMN
         parquet = import_pyarrow().parquet
         with self._readable():
@@ -275,8 +279,8 @@ class SentenceSource:
             schema = file.schema_arrow
             if column not in schema.names:
                 raise ConfigurationError(
-                    f"{self.name}: there is no column '{column}', expected one that holds sentences. The "
-                    f"columns are {', '.join(schema.names)}; name one of them with --column (column=...)."
+                    f"{self.name}: has no column '{column}', expected a column of sentences. Its columns are "
+                    f"{', '.join(schema.names)}; name one of them with --column (column=...)."
                 )
             has_tokens = holds_tokens(schema.field(column).type)
             if has_tokens is None:
@@ -303,26 +307,29 @@ def find_sources(
     output: Optional[Union[str, PathLike]] = None,
 ) -> List[SentenceSource]:
     """
-    Find the sources that are meant.
+    Return the sources of an input: of files, folders and patterns.
 
     # Parameters
 
-    inputs : `str`, `PathLike`, open file, or several
-        Each a source as in `SentenceSource`; a folder, of which all files are read, but none in folders
-        within, and none whose names begin with `.` or `_`; or a pattern such as `texts/*.gz`, in which `**`
-        stands for folders at any depth.
+    inputs : `str`, `PathLike`, open file, or several of them
+        Each is one of:
+        - a source of `SentenceSource`;
+        - a folder: its files are read, except those in subfolders and those whose names begin with `.` or
+          `_`;
+        - a pattern such as `texts/*.gz`, in which `**` stands for folders at any depth.
     options : `InputOptions`, optional
         How sources are read.
     output : `str` or `PathLike`, optional
-        Where the vectors go. Folders and patterns do not match it, nor `OUTPUT.partial`.
+        The output of the run. Folders and patterns leave out this path and `OUTPUT.partial`.
 
     # Returns
 
-    In the order of `inputs`; those of a folder or pattern by name. No file is there twice.
+    The sources in the order of `inputs`; files of a folder or pattern are sorted by name. No file is in the
+    list twice.
 
     # Raises
 
-    `ConfigurationError` if one leads to no file, or cannot be opened.
+    `ConfigurationError` if an input matches no file, or a file cannot be opened.
     """
     if isinstance(inputs, (str, PathLike)) or hasattr(inputs, "read"):
         inputs = [inputs]
@@ -331,9 +338,9 @@ def find_sources(
         is_path = isinstance(one, (str, PathLike)) and str(one) != STANDARD_INPUT
         found.update(dict.fromkeys(_file_names(str(one), output) if is_path else [one]))
     if not found:
-        raise ConfigurationError("input: there is none, expected files or folders. Name them.")
+        raise ConfigurationError("input: found none, expected files or folders. Name them.")
     return [
-        # Workers run in other folders.
+        # Absolute, since workers run in other folders.
         SentenceSource(os.path.abspath(one), options, name=one)
         if isinstance(one, str) and one != STANDARD_INPUT
         else SentenceSource(one, options)
@@ -342,7 +349,7 @@ def find_sources(
 
 
 def tokenizer_of(name: str) -> Callable[[str], List[str]]:
-    """The tokenizer of this name, one of `TOKENIZERS`."""
+    """Return the tokenizer of this name, one of `TOKENIZERS`."""
     if name == WHITESPACE:
         return split_tokens
     try:
@@ -352,7 +359,7 @@ def tokenizer_of(name: str) -> Callable[[str], List[str]]:
             f"--tokenizer spacy needs spaCy, which cannot be imported ({error}). Install it: "
             "pip install spacy"
         ) from error
-    tokenizer = spacy.blank("en").tokenizer  # rules alone: nothing is downloaded
+    tokenizer = spacy.blank("en").tokenizer  # rules only: nothing is downloaded
     return lambda text: [token.text for token in tokenizer(text) if not token.is_space]
 
 
@@ -365,7 +372,7 @@ def _file_names(one_input: str, output: Optional[Union[str, PathLike]]) -> List[
         reason = f"the folder {one_input} holds no files"
     else:
         files = [Path(name) for name in glob.glob(one_input, recursive=True)]
-        reason = f"there is no file {one_input}, and none that matches it as a pattern"
+        reason = f"there is no file {one_input}, and as a pattern it matches no file"
     own = [] if output is None else [os.path.abspath(output), os.path.abspath(output) + PARTIAL]
     names = [
         str(file)
@@ -380,15 +387,15 @@ def _file_names(one_input: str, output: Optional[Union[str, PathLike]]) -> List[
 
 
 def _position(file: IO[Any]) -> Any:
-    """The position of a file, or `None` if it cannot be set to that again."""
+    """Return the position of a file, or `None` if the file cannot be set back to it."""
     try:
         return file.tell() if file.seekable() else None
-    except OSError:  # a text file of which lines were taken by `next`
+    except OSError:  # a text file from which lines were read with `next`
         return None
 
 
 def _row(scalar: Any, where: str, column: str, has_tokens: bool) -> Tuple[str, Optional[List[str]]]:
-    """The text of a row, and its tokens if the column has them. Null counts as blank."""
+    """Return the text of a row, and its tokens if the column has them. Null counts as blank."""
     try:
         value = scalar.as_py()
     except UnicodeDecodeError as error:

@@ -26,67 +26,66 @@ from elmo_plugin_spacy import ElmoOptions
 logger = logging.getLogger(__name__)
 
 LAYER_CHOICES = ("mix", "top", "all")
-# One that is forked from it has another number.
+# A process forked from this one has another id.
 IMPORTING_PROCESS = os.getpid()
-# Of a component's folder.
+# Files in the folder of a saved component.
 OPTIONS_NAME = "options.json"
 WEIGHTS_NAME = "weights.hdf5"
 
 
 class ElmoComponent:
     """
-    Give every token of a doc the vector that a frozen biLM has for it:
+    Give every token of a doc its vector from a frozen biLM:
     `nlp.add_pipe("elmo", config={"options_file": "elmo_mini"})`.
 
-    It fills `doc.tensor`, `(num_tokens, dim)`, one row per spaCy token, and with `layers="all"` also
-    `doc._.elmo_layers`, `(num_layers, num_tokens, dim)`, token representation first; that is `None`
-    otherwise, for a mix is no layer. `vector`, `has_vector`, `vector_norm` and `similarity` of tokens, spans
-    and the doc go by `doc.tensor`; a span or doc has the mean of its tokens. The same word in two contexts
-    has two vectors, and a similarity below 1.
+    The component sets `doc.tensor`, `(num_tokens, dim)`, one row per spaCy token. With `layers="all"` it also
+    sets `doc._.elmo_layers`, `(num_layers, num_tokens, dim)`, token representation first; otherwise that is
+    `None`. `vector`, `has_vector`, `vector_norm` and `similarity` of tokens, spans and the doc use
+    `doc.tensor`; the vector of a span or doc is the mean of its tokens. A word has different vectors in
+    different contexts.
 
-    A token of white space is a word of these characters, an unusual one for a biLM. `<S>` and `</S>` as
-    tokens are taken for sentence marks.
+    A token of white space is read as a word of these characters, which is unusual input for a biLM. The
+    tokens `<S>` and `</S>` are read as sentence marks.
 
-    Where to put it: after what sets sentence boundaries, and after a `tok2vec` component, which writes to
-    `doc.tensor` too; the last one wins.
+    Order of components: put it after the one that sets sentence boundaries, and after a `tok2vec` component,
+    which sets `doc.tensor` too.
 
-    What is kept of a doc: `doc.to_bytes()` and `DocBin(store_user_data=True)` write `doc.tensor` and
-    `doc._.elmo_layers`, but no hooks (spaCy warns of that, W109), and neither do the workers of
-    `nlp.pipe(..., n_process=2)` send them. Without hooks spaCy still takes vectors from `doc.tensor`, if the
-    pipeline has no word vectors of its own, but says that equal words have similarity 1.
-    `add_vector_hooks(doc)` gives them back.
+    Serialization: `doc.to_bytes()` and `DocBin(store_user_data=True)` keep `doc.tensor` and
+    `doc._.elmo_layers`, but not the vector hooks (spaCy's warning W109). Docs from the workers of
+    `nlp.pipe(..., n_process=2)` have no hooks either. Without hooks spaCy still takes vectors from
+    `doc.tensor` if the pipeline has no word vectors, but gives equal words the similarity 1.
+    `add_vector_hooks(doc)` sets the hooks again.
 
-    Such workers are forked on Linux. In a forked process the component lets torch use one thread, and says so
-    in the log: threads that torch started before are not there any more, and it would wait for them forever.
-    So take as many workers as there are cores. A biLM on a GPU cannot run in a process that is forked after
-    it was loaded: that is an error. With `multiprocessing.set_start_method("spawn")` workers are new
-    processes, each with a biLM of its own.
+    On Linux such workers are forked. In a forked process the component limits torch to one thread and logs
+    it: torch would wait forever for its threads, which a fork does not copy. Use as many workers as cores. A
+    biLM on a GPU cannot run in a process that was forked after it was loaded: this is an error. With
+    `multiprocessing.set_start_method("spawn")` workers are new processes, and each has its own biLM.
 
-    A saved pipeline holds options and weights, and stands alone: `spacy.load` reads those, and does not look
-    for the files that the config names.
+    A saved pipeline includes options and weights. `spacy.load` reads these, not the files named in the
+    config.
 
     # Parameters
 
     nlp : `Language`
         The pipeline.
     name : `str`
-        Of the component in it.
+        Name of the component in the pipeline.
     options : `ElmoOptions`
         The config.
 
     # Raises
 
-    `ConfigurationError` for invalid options; for files as `BiLM.from_files` does. In a pipeline that is being
-    loaded, what depends on the biLM is checked when that is.
+    `ConfigurationError` for invalid options, and as `BiLM.from_files`. While a pipeline is being loaded,
+    options that depend on the biLM are checked after the biLM is loaded.
     """
 
     def __init__(self, nlp: Language, name: str, options: ElmoOptions) -> None:
         _check_options(options)
         self.name = name
         self.options = options
-        # Both `None` only until a saved pipeline brings its own files.
+        # Both are `None` only until the files of a saved pipeline are loaded.
         self._embedder: Optional[ElmoEmbedder] = None
-        self._choice: Optional[LayerChoice] = None  # makes `doc.tensor` of layers
+        self._choice: Optional[LayerChoice] = None  # from layers to `doc.tensor`
         self._embedder_process = os.getpid()
         if not Doc.has_extension("elmo_layers"):
             Doc.set_extension("elmo_layers", default=None)
@@ -95,27 +94,27 @@ class ElmoComponent:
 
     @property
     def embedder(self) -> ElmoEmbedder:
-        """What runs the biLM."""
+        """The embedder, which runs the biLM."""
         if self._embedder is None:  # loaded from a pipeline, but without this component's folder
             self._embed_with_files(self.options.options_file, self.options.weight_file)
         assert self._embedder is not None
         return self._embedder
 
     def __call__(self, doc: Doc) -> Doc:
-        """Fill one doc, and return it. For many, `pipe` is faster."""
+        """Set the vectors of one doc, and return it. For many docs, `pipe` is faster."""
         return next(self.pipe([doc]))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """
-        Fill docs; the sentences of several go through the biLM together.
+        Set the vectors of docs. The sentences of several docs are batched together.
 
         # Parameters
 
         stream : `Iterable[Doc]`
-            May be endless.
+            The docs; may be endless.
         batch_size : `int`, optional (default = `128`)
-            Docs to read ahead. Their vectors are made while they are given out, so that a large number takes
-            little memory.
+            Number of docs to read ahead. Their vectors are computed while they are yielded, so a large number
+            takes little memory.
 
         # Returns
 
@@ -136,28 +135,28 @@ class ElmoComponent:
                 self._fill(doc, list(islice(vectors, len(own_sentences))))
                 yield doc
 
-    # spaCy passes `exclude` to the following: names of parts to leave out, of which there are none here.
+    # spaCy passes `exclude`, the names of parts to leave out. This component has none.
 
     def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
-        """Write `options.json` and `weights.hdf5` into the folder, which is made if it is not there."""
+        """Write `options.json` and `weights.hdf5` into the folder, which is made if it does not exist."""
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self.embedder.elmo_bilm.save(folder / OPTIONS_NAME, folder / WEIGHTS_NAME)
 
     def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> "ElmoComponent":
         """
-        Use the biLM of a folder that `to_disk` wrote, in place of any other.
+        Load the biLM from a folder that `to_disk` wrote.
 
         # Raises
 
-        `ConfigurationError` as the constructor does.
+        `ConfigurationError` as the constructor.
         """
         folder = Path(path)
         self._embed_with_files(folder / OPTIONS_NAME, folder / WEIGHTS_NAME)
         return self
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """The two files as bytes, as many as the weights take."""
+        """Return the files of `to_disk` as bytes."""
         with tempfile.TemporaryDirectory() as folder:
             self.to_disk(folder)
             files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
@@ -166,11 +165,11 @@ class ElmoComponent:
 
     def from_bytes(self, content: bytes, *, exclude: Iterable[str] = ()) -> "ElmoComponent":
         """
-        Use the biLM that `to_bytes` gave, in place of any other.
+        Load the biLM from the bytes that `to_bytes` returned.
 
         # Raises
 
-        `ConfigurationError` as the constructor does.
+        `ConfigurationError` as the constructor.
         """
         with tempfile.TemporaryDirectory() as folder:
             for name, file_content in srsly.msgpack_loads(content).items():
@@ -200,7 +199,7 @@ class ElmoComponent:
         self._embedder_process = os.getpid()
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        # A process that is started, not forked, has its copy of the biLM by pickle.
+        # A process that is spawned, not forked, gets its own biLM by pickle.
         self.__dict__.update(state)
         self._embedder_process = os.getpid()
 
@@ -212,13 +211,13 @@ class ElmoComponent:
         if is_loaded and cuda_device >= 0 and process != self._embedder_process:
             raise ConfigurationError(
                 f"The component {self.name} has cuda_device {cuda_device}, but runs in a forked process "
-                "(nlp.pipe makes them for n_process > 1), where no GPU can be used. Leave n_process at its "
+                "(nlp.pipe forks for n_process > 1), where no GPU can be used. Leave n_process at its "
                 'default of 1, or call multiprocessing.set_start_method("spawn") first, or set cuda_device '
                 "to -1."
             )
 
     def _sentences(self, doc: Doc) -> List[List[str]]:
-        """The words of each sentence; none of an empty doc."""
+        """Return the words of each sentence; an empty doc has no sentence."""
         if len(doc) == 0:
             return []
         sentences: Iterable[Iterable[Token]] = [doc]
@@ -227,7 +226,9 @@ class ElmoComponent:
         return [[token.text for token in sentence] for sentence in sentences]
 
     def _fill(self, doc: Doc, vectors: Sequence[numpy.ndarray]) -> None:
-        """`vectors`: of each sentence, `(num_layers, num_tokens, dim)`."""
+        """
+        Set the vectors of a doc. `vectors` has an array for each sentence, `(num_layers, num_tokens, dim)`.
+        """
         shape = (self.embedder.num_layers, 0, self.embedder.get_output_dim())
         # (num_layers, num_tokens of the doc, dim)
         layers = numpy.concatenate([numpy.zeros(shape, dtype=numpy.float32), *vectors], axis=1)
@@ -240,34 +241,35 @@ class ElmoComponent:
 
 def add_vector_hooks(doc: Doc) -> None:
     """
-    Let vectors and similarities of a doc, its spans and tokens go by `doc.tensor`, `(num_tokens, dim)`.
+    Set hooks that take vectors and similarities of a doc, its spans and tokens from `doc.tensor`,
+    `(num_tokens, dim)`.
 
-    `ElmoComponent` does so. A doc that comes from bytes, or from a worker of `nlp.pipe`, needs it again.
+    `ElmoComponent` sets them. A doc that was made from bytes or by a worker of `nlp.pipe` needs them again.
     """
     doc.user_hooks.update(
         has_vector=_has_vector, vector=_vector, vector_norm=_norm, similarity=_similarity
     )
-    # Not vector_norm: spaCy 3.8 gives the result of the hook for vectors there. Its own norm is right.
+    # Not vector_norm: spaCy 3.8 would call the vector hook in its place. spaCy's own norm is right.
     doc.user_span_hooks.update(has_vector=_has_vector, vector=_vector, similarity=_similarity)
     doc.user_token_hooks.update(
         has_vector=_has_vector, vector=_vector, vector_norm=_norm, similarity=_similarity
     )
 
 
-# Once in a process, so that a user can set another number after it.
+# Once in a process, so that the user can set another number of threads afterwards.
 @functools.lru_cache(maxsize=1)
 def _use_one_thread(process_id: int) -> None:
-    # OpenMP would wait for threads that are not there, but with one thread it needs no other.
+    # OpenMP would wait for threads that the fork did not copy.
     torch.set_num_threads(1)
     logger.info("Process %d was forked: torch uses one thread in it.", process_id)
 
 
 def _is_being_loaded(nlp: Language, name: str) -> bool:
     """
-    Whether this component is made while a saved pipeline is loaded, which brings its weights afterwards.
+    Return whether this component is made for a saved pipeline, whose weights are loaded afterwards.
 
-    The names of its components are in the meta data that it was saved with. `nlp.meta` would replace them by
-    those of the components that are there already, so that the private attribute below it is read.
+    The metadata of a saved pipeline name its components. The property `nlp.meta` would return the components
+    that exist already, so the private attribute is read.
     """
     return nlp.path is None and name in nlp._meta.get("components", ())
 
@@ -284,16 +286,16 @@ def _check_options(options: ElmoOptions) -> None:
             f"layers is 'top', which mixes nothing, but mix_weights is {mix_weights} and gamma is {gamma}. "
             "Leave them out, or set layers to 'mix'."
         )
-    # spaCy accepts lists of anything. It refuses NaN and infinity, which are no JSON.
+    # spaCy does not check the type of list items. It rejects NaN and infinity, which are not valid JSON.
     if not all(isinstance(weight, (int, float)) for weight in mix_weights or ()):
         raise ConfigurationError(f"mix_weights is {mix_weights}, expected numbers.")
 
 
-# Hooks are functions of the module, so that docs can be pickled.
+# The hooks are functions of the module, so that docs can be pickled.
 
 
 def _rows(tokens: Union[Doc, Span, Token]) -> numpy.ndarray:
-    """`(num_tokens, dim)`."""
+    """Return the vectors of the tokens, `(num_tokens, dim)`."""
     if isinstance(tokens, Doc):
         return tokens.tensor
     if isinstance(tokens, Span):
@@ -306,7 +308,7 @@ def _has_vector(tokens: Union[Doc, Span, Token]) -> bool:
 
 
 def _vector(tokens: Union[Doc, Span, Token]) -> numpy.ndarray:
-    """`(dim,)`. Zeros if there are no tokens."""
+    """Return the mean of the vectors of the tokens, `(dim,)`; zeros if there are no tokens."""
     rows = _rows(tokens)
     if isinstance(tokens, Token):
         return rows[0]
@@ -319,8 +321,8 @@ def _norm(tokens: Union[Doc, Token]) -> float:
 
 def _similarity(tokens: Union[Doc, Span, Token], other: Any) -> float:
     """
-    Cosine of the two vectors, 0 if one of them is zero. spaCy's own would first compare the words, and
-    give 1 for the same ones in whatever context.
+    Return the cosine similarity, or 0 if a vector is zero. spaCy's own function would return 1 for equal
+    words in any contexts.
     """
     vector, other_vector = _vector(tokens), other.vector
     norms = float(numpy.linalg.norm(vector) * numpy.linalg.norm(other_vector))

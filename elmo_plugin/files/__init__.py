@@ -1,1 +1,1 @@
-"""Reading and writing files, for all other parts of the package."""
+"""Read and write files: functions for all other parts of the package."""

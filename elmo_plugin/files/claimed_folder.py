@@ -1,4 +1,4 @@
-"""Folders that one process at a time may use."""
+"""Lock a folder, so that one process at a time uses it."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +14,15 @@ LOCK_NAME = "lock"
 @contextmanager
 def claimed_folder(folder: Path, error_message: str) -> Iterator[None]:
     """
-    Lock a folder within the context. It is made if it is not there. The system releases the lock when the
-    process ends, also when it is killed.
+    Lock a folder within the context. The folder is made if it does not exist. When the process ends or is
+    killed, the system releases the lock.
 
     # Parameters
 
     folder : `Path`
-        Gets a file `lock`, which stays.
+        The folder. A file `lock` is made in it and is not removed.
     error_message : `str`
-        What the other process does, and what to do.
+        Says that another process uses the folder, and what to do.
 
     # Raises
 

@@ -1,4 +1,4 @@
-"""Pictures, drawn by matplotlib, which is an extra."""
+"""Figures of matplotlib, which is an extra."""
 
 from os import PathLike
 from pathlib import Path
@@ -14,13 +14,13 @@ _DOTS_PER_INCH = 150
 
 def figure_class(advice: str) -> Any:
     """
-    `matplotlib.figure.Figure`, imported when it is needed. Not pyplot, which keeps figures and may look for a
-    screen: without it a figure is drawn by Agg, or the writer of the file's format.
+    Import and return `matplotlib.figure.Figure`. pyplot is not used: it keeps figures in memory and may need
+    a display.
 
     # Parameters
 
     advice : `str`
-        What a user can do other than install matplotlib, such as "leave --plot out".
+        What the user can do without matplotlib, such as "leave --plot out".
 
     # Raises
 
@@ -30,7 +30,7 @@ def figure_class(advice: str) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ConfigurationError(
-            f"matplotlib cannot be imported ({error}), and draws the picture. Install it with "
+            f"Figures need matplotlib, which cannot be imported ({error}). Install it with "
             f'`pip install "elmo_plugin[plots]"`, or {advice}.'
         ) from error
     return Figure
@@ -38,8 +38,8 @@ def figure_class(advice: str) -> Any:
 
 def save_figure(figure: Any, path: Union[str, PathLike]) -> None:
     """
-    Write a `matplotlib.figure.Figure` in the format of the path's suffix, one of `SUFFIXES`. A file there is
-    replaced.
+    Write a `matplotlib.figure.Figure` in the format of the path's suffix, one of `SUFFIXES`. An existing file
+    is replaced.
     """
     with replaced_file(path) as partial_file:
         figure.savefig(

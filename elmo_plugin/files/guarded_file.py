@@ -8,11 +8,12 @@ from typing import Any, List, Optional, Tuple
 
 class GuardedFile(io.FileIO):
     """
-    A file for `h5py.File` that reports no failure to HDF5.
+    A file for `h5py.File` that hides write errors from the HDF5 library.
 
-    Where a write fails, as on a full disk, the HDF5 library continues, and crashes when it closes the file.
-    This one keeps in memory what could not be written, so that the library can close its file as usual, and
-    raises the failure when it is closed itself. Little should be written after a failure.
+    After a failed write, as on a full disk, the HDF5 library continues and crashes when it closes the file.
+    This file keeps in memory what could not be written, so that the library can close it as usual, and raises
+    the error at the end of its own context. Check `raise_error` often, since writes after an error take
+    memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -21,7 +22,7 @@ class GuardedFile(io.FileIO):
         self._unwritten: List[Tuple[int, bytes]] = []  # positions and what belongs there
 
     def raise_error(self) -> None:
-        """Raise the failure, if there was one."""
+        """Raise the error of the first failed write, if there was one."""
         if self.error is not None:
             raise OSError(self.error.errno, self.error.strerror) from self.error
 
@@ -34,7 +35,7 @@ class GuardedFile(io.FileIO):
         if exception[0] is None:
             self.raise_error()
 
-    # What h5py calls, beside the methods of FileIO:
+    # h5py calls these methods:
 
     def write(self, data: Any) -> int:
         rest = memoryview(data).cast("B")
@@ -51,7 +52,7 @@ class GuardedFile(io.FileIO):
         return size
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, with zeros where the file has nothing, as HDF5's own drivers do."""
+        """Fill the buffer, with zeros after the end of the file, as HDF5's own drivers do."""
         view = memoryview(buffer).cast("B")
         start, end = self.tell(), self.tell() + len(view)
         view[:] = bytes(len(view))

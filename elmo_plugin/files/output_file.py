@@ -1,4 +1,4 @@
-"""Whether a file can be written, asked before the work that makes its content."""
+"""Check that an output can be written, before the work that makes its content."""
 
 import os
 import shutil
@@ -13,21 +13,23 @@ def check_output_file(
     path: Union[str, PathLike], overwrite: bool, advice: str, what: str = "output"
 ) -> None:
     """
+    Check that a file can be written.
+
     # Parameters
 
     path : `str` or `PathLike`
-        The file that is to be written.
+        The file.
     overwrite : `bool`
-        Whether it may be replaced.
+        Whether an existing file may be replaced.
     advice : `str`
-        How to say so, for instance `"--overwrite"`.
+        The option that allows it, for instance `"--overwrite"`.
     what : `str`, optional (default = `"output"`)
-        What errors call it, such as the name of an option.
+        Name of the file in errors, such as the name of an option.
 
     # Raises
 
-    `ConfigurationError` if it is a folder, exists and may not be replaced, or its folder is not there or
-    cannot be written.
+    `ConfigurationError` if the path is a folder, the file exists and may not be replaced, or its folder does
+    not exist or cannot be written.
     """
     path = Path(path)
     if path.is_dir():
@@ -40,7 +42,7 @@ def check_output_file(
 def check_output_folder(
     path: Union[str, PathLike], overwrite: bool, advice: str, what: str = "output"
 ) -> None:
-    """The same as `check_output_file`, for a folder that is to be made."""
+    """Check that a folder can be made. The parameters are those of `check_output_file`."""
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ConfigurationError(
@@ -59,7 +61,7 @@ def _check_place(path: Path, overwrite: bool, advice: str, what: str) -> None:
             f"{what}: there is no folder {path.parent} to write {path.name} in. Make it first, or give "
             "another path."
         )
-    # The file is made anew beside its final place, so the folder decides.
+    # The file is written beside its final place and renamed, so the permissions of the folder matter.
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise ConfigurationError(
             f"{what}: nothing may be written in the folder {path.parent}, expected one that this user may "
@@ -69,12 +71,14 @@ def _check_place(path: Path, overwrite: bool, advice: str, what: str) -> None:
 
 def check_free_space(path: Union[str, PathLike], num_bytes: int, advice: str) -> None:
     """
+    Check that the disk has room for a file.
+
     # Parameters
 
     path : `str` or `PathLike`
-        The file that is to be written.
+        The file.
     num_bytes : `int`
-        How large it will be at least.
+        Its minimum size.
     advice : `str`
         What would make it smaller.
 

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Write a file that appears complete or not at all."""
 
 import os
 import secrets
@@ -11,8 +11,9 @@ from typing import Iterator, Union
 @contextmanager
 def replaced_file(path: Union[str, PathLike]) -> Iterator[Path]:
     """
-    Give another path to write to, in the same folder. On success the file there, which must be closed by
-    then, is put on the disk and replaces `path`; on failure it is removed, and what stood at `path` stays.
+    Give a temporary path to write to, in the same folder. At the end of the context the temporary file, which
+    must be closed, is synced to the disk and replaces `path`. On an error it is removed, and `path` is not
+    changed.
 
     # Raises
 
@@ -22,7 +23,7 @@ def replaced_file(path: Union[str, PathLike]) -> Iterator[Path]:
     partial_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         yield partial_file
-        # Network disks and quotas may refuse only now what they seemed to take.
+        # Network disks and quotas may report a failed write only now.
         with open(partial_file, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(partial_file, path)

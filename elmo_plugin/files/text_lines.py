@@ -1,4 +1,4 @@
-"""Lines of text files, however large the file or wrong its content."""
+"""Read the lines of text files of any size, with clear errors for damaged content."""
 
 import codecs
 import zlib
@@ -7,33 +7,34 @@ from typing import BinaryIO, Iterator, List, Union
 
 from elmo_plugin.errors import ConfigurationError
 
-# Some 180,000 English words: far over any sentence, and little memory when no line ever ends.
+# About 180,000 English words: longer than any sentence, and a bound on memory for files without line feeds.
 MAX_LINE_BYTES = 1_000_000
 
 
 def split_tokens(line: str) -> List[str]:
     """
-    Return the tokens of a line of tokenized text, none for a blank line: the one definition of both.
+    Return the tokens of a line of tokenized text; a blank line has none. All of the package uses this
+    function.
 
-    Any white space separates tokens, a no-break space or an ideographic space too, as in bilm-tf and in
-    AllenNLP's ELMo. (A zero-width space is no white space in Unicode.)
+    Any white space separates tokens, also a no-break space or an ideographic space, as in bilm-tf and in
+    AllenNLP's ELMo. (A zero-width space is not white space in Unicode.)
     """
     return line.split()
 
 
 def decoded_lines(file: BinaryIO, path: Union[str, PathLike], line_content: str) -> Iterator[str]:
     """
-    The lines of a UTF-8 file without their line feed; a byte order mark is dropped.
+    Yield the lines of a UTF-8 file without the line feed. A byte order mark is dropped.
 
     # Parameters
 
     file : `BinaryIO`
-        Bytes, since text files split lines at more than the line feed, decode in blocks that hide
-        the line, and hold a line in memory however long it is.
+        A file of bytes. (Python's text files split lines at other characters too, do not know the line of a
+        decoding error, and read lines of any length into memory.)
     path : `str` or `PathLike`
-        Names the file in errors.
+        Name of the file in errors.
     line_content : `str`
-        What errors say that a line should hold.
+        What a line should hold, for errors.
 
     # Raises
 
@@ -52,7 +53,7 @@ def decoded_lines(file: BinaryIO, path: Union[str, PathLike], line_content: str)
         if len(line) > MAX_LINE_BYTES:
             raise ConfigurationError(
                 f"{path}, line {line_number}: found a line of more than {MAX_LINE_BYTES:,} bytes, "
-                f"expected {line_content} on each line, which a line feed ends. Split the line."
+                f"expected {line_content} on each line, ended by a line feed. Split the line."
             )
         if line_number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
@@ -67,7 +68,7 @@ def decoded_lines(file: BinaryIO, path: Union[str, PathLike], line_content: str)
 
 
 def unreadable(path: Union[str, PathLike], error: Exception) -> ConfigurationError:
-    """The error to raise when a file of text cannot be opened or read to its end."""
+    """Return the error for a text file that cannot be opened or read to its end."""
     return ConfigurationError(
         f"{path}: cannot be read ({error}), expected a text file, or a complete gzip file if its name "
         "ends in .gz. Correct the path, or get another copy of the file."

@@ -1,5 +1,5 @@
 """
-ELMo for task models: the mix and `Elmo`. The modules that need AllenNLP are imported by their own names:
+ELMo for task models: `ScalarMix` and `Elmo`. Modules that need AllenNLP must be imported by their own names:
 `elmo_token_embedder`, `encoder_stack`, `placed_elmo`, `text_encoder`.
 """
 

@@ -1,4 +1,4 @@
-"""ELMo representations: one pass of a biLM, any number of mixes of its layers."""
+"""Compute ELMo representations: one pass of a biLM, and any number of scalar mixes of its layers."""
 
 from typing import Any, Dict, List, Optional, Union
 
@@ -16,50 +16,50 @@ class Elmo(torch.nn.Module):
     """
     Compute ELMo representations of a batch of sentences (paper, section 3.2).
 
-    Arguments and result are those of `allennlp.modules.elmo.Elmo`, so that code changes its import and
-    nothing else, except that the biLM is stateless unless `stateful` is set. Submodules keep AllenNLP's
-    names too (`_elmo_lstm`, `scalar_mix_0`, ...), because configs reach for them with regexes.
+    Arguments and result are those of `allennlp.modules.elmo.Elmo`, so only the import changes. One
+    difference: the biLM is stateless unless `stateful` is set. Submodules have AllenNLP's names
+    (`_elmo_lstm`, `scalar_mix_0`, ...) too, because configs refer to them with regexes.
 
     # Parameters
 
     options_file, weight_file : `str`
-        bilm-tf's files: path, URL or `hf://` name. `elmo_mini`, the biLM that comes with this package, stands
-        for both, and so does a `.zip` with both; the other one is then `None`.
+        bilm-tf's files: path, URL or `hf://` name. `elmo_mini`, the biLM of this package, stands for both
+        files, and so does a `.zip` of both; the other argument is then `None`.
     num_output_representations : `int`
-        How many mixes to make of the one biLM pass; 2 for ELMo at the input and the output of a task RNN.
+        Number of scalar mixes; 2 for ELMo at the input and the output of a task RNN.
     requires_grad : `bool`, optional (default = `False`)
         Fine-tune the biLM.
     do_layer_norm : `bool`, optional (default = `False`)
         Normalise layers before mixing, see `ScalarMix`.
     dropout : `float`, optional (default = `0.5`)
-        Dropout on the mixed representations.
+        Dropout on the ELMo representations.
     vocab_to_cache : `List[str]`, optional
-        Words whose token vectors are computed once, now; `forward` can then be given their indices. The
-        first entry stands for padding.
+        Words whose token representations are computed in the constructor; `forward` then accepts their
+        indices. The first entry stands for padding.
     keep_sentence_boundaries : `bool`, optional (default = `False`)
-        Leave the sentence marks in: `timesteps + 2` steps.
+        Keep the sentence marks: outputs have `timesteps + 2` steps.
     scalar_mix_parameters : `List[float]`, optional
-        Fixed weights of the layers, before the softmax, the same in all mixes; gamma is then fixed at 1.
-        `[-9e10, 1, -9e10]` selects the first LSTM layer of two.
+        Fixed scalar parameters (weights before the softmax) of all mixes; gamma is then fixed at 1.
+        `[-9e10, 1, -9e10]` selects the first of two LSTM layers.
     module : `torch.nn.Module`, optional
-        Use this in place of a biLM from files (both then `None`): anything with a `num_layers` attribute, a
-        `get_output_dim` method, and a `forward` that takes character ids and word ids and gives a
-        dictionary with `activations` and `mask`. `requires_grad` leaves it as it is.
+        A module to use instead of a biLM from files (which are then both `None`). It needs a `num_layers`
+        attribute, a `get_output_dim` method, and a `forward` that takes character ids and word ids and
+        returns a dictionary with `activations` and `mask`. `requires_grad` does not apply to it.
     stateful : `bool`, optional (default = `False`)
-        Carry LSTM states from batch to batch as bilm-tf and AllenNLP do.
+        Carry LSTM states from batch to batch, as bilm-tf and AllenNLP do.
     word_cache_size : `int`, optional (default = 50,000)
-        How many word types a frozen biLM remembers, see `BiLM`.
+        Number of distinct words that a frozen biLM caches, see `BiLM`.
     top_layer_only : `bool`, optional (default = `False`)
-        Use the last layer alone, with a gamma that is learnt (paper, table 2, "last only").
+        Use only the last layer, with a trainable gamma (paper, table 2, "last only").
     precision : `str`, optional (default = `"float32"`)
-        `bfloat16` or `int8` make a frozen biLM faster and less exact, see `BiLM`. It can be changed between
+        `bfloat16` and `int8` make a frozen biLM faster and less exact, see `BiLM`. Can be changed between
         training and prediction.
     kernel : `str`, optional (default = `"auto"`)
-        What runs a frozen biLM, see `BiLM`.
+        The kernel that runs a frozen biLM, see `BiLM`.
     packed_folder : `str`, optional
-        Where processes of a machine keep a frozen biLM's weights together, see `BiLM`.
+        A folder in which the processes of a machine share the packed weights of a frozen biLM, see `BiLM`.
     serialization_dir : `str`, optional
-        Filled in by AllenNLP, not by configs: where an archive is being loaded from. If it holds this
+        Set by AllenNLP, not by configs: the folder that an archive is loaded from. If the archive holds this
         biLM, the files are not needed.
 
     # Raises
@@ -96,21 +96,21 @@ class Elmo(torch.nn.Module):
             )
         if top_layer_only and scalar_mix_parameters is not None:
             raise ConfigurationError(
-                "top_layer_only fixes the weights of the layers. Leave out scalar_mix_parameters, or it."
+                "top_layer_only and scalar_mix_parameters both set the weights of the layers. Leave out one."
             )
         if requires_grad and precision != "float32":
             raise ConfigurationError(
                 f"precision is '{precision}' with requires_grad, but lower precisions are for a frozen biLM. "
-                "Leave out precision while the biLM is trained; set it for prediction."
+                "Leave out precision in training; set it for prediction."
             )
         source: Optional[Tensor] = None
-        # AllenNLP's name. Any module will do that has what is documented above.
+        # AllenNLP's name. `Any`, since `module` may be of any class.
         self._elmo_lstm: Any
         if module is not None:
             if options_file is not None or weight_file is not None:
                 raise ConfigurationError(
-                    "Elmo was given a module and files as well. Give either options_file and weight_file, "
-                    "or module with both of them None."
+                    "Elmo was given both a module and files. Give either options_file and weight_file, or "
+                    "module with both of them None."
                 )
             self._elmo_lstm = module
         else:
@@ -135,7 +135,7 @@ class Elmo(torch.nn.Module):
             source = describe_source(options_file, weight_file, self._elmo_lstm.options)
         # In the state dict, so that an archive can be loaded without the files.
         self.register_buffer(SOURCE_KEY, source)
-        # The method without underscore is newer than torch 2.4.
+        # torch 2.4 has this method only with an underscore.
         self._register_load_state_dict_pre_hook(_keep_own_source, with_module=True)
 
         self.keep_sentence_boundaries = keep_sentence_boundaries
@@ -156,8 +156,8 @@ class Elmo(torch.nn.Module):
 
     @classmethod
     def from_params(cls, params: Any, *arguments: Any, **extras: Any) -> "Elmo":
-        """Construct from AllenNLP's `Params`, as what inherits from its `FromParams` does."""
-        # Only what has `Params` has AllenNLP.
+        """Construct from AllenNLP's `Params`, as subclasses of its `FromParams` do."""
+        # Imported here: a caller that has `Params` has AllenNLP.
         from allennlp.common.from_params import FromParams
 
         return FromParams.from_params.__func__(cls, params, *arguments, **extras)
@@ -169,7 +169,7 @@ class Elmo(torch.nn.Module):
 
     @property
     def scalar_mixes(self) -> List[ScalarMix]:
-        """The mix of each representation, in order."""
+        """The scalar mix of each representation, in order."""
         return [
             self.get_submodule(f"scalar_mix_{index}")  # type: ignore[misc]
             for index in range(self.num_output_representations)
@@ -180,27 +180,32 @@ class Elmo(torch.nn.Module):
         return self._elmo_lstm.get_output_dim()
 
     def reset_states(self) -> None:
-        """Let a stateful biLM start the next batch from zeros."""
+        """Reset the states of a stateful biLM, so that the next batch starts from zeros."""
         self._elmo_lstm.reset_states()
 
     def forward(
         self, inputs: Tensor, word_inputs: Optional[Tensor] = None
     ) -> Dict[str, Union[Tensor, List[Tensor]]]:
         """
+        Compute the ELMo representations of a batch.
+
         # Parameters
 
         inputs : `Tensor`
-            `(batch_size, timesteps, 50)` character ids, or with further dimensions between the first
-            and the last two.
+            Character ids, `(batch_size, timesteps, 50)`. There may be more dimensions between the batch and
+            the timesteps.
         word_inputs : `Tensor`, optional
-            `inputs`' shape without the last dimension: indices into `vocab_to_cache`.
+            Indices into `vocab_to_cache`, in the shape of `inputs` without the last dimension.
 
         # Returns
 
-        A dictionary with `elmo_representations`, a list of `num_output_representations` tensors
-        `(batch_size, timesteps, get_output_dim())`, zero at padding, and `mask`,
-        `(batch_size, timesteps)`; both with the further dimensions of `inputs`, and with 2 more steps
-        if sentence boundaries are kept. (Boundaries kept and layers normalised: padding is not zero.)
+        A dictionary with
+        - `elmo_representations`: a list of `num_output_representations` tensors, `(batch_size, timesteps,
+          get_output_dim())`, zero at padding (not zero if sentence boundaries are kept and layers are
+          normalised);
+        - `mask`: `(batch_size, timesteps)`.
+
+        Both have the additional dimensions of `inputs`, and 2 more timesteps if sentence boundaries are kept.
 
         # Raises
 
@@ -220,7 +225,7 @@ class Elmo(torch.nn.Module):
         )
         mask_with_boundaries = mask = bilm_output["mask"]
         if not self.keep_sentence_boundaries:
-            # The words of a row follow its first mark. Together with both marks it has two tokens more.
+            # With marks a row has two more tokens. Without the first two columns, `True` stays on its words.
             mask = mask_with_boundaries[:, 2:]
 
         representations: List[Tensor] = []
@@ -240,13 +245,13 @@ class Elmo(torch.nn.Module):
 
 def _keep_own_source(elmo: Elmo, state_dict: Dict[str, Tensor], prefix: str, *unused: Any) -> None:
     """
-    A `load_state_dict` pre-hook: the description of the biLM is that of this object.
+    Keep the description of this object's biLM when a state dict is loaded (a `load_state_dict` pre-hook).
 
-    State dicts of AllenNLP's `Elmo` have none, and one saved under other file names has another length.
+    The description in a state dict may have another length. State dicts of AllenNLP's `Elmo` have none.
     """
     source = getattr(elmo, SOURCE_KEY)
     if source is not None:
         state_dict[prefix + SOURCE_KEY] = source
     else:
-        # This biLM was given as a module.
+        # This biLM was given as `module`, and has no description.
         state_dict.pop(prefix + SOURCE_KEY, None)

@@ -1,4 +1,4 @@
-"""ELMo as one of the embedders of a `TextFieldEmbedder`, and the indexer of what it reads."""
+"""ELMo as an embedder of a `TextFieldEmbedder`, and the indexer of its character ids."""
 
 from functools import lru_cache
 from typing import Dict, List, Optional
@@ -17,7 +17,7 @@ from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.modules.elmo import Elmo
 
-# How many words' character ids are kept to be shared; 0.3 kB each.
+# Number of words whose character ids are cached; 0.3 kB each.
 _MAX_SHARED_WORDS = 2**18
 
 
@@ -25,8 +25,8 @@ _MAX_SHARED_WORDS = 2**18
 class ElmoCharacterIdsIndexer(ELMoTokenCharactersIndexer):
     """
     Index tokens with the character ids that ELMo reads. Arguments and tensors are those of AllenNLP's
-    `elmo_characters`, which works as well; but here tokens of the same word share one array of ids, where
-    `elmo_characters` holds 2 kB for each token.
+    `elmo_characters`, which can be used as well but takes more memory: 2 kB for each token. This indexer
+    keeps one array of ids for all tokens of a word.
 
     Registered as a `TokenIndexer` with name `elmo_character_ids`.
     """
@@ -51,39 +51,39 @@ class ElmoCharacterIdsIndexer(ELMoTokenCharactersIndexer):
 
 @lru_cache(maxsize=_MAX_SHARED_WORDS)
 def _character_ids(word: str, added_id: Optional[int]) -> numpy.ndarray:
-    """`(50,)`, of type int16. `added_id`: stands for the whole word in `tokens_to_add`."""
+    """Return the character ids of a word, `(50,)`, int16. `added_id` is its id in `tokens_to_add`."""
     mapper = ELMoCharacterMapper(None if added_id is None else {word: added_id})
     character_ids = numpy.array(mapper.convert_word_to_char_ids(word), dtype=numpy.int16)
-    character_ids.flags.writeable = False  # it is shared
+    character_ids.flags.writeable = False  # the array is shared
     return character_ids
 
 
 @TokenEmbedder.register("elmo")
 class ElmoTokenEmbedder(TokenEmbedder):
     """
-    One ELMo representation per token. Takes the output of the `elmo_character_ids` indexer, or of AllenNLP's
-    `elmo_characters`.
+    Embed tokens with one ELMo representation each. The input is the output of the `elmo_character_ids`
+    indexer, or of AllenNLP's `elmo_characters`.
 
-    Stands in for AllenNLP's `elmo_token_embedder`: the same arguments with the same meaning, and archives
-    that were trained with it load after their `type` is changed to `elmo`.
+    A replacement for AllenNLP's `elmo_token_embedder`: arguments have the same meaning, and archives that
+    were trained with it can be loaded after their `type` is changed to `elmo`.
 
     # Parameters
 
     options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
-        See `Elmo`. With a name that stands for both files, such as `elmo_mini`, the other is left out.
+        See `Elmo`. If one name stands for both files, such as `elmo_mini`, leave out the other.
     do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size,
     top_layer_only, precision, kernel, packed_folder
         See `Elmo`.
     projection_dim : `int`, optional
-        Project representations to this width.
+        Width of a linear projection of the representations; by default there is none.
     vocab_to_cache : `List[str]`, optional
-        See `Elmo`. `forward` can then be given `word_inputs`.
+        See `Elmo`. `forward` then accepts `word_inputs`.
     namespace_to_cache : `str`, optional
-        Instead: all words of this namespace of the vocabulary.
+        Instead of `vocab_to_cache`: cache all words of this namespace of the vocabulary.
     vocab : `Vocabulary`, optional
-        Filled in by AllenNLP; needed for `namespace_to_cache`.
+        Set by AllenNLP; needed for `namespace_to_cache`.
     serialization_dir : `str`, optional
-        Filled in by AllenNLP, see `Elmo`.
+        Set by AllenNLP, see `Elmo`.
 
     # Raises
 
@@ -116,7 +116,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
             if vocab_to_cache is not None:
                 raise ConfigurationError("Give vocab_to_cache or namespace_to_cache, not both.")
             vocab_to_cache = _words_of(vocab, namespace_to_cache)
-        # AllenNLP's names, `_elmo` and `_projection`: regexes and archives reach for them.
+        # `_elmo` and `_projection` are AllenNLP's names: regexes of configs and archives refer to them.
         self._elmo = Elmo(
             options_file,
             weight_file,
@@ -144,19 +144,21 @@ class ElmoTokenEmbedder(TokenEmbedder):
         return self._elmo
 
     def get_output_dim(self) -> int:
-        """Width of a representation, after projection."""
+        """Width of a representation, after the projection."""
         if self._projection is not None:
             return self._projection.out_features
         return self._elmo.get_output_dim()
 
     def forward(self, elmo_tokens: Tensor, word_inputs: Optional[Tensor] = None) -> Tensor:
         """
+        Compute ELMo representations.
+
         # Parameters
 
         elmo_tokens : `Tensor`
-            `(batch_size, timesteps, 50)` character ids; further dimensions are kept.
+            Character ids, `(batch_size, timesteps, 50)`; additional dimensions are kept.
         word_inputs : `Tensor`, optional
-            `(batch_size, timesteps)`. Indices into the cached vocabulary.
+            Indices into the cached vocabulary, `(batch_size, timesteps)`.
 
         # Returns
 

@@ -1,4 +1,4 @@
-"""Task RNNs one on another, and parts whose input width is derived."""
+"""Stacked task RNNs, and encoders whose input width is derived."""
 
 from typing import List, Optional, TypeVar, Union
 
@@ -14,22 +14,23 @@ Part = TypeVar("Part", Seq2SeqEncoder, FeedForward)
 
 def built(part: Union[Lazy[Part], Part], input_dim: int, given_name: str, part_name: str) -> Part:
     """
-    Build a part of a config, which needs no input width there; one that is built already is only checked.
+    Build a part from its config and an input width, which the config need not have. A part that is built
+    already is only checked.
 
     # Parameters
 
     part : `Lazy` or built `Seq2SeqEncoder` or `FeedForward`
     input_dim : `int`
-        The width of what it is given.
+        The width of the input.
     given_name, part_name : `str`
-        What it is given, and what it is, for errors.
+        Names of the input and of the part, for errors.
 
     # Raises
 
     `ConfigurationError` if the part reads vectors of another width.
     """
     if isinstance(part, Lazy):
-        # AllenNLP's modules call it by one name or the other.
+        # AllenNLP's modules have either of these argument names.
         part = part.construct(input_size=input_dim, input_dim=input_dim)
     check_dimensions_match(input_dim, part.get_input_dim(), given_name, f"{part_name} input")
     return part
@@ -38,8 +39,9 @@ def built(part: Union[Lazy[Part], Part], input_dim: int, given_name: str, part_n
 @Seq2SeqEncoder.register("elmo_stack")
 class EncoderStack(Seq2SeqEncoder):
     """
-    Encoders with derived widths: each reads what the one below gives, so that no `input_size` stands in the
-    config. (AllenNLP's `compose` takes only encoders of one kind: no feed-forward network below a biLSTM.)
+    Stack encoders and derive their widths: the input of each is the output of the one below, so the config
+    needs no `input_size`. (AllenNLP's `compose` accepts only encoders of one kind: no feed-forward network
+    below a biLSTM.)
 
     Registered as a `Seq2SeqEncoder` with name `elmo_stack`.
 
@@ -48,13 +50,14 @@ class EncoderStack(Seq2SeqEncoder):
     encoders : `List[Seq2SeqEncoder]`
         From the lowest to the highest.
     input_size : `int`
-        The width of what the lowest reads. In a text encoder's config, derived.
+        The input width of the lowest encoder. In the config of a text encoder it is derived.
     dropout : `float`, optional (default = `0.0`)
-        Variational dropout on the input of each encoder but the lowest, whose input is the caller's to drop.
+        Variational dropout on the input of each encoder except the lowest, whose input the caller drops.
 
     # Raises
 
-    `ConfigurationError` if there is no encoder, or one does not read what the one below gives.
+    `ConfigurationError` if there is no encoder, or if the input width of one is not the output width of the
+    one below.
     """
 
     def __init__(
@@ -86,11 +89,13 @@ class EncoderStack(Seq2SeqEncoder):
         return self.encoders[-1].get_output_dim()
 
     def is_bidirectional(self) -> bool:
-        """Whether the highest encoder is."""
+        """Whether the highest encoder is bidirectional."""
         return self.encoders[-1].is_bidirectional()
 
     def forward(self, inputs: Tensor, mask: Optional[BoolTensor] = None) -> Tensor:
-        """From `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`."""
+        """
+        Run the encoders, from `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`.
+        """
         lowest, *others = self.encoders
         outputs = lowest(inputs, mask)
         for encoder in others:
@@ -101,7 +106,8 @@ class EncoderStack(Seq2SeqEncoder):
 @Seq2SeqEncoder.register("elmo_feedforward", constructor="from_lazy")
 class StackedFeedForward(FeedForwardEncoder):
     """
-    AllenNLP's `feedforward` encoder, a feed-forward network on each token, with a derived input width.
+    Apply a feed-forward network to each token, as AllenNLP's `feedforward` encoder, with a derived input
+    width.
 
     Registered as a `Seq2SeqEncoder` with name `elmo_feedforward`.
 
@@ -113,5 +119,5 @@ class StackedFeedForward(FeedForwardEncoder):
 
     @classmethod
     def from_lazy(cls, feedforward: Lazy[FeedForward], input_size: int) -> "StackedFeedForward":
-        """The constructor that configs use. `input_size`: the width of a token's vector."""
+        """Construct from a config. `input_size` is the width of a token's vector."""
         return cls(built(feedforward, input_size, "input of elmo_feedforward", "feedforward"))

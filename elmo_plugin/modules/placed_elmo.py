@@ -1,4 +1,4 @@
-"""ELMo with the places where a text encoder adds it."""
+"""ELMo at the places where a text encoder adds it: the input and the output of the task RNN."""
 
 import inspect
 from typing import Any, Callable, Dict, Optional, Tuple, Union
@@ -18,13 +18,13 @@ PLACES_OF = {
     "both": ("input", "output"),
 }
 
-# Arguments of `Elmo` that make no sense here.
+# Arguments of `Elmo` that are not allowed here, and why.
 REFUSED_KEYS = {
     "num_output_representations": "follows from elmo.placement",
     "keep_sentence_boundaries": "would give more steps than there are tokens",
-    "vocab_to_cache": "needs word ids, which a text encoder does not pass; words are remembered anyway",
+    "vocab_to_cache": "needs word ids, which a text encoder does not pass; words are cached anyway",
     "module": "cannot be given in a config",
-    "serialization_dir": "is filled in by AllenNLP",
+    "serialization_dir": "is set by AllenNLP",
 }
 
 
@@ -33,27 +33,27 @@ class PlacedElmo(torch.nn.Module, FromParams):
     ELMo at the input of a task RNN, at its output, at both or at none, with its own mix for each place
     over one pass of the biLM (paper, section 3.3).
 
-    In a config, `placement` and `indexer` stand beside the arguments of `Elmo`, but for those of
-    `REFUSED_KEYS`; `dropout`, 0.5 by default there, is that of this class. With `none` no file is read.
+    In a config, `placement`, `indexer` and `dropout` (there 0.5 by default) are given together with the
+    arguments of `Elmo`, except those of `REFUSED_KEYS`. With `none` no file is read.
 
     # Parameters
 
     elmo : `Elmo`, optional
-        With one representation per place; `None` for no place.
+        An `Elmo` with one representation for each place; `None` if there is no place.
     placement : `str`, optional (default = `"input"`)
         `input`, `output`, `both` or `none`.
     indexer : `str`, optional (default = `"elmo"`)
-        The name under which the reader's `token_indexers` hold the `elmo_character_ids` indexer, or
-        AllenNLP's `elmo_characters`.
+        The name of the `elmo_character_ids` indexer, or AllenNLP's `elmo_characters`, in the reader's
+        `token_indexers`.
     dropout : `float` or `Dict[str, float]`, optional (default = `0.0`)
-        Dropout on ELMo representations: one value, or one for each of `input` and `output`. 0 is right where
-        the next layer drops what it reads, as a text encoder with `dropout` does at the input: ELMo that is
-        dropped twice by 0.5 keeps a quarter of its units.
+        Dropout on ELMo representations: one value, or one each for `input` and `output`. Use 0 if the next
+        layer has dropout on its input, as a text encoder with `dropout` has: ELMo that is dropped twice by
+        0.5 keeps a quarter of its units.
 
     # Raises
 
-    `ConfigurationError` if `placement` is another word, the number of representations does not fit it, a
-    dropout is not between 0 and 1, or the config has another key.
+    `ConfigurationError` for an unknown `placement`, if the number of representations is not the number of
+    places, a dropout is not between 0 and 1, or the config has an unknown key.
     """
 
     def __init__(
@@ -93,35 +93,35 @@ class PlacedElmo(torch.nn.Module, FromParams):
             params.setdefault(key, None)
         elmo: Optional[Elmo] = None
         if places:
-            params["dropout"] = 0.0  # it is applied here, for each place
+            params["dropout"] = 0.0  # this class applies dropout, for each place
             elmo = Elmo.from_params(params, num_output_representations=len(places), **extras)
         return cls(
             elmo, placement, indexer, dropout.as_dict() if isinstance(dropout, Params) else dropout
         )
 
     def get_output_dim(self, place: str) -> int:
-        """How much wider ELMo makes the vectors at `place`, `input` or `output`."""
+        """Width that ELMo adds to the vectors at `place`, which is `input` or `output`."""
         if self.elmo is None or place not in self.places:
             return 0
         return self.elmo.get_output_dim()
 
     def split(self, tokens: TextFieldTensors) -> Tuple[Dict[str, Tensor], TextFieldTensors]:
         """
-        Run the biLM once, and set its characters apart from what other embedders get.
+        Run the biLM once, and remove its characters from the text field.
 
         # Parameters
 
         tokens : `TextFieldTensors`
-            A text field with the `elmo_character_ids` indexer among its indexers.
+            A text field that has the `elmo_character_ids` indexer.
 
         # Returns
 
-        For each place its ELMo representation, `(batch_size, timesteps, dim)`; and the text field without
-        ELMo's characters.
+        The ELMo representation of each place, `(batch_size, timesteps, dim)`; and the text field without
+        ELMo's characters, for the other embedders.
 
         # Raises
 
-        `ConfigurationError` if ELMo has a place, but the text field has no such indexer.
+        `ConfigurationError` if ELMo has a place and the text field does not have the indexer.
         """
         others = {name: tensors for name, tensors in tokens.items() if name != self.indexer}
         if self.elmo is None:
@@ -138,11 +138,11 @@ class PlacedElmo(torch.nn.Module, FromParams):
 
 def elmo_characters(tokens: TextFieldTensors, indexer: str) -> Tensor:
     """
-    The character ids of a text field, `(batch_size, timesteps, 50)`.
+    Return the character ids of a text field, `(batch_size, timesteps, 50)`.
 
     # Raises
 
-    `ConfigurationError` if `indexer` is not the name of such an indexer.
+    `ConfigurationError` if `indexer` is not the name of an indexer of character ids.
     """
     if indexer not in tokens:
         found = f"has no such indexer, only {', '.join(sorted(tokens)) or 'none'}"
@@ -157,7 +157,7 @@ def elmo_characters(tokens: TextFieldTensors, indexer: str) -> Tensor:
 
 
 def _check_keys(params: Params) -> None:
-    """Refuse keys that a text encoder decides itself or cannot use, and misspelt ones, whatever the place."""
+    """Raise an error for unknown keys, and for keys that a text encoder sets itself or cannot use."""
     for key, reason in REFUSED_KEYS.items():
         if key in params:
             raise ConfigurationError(
@@ -167,7 +167,7 @@ def _check_keys(params: Params) -> None:
     unknown = sorted(set(params.keys()) - set(known))
     if unknown:
         raise ConfigurationError(
-            f"elmo.{unknown[0]} is no argument of ELMo, expected some of: placement, indexer, "
+            f"elmo.{unknown[0]} is not an argument of ELMo, expected some of: placement, indexer, "
             f"{', '.join(key for key in known if key not in REFUSED_KEYS)}."
         )
 

@@ -15,7 +15,7 @@ class ScalarMix(torch.nn.Module):
     Collapse layers into one vector per token, with softmax-normalised weights and a scale (paper, eq. 1).
 
     Parameters are called `scalar_parameters.0`, `scalar_parameters.1`, ... and `gamma`, as in AllenNLP, so
-    that regularizer regexes reach them.
+    that the regexes of regularizers match them.
 
     # Parameters
 
@@ -27,13 +27,14 @@ class ScalarMix(torch.nn.Module):
     initial_scalar_parameters : `List[float]`, optional (default = all 0)
         Weights before the softmax.
     trainable : `bool`, optional (default = `True`)
-        Whether the weights are learnt.
+        Whether the weights are trained.
     trainable_gamma : `bool`, optional (default = `trainable`)
-        Whether gamma is learnt.
+        Whether gamma is trained.
 
     # Raises
 
-    `ConfigurationError` if there are not as many initial weights as layers, or one is not a number.
+    `ConfigurationError` if the number of initial weights is not the number of layers, or one is not a finite
+    number.
     """
 
     def __init__(
@@ -68,17 +69,19 @@ class ScalarMix(torch.nn.Module):
 
     @property
     def normalized_weights(self) -> Tensor:
-        """`(mixture_size,)`. The share of each layer; they sum to 1."""
+        """The weights of the layers after the softmax, `(mixture_size,)`. They sum to 1."""
         return torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)
 
     def forward(self, layer_activations: List[Tensor], mask: Optional[BoolTensor] = None) -> Tensor:
         """
+        Return the weighted sum of the layers.
+
         # Parameters
 
         layer_activations : `List[Tensor]`
             One tensor per layer, token representation first, each `(batch_size, timesteps, dim)`.
         mask : `BoolTensor`, optional
-            `(batch_size, timesteps)`. Needed for layer normalisation, and only for that.
+            `(batch_size, timesteps)`. Needed only for layer normalisation.
 
         # Returns
 
@@ -86,8 +89,7 @@ class ScalarMix(torch.nn.Module):
 
         # Raises
 
-        `ValueError` if the number of layers is not the one this mix was built for, or if the mask that
-        layer normalisation needs is missing.
+        `ValueError` if the number of layers is not `mixture_size`, or if layer normalisation has no mask.
         """
         if len(layer_activations) != self.mixture_size:
             raise ValueError(
@@ -107,7 +109,7 @@ class ScalarMix(torch.nn.Module):
 
 
 def _layer_norm(layer: Tensor, mask: Tensor) -> Tensor:
-    """Shift and scale by mean and variance over every unmasked element, sentence marks included."""
+    """Normalise a layer by mean and variance over all unmasked elements, sentence marks included."""
     selected = mask.unsqueeze(-1)  # (batch_size, timesteps, 1)
     num_elements = mask.sum() * layer.size(-1)
     mean = (layer * selected).sum() / num_elements

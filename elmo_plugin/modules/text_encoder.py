@@ -1,4 +1,4 @@
-"""The way from tokens to contextual vectors that all tasks share."""
+"""The text encoder of all tasks: from tokens to contextual vectors."""
 
 from typing import Dict, List, NamedTuple, Optional, Union
 
@@ -17,15 +17,15 @@ from elmo_plugin.modules.placed_elmo import PlacedElmo, elmo_characters
 
 class EncodedText(NamedTuple):
     """
-    What a `TextEncoder` makes of a batch.
+    The output of a `TextEncoder` for a batch.
 
     # Parameters
 
     contextualized : `Tensor`
         `(batch_size, timesteps, TextEncoder.get_output_dim())`. Output of the task RNN, followed by output
-        ELMo where there is one.
+        ELMo if it is used.
     embedded : `Tensor`
-        `(batch_size, timesteps, TextEncoder.get_input_dim())`. What the task RNN read, before dropout.
+        `(batch_size, timesteps, TextEncoder.get_input_dim())`. Input of the task RNN, before dropout.
     mask : `BoolTensor`
         `(batch_size, timesteps)`. `True` on real tokens.
     """
@@ -37,31 +37,32 @@ class EncodedText(NamedTuple):
 
 class TextEncoder(torch.nn.Module, Registrable):
     """
-    Embed tokens, add ELMo, features and dropout, run the task RNN, add ELMo again: `[x; ELMo]` goes in and
-    `[h; ELMo']` comes out, wherever the config says that ELMo is (paper, section 3.3).
+    Embed tokens, add input ELMo, features and dropout, run the task RNN, and add output ELMo: the input is
+    `[x; ELMo]` and the output `[h; ELMo']`, each with ELMo if the config places it there (paper, section
+    3.3).
 
-    In a config `encoder` needs no `input_size`: it follows from what is embedded, so that moving ELMo is
-    one word.
+    In a config `encoder` needs no `input_size`, which is derived from the embeddings. So one word moves ELMo.
 
     # Parameters
 
     encoder : `Seq2SeqEncoder`
         The task RNN.
     text_field_embedder : `TextFieldEmbedder`, optional
-        Context-independent embeddings; ELMo may also stand in here, as the embedder `elmo`. `None` only if
-        ELMo is at the input.
+        Context-independent embeddings. It may also hold ELMo, as the embedder `elmo`. Can be `None` if `elmo`
+        is at the input.
     elmo : `PlacedElmo`, optional
-        ELMo beside the text field embedder, and its places.
+        ELMo in addition to the text field embedder, and its places.
     feature_dim : `int`, optional (default = `0`)
-        Width of extra features per token that `forward` is given.
+        Width of the extra features of each token, an argument of `forward`.
     dropout : `float`, optional (default = `0.0`)
-        Dropout on what the task RNN reads.
+        Dropout on the input of the task RNN.
     variational_dropout : `bool`, optional (default = `False`)
-        Whether the same units are dropped at all steps of a sentence.
+        Whether the same units are dropped at all timesteps of a sentence.
 
     # Raises
 
-    `ConfigurationError` if the task RNN's input is not as wide as what is embedded, or nothing is.
+    `ConfigurationError` if the input width of the task RNN is not the width of the embeddings, or if there
+    are no embeddings.
     """
 
     default_implementation = "elmo_text_encoder"
@@ -86,7 +87,7 @@ class TextEncoder(torch.nn.Module, Registrable):
         self.dropout: torch.nn.Module = dropout_class(dropout)
 
     def get_input_dim(self) -> int:
-        """Width of what the task RNN reads."""
+        """Width of the input of the task RNN."""
         return self.encoder.get_input_dim()
 
     def get_output_dim(self) -> int:
@@ -101,6 +102,8 @@ class TextEncoder(torch.nn.Module, Registrable):
         mask: Optional[BoolTensor] = None,
     ) -> EncodedText:
         """
+        Encode a batch of text.
+
         # Parameters
 
         tokens : `TextFieldTensors`
@@ -116,21 +119,21 @@ class TextEncoder(torch.nn.Module, Registrable):
 
         # Raises
 
-        `ConfigurationError` if ELMo's characters are not among `tokens`; `ValueError` if features are
-        missing or not as wide as announced.
+        `ConfigurationError` if `tokens` does not hold ELMo's characters; `ValueError` if features are missing
+        or not of width `feature_dim`.
         """
         if mask is None:
             mask = get_text_field_mask(tokens)
         elmo_at: Dict[str, Tensor] = {}
         if self.elmo is not None:
             elmo_at, others = self.elmo.split(tokens)
-            # ELMo as an embedder may read the same characters.
+            # ELMo in the text field embedder may read the same characters.
             shared = set(self._indexers_of_embedded_elmo) & set(tokens)
             tokens = {**others, **{name: tokens[name] for name in shared}}
 
         pieces = []
         for indexer in self._indexers_of_embedded_elmo:
-            elmo_characters(tokens, indexer)  # raises what AllenNLP would say less clearly
+            elmo_characters(tokens, indexer)  # for its error, which is clearer than AllenNLP's
         if self.text_field_embedder is not None:
             pieces.append(self.text_field_embedder(tokens))
         if "input" in elmo_at:
@@ -145,8 +148,8 @@ class TextEncoder(torch.nn.Module, Registrable):
 
     def _check_features(self, features: Optional[Tensor]) -> Tensor:
         if features is None or features.size(-1) != self.feature_dim:
-            found = "none" if features is None else f"width {features.size(-1)}"
-            raise ValueError(f"Got {found} of extra features, expected width {self.feature_dim}.")
+            found = "no values" if features is None else f"width {features.size(-1)}"
+            raise ValueError(f"The extra features have {found}, expected width {self.feature_dim}.")
         return features
 
 
@@ -154,7 +157,7 @@ TextEncoder.register("elmo_text_encoder")(TextEncoder)
 
 
 def _indexers_of_elmo_in(text_field_embedder: Optional[TextFieldEmbedder]) -> List[str]:
-    """The names of the embedders, and so of the indexers, that are ELMo."""
+    """Return the names of the embedders that are ELMo, which are also those of their indexers."""
     if text_field_embedder is None:
         return []
     return [
@@ -173,7 +176,7 @@ def _input_dim(
     elmo_dim = 0 if elmo is None else elmo.get_output_dim("input")
     if embedder_dim + elmo_dim == 0:
         raise ConfigurationError(
-            "The task RNN has no words to read: there is no text_field_embedder, and no ELMo at the input. "
-            "Give text_encoder.text_field_embedder, or set text_encoder.elmo.placement to input or both."
+            "The task RNN has no input: there is no text_field_embedder, and no ELMo at the input. Give "
+            "text_encoder.text_field_embedder, or set text_encoder.elmo.placement to input or both."
         )
     return embedder_dim + elmo_dim + feature_dim

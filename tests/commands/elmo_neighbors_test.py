@@ -105,7 +105,7 @@ class TestNeighbors:
         assert outputs["-1"] == outputs["2"] == run("--sentence", "a play")
         assert len(set(outputs.values())) == 4
         assert {similarity for similarity, _, _ in rows(outputs["0"])} == {"1.000"}
-        assert "Layer 0, the token representation, does not see the context" in caplog.text
+        assert "Layer 0, the token representation, does not depend on the context" in caplog.text
 
     def test_max_occurrences_takes_a_sample_and_says_so(self, run: Run, caplog: Any) -> None:
         (Path("in.txt")).write_text("".join(f"{number} play\n" for number in range(30)))
@@ -139,7 +139,7 @@ class TestNeighbors:
         for flag, value, match in [
             ("--batch-tokens", "0", "batch_tokens is 0"),
             ("--cuda-device", "99", "cuda_device is 99, but torch finds"),
-            ("--layer", "7", r"found 7, .*last layer \(2 of this biLM\)"),
+            ("--layer", "7", r"found 7, .*to 2 \(the last layer of this biLM\)"),
         ]:
             with pytest.raises(ConfigurationError, match=match):
                 run(flag, value)
@@ -149,7 +149,7 @@ class TestNeighbors:
             run("--help")
         text = " ".join(capsys.readouterr().out.split())
         assert "allennlp elmo-neighbors news.txt --word play" in text
-        assert "compare a random sample of N (default: 5000)" in text
+        assert "a random sample if there are more (default: 5000)" in text
 
 
 class TestClusters:
@@ -230,13 +230,13 @@ class TestBadArguments:
             # Of five occurrences two are in the same sentence.
             (
                 {"clusters": 5},
-                r"--clusters: found 5, expected at most 4, the number of distinct .*\(5\)\.",
+                r"--clusters: found 5, expected at most 4, .* vectors of the 5 occurrences of the word\.",
             ),
-            ({"layer": 0}, "found 2, expected at most 1, .*; the token representation, layer 0"),
+            ({"layer": 0}, "found 2, expected at most 1, .*; layer 0, the token representation"),
             ({"word": "Play", "clusters": 1, "plot": "p.png"}, "--plot: .* one distinct vec"),
             ({"max_occurrences": 0}, "--max-occurrences: found 0, expected a positive number"),
             ({"seed": -1}, "--seed: found -1, expected a number from 0"),
-            ({"overwrite": True}, "--overwrite is about the file of --plot"),
+            ({"overwrite": True}, "--overwrite is an option of --plot"),
             ({"plot": "missing/p.png"}, "there is no folder missing"),
             ({"plot": "p.jpg"}, r"p\.jpg has the suffix '\.jpg', expected one of \.png, \.svg"),
             ({"plot": "p"}, "p has the suffix '', expected one of"),

@@ -102,7 +102,7 @@ class TestFlagsOfAllenNlp09:
 
     def test_use_sentence_keys(self, run: Run, caplog: Any) -> None:
         assert run("--all", "--use-sentence-keys").keys() == set(LINES)
-        assert "line 4: 'Hi' is a key already" in caplog.text
+        assert "line 4: 'Hi' is skipped" in caplog.text
 
     def test_names_that_stand_for_both_files(self, command: Run) -> None:
         datasets = command("--top", "--options-file", "elmo_mini")
@@ -336,9 +336,12 @@ class TestBadArguments:
         [
             ({}, "layers is None and mix is None, expected one of them"),
             ({"layers": "all", "mix": "model.tar.gz"}, "expected one of them"),
-            ({"layers": "all", "mix_name": "input"}, "--mix-name and --overrides are about"),
-            ({"mix": "m.tar.gz", "options_file": "o.json"}, "learnt for the biLM in that archive"),
-            ({"mix": "m.tar.gz", "weight_file": "w.hdf5"}, "learnt for the biLM in that archive"),
+            (
+                {"layers": "all", "mix_name": "input"},
+                "--mix-name and --overrides are options of --mix",
+            ),
+            ({"mix": "m.tar.gz", "options_file": "o.json"}, "learned for the biLM in that archive"),
+            ({"mix": "m.tar.gz", "weight_file": "w.hdf5"}, "learned for the biLM in that archive"),
             ({"layers": "all", "tokenizer": "moses"}, "expected one of whitespace, spacy"),
             ({"layers": "all", "precision": "int4"}, "expected one of float32, bfloat16, int8"),
             ({"layers": "all", "kernel": "fast"}, "expected one of auto, "),
@@ -471,7 +474,7 @@ class TestMix:
 
     def test_overrides_reach_the_archive(self, command: Run, archives: Tuple[str, str]) -> None:
         overrides = '{"model.text_encoder.elmo.do_layer_norm": true}'
-        with pytest.raises(ConfigurationError, match="was learnt with do_layer_norm"):
+        with pytest.raises(ConfigurationError, match="was learned with do_layer_norm"):
             command("--mix", archives[0], "--mix-name", "input", "--overrides", overrides)
 
     def test_a_missing_archive_is_named(self, command: Run) -> None:

@@ -156,11 +156,11 @@ class TestHDF5:
             assert "60 km " in set(file)
         warnings = [record.getMessage() for record in caplog.records]
         assert len(warnings) == len(skipped)
-        assert warnings[0].startswith("line 10: 'a' is a key already")
+        assert warnings[0].startswith("line 10: 'a' is skipped: it is the key")
 
     @pytest.mark.parametrize("line", [".", "/", "a /"])
     def test_a_line_that_is_no_key_is_refused(self, tmp_path: Path, line: str) -> None:
-        with pytest.raises(ConfigurationError, match=r"line 2: .* is no key in HDF5"):
+        with pytest.raises(ConfigurationError, match=r"line 2: .* cannot be a key in HDF5"):
             write_lines(tmp_path, ["a", line], use_sentence_keys=True)
 
     def test_an_index_that_hdf5_cannot_hold_is_refused(

@@ -45,7 +45,7 @@ def test_a_learnt_mix_is_what_the_module_computes() -> None:
 
 
 def test_a_mix_that_depends_on_the_batch_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"'input' was learnt with do_layer_norm.*--all"):
+    with pytest.raises(ConfigurationError, match=r"'input' was learned with do_layer_norm.*--all"):
         learnt_mix(ScalarMix(3, do_layer_norm=True), "input")
 
 

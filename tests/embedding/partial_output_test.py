@@ -123,7 +123,7 @@ class TestPublish:
         make("foreign")
         assert not partial.may_replace
         (partial.folder / "product").write_text("new")
-        with pytest.raises(ConfigurationError, match="written by another program while"):
+        with pytest.raises(ConfigurationError, match="written by another program during"):
             partial.publish(partial.folder / "product")
         os.rename("out", "foreign")
         os.rename("moved", "out")

@@ -97,12 +97,12 @@ def test_no_block_has_sentences_on_both_sides_of_a_part(
         ["a", "b b", *LINES[3:]],
     ],
 )
-def test_sentences_that_a_part_was_not_made_of_are_an_error(
+def test_a_part_made_from_other_sentences_is_an_error(
     source: SentenceSource, tmp_path: Path, lines: List[str]
 ) -> None:
     part = part_of(source, 3, 4)
     (tmp_path / "in.txt").write_text("\n".join(lines))
-    match = r"another input: what it has written \(2 sentences, lines 4 to 5\) .* in in\.txt"
+    match = r"another input: lines 4 to 5 of .*in\.txt are not the 2 sentences that it has written"
     with pytest.raises(ConfigurationError, match=match):
         content_of(source, [part], no_check)
     with pytest.raises(ConfigurationError, match=match):
@@ -117,10 +117,10 @@ PARTS = [
 ]
 
 
-def test_parts_are_those_of_the_files_of_this_run() -> None:
+def test_parts_must_be_of_the_files_of_this_run() -> None:
     assert parts_by_source(PARTS[::-1], ["a.txt", "b.txt"]) == [PARTS[:2], PARTS[2:]]
     for names, match in [
-        (["a.txt"], r"file 2 was b\.txt, and is not there now"),
+        (["a.txt"], r"file 2 was b\.txt, and is now missing"),
         (["b.txt", "b.txt"], r"file 1 was a\.txt, and is now b\.txt"),
     ]:
         with pytest.raises(ConfigurationError, match=f"another input: {match}.*--overwrite"):
@@ -142,7 +142,7 @@ def test_parts_are_those_of_the_files_of_this_run() -> None:
         ),
     ],
 )
-def test_each_sentence_must_be_there_once(parts: List[Part], match: Any) -> None:
+def test_each_sentence_must_be_in_exactly_one_part(parts: List[Part], match: Any) -> None:
     check_complete(PARTS, CONTENTS)
     with pytest.raises(ConfigurationError, match=f"{match}.*--overwrite"):
         check_complete(parts, CONTENTS)

@@ -105,9 +105,9 @@ class TestOnRay:
             (bilm, {"dtype": "int8"}, "dtype is 'int8', expected one of float32, float16"),
             (bilm, {"layers": "best"}, "expected one of all, top, average"),
             (bilm, {"tokenizer": "moses"}, "expected one of whitespace, spacy"),
-            (bilm, {"column": "text"}, "no column 'text'.*It has sentence;"),
+            (bilm, {"column": "text"}, "no column 'text'.*Its columns are sentence;"),
             (bilm, {"num_workers": 0}, "num_workers is 0.*at least one"),
-            (bilm, {"num_cpus_per_worker": 0}, "expected at least one worker, and positive"),
+            (bilm, {"num_cpus_per_worker": 0}, "expected at least one worker, a positive"),
         ]:
             with pytest.raises(ConfigurationError, match=match):
                 embed_dataset(dataset, used, **arguments)
@@ -153,7 +153,7 @@ class TestBlocks:
     @pytest.mark.parametrize(
         "columns, error, match",
         [
-            ({"text": ["a"]}, ConfigurationError, "no column 'sentence'.*It has text;"),
+            ({"text": ["a"]}, ConfigurationError, "no column 'sentence'.*Its columns are text;"),
             ({"sentence": [1]}, ConfigurationError, "is of type int64, expected string"),
             ({"sentence": ["a"], "tokens": [1]}, ConfigurationError, "column 'tokens' already"),
             ({"sentence": ["a"], "vectors": [1]}, ConfigurationError, "column 'vectors' already"),

@@ -169,7 +169,7 @@ class TestRuns:
         assert parts_of(folder / "out") == before
         with open("texts/a.txt", "a") as file:
             file.write("one more\n")
-        with pytest.raises(ConfigurationError, match="out is complete, and was made of another"):
+        with pytest.raises(ConfigurationError, match="out is complete, and was made from another"):
             embed(bilm, resume=True)
         assert parts_of(folder / "out") == before
 
@@ -228,7 +228,7 @@ class TestRuns:
 
         options = {"inputs": "texts/a.txt", "format": format}
         layers = LayerChoice("signs", signs)
-        outcome = f"{number - 1} parts are kept in out.partial" if number > 1 else "nothing of it"
+        outcome = f"{number - 1} parts are kept in out.partial" if number > 1 else "no part is kept"
         match = rf"out: cannot be written \(No space left .*\); {outcome}.*Make room on the disk"
         with pytest.raises(WriteError, match=match) as raised:
             embed(bilm, layers, **options)
@@ -545,5 +545,5 @@ class TestWorkers:
     @pytest.mark.parametrize("numbers", [(0,), (1, 0), (1, 1, -1)])
     def test_numbers_must_be_positive(self, numbers: Any) -> None:
         pytest.importorskip("ray")
-        with pytest.raises(ConfigurationError, match="expected at least one worker, and positive"):
+        with pytest.raises(ConfigurationError, match="expected at least one worker, a positive"):
             RayWorkers.on_cluster(*numbers)

@@ -239,7 +239,7 @@ class TestBadInput:
         "content, options, match",
         [
             (b"a\n\nb\n\n", {}, r"2 lines \(2, 4\) are blank"),
-            (b"a\n/\n", {"use_sentence_keys": True}, "line 2: '/' is no key in HDF5"),
+            (b"a\n/\n", {"use_sentence_keys": True}, "line 2: '/' cannot be a key in HDF5"),
         ],
     )
     def test_it_is_refused_before_work_starts(
@@ -274,11 +274,11 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match=r"out exists.*--overwrite"):
             embed(unused, "npy")
         for options in ({"overwrite": True}, {"resume": True}):
-            with pytest.raises(ConfigurationError, match=r"out is a folder that this command has"):
+            with pytest.raises(ConfigurationError, match=r"out is a folder that was not written"):
                 embed(unused, "npy", **options)
 
     def test_several_files_are_for_parquet(self, unused: Unused) -> None:
-        with pytest.raises(ConfigurationError, match=r"found 2 files, but npy numbers the lines"):
+        with pytest.raises(ConfigurationError, match=r"found 2 files, but npy holds the line"):
             embed(unused, "npy", ["in.txt", Pipe(b"a")])
 
     def test_a_place_where_nothing_can_be_written_is_named(
@@ -347,7 +347,7 @@ class TestFullDisk:
         with monkeypatch.context() as patch:
             fails_at(patch, os, "fsync", number, errno.ENOSPC)
             num_kept = min(max(number - 2, 0), NUM_PARTS)
-            outcome = f"{num_kept} parts are kept in" if num_kept else "nothing of it is kept"
+            outcome = f"{num_kept} parts are kept in" if num_kept else "no part is kept"
             match = rf"out: cannot be written \(No space left .*\); {outcome}.*Make room on the"
             if number == 9 and format != "npy":
                 embed(embedder, format)  # has no ninth call before it is complete
@@ -383,7 +383,7 @@ class TestFullDisk:
             (errno.EDQUOT, "Make room on the disk"),
             (errno.EACCES, "Change the permissions"),
             (errno.EROFS, "Change the permissions"),
-            (errno.EIO, "if this disk is damaged or gone"),
+            (errno.EIO, "if this disk is damaged or not connected"),
         ],
     )
     def test_the_advice_fits_the_failure(
@@ -526,7 +526,7 @@ class TestResume:
         with pytest.raises(KeyboardInterrupt):
             embed(interrupted, format)
         assert sorted(os.listdir()) == ["in.txt", "out.partial"]
-        assert "Interrupted: 2 parts are kept in out.partial: resume by --resume" in caplog.text
+        assert "Interrupted: 2 parts are kept in out.partial: continue with --resume" in caplog.text
         embed(embedder, format, resume=True)
         assert embedder.embedded == [line.split() for line in LINES[14:]]
         check_output(format)
@@ -550,7 +550,7 @@ class TestResume:
         for source in ("in.txt", Pipe(b"other\n")):
             Path("in.txt").write_text("other\n")
             with pytest.raises(
-                ConfigurationError, match="out is complete, and was made of another input"
+                ConfigurationError, match="out is complete, and was made from another input"
             ):
                 embed(embedder, format, source, resume=True)
         assert contents() == expected and sorted(os.listdir()) == ["in.txt", "out"]
@@ -651,7 +651,7 @@ class TestResume:
             embed(interrupted, source=source)
         Path("in.txt").write_text(content)
         source = Pipe(content.encode()) if is_pipe else "in.txt"
-        with pytest.raises(ConfigurationError, match=r"another input: what it has written \(7 sen"):
+        with pytest.raises(ConfigurationError, match=r"another input: lines \d+ to \d+ of \S+ are"):
             embed(embedder, source=source, resume=True)
         # What there is can still be resumed.
         Path("in.txt").write_text("\n".join(LINES))

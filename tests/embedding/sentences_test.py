@@ -268,7 +268,7 @@ class TestBadParquet:
             check(path)
 
     def test_a_missing_column_is_named_with_those_that_are_there(self, write_table: Any) -> None:
-        match = r"in\.parquet: there is no column 'text'.*The columns are id, sentence;.*--column"
+        match = r"in\.parquet: has no column 'text'.*Its columns are id, sentence;.*--column"
         with pytest.raises(ConfigurationError, match=match):
             sentences_of(write_table(TEXT), column="text")
 
@@ -349,10 +349,10 @@ class TestFinding:
         "inputs, match",
         [
             ("e.txt", "there is no file e.txt"),
-            ("*.parquet", r"there is no file \*.parquet, and none that matches it"),
+            ("*.parquet", r"there is no file \*.parquet, and as a pattern it matches no file"),
             ("empty", "the folder empty holds no files"),
             (["d.txt", "e.txt"], "there is no file e.txt"),
-            ([], "there is none, expected files or folders"),
+            ([], "found none, expected files or folders"),
         ],
     )
     def test_nothing_found_is_an_error(self, folder: Path, inputs: Any, match: str) -> None:

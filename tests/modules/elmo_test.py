@@ -177,7 +177,7 @@ class TestModule:
         assert torch.allclose(elmo(character_ids)["elmo_representations"][0], expected, atol=1e-6)
 
     def test_a_module_and_files_are_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="given a module and files as well"):
+        with pytest.raises(ConfigurationError, match="given both a module and files"):
             Elmo(*bilm_files, 1, module=BiLM.from_files(*bilm_files))
 
     def test_neither_is_refused(self) -> None:
@@ -212,7 +212,7 @@ class TestTopLayerOnly:
         assert trained == {"scalar_mix_0.gamma"}
 
     def test_with_weights_it_is_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="Leave out scalar_mix_parameters"):
+        with pytest.raises(ConfigurationError, match="both set the weights of the layers"):
             Elmo(*bilm_files, 1, top_layer_only=True, scalar_mix_parameters=[0.0, 0.0, 1.0])
 
 

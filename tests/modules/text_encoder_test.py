@@ -288,11 +288,11 @@ class TestBadConfig:
             ("keep_sentence_boundaries", True, "would give more steps than there are tokens"),
             ("vocab_to_cache", ["a"], "needs word ids, which a text encoder does not pass"),
             ("module", {}, "cannot be given in a config"),
-            ("serialization_dir", "x", "is filled in by AllenNLP"),
+            ("serialization_dir", "x", "is set by AllenNLP"),
             (
                 "placment",
                 "input",
-                "is no argument of ELMo, expected some of: placement, indexer, opt",
+                "is not an argument of ELMo, expected some of: placement, indexer, opt",
             ),
         ],
     )
@@ -339,14 +339,14 @@ class TestBadConfig:
 
     @pytest.mark.parametrize("placement", ["output", "none", None])
     def test_nothing_to_read_is_refused(self, placement: str, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="no words to read"):
+        with pytest.raises(ConfigurationError, match="The task RNN has no input"):
             build(bilm_files, placement, text_field_embedder=None)
 
     @pytest.mark.parametrize("features", [None, torch.rand(5, 7, 3)])
     def test_missing_or_wrong_features_are_refused(
         self, features: Any, bilm_files: BiLMFiles
     ) -> None:
-        with pytest.raises(ValueError, match="of extra features, expected width 2"):
+        with pytest.raises(ValueError, match=r"The extra features have .*, expected width 2"):
             build(bilm_files, "input", feature_dim=2)(text_fields(), features=features)
 
     def test_an_elmo_that_does_not_fit_its_placement_is_refused(
