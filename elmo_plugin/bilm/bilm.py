@@ -244,15 +244,8 @@ class BiLM(torch.nn.Module):
                 f"The biLM's precision is {self.precision}, which is for frozen biLMs, and some of its "
                 "parameters require a gradient. Freeze it, or set precision to float32 to train it."
             )
-        check_character_ids(
-            character_ids, self.character_encoder.character_embedding.num_embeddings
-        )
-        if not self._can_look_up(word_ids, character_ids):
-            word_ids = None
-        # (batch_size, timesteps)
-        mask = (character_ids > 0).any(dim=2) if word_ids is None else word_ids > 0
+        mask, word_ids = self.check_inputs(character_ids, word_ids)
         lengths = mask.sum(dim=1)
-        check_padding(mask, lengths)
         batch_size, timesteps = mask.shape
         if batch_size == 0:
             return self._no_activations(character_ids)
@@ -315,6 +308,24 @@ class BiLM(torch.nn.Module):
             "activations": activations,
             "mask": positions.unsqueeze(0) < (lengths + 2).unsqueeze(1),
         }
+
+    def check_inputs(
+        self, character_ids: Tensor, word_ids: Optional[Tensor]
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """
+        Return the mask of words, `(batch_size, timesteps)`, and `word_ids` if they can be looked up.
+
+        # Raises
+
+        `ValueError` as `forward` does.
+        """
+        num_ids = self.character_encoder.character_embedding.num_embeddings
+        check_character_ids(character_ids, num_ids)
+        if not self._can_look_up(word_ids, character_ids):
+            word_ids = None
+        mask = (character_ids > 0).any(dim=2) if word_ids is None else word_ids > 0
+        check_padding(mask, mask.sum(dim=1))
+        return mask, word_ids
 
     def run_layers(
         self,

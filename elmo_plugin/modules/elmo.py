@@ -1,6 +1,6 @@
 """Compute ELMo representations: one pass of a biLM, and any number of scalar mixes of its layers."""
 
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from elmo_plugin.bilm.checkpoints import SOURCE_KEY, describe_source
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
+
+# About 250 MB of activations in the paper's model.
+DEFAULT_MAX_TOKENS = 20_000
 
 
 class Elmo(torch.nn.Module):
@@ -85,9 +88,12 @@ class Elmo(torch.nn.Module):
         precision: str = "float32",
         kernel: str = AUTO,
         packed_folder: Optional[str] = None,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
         serialization_dir: Optional[str] = None,
     ) -> None:
         super().__init__()
+        if max_tokens < 1:
+            raise ConfigurationError(f"ELMo's max_tokens is {max_tokens}, expected at least 1.")
         if not 0.0 <= dropout <= 1.0:
             raise ConfigurationError(f"ELMo's dropout is {dropout}, expected 0 to 1.")
         if num_output_representations < 1:
@@ -138,6 +144,8 @@ class Elmo(torch.nn.Module):
         # torch 2.4 has this method only with an underscore.
         self._register_load_state_dict_pre_hook(_keep_own_source, with_module=True)
 
+        self.max_tokens = max_tokens
+        self.do_layer_norm = do_layer_norm
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.num_output_representations = num_output_representations
         self.dropout = torch.nn.Dropout(dropout)
@@ -216,31 +224,77 @@ class Elmo(torch.nn.Module):
                 f"ELMo got character ids of shape {tuple(inputs.shape)}, expected (batch_size, timesteps, "
                 "50). Make them with batch_to_ids or the elmo_characters indexer."
             )
-        outer_shape, timesteps, num_characters = inputs.shape[:-2], *inputs.shape[-2:]
+        outer_shape, timesteps = inputs.shape[:-2], inputs.size(-2)
+        rows = inputs.reshape(outer_shape.numel(), *inputs.shape[-2:])
         if word_inputs is not None:
             word_inputs = word_inputs.reshape(-1, word_inputs.size(-1))
-        num_rows = outer_shape.numel()
-        bilm_output = self._elmo_lstm(
-            inputs.reshape(num_rows, timesteps, num_characters), word_inputs
-        )
+        if rows.size(0) * timesteps > self.max_tokens and self._may_read_in_pieces():
+            mixed, mask = self._mix_in_pieces(rows, word_inputs)
+        else:
+            mixed, mask = self._mix(rows, word_inputs)
+        return {
+            "elmo_representations": [
+                self.dropout(representation).reshape(*outer_shape, *representation.shape[1:])
+                for representation in mixed
+            ],
+            "mask": mask.reshape(*outer_shape, mask.size(1)),
+        }
+
+    def _mix(
+        self, character_ids: Tensor, word_ids: Optional[Tensor]
+    ) -> Tuple[List[Tensor], Tensor]:
+        """Return each mix, `(num_rows, timesteps, dim)`, and the mask; with marks if those are kept."""
+        bilm_output = self._elmo_lstm(character_ids, word_ids)
         mask_with_boundaries = mask = bilm_output["mask"]
         if not self.keep_sentence_boundaries:
-            # With marks a row has two more tokens. Without the first two columns, `True` stays on its words.
+            # The words of a row follow its first mark. Together with both marks it has two tokens more.
             mask = mask_with_boundaries[:, 2:]
-
-        representations: List[Tensor] = []
+        mixed: List[Tensor] = []
         for mix in self.scalar_mixes:
             # (num_rows, timesteps + 2, dim)
             representation = mix(bilm_output["activations"], mask_with_boundaries)
             if not self.keep_sentence_boundaries:
                 representation = representation[:, 1:-1].masked_fill(~mask.unsqueeze(-1), 0.0)
-            representations.append(
-                self.dropout(representation).reshape(*outer_shape, *representation.shape[1:])
+            mixed.append(representation)
+        return mixed, mask
+
+    def _may_read_in_pieces(self) -> bool:
+        # Carried states belong to rows, and statistics of layers to a batch.
+        return (
+            isinstance(self._elmo_lstm, BiLM)
+            and not self._elmo_lstm.stateful
+            and not self.do_layer_norm
+            and not torch.is_grad_enabled()
+        )
+
+    def _mix_in_pieces(
+        self, character_ids: Tensor, word_ids: Optional[Tensor]
+    ) -> Tuple[List[Tensor], Tensor]:
+        """As `_mix`, of at most `max_tokens` tokens at a time, or one row."""
+        num_marks = 2 if self.keep_sentence_boundaries else 0
+        # At once, for messages that name the row.
+        lengths = self._elmo_lstm.check_inputs(character_ids, word_ids)[0].sum(dim=1)
+        num_rows, timesteps = character_ids.shape[:2]
+        mask = torch.arange(timesteps + num_marks, device=lengths.device) < (
+            lengths.unsqueeze(1) + num_marks
+        )
+        mixed: List[Tensor] = []
+        sorted_lengths, order = lengths.sort(descending=True, stable=True)
+        start = 0
+        while start < num_rows:
+            width = max(1, int(sorted_lengths[start]))
+            rows = order[start : start + max(1, self.max_tokens // width)]
+            start += len(rows)
+            piece, _ = self._mix(
+                character_ids[rows, :width], None if word_ids is None else word_ids[rows, :width]
             )
-        return {
-            "elmo_representations": representations,
-            "mask": mask.reshape(*outer_shape, mask.size(1)),
-        }
+            if not mixed:
+                mixed = [
+                    one.new_zeros(num_rows, timesteps + num_marks, one.size(2)) for one in piece
+                ]
+            for whole, part in zip(mixed, piece):
+                whole[rows, : part.size(1)] = part
+        return mixed, mask
 
 
 def _keep_own_source(elmo: Elmo, state_dict: Dict[str, Tensor], prefix: str, *unused: Any) -> None:

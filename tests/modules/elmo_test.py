@@ -260,6 +260,70 @@ class TestStateDict:
             Elmo(*bilm_files, 1).load_state_dict(state_dict)
 
 
+class TestInPieces:
+    """Batches of more than `max_tokens`."""
+
+    @pytest.mark.parametrize("max_tokens", [1, 7, 24])
+    @pytest.mark.parametrize("arguments", ["defaults", "kept boundaries", "cached words"])
+    def test_the_result_is_that_of_the_whole_batch(
+        self,
+        arguments: str,
+        max_tokens: int,
+        bilm_files: BiLMFiles,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        sentences = [*SENTENCES, [], *SENTENCES[::-1], ["one"]]
+        character_ids = batch_to_ids(sentences)
+        indices = {word: index for index, word in enumerate(VOCABULARY)}
+        word_inputs = None
+        if arguments == "cached words":
+            # Words that are known only.
+            sentences = [[word for word in row if word in indices] for row in sentences]
+            character_ids = batch_to_ids(sentences)
+            word_inputs = torch.zeros(character_ids.shape[:2], dtype=torch.long)
+            for row, sentence in enumerate(sentences):
+                word_inputs[row, : len(sentence)] = torch.tensor(
+                    [indices[word] for word in sentence], dtype=torch.long
+                )
+        elmo = Elmo(*bilm_files, 2, max_tokens=max_tokens, **ARGUMENTS[arguments]).eval()
+        whole = elmo(character_ids, word_inputs)  # with gradients, for the mixes
+        shapes = []
+        forward = BiLM.forward
+        monkeypatch.setattr(
+            BiLM,
+            "forward",
+            lambda bilm, ids, *others: (shapes.append(ids.shape), forward(bilm, ids, *others))[1],
+        )
+        with torch.no_grad():
+            pieces = elmo(character_ids, word_inputs)
+        assert len(shapes) > 1
+        assert all(shape[0] * shape[1] <= max_tokens or shape[0] == 1 for shape in shapes)
+        assert torch.equal(pieces["mask"], whole["mask"])
+        for ours, expected in zip(pieces["elmo_representations"], whole["elmo_representations"]):
+            torch.testing.assert_close(ours, expected.detach(), atol=2e-6, rtol=0)
+
+    @pytest.mark.parametrize("arguments", [{"stateful": True}, {"do_layer_norm": True}], ids=str)
+    def test_what_depends_on_the_batch_is_read_at_once(
+        self, arguments: Dict[str, Any], bilm_files: BiLMFiles
+    ) -> None:
+        results = []
+        for max_tokens in (1, 10**6):
+            elmo = Elmo(*bilm_files, 1, max_tokens=max_tokens, **arguments).eval()
+            with torch.no_grad():
+                results.append(elmo(batch_to_ids(SENTENCES))["elmo_representations"][0])
+        assert torch.equal(*results)
+
+    def test_an_error_names_the_row_of_the_batch(self, bilm_files: BiLMFiles) -> None:
+        character_ids = batch_to_ids([["a", "b"], ["c", "d", "e"], ["f", "g"]])
+        character_ids[2, 0] = 0
+        with torch.no_grad(), pytest.raises(ValueError, match="Row 2 has padding"):
+            Elmo(*bilm_files, 1, max_tokens=3)(character_ids)
+
+    def test_no_tokens_at_once_are_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="max_tokens is 0, expected at least 1"):
+            Elmo(*bilm_files, 1, max_tokens=0)
+
+
 class TestBadInput:
     @pytest.mark.parametrize("dropout", [-0.1, 1.5])
     def test_impossible_dropout_is_refused(self, dropout: float, bilm_files: BiLMFiles) -> None:
