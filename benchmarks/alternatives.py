@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 import pandas
 import torch
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from measurement import RANDOM, Options, Sentence, float32_files, num_words
 from tokenizers import BertWordPieceTokenizer
 from tqdm import tqdm
@@ -188,32 +189,30 @@ def notes_of(sentences: Sequence[Sentence], options: Options) -> List[str]:
 def figure_of(frame: pandas.DataFrame) -> Figure:
     """Draw two bars for each contender: words per second and peak memory."""
     frame = frame.sort_values("words/s")
-    names = [f"{row.contender}, {row.precision}" for row in frame.itertuples()]
-    names = [f"{name} (AllenNLP)" if library == "allennlp" else name
-             for name, library in zip(names, frame["library"])]  # fmt: skip
-    figure = Figure(figsize=(10, 1.2 + 0.32 * len(frame)), layout="constrained", facecolor="white")
+    names = [
+        f"{row.contender}, {'AllenNLP' if row.library == 'allennlp' else row.precision}"
+        for row in frame.itertuples()
+    ]
+    figure = Figure(figsize=(10, 1.5 + 0.32 * len(frame)), layout="constrained", facecolor="white")
     speeds, memory = figure.subplots(1, 2, sharey=True)
     colors = [COLORS[library] for library in frame["library"]]
     for axes, column, title in (
         (speeds, "words/s", "words per second (logarithmic)"),
-        (memory, "peak memory, MiB", "peak memory of the process, MiB"),
+        (memory, "peak memory, MiB", "peak memory of the process, MiB (light: libraries)"),
     ):
         bars = axes.barh(names, frame[column], color=colors)
-        axes.bar_label(
-            bars, labels=[f"{value:,}" for value in frame[column]], padding=3, fontsize=9
-        )
+        axes.bar_label(bars, [f"{value:,}" for value in frame[column]], padding=3, fontsize=9)
         axes.set_title(title, fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
         axes.margins(x=0.15)
     memory.barh(names, frame["of which libraries, MiB"], color="white", alpha=0.45)
     speeds.set_xscale("log")
     speeds.set_xlim(frame["words/s"].min() / 2, frame["words/s"].max() * 5)
-    handles = [
-        memory.barh(names[:1], 0, color=color, label=LABELS[library])
+    shown = {
+        LABELS[library]: color
         for library, color in COLORS.items()
         if library in set(frame["library"])
-    ]
-    memory.legend(
-        handles=handles, frameon=False, fontsize=9, loc="lower right", title="light: libraries"
-    )
+    }
+    handles = [Patch(color=color, label=label) for label, color in shown.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
     return figure

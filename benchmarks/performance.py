@@ -12,9 +12,9 @@ Sections:
   precision     How far float32, bfloat16 and int8 are from float32 on the reference kernel.
   memory        Seconds to load a biLM, and memory of one and of two processes.
 
-All but the last two compare contenders that take turns in one process, so that what slows the machine slows
-all; before anything is timed their outputs must agree. Figures mean something on a machine that does nothing
-else. All sections take about an hour and 8 GB of memory on two cores, with --quick ten minutes.
+In the first three sections contenders take turns in one process, so that what slows the machine for a while
+slows all; before anything is timed, outputs must agree. Even so, run nothing else meanwhile. All sections
+take one to two hours and 8 GB of memory on two cores, with --quick about a quarter of an hour.
 
 Progress goes to stderr. Each table is kept as soon as it is measured: if a section fails the others follow,
 and if the command is interrupted, --sections measures the rest into the same folder.

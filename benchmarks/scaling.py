@@ -7,20 +7,20 @@ What is compared:
                     cores, where there are several
   n workers         the same with `--engine ray`, with n workers of one thread each, on this machine
 
-What is said of each:
+What the table shows:
   s                 all seconds of the call: checks of the input, and for workers their start, which takes
                     each some seconds of imports
   tokens/s          tokens divided by these seconds
   steady tokens/s   of workers: tokens of all parts but the first of each worker, divided by the time from the
                     last of those to the end. What is left out, starts and first batches, does not grow with
-                    the text
+                    the text. Empty where there are too few parts
   times             the last of these numbers, as a multiple of that of one process on one thread
 
 Rows are measured one after the other, all of them in each repetition; the table has medians. It is in
 Markdown; progress goes to stderr.
 
     python benchmarks/scaling.py --text corpus.txt --options elmo_mini --sentences 1000 --repetitions 1
-    python benchmarks/scaling.py --text corpus.txt --sentences 3000 --output runs/scaling.json
+    python benchmarks/scaling.py --text corpus.txt --sentences 3000 --output runs/scaling.csv
 
 The first takes about a minute. The second has random weights of the original's shape (2 layers of 4096 cells
 projected to 512). For numbers that mean something nothing else may run, and the text should keep all workers
@@ -28,10 +28,7 @@ busy for much longer than they take to start.
 """
 
 import argparse
-import json
 import logging
-import os
-import statistics
 import sys
 import time
 from itertools import islice
@@ -39,8 +36,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Dict, List, NamedTuple, Optional
 
+import pandas
 import ray.data
 import torch
+from measurement import available_cores, markdown
 
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.bilm import BiLMOptions
@@ -62,8 +61,8 @@ class Written(NamedTuple):
 
 def steady_speed(parts: List[Written], num_workers: int) -> Optional[float]:
     """
-    Tokens per second from the time when each worker had one part done; `None` if there are too few parts to
-    tell.
+    Return tokens per second from the time when each worker had one part done; `None` if there are too few
+    parts.
     """
     parts = sorted(parts)
     later = parts[num_workers:]
@@ -74,7 +73,7 @@ def steady_speed(parts: List[Written], num_workers: int) -> Optional[float]:
 
 
 def parts_in(folder: Path) -> List[Written]:
-    """The parts of a folder."""
+    """Return the parts of a folder."""
     parts = []
     for path in folder.glob("*.parquet"):
         tokens = import_pyarrow().parquet.read_table(path, columns=["tokens"]).column("tokens")
@@ -83,8 +82,10 @@ def parts_in(folder: Path) -> List[Written]:
     return parts
 
 
-def run_alone(text: Path, files: Dict[str, Any], output: Path, num_threads: int) -> Dict[str, Any]:
-    """One process."""
+def run_alone(
+    text: Path, files: Dict[str, Any], output: Path, num_threads: int, _: int
+) -> Dict[str, Any]:
+    """Embed in one process."""
     torch.set_num_threads(num_threads)
     embedder = ElmoEmbedder(**files)
     start = time.perf_counter()
@@ -97,7 +98,7 @@ def run_alone(text: Path, files: Dict[str, Any], output: Path, num_threads: int)
 def run_workers(
     text: Path, files: Dict[str, Any], output: Path, num_workers: int, sentences_per_part: int
 ) -> Dict[str, Any]:
-    """Workers on the Ray that is there."""
+    """Embed by workers on the Ray that is running."""
     torch.set_num_threads(1)
     embedder = ElmoEmbedder(**files)
     start = time.perf_counter()
@@ -117,25 +118,11 @@ def run_workers(
     }
 
 
-def table(rows: Dict[str, List[Dict[str, Any]]]) -> str:
-    """Markdown, of medians over repetitions."""
-    lines = ["| | s | tokens/s | steady tokens/s | times |", "|---|---|---|---|---|"]
-    medians = {name: _medians(repetitions) for name, repetitions in rows.items()}
-    first = next(iter(medians.values()))["steady tokens/s"]
-    for name, row in medians.items():
-        steady = row["steady tokens/s"]
-        shown = "too few parts | " if steady is None else f"{steady:,.0f} | {steady / first:.2f}"
-        lines.append(f"| {name} | {row['s']:.1f} | {row['tokens/s']:,.0f} | {shown} |")
-    return "\n".join(lines)
-
-
-def _medians(repetitions: List[Dict[str, Any]]) -> Dict[str, Any]:
-    return {
-        key: None
-        if any(row[key] is None for row in repetitions)
-        else statistics.median(row[key] for row in repetitions)
-        for key in repetitions[0]
-    }
+def table(rows: List[Dict[str, Any]]) -> pandas.DataFrame:
+    """Return medians over repetitions, and multiples of the first row's speed."""
+    frame = pandas.DataFrame(rows).groupby("", sort=False).median().reset_index()
+    frame["times"] = frame["steady tokens/s"] / frame["steady tokens/s"][0]
+    return frame.round({"s": 1, "tokens/s": 0, "steady tokens/s": 0, "times": 2})
 
 
 def main(arguments: Optional[List[str]] = None) -> None:
@@ -157,11 +144,13 @@ def main(arguments: Optional[List[str]] = None) -> None:
         help="fewer than in real use, so that parts show the speed (default: %(default)s)",
     )
     parser.add_argument("--repetitions", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("--output", type=Path, help="JSON file for all numbers")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE.csv", help="write each repetition here"
+    )
     settings = parser.parse_args(arguments)
 
-    num_cores = len(os.sched_getaffinity(0))
-    rows: Dict[str, List[Dict[str, Any]]] = {}
+    num_cores = len(available_cores())
+    rows: List[Dict[str, Any]] = []
     ray.init(
         num_cpus=num_cores,
         include_dashboard=False,
@@ -177,22 +166,23 @@ def main(arguments: Optional[List[str]] = None) -> None:
         text = Path(folder, "text.txt")
         with open(settings.text, "rb") as lines:
             text.write_bytes(b"".join(islice(lines, settings.sentences)))
+        runs = {
+            f"one process, {number} thread{'s' * (number > 1)}": (run_alone, number)
+            for number in sorted({1, num_cores})
+        }
+        for number in settings.workers:
+            runs[f"{number} worker{'s' * (number > 1)}"] = (run_workers, number)
         for repetition in range(settings.repetitions):
-            for num_threads in sorted({1, num_cores}):
-                name = f"one process, {num_threads} thread" + "s" * (num_threads > 1)
+            for name, (run, number) in runs.items():
                 print(f"{name}, repetition {repetition + 1}", file=sys.stderr)
-                output = Path(folder, f"{repetition}-alone-{num_threads}")
-                rows.setdefault(name, []).append(run_alone(text, files, output, num_threads))
-            for num_workers in settings.workers:
-                name = f"{num_workers} worker" + "s" * (num_workers > 1)
-                print(f"{name}, repetition {repetition + 1}", file=sys.stderr)
-                output = Path(folder, f"{repetition}-workers-{num_workers}")
-                row = run_workers(text, files, output, num_workers, settings.sentences_per_part)
-                rows.setdefault(name, []).append(row)
+                output = Path(folder, f"{repetition}-{name}")
+                rows.append(
+                    {"": name, **run(text, files, output, number, settings.sentences_per_part)}
+                )
     ray.shutdown()
-    print(table(rows))
+    print(markdown(table(rows)))
     if settings.output is not None:
-        settings.output.write_text(json.dumps({"cores": num_cores, "rows": rows}, indent=2) + "\n")
+        pandas.DataFrame(rows).to_csv(settings.output, index=False)
 
 
 if __name__ == "__main__":
