@@ -19,7 +19,8 @@ from elmo_plugin.bilm.characters import (
 from elmo_plugin.bilm.checkpoints import archived_bilm, translate_allennlp_bilm
 from elmo_plugin.bilm.frozen import FrozenInference, WordTypeCache
 from elmo_plugin.bilm.kernels import AUTO, check_kernel
-from elmo_plugin.bilm.lstm import LSTMRun, Packing, ProjectedLSTM, State, run_side_by_side
+from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, State, run_side_by_side
+from elmo_plugin.bilm.lstm_steps import LSTMRun
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import check_weights, load_weights, save_model

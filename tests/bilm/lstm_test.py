@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from elmo_plugin.bilm import lstm as lstm_module
-from elmo_plugin.bilm import processor
-from elmo_plugin.bilm.lstm import LSTMRun, Packing, ProjectedLSTM
+from elmo_plugin.bilm import lstm_steps, processor
+from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, run_side_by_side
+from elmo_plugin.bilm.lstm_steps import LSTMRun
 from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features, unsupported_reason
 
 LENGTHS = [3, 7, 1, 5, 7]
@@ -72,7 +72,7 @@ def test_without_gradients_blocks_of_steps_change_nothing(monkeypatch: pytest.Mo
     inputs, packing = packed_inputs(LENGTHS, 6)
     expected, expected_state = lstm(inputs, packing.step_sizes)
     for tokens in (1, 7, 10, 1000):
-        monkeypatch.setattr(lstm_module, "TOKENS_PER_BLOCK", tokens)
+        monkeypatch.setattr(lstm_steps, "TOKENS_PER_BLOCK", tokens)
         with torch.no_grad():
             outputs, state = lstm(inputs, packing.step_sizes)
         assert torch.allclose(outputs, expected, atol=1e-6)
@@ -108,12 +108,12 @@ def results_and_gradients(
         cell = torch.randn(step_sizes[0], lstm.cell_size).mul_(0.1).requires_grad_()
         runs.append(LSTMRun(inputs.clone().requires_grad_(), step_sizes, state, cell))
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-        outcomes = lstm_module.run_side_by_side(lstms, runs)
+        outcomes = run_side_by_side(lstms, runs)
     results = [tensor for outcome in outcomes for tensor in outcome]
     sum((result * torch.randn(result.shape)).sum() for result in results).backward()
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32), torch.no_grad():
         # The same bits without gradients.
-        again = lstm_module.run_side_by_side(lstms, runs)
+        again = run_side_by_side(lstms, runs)
     assert all(torch.equal(a, b) for a, b in zip(results, [t for o in again for t in o]))
     read = [(run.inputs, run.state, run.cell) for run in runs]
     gradients = [tensor.grad for tensors in read for tensor in tensors]
@@ -143,9 +143,9 @@ def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
         # Rounding to bfloat16 decides whether a value reaches a clip, and so about single gradients.
         if dtype == torch.bfloat16 and (unit != "avx512_bf16" or clip is not None):
             continue
-        monkeypatch.setattr(lstm_module, "_vector_unit", lambda inputs, dtype: None)
+        monkeypatch.setattr(lstm_steps, "_vector_unit", lambda inputs, dtype: None)
         expected = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
-        monkeypatch.setattr(lstm_module, "_vector_unit", lambda inputs, dtype: unit)
+        monkeypatch.setattr(lstm_steps, "_vector_unit", lambda inputs, dtype: unit)
         ours = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
         for own, other in zip(ours, expected):
             assert float((own - other).norm()) < tolerance * float(other.norm())
@@ -168,17 +168,17 @@ def test_cpp_runs_float32_on_cpus_and_what_the_processor_multiplies(
     of_bfloat16: Optional[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lstm_module, "best_unit", lambda: unit)
-    monkeypatch.setattr(lstm_module, "unsupported_reason", lambda unit: None)
-    for module in (lstm_module, processor):
+    monkeypatch.setattr(lstm_steps, "best_unit", lambda: unit)
+    monkeypatch.setattr(lstm_steps, "unsupported_reason", lambda unit: None)
+    for module in (lstm_steps, processor):
         monkeypatch.setattr(module, "processor_features", lambda: features)
     inputs = torch.zeros(1, 1)
-    assert lstm_module._vector_unit(inputs, torch.float32) == of_float32
-    assert lstm_module._vector_unit(inputs, torch.bfloat16) == of_bfloat16
-    assert lstm_module._vector_unit(inputs.double(), torch.float64) is None
-    assert lstm_module._vector_unit(inputs.to("meta"), torch.float32) is None
-    monkeypatch.setattr(lstm_module, "unsupported_reason", lambda unit: "it was not compiled")
-    assert lstm_module._vector_unit(inputs, torch.float32) is None
+    assert lstm_steps._vector_unit(inputs, torch.float32) == of_float32
+    assert lstm_steps._vector_unit(inputs, torch.bfloat16) == of_bfloat16
+    assert lstm_steps._vector_unit(inputs.double(), torch.float64) is None
+    assert lstm_steps._vector_unit(inputs.to("meta"), torch.float32) is None
+    monkeypatch.setattr(lstm_steps, "unsupported_reason", lambda unit: "it was not compiled")
+    assert lstm_steps._vector_unit(inputs, torch.float32) is None
 
 
 def test_initial_values_are_glorots() -> None:

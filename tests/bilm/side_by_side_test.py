@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin import BiLM, batch_to_ids
-from elmo_plugin.bilm import lstm, side_by_side
+from elmo_plugin.bilm import lstm_steps, side_by_side
 from elmo_plugin.bilm.side_by_side import map_side_by_side
 from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
 
@@ -58,7 +58,7 @@ def test_a_small_lstm_is_little_work_and_a_large_one_is_not(
         asked.append(is_worthwhile)
         return map_side_by_side(function, arguments, is_worthwhile)
 
-    monkeypatch.setattr(lstm, "map_side_by_side", record)
+    monkeypatch.setattr(lstm_steps, "map_side_by_side", record)
     for rows, expected in ((1, False), (64, True)):
         options = replace(TINY_OPTIONS, cell_size=64, projection_dim=64)
         # Equal sentences would be read once.
@@ -81,7 +81,9 @@ def test_an_error_reaches_the_caller_and_the_next_calls_run() -> None:
 
 @pytest.fixture
 def threads_for_all_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lstm, "MULTIPLICATIONS_WORTH_THREADS", 0)
+    monkeypatch.setattr(lstm_steps, "MULTIPLICATIONS_WORTH_THREADS", 0)
+    # In C++ there is nothing for threads of Python to do.
+    monkeypatch.setattr(lstm_steps, "_vector_unit", lambda inputs, product_type: None)
 
 
 @pytest.mark.usefixtures("threads_for_all_work")

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.factors import Factor
-from elmo_plugin.bilm.lstm import LSTMRun, Outcome, ProjectedLSTM
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor
 from elmo_plugin.bilm.kernels.lstm_kernel import FactorKernel
-from elmo_plugin.bilm.lstm import LSTMRun, LSTMWeights, Outcome, ProjectedLSTM, run_loops
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm_steps import LSTMRun, LSTMWeights, Outcome, run_loops
 from elmo_plugin.bilm.processor import has_bfloat16_products
 
 # Products with fewer float32 weights take less time than to call these operators.
@@ -55,7 +56,7 @@ class OneDNNKernel(FactorKernel):
         return _OneDNNFactor(weight.to(_TYPES[precision]))
 
     def prepare(self, layer: ProjectedLSTM, precision: str) -> LSTMWeights:
-        return LSTMWeights.of(layer, lambda weight: self.factor(weight, precision))
+        return LSTMWeights.of(layer.tensors(), lambda weight: self.factor(weight, precision))
 
     def run(self, layers: Sequence[LSTMWeights], runs: Sequence[LSTMRun]) -> List[Outcome]:
         return run_loops(layers, runs)

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor, QuantizedFactor
 from elmo_plugin.bilm.kernels.lstm_kernel import FactorKernel
-from elmo_plugin.bilm.lstm import LSTMRun, LSTMWeights, Outcome, ProjectedLSTM, run_loops
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm_steps import LSTMRun, LSTMWeights, Outcome, run_loops
 
 
 class ReferenceKernel(FactorKernel):
@@ -29,7 +30,7 @@ class ReferenceKernel(FactorKernel):
         return PlainFactor(weight.bfloat16() if precision == "bfloat16" else weight)
 
     def prepare(self, layer: ProjectedLSTM, precision: str) -> LSTMWeights:
-        return LSTMWeights.of(layer, lambda weight: self.factor(weight, precision))
+        return LSTMWeights.of(layer.tensors(), lambda weight: self.factor(weight, precision))
 
     def run(self, layers: Sequence[LSTMWeights], runs: Sequence[LSTMRun]) -> List[Outcome]:
         return run_loops(layers, runs)

@@ -14,7 +14,8 @@ from elmo_plugin.bilm.kernels.onednn_kernel import OneDNNKernel
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
 from elmo_plugin.bilm.kernels.simd_kernel import SIMDKernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
-from elmo_plugin.bilm.lstm import LSTMRun, ProjectedLSTM
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm_steps import LSTMRun
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
 from elmo_plugin.bilm.simd.library import best_unit

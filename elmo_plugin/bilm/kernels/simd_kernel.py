@@ -6,7 +6,8 @@ import torch
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
-from elmo_plugin.bilm.lstm import LSTMRun, Outcome, ProjectedLSTM
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome
 from elmo_plugin.bilm.simd.character_encoder import PanelEncoder, PanelLinear
 from elmo_plugin.bilm.simd.library import PanelMatrix, best_unit, unsupported_reason
 from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor
 from elmo_plugin.bilm.kernels.lstm_kernel import FactorKernel
-from elmo_plugin.bilm.lstm import LSTMRun, Outcome, ProjectedLSTM, blocks_of_steps
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome, blocks_of_steps
 
 logger = logging.getLogger(__name__)
 

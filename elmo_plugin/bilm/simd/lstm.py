@@ -20,7 +20,7 @@ from elmo_plugin.bilm.simd.library import (
 )
 
 if TYPE_CHECKING:
-    from elmo_plugin.bilm.lstm import LSTMRun, Outcome
+    from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome
 
 # Products of inputs are kept for about this many tokens: 16 MiB at 4 x 4096 gates.
 TOKENS_PER_BLOCK = 256

@@ -3,6 +3,8 @@
 import copy
 import functools
 import math
+import signal
+import threading
 from typing import Any, List, Optional, Tuple
 
 import pytest
@@ -18,7 +20,8 @@ from elmo_plugin.bilm.kernels.onednn_kernel import OneDNNKernel
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
 from elmo_plugin.bilm.kernels.simd_kernel import SIMDKernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
-from elmo_plugin.bilm.lstm import LSTMRun, Outcome, Packing, ProjectedLSTM, State
+from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, State
+from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.simd import character_encoder as simd_character_encoder
 from elmo_plugin.bilm.simd import lstm as simd_lstm
@@ -345,6 +348,26 @@ def test_out_of_memory_is_an_error() -> None:
     untrue = new_run(layer, *inputs_of([3], 32))._replace(step_sizes=[2**50])
     with pytest.raises(MemoryError, match="Take smaller batches"):
         kernel.run([kernel.prepare(layer, "float32")], [untrue])
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_an_interrupt_waits_for_the_end_of_a_call_and_harms_nothing(unit: str) -> None:
+    kernel = fast_kernel(unit, "float32")
+    layer = new_layer((64, 80, 96))
+    one_run = new_run(layer, *inputs_of([2000] * 8, 64))
+    prepared = kernel.prepare(layer, "float32")
+    expected = kernel.run([prepared], [one_run])[0]
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.005, signal.raise_signal, [signal.SIGINT])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            while True:
+                kernel.run([prepared], [one_run])
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, handler)
+    assert all(map(torch.equal, kernel.run([prepared], [one_run])[0], expected))
 
 
 def test_onednn_leaves_small_weights_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:

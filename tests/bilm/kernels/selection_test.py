@@ -22,7 +22,7 @@ from elmo_plugin.bilm.kernels import (
 )
 from elmo_plugin.bilm.kernels.reference_kernel import ReferenceKernel
 from elmo_plugin.bilm.kernels.simd_kernel import SIMDKernel
-from elmo_plugin.bilm.lstm import LSTMRun, Outcome
+from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome
 from elmo_plugin.bilm.simd import library
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles

@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm.kernels import choose_kernel, triton_kernel
 from elmo_plugin.bilm.kernels.triton_kernel import TritonKernel
-from elmo_plugin.bilm.lstm import LSTMRun, ProjectedLSTM
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.lstm_steps import LSTMRun
 from tests.bilm.kernels.kernels_test import TOLERANCES, new_run
 from tests.conftest import SENTENCES, BiLMFiles
 
