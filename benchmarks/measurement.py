@@ -69,9 +69,6 @@ class Options:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:  # torch raises either
             check_option("--device", f"{self.device} ({error})", False, "a device that torch has")
-        for name in self.bilm:
-            if name != RANDOM:
-                BiLM.from_files(*model_files(name))
 
     @property
     def effort(self) -> "Effort":
@@ -150,6 +147,13 @@ def read_sentences(text: str) -> List[Sentence]:
 
 def num_words(sentences: Sequence[Sentence]) -> int:
     return sum(map(len, sentences))
+
+
+def check_bilms(names: Sequence[str]) -> None:
+    """Load each biLM once: an error names what is wrong with its files before anything is measured."""
+    for name in names:
+        if name != RANDOM:
+            BiLM.from_files(*model_files(name))
 
 
 def model_files(name: str) -> Tuple[Path, Path]:

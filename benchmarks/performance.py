@@ -14,7 +14,7 @@ Sections:
 
 In the first three sections contenders take turns in one process, so that what slows the machine for a while
 slows all; before anything is timed, outputs must agree. Even so, run nothing else meanwhile. All sections
-take one to two hours and 8 GB of memory on two cores, with --quick about a quarter of an hour.
+take about an hour and 8 GB of memory on two cores, with --quick about ten minutes.
 
 Progress goes to stderr. Each table is kept as soon as it is measured: if a section fails the others follow,
 and if the command is interrupted, --sections measures the rest into the same folder.
@@ -49,6 +49,7 @@ from measurement import (
     SECTIONS,
     Options,
     Sentence,
+    check_bilms,
     machine_facts,
     markdown,
     read_sentences,
@@ -150,6 +151,7 @@ def main(argv: Optional[List[str]] = None) -> None:
         options = options_from(Options, arguments)
         if options.threads is not None:
             torch.set_num_threads(options.threads)
+        check_bilms(options.bilm)
         sentences = read_sentences(options.text)
         failures = measure(options, sentences)
     except (ConfigurationError, OSError) as error:
