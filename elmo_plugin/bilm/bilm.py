@@ -17,7 +17,7 @@ from elmo_plugin.bilm.characters import (
     sentence_marks,
 )
 from elmo_plugin.bilm.checkpoints import archived_bilm, translate_allennlp_bilm
-from elmo_plugin.bilm.frozen import FrozenInference, WordTypeCache
+from elmo_plugin.bilm.frozen import FrozenInference, WordTypeCache, are_frozen
 from elmo_plugin.bilm.kernels import AUTO, check_kernel
 from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, State, run_side_by_side
 from elmo_plugin.bilm.lstm_steps import LSTMRun
@@ -201,7 +201,7 @@ class BiLM(torch.nn.Module):
     @property
     def is_frozen(self) -> bool:
         """Whether no parameter requires a gradient."""
-        return not any(parameter.requires_grad for parameter in self.parameters())
+        return are_frozen(self.parameters())
 
     def get_output_dim(self) -> int:
         """Width of a layer activation, both directions together."""
@@ -239,7 +239,9 @@ class BiLM(torch.nn.Module):
                 "A biLM cannot run under torch.nn.DataParallel. Use one process for each GPU instead: "
                 "DistributedDataParallel, or the 'distributed' key of an AllenNLP config."
             )
-        is_frozen = self.is_frozen
+        # Listed once: for a short sentence this takes a noticeable part of the time.
+        parameters = list(self.parameters())
+        is_frozen = are_frozen(parameters)
         if self.precision != "float32" and not is_frozen:
             raise RuntimeError(
                 f"The biLM's precision is {self.precision}, which is for frozen biLMs, and some of its "
@@ -268,14 +270,14 @@ class BiLM(torch.nn.Module):
         # A sentence that stands in the batch several times, as in SRL once for each of its predicates, is
         # read once. Only carried states could tell such rows apart.
         row_of: Optional[Tensor] = None
-        if not self.stateful:
+        if not self.stateful and batch_size > 1:
             distinct, inverse = torch.unique(vector_at, dim=0, return_inverse=True)
             if distinct.size(0) < batch_size:
                 vector_at, row_of = distinct, inverse
         packing = Packing.from_lengths((vector_at >= 0).sum(dim=1), timesteps + 2)
 
         with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
-            is_at_rest = self._begin_pass(is_frozen)
+            is_at_rest = self._begin_pass(parameters)
             # (num_types, projection_dim), with `word_ids` the looked up words before them
             vectors = self._frozen.encode(self.character_encoder, types, is_at_rest)
             if word_ids is not None:
@@ -358,8 +360,8 @@ class BiLM(torch.nn.Module):
         The outputs of both directions for each layer, packed like the inputs; and the states after the last
         step, in the order of `initial_states`.
         """
-        is_frozen = self.is_frozen
-        is_at_rest = self._begin_pass(is_frozen) and is_frozen
+        parameters = list(self.parameters())
+        is_at_rest = self._begin_pass(parameters) and are_frozen(parameters)
         return self._run_layers(inputs, step_sizes, initial_states, drop, is_at_rest)
 
     def reset_states(self) -> None:
@@ -447,10 +449,10 @@ class BiLM(torch.nn.Module):
             )
         }
 
-    def _begin_pass(self, is_frozen: bool) -> bool:
+    def _begin_pass(self, parameters: Sequence[Tensor]) -> bool:
         num_backward_passes = self.character_encoder.num_backward_passes
         num_backward_passes += sum(layer.num_backward_passes for layer in self._lstms.values())
-        return self._frozen.begin_pass(self, is_frozen, num_backward_passes)
+        return self._frozen.begin_pass(parameters, self.training, num_backward_passes)
 
     def _run_layers(
         self,

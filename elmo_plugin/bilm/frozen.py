@@ -108,7 +108,9 @@ class FrozenInference:
         self._set_version(_version_of(parameters, 0), parameters)
         self._source = source
 
-    def begin_pass(self, bilm: torch.nn.Module, is_frozen: bool, num_backward_passes: int) -> bool:
+    def begin_pass(
+        self, parameters: Sequence[Tensor], is_training: bool, num_backward_passes: int
+    ) -> bool:
         """
         Drop what was made from other weights.
 
@@ -121,9 +123,9 @@ class FrozenInference:
 
         Whether the weights rest. If not, what is made during this pass is dropped by the next.
         """
-        parameters = list(bilm.parameters())
         self._place = (parameters[0].device, parameters[0].dtype)
-        is_learning = not is_frozen and (bilm.training or torch.is_grad_enabled())
+        is_frozen = are_frozen(parameters)
+        is_learning = not is_frozen and (is_training or torch.is_grad_enabled())
         has_gradients = any(parameter.grad is not None for parameter in parameters)
         # Tensors made in inference mode have no version.
         is_inference = any(parameter.is_inference() for parameter in parameters)
@@ -414,6 +416,11 @@ def _shared_or_new(
         if prepared is None:
             prepared = _shared[key] = _Prepared(prepare(module))
         return prepared
+
+
+def are_frozen(parameters: Iterable[Tensor]) -> bool:
+    """Return whether none requires a gradient."""
+    return not any(parameter.requires_grad for parameter in parameters)
 
 
 def _version_of(parameters: Sequence[Tensor], num_backward_passes: int) -> Tuple[Any, ...]:

@@ -210,23 +210,22 @@ def best_unit() -> str:
 
 @functools.cache
 def _library_problem(unit: str) -> Optional[str]:
-    """Return why the library cannot be used; `None` if it can. A warning says so of a library that exists."""
+    """Return why the library cannot be used, which a warning says once; `None` if it can."""
     path = _library_path(unit)
-    if not path.exists():
-        return (
-            f"it was not compiled for {unit} when elmo_plugin was installed (install g++ or clang, then "
-            "install elmo_plugin again)"
-        )
-    try:
-        found = ctypes.CDLL(str(path)).abi_version()
-    except OSError as error:
-        problem = f"its library does not load ({error})"
-    except AttributeError:
-        problem = f"{path} is from an older version of elmo_plugin"
-    else:
-        if found == ABI_VERSION:
-            return None
-        problem = f"{path} has version {found}, expected {ABI_VERSION}"
-    problem += "; install elmo_plugin again, where g++ or clang is installed"
-    logger.warning("The simd kernel cannot be used: %s.", problem)
+    problem = f"it was not compiled for {unit} when elmo_plugin was installed"
+    if path.exists():
+        try:
+            found = ctypes.CDLL(str(path)).abi_version()
+            if found == ABI_VERSION:
+                return None
+            problem = f"{path} has version {found}, expected {ABI_VERSION}"
+        except OSError as error:
+            problem = f"its library does not load ({error})"
+        except AttributeError:
+            problem = f"{path} is from an older version of elmo_plugin"
+    problem += "; install g++ or clang, then install elmo_plugin again"
+    logger.warning(
+        "The simd kernel cannot be used, so ELMo runs at about half of its speed or less: %s.",
+        problem,
+    )
     return problem
