@@ -95,7 +95,9 @@ def test_a_json_object() -> None:
         ("a -s o --texts t", "expected 2 arguments"),
     ],
 )
-def test_what_is_refused(arguments: str, match: str, capsys: pytest.CaptureFixture) -> None:
+def test_invalid_arguments_are_errors(
+    arguments: str, match: str, capsys: pytest.CaptureFixture
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         parsed(arguments)
     assert match in capsys.readouterr().err

@@ -61,7 +61,7 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path, tmp_path: Path) 
         assert torch.equal(torch.from_numpy(weights["softmax/b"][...]), trained.softmax.bias)
 
 
-def test_the_card_says_what_is_known(pretrained: Path, tmp_path: Path) -> None:
+def test_the_card_has_the_known_facts(pretrained: Path, tmp_path: Path) -> None:
     files = export_bilm(pretrained / "model.tar.gz", tmp_path / "my_model", license_id="cc0-1.0")
     card = files[2].read_text()
     head = yaml.safe_load(card.split("---")[1])
@@ -73,7 +73,7 @@ def test_the_card_says_what_is_known(pretrained: Path, tmp_path: Path) -> None:
     assert f"- held-out perplexity: {metrics['best_validation_perplexity']:.1f} (forward" in card
 
 
-def test_the_card_claims_nothing_that_is_not_known(pretrained: Path, tmp_path: Path) -> None:
+def test_the_card_has_no_unknown_facts(pretrained: Path, tmp_path: Path) -> None:
     archive_file = tmp_path / "moved.tar.gz"
     shutil.copy(pretrained / "model.tar.gz", archive_file)
     card = export_bilm(archive_file, tmp_path / "export")[2].read_text()

@@ -107,7 +107,7 @@ class TestNeighbors:
         assert {similarity for similarity, _, _ in rows(outputs["0"])} == {"1.000"}
         assert "Layer 0, the token representation, does not depend on the context" in caplog.text
 
-    def test_max_occurrences_takes_a_sample_and_says_so(self, run: Run, caplog: Any) -> None:
+    def test_max_occurrences_takes_a_sample_and_warns(self, run: Run, caplog: Any) -> None:
         (Path("in.txt")).write_text("".join(f"{number} play\n" for number in range(30)))
         outputs = [
             run("--sentence", "a play", "--max-occurrences", "4", "--seed", seed)
@@ -144,7 +144,7 @@ class TestNeighbors:
             with pytest.raises(ConfigurationError, match=match):
                 run(flag, value)
 
-    def test_help_teaches(self, run: Run, capsys: Any) -> None:
+    def test_the_help_has_examples(self, run: Run, capsys: Any) -> None:
         with pytest.raises(SystemExit, match="0"):
             run("--help")
         text = " ".join(capsys.readouterr().out.split())
@@ -159,7 +159,7 @@ class TestClusters:
         assert len(sizes) == 2
         assert sum(sizes) == NUM_PLACES == len(rows(output))
 
-    def test_clusters_may_be_more_and_asked_for_with_a_sentence(self, run: Run) -> None:
+    def test_more_clusters_and_clusters_with_a_sentence(self, run: Run) -> None:
         assert "cluster 3: " in run("--clusters", "3")
         output = run("--sentence", "a play", "--clusters", "2")
         assert "sentence 1: " in output
@@ -242,7 +242,7 @@ class TestBadArguments:
             ({"plot": "p"}, "p has the suffix '', expected one of"),
         ],
     )
-    def test_it_is_said_what_is_wrong(self, arguments: Dict[str, Any], match: str) -> None:
+    def test_the_error_says_what_is_wrong(self, arguments: Dict[str, Any], match: str) -> None:
         with pytest.raises(ConfigurationError, match=match):
             compare(**arguments)
         assert os.listdir() == ["in.txt"]
@@ -252,7 +252,9 @@ class TestBadArguments:
         with pytest.raises(ConfigurationError, match=r"in\.txt: found no sentence"):
             compare()
 
-    def test_a_missing_matplotlib_is_said_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_matplotlib_is_an_error_at_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         with pytest.raises(ConfigurationError, match=r'pip install "elmo_plugin\[plots\]"'):

@@ -40,7 +40,9 @@ class TestHelp:
             assert f"    {name}" in output
 
     @pytest.mark.parametrize("name", REPORTS)
-    def test_a_report_explains_itself(self, name: str, capsys: pytest.CaptureFixture) -> None:
+    def test_the_help_of_a_report_describes_it(
+        self, name: str, capsys: pytest.CaptureFixture
+    ) -> None:
         with pytest.raises(SystemExit, match="0"):
             run(name, "--help")
         output = capsys.readouterr().out
@@ -186,7 +188,7 @@ class TestArguments:
     @pytest.mark.parametrize(
         "overrides, match", [("{", "which is not JSON"), ("[1]", "expected a JSON object of keys")]
     )
-    def test_overrides_that_are_no_object(
+    def test_overrides_must_be_an_object(
         self, overrides: str, match: str, options: Options, capsys: pytest.CaptureFixture
     ) -> None:
         with pytest.raises(SystemExit, match="2"):

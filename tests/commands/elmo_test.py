@@ -89,7 +89,7 @@ class TestFlagsOfAllenNlp09:
                 expected = expected[-1] if choice == "top" else expected.mean(axis=0)
             numpy.testing.assert_allclose(datasets[str(number)], expected, atol=1e-5)
 
-    def test_just_one_choice_is_needed(self, run: Run, capsys: Any) -> None:
+    def test_exactly_one_choice_is_needed(self, run: Run, capsys: Any) -> None:
         for arguments in ((), ("--all", "--top")):
             with pytest.raises(SystemExit, match="2"):
                 run(*arguments)
@@ -137,7 +137,7 @@ class TestFlagsOfAllenNlp09:
             run("--all", "--cuda-device", "99")
         run("--all", "--cuda-device", "-1")
 
-    def test_vocab_path_is_said_to_have_no_effect(self, run: Run, caplog: Any) -> None:
+    def test_vocab_path_has_no_effect_and_warns(self, run: Run, caplog: Any) -> None:
         run("--all", "--vocab-path", "no/such/folder")
         assert "--vocab-path has no effect" in caplog.text
 
@@ -252,7 +252,7 @@ class TestFurtherFlags:
             run("--top", "--overwrite", source="in.parquet")
 
     @pytest.mark.slow
-    def test_ray_writes_what_one_process_does(self, run: Run, bilm_files: BiLMFiles) -> None:
+    def test_ray_writes_the_output_of_one_process(self, run: Run, bilm_files: BiLMFiles) -> None:
         pytest.importorskip("ray")
         parquet = pytest.importorskip("pyarrow.parquet")
         expected = run("--average")
@@ -283,7 +283,7 @@ class TestFurtherFlags:
         assert Path("out.hdf5").stat().st_mtime_ns == modified
         assert capsys.readouterr().out.count("out.hdf5: 4 sentences") == 2
 
-    def test_help_teaches(self, command: Run, capsys: Any) -> None:
+    def test_the_help_has_examples(self, command: Run, capsys: Any) -> None:
         with pytest.raises(SystemExit, match="0"):
             command("--help")
         text = " ".join(capsys.readouterr().out.split())
@@ -374,7 +374,7 @@ class TestBadArguments:
             ({"input_file": "-"}, "workers cannot read standard input"),
         ],
     )
-    def test_what_ray_has_not(self, options: Dict[str, Any], match: str) -> None:
+    def test_options_that_ray_does_not_support(self, options: Dict[str, Any], match: str) -> None:
         pytest.importorskip("ray")
         with pytest.raises(ConfigurationError, match=match):
             embed(layers="all", engine="ray", **options)
@@ -443,7 +443,7 @@ class TestMix:
             files.append(str(folder / "model.tar.gz"))
         return files[0], files[1]
 
-    def test_what_is_written_is_what_the_task_rnn_was_given(
+    def test_the_output_equals_the_input_of_the_task_rnn(
         self, command: Run, archives: Tuple[str, str]
     ) -> None:
         for archive_file, names in [(archives[0], ["input", "output"]), (archives[1], [None])]:

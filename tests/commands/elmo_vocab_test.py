@@ -31,17 +31,17 @@ def words_of(path="vocab.txt"):
 
 
 class TestMakeVocabulary:
-    def test_words_stand_by_falling_count_then_by_code_point(self, corpus):
+    def test_words_are_sorted_by_count_then_by_code_point(self, corpus):
         make_vocabulary([corpus], "vocab.txt")
         expected = b"<S>\n</S>\n<UNK>\nthe\na\nb\nz\n\xc3\xa9\n"
         assert Path("vocab.txt").read_bytes() == expected
 
-    def test_files_are_given_in_any_order_and_number(self, corpus):
+    def test_files_can_be_given_in_any_order_and_number(self, corpus):
         make_vocabulary([corpus], "vocab.txt")
         make_vocabulary(["2.txt.gz", "1.txt", corpus], Path("other.txt"))
         assert words_of("other.txt") == words_of()
 
-    def test_the_summary_says_what_was_counted_and_kept(self, corpus):
+    def test_the_summary_has_the_counts(self, corpus):
         summary = make_vocabulary([corpus], "vocab.txt", min_count=2, max_size=5)
         assert summary == (2, 4, 10, 5, 2, 6)
         assert summary.coverage == pytest.approx(0.6)
@@ -56,7 +56,7 @@ class TestMakeVocabulary:
             ["coverage of the tokens", "60.00%"],
         ]
 
-    def test_marks_spelled_in_the_corpus_are_not_listed_again(self, tmp_path):
+    def test_special_words_of_the_corpus_are_not_listed_again(self, tmp_path):
         (tmp_path / "a.txt").write_text("<S> it <UNK> </S> <unk>\n")
         summary = make_vocabulary([str(tmp_path / "a.txt")], tmp_path / "vocab.txt")
         assert words_of(tmp_path / "vocab.txt") == ["<unk>", "it"]
@@ -69,7 +69,7 @@ class TestMakeVocabulary:
         min_count=st.integers(1, 3),
         max_size=st.none() | st.integers(4, 8),
     )
-    def test_the_file_holds_what_a_slow_count_finds(
+    def test_the_file_equals_that_of_a_slow_count(
         self, tmp_path_factory, sentences, min_count, max_size
     ):
         folder = tmp_path_factory.mktemp("corpus")
@@ -104,13 +104,13 @@ class TestBadInput:
         return corpus
 
     @pytest.mark.parametrize("min_count", [0, -1])
-    def test_a_count_under_one_is_refused(self, unread, min_count):
+    def test_a_count_below_one_is_an_error(self, unread, min_count):
         with pytest.raises(
             ConfigurationError, match=f"--min-count: found {min_count}, expected at"
         ):
             make_vocabulary([unread], "vocab.txt", min_count=min_count)
 
-    def test_a_size_without_room_for_a_word_is_refused(self, unread):
+    def test_a_size_without_room_for_a_word_is_an_error(self, unread):
         with pytest.raises(ConfigurationError, match="--max-size: found 3, expected at least 4"):
             make_vocabulary([unread], "vocab.txt", max_size=3)
 
@@ -126,7 +126,7 @@ class TestBadInput:
         ):
             make_vocabulary([unread], "missing/vocab.txt")
 
-    def test_a_folder_as_output_is_refused(self, unread):
+    def test_a_folder_as_output_is_an_error(self, unread):
         with pytest.raises(ConfigurationError, match=r"--output: \. is a folder, expected a file"):
             make_vocabulary([unread], ".", overwrite=True)
 
@@ -143,7 +143,7 @@ class TestBadInput:
             make_vocabulary([unread], "1.txt", overwrite=True)
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, ConfigurationError])
-    def test_an_interrupt_while_reading_leaves_nothing(self, corpus, monkeypatch, error):
+    def test_an_interrupt_during_reading_leaves_nothing(self, corpus, monkeypatch, error):
         files = set(os.listdir())
 
         def sentences(file):
@@ -155,7 +155,7 @@ class TestBadInput:
             make_vocabulary([corpus], "vocab.txt")
         assert set(os.listdir()) == files
 
-    def test_an_interrupt_while_writing_leaves_the_former_file(self, corpus, monkeypatch):
+    def test_an_interrupt_during_writing_keeps_the_previous_file(self, corpus, monkeypatch):
         def replace(*args):
             raise KeyboardInterrupt
 
@@ -209,7 +209,7 @@ class TestCommand:
         run(corpus, "--output", "vocab.txt", "--overwrite")
         assert words_of() == ["the", "a", "b", "z", "é"]
 
-    def test_help_teaches(self, run, capsys):
+    def test_the_help_has_examples(self, run, capsys):
         with pytest.raises(SystemExit, match="0"):
             run("--help")
         text = " ".join(capsys.readouterr().out.split())

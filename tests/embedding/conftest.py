@@ -1,4 +1,4 @@
-"""What tests of embedding on several workers need: Ray on this machine, and a biLM."""
+"""Fixtures of tests with Ray: a cluster on this machine, and a biLM."""
 
 import logging
 from typing import Any, Iterator, List
@@ -11,7 +11,7 @@ from tests.conftest import TINY_OPTIONS, BiLMFiles, randomize
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """Mark tests on Ray as slow: it takes seconds to start, and so do its workers."""
+    """Mark tests with Ray as slow: Ray and its workers take seconds to start."""
     for item in items:
         if "ray_on_two_cores" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)

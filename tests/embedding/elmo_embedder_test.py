@@ -112,7 +112,7 @@ class TestVectors:
             assert not activations[row, :, length:].any()
 
     @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-    def test_they_do_not_depend_on_neighbours_in_lower_precision(
+    def test_they_do_not_depend_on_the_batch_in_lower_precision(
         self, precision: str, bilm_files: BiLMFiles
     ) -> None:
         embedder = ElmoEmbedder(*bilm_files, precision=precision, kernel="reference")
@@ -129,7 +129,7 @@ class TestVectors:
         for vectors, sentence in zip(found, sentences):
             assert numpy.array_equal(vectors, embedder.embed_sentence(sentence))
 
-    def test_each_sentence_has_memory_of_its_own(self, embedder: ElmoEmbedder) -> None:
+    def test_each_array_has_its_own_memory(self, embedder: ElmoEmbedder) -> None:
         for vectors in embedder.embed_batch(SENTENCES):
             assert vectors.flags.c_contiguous
             assert vectors.base is None or vectors.base.nbytes == vectors.nbytes
@@ -163,7 +163,7 @@ class TestEmptySentences:
         assert activations.shape == (num_empty, 3, 0, 12)
         assert mask.shape == (num_empty, 0)
 
-    def test_no_sentences_have_no_vectors(self, embedder: ElmoEmbedder) -> None:
+    def test_no_sentences_give_no_vectors(self, embedder: ElmoEmbedder) -> None:
         assert embedder.embed_batch([]) == []
         assert list(embedder.embed_sentences([])) == []
         activations, mask = embedder.batch_to_embeddings([])
@@ -172,7 +172,7 @@ class TestEmptySentences:
 
 
 class TestStates:
-    def test_stateful_vectors_are_those_of_a_stateful_allennlp(self, bilm_files: BiLMFiles) -> None:
+    def test_stateful_vectors_equal_those_of_stateful_allennlp(self, bilm_files: BiLMFiles) -> None:
         sentences = SENTENCES + random_sentences(10)
         batches = [sentences[start : start + 4] for start in range(0, len(sentences), 4)]
         expected = allennlps_layers(bilm_files, batches + batches, stateful=True)
@@ -189,7 +189,7 @@ class TestStates:
         embedder.reset_states()
         assert_all_close(embedder.embed_batch(SENTENCES), first)
 
-    def test_a_batch_without_tokens_leaves_them_as_they_are(self, bilm_files: BiLMFiles) -> None:
+    def test_a_batch_without_tokens_does_not_change_them(self, bilm_files: BiLMFiles) -> None:
         embedder, other = (ElmoEmbedder(*bilm_files, stateful=True) for _ in range(2))
         for instance in (embedder, other):
             instance.embed_sentence(["a"])
@@ -209,7 +209,7 @@ class TestStreams:
             ({"batch_tokens": 40}, 20),
         ],
     )
-    def test_so_many_sentences_are_read_before_the_first_result(
+    def test_number_of_sentences_read_before_the_first_result(
         self,
         arguments: Dict[str, Any],
         num_read: int,
@@ -266,7 +266,7 @@ class TestConstruction:
         assert (bilm.stateful, bilm.precision, bilm.kernel) == (True, "int8", "reference")
         assert bilm.word_cache.capacity == 7
 
-    def test_a_bilm_may_stand_in_place_of_files(self, bilm_files: BiLMFiles) -> None:
+    def test_a_bilm_can_replace_files(self, bilm_files: BiLMFiles) -> None:
         bilm = BiLM.from_files(*bilm_files).requires_grad_(True).train()
         embedder = ElmoEmbedder.from_bilm(bilm)
         assert embedder.elmo_bilm is bilm
@@ -286,7 +286,7 @@ class TestConstruction:
         activations, mask = on_gpu.batch_to_embeddings(SENTENCES)
         assert activations.is_cuda and mask.is_cuda
 
-    def test_a_gpu_that_is_not_there_is_refused(
+    def test_a_missing_gpu_is_an_error(
         self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)

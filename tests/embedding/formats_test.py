@@ -1,4 +1,4 @@
-"""Formats: what a part holds, and what all parts become."""
+"""Formats: the content of a part, and the output that is made from all parts."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def write(
     vectors: Sequence[numpy.ndarray],
     sentences: Sequence[Sentence] = SENTENCES,
 ) -> Path:
-    """Write a part for each sentence, and make the output of them."""
+    """Write a part for each sentence, and make the output."""
     parts = {}
     for sentence, array in zip(sentences, vectors):
         part = Block(0, "in.txt", [sentence]).part
@@ -77,7 +77,9 @@ def test_a_row_of_parquet_is_a_sentence_with_a_column_for_each_layer(
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("num_layers", [(), (3,)])
-def test_npy_can_be_mapped_and_has_an_index(tmp_path: Path, dtype: str, num_layers: Any) -> None:
+def test_npy_can_be_memory_mapped_and_has_an_index(
+    tmp_path: Path, dtype: str, num_layers: Any
+) -> None:
     vectors = made_vectors(*num_layers)
     product = write(tmp_path, NpyFormat((*num_layers, 6), dtype), vectors)
     arrays = {
@@ -134,7 +136,7 @@ class TestHDF5:
         assert json.loads(index[0]) == {"a b": "2", "é": "1"}
         assert about_output(path, "hdf5") == ABOUT
 
-    def test_sentences_can_be_forgotten(self, tmp_path: Path) -> None:
+    def test_sentence_to_index_can_be_left_out(self, tmp_path: Path) -> None:
         path = write_lines(tmp_path, ["a b", "a b"], forget_sentences=True)
         assert read(path).keys() == {"0", "1"}
 
@@ -144,7 +146,7 @@ class TestHDF5:
         assert datasets.keys() == set(lines)
         assert all((datasets[line] == index).all() for index, line in enumerate(lines))
 
-    def test_of_lines_that_hdf5_cannot_tell_apart_the_first_is_kept(
+    def test_the_first_of_lines_with_the_same_hdf5_path_is_kept(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept = ["60 km / h", "and/or", "/ a", "60 km / s", "./b", "a", "1//2", ". / .", "c/d/e"]
@@ -159,11 +161,11 @@ class TestHDF5:
         assert warnings[0].startswith("line 10: 'a' is skipped: it is the key")
 
     @pytest.mark.parametrize("line", [".", "/", "a /"])
-    def test_a_line_that_is_no_key_is_refused(self, tmp_path: Path, line: str) -> None:
+    def test_a_line_that_cannot_be_a_key_is_an_error(self, tmp_path: Path, line: str) -> None:
         with pytest.raises(ConfigurationError, match=r"line 2: .* cannot be a key in HDF5"):
             write_lines(tmp_path, ["a", line], use_sentence_keys=True)
 
-    def test_an_index_that_hdf5_cannot_hold_is_refused(
+    def test_an_index_too_large_for_hdf5_is_an_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(formats, "MAX_INDEX_BYTES", 100)
@@ -172,7 +174,7 @@ class TestHDF5:
             write_lines(tmp_path, lines)
         write_lines(tmp_path, lines, forget_sentences=True)
 
-    def test_what_others_wrote_says_nothing(self, tmp_path: Path) -> None:
+    def test_outputs_of_other_programs_have_no_description(self, tmp_path: Path) -> None:
         path = tmp_path / "other.hdf5"
         with h5py.File(path, "w"):
             pass
@@ -186,13 +188,13 @@ class TestHDF5:
     "output, format",
     [("a.parquet", "parquet"), ("b.NPY", "npy"), ("c.h5", "hdf5"), ("d.hdf5", "hdf5")],
 )
-def test_the_ending_decides_where_no_format_is_given(output: str, format: str) -> None:
+def test_without_a_format_the_ending_decides(output: str, format: str) -> None:
     assert format_of(output) == format
     assert format_of(output, "npy") == "npy"
 
 
 @pytest.mark.parametrize("output", ["out.npz", "out", "out.txt"])
-def test_another_ending_is_refused(output: str) -> None:
+def test_an_unknown_ending_is_an_error(output: str) -> None:
     with pytest.raises(ConfigurationError, match=r"expected one of \.hdf5, .*--format"):
         format_of(output)
     assert format_of(output, "hdf5") == "hdf5"

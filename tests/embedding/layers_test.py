@@ -1,4 +1,4 @@
-"""Choices of layers, and the mixes that trained models hold."""
+"""Choices of layers, and the mixes of trained models."""
 
 import pickle
 from typing import Any, List
@@ -33,7 +33,7 @@ def test_all_top_and_average() -> None:
     assert (average(LAYERS) == LAYERS.mean(axis=0)).all()
 
 
-def test_a_learnt_mix_is_what_the_module_computes() -> None:
+def test_a_learned_mix_equals_the_scalar_mix_module() -> None:
     mix = ScalarMix(3, initial_scalar_parameters=[0.3, -1.0, 2.0])
     mix.gamma.data.fill_(1.7)
     expected = mix([torch.from_numpy(layer) for layer in LAYERS]).detach().numpy()
@@ -44,12 +44,12 @@ def test_a_learnt_mix_is_what_the_module_computes() -> None:
     assert learnt_mix(mix, "input")(LAYERS[:, :0]).shape == (0, 5)
 
 
-def test_a_mix_that_depends_on_the_batch_is_refused() -> None:
+def test_a_mix_that_depends_on_the_batch_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match=r"'input' was learned with do_layer_norm.*--all"):
         learnt_mix(ScalarMix(3, do_layer_norm=True), "input")
 
 
-def test_an_unknown_choice_is_refused() -> None:
+def test_an_unknown_choice_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="'last', expected one of all, top, average"):
         layer_choice("last")
 
@@ -91,7 +91,7 @@ def test_mixes_are_named_after_their_places(model: Holder) -> None:
 
 
 @pytest.mark.parametrize("name", ["output", "elmo.output", "encoder.elmo.output"])
-def test_the_end_of_a_name_is_enough(model: Holder, name: str) -> None:
+def test_the_last_part_of_a_name_is_enough(model: Holder, name: str) -> None:
     assert choose_mix(model, "archive", name).name == "encoder.elmo.output"
 
 
@@ -104,7 +104,7 @@ def test_the_only_mix_needs_no_name(bilm_files: BiLMFiles) -> None:
         choose_mix(model, "archive", "input")
 
 
-def test_a_model_without_a_mix_is_refused(bilm_files: BiLMFiles) -> None:
+def test_a_model_without_a_mix_is_an_error(bilm_files: BiLMFiles) -> None:
     bilm = BiLM.from_files(*bilm_files)
     for parts, match in [
         ({"bilm": bilm}, "archive: the model holds no mix.*elmo-export"),

@@ -41,7 +41,7 @@ def embedder(bilm_files: BiLMFiles) -> ElmoEmbedder:
 
 
 class TestFindOccurrences:
-    def test_each_place_of_each_line_is_found_and_blank_lines_are_counted(self, find: Find) -> None:
+    def test_each_occurrence_is_found_and_blank_lines_are_counted(self, find: Find) -> None:
         occurrences, num_found = find("play")
         assert num_found == 4
         places = [(occurrence.line_index, occurrence.position) for occurrence in occurrences]
@@ -52,7 +52,7 @@ class TestFindOccurrences:
         assert [place.line_index for place in find("Play").occurrences] == [4]
         assert find("PLAY", ignore_case=True).num_found == 5
 
-    def test_a_sample_is_in_order_and_as_large_as_asked_and_decided_by_the_seed(
+    def test_a_sample_is_in_order_has_the_given_size_and_depends_on_the_seed(
         self, find: Find
     ) -> None:
         lines = [f"{number} play" for number in range(40)]
@@ -107,7 +107,7 @@ class TestEmbedOccurrences:
             expected = expected / numpy.linalg.norm(expected)
             numpy.testing.assert_allclose(vector, expected, atol=1e-5)
 
-    def test_a_sentence_is_embedded_once_however_often_it_is_there(
+    def test_equal_sentences_are_embedded_once(
         self, find: Find, embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seen: List[List[str]] = []
@@ -122,7 +122,7 @@ class TestEmbedOccurrences:
         assert seen == [["a", "play", "by", "him"], ["they", "play", "and", "play"]]
 
 
-def test_the_nearest_are_those_of_the_largest_cosine_similarity() -> None:
+def test_the_nearest_have_the_largest_cosine_similarity() -> None:
     occurrences = [Occurrence((name, "w"), 1, index) for index, name in enumerate("abcd")]
     vectors = numpy.array([[0, 1], [1, 0], [0.6, 0.8], [1, 0]], dtype=numpy.float32)
     query = Occurrence(("q", "w"), 1)
@@ -131,7 +131,7 @@ def test_the_nearest_are_those_of_the_largest_cosine_similarity() -> None:
     assert [neighbor.similarity for neighbor in neighbors] == pytest.approx([1, 1, 0.6])
 
 
-def test_the_querys_own_place_in_the_text_is_no_neighbor() -> None:
+def test_the_query_itself_is_not_a_neighbor() -> None:
     occurrences = [Occurrence(("w", "w"), 0, 0), Occurrence(("w", "w"), 1, 0)]
     vectors = numpy.eye(2, dtype=numpy.float32)
     query = Occurrence(("w", "w"), 1)
@@ -139,7 +139,7 @@ def test_the_querys_own_place_in_the_text_is_no_neighbor() -> None:
     assert [neighbor.occurrence.position for neighbor in neighbors] == [0]
 
 
-def test_clusters_are_the_largest_first_and_hold_the_most_central_first() -> None:
+def test_clusters_are_sorted_by_size_and_members_by_similarity_to_the_mean() -> None:
     angles = numpy.array([1.6, 0.0, 0.1, 1.5, 0.3])
     vectors = numpy.stack([numpy.cos(angles), numpy.sin(angles)], axis=1).astype("float32")
     occurrences = [Occurrence((name, "w"), 1, index) for index, name in enumerate("abcde")]

@@ -1,4 +1,4 @@
-"""The folder of an unfinished output: whose it is, and when it goes."""
+"""The folder of an unfinished output: checks, parts, and when it is removed."""
 
 import os
 from pathlib import Path
@@ -40,13 +40,13 @@ def test_parts_are_listed_in_order_and_leftovers_are_not(partial: PartialOutput)
     assert len(os.listdir(partial.parts_folder)) == partial.num_parts == 12
 
 
-def test_a_run_that_left_no_part_is_nothing(partial: PartialOutput) -> None:
+def test_a_run_that_left_no_part_can_be_replaced(partial: PartialOutput) -> None:
     partial.check(overwrite=False, resume=False)
     begin(partial, num_parts=0)
     partial.check(overwrite=False, resume=False)
 
 
-def test_a_worker_of_a_previous_run_can_no_longer_write(partial: PartialOutput) -> None:
+def test_a_worker_of_a_previous_run_cannot_write(partial: PartialOutput) -> None:
     begin(partial)
     previous = partial.parts_folder
     with partial.locked():
@@ -66,7 +66,7 @@ def test_parts_are_found_under_the_name_of_earlier_versions(partial: PartialOutp
     assert partial.num_parts == 1
 
 
-def test_what_an_earlier_version_left_is_named(partial: PartialOutput) -> None:
+def test_a_folder_of_an_earlier_version_is_an_error(partial: PartialOutput) -> None:
     partial.folder.mkdir()
     (partial.folder / "progress.json").write_text("{}")
     (partial.folder / "vectors.hdf5").write_text("")
@@ -79,7 +79,7 @@ def test_what_an_earlier_version_left_is_named(partial: PartialOutput) -> None:
     assert sorted(os.listdir(partial.folder)) == names
 
 
-def test_what_is_not_ours_is_never_removed(partial: PartialOutput) -> None:
+def test_a_folder_of_another_program_is_never_removed(partial: PartialOutput) -> None:
     partial.folder.mkdir()
     (partial.folder / "photo.png").touch()
     for overwrite in (False, True):
@@ -88,7 +88,7 @@ def test_what_is_not_ours_is_never_removed(partial: PartialOutput) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"settings": []}'])
-def test_a_damaged_file_is_named(partial: PartialOutput, content: str) -> None:
+def test_damaged_settings_are_an_error(partial: PartialOutput, content: str) -> None:
     begin(partial)
     (partial.folder / "run.json").write_text(content)
     with pytest.raises(ConfigurationError, match=r"run\.json: cannot be read.*--overwrite"):
@@ -97,14 +97,14 @@ def test_a_damaged_file_is_named(partial: PartialOutput, content: str) -> None:
 
 
 class TestPublish:
-    def test_the_product_takes_its_place_and_nothing_is_left(self, partial: PartialOutput) -> None:
+    def test_the_output_is_moved_and_the_folder_removed(self, partial: PartialOutput) -> None:
         begin(partial)
         (partial.folder / "product").write_text("new")
         partial.publish(partial.folder / "product")
         assert os.listdir() == ["out"] and Path("out").read_text() == "new"
 
     @pytest.mark.parametrize("is_folder", [False, True])
-    def test_only_what_stood_there_when_it_was_allowed_is_replaced(
+    def test_only_the_output_that_may_be_replaced_is_replaced(
         self, partial: PartialOutput, is_folder: bool
     ) -> None:
         def make(content: str) -> None:

@@ -1,4 +1,4 @@
-"""Which sentences are in parts, and which are still to be embedded."""
+"""Parts: which sentences they hold, and which sentences are still to be embedded."""
 
 from pathlib import Path
 from typing import Any, List, Tuple
@@ -81,7 +81,7 @@ def test_blocks_are_cut_by_sentences_and_by_tokens(source: SentenceSource) -> No
         ([(9, 9)], [[0, 1, 3, 4, 5, 8]]),
     ],
 )
-def test_no_block_has_sentences_on_both_sides_of_a_part(
+def test_no_block_has_sentences_from_before_and_after_a_part(
     source: SentenceSource, done: List[Tuple[int, int]], expected: List[List[int]]
 ) -> None:
     assert blocks(source, done, 100, 100) == expected

@@ -71,7 +71,7 @@ class TestOnRay:
             assert list(row["tokens"]) == TEXTS[number].split()
             numpy.testing.assert_allclose(vectors_of(row), layers, atol=1e-5)
 
-    def test_a_worker_that_is_killed_costs_no_row(
+    def test_a_killed_worker_loses_no_row(
         self, ray_on_two_cores: Any, bilm: BiLM, expected: List[numpy.ndarray], tmp_path: Path
     ) -> None:
         driver = os.getpid()
@@ -95,7 +95,7 @@ class TestOnRay:
             vectors = numpy.array(list(row["vectors"]), dtype="float32")
             numpy.testing.assert_allclose(vectors, expected[row["id"]][-1], atol=1e-5)
 
-    def test_an_argument_that_cannot_be_is_refused_at_once(
+    def test_an_invalid_argument_is_an_error_at_once(
         self, ray_on_two_cores: Any, bilm: BiLM, tiny_files: BiLMFiles
     ) -> None:
         dataset = ray_on_two_cores.data.from_items([{"sentence": "a"}])
@@ -116,7 +116,7 @@ class TestOnRay:
 class TestBlocks:
     """What a worker does, in this process."""
 
-    def test_a_block_is_given_on_in_tables_of_bounded_size(
+    def test_a_block_is_returned_in_tables_of_bounded_size(
         self,
         ray_on_two_cores: Any,
         bilm: BiLM,
@@ -138,7 +138,7 @@ class TestBlocks:
         for row, layers in zip(joined.to_pylist(), expected):
             numpy.testing.assert_allclose(vectors_of(row), layers, rtol=1e-3, atol=1e-3)
 
-    def test_spacys_rules_take_text_apart(self, ray_on_two_cores: Any, bilm: BiLM) -> None:
+    def test_spacys_rules_split_text(self, ray_on_two_cores: Any, bilm: BiLM) -> None:
         embedder = row_embedder(bilm, tokenizer="spacy")
         (table,) = embedder(pyarrow.table({"sentence": ["He didn't go."]}))
         assert table.column("tokens").to_pylist() == [["He", "did", "n't", "go", "."]]
@@ -161,14 +161,14 @@ class TestBlocks:
             ({"sentence": [["a", None]]}, ValueError, "Token 1 of sentence 0 is None"),
         ],
     )
-    def test_a_block_that_cannot_be_embedded_is_refused(
+    def test_a_block_that_cannot_be_embedded_is_an_error(
         self, ray_on_two_cores: Any, bilm: BiLM, columns: Any, error: Any, match: str
     ) -> None:
         embedder = row_embedder(bilm, "top")
         with pytest.raises(error, match=match):
             list(embedder(pyarrow.table(columns)))
 
-    def test_a_worker_with_a_gpu_uses_the_first_that_it_sees(
+    def test_a_worker_uses_its_first_visible_gpu(
         self, ray_on_two_cores: Any, bilm: BiLM, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         devices = []

@@ -1,4 +1,4 @@
-"""Embedding on Ray: what workers write, what happens when they or the run die, and how runs connect."""
+"""Embedding with Ray: outputs, runs whose workers or main process die, full disks, and connections."""
 
 import errno
 import functools
@@ -54,7 +54,7 @@ LINES = {
 LINES["a.txt"][11] = " "
 NUM_SENTENCES = 59
 NUM_TOKENS = sum(len(line.split()) for lines in LINES.values() for line in lines)
-# Of each format and signal; more for a longer look: ELMO_RAY_INTERRUPTS=200 pytest -k RandomTimes ...
+# Runs of each format and signal. For more: ELMO_RAY_INTERRUPTS=200 pytest -k RandomTimes ...
 NUM_INTERRUPTS = int(os.environ.get("ELMO_RAY_INTERRUPTS", 1))
 
 
@@ -65,7 +65,7 @@ def bilm(tiny_files: BiLMFiles) -> BiLM:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where tests run, with the folder `texts`."""
+    """The working folder of a test, with the folder `texts`."""
     texts = tmp_path / "texts"
     texts.mkdir()
     text = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in LINES.items()}
@@ -93,7 +93,9 @@ def embed(bilm: BiLM, layers: Any = "top", inputs: Any = "texts", **options: Any
 
 
 def check_rows(bilm: BiLM, output: str = "out") -> None:
-    """Each sentence is there once, in order, with the vectors of its top layer that one process gives."""
+    """
+    Check that the output has each sentence once, in order, with the top layer that one process computes.
+    """
     embedder = ElmoEmbedder.from_bilm(bilm)
     rows = parquet.read_table(output).to_pylist()
     expected = [
@@ -120,12 +122,12 @@ def num_parts_now() -> int:
 
 
 def parts_of(folder: Path) -> Dict[str, int]:
-    """The names of parts, and which file is behind each."""
+    """Return the names of parts, and the inode of each."""
     return {path.name: path.stat().st_ino for path in folder.glob("part-*.parquet")}
 
 
 class TestRuns:
-    def test_rows_are_those_of_one_process_and_a_killed_worker_costs_none(
+    def test_rows_equal_those_of_one_process_even_if_a_worker_is_killed(
         self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
     ) -> None:
         driver = os.getpid()
@@ -211,7 +213,7 @@ class TestRuns:
 
     @pytest.mark.parametrize("number", [1, 3])
     @pytest.mark.parametrize("format", ["hdf5", "parquet"])
-    def test_the_parts_before_the_one_that_fills_the_disk_stay(
+    def test_parts_written_before_the_disk_is_full_are_kept(
         self, ray_on_two_cores: Any, bilm: BiLM, folder: Path, format: str, number: int
     ) -> None:
         driver = os.getpid()
@@ -335,7 +337,7 @@ class TestInterruptsAtRandomTimes:
 
     @pytest.mark.parametrize("format", FORMATS)
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-    def test_the_resumed_output_is_that_of_an_uninterrupted_run(
+    def test_the_resumed_output_equals_that_of_an_uninterrupted_run(
         self,
         ray_on_two_cores: Any,
         context: Any,
@@ -403,7 +405,7 @@ class TestBadInput:
             embed(bilm, skip_blank=False)
         assert os.listdir() == ["texts"]
 
-    def test_gpus_that_are_not_there_are_refused(
+    def test_missing_gpus_are_an_error(
         self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
     ) -> None:
         one_run = EmbeddingRun(
@@ -417,7 +419,7 @@ class TestBadInput:
             one_run.embed(ElmoEmbedder.from_bilm(bilm), layer_choice("top"))
         assert os.listdir() == ["texts"]
 
-    def test_without_ray_it_is_said_how_to_install_it(
+    def test_without_ray_the_error_says_how_to_install_it(
         self, monkeypatch: pytest.MonkeyPatch, folder: Path
     ) -> None:
         monkeypatch.setitem(sys.modules, "ray", None)
@@ -425,7 +427,7 @@ class TestBadInput:
             EmbeddingRun("texts", "out.parquet", engine=EngineOptions("ray"))
 
 
-def test_an_error_of_a_worker_that_is_not_ours_keeps_its_wrapping(ray_on_two_cores: Any) -> None:
+def test_an_unexpected_error_of_a_worker_keeps_its_traceback(ray_on_two_cores: Any) -> None:
     @ray_on_two_cores.remote
     def wrong() -> None:
         raise KeyError("a bug")
@@ -438,7 +440,7 @@ def test_an_error_of_a_worker_that_is_not_ours_keeps_its_wrapping(ray_on_two_cor
 
 
 class TestSession:
-    """Connections, without the seconds that one takes."""
+    """Connections, with a fake of Ray's functions, since a real one takes seconds."""
 
     def test_an_address_where_no_cluster_answers_is_named(
         self, monkeypatch: pytest.MonkeyPatch
@@ -453,7 +455,9 @@ class TestSession:
         with pytest.raises(ConfigurationError, match=match), ray_session("10.0.0.1:6379"):
             pass
 
-    def test_a_cluster_is_left_after_an_error_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_connection_is_closed_after_an_error_too(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         calls: List[str] = []
         ray = pytest.importorskip("ray")
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
@@ -463,14 +467,14 @@ class TestSession:
             raise KeyError
         assert calls == ["10.0.0.1:6379", "left"]
 
-    def test_a_second_connection_is_refused(self, ray_on_two_cores: Any) -> None:
+    def test_a_second_connection_is_an_error(self, ray_on_two_cores: Any) -> None:
         match = "--ray-address is auto, but this process is connected to Ray already"
         with pytest.raises(ConfigurationError, match=match), ray_session("auto"):
             pass
 
 
 def is_in_shared_memory(address: int) -> bool:
-    """Whether what this process has at an address is mapped for other processes too."""
+    """Return whether the memory at an address is shared with other processes."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         bounds, permissions = line.split()[:2]
         first, end = (int(bound, 16) for bound in bounds.split("-"))
@@ -480,7 +484,7 @@ def is_in_shared_memory(address: int) -> bool:
 
 
 class TestSharedBiLM:
-    def test_its_weights_are_views_of_memory_that_processes_share(
+    def test_its_weights_are_views_of_shared_memory(
         self, ray_on_two_cores: Any, bilm: BiLM
     ) -> None:
         shared = SharedBiLM(bilm)
@@ -493,7 +497,7 @@ class TestSharedBiLM:
             assert is_in_shared_memory(parameter.data_ptr())
             assert not is_in_shared_memory(bilm.get_parameter(name).data_ptr())
 
-    def test_settings_go_with_it_and_the_original_stays_as_it_is(
+    def test_settings_are_copied_and_the_original_is_unchanged(
         self, ray_on_two_cores: Any, tiny_files: BiLMFiles
     ) -> None:
         bilm = BiLM.from_files(*tiny_files, precision="bfloat16", kernel="reference")
@@ -521,7 +525,7 @@ class TestWorkers:
             ([], 2, 1, 0.5),
         ],
     )
-    def test_they_share_the_cores_of_nodes(
+    def test_they_share_the_cores_of_a_node(
         self,
         monkeypatch: pytest.MonkeyPatch,
         cores: List[int],
@@ -535,7 +539,7 @@ class TestWorkers:
         assert workers == RayWorkers(number, num_cpus, 0)
         assert workers.num_threads == num_threads
 
-    def test_those_with_gpus_need_as_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_workers_need_enough_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
         ray = pytest.importorskip("ray")
         self.nodes(monkeypatch, ray, {"CPU": 32.0}, {"CPU": 16.0, "GPU": 2.0})
         assert RayWorkers.on_cluster(4, num_gpus=0.5).num_threads == 4

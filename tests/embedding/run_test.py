@@ -1,4 +1,4 @@
-"""Runs that embed text to files: what they write, what they refuse, and how they are resumed."""
+"""Runs that embed text to files: outputs, errors, full disks, and interrupted runs."""
 
 import errno
 import gzip
@@ -37,12 +37,12 @@ from tests.conftest import BiLMFiles
 LINES = [f"{'w' * (number % 5 + 1)} " * (number % 4 + 1) + str(number) for number in range(40)]
 NUM_TOKENS = sum(len(line.split()) for line in LINES)
 NUM_PARTS = 6
-# Of each format and signal; more for a longer look: ELMO_INTERRUPTS=200 pytest -k random_times ...
+# Runs of each format and signal. For more: ELMO_INTERRUPTS=200 pytest -k random_times ...
 NUM_INTERRUPTS = int(os.environ.get("ELMO_INTERRUPTS", 10))
 
 
 class QuickEmbedder:
-    """Gives each token the vectors that its spelling says, and counts sentences."""
+    """Make vectors from the bytes of each token, without a biLM, and record the sentences."""
 
     def __init__(self, bilm: BiLM, interrupt_at: Optional[int] = None) -> None:
         self.elmo_bilm = bilm
@@ -71,7 +71,7 @@ def embedder(bilm: BiLM) -> QuickEmbedder:
 
 @pytest.fixture
 def interrupted(bilm: BiLM) -> QuickEmbedder:
-    """Is interrupted in the third of `NUM_PARTS` parts."""
+    """An embedder that is interrupted in the third of `NUM_PARTS` parts."""
     return QuickEmbedder(bilm, interrupt_at=17)
 
 
@@ -93,7 +93,7 @@ def format(request: Any) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where tests run, with sentences in `in.txt`; parts are of seven sentences."""
+    """The working folder of a test, with sentences in `in.txt`; parts have seven sentences."""
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "in.txt").write_text("\n".join(LINES) + "\n")
@@ -117,7 +117,7 @@ def embed(embedder: Any, format: str = "hdf5", source: Any = "in.txt", **options
 
 
 def read(format: str = "hdf5") -> Dict[int, Any]:
-    """The vectors of each line; each sentence must be there once."""
+    """Read the vectors of each line; each sentence must be in the output once."""
     if format == "hdf5":
         with h5py.File("out") as file:
             return {int(key): file[key][...] for key in file if key != "sentence_to_index"}
@@ -145,21 +145,21 @@ def check_output(format: str) -> None:
 
 
 def contents(path: str = "out") -> Dict[str, bytes]:
-    """The bytes of a file, or of all files in a folder."""
+    """Read the bytes of a file, or of all files in a folder."""
     if os.path.isfile(path):
         return {path: Path(path).read_bytes()}
     return {name: Path(path, name).read_bytes() for name in sorted(os.listdir(path))}
 
 
 class Pipe(io.BytesIO):
-    """Can be read once."""
+    """A file that can be read only once."""
 
     def seekable(self) -> bool:
         return False
 
 
 class TestVectors:
-    """What is written, with a biLM."""
+    """Outputs with a biLM."""
 
     LINES = ["The naïve 日本語 cat .", "Hi", "a b a b a b a", "x" * 10_000 + " y", "Hi"]
 
@@ -194,8 +194,8 @@ class TestVectors:
             numpy.testing.assert_allclose(vectors, expected[index], atol=1e-5)
 
 
-def test_memory_is_bounded_also_for_a_stateful_bilm(bilm_files: BiLMFiles, folder: Path) -> None:
-    """Vectors that are written are not kept: those of one part are there at a time."""
+def test_memory_is_bounded_for_a_stateful_bilm_too(bilm_files: BiLMFiles, folder: Path) -> None:
+    """At most the vectors of one part are in memory."""
     pytest.importorskip("pyarrow")
 
     class Watching(QuickEmbedder):
@@ -220,7 +220,7 @@ def test_memory_is_bounded_also_for_a_stateful_bilm(bilm_files: BiLMFiles, folde
 
 
 class Unused:
-    """An embedder that must not be asked for anything, as the error comes before work starts."""
+    """An embedder that must not be used, because the error comes before work starts."""
 
     def __init__(self, bilm: BiLM) -> None:
         self.elmo_bilm = bilm
@@ -242,7 +242,7 @@ class TestBadInput:
             (b"a\n/\n", {"use_sentence_keys": True}, "line 2: '/' cannot be a key in HDF5"),
         ],
     )
-    def test_it_is_refused_before_work_starts(
+    def test_it_is_an_error_before_work_starts(
         self, unused: Unused, content: bytes, options: Any, match: str
     ) -> None:
         Path("in.txt").write_bytes(content)
@@ -251,7 +251,7 @@ class TestBadInput:
         assert os.listdir() == ["in.txt"]
 
     @pytest.mark.parametrize("name", ["parquet", "npy"])
-    def test_keys_are_for_hdf5_alone(self, unused: Unused, name: str) -> None:
+    def test_options_of_keys_are_for_hdf5_only(self, unused: Unused, name: str) -> None:
         for option in ("forget_sentences", "use_sentence_keys"):
             with pytest.raises(ConfigurationError, match=f"the format is {name}. Leave them out"):
                 embed(unused, name, **{option: True})
@@ -281,7 +281,7 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match=r"found 2 files, but npy holds the line"):
             embed(unused, "npy", ["in.txt", Pipe(b"a")])
 
-    def test_a_place_where_nothing_can_be_written_is_named(
+    def test_a_folder_that_cannot_be_written_is_an_error(
         self, unused: Unused, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with pytest.raises(ConfigurationError, match="no folder no to write out"):
@@ -291,7 +291,7 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match="nothing may be written in the folder"):
             embed(unused)
 
-    def test_a_disk_without_room_is_noticed_before_work_starts(
+    def test_a_full_disk_is_an_error_before_work_starts(
         self, unused: Unused, format: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         usage = namedtuple("usage", "free")
@@ -303,7 +303,7 @@ class TestBadInput:
         with pytest.raises(AssertionError, match="work was started"):
             embed(unused, format, dtype="float16")
 
-    def test_without_pyarrow_its_installation_is_named(
+    def test_without_pyarrow_the_error_says_how_to_install_it(
         self, unused: Unused, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -320,7 +320,7 @@ class TestBadInput:
 def fails_at(
     monkeypatch: pytest.MonkeyPatch, module: Any, name: str, number: int, code: int
 ) -> None:
-    """The n-th call of `module.name` fails, and all after it."""
+    """Let the n-th call of `module.name`, and all after it, raise an `OSError`."""
     function = getattr(module, name)
     calls: List[int] = []
 
@@ -335,7 +335,7 @@ def fails_at(
 
 class TestFullDisk:
     @pytest.mark.parametrize("number", [1, 2, 4, 8, 9])
-    def test_parts_stay_wherever_writing_fails(
+    def test_parts_are_kept_wherever_writing_fails(
         self,
         embedder: QuickEmbedder,
         folder: Path,
@@ -343,7 +343,10 @@ class TestFullDisk:
         number: int,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """The first call is for the file that says which run it is; the eighth for what is made of parts."""
+        """
+        The first call is for the settings of the run, the next six are for parts, the eighth is for the
+        output.
+        """
         with monkeypatch.context() as patch:
             fails_at(patch, os, "fsync", number, errno.ENOSPC)
             num_kept = min(max(number - 2, 0), NUM_PARTS)
@@ -362,7 +365,7 @@ class TestFullDisk:
             assert len(embedder.embedded) == max(len(LINES) - 7 * num_kept, 0)
         check_output(format)
 
-    def test_hdf5_that_fails_at_the_end_leaves_the_parts(
+    def test_parts_are_kept_if_writing_hdf5_fails_at_the_end(
         self, embedder: QuickEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class SmallDisk(formats.GuardedFile):
@@ -398,7 +401,7 @@ class TestFullDisk:
         with pytest.raises(WriteError, match=rf"\({os.strerror(code)}\).*{advice}"):
             embed(embedder)
 
-    def test_a_file_that_was_to_be_replaced_stays(
+    def test_a_file_to_be_replaced_is_kept_if_writing_fails(
         self, embedder: QuickEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         Path("out").write_text("previous")
@@ -412,7 +415,7 @@ class TestFullDisk:
 
 
 class Killer:
-    """Ends the process by a signal at the n-th operation that changes files or gives vectors."""
+    """Send a signal to this process at the n-th operation that changes files or makes vectors."""
 
     def __init__(self, at: int, number: int) -> None:
         self.num_left = at
@@ -446,7 +449,7 @@ class Killer:
 
 
 def run_and_kill(embedder: Any, format: str, at: int, number: int, **options: Any) -> bool:
-    """Whether it was interrupted before it was done."""
+    """Run in a child process, and return whether it was interrupted before it was complete."""
     child = os.fork()
     if child == 0:
         try:
@@ -520,7 +523,7 @@ def test_a_run_can_be_interrupted_at_random_times(
 
 
 class TestResume:
-    def test_what_is_kept_is_not_embedded_again(
+    def test_finished_parts_are_not_embedded_again(
         self, embedder: Any, interrupted: Any, folder: Path, format: str, caplog: Any
     ) -> None:
         with pytest.raises(KeyboardInterrupt):
@@ -531,7 +534,7 @@ class TestResume:
         assert embedder.embedded == [line.split() for line in LINES[14:]]
         check_output(format)
 
-    def test_it_begins_where_there_is_nothing_and_does_nothing_where_all_is_done(
+    def test_it_starts_without_parts_and_does_nothing_with_a_complete_output(
         self, embedder: QuickEmbedder, folder: Path, format: str
     ) -> None:
         embed(embedder, format, resume=True)
@@ -568,7 +571,7 @@ class TestResume:
             embed(Unused(bilm), source=source, resume=True)
         assert contents() == expected and sorted(os.listdir()) == ["in.txt", "out"]
 
-    def test_a_file_that_came_meanwhile_is_not_replaced(
+    def test_a_file_written_by_another_program_during_the_run_is_not_replaced(
         self, embedder: QuickEmbedder, interrupted: QuickEmbedder, folder: Path, format: str
     ) -> None:
         with pytest.raises(KeyboardInterrupt):
@@ -581,7 +584,7 @@ class TestResume:
         embed(embedder, format, resume=True)
         check_output(format)
 
-    def test_an_interrupted_run_is_not_thrown_away_by_chance(
+    def test_an_interrupted_run_is_not_removed_by_accident(
         self, embedder: QuickEmbedder, interrupted: QuickEmbedder, folder: Path, format: str
     ) -> None:
         with pytest.raises(KeyboardInterrupt):
@@ -620,7 +623,7 @@ class TestResume:
         os.remove("in.txt.gz")
         check_output(format)
 
-    def test_another_run_is_named(
+    def test_other_settings_are_named(
         self, embedder: Any, interrupted: Any, folder: Path, bilm_files: BiLMFiles
     ) -> None:
         with pytest.raises(KeyboardInterrupt):
@@ -643,7 +646,7 @@ class TestResume:
 
     @pytest.mark.parametrize("content", ["other\n" + "\n".join(LINES[1:]), "\n".join(LINES[:9])])
     @pytest.mark.parametrize("is_pipe", [False, True])
-    def test_another_input_is_refused(
+    def test_another_input_is_an_error(
         self, embedder: Any, interrupted: Any, folder: Path, content: str, is_pipe: bool
     ) -> None:
         source: Any = Pipe(Path("in.txt").read_bytes()) if is_pipe else "in.txt"
@@ -659,7 +662,7 @@ class TestResume:
         embed(embedder, source=source, resume=True)
         check_output("hdf5")
 
-    def test_more_input_at_the_end_is_embedded(
+    def test_lines_added_to_the_input_are_embedded(
         self, embedder: QuickEmbedder, interrupted: QuickEmbedder, folder: Path, format: str
     ) -> None:
         with pytest.raises(KeyboardInterrupt):
@@ -667,7 +670,7 @@ class TestResume:
         Path("in.txt").write_text("\n".join([*LINES, "more"]))
         assert embed(embedder, format, resume=True).num_sentences == len(LINES) + 1
 
-    def test_a_stateful_run_cannot_be_resumed_and_leaves_nothing(
+    def test_a_stateful_run_cannot_be_resumed_and_keeps_no_parts(
         self, folder: Path, bilm_files: BiLMFiles
     ) -> None:
         bilm = BiLM.from_files(*bilm_files, stateful=True)
@@ -698,10 +701,10 @@ class TestResume:
         check_output(format)
 
 
-def test_the_cost_of_a_part_does_not_grow_with_what_is_written(
+def test_the_cost_of_a_part_does_not_grow_with_the_output(
     embedder: QuickEmbedder, folder: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted in bytes that are written until a part is in its place."""
+    """The cost is the number of bytes written for a part."""
     sizes: List[int] = []
     replace = os.replace
 
@@ -720,7 +723,7 @@ def test_the_cost_of_a_part_does_not_grow_with_what_is_written(
 def test_outputs_of_earlier_versions_count_as_complete(
     embedder: QuickEmbedder, folder: Path
 ) -> None:
-    """Their description has no list of inputs."""
+    """Descriptions of earlier versions have no list of inputs."""
     embed(embedder, "npy")
     about = json.loads(Path("out/_embedding.json").read_text())
     del about["input"]

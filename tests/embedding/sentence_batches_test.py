@@ -35,7 +35,7 @@ def test_one_limit_is_needed() -> None:
 
 
 @given(LENGTHS, LIMITS)
-def test_batches_are_sorted_as_full_as_limits_allow_and_have_each_sentence_once(
+def test_batches_are_sorted_and_full_and_hold_each_sentence_once(
     lengths: List[int], limits: BatchOptions
 ) -> None:
     batches = list(batches_by_length(lengths, limits))
@@ -51,7 +51,7 @@ def test_batches_are_sorted_as_full_as_limits_allow_and_have_each_sentence_once(
         assert len(batch) == max_size or (len(batch) + 1) * lengths[batch[0]] > max_tokens
 
 
-def test_a_sentence_longer_than_the_limit_is_a_batch_of_its_own() -> None:
+def test_a_sentence_longer_than_the_limit_is_a_batch_by_itself() -> None:
     limits = BatchOptions(None, 8)
     assert list(batches_by_length([2, 9, 0, 3, 2], limits)) == [[1], [3, 0], [4, 2]]
 
@@ -70,7 +70,7 @@ def test_groups_keep_order_and_limits(
         assert all(len(group) == max_sentences for group in groups[:-1])
 
 
-def test_a_full_group_comes_before_more_is_read() -> None:
+def test_a_full_group_is_yielded_before_more_is_read() -> None:
     num_read = 0
 
     def endless_sentences() -> Iterator[List[int]]:
@@ -85,7 +85,7 @@ def test_a_full_group_comes_before_more_is_read() -> None:
 
 
 @given(LENGTHS, LIMITS, LIMIT, LIMIT)
-def test_each_sentence_has_its_own_result_in_its_place_and_no_more_than_a_window_is_read_ahead(
+def test_results_are_in_order_and_at_most_one_window_is_read_ahead(
     lengths: List[int], limits: BatchOptions, max_sentences_ahead: int, max_tokens_ahead: int
 ) -> None:
     read: List[List[int]] = []

@@ -36,14 +36,14 @@ def check(source: Any, **arguments: Any) -> List[Any]:
 
 
 class TestSentences:
-    def test_tokens_are_set_apart_by_white_space_of_any_kind(self, write: Any) -> None:
+    def test_tokens_are_separated_by_any_white_space(self, write: Any) -> None:
         path = write(" The\tcat \u00a0 sat\u3000. \r\n日本語 é\n")
         assert sentences_of(path) == [
             (0, "The\tcat \u00a0 sat\u3000.", ["The", "cat", "sat", "."]),
             (1, "日本語 é", ["日本語", "é"]),
         ]
 
-    def test_spacys_rules_take_text_apart(self, write: Any) -> None:
+    def test_spacys_rules_split_text(self, write: Any) -> None:
         path = write("He didn't  go, (did he)?\n")
         expected = ["He", "did", "n't", "go", ",", "(", "did", "he", ")", "?"]
         assert sentences_of(path, tokenizer="spacy")[0][2] == expected
@@ -58,7 +58,7 @@ class TestSentences:
         assert sentences_of(path, skip_blank=True) == [(1, "a", ["a"]), (3, "b", ["b"])]
         assert check(path, skip_blank=True) == [(1, "a"), (3, "b")]
 
-    def test_gzip_files_are_unpacked(self, tmp_path: Path) -> None:
+    def test_gzip_files_are_decompressed(self, tmp_path: Path) -> None:
         path = tmp_path / "in.txt.gz"
         path.write_bytes(gzip.compress(b"a b\nc\n"))
         source = SentenceSource(path)
@@ -66,7 +66,7 @@ class TestSentences:
         assert list(source.texts()) == [(0, "a b"), (1, "c")]
         assert [sentence.text for sentence in source.sentences()] == ["a b", "c"]
 
-    def test_a_byte_order_mark_is_no_part_of_a_token(self, write: Any) -> None:
+    def test_a_byte_order_mark_is_not_part_of_a_token(self, write: Any) -> None:
         assert sentences_of(write(b"\xef\xbb\xbfa\n"))[0][2] == ["a"]
 
     def test_a_pipe_is_read_once(self, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ class TestSentences:
         assert not stdin.closed
 
     @pytest.mark.parametrize("mode", ["r", "rb"])
-    def test_open_files_are_read_from_where_they_stand_and_stay_open(
+    def test_open_files_are_read_from_their_position_and_stay_open(
         self, write: Any, mode: str
     ) -> None:
         with open(write("first\na\nb\n"), mode) as file:
@@ -121,7 +121,7 @@ class TestBadInput:
             (b"", r"in\.txt: found no sentence"),
         ],
     )
-    def test_it_is_refused_with_its_line(
+    def test_the_error_names_the_line(
         self, write: Any, read: Any, content: bytes, match: str
     ) -> None:
         with pytest.raises(ConfigurationError, match=match):
@@ -143,17 +143,17 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match=f"{name}: cannot be read"):
             SentenceSource(name)
 
-    def test_a_gzip_file_that_is_cut_short_is_refused(self, tmp_path: Path) -> None:
+    def test_a_truncated_gzip_file_is_an_error(self, tmp_path: Path) -> None:
         path = tmp_path / "in.gz"
         path.write_bytes(gzip.compress(os.urandom(10_000).hex().encode())[:-2000])
         with pytest.raises(ConfigurationError, match=r"in\.gz: cannot be read"):
             check(path)
 
-    def test_an_open_text_file_in_another_encoding_is_refused(self) -> None:
+    def test_an_open_text_file_in_another_encoding_is_an_error(self) -> None:
         with pytest.raises(ConfigurationError, match=r"expected utf-8.*'rb', and the error names"):
             sentences_of(io.TextIOWrapper(io.BytesIO(b"a\xff\n"), encoding="utf-8"))
 
-    def test_a_column_of_text_is_refused(self, write: Any) -> None:
+    def test_a_column_for_a_text_file_is_an_error(self, write: Any) -> None:
         with pytest.raises(ConfigurationError, match=r"--column is 'text', but .*in\.txt is text"):
             SentenceSource(write("a"), InputOptions(column="text"))
 
@@ -198,7 +198,7 @@ class TestParquet:
         assert [text for _, text, _ in sentences_of(path)] == [text.strip() for text in TEXT]
 
     @pytest.mark.parametrize("list_type", [pyarrow.list_, pyarrow.large_list])
-    def test_lists_are_tokens_whatever_is_in_them(self, write_table: Any, list_type: Any) -> None:
+    def test_lists_are_read_as_tokens(self, write_table: Any, list_type: Any) -> None:
         tokens = [["New York", "didn't", "日本語"], ["", "b"]]
         path = write_table(tokens, list_type(pyarrow.string()))
         assert sentences_of(path, tokenizer="spacy") == [
@@ -252,14 +252,14 @@ class TestBadParquet:
             ([["a"], ["b", None]], "row 2: token 2 in column 'sentence' is null"),
         ],
     )
-    def test_it_is_refused_with_its_row(
+    def test_the_error_names_the_row(
         self, write_table: Any, read: Any, values: List[Any], match: str
     ) -> None:
         type = None if values else pyarrow.string()
         with pytest.raises(ConfigurationError, match=match):
             read(write_table(values, type))
 
-    def test_text_that_is_not_utf8_is_refused(self, write_table: Any) -> None:
+    def test_text_that_is_not_utf8_is_an_error(self, write_table: Any) -> None:
         path = write_table(["unused"])
         binary = pyarrow.array([b"a", b"\xff b"])
         text = pyarrow.StringArray.from_buffers(2, *binary.buffers()[1:])
@@ -267,7 +267,7 @@ class TestBadParquet:
         with pytest.raises(ConfigurationError, match=r"row 2: found the bytes b'\\xff' in column"):
             check(path)
 
-    def test_a_missing_column_is_named_with_those_that_are_there(self, write_table: Any) -> None:
+    def test_the_error_for_a_missing_column_lists_the_columns(self, write_table: Any) -> None:
         match = r"in\.parquet: has no column 'text'.*Its columns are id, sentence;.*--column"
         with pytest.raises(ConfigurationError, match=match):
             sentences_of(write_table(TEXT), column="text")
@@ -276,7 +276,7 @@ class TestBadParquet:
         "column, type",
         [("id", "int64"), ("nested", r"list<element: list<element: string>>")],
     )
-    def test_a_column_of_another_type_is_refused(
+    def test_a_column_of_another_type_is_an_error(
         self, write_table: Any, column: str, type: str
     ) -> None:
         path = write_table(["unused"])
@@ -291,13 +291,13 @@ class TestBadParquet:
         ):
             SentenceSource("missing.parquet")
 
-    def test_a_file_that_is_cut_short_is_refused(self, write_table: Any) -> None:
+    def test_a_truncated_file_is_an_error(self, write_table: Any) -> None:
         path = write_table(TEXT)
         path.write_bytes(path.read_bytes()[:-20])
         with pytest.raises(ConfigurationError, match=r"in\.parquet: cannot be read"):
             SentenceSource(path)
 
-    def test_a_file_with_damaged_pages_is_refused(self, write_table: Any) -> None:
+    def test_a_file_with_damaged_pages_is_an_error(self, write_table: Any) -> None:
         path = write_table([f"word {number}" for number in range(3000)])
         content = bytearray(path.read_bytes())
         middle = len(content) // 2
@@ -338,7 +338,7 @@ class TestFinding:
     ) -> None:
         assert [source.name for source in find_sources(inputs)] == names
 
-    def test_the_output_is_no_input(self, folder: Path) -> None:
+    def test_the_output_is_not_an_input(self, folder: Path) -> None:
         for name in ("texts/out/part.txt", "texts/out.partial/part.txt"):
             (folder / name).parent.mkdir()
             (folder / name).touch()

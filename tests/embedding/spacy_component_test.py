@@ -119,7 +119,7 @@ def test_an_empty_doc_has_no_rows_and_a_zero_vector(bilm_files: BiLMFiles) -> No
         assert doc.similarity(nlp("Hi")) == 0.0
 
 
-def test_vectors_of_tokens_spans_and_docs_go_by_the_tensor(bilm_files: BiLMFiles) -> None:
+def test_vectors_of_tokens_spans_and_docs_come_from_the_tensor(bilm_files: BiLMFiles) -> None:
     nlp = pipeline(bilm_files)
     # Word vectors of the pipeline would come first, but for the hooks.
     nlp.vocab.set_vector("bank", numpy.ones(300, dtype=numpy.float32))
@@ -158,7 +158,7 @@ def test_similarity_is_the_cosine_also_of_equal_words(bilm_files: BiLMFiles) -> 
 
 
 @pytest.mark.parametrize("config", [{}, {"batch_size": 2}, {"batch_size": None, "batch_tokens": 9}])
-def test_pipe_gives_what_single_calls_give_in_order(bilm_files: BiLMFiles, config: Any) -> None:
+def test_pipe_equals_single_calls_in_order(bilm_files: BiLMFiles, config: Any) -> None:
     nlp = pipeline(bilm_files, sentencizer=True, layers="all", **config)
     for docs_at_once in (1, 2, 100):
         docs = list(nlp.pipe(TEXTS, batch_size=docs_at_once))
@@ -169,7 +169,7 @@ def test_pipe_gives_what_single_calls_give_in_order(bilm_files: BiLMFiles, confi
             numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
 
 
-def test_pipe_reads_no_further_than_its_batch(bilm_files: BiLMFiles) -> None:
+def test_pipe_reads_at_most_one_batch_ahead(bilm_files: BiLMFiles) -> None:
     nlp = pipeline(bilm_files)
     read: List[Doc] = []
 
@@ -183,7 +183,7 @@ def test_pipe_reads_no_further_than_its_batch(bilm_files: BiLMFiles) -> None:
     assert len(read) == 3
 
 
-def test_a_saved_pipeline_stands_alone(
+def test_a_saved_pipeline_needs_no_other_files(
     write_bilm: Callable[..., BiLMFiles], tmp_path: Path
 ) -> None:
     files = write_bilm(name="gone")
@@ -208,7 +208,7 @@ def test_a_saved_pipeline_stands_alone(
 
 
 @pytest.mark.parametrize("change", ["rename", "source"])
-def test_a_saved_pipeline_stands_alone_whatever_its_component_is_called(
+def test_a_saved_pipeline_with_a_renamed_component_needs_no_other_files(
     write_bilm: Callable[..., BiLMFiles], tmp_path: Path, change: str
 ) -> None:
     files = write_bilm(name="gone")
@@ -253,7 +253,7 @@ def test_a_component_that_was_not_saved_is_made_from_the_files_of_its_config(
     numpy.testing.assert_array_equal(doc.tensor, nlp(TEXT).tensor)
 
 
-def test_bytes_bring_the_weights_of_another_pipeline(
+def test_from_bytes_loads_the_weights_of_another_pipeline(
     write_bilm: Callable[..., BiLMFiles],
 ) -> None:
     nlp = pipeline(write_bilm(name="first"))
@@ -263,7 +263,7 @@ def test_bytes_bring_the_weights_of_another_pipeline(
     numpy.testing.assert_allclose(other(TEXT).tensor, nlp(TEXT).tensor, **TOLERANCE)
 
 
-def test_a_docs_vectors_survive_bytes_and_its_hooks_can_be_added_again(
+def test_a_doc_from_bytes_has_its_vectors_and_hooks_can_be_added_again(
     bilm_files: BiLMFiles,
 ) -> None:
     nlp = pipeline(bilm_files, layers="all")
@@ -289,7 +289,7 @@ def test_component_and_docs_can_be_pickled(bilm_files: BiLMFiles) -> None:
     assert pickle.loads(pickle.dumps(doc))[1].similarity(doc[1]) == pytest.approx(1.0)
 
 
-def test_several_processes_give_what_one_gives(bilm_files: BiLMFiles) -> None:
+def test_several_processes_give_the_vectors_of_one(bilm_files: BiLMFiles) -> None:
     nlp = pipeline(bilm_files, sentencizer=True, layers="all")
     expected = list(nlp.pipe(TEXTS))
     found = list(nlp.pipe(TEXTS, n_process=2, batch_size=2))
@@ -319,7 +319,7 @@ print(len(found), torch.get_num_threads())
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Processes are not forked here.")
 @pytest.mark.parametrize("kernel", ["auto", "reference"])
-def test_several_processes_do_not_wait_for_threads_that_this_one_had(
+def test_several_processes_do_not_wait_for_threads_of_the_parent(
     kernel: str, tmp_path: Path
 ) -> None:
     process = subprocess.Popen(
@@ -406,7 +406,7 @@ def test_a_gpu_can_be_used_where_the_component_was_made_or_unpickled(
         ({"options_file": None, "weight_file": None}, "expected the options"),
     ],
 )
-def test_a_wrong_value_fails_when_the_component_is_added(
+def test_a_wrong_value_is_an_error_when_the_component_is_added(
     bilm_files: BiLMFiles, config: Any, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -414,7 +414,9 @@ def test_a_wrong_value_fails_when_the_component_is_added(
 
 
 @pytest.mark.parametrize("config", [{"layer": "top"}, {"options_file": 3}, {"by_sentence": "no"}])
-def test_spacy_refuses_unknown_names_and_wrong_types(bilm_files: BiLMFiles, config: Any) -> None:
+def test_unknown_names_and_wrong_types_are_errors_of_spacy(
+    bilm_files: BiLMFiles, config: Any
+) -> None:
     with pytest.raises(ValueError, match=next(iter(config))):
         pipeline(bilm_files, **config)
 

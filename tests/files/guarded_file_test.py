@@ -1,4 +1,4 @@
-"""A file that HDF5 can close in order though it cannot be written."""
+"""A file that HDF5 can close normally after a failed write."""
 
 import io
 import os
@@ -27,8 +27,8 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("limit", [0, 1000, 40_000, 200_000])
-def test_hdf5_closes_it_in_order_where_writing_fails(tmp_path: Path, limit: int) -> None:
-    """In a process of its own, since HDF5 crashes it where a plain file fails."""
+def test_hdf5_closes_it_normally_after_a_failed_write(tmp_path: Path, limit: int) -> None:
+    """In a separate process, since HDF5 crashes it if a plain file fails."""
     result = subprocess.run(
         [sys.executable, "-c", WRITE_ON_A_SMALL_DISK, str(tmp_path / "file.hdf5"), str(limit)],
         capture_output=True,

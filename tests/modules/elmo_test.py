@@ -176,11 +176,11 @@ class TestModule:
         expected = theirs(character_ids)["elmo_representations"][0]
         assert torch.allclose(elmo(character_ids)["elmo_representations"][0], expected, atol=1e-6)
 
-    def test_a_module_and_files_are_refused(self, bilm_files: BiLMFiles) -> None:
+    def test_a_module_and_files_are_an_error(self, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ConfigurationError, match="given both a module and files"):
             Elmo(*bilm_files, 1, module=BiLM.from_files(*bilm_files))
 
-    def test_neither_is_refused(self) -> None:
+    def test_neither_is_an_error(self) -> None:
         with pytest.raises(ConfigurationError, match="neither a weight_file nor a module"):
             Elmo(None, None, 1)
 
@@ -201,7 +201,7 @@ def test_stateful_it_equals_allennlp_until_states_are_reset(bilm_files: BiLMFile
 
 
 class TestTopLayerOnly:
-    def test_it_is_the_last_layer_times_a_gamma_that_is_learnt(self, bilm_files: BiLMFiles) -> None:
+    def test_it_is_the_last_layer_times_a_trainable_gamma(self, bilm_files: BiLMFiles) -> None:
         elmo = Elmo(*bilm_files, 1, dropout=0.0, top_layer_only=True)
         elmo.scalar_mix_0.gamma.data.fill_(2.0)
         character_ids = batch_to_ids(SENTENCES)
@@ -211,7 +211,7 @@ class TestTopLayerOnly:
         trained = {name for name, p in elmo.named_parameters() if p.requires_grad}
         assert trained == {"scalar_mix_0.gamma"}
 
-    def test_with_weights_it_is_refused(self, bilm_files: BiLMFiles) -> None:
+    def test_with_weights_it_is_an_error(self, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ConfigurationError, match="both set the weights of the layers"):
             Elmo(*bilm_files, 1, top_layer_only=True, scalar_mix_parameters=[0.0, 0.0, 1.0])
 
@@ -251,7 +251,7 @@ class TestStateDict:
             ours.bilm.forward_layers[0].gate_weight, other.bilm.forward_layers[0].gate_weight
         )
 
-    def test_that_of_another_shape_is_refused(self, bilm_files: BiLMFiles) -> None:
+    def test_that_of_another_shape_is_an_error(self, bilm_files: BiLMFiles) -> None:
         state_dict = Elmo(*bilm_files, 1).state_dict()
         del state_dict["_elmo_lstm.forward_layers.0.gate_bias"]
         with pytest.raises(
@@ -326,11 +326,11 @@ class TestInPieces:
 
 class TestBadInput:
     @pytest.mark.parametrize("dropout", [-0.1, 1.5])
-    def test_impossible_dropout_is_refused(self, dropout: float, bilm_files: BiLMFiles) -> None:
+    def test_impossible_dropout_is_an_error(self, dropout: float, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ConfigurationError, match=f"dropout is {dropout}, expected 0 to 1"):
             Elmo(*bilm_files, 1, dropout=dropout)
 
-    def test_no_representations_are_refused(self, bilm_files: BiLMFiles) -> None:
+    def test_no_representations_are_an_error(self, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ConfigurationError, match="num_output_representations is 0"):
             Elmo(*bilm_files, 0)
 
@@ -346,6 +346,6 @@ def test_precision_and_kernel_reach_the_bilm(bilm_files: BiLMFiles) -> None:
         assert 1e-4 < error < 0.1
 
 
-def test_a_trainable_bilm_has_no_low_precision(bilm_files: BiLMFiles) -> None:
+def test_low_precision_with_a_trainable_bilm_is_an_error(bilm_files: BiLMFiles) -> None:
     with pytest.raises(ConfigurationError, match="precision is 'int8' with requires_grad"):
         Elmo(*bilm_files, 1, requires_grad=True, precision="int8")

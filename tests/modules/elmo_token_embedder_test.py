@@ -16,7 +16,7 @@ from elmo_plugin.modules.elmo_token_embedder import ElmoCharacterIdsIndexer
 from tests.conftest import SENTENCES, BiLMFiles
 
 
-def test_every_argument_of_allennlps_embedder_is_there_with_its_default() -> None:
+def test_every_argument_of_allennlps_embedder_exists_with_its_default() -> None:
     theirs = inspect.signature(AllenNlpElmoTokenEmbedder.__init__).parameters
     ours = inspect.signature(ElmoTokenEmbedder.__init__).parameters
     assert list(ours)[: len(theirs)] == list(theirs)
@@ -61,25 +61,23 @@ def test_the_elmo_inside_is_public(bilm_files: BiLMFiles) -> None:
 
 
 class TestBadConfig:
-    def test_a_misspelt_argument_is_refused(self, bilm_files: BiLMFiles) -> None:
+    def test_a_misspelled_argument_is_an_error(self, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ConfigurationError, match="droput"):
             TokenEmbedder.from_params(
                 Params({"type": "elmo", **bilm_files._asdict(), "droput": 0.1})
             )
 
-    def test_a_vocabulary_and_a_namespace_are_refused(self, bilm_files: BiLMFiles) -> None:
+    def test_a_vocabulary_and_a_namespace_are_an_error(self, bilm_files: BiLMFiles) -> None:
         with pytest.raises(
             ConfigurationError, match="vocab_to_cache or namespace_to_cache, not both"
         ):
             ElmoTokenEmbedder(*bilm_files, vocab_to_cache=["a"], namespace_to_cache="tokens")
 
-    def test_a_namespace_without_a_vocabulary_is_refused(self, bilm_files: BiLMFiles) -> None:
+    def test_a_namespace_without_a_vocabulary_is_an_error(self, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ConfigurationError, match="'tokens', but there is no vocabulary"):
             ElmoTokenEmbedder(*bilm_files, namespace_to_cache="tokens")
 
-    def test_an_unknown_namespace_is_refused_with_those_there_are(
-        self, bilm_files: BiLMFiles
-    ) -> None:
+    def test_the_error_for_an_unknown_namespace_lists_all(self, bilm_files: BiLMFiles) -> None:
         vocab = Vocabulary({"labels": {"O": 1}})
         with pytest.raises(
             ConfigurationError, match="expected a namespace of the vocabulary: labels"
@@ -87,7 +85,7 @@ class TestBadConfig:
             ElmoTokenEmbedder(*bilm_files, namespace_to_cache="tokens", vocab=vocab)
 
 
-def test_the_indexer_gives_what_elmo_characters_gives() -> None:
+def test_the_indexer_gives_the_ids_of_elmo_characters() -> None:
     sentences = [*SENTENCES, ["@start@", "the"]]
     added = {"@start@": 7, "the": 9}
     for tokens_to_add in (None, added):

@@ -63,7 +63,7 @@ def test_padding_does_not_change_layer_norm_of_real_tokens() -> None:
     assert torch.allclose(mix(layers(), MASK)[MASK], mix(changed, MASK)[MASK], atol=1e-6)
 
 
-def test_a_wrong_number_of_weights_is_refused() -> None:
+def test_a_wrong_number_of_weights_is_an_error() -> None:
     with pytest.raises(
         ConfigurationError, match=r"scalar_mix_parameters has 2 values .* expected 3"
     ):
@@ -71,16 +71,16 @@ def test_a_wrong_number_of_weights_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None])
-def test_weights_that_are_no_numbers_are_refused(value: object) -> None:
+def test_weights_that_are_not_numbers_are_an_error(value: object) -> None:
     with pytest.raises(ConfigurationError, match="expected finite numbers"):
         ScalarMix(3, initial_scalar_parameters=[0.0, value, 1.0])
 
 
-def test_a_wrong_number_of_layers_is_refused() -> None:
+def test_a_wrong_number_of_layers_is_an_error() -> None:
     with pytest.raises(ValueError, match="Got 2 layers to mix, expected 3"):
         ScalarMix(3)(layers()[:2])
 
 
-def test_layer_norm_without_a_mask_is_refused() -> None:
+def test_layer_norm_without_a_mask_is_an_error() -> None:
     with pytest.raises(ValueError, match="needs the mask"):
         ScalarMix(3, do_layer_norm=True)(layers())

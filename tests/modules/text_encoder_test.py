@@ -109,7 +109,7 @@ def test_one_word_moves_elmo_and_dimensions_follow(
     assert encoded.contextualized.shape == (5, 7, text_encoder.get_output_dim())
 
 
-def test_vectors_are_those_of_the_parts_put_together(bilm_files: BiLMFiles) -> None:
+def test_vectors_equal_those_of_the_separate_parts(bilm_files: BiLMFiles) -> None:
     text_encoder = build(bilm_files, "both").eval()
     input_mix, output_mix = text_encoder.elmo.elmo.scalar_mixes
     input_mix.gamma.data.fill_(2.0)
@@ -139,13 +139,13 @@ def test_two_places_take_one_pass_of_the_bilm(
     assert len(passes) == 1
 
 
-def test_the_tokens_of_the_caller_are_left_as_they_are(bilm_files: BiLMFiles) -> None:
+def test_the_tokens_of_the_caller_are_not_changed(bilm_files: BiLMFiles) -> None:
     tokens = text_fields()
     build(bilm_files, "both")(tokens)
     assert set(tokens) == {"tokens", "elmo"}
 
 
-def test_no_place_reads_no_file() -> None:
+def test_without_a_place_no_file_is_read() -> None:
     text_encoder = build(BiLMFiles("no/options.json", "no/weights.hdf5"), "none")
     assert text_encoder(text_fields()).contextualized.shape == (5, 7, 2 * HIDDEN)
 
@@ -215,7 +215,7 @@ def test_each_place_of_elmo_can_have_its_own_dropout(bilm_files: BiLMFiles) -> N
     )
 
 
-def test_one_dropout_is_that_of_both_places(bilm_files: BiLMFiles) -> None:
+def test_one_dropout_applies_to_both_places(bilm_files: BiLMFiles) -> None:
     torch.manual_seed(0)
     text_encoder = build(bilm_files, "both", {"type": "pass_through"}, elmo={"dropout": 0.5})
     encoded = text_encoder(text_fields())
@@ -249,7 +249,7 @@ def test_dimensions_are_derived_without_a_warning(
     assert "input_size" not in caplog.text
 
 
-def test_an_empty_stack_is_refused(bilm_files: BiLMFiles) -> None:
+def test_an_empty_stack_is_an_error(bilm_files: BiLMFiles) -> None:
     with pytest.raises(ConfigurationError, match=r"elmo_stack\.encoders is empty"):
         build(bilm_files, "both", {"type": "elmo_stack", "encoders": []})
 
@@ -263,7 +263,7 @@ def test_gradients_reach_every_mix(bilm_files: BiLMFiles) -> None:
 
 class TestBadConfig:
     @pytest.mark.parametrize("word", ["inputs", "", "BOTH", 1, ["input"]])
-    def test_an_unknown_placement_is_refused(self, word: Any, bilm_files: BiLMFiles) -> None:
+    def test_an_unknown_placement_is_an_error(self, word: Any, bilm_files: BiLMFiles) -> None:
         with pytest.raises(
             ConfigurationError,
             match=r"elmo\.placement is .*, expected one of none, input, output, both",
@@ -274,7 +274,7 @@ class TestBadConfig:
         "dropout",
         [1.5, -0.1, "0.5", {"input": 0.5}, {"input": 0.5, "output": 2.0}, {"inputs": 0.5}],
     )
-    def test_an_impossible_dropout_is_refused(self, dropout: Any, bilm_files: BiLMFiles) -> None:
+    def test_an_impossible_dropout_is_an_error(self, dropout: Any, bilm_files: BiLMFiles) -> None:
         with pytest.raises(
             ConfigurationError,
             match=r"elmo\.dropout is .*, expected a number from 0 to 1, or one for",
@@ -297,7 +297,7 @@ class TestBadConfig:
         ],
     )
     @pytest.mark.parametrize("placement", ["none", "both"])
-    def test_keys_that_make_no_sense_are_refused(
+    def test_keys_that_are_not_allowed_are_an_error(
         self, placement: str, key: str, value: Any, reason: str, bilm_files: BiLMFiles
     ) -> None:
         with pytest.raises(ConfigurationError, match=rf"elmo\.{key} {reason}"):
@@ -338,18 +338,18 @@ class TestBadConfig:
             build(bilm_files, "input", encoder)
 
     @pytest.mark.parametrize("placement", ["output", "none", None])
-    def test_nothing_to_read_is_refused(self, placement: str, bilm_files: BiLMFiles) -> None:
+    def test_no_input_is_an_error(self, placement: str, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ConfigurationError, match="The task RNN has no input"):
             build(bilm_files, placement, text_field_embedder=None)
 
     @pytest.mark.parametrize("features", [None, torch.rand(5, 7, 3)])
-    def test_missing_or_wrong_features_are_refused(
+    def test_missing_or_wrong_features_are_an_error(
         self, features: Any, bilm_files: BiLMFiles
     ) -> None:
         with pytest.raises(ValueError, match=r"The extra features have .*, expected width 2"):
             build(bilm_files, "input", feature_dim=2)(text_fields(), features=features)
 
-    def test_an_elmo_that_does_not_fit_its_placement_is_refused(
+    def test_an_elmo_that_does_not_fit_its_placement_is_an_error(
         self, bilm_files: BiLMFiles
     ) -> None:
         with pytest.raises(
