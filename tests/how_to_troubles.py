@@ -21,6 +21,7 @@ from elmo_plugin.embedding import local_engine
 from elmo_plugin.embedding.bilm_options import BiLMFiles
 from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.files import output_file
+from elmo_plugin.modules import elmo_token_embedder  # noqa: F401 - registers what a test removes
 from tests.how_tos import FIXTURES, build_training, script_of
 
 Trouble = Callable[[Path, MonkeyPatch], object]
