@@ -16,7 +16,7 @@ from elmo_plugin.files.replaced_file import replaced_file
 logger = logging.getLogger(__name__)
 
 # To be raised when kernels read another form, so that files of the old one are left alone.
-FORMAT = 3
+FORMAT = 4
 
 
 class PackedFolder:

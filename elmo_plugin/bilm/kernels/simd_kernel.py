@@ -1,13 +1,12 @@
 """What runs frozen biLMs on CPUs: C++ for the processor's vector unit."""
 
-from typing import List, Optional, Sequence
+from typing import Optional
 
 import torch
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.kernels.lstm_kernel import LSTMKernel
 from elmo_plugin.bilm.lstm import ProjectedLSTM
-from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome
 from elmo_plugin.bilm.simd.character_encoder import PanelEncoder, PanelLinear
 from elmo_plugin.bilm.simd.library import PanelMatrix, best_unit, unsupported_reason
 from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
@@ -56,5 +55,4 @@ class SIMDKernel(LSTMKernel):
     def prepare(self, layer: ProjectedLSTM, precision: str) -> PanelLayer:
         return PanelLayer.of(layer.tensors(), precision, self.unit)
 
-    def run(self, layers: Sequence[PanelLayer], runs: Sequence[LSTMRun]) -> List[Outcome]:
-        return run_layers(layers, runs)
+    run = staticmethod(run_layers)

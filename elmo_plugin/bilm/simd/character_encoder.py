@@ -16,6 +16,7 @@ from elmo_plugin.bilm.simd.library import (
     c_matrix,
     in_panels,
     library_of,
+    raise_problem,
     vector_in_panels,
 )
 
@@ -158,13 +159,14 @@ class PanelEncoder:
             + _WINDOWS_PER_WORD * sum(one.weight.panels.numel() for one in self.convolutions)
         )
         threads = min(torch.get_num_threads(), multiplications // MULTIPLICATIONS_PER_THREAD)
-        library_of(self.convolutions[0].weight.unit).call(
-            "encode_words",
+        problem = library_of(self.convolutions[0].weight.unit).functions.encode_words(
             last.element_size(),
             ctypes.byref(encoder),
             ctypes.byref(_CWords(address(words), *words.shape, address(vectors))),
-            ctypes.c_int(max(1, threads)),
+            max(1, threads),
         )
+        if problem:
+            raise_problem(problem)
         return vectors
 
 

@@ -7,7 +7,7 @@ import math
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -105,8 +105,12 @@ def in_panels(weight: Tensor, precision: str, unit: str) -> PanelMatrix:
         offsets = torch.empty(num_panels * library.panel_columns, dtype=torch.int32)
     plain = _Plain(weight.data_ptr(), *weight.shape, *weight.stride())
     packed = _Packed(panels.data_ptr(), address(scales), address(offsets))
-    threads = ctypes.c_int(torch.get_num_threads())
-    library.call("pack", dtype.itemsize, ctypes.byref(plain), ctypes.byref(packed), threads)
+    threads = torch.get_num_threads()
+    problem = library.functions.pack(
+        dtype.itemsize, ctypes.byref(plain), ctypes.byref(packed), threads
+    )
+    if problem:
+        raise_problem(problem)
     return PanelMatrix(unit, panels, scales, offsets)
 
 
@@ -162,28 +166,30 @@ class _Packed(ctypes.Structure):
 
 
 class Library:
-    """The library of a vector unit."""
+    """
+    The library of a vector unit.
+
+    # Parameters
+
+    functions : `ctypes.CDLL`
+        Those of simd.cpp. They return 0, or a problem for `raise_problem`.
+    num_lanes, panel_columns : `int`
+        Numbers in a vector, and columns of a panel.
+    """
 
     def __init__(self, unit: str) -> None:
-        self._functions = ctypes.CDLL(str(_library_path(unit)))
-        self.num_lanes: int = self._functions.num_lanes()
+        self.functions = ctypes.CDLL(str(_library_path(unit)))
+        self.num_lanes: int = self.functions.num_lanes()
         self.panel_columns = 4 * self.num_lanes
-
-    def call(self, function: str, weight_bytes: int, *arguments: Any) -> None:
-        """
-        Call a function of simd.cpp, with instances of ctypes' types, for weights of so many bytes.
-
-        # Raises
-
-        `MemoryError` if memory or threads run out.
-        """
-        problem = getattr(self._functions, function)(ctypes.c_int(weight_bytes), *arguments)
-        if problem == 2:
-            raise MemoryError("Memory or threads ran out in the simd kernel. Take smaller batches.")
-        assert problem == 0
 
 
 library_of = functools.cache(Library)
+
+
+def raise_problem(problem: int) -> None:
+    """Raise `MemoryError` for what a function of the library has returned."""
+    assert problem == 2
+    raise MemoryError("Memory or threads ran out in the simd kernel. Take smaller batches.")
 
 
 def _library_path(unit: str) -> Path:

@@ -1,6 +1,7 @@
 """LSTM layers in C++: lstm.h."""
 
 import ctypes
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple, cast
@@ -16,6 +17,7 @@ from elmo_plugin.bilm.simd.library import (
     c_matrix,
     in_panels,
     library_of,
+    raise_problem,
     vector_in_panels,
 )
 
@@ -46,6 +48,7 @@ class PanelLayer:
     projection : `PanelMatrix`, optional
     bias : `Tensor`
         `(num_panels * 4 * lanes,)`, what is added to the forget gate included.
+    input_dim, cell_size, state_dim : `int`
     cell_clip, proj_clip : `float`
         Largest magnitudes; infinite where nothing is clipped.
     """
@@ -54,6 +57,9 @@ class PanelLayer:
     state_weight: PanelMatrix
     projection: Optional[PanelMatrix]
     bias: Tensor
+    input_dim: int
+    cell_size: int
+    state_dim: int
     cell_clip: float
     proj_clip: float
 
@@ -73,7 +79,25 @@ class PanelLayer:
             state_weight,
             None if projection is None else in_panels(projection.detach()[None], precision, unit),
             vector_in_panels(layer.bias.detach().view(4, -1), unit),
+            layer.input_dim,
+            layer.weight.size(0) // 4,
+            state_dim,
             *_clips(layer),
+        )
+
+    @functools.cached_property
+    def struct(self) -> "_CLayer":
+        """What C++ reads. It does not keep the layer alive."""
+        return _CLayer(
+            c_matrix(self.input_weight),
+            c_matrix(self.state_weight),
+            c_matrix(self.projection),
+            address(self.bias),
+            self.input_dim,
+            self.cell_size,
+            self.state_dim,
+            self.cell_clip,
+            self.proj_clip,
         )
 
 
@@ -214,24 +238,14 @@ def _run_layers(
         kept_alive.append((inputs, step_sizes))
         structs.append(
             (
-                _CLayer(
-                    c_matrix(layer.input_weight),
-                    c_matrix(layer.state_weight),
-                    c_matrix(layer.projection),
-                    address(layer.bias),
-                    inputs.size(1),
-                    cell.size(1),
-                    state.size(1),
-                    layer.cell_clip,
-                    layer.proj_clip,
-                ),
+                layer.struct,
                 _CSequences(
-                    address(inputs),
-                    address(step_sizes),
+                    inputs.data_ptr(),
+                    step_sizes.data_ptr(),
                     len(step_sizes),
-                    address(outputs),
-                    address(state),
-                    address(cell),
+                    outputs.data_ptr(),
+                    state.data_ptr(),
+                    cell.data_ptr(),
                     TOKENS_PER_BLOCK,
                     trace,
                 ),
@@ -271,13 +285,16 @@ def _call(
         at_a_time = min(len(structs), most)
         threads_per_run = min(threads_per_run, most // at_a_time)
         num_threads = at_a_time * threads_per_run
-    library_of(state_weight.unit).call(
-        function,
+    problem = library_of(state_weight.unit).functions[function](
         element_size,
         (type(layers[0]) * len(layers))(*layers),
         (type(sequences[0]) * len(sequences))(*sequences),
-        *(ctypes.c_int(number) for number in (len(layers), num_threads, threads_per_run)),
+        len(layers),
+        num_threads,
+        threads_per_run,
     )
+    if problem:
+        raise_problem(problem)
 
 
 def _clips(layer: LayerTensors) -> Tuple[float, float]:
