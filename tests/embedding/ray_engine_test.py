@@ -311,13 +311,16 @@ def slow_signs() -> LayerChoice:
     return LayerChoice("signs", signs)
 
 
-def embed_in_process(address: str, files: BiLMFiles, options: Dict[str, Any]) -> None:
+def embed_in_process(
+    has_begun: Any, address: str, files: BiLMFiles, options: Dict[str, Any]
+) -> None:
     """Call `embed` in a process that will be interrupted; what it writes to stderr is in the file `log`."""
     # A process in the background of a shell ignores the signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run.SENTENCES_PER_PART = 7
     with open("log", "a") as sys.stderr:
         try:
+            has_begun.set()
             embed(BiLM.from_files(*files), slow_signs(), ray_address=address, **options)
         except KeyboardInterrupt:
             os._exit(INTERRUPTED)
@@ -358,9 +361,12 @@ class TestInterruptsAtRandomTimes:
         for count in range(NUM_INTERRUPTS):
             # Every second run is interrupted again, while it is resumed.
             for resume in (False, True)[: 1 + count % 2]:
-                arguments = (address, tiny_files, {**options, "resume": resume})
+                has_begun = context.Event()
+                arguments = (has_begun, address, tiny_files, {**options, "resume": resume})
                 process = context.Process(target=embed_in_process, args=arguments)
                 process.start()
+                # Before that an interrupt would end Python itself.
+                assert has_begun.wait(timeout=120)
                 # At a random number of parts: at a random time, most runs would have none yet.
                 num_parts = generator.randint(0, self.NUM_PARTS)
                 while process.is_alive() and num_parts_now() < num_parts:
