@@ -108,13 +108,14 @@ class Cases:
         self.device = torch.device(options.device)
         self.allennlp = self._allennlp()
         self.ours = {precision: self._ours(precision) for precision in options.precisions}
+        self.names = options.cases
 
     def all(self) -> Dict[str, Callable[[], Tuple[int, Dict[str, Run]]]]:
         """Return what prepares each case: the number of tokens in a run, and the runs by contender."""
         cases = {"batches": self.batches, "single": self.single, "file": self.file}
         if FLOAT32 in self.ours:
             cases["fine_tuning"] = self.fine_tuning
-        return cases
+        return {name: case for name, case in cases.items() if name in self.names}
 
     @torch.no_grad()
     def check_representations(self) -> float:

@@ -29,6 +29,7 @@ from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
 from elmo_plugin.report.tables import check_option
 
 SECTIONS = ("inference", "layers", "training", "alternatives", "precision", "memory")
+CASES = ("batches", "single", "file", "fine_tuning")
 ALLENNLP, FLOAT32 = "AllenNLP", "float32"
 # In place of a biLM's name: random weights of the original's shape.
 RANDOM = "random"
@@ -51,6 +52,7 @@ class Options:
         (RANDOM, "elmo_mini"),
         metavar="NAME_OR_FOLDER",
     )
+    cases: Sequence[str] = option("of the section inference", CASES, choices=CASES)
     precisions: Sequence[str] = option("of ours", PRECISIONS, choices=PRECISIONS)
     kernel: str = option("what runs our frozen layers", AUTO, choices=KERNEL_NAMES)
     device: str = option(

@@ -299,11 +299,7 @@ class BiLM(torch.nn.Module):
             for forward_output, backward_output in layers:
                 backward_output = backward_output.index_select(0, packing.reverse)
                 packed.append(torch.cat([forward_output, backward_output], dim=1))
-            padding = tokens.new_zeros(packing.batch_size, timesteps + 2, self.get_output_dim())
-            activations = [
-                padding.index_put((packing.row, packing.step), layer.to(padding))
-                for layer in packed
-            ]
+            activations = [packing.unpack(layer.to(tokens)) for layer in packed]
             if row_of is not None:
                 activations = [layer.index_select(0, row_of) for layer in activations]
         positions = torch.arange(timesteps + 2, device=lengths.device)

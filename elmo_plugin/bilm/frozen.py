@@ -339,15 +339,17 @@ class WordTypeCache:
             if not unknown:
                 assert self._table is not None
                 self._count(len(known), len(spellings))
-                return self._table[torch.tensor(rows, device=types.device)]
+                return self._table.index_select(0, torch.tensor(rows, device=types.device))
             unknown_index = torch.tensor(unknown, device=types.device)
-            new_vectors = encoder(types[unknown_index])  # (num_unknown, dim)
+            # (num_unknown, dim)
+            new_vectors = encoder(types.index_select(0, unknown_index))
             vectors = new_vectors.new_empty(len(spellings), new_vectors.size(1))
-            vectors[unknown_index] = new_vectors
+            vectors.index_copy_(0, unknown_index, new_vectors)
             if known:
                 assert self._table is not None
                 known_index = torch.tensor(known, device=types.device)
-                vectors[known_index] = self._table[torch.tensor(rows, device=types.device)]
+                known_rows = torch.tensor(rows, device=types.device)
+                vectors.index_copy_(0, known_index, self._table.index_select(0, known_rows))
             self._keep([spellings[position] for position in unknown], new_vectors)
             self._count(len(known), len(spellings))
             return vectors
@@ -366,7 +368,7 @@ class WordTypeCache:
         if not rows:
             return
         table = self._table_with_room_for(max(rows) + 1, vectors)
-        table[torch.tensor(rows, device=vectors.device)] = vectors[:num_kept]
+        table.index_copy_(0, torch.tensor(rows, device=vectors.device), vectors[:num_kept])
 
     def _table_with_room_for(self, num_rows: int, vectors: Tensor) -> Tensor:
         held = 0 if self._table is None else self._table.size(0)

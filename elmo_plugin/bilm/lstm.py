@@ -35,6 +35,8 @@ class Packing:
         `(num_tokens,)` each. The place of each packed token in the padded batch.
     reverse : `Tensor`
         `(num_tokens,)`. Packed indices that turn every sequence around; its own inverse.
+    position : `Tensor`
+        `(batch_size, timesteps)`. The packed index of each place in the padded batch; -1 at padding.
     """
 
     batch_size: int
@@ -44,6 +46,7 @@ class Packing:
     row: Tensor
     step: Tensor
     reverse: Tensor
+    position: Tensor
 
     @classmethod
     def from_lengths(cls, lengths: Tensor, timesteps: int) -> "Packing":
@@ -64,6 +67,9 @@ class Packing:
         step_sizes = present.sum(dim=1)
         step_starts = step_sizes.cumsum(0) - step_sizes
         reverse = step_starts[sorted_lengths[rank] - 1 - step] + rank
+        position = step_starts.unsqueeze(0) + order.argsort().unsqueeze(1)
+        position = position.masked_fill(~present.t()[order.argsort()], -1)
+        position = torch.nn.functional.pad(position, (0, timesteps - longest), value=-1)
         return cls(
             batch_size=lengths.size(0),
             timesteps=timesteps,
@@ -72,14 +78,18 @@ class Packing:
             row=order[rank].to(device),
             step=step.to(device),
             reverse=reverse.to(device),
+            position=position.to(device),
         )
 
     def unpack(self, packed: Tensor) -> Tensor:
         """
         Put packed rows, `(num_tokens, dim)`, back in place: `(batch_size, timesteps, dim)`, padding zero.
         """
-        padded = packed.new_zeros(self.batch_size, self.timesteps, packed.size(-1))
-        return padded.index_put((self.row, self.step), packed)
+        # By indices of rows: other indexing wakes torch's threads even for a short sentence, and they keep a
+        # core busy for a while, which the C++ library could use.
+        padded = packed.index_select(0, self.position.flatten().clamp(min=0))
+        padded = padded.view(self.batch_size, self.timesteps, packed.size(-1))
+        return padded.masked_fill_((self.position < 0).unsqueeze(-1), 0)
 
 
 class ProjectedLSTM(torch.nn.Module):
