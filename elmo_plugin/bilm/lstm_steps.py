@@ -243,19 +243,8 @@ class _LSTM(NamedTuple):
 
     @property
     def weights(self) -> LSTMWeights:
-        _, cell_clip, proj_clip, product_type, _ = self.settings
-        input_weight, state_weight = self.weight.to(product_type).split(
-            [self.inputs.size(1), self.state.size(1)], dim=1
-        )
-        projection = self.projection
-        return LSTMWeights(
-            PlainFactor(input_weight),
-            PlainFactor(state_weight),
-            None if projection is None else PlainFactor(projection.to(product_type)),
-            self.bias,
-            cell_clip,
-            proj_clip,
-        )
+        product_type = self.settings.product_type
+        return LSTMWeights.of(self.layer, lambda weight: PlainFactor(weight.to(product_type)))
 
     @property
     def run(self) -> LSTMRun:
