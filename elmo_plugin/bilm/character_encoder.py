@@ -1,12 +1,15 @@
 """From the characters of a word to its context-independent vector, the biLM's layer 0."""
 
 import math
-from typing import List
+from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions
+from elmo_plugin.bilm.simd.character_encoder import pool_words, pool_words_backward
+from elmo_plugin.bilm.simd.library import training_unit
 
 # Words that are convolved together, to bound memory: about 180 KB a word in the paper's model.
 WORDS_PER_BLOCK = 512
@@ -55,8 +58,13 @@ class CharacterEncoder(torch.nn.Module):
 
         `Tensor` of shape `(num_words, projection_dim)`.
         """
-        words = words[:, : _num_telling_characters(words, self.widest_filter)]
-        vectors = torch.cat([self._encode(block) for block in words.split(WORDS_PER_BLOCK)])
+        maxima = self._maxima_in_cpp(words)
+        if maxima is not None:
+            vectors = self._vectors(maxima)
+        else:
+            words = words[:, : _num_telling_characters(words, self.widest_filter)]
+            blocks = words.split(WORDS_PER_BLOCK)
+            vectors = torch.cat([self._vectors(self._maxima(block)) for block in blocks])
         if vectors.requires_grad:
             vectors.register_hook(self._count_backward_pass)
         return vectors
@@ -64,17 +72,59 @@ class CharacterEncoder(torch.nn.Module):
     def _count_backward_pass(self, unused: Tensor) -> None:
         self.num_backward_passes += 1
 
-    def _encode(self, words: Tensor) -> Tensor:
-        # (num_words, character_embedding_dim, num_characters)
-        characters = self.character_embedding(words).transpose(1, 2)
-        pooled: List[Tensor] = []
-        for convolution in self.convolutions:
-            # (num_words, count): padding characters take part in the maximum, as in bilm-tf.
-            pooled.append(self.activation(convolution(characters).amax(dim=2)))
-        vectors = torch.cat(pooled, dim=1)  # (num_words, num_filters)
+    def _vectors(self, maxima: Tensor) -> Tensor:
+        """From maxima over time, `(num_words, num_filters)`, to vectors, `(num_words, projection_dim)`."""
+        vectors = self.activation(maxima)
         for highway in self.highways:
             vectors = highway(vectors)
-        return self.projection(vectors)  # (num_words, projection_dim)
+        return self.projection(vectors)
+
+    def _maxima(self, words: Tensor) -> Tensor:
+        # (num_words, character_embedding_dim, num_characters)
+        characters = self.character_embedding(words).transpose(1, 2)
+        # Padding characters take part in the maximum, as in bilm-tf.
+        return torch.cat([layer(characters).amax(dim=2) for layer in self.convolutions], dim=1)
+
+    def _maxima_in_cpp(self, words: Tensor) -> Optional[Tensor]:
+        """As `_maxima`, for training; `None` where torch's operations are to do it."""
+        embedding = self.character_embedding.weight
+        unit = training_unit(embedding)
+        if unit is None or not torch.is_grad_enabled():
+            return None
+        parameters = [
+            parameter for layer in self.convolutions for parameter in (layer.weight, layer.bias)
+        ]
+        return _MaximaInCpp.apply(unit, words, embedding, *parameters)
+
+
+class _MaximaInCpp(torch.autograd.Function):
+    """
+    The maxima over time of convolutions. Only the window that has the maximum has a gradient: the C++ library
+    does for those what autograd would do for all windows.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, unit: str, words: Tensor, embedding: Tensor, *parameters: Tensor
+    ) -> Tensor:
+        words = words.long().contiguous()
+        weights, biases = list(parameters[::2]), list(parameters[1::2])
+        maxima, places = pool_words(words, embedding.detach(), weights, biases, unit)
+        ctx.unit = unit
+        ctx.save_for_backward(words, places, embedding, *weights)
+        return maxima
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
+        words, places, embedding, *weights = ctx.saved_tensors
+        of_embedding, of_weights = pool_words_backward(
+            words, embedding, weights, places, gradient, ctx.unit
+        )
+        of_embedding[0] = 0  # padding, which is not trained
+        of_biases = gradient.sum(dim=0).split([len(weight) for weight in weights])
+        of_parameters = [part for pair in zip(of_weights, of_biases) for part in pair]
+        return (None, None, of_embedding, *of_parameters)
 
 
 class Highway(torch.nn.Module):

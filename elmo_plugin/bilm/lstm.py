@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
+import numpy
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -59,26 +60,32 @@ class Packing:
             Width of the padded batch.
         """
         device = lengths.device
-        sorted_lengths, order = lengths.cpu().sort(descending=True, stable=True)
-        longest = int(sorted_lengths[0])
+        # numpy: of so few numbers, an operation of torch takes several times as long.
+        array = lengths.cpu().numpy()
+        order = numpy.argsort(-array, kind="stable")
+        sorted_lengths = array[order]
         # (longest, batch_size): whether the i-th longest sequence reaches step t.
-        present = torch.arange(longest).unsqueeze(1) < sorted_lengths.unsqueeze(0)
-        step, rank = present.nonzero(as_tuple=True)
-        step_sizes = present.sum(dim=1)
-        step_starts = step_sizes.cumsum(0) - step_sizes
+        present = numpy.arange(sorted_lengths[0])[:, None] < sorted_lengths
+        step, rank = present.nonzero()
+        row = order[rank]
+        step_sizes = present.sum(axis=1)
+        step_starts = step_sizes.cumsum() - step_sizes
         reverse = step_starts[sorted_lengths[rank] - 1 - step] + rank
-        position = step_starts.unsqueeze(0) + order.argsort().unsqueeze(1)
-        position = position.masked_fill(~present.t()[order.argsort()], -1)
-        position = torch.nn.functional.pad(position, (0, timesteps - longest), value=-1)
+        position = numpy.full((len(array), timesteps), -1)
+        position[row, step] = numpy.arange(len(row))
+
+        def tensor(numbers: numpy.ndarray) -> Tensor:
+            return torch.from_numpy(numbers).to(device)
+
         return cls(
-            batch_size=lengths.size(0),
+            batch_size=len(array),
             timesteps=timesteps,
             step_sizes=step_sizes.tolist(),
-            order=order.to(device),
-            row=order[rank].to(device),
-            step=step.to(device),
-            reverse=reverse.to(device),
-            position=position.to(device),
+            order=tensor(order),
+            row=tensor(row),
+            step=tensor(step),
+            reverse=tensor(reverse),
+            position=tensor(position),
         )
 
     def unpack(self, packed: Tensor) -> Tensor:

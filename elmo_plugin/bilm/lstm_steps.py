@@ -8,9 +8,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmo_plugin.bilm.factors import Factor, PlainFactor, add_product, product
-from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
 from elmo_plugin.bilm.side_by_side import map_side_by_side
-from elmo_plugin.bilm.simd.library import best_unit, unsupported_reason
+from elmo_plugin.bilm.simd.library import training_unit
 from elmo_plugin.bilm.simd.lstm import (
     BackwardRun,
     LayerTensors,
@@ -106,7 +105,7 @@ def run_steps(layers: Sequence[LayerTensors], runs: Sequence[LSTMRun]) -> List[O
     product_type = layers[0].weight.dtype
     if torch.is_autocast_enabled(device_type):
         product_type = torch.get_autocast_dtype(device_type)
-    unit = _vector_unit(runs[0].inputs, product_type)
+    unit = training_unit(runs[0].inputs, product_type)
     lstms = [
         _LSTM(
             _Settings(run.step_sizes, layer.cell_clip, layer.proj_clip, product_type, unit),
@@ -299,18 +298,6 @@ class _LSTMsWithGradients(torch.autograd.Function):
             is_worth_threads = _is_worth_threads([lstm.run for lstm in lstms])
             results = map_side_by_side(_backward, jobs, is_worth_threads)
         return (None, *(gradient for result in results for gradient in result))
-
-
-def _vector_unit(inputs: Tensor, product_type: torch.dtype) -> Optional[str]:
-    """Return the vector unit whose C++ runs the steps; `None` if torch's operations are to run them."""
-    unit = best_unit()
-    if inputs.device.type != "cpu" or inputs.dtype != torch.float32 or unit == "plain":
-        return None
-    # torch multiplies bfloat16 in AMX's tiles, where there are some.
-    has_products = has_bfloat16_products() and "amx_bf16" not in processor_features()
-    if product_type != torch.float32 and not (product_type == torch.bfloat16 and has_products):
-        return None
-    return unit if unsupported_reason(unit) is None else None
 
 
 def _packed(lstms: Sequence[_LSTM]) -> List[PanelLayer]:

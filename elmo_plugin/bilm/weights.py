@@ -1,5 +1,6 @@
 """Weight files of bilm-tf: their layout in HDF5, and how they are checked, read and written."""
 
+import hashlib
 import json
 import os
 from contextlib import contextmanager
@@ -206,6 +207,19 @@ def save_model(
                 file.create_dataset(entry.dataset, data=_as_array(tensor), dtype=dtype)
             for path, tensor in (extra or {}).items():
                 file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
+
+
+def weights_checksum(bilm: Any) -> str:
+    """
+    Return the SHA-256 of the weights of a `BiLM`, as a float32 weight file would hold them. It depends
+    neither on the type of the file that they were read from, nor on names of parameters.
+    """
+    checksum = hashlib.sha256()
+    for entry in weight_layout(bilm.options):
+        array = _as_array(entry.as_dataset(bilm.get_parameter(entry.parameter)))
+        checksum.update(f"{entry.dataset} {array.shape}".encode())
+        checksum.update(array.astype("<f4").tobytes())
+    return checksum.hexdigest()
 
 
 def _same(dataset: str, parameter: str, shape: Tuple[int, ...]) -> WeightEntry:

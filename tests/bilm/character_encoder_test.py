@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from elmo_plugin import batch_to_ids
 from elmo_plugin.bilm import character_encoder
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.options import BiLMOptions
+from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features, unsupported_reason
 from tests.conftest import TINY_OPTIONS
 
 WIDE = replace(TINY_OPTIONS, filters=((1, 4), (2, 8), (7, 12)))
@@ -44,6 +46,54 @@ def test_padding_characters_have_no_embedding_and_get_no_gradient() -> None:
     encoder(torch.zeros(1, 50, dtype=torch.long)).sum().backward()
     assert not encoder.character_embedding.weight[0].any()
     assert not encoder.character_embedding.weight.grad[0].any()
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize(
+    "unit", [unit.name for unit in VECTOR_UNITS if missing_features(unit) is not None]
+)
+def test_gradients_in_cpp_are_those_of_torch(
+    unit: str, activation: str, num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if unsupported_reason(unit) is not None:
+        pytest.skip(str(unsupported_reason(unit)))
+    torch.manual_seed(0)
+    encoder = CharacterEncoder(replace(WIDE, activation=activation, character_embedding_dim=19))
+    for convolution in encoder.convolutions:
+        torch.nn.init.normal_(convolution.weight)
+        torch.nn.init.normal_(convolution.bias)
+    # Of equal windows the gradient of any is that of all; a row of zeros is padding.
+    words = batch_to_ids([["a", "bb", "mississippi", "aaaaaaaa", "x" * 60, "", "\u9f8d"]])[0]
+    words = torch.cat([words, torch.zeros_like(words[:1])])
+    weights = torch.randn(len(words), 6)
+    results = []
+    try:
+        for chosen in (unit, None):
+            torch.set_num_threads(num_threads)
+            monkeypatch.setattr(
+                character_encoder, "training_unit", lambda tensor, chosen=chosen: chosen
+            )
+            encoder.zero_grad()
+            vectors = encoder(words)
+            (vectors * weights).sum().backward()
+            results.append([vectors, *(parameter.grad for parameter in encoder.parameters())])
+    finally:
+        torch.set_num_threads(1)
+    for ours, theirs in zip(*results):
+        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert encoder.num_backward_passes == 2
+
+
+def test_not_a_number_passes_through_training() -> None:
+    encoder = CharacterEncoder(WIDE)
+    words = batch_to_ids([["a", "b"]])[0]
+    with torch.no_grad():
+        encoder.character_embedding.weight[words[1, 1]] = math.nan
+    vectors = encoder(words)
+    assert vectors[1].isnan().all() and not vectors[0].isnan().any()
+    vectors.sum().backward()
+    assert encoder.convolutions[0].weight.grad.isnan().any()
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

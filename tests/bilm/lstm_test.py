@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from elmo_plugin.bilm import lstm_steps, processor
 from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, run_side_by_side
 from elmo_plugin.bilm.lstm_steps import LSTMRun
+from elmo_plugin.bilm.simd import library
 from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features, unsupported_reason
 
 LENGTHS = [3, 7, 1, 5, 7]
@@ -143,9 +144,9 @@ def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
         # Rounding to bfloat16 decides whether a value reaches a clip, and so about single gradients.
         if dtype == torch.bfloat16 and (unit != "avx512_bf16" or clip is not None):
             continue
-        monkeypatch.setattr(lstm_steps, "_vector_unit", lambda inputs, dtype: None)
+        monkeypatch.setattr(lstm_steps, "training_unit", lambda inputs, dtype: None)
         expected = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
-        monkeypatch.setattr(lstm_steps, "_vector_unit", lambda inputs, dtype: unit)
+        monkeypatch.setattr(lstm_steps, "training_unit", lambda inputs, dtype: unit)
         ours = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
         for own, other in zip(ours, expected):
             assert float((own - other).norm()) < tolerance * float(other.norm())
@@ -168,17 +169,17 @@ def test_cpp_runs_float32_on_cpus_and_what_the_processor_multiplies(
     of_bfloat16: Optional[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lstm_steps, "best_unit", lambda: unit)
-    monkeypatch.setattr(lstm_steps, "unsupported_reason", lambda unit: None)
-    for module in (lstm_steps, processor):
+    monkeypatch.setattr(library, "best_unit", lambda: unit)
+    monkeypatch.setattr(library, "unsupported_reason", lambda unit: None)
+    for module in (library, processor):
         monkeypatch.setattr(module, "processor_features", lambda: features)
     inputs = torch.zeros(1, 1)
-    assert lstm_steps._vector_unit(inputs, torch.float32) == of_float32
-    assert lstm_steps._vector_unit(inputs, torch.bfloat16) == of_bfloat16
-    assert lstm_steps._vector_unit(inputs.double(), torch.float64) is None
-    assert lstm_steps._vector_unit(inputs.to("meta"), torch.float32) is None
-    monkeypatch.setattr(lstm_steps, "unsupported_reason", lambda unit: "it was not compiled")
-    assert lstm_steps._vector_unit(inputs, torch.float32) is None
+    assert library.training_unit(inputs, torch.float32) == of_float32
+    assert library.training_unit(inputs, torch.bfloat16) == of_bfloat16
+    assert library.training_unit(inputs.double(), torch.float64) is None
+    assert library.training_unit(inputs.to("meta"), torch.float32) is None
+    monkeypatch.setattr(library, "unsupported_reason", lambda unit: "it was not compiled")
+    assert library.training_unit(inputs, torch.float32) is None
 
 
 def test_initial_values_are_glorots() -> None:

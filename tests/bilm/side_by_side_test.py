@@ -83,7 +83,7 @@ def test_an_error_reaches_the_caller_and_the_next_calls_run() -> None:
 def threads_for_all_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lstm_steps, "MULTIPLICATIONS_WORTH_THREADS", 0)
     # In C++ there is nothing for threads of Python to do.
-    monkeypatch.setattr(lstm_steps, "_vector_unit", lambda inputs, product_type: None)
+    monkeypatch.setattr(lstm_steps, "training_unit", lambda inputs, product_type: None)
 
 
 @pytest.mark.usefixtures("threads_for_all_work")

@@ -1,7 +1,7 @@
 """Both directions of a layer together on NVIDIA GPUs, in two launches a step."""
 
 import functools
-import importlib.util
+import importlib.metadata
 import logging
 import subprocess
 from typing import Any, List, NamedTuple, Optional, Sequence
@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 # Of each direction, products of inputs are kept for about this many tokens: in float32 64 MiB at 4 x 4096
 # gates.
 TOKENS_PER_BLOCK = 1024
+
+# Tests pass on it. Earlier ones do not compile a product of few rows in float32.
+OLDEST_TRITON = (3, 6)
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -110,10 +113,23 @@ class _Buffers(NamedTuple):
     outputs: Tensor  # (num_directions, num_tokens, state_dim)
 
 
+def triton_problem() -> Optional[str]:
+    """Return why the installed Triton, if any, cannot run the kernel, as a clause; `None` if it can."""
+    try:
+        found = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return "Triton is not installed (torch's builds for NVIDIA GPUs bring it on Linux)"
+    oldest = ".".join(map(str, OLDEST_TRITON))
+    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_TRITON:
+        return f"it needs Triton {oldest} or later, and this is {found}; install a newer torch"
+    return None
+
+
 def _what_is_missing(device: torch.device) -> Optional[str]:
     """Why Triton's kernels cannot run on a GPU here; `None` if they can."""
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed (torch's builds for NVIDIA GPUs bring it on Linux)"
+    problem = triton_problem()
+    if problem is not None:
+        return problem
     if not torch.cuda.is_available() or torch.version.hip is not None:
         return "torch finds no NVIDIA GPU here"
     capability = torch.cuda.get_device_capability(device)

@@ -37,7 +37,99 @@ struct Words {
     float* vectors;  // (num_words, output_dim)
 };
 
+// The maxima over time of convolutions, for training: `(num_words, num_filters)` each. A place is the first character
+// of the window that has the maximum.
+struct Maxima {
+    float* values;
+    int32_t* places;
+};
+
+// Of a convolution, as its gradients are.
+struct Filters {
+    const float* weight;  // (count, width * embedding_dim): first what multiplies the first character of a window
+    float* weight_gradient;
+    int64_t width, count;
+};
+
+// All but `embedding` stands filter by filter: `(num_filters, num_words)`.
+struct MaximaGradients {
+    const float* values;
+    const int32_t* places;
+    float* embedding;  // (num_threads, num_ids, embedding_dim), zeros before
+    int64_t num_ids;
+};
+
 namespace {
+
+// The convolutions of one word at a time, with their maxima over time.
+class WordConvolutions {
+  public:
+    WordConvolutions(const Encoder& encoder, int64_t num_characters)
+        : encoder_(encoder), num_characters_(num_characters) {
+        for (int64_t number = 0; number < encoder.num_convolutions; number++)
+            widest_ = std::max(widest_, encoder.convolutions[number].width);
+        characters_.resize((num_characters + widest_) * encoder.embedding_dim);
+    }
+
+    // Calls `take(filter, count, maxima, places)` for a vector of filters, of which the first `count` are there
+    // (there may be more than lanes).
+    template <typename Take>
+    void run(const int64_t* ids, const Take& take) {
+        const int64_t dim = encoder_.embedding_dim;
+        const int64_t last_window = first_repeated(ids);
+        const int64_t num_characters = std::min(num_characters_, last_window + widest_);
+        for (int64_t character = 0; character < num_characters; character++)
+            std::memcpy(
+                characters_.data() + character * dim, encoder_.embedding + ids[character] * dim, dim * sizeof(float)
+            );
+        int64_t first_filter = 0;
+        for (int64_t number = 0; number < encoder_.num_convolutions; number++) {
+            const Convolution& convolution = encoder_.convolutions[number];
+            const int64_t num_windows = std::min(last_window, num_characters_ - convolution.width) + 1;
+            const int64_t num_panels = (convolution.count + PANEL - 1) / PANEL;
+            for (int64_t panel = 0; panel < num_panels; panel++) {
+                Vector responses[VECTORS];
+                Integers places[VECTORS] = {};
+                for_products<Float32>(
+                    characters_.data(), dim, nullptr, num_windows, convolution.weight, panel, panel + 1,
+                    [&](int64_t window, int64_t, const Vector* products) {
+                        for (int v = 0; v < VECTORS; v++) {
+                            if (window == 0) {
+                                responses[v] = products[v];
+                                continue;
+                            }
+                            places[v] = products[v] > responses[v] ? broadcast(int32_t(window)) : places[v];
+                            responses[v] = largest(responses[v], products[v]);
+                        }
+                    }
+                );
+                for (int v = 0; v < VECTORS; v++) {
+                    const int64_t first = panel * PANEL + v * LANES;
+                    if (first >= convolution.count) break;
+                    take(
+                        first_filter + first, convolution.count - first, responses[v] + load(convolution.bias + first),
+                        places[v]
+                    );
+                }
+            }
+            first_filter += convolution.count;
+        }
+    }
+
+  private:
+    // From some position on, a word repeats its last character, padding, to the end. Windows that start there all
+    // give the same response, so one of them is enough.
+    int64_t first_repeated(const int64_t* ids) const {
+        int64_t first = num_characters_ - 1;
+        while (first > 0 && ids[first - 1] == ids[num_characters_ - 1]) first--;
+        return first;
+    }
+
+    const Encoder encoder_;
+    const int64_t num_characters_;
+    int64_t widest_ = 1;
+    std::vector<float> characters_;  // (num_characters, embedding_dim)
+};
 
 // Words whose vectors are made together: they stay in the second cache while weights pass by.
 constexpr int64_t WORDS_PER_BLOCK = 240;
@@ -46,15 +138,11 @@ template <typename Type>
 class EncoderRun {
   public:
     EncoderRun(const Encoder& encoder, const Words& words, int num_threads)
-        : encoder_(encoder), words_(words), num_threads_(num_threads), barrier_(num_threads) {
-        for (int64_t number = 0; number < encoder.num_convolutions; number++)
-            widest_ = std::max(widest_, encoder.convolutions[number].width);
+        : encoder_(encoder), words_(words), num_threads_(num_threads), barrier_(num_threads),
+          convolutions_(num_threads, WordConvolutions(encoder, words.num_characters)) {
         const int64_t num_rows = std::min(WORDS_PER_BLOCK, words.num_words);
         cast_filters_.resize(num_rows, encoder.num_filters);
         filters_.resize(num_rows * cast_filters_.stride);
-        characters_.resize(num_threads);
-        for (std::vector<float>& characters : characters_)
-            characters.resize((words.num_characters + widest_) * encoder.embedding_dim);
     }
 
     // To be called by each of the threads, with its number.
@@ -63,7 +151,13 @@ class EncoderRun {
             const int64_t count = std::min(WORDS_PER_BLOCK, words_.num_words - first);
             const Share rows(count, thread, num_threads_);
             for (int64_t row = rows.begin; row < rows.end; row++) {
-                convolutions(words_.ids + (first + row) * words_.num_characters, filter_row(row), thread);
+                float* filters = filter_row(row);
+                convolutions_[thread].run(
+                    words_.ids + (first + row) * words_.num_characters,
+                    [&](int64_t filter, int64_t count, Vector maxima, Integers) {
+                        store_first(filters + filter, encoder_.uses_tanh ? tanh(maxima) : relu(maxima), count);
+                    }
+                );
                 cast_row(filter_row(row), encoder_.num_filters, cast_filters_, row);
             }
             barrier_.wait();
@@ -80,48 +174,6 @@ class EncoderRun {
     }
 
   private:
-    // From some position on, a word repeats its last character, padding, to the end. Windows that start there all
-    // give the same response, so one of them is enough.
-    int64_t first_repeated(const int64_t* ids) const {
-        int64_t first = words_.num_characters - 1;
-        while (first > 0 && ids[first - 1] == ids[words_.num_characters - 1]) first--;
-        return first;
-    }
-
-    void convolutions(const int64_t* ids, float* filters, int thread) {
-        const int64_t dim = encoder_.embedding_dim;
-        const int64_t last_window = first_repeated(ids);
-        const int64_t num_characters = std::min(words_.num_characters, last_window + widest_);
-        float* characters = characters_[thread].data();
-        for (int64_t character = 0; character < num_characters; character++)
-            std::memcpy(characters + character * dim, encoder_.embedding + ids[character] * dim, dim * sizeof(float));
-        for (int64_t number = 0; number < encoder_.num_convolutions; number++) {
-            const Convolution& convolution = encoder_.convolutions[number];
-            const int64_t num_windows = std::min(last_window, words_.num_characters - convolution.width) + 1;
-            const int64_t num_panels = (convolution.count + PANEL - 1) / PANEL;
-            for (int64_t panel = 0; panel < num_panels; panel++) {
-                Vector responses[VECTORS];
-                for_products<Float32>(
-                    characters, dim, nullptr, num_windows, convolution.weight, panel, panel + 1,
-                    [&](int64_t window, int64_t, const Vector* products) {
-                        for (int v = 0; v < VECTORS; v++)
-                            responses[v] = window == 0 ? products[v] : largest(responses[v], products[v]);
-                    }
-                );
-                for (int v = 0; v < VECTORS; v++) {
-                    const int64_t first = panel * PANEL + v * LANES;
-                    if (first >= convolution.count) break;
-                    const Vector response = responses[v] + load(convolution.bias + first);
-                    store_first(
-                        filters + first, encoder_.uses_tanh ? tanh(response) : relu(response),
-                        convolution.count - first
-                    );
-                }
-            }
-            filters += convolution.count;
-        }
-    }
-
     void highway(const Highway& highway, int64_t count, int thread) {
         constexpr int HALF = VECTORS / 2;
         const int64_t num_panels = (encoder_.num_filters + HALF * LANES - 1) / (HALF * LANES);
@@ -171,10 +223,65 @@ class EncoderRun {
     const Words words_;
     const int num_threads_;
     Barrier barrier_;
-    int64_t widest_ = 1;
-    std::vector<std::vector<float>> characters_;  // of each thread: (num_characters, embedding_dim) of a word
+    std::vector<WordConvolutions> convolutions_;  // of each thread
     std::vector<float> filters_;                  // (words of a block, num_filters), whole vectors long
     Rows<Type> cast_filters_;
 };
+
+// `target += factor * source`, of so many numbers.
+inline void add_scaled(float* target, const float* source, float factor, int64_t count) {
+    for (int64_t first = 0; first < count; first += LANES) {
+        const Vector sum = multiply_add(
+            broadcast(factor), load_first(source + first, count - first), load_first(target + first, count - first)
+        );
+        store_first(target + first, sum, count - first);
+    }
+}
+
+inline void pool_words(const Encoder& encoder, const Words& words, const Maxima& maxima, int num_threads) {
+    std::vector<WordConvolutions> convolutions(num_threads, WordConvolutions(encoder, words.num_characters));
+    in_threads(num_threads, [&](int thread) {
+        const Share rows(words.num_words, thread, num_threads);
+        for (int64_t row = rows.begin; row < rows.end; row++)
+            convolutions[thread].run(
+                words.ids + row * words.num_characters,
+                [&](int64_t filter, int64_t count, Vector values, Integers places) {
+                    const int64_t at = row * encoder.num_filters + filter;
+                    store_first(maxima.values + at, values, count);
+                    std::memcpy(maxima.places + at, &places, std::min<int64_t>(count, LANES) * sizeof(int32_t));
+                }
+            );
+    });
+}
+
+// Only the window that has the maximum of a filter has a gradient.
+inline void pool_words_backward(
+    const float* embedding, int64_t dim, const Filters* filters, int64_t num_convolutions, const Words& words,
+    const MaximaGradients& gradients, int num_threads
+) {
+    in_threads(num_threads, [&](int thread) {
+        float* embedding_gradient = gradients.embedding + thread * gradients.num_ids * dim;
+        int64_t filter = 0;  // of all convolutions
+        for (int64_t number = 0; number < num_convolutions; number++) {
+            const Filters& own = filters[number];
+            for (int64_t index = 0; index < own.count; index++, filter++) {
+                if (filter % num_threads != thread) continue;
+                const float* weight = own.weight + index * own.width * dim;
+                float* weight_gradient = own.weight_gradient + index * own.width * dim;
+                for (int64_t word = 0; word < words.num_words; word++) {
+                    const float gradient = gradients.values[filter * words.num_words + word];
+                    if (gradient == 0.0f) continue;
+                    const int64_t place = gradients.places[filter * words.num_words + word];
+                    const int64_t* window = words.ids + word * words.num_characters + place;
+                    for (int64_t character = 0; character < own.width; character++) {
+                        const int64_t row = window[character] * dim, column = character * dim;
+                        add_scaled(weight_gradient + column, embedding + row, gradient, dim);
+                        add_scaled(embedding_gradient + row, weight + column, gradient, dim);
+                    }
+                }
+            }
+        }
+    });
+}
 
 }  // namespace

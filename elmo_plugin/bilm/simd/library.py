@@ -4,23 +4,26 @@ import ctypes
 import functools
 import logging
 import math
+import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.processor import processor_features
+from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
 
 logger = logging.getLogger(__name__)
 
 # As in simd.cpp: of the functions and structs below.
-ABI_VERSION = 4
+ABI_VERSION = 6
 
 # For each thread of a call; with less, it takes longer to start a thread than to do its work.
 MULTIPLICATIONS_PER_THREAD = 1_000_000
+
+_PROCESS = os.getpid()
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
@@ -179,11 +182,26 @@ class Library:
 
     def __init__(self, unit: str) -> None:
         self.functions = ctypes.CDLL(str(_library_path(unit)))
+        self.functions.use_openmp(*_openmp())
         self.num_lanes: int = self.functions.num_lanes()
         self.panel_columns = 4 * self.num_lanes
 
 
 library_of = functools.cache(Library)
+
+
+def _openmp() -> Sequence[Optional[ctypes.c_void_p]]:
+    """Return the addresses of functions of the OpenMP library whose threads torch uses, or `None`s."""
+    names = ("GOMP_parallel", "omp_get_max_threads", "omp_get_num_threads", "omp_get_thread_num")
+    nothing = [None] * len(names)
+    if os.getpid() != _PROCESS:
+        return nothing  # Forked: the library has its notes about threads, but not the threads.
+    try:
+        # Loaded already. What it depends on is searched, too.
+        torch_library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+        return [ctypes.cast(getattr(torch_library, name), ctypes.c_void_p) for name in names]
+    except (OSError, AttributeError):
+        return nothing
 
 
 def raise_problem(problem: int) -> None:
@@ -212,6 +230,21 @@ def unsupported_reason(name: str) -> Optional[str]:
 def best_unit() -> str:
     """Return the fastest vector unit that the processor has."""
     return next(unit.name for unit in VECTOR_UNITS if missing_features(unit) == ())
+
+
+def training_unit(tensor: Tensor, product_type: torch.dtype = torch.float32) -> Optional[str]:
+    """
+    Return the vector unit whose C++ runs a pass with gradients through a parameter or input, with products in
+    that type; `None` if torch's operations are to run it.
+    """
+    unit = best_unit()
+    if tensor.device.type != "cpu" or tensor.dtype != torch.float32 or unit == "plain":
+        return None
+    # torch multiplies bfloat16 in AMX's tiles, where there are some.
+    has_products = has_bfloat16_products() and "amx_bf16" not in processor_features()
+    if product_type != torch.float32 and not (product_type == torch.bfloat16 and has_products):
+        return None
+    return unit if unsupported_reason(unit) is None else None
 
 
 @functools.cache

@@ -29,10 +29,20 @@ int for_type(int weight_bytes, const Function& function) {
 extern "C" {
 
 // Of the functions and structs that simd_kernel.py calls with. Raise it in both files whenever they change.
-int abi_version() { return 4; }
+int abi_version() { return 6; }
 
 // Numbers in a vector; a panel has four times as many columns.
 int num_lanes() { return LANES; }
+
+// Gives the functions GOMP_parallel, omp_get_max_threads, omp_get_num_threads and omp_get_thread_num of the library whose
+// threads torch uses. Without them, and in forked processes, a call starts threads of its own.
+void use_openmp(void* parallel, void* max_threads, void* team_size, void* thread_number) {
+    openmp.parallel = reinterpret_cast<decltype(openmp.parallel)>(parallel);
+    openmp.max_threads = reinterpret_cast<decltype(openmp.max_threads)>(max_threads);
+    openmp.team_size = reinterpret_cast<decltype(openmp.team_size)>(team_size);
+    openmp.thread_number = reinterpret_cast<decltype(openmp.thread_number)>(thread_number);
+    openmp.process = getpid();
+}
 
 // These give 0, or what is wrong: 1 if there is no weight of so many bytes, 2 if memory or threads ran out.
 
@@ -62,6 +72,19 @@ int encode_words(int weight_bytes, const Encoder* encoder, const Words* words, i
     return for_type(weight_bytes, [=](auto type) {
         EncoderRun<decltype(type)> run(*encoder, *words, num_threads);
         in_threads(num_threads, [&run](int thread) { run.run(thread); });
+    });
+}
+
+// For training, in float32.
+int pool_words(const Encoder* encoder, const Words* words, const Maxima* maxima, int num_threads) {
+    return for_type(4, [=](auto) { pool_words(*encoder, *words, *maxima, num_threads); });
+}
+
+int pool_words_backward(const float* embedding, int64_t embedding_dim, const Filters* filters,
+                        int64_t num_convolutions, const Words* words, const MaximaGradients* gradients,
+                        int num_threads) {
+    return for_type(4, [=](auto) {
+        pool_words_backward(embedding, embedding_dim, filters, num_convolutions, *words, *gradients, num_threads);
     });
 }
 }

@@ -2,11 +2,15 @@
 
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include <sys/types.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -54,10 +58,45 @@ struct Share {
         : begin(total * thread / num_threads), end(total * (thread + 1) / num_threads) {}
 };
 
+// The OpenMP library whose threads torch uses. Other threads would compete with them: for some milliseconds after an
+// operation of torch they stay awake and wait for the next.
+struct OpenMP {
+    void (*parallel)(void (*function)(void*), void* data, unsigned num_threads, unsigned flags) = nullptr;
+    int (*max_threads)() = nullptr;
+    int (*team_size)() = nullptr;
+    int (*thread_number)() = nullptr;
+    pid_t process = 0;
+};
+OpenMP openmp;
+
+// As `in_threads`, in threads of OpenMP. False if there are not so many, and nothing was called.
+template <typename Function>
+bool in_openmp_threads(int num_threads, const Function& function) {
+    // A forked process has OpenMP's notes about threads, but not the threads.
+    if (openmp.parallel == nullptr || getpid() != openmp.process) return false;
+    struct Call {
+        const Function& function;
+        const int num_threads;
+        std::atomic<bool> is_done;
+    } call{function, num_threads, {false}};
+    const auto member = [](void* data) {
+        Call& call = *static_cast<Call*>(data);
+        const int thread = openmp.thread_number();
+        if (openmp.team_size() < call.num_threads || thread >= call.num_threads) return;
+        call.function(thread);
+        call.is_done = true;
+    };
+    // All that torch uses: those that a team lacks would end, and be started again for torch's next operation.
+    openmp.parallel(member, &call, std::max(num_threads, openmp.max_threads()), 0);
+    return call.is_done;
+}
+
 // Calls `function(thread)` in so many threads, in all of them or in none: those that wait for each other must not
 // wait for one that could not be started. `function` must not throw.
 template <typename Function>
 void in_threads(int num_threads, const Function& function) {
+    if (num_threads == 1) return function(0);
+    if (in_openmp_threads(num_threads, function)) return;
     enum { WAIT, GO, GIVE_UP };
     std::atomic<int> signal{WAIT};
     std::vector<std::thread> others;

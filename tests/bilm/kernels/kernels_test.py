@@ -3,7 +3,10 @@
 import copy
 import functools
 import math
+import os
 import signal
+import subprocess
+import sys
 import threading
 from typing import Any, List, Optional, Tuple
 
@@ -25,7 +28,7 @@ from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.simd import character_encoder as simd_character_encoder
 from elmo_plugin.bilm.simd import lstm as simd_lstm
-from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features
+from elmo_plugin.bilm.simd.library import VECTOR_UNITS, _openmp, library_of, missing_features
 
 # Of outputs of about 1. float32: other orders of summation. Lower precisions: where two sums differ in the
 # last place, what follows may be rounded to neighbouring numbers.
@@ -207,6 +210,57 @@ def test_threads_and_blocks_change_nothing(
             for ours in kernel.run([prepared] * 2, [one_run] * 2):
                 assert all(torch.equal(a, b) for a, b in zip(ours, expected))
     finally:
+        torch.set_num_threads(1)
+
+
+THREADS = """
+import multiprocessing, os, torch
+from elmo_plugin import BiLM, batch_to_ids
+torch.set_num_threads(3)
+bilm, words = BiLM.from_files("elmo_mini"), batch_to_ids([["word"] * 24])
+expected = bilm(words)["activations"][-1]
+bilm.clear_caches()
+def run():
+    os._exit(0 if torch.equal(bilm(words)["activations"][-1], expected) else 1)
+torch.set_num_threads(1)
+assert torch.equal(bilm(words)["activations"][-1], expected)
+torch.set_num_threads(3)
+child = multiprocessing.get_context("fork").Process(target=run)
+child.start()
+child.join(60)
+assert child.exitcode == 0, child.exitcode
+"""
+
+
+@pytest.mark.parametrize("limit", ["", "2"], ids=["no_limit", "limit"])
+def test_threads_that_are_limited_or_gone(limit: str) -> None:
+    # Few words: for more, torch's own operations would use threads, and wait in vain in the forked process.
+    environment = {**os.environ, **({"OMP_THREAD_LIMIT": limit} if limit else {})}
+    subprocess.run([sys.executable, "-c", THREADS], env=environment, check=True, timeout=120)
+
+
+def test_torch_and_simd_share_threads() -> None:
+    assert all(_openmp()) == ("OpenMP" in torch.__config__.parallel_info())
+
+
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_threads_of_its_own_change_nothing(
+    unit: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = fast_kernel(unit, precision)
+    layer = new_layer((64, 80, 96))
+    inputs, step_sizes = inputs_of([9, 4, 7], 64)
+    expected = run(kernel, precision, layer, inputs, step_sizes)
+    monkeypatch.setattr(simd_lstm, "MULTIPLICATIONS_PER_THREAD", 1)
+    monkeypatch.setattr(simd_lstm, "MULTIPLICATIONS_PER_STEP", 1)
+    functions = library_of(unit).functions
+    torch.set_num_threads(3)
+    functions.use_openmp(None, None, None, None)
+    try:
+        ours = run(kernel, precision, layer, inputs, step_sizes)
+        assert all(torch.equal(a, b) for a, b in zip(ours, expected))
+    finally:
+        functions.use_openmp(*_openmp())
         torch.set_num_threads(1)
 
 

@@ -1,6 +1,6 @@
 import ctypes
 import functools
-import importlib.util
+import importlib.metadata
 import platform
 from pathlib import Path
 from types import SimpleNamespace
@@ -328,6 +328,7 @@ def test_a_torch_without_the_operators(able: Set[str], monkeypatch: pytest.Monke
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An imaginary GPU on which Triton starts."""
     pytest.importorskip("triton")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "3.7.1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.version, "hip", None)
@@ -364,7 +365,13 @@ def test_gpus_that_triton_does_not_know_go_to_the_reference(
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert_refused("torch finds no NVIDIA GPU here")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "3.2.0")
+    assert_refused("needs Triton 3.6 or later, and this is 3.2.0; install a newer torch")
+
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
     assert_refused("Triton is not installed")
 
 

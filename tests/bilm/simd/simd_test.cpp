@@ -276,18 +276,41 @@ void words_are_encoded() {
     Numbers vectors(num_words * width);
     const Words words{ids.data(), num_words, length, vectors.data()};
     if (encode_words(4, &encoder, &words, 2) != 0) std::abort();
+    Numbers maxima(num_words * filters), gradients = normal(filters * num_words);
+    std::vector<int32_t> places(num_words * filters), places_by_filter(filters * num_words);
+    const Maxima found{maxima.data(), places.data()};
+    if (pool_words(&encoder, &words, &found, 3) != 0) std::abort();
+    std::vector<Numbers> expected_of_weights;
+    for (const Numbers& weight : convolutions) expected_of_weights.emplace_back(weight.size());
+    Numbers expected_of_embedding(embedding.size());
     for (int64_t word = 0; word < num_words; word++) {
         std::vector<double> pooled;
         for (int n = 0; n < 2; n++)
             for (int64_t filter = 0; filter < counts[n]; filter++) {
                 double best = -1e30;
+                int64_t place = 0;
                 for (int64_t window = 0; window + widths[n] <= length; window++) {
                     double sum = 0;
                     for (int64_t k = 0; k < widths[n]; k++)
                         for (int64_t d = 0; d < dim; d++)
                             sum += convolutions[n][(filter * widths[n] + k) * dim + d] * embedding[ids[word * length + window + k] * dim + d];
-                    best = std::max(best, sum);
+                    if (sum <= best + 1e-9) continue;
+                    best = sum;
+                    place = window;
                 }
+                const int64_t row = pooled.size();  // of all filters
+                expect_near("maximum", maxima[word * filters + row], best, 1e-5);
+                expect_near("its place", places[word * filters + row], place, 0);
+                places_by_filter[row * num_words + word] = place;
+                if (row % 3 == 0) gradients[row * num_words + word] = 0;
+                const float gradient = gradients[row * num_words + word];
+                for (int64_t k = 0; k < widths[n]; k++)
+                    for (int64_t d = 0; d < dim; d++) {
+                        const int64_t column = (filter * widths[n] + k) * dim + d;
+                        const int64_t number = ids[word * length + place + k] * dim + d;
+                        expected_of_weights[n][column] += gradient * embedding[number];
+                        expected_of_embedding[number] += gradient * convolutions[n][column];
+                    }
                 pooled.push_back(std::tanh(best));
             }
         std::vector<double> passed = pooled;
@@ -305,6 +328,19 @@ void words_are_encoded() {
             for (int64_t k = 0; k < filters; k++) expected += projection[row * filters + k] * passed[k];
             expect_near("vector of a word", vectors[word * width + row], expected, 5e-5);
         }
+    }
+    Numbers of_embedding(3 * embedding.size()), of_weights[2] = {Numbers(convolutions[0].size()), Numbers(convolutions[1].size())};
+    const Filters trained[2] = {
+        {convolutions[0].data(), of_weights[0].data(), widths[0], counts[0]}, {convolutions[1].data(), of_weights[1].data(), widths[1], counts[1]}
+    };
+    const MaximaGradients passed{gradients.data(), places_by_filter.data(), of_embedding.data(), 10};
+    if (pool_words_backward(embedding.data(), dim, trained, 2, &words, &passed, 3) != 0) std::abort();
+    for (int n = 0; n < 2; n++)
+        for (size_t k = 0; k < of_weights[n].size(); k++)
+            expect_near("gradient of a convolution", of_weights[n][k], expected_of_weights[n][k], 1e-4);
+    for (size_t k = 0; k < embedding.size(); k++) {
+        const double sum = of_embedding[k] + of_embedding[embedding.size() + k] + of_embedding[2 * embedding.size() + k];
+        expect_near("gradient of the embedding", sum, expected_of_embedding[k], 1e-4);
     }
 }
 
