@@ -6,10 +6,10 @@ SHELL := /bin/bash
 
 # Set PYTHON to choose the interpreter that .venv is made from: make demo PYTHON=/path/to/python3.12
 PYTHON ?=
-PYTHON_CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.10 python3)
+PYTHON_CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3.10 python3)
 # Passes on an interpreter that runs, is of a version that all requirements are published for, and
 # can make virtual environments.
-PYTHON_IS_SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))
+PYTHON_IS_SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 
 VENV := .venv
 # AllenNLP's metadata contradicts what is installed on purpose; pip need not say so every time.
@@ -26,7 +26,7 @@ DEV_STAMP := $(VENV)/.stamp-dev
 # Workers take whole files, whose fixtures are made once.
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: help demo test test-all test-torch sanitize lint clean
+.PHONY: help demo test test-all test-torch sanitize lint wheels clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ test-all: test ## run all tests: the slow ones too, and those of the biLM as on 
 test-torch: ## run the tests of the core without AllenNLP, with another torch or Python: make test-torch TORCH=2.4.1 PYTHON=python3.10
 	@test -n "$(TORCH)" || { echo "Name a version: make test-torch TORCH=2.4.1" >&2; exit 1; }
 	$(or $(PYTHON),python3) -m venv --clear .venv-torch-$(TORCH)
-	.venv-torch-$(TORCH)/bin/python -m pip install --quiet setuptools wheel torch==$(TORCH)
+	.venv-torch-$(TORCH)/bin/python -m pip install --quiet "setuptools>=77" wheel torch==$(TORCH)
 	.venv-torch-$(TORCH)/bin/python -m pip install --quiet --no-build-isolation --editable . hypothesis pytest safetensors
 	.venv-torch-$(TORCH)/bin/python -m pytest tests/bilm tests/modules
 
@@ -58,8 +58,11 @@ lint: $(DEV_STAMP) ## check style, format and types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+wheels: ## build the source archive and the wheels into dist/
+	PYTHON="$(PYTHON)" scripts/wheels.sh
+
 clean: ## remove caches and build leftovers; .venv and runs/ stay
-	rm -rf build dist .venv-torch-* *.egg-info htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist .venv-torch-* .venv-wheels *.egg-info htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 $(PYTHON_STAMP):
@@ -72,7 +75,7 @@ $(PYTHON_STAMP):
 	    if "$$candidate" -c '$(PYTHON_IS_SUITABLE)' >/dev/null 2>&1; then python=$$candidate; break; fi; \
 	  done; \
 	  if [ -z "$$python" ]; then \
-	    echo "No Python 3.10, 3.11 or 3.12 that runs and has its venv module (tried: $(PYTHON_CANDIDATES))." >&2; \
+	    echo "No Python 3.10, 3.11, 3.12 or 3.13 that runs and has its venv module (tried: $(PYTHON_CANDIDATES))." >&2; \
 	    echo "Install one, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
 	    exit 1; \
 	  fi; \
@@ -81,7 +84,7 @@ $(PYTHON_STAMP):
 	fi
 	@touch $@
 
-$(RUNTIME_STAMP): $(PYTHON_STAMP) requirements-build.txt requirements.txt requirements-nodeps.txt setup.py $(wildcard elmo_plugin/bilm/simd/*.cpp elmo_plugin/bilm/simd/*.h)
+$(RUNTIME_STAMP): $(PYTHON_STAMP) requirements-build.txt requirements.txt requirements-nodeps.txt pyproject.toml setup.py $(wildcard elmo_plugin/bilm/simd/*.cpp elmo_plugin/bilm/simd/*.h)
 	@echo "Installing what elmo_plugin needs into $(VENV) (the first time this downloads a few GB and takes minutes) ..."
 	@$(PIP_INSTALL) -r requirements-build.txt
 	@$(PIP_INSTALL) --no-build-isolation -r requirements.txt

@@ -1,8 +1,8 @@
 """
-Where spaCy finds the component `elmo`, and its options.
+Where spaCy finds the components `elmo` and `elmo_ner`, and their options.
 
 spaCy imports the modules of all its entry points whenever a pipeline is made. This one imports the package,
-and with it torch, only when the component is used.
+and with it torch, only when a component is used.
 """
 
 import inspect
@@ -49,6 +49,30 @@ class ElmoOptions:
     kernel: str = "auto"
 
 
+@dataclass(frozen=True)
+class ElmoNerOptions:
+    """
+    What the config of the component `elmo_ner` may hold.
+
+    # Parameters
+
+    archive : `str`, optional (default = `"elmo_ner_mini"`)
+        A tagger: the name of one that comes with this package, or the archive or training folder of a model
+        of type `elmo_ner`.
+    by_sentence : `bool`, optional (default = `True`)
+        See `ElmoOptions`.
+    batch_size : `int`, optional (default = `64`)
+        Of sentences in the tagger.
+    cuda_device : `int`, optional (default = `-1`)
+        Index of the GPU; -1 for the CPU.
+    """
+
+    archive: str = "elmo_ner_mini"
+    by_sentence: bool = True
+    batch_size: int = 64
+    cuda_device: int = -1
+
+
 def make_elmo(nlp: Language, name: str, **options: Any) -> Any:
     """Make an `elmo_plugin.embedding.spacy_component.ElmoComponent` with these `ElmoOptions`."""
     from elmo_plugin.embedding.spacy_component import ElmoComponent
@@ -56,13 +80,22 @@ def make_elmo(nlp: Language, name: str, **options: Any) -> Any:
     return ElmoComponent(nlp, name, ElmoOptions(**options))
 
 
-# spaCy checks the values of a config by the signature of the factory.
-make_elmo.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [
-        *list(inspect.signature(make_elmo).parameters.values())[:2],
-        *inspect.signature(ElmoOptions).parameters.values(),
-    ]
-)
+def make_elmo_ner(nlp: Language, name: str, **options: Any) -> Any:
+    """Make an `elmo_plugin.tasks.ner.spacy_component.ElmoNerComponent` with these `ElmoNerOptions`."""
+    from elmo_plugin.tasks.ner.spacy_component import ElmoNerComponent
+
+    return ElmoNerComponent(nlp, name, ElmoNerOptions(**options))
+
+
+for make, options_class in ((make_elmo, ElmoOptions), (make_elmo_ner, ElmoNerOptions)):
+    # spaCy checks the values of a config by the signature of the factory.
+    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            *list(inspect.signature(make).parameters.values())[:2],
+            *inspect.signature(options_class).parameters.values(),
+        ]
+    )
 Language.factory(
     "elmo", func=make_elmo, assigns=["doc.tensor", "doc._.elmo_layers", "token.vector"]
 )
+Language.factory("elmo_ner", func=make_elmo_ner, assigns=["doc.ents", "doc.tensor", "token.vector"])

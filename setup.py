@@ -1,16 +1,23 @@
-"""Packaging of elmo_plugin. `make demo`, `make test` and requirements*.txt hold the exact versions."""
+"""
+The compiled libraries of elmo_plugin, and wheels of them. pyproject.toml has everything else.
+
+The environment variable `ELMO_BUILD_MACHINE` names the machine that libraries are compiled for, which a
+cross-compiler in CC, CXX and LDCXXSHARED makes; `none` is for a wheel without them. If it is set, a library
+that cannot be compiled is an error.
+"""
 
 import copy
+import os
 import platform
-import re
 from glob import glob
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
-from setuptools import Extension, find_packages, setup
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-PACKAGE_SOURCE = (Path(__file__).parent / "elmo_plugin" / "__init__.py").read_text(encoding="utf-8")
+BUILD_MACHINE = os.environ.get("ELMO_BUILD_MACHINE", "")
 
 # The fast kernel of frozen biLMs, compiled once for each vector unit; simd/library.py loads the fastest that
 # the processor has. Without a compiler, or with one that does not know a unit, the package installs all the
@@ -49,7 +56,8 @@ def vector_unit_extension(unit: str, flags: List[str]) -> Extension:
         depends=glob("elmo_plugin/bilm/simd/*.h"),
         language="c++",
         extra_compile_args=[*COMPILER_FLAGS, *flags],
-        optional=True,
+        # Whoever installs from source runs slower without it; whoever publishes a wheel must know.
+        optional=not BUILD_MACHINE,
     )
 
 
@@ -70,72 +78,26 @@ class BuildLibraries(build_ext):
         build_ext.build_extension(command, ext)
 
 
-PARQUET = ["pyarrow>=17"]
-PLOTS = ["matplotlib>=3.9,<4"]
-SCIENCE = ["scikit-learn>=1.5,<2", "scipy>=1.13,<2"]
-# Models by URL or `hf://` name.
-URL = ["cached-path>=1.6,<2", "huggingface-hub<1"]
+class PlatformWheel(bdist_wheel):
+    """A wheel for every Python 3 of a platform."""
 
-EXTRAS = {
-    "url": URL,
-    "spacy": ["spacy>=3.7,<4"],
-    # For pictures of `elmo-neighbors` and of the benchmarks.
-    "plots": [*PLOTS, *SCIENCE],
-    # For embedded sentences as Parquet, and for sentences from it.
-    "parquet": PARQUET,
-    # For corpora on many processes and machines. (Ray Data needs pandas, and asks for it.)
-    "ray": ["ray[data]>=2.60,<3", *PARQUET],
-    # What AllenNLP's code needs: configs, tasks, pretraining. Not allennlp itself, whose metadata asks for
-    # torch<1.13, which has no build for today's Python: `pip install --no-deps allennlp==2.10.1` beside this.
-    "allennlp": [
-        "torch>=2.12,<2.13",
-        "torchvision>=0.27,<0.28",
-        "transformers>=4.40,<4.50",
-        *URL,
-        "base58>=2.1,<3",
-        "dill>=0.3.8,<0.5",
-        "fairscale>=0.4.13,<0.5",
-        "jsonnet>=0.20,<1",
-        "lmdb>=1.4,<4",
-        "more-itertools>=10,<12",
-        "nltk>=3.8,<4",
-        "packaging>=23",
-        "requests>=2.31,<3",
-        *SCIENCE,
-        "spacy>=3.7,<4",
-        "tensorboardX>=2.6,<3",
-        "termcolor>=2,<4",
-    ],
-}
-# For `elmo-report`, which trains with AllenNLP.
-EXTRAS["report"] = [*EXTRAS["allennlp"], *PLOTS, "jinja2>=3.1,<4", "pandas>=2.2,<4"]
+    def finalize_options(self) -> None:
+        if BUILD_MACHINE not in ("", "none"):
+            self.plat_name = f"linux_{BUILD_MACHINE}"
+        super().finalize_options()
+
+    def get_tag(self) -> Tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+def vector_units() -> Dict[str, List[str]]:
+    """The vector units to compile for, with the flags of each."""
+    if BUILD_MACHINE == "none":
+        return {}
+    return {"plain": [], **UNITS_OF_MACHINES.get(BUILD_MACHINE or platform.machine(), {})}
+
 
 setup(
-    name="elmo_plugin",
-    version=re.search(r'^__version__ = "(.+)"$', PACKAGE_SOURCE, re.MULTILINE).group(1),
-    description="ELMo on today's Python and torch, alone and in AllenNLP 2.10.1",
-    license="Apache-2.0",
-    license_files=["LICENSE"],
-    python_requires=">=3.10",
-    packages=find_packages(include=["elmo_plugin", "elmo_plugin.*"]),
-    py_modules=["elmo_plugin_spacy"],
-    package_data={"elmo_plugin": ["py.typed", "pretrained/*/*", "report/page.html"]},
-    cmdclass={"build_ext": BuildLibraries},
-    ext_modules=[
-        vector_unit_extension(unit, flags)
-        for unit, flags in {
-            "plain": [],
-            **UNITS_OF_MACHINES.get(platform.machine(), {}),
-        }.items()
-    ],
-    # spaCy finds the component by this name, without an import of the package.
-    entry_points={"spacy_factories": ["elmo = elmo_plugin_spacy:make_elmo"]},
-    install_requires=[
-        "torch>=2.4",
-        "numpy>=1.26,<3",
-        "h5py>=3.11,<4",
-        "tqdm>=4.66,<5",
-        "filelock>=3.13,<4",
-    ],
-    extras_require=EXTRAS,
+    cmdclass={"bdist_wheel": PlatformWheel, "build_ext": BuildLibraries},
+    ext_modules=[vector_unit_extension(*unit) for unit in vector_units().items()],
 )

@@ -108,11 +108,11 @@ def add_options(parser: Any, options_class: Type[Any], title: Optional[str] = "a
     options_class : `Type[Any]`
         The dataclass.
     title : `str`, optional (default = `"arguments"`)
-        Title of the group.
+        Title of the group, which may be there already.
     """
     types = get_type_hints(options_class)
     # In a group: AllenNLP's parser would repeat the defaults.
-    group = parser if title is None else parser.add_argument_group(title)
+    group = parser if title is None else _group(parser, title)
     for field in dataclasses.fields(options_class):
         if _TITLE in field.metadata:
             add_options(parser, types[field.name], field.metadata[_TITLE])
@@ -187,6 +187,11 @@ def json_object(text: str) -> Dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"found {text}, expected a JSON object of keys and values")
     return value
+
+
+def _group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    groups = [group for group in parser._action_groups if group.title == title]
+    return groups[0] if groups else parser.add_argument_group(title)
 
 
 def _add_argument(

@@ -47,7 +47,7 @@ def prepare_allennlp() -> None:
 def patch_allennlp() -> None:
     """
     Patch what current versions of Python, torch and transformers broke in AllenNLP 2.10.1, and how it
-    extracts archives.
+    finds and extracts archives.
 
     Each patch restores the behaviour of AllenNLP on the versions that it was made for, and does nothing
     where that still works. None changes the meaning of a config, or the behaviour of torch and other
@@ -65,6 +65,7 @@ def patch_allennlp() -> None:
     _patch_recovered_averages()
     _patch_end_of_distributed_training()
     _patch_archives()
+    _accept_names_of_archives()
 
 
 def _loads_weights_only() -> bool:
@@ -351,6 +352,21 @@ def _patch_archives() -> None:
 
     _cached_path.check_tarfile = check_all_members
     archival.extracted_archive = extracted_archive
+
+
+def _accept_names_of_archives() -> None:
+    """Accept the name of a task model that comes with this package wherever AllenNLP loads an archive."""
+    from allennlp.common.file_utils import cached_path
+    from allennlp.models import archival
+
+    from elmo_plugin.bilm.model_files import archive_path
+
+    @functools.wraps(cached_path)
+    def find_archive(archive_file: Union[str, os.PathLike], *args: Any, **kwargs: Any) -> str:
+        return cached_path(archive_path(archive_file), *args, **kwargs)
+
+    # Not around what is there: that may be `registration`'s, which this call is about to replace.
+    archival.cached_path = find_archive
 
 
 @contextmanager

@@ -5,8 +5,6 @@ import importlib.metadata
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from packaging.specifiers import SpecifierSet
-
 # AllenNLP and torch are not imported here: this module must load when they are missing or broken.
 
 # A published pair; torchvision works only with the torch that it was built for.
@@ -70,6 +68,9 @@ def check_environment(
 
 
 def _version_problem(requirement: Requirement, version_of: Callable[[str], str]) -> Optional[str]:
+    # Not at the top: `elmo setup-allennlp` imports this module where packaging is not installed yet.
+    from packaging.specifiers import SpecifierSet
+
     found = _version_or_absence(requirement.package, version_of)
     # prereleases=True: a nightly build of a version in range is in range.
     if found is not None and SpecifierSet(requirement.versions).contains(found, prereleases=True):

@@ -6,16 +6,17 @@ from elmo_plugin.compat import prepare_allennlp
 
 prepare_allennlp()
 
-from elmo_plugin import commands, pretraining, report, tasks
+from elmo_plugin import pretraining, report, tasks
+from elmo_plugin.commands import subcommands
 from elmo_plugin.modules import elmo_token_embedder, encoder_stack, placed_elmo, text_encoder
 
 __all__ = [
-    "commands",
     "elmo_token_embedder",
     "encoder_stack",
     "placed_elmo",
     "pretraining",
     "report",
+    "subcommands",
     "tasks",
     "text_encoder",
 ]

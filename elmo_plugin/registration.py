@@ -3,7 +3,8 @@ Register our classes with AllenNLP, in whichever order the two packages are impo
 
 AllenNLP finds classes by their names in `Registrable`. Importing all of ours takes seconds, so this waits
 until a name is looked up: `Registrable.resolve_class_name` and `list_available` are wrapped to import the
-plugin first. The first lookup restores them.
+plugin first. The first lookup restores them. The path of an archive is looked up before any name, and with
+the plugin it can be the name of a model: that lookup is wrapped too.
 """
 
 import functools
@@ -17,18 +18,23 @@ from typing import Any, Callable, Optional, Sequence
 
 from elmo_plugin.errors import join_allennlp
 
-_REGISTRABLE = "allennlp.common.registrable"
 _LOOKUPS = ("resolve_class_name", "list_available")
 _lock = threading.RLock()
 
 
 def register_on_first_lookup() -> None:
     """Register our classes when AllenNLP first looks up a name, now or once it is imported."""
-    module = sys.modules.get(_REGISTRABLE)
-    if module is not None and hasattr(module, "Registrable"):
-        _wrap_lookups(module.Registrable)
-    elif not any(isinstance(finder, _RegistrableFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _RegistrableFinder())
+    for name, attribute, wrap in (
+        ("allennlp.common.registrable", "Registrable", _wrap_lookups),
+        ("allennlp.models.archival", "cached_path", _wrap_lookup_of_archives),
+    ):
+        module = sys.modules.get(name)
+        if module is not None and hasattr(module, attribute):
+            wrap(module)
+        elif not any(
+            isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path
+        ):
+            sys.meta_path.insert(0, _Finder(name, wrap))
 
 
 def register() -> None:
@@ -37,13 +43,17 @@ def register() -> None:
         importlib.import_module("elmo_plugin.plugin")
 
 
-class _RegistrableFinder(importlib.abc.MetaPathFinder):
-    """Finds AllenNLP's module of `Registrable` as Python does, and wraps its lookups once it is loaded."""
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one module of AllenNLP as Python does, and calls `wrap` with it once it is loaded."""
+
+    def __init__(self, name: str, wrap: Callable[[Any], None]) -> None:
+        self.name = name
+        self._wrap = wrap
 
     def find_spec(
         self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
     ) -> Optional[importlib.machinery.ModuleSpec]:
-        if fullname != _REGISTRABLE:
+        if fullname != self.name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
@@ -52,13 +62,14 @@ class _RegistrableFinder(importlib.abc.MetaPathFinder):
 
             def execute_and_wrap(module: ModuleType) -> None:
                 execute(module)
-                _wrap_lookups(module.Registrable)
+                self._wrap(module)
 
             spec.loader.exec_module = execute_and_wrap  # type: ignore[method-assign]
         return spec
 
 
-def _wrap_lookups(registrable: Any) -> None:
+def _wrap_lookups(module: Any) -> None:
+    registrable = module.Registrable
     join_allennlp()
     originals = {name: registrable.__dict__[name] for name in _LOOKUPS}
     if any(hasattr(original.__func__, "__wrapped__") for original in originals.values()):
@@ -78,3 +89,16 @@ def _wrap_lookups(registrable: Any) -> None:
 
     for name, original in originals.items():
         setattr(registrable, name, classmethod(wrap(original.__func__)))
+
+
+def _wrap_lookup_of_archives(archival: Any) -> None:
+    find = archival.cached_path
+
+    @functools.wraps(find)
+    def register_first(*arguments: Any, **keywords: Any) -> Any:
+        with _lock:
+            archival.cached_path = find
+            register()  # replaces it
+        return archival.cached_path(*arguments, **keywords)
+
+    archival.cached_path = register_first

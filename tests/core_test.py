@@ -1,6 +1,7 @@
 """The language model, ELMo and the embedder run without AllenNLP; so do their errors, and with it."""
 
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,20 @@ except ConfigurationError as error:
     before = error
 else:
     raise AssertionError("a missing file was accepted")
+
+# The console script.
+from elmo_plugin.commands.main import COMMANDS, main
+
+with open("in.txt", "w") as file:
+    file.write("They play and play .\\nA play\\n")
+main(["embed", "in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"])
+main(["neighbors", "in.txt", "--word", "play", "--options-file", "elmo_mini"])
+main(["models"])
+for words in (["vocab", "in.txt", "--output", "v"], ["embed", "in.txt", "o.hdf5", "--mix", "m.gz"]):
+    try:
+        main(words)
+    except SystemExit as error:
+        assert error.code == 2
 assert not any(name.startswith("allennlp.") for name in sys.modules)
 
 del sys.modules["allennlp"]
@@ -59,6 +74,15 @@ def test_the_core_runs_without_allennlp_and_joins_it_later(tmp_path: Path) -> No
         timeout=300,
     )
     assert process.returncode == 0, process.stderr
+    assert "out.hdf5: 2 sentences, 7 tokens" in process.stdout
+    assert "play: 3 occurrences" in process.stdout
+    assert re.search(r"^elmo_mini +biLM +10\.\d MB  ", process.stdout, re.MULTILINE)
+    advice = "pip install 'elmo-plugin[allennlp]', then elmo setup-allennlp"
+    errors = [line for line in process.stderr.splitlines() if "error: " in line]
+    assert [line.partition(" needs AllenNLP ")[0] for line in errors] == [
+        *("elmo vocab: error: vocab", "elmo embed: error: --mix"),
+    ]
+    assert all(line.endswith(advice) for line in errors)
 
 
 def test_code_that_catches_allennlps_error_catches_ours() -> None:

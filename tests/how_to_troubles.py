@@ -15,13 +15,14 @@ from allennlp.training.util import create_serialization_dir
 from pytest import MonkeyPatch
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
-from elmo_plugin.commands import embed_text, export_bilm, make_vocabulary
-from elmo_plugin.commands.elmo import ModelOptions
+from elmo_plugin.commands.embed import ModelOptions, embed_text
 from elmo_plugin.embedding import local_engine
 from elmo_plugin.embedding.bilm_options import BiLMFiles
 from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.files import output_file
 from elmo_plugin.modules import elmo_token_embedder  # noqa: F401 - registers what a test removes
+from elmo_plugin.pretraining.export import export_bilm
+from elmo_plugin.pretraining.make_vocabulary import make_vocabulary
 from tests.how_tos import FIXTURES, build_training, script_of
 
 Trouble = Callable[[Path, MonkeyPatch], object]

@@ -110,8 +110,12 @@ def prepare(name: str, folder: Path) -> None:
         write_lines(folder / "heldout.txt", wikipedia["test"])
         write_lines(folder / "raw.txt", ["Es regnet in Paris. Wir bleiben zu Hause!", "", "Ja."])
     elif name == "adapt_to_your_domain":
-        write_lines(folder / "domain" / "train.txt", wikipedia["train"][:150])
-        write_lines(folder / "domain_heldout.txt", wikipedia["test"][:60])
+        # Text unlike what elmo_mini has read: all in small letters, as in chats.
+        for file, part, count in (
+            ("domain/train.txt", "train", 300),
+            ("domain_heldout.txt", "test", 60),
+        ):
+            write_lines(folder / file, [line.lower() for line in wikipedia[part][:count]])
     else:
         write_lines(folder / "sentences.txt", wikipedia["test"][:60])
 

@@ -9,22 +9,25 @@ PACKAGE = Path(__file__).parents[1] / "elmo_plugin"
 # From the lowest level to the highest; parts of one level do not know each other.
 CORE = [
     ("elmo_plugin.errors",),
-    ("elmo_plugin.arguments", "elmo_plugin.files", "elmo_plugin.registration"),
+    (
+        *("elmo_plugin.arguments", "elmo_plugin.environment", "elmo_plugin.files"),
+        "elmo_plugin.registration",
+    ),
     ("elmo_plugin.bilm",),
     ("elmo_plugin.modules.scalar_mix",),
     ("elmo_plugin.modules.elmo",),
     ("elmo_plugin.embedding",),
 ]
 PLUGIN = [
-    ("elmo_plugin.environment",),
     ("elmo_plugin.compat",),
+    ("elmo_plugin.archives",),
     ("elmo_plugin.modules.elmo_token_embedder", "elmo_plugin.modules.encoder_stack"),
     ("elmo_plugin.modules.placed_elmo",),
     ("elmo_plugin.modules.text_encoder",),
     ("elmo_plugin.pretraining", "elmo_plugin.tasks"),
     ("elmo_plugin.report",),
     ("elmo_plugin.commands",),
-    ("elmo_plugin.plugin",),
+    ("elmo_plugin.plugin", "elmo_plugin.__main__"),
 ]
 LEVELS = {part: level for level, parts in enumerate(CORE + PLUGIN) for part in parts}
 # They only name what stands below: the class itself is imported when it is first asked for.
@@ -75,6 +78,17 @@ def test_the_core_imports_no_allennlp() -> None:
     for module, imported in imports_in_the_package():
         if part_of(module) in core:
             assert not f"{imported}.".startswith("allennlp."), module
+
+
+def test_commands_import_the_plugin_storey_only_when_they_run() -> None:
+    """So that `elmo` is quick, and runs the core's commands without AllenNLP."""
+    core = [part for parts in CORE for part in parts]
+    for module, imported in imports_in_the_package():
+        is_command = part_of(module) == "elmo_plugin.commands"
+        if is_command and module != "elmo_plugin.commands.subcommands":
+            assert not f"{imported}.".startswith("allennlp."), module
+            if imported.startswith("elmo_plugin.") and imported not in NAMES_ONLY:
+                assert part_of(imported) in [*core, "elmo_plugin.commands"], (module, imported)
 
 
 def test_a_task_imports_no_other_task() -> None:

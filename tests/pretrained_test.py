@@ -27,8 +27,8 @@ def test_it_is_small_and_complete() -> None:
 
 def test_it_is_installed_with_the_package() -> None:
     assert FOLDER.parent.parent == Path(elmo_plugin.__file__).parent
-    setup = (Path(elmo_plugin.__file__).parents[1] / "setup.py").read_text()
-    assert '"pretrained/*/*"' in setup
+    metadata = (Path(elmo_plugin.__file__).parents[1] / "pyproject.toml").read_text()
+    assert '"pretrained/*/*"' in metadata
 
 
 def test_one_name_is_enough() -> None:

@@ -1,4 +1,4 @@
-"""What README.md shows works as it stands there."""
+"""What README.md and CONTRIBUTING.md show works as it stands there."""
 
 import re
 import shutil
@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
+import yaml
 from allennlp.common import Params
 from allennlp.modules import TextFieldEmbedder
 
-from elmo_plugin import TextEncoder
+from elmo_plugin import TextEncoder, __version__
 from tests.markdown_blocks import local_links, section_anchors
 
 REPOSITORY = Path(__file__).parents[1]
@@ -51,7 +52,7 @@ def test_the_config_snippets_build(folder_with_a_bilm: Path) -> None:
     assert TextEncoder.from_params(params).get_output_dim() == 400 + 16
 
 
-@pytest.mark.parametrize("page", ["README.md", "RESULTS.md", "PERFORMANCE.md"])
+@pytest.mark.parametrize("page", ["README.md", "RESULTS.md", "PERFORMANCE.md", "CONTRIBUTING.md"])
 def test_links_lead_somewhere(page: str) -> None:
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     for name in local_links(text):
@@ -65,3 +66,31 @@ def test_make_targets_exist() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
     for target in set(re.findall(r"`?make (\w+)", README)):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_the_walks_of_contributing_name_what_is_there() -> None:
+    """Each file, and behind it what is defined in it."""
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    places = re.findall(r"\]\((elmo_plugin/[\w/]+\.py)\)((?:,? `\w+`)+)", text.replace("\n  ", " "))
+    assert len(places) >= 25
+    for file, names in places:
+        source = (REPOSITORY / file).read_text(encoding="utf-8")
+        for name in re.findall(r"\w+", names):
+            defined = re.search(rf"^ *(def|class) {name}\b|^{name} = ", source, re.MULTILINE)
+            assert defined, f"{file}: {name}"
+
+
+def test_the_citation_has_this_version() -> None:
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__
+
+
+def test_hooks_run_the_linters_of_make_lint() -> None:
+    config = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text())
+    (repository,) = config["repos"]
+    commands = [hook["entry"].removeprefix(".venv/bin/") for hook in repository["hooks"]]
+    makefile = (REPOSITORY / "Makefile").read_text()
+    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert recipe
+    linters = re.findall(r"\$\(VENV\)/bin/(.+?)(?: \.)?\n", recipe[1])
+    assert commands == linters

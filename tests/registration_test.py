@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Iterator, List, Tuple
 
 import pytest
@@ -76,6 +77,26 @@ def test_names_are_found_in_whichever_order_the_two_are_imported(imports: List[s
     first = ["import sys", f"sys.modules.update(dict.fromkeys({blocked}))"]
     program = "\n".join([*first, *imports, LOOK_NAMES_UP_AND_IMPORT_ALL])
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+
+
+LOAD_AN_ARCHIVE = """
+from allennlp.models import load_archive
+
+try:
+    load_archive("no_such_model")
+except elmo_plugin.errors.ConfigurationError as error:
+    assert "the name of a task model" in str(error), error
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("imports", [IMPORTS, IMPORTS[::-1]], ids=["ours first", "AllenNLP first"])
+def test_the_first_lookup_may_be_that_of_an_archive(imports: List[str], tmp_path: Path) -> None:
+    program = "\n".join([*imports, LOAD_AN_ARCHIVE])
+    process = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path
+    )
     assert process.returncode == 0, process.stderr
 
 

@@ -21,7 +21,7 @@ from elmo_plugin.bilm.frozen import FrozenInference, WordTypeCache, are_frozen
 from elmo_plugin.bilm.kernels import AUTO, check_kernel
 from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, State, run_side_by_side
 from elmo_plugin.bilm.lstm_steps import LSTMRun
-from elmo_plugin.bilm.model_files import resolve_model_files
+from elmo_plugin.bilm.model_files import pretrained_files, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import check_weights, load_weights, save_model
 from elmo_plugin.errors import ConfigurationError
@@ -156,16 +156,24 @@ class BiLM(torch.nn.Module):
     ) -> Optional["BiLM"]:
         """
         Load, frozen, the biLM that the folder of a task model's archive holds under these file names. The
-        files need not exist. `settings` are those of `from_files`.
+        files need not exist. `settings` are those of `from_files`. If the archive refers to a biLM that comes
+        with this package, that one is loaded.
 
         # Returns
 
         The biLM, or `None` if the folder holds none of these names.
+
+        # Raises
+
+        `ConfigurationError` if the archive refers to a biLM that does not come with this package.
         """
         found = archived_bilm(folder, options_file, weight_file)
         if found is None:
             return None
         options, state_dict = found
+        if not state_dict:
+            # Whatever the current folder holds under this name.
+            return cls.from_files(*pretrained_files(str(options_file or weight_file)), **settings)
         bilm = cls._without_weights(options, **settings)
         bilm.load_state_dict(state_dict, assign=True)
         return bilm.requires_grad_(False)

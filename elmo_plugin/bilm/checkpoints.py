@@ -10,12 +10,16 @@ from typing import Any, Dict, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
+from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.bilm.options import BiLMOptions
+from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
 
 # The key under which a state dict says what its biLM is, and the prefix of that biLM's parameters.
 SOURCE_KEY = "bilm_source"
 BILM_PREFIX = "_elmo_lstm."
+# In the description of a biLM whose weights a state dict leaves out: their checksum, of `weights_checksum`.
+CHECKSUM_KEY = "weights_sha256"
 
 # What AllenNLP calls a state dict in an unpacked archive, and in a training folder.
 WEIGHTS_NAMES = ("weights.th", "best.th")
@@ -50,9 +54,13 @@ def archived_bilm(
 
     # Returns
 
-    Its options and its state dict in float32, or `None` if `folder` holds no state dict or that holds no such
-    biLM (it comes from files then: while a model is trained first, or where other names override those of the
-    archive).
+    Its options and its state dict in float32, which is empty where the archive refers to a biLM that comes
+    with this package. Or `None` if `folder` holds no state dict or that holds no such biLM (it comes from
+    files then: while a model is trained first, or where other names override those of the archive).
+
+    # Raises
+
+    `ConfigurationError` if the archive refers to a biLM that does not come with this package.
     """
     state_dict = state_dict_in(folder)
     names = _names(options_file, weight_file)
@@ -62,6 +70,12 @@ def archived_bilm(
         source = from_bytes(state_dict[key])
         if {name: source[name] for name in names} != names:
             continue
+        if CHECKSUM_KEY in source and referred_name(source) not in pretrained_names():
+            raise ConfigurationError(
+                f"The archive refers to the biLM {referred_name(source)} and does not hold it, expected one "
+                f"that comes with this version of elmo_plugin: {', '.join(pretrained_names())}. Install the "
+                "version that the archive was made with, or get the archive with its biLM."
+            )
         prefix = key[: -len(SOURCE_KEY)] + BILM_PREFIX
         return BiLMOptions.from_dict(source["options"], f"{folder}: {key}"), {
             name[len(prefix) :]: state_dict[name].float().contiguous()
@@ -69,6 +83,28 @@ def archived_bilm(
             if name.startswith(prefix) and not name.startswith(f"{prefix}word_embedding.")
         }
     return None
+
+
+def referred_name(source: Dict[str, Any]) -> str:
+    """Return the name of a biLM that stands for both files, from its description."""
+    return str(source["options_file"] or source["weight_file"])
+
+
+def check_referred_bilm(bilm: torch.nn.Module, source: Dict[str, Any]) -> None:
+    """
+    Compare a biLM with the description that a state dict has in place of its weights.
+
+    # Raises
+
+    `ConfigurationError` if it has other weights.
+    """
+    found, expected = weights_checksum(bilm), source[CHECKSUM_KEY]
+    if found != expected:
+        raise ConfigurationError(
+            f"The archive refers to the biLM {referred_name(source)} and does not hold it: found weights of "
+            f"the SHA-256 {found}, expected {expected}. Install the version of elmo_plugin that "
+            "the archive was made with, or get the archive with its biLM."
+        )
 
 
 def state_dict_in(folder: FileName) -> Dict[str, Any]:

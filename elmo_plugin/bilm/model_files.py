@@ -14,7 +14,8 @@ from elmo_plugin.files.replaced_file import replaced_file
 
 Name = Union[str, PathLike]
 
-# The biLMs that come with this package: a folder each, whose name stands for both of its files.
+# The models that come with this package, a folder each. The name of a biLM stands for both of its files, and
+# that of a task model for its archive.
 PRETRAINED_FOLDER = Path(__file__).parents[1] / "pretrained"
 
 # The paper's model, as AI2 publishes it.
@@ -57,10 +58,7 @@ def resolve_model_files(
                 f"options_file is {options_file} and weight_file is {weight_file}, but {name} stands for "
                 "both files. Leave the other one out."
             )
-        if str(name) in pretrained_names():
-            folder = PRETRAINED_FOLDER / str(name)
-            return folder / "options.json", folder / "weights.hdf5"
-        return _files_in_zip(name)
+        return pretrained_files(str(name)) if _is_pretrained(name) else _files_in_zip(name)
     if options_file is None or weight_file is None:
         raise ConfigurationError(
             f"Found {given}, expected the options (JSON) and the weights (HDF5) of one model. One name is "
@@ -72,7 +70,7 @@ def resolve_model_files(
 
 def names_both_files(name: Optional[Name]) -> bool:
     """Whether this one name stands for options and weights: a `.zip`, or a model of this package."""
-    return name is not None and (str(name).endswith(".zip") or str(name) in pretrained_names())
+    return name is not None and (str(name).endswith(".zip") or _is_pretrained(name))
 
 
 def without_unused_default(
@@ -93,6 +91,42 @@ def without_unused_default(
 def pretrained_names() -> List[str]:
     """The names of the biLMs that come with this package."""
     return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/options.json"))
+
+
+def pretrained_files(name: str) -> Tuple[Path, Path]:
+    """Return options and weights of a biLM that comes with this package."""
+    return PRETRAINED_FOLDER / name / "options.json", PRETRAINED_FOLDER / name / "weights.hdf5"
+
+
+def task_model_names() -> List[str]:
+    """The names of the task models that come with this package."""
+    return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/config.json"))
+
+
+def is_task_model(name: Name) -> bool:
+    """Whether this is the name of a task model of this package, and of nothing in the current folder."""
+    return str(name) in task_model_names() and not Path(name).exists()
+
+
+def archive_path(name: Name) -> Name:
+    """
+    Return the folder of a task model that comes with this package for its name, and any other path or URL as
+    it is. A file or folder of this name in the current folder comes first.
+
+    # Raises
+
+    `ConfigurationError` listing the task models for a plain name, without a folder, of nothing at all.
+    """
+    if is_task_model(name):
+        return PRETRAINED_FOLDER / str(name)
+    if Path(name).name == str(name) and not Path(name).exists():
+        is_bilm = str(name) in pretrained_names()
+        raise ConfigurationError(
+            f"{name}: {'that is the name of a biLM' if is_bilm else 'no such file or folder'}, expected an "
+            "archive (model.tar.gz), the folder of a training run, or the name of a task model that comes "
+            f"with this package: {', '.join(task_model_names()) or 'there are none'}. Correct the name."
+        )
+    return name
 
 
 def local_path(what: str, name: Name) -> Path:
@@ -122,6 +156,11 @@ def local_path(what: str, name: Name) -> Path:
 def cache_folder() -> Path:
     """Return AllenNLP's folder for downloads: `cache` in `~/.allennlp` or in `ALLENNLP_CACHE_ROOT`."""
     return Path(os.environ.get("ALLENNLP_CACHE_ROOT", Path.home() / ".allennlp")) / "cache"
+
+
+def _is_pretrained(name: Name) -> bool:
+    # A name never hides a file.
+    return str(name) in pretrained_names() and not Path(name).is_file()
 
 
 def _fetched(url: str) -> Path:

@@ -1,19 +1,7 @@
-"""Subcommands of `allennlp`."""
+"""
+The commands of `elmo`, most of which are subcommands of `allennlp` too.
 
-from elmo_plugin.commands.elmo import ElmoCommand, embed_text
-from elmo_plugin.commands.elmo_export import ElmoExport, export_bilm
-from elmo_plugin.commands.elmo_neighbors import ElmoNeighbors, compare_occurrences
-from elmo_plugin.commands.elmo_report import ElmoReport
-from elmo_plugin.commands.elmo_vocab import ElmoVocab, make_vocabulary
-
-__all__ = [
-    "ElmoCommand",
-    "ElmoExport",
-    "ElmoNeighbors",
-    "ElmoReport",
-    "ElmoVocab",
-    "compare_occurrences",
-    "embed_text",
-    "export_bilm",
-    "make_vocabulary",
-]
+A module has two functions: `add_arguments` declares the command's arguments, and `run` does its work. What
+needs AllenNLP is imported by `run`, so that help and errors in arguments are there at once, also where
+AllenNLP is not installed.
+"""

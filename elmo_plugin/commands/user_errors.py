@@ -2,28 +2,25 @@
 
 import argparse
 import functools
+import os
 import sys
-from typing import Any, Callable
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, NoReturn, Tuple, Type
 
-from allennlp.common.checks import ConfigurationError
+from elmo_plugin.errors import ConfigurationError
 
 INTERRUPTED = 130  # the exit status of shells for Ctrl-C
-
-
-def add_debug_argument(parser: argparse.ArgumentParser) -> None:
-    """Add `--debug`, which `exits_on_user_errors` reads."""
-    parser.add_argument(
-        "--debug", action="store_true", help="show the traceback of an error, not only its message"
-    )
-    parser.set_defaults(prog=parser.prog)
+DEBUG = "--debug"
 
 
 def exits_on_user_errors(
     command: Callable[[argparse.Namespace], Any],
 ) -> Callable[[argparse.Namespace], Any]:
     """
-    Decorate the function of a command: an error in arguments, files or text exits with status 2 and one line
-    on stderr, Ctrl-C with status 130.
+    Decorate the function of a command. It reads `debug` and `prog` of its arguments.
+
+    An error in arguments, files or text exits with status 2 and one line on stderr. Ctrl-C exits with status
+    130 and one line, which has the message of the `KeyboardInterrupt`, if there is one.
     """
 
     @functools.wraps(command)
@@ -32,16 +29,61 @@ def exits_on_user_errors(
             return command(args)
         try:
             return command(args)
-        except ConfigurationError as error:
-            message = error.message
-        except OSError as error:
-            message = error.strerror or str(error)
-            if error.filename is not None:
-                message = f"{error.filename}: {message}"
-        except KeyboardInterrupt:
-            print(f"{args.prog}: interrupted", file=sys.stderr)
-            sys.exit(INTERRUPTED)
-        print(f"{args.prog}: error: {'; '.join(message.splitlines())}", file=sys.stderr)
-        sys.exit(2)
+        except BrokenPipeError:
+            # The reader of a pipe, such as `head`, has ended. Python must not write to it at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except _user_errors() as error:
+            exit_with_error(args.prog, error)
+        except KeyboardInterrupt as error:
+            exit_interrupted(args.prog, error)
 
     return run
+
+
+@contextmanager
+def needing_allennlp(what: str) -> Iterator[None]:
+    """
+    Import, within the context, what needs AllenNLP.
+
+    # Parameters
+
+    what : `str`
+        The command or option that needs it.
+
+    # Raises
+
+    `ConfigurationError` that says how to install what is missing.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{what} needs AllenNLP and what its code imports, found: {error}. Install them: "
+            "pip install 'elmo-plugin[allennlp]', then elmo setup-allennlp"
+        ) from error
+
+
+def exit_with_error(prog: str, error: Exception) -> NoReturn:
+    """Print the message of an error in one line, and exit with status 2."""
+    message = getattr(error, "message", None) or str(error)
+    if isinstance(error, OSError) and error.strerror is not None:
+        message = error.strerror
+        if error.filename is not None:
+            message = f"{error.filename}: {message}"
+    print(f"{prog}: error: {'; '.join(message.splitlines())}", file=sys.stderr)
+    sys.exit(2)
+
+
+def exit_interrupted(prog: str, error: KeyboardInterrupt) -> NoReturn:
+    """Print one line that says how to continue, and exit with the status of Ctrl-C."""
+    advice = str(error) or "the same command starts again"
+    print(f"{prog}: interrupted; {advice}", file=sys.stderr)
+    sys.exit(INTERRUPTED)
+
+
+def _user_errors() -> Tuple[Type[Exception], ...]:
+    # AllenNLP's error is not one of ours, and it is loaded if it was raised.
+    checks = sys.modules.get("allennlp.common.checks")
+    of_allennlp = () if checks is None else (checks.ConfigurationError,)
+    return (ConfigurationError, OSError, *of_allennlp)

@@ -12,13 +12,15 @@ class BiLMFiles:
     """The files of a biLM, see `ElmoEmbedder`."""
 
     options_file: Optional[str] = option(
-        "JSON file of the sizes: path, URL or hf:// name; elmo_mini, or a .zip of both files, stands for "
-        "both (default: the paper's model, downloaded once)",
+        "sizes, JSON: path, URL or hf:// name; elmo_mini, or a .zip, stands for both files (default: the "
+        "paper's, downloaded once)",
         None,
+        metavar="FILE",
     )
     weight_file: Optional[str] = option(
-        "HDF5 file of the weights: path, URL or hf:// name",
+        "weights, HDF5: path, URL or hf:// name",
         None,
+        metavar="FILE",
     )
 
     @property
@@ -40,14 +42,15 @@ class DeviceOptions:
     cuda_device: int = option(
         "index of the GPU; -1 for the CPU",
         -1,
+        metavar="N",
     )
     precision: str = option(
-        "precision of matrix products: float32, or bfloat16 or int8, which are faster and less exact",
+        "bfloat16, int8: faster, less exact",
         "float32",
         choices=PRECISIONS,
     )
     kernel: str = option(
-        "what runs the LSTMs: simd, onednn, triton (GPUs), reference, or auto for the fastest",
+        "what runs the LSTMs; auto: the fastest",
         AUTO,
         choices=KERNEL_NAMES,
     )

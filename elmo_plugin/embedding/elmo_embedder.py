@@ -76,7 +76,7 @@ class ElmoEmbedder(torch.nn.Module):
         word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
     ) -> None:
         super().__init__()
-        device = _device(cuda_device)  # fails before files are downloaded
+        device = checked_device(cuda_device)  # fails before files are downloaded
         options_file, weight_file = without_unused_default(options_file, weight_file)
         bilm = BiLM.from_files(
             options_file,
@@ -97,7 +97,7 @@ class ElmoEmbedder(torch.nn.Module):
         """
         embedder = cls.__new__(cls)
         torch.nn.Module.__init__(embedder)
-        embedder._set_up(bilm, cuda_device, _device(cuda_device))
+        embedder._set_up(bilm, cuda_device, checked_device(cuda_device))
         return embedder
 
     def _set_up(self, bilm: BiLM, cuda_device: int, device: torch.device) -> None:
@@ -304,7 +304,8 @@ class ElmoEmbedder(torch.nn.Module):
         return max(1, BYTES_AHEAD // (4 * self.num_layers * self.get_output_dim()))
 
 
-def _device(cuda_device: int) -> torch.device:
+def checked_device(cuda_device: int) -> torch.device:
+    """Return the device. Raise `ConfigurationError` if there is no such GPU."""
     if cuda_device < 0:
         return torch.device("cpu")
     if cuda_device >= torch.cuda.device_count():

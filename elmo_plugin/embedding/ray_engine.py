@@ -39,28 +39,27 @@ class EngineOptions:
     """The processes that embed."""
 
     engine: str = option(
-        "local: embed in this process; ray: in workers of Ray, see below",
+        "local: this process; ray: workers of Ray",
         LOCAL,
         choices=ENGINES,
     )
     num_workers: Optional[int] = option(
-        "number of worker processes, which share the cores (default: 1)",
+        "number of workers, which share the cores (default: 1)",
         None,
         metavar="N",
     )
     num_cpus_per_worker: Optional[float] = option(
-        "cores and threads of each worker (default: an equal share of the cores)",
+        "cores and threads of each (default: an equal share)",
         None,
         metavar="N",
     )
     num_gpus_per_worker: Optional[float] = option(
-        "GPUs of each worker; a fraction to share one (default: 0)",
+        "GPUs of each; a fraction to share one (default: 0)",
         None,
         metavar="N",
     )
     ray_address: Optional[str] = option(
-        "address of a Ray cluster, such as 10.0.0.1:6379; auto on one of its nodes (default: start Ray on "
-        "this machine)",
+        "of a cluster; auto on its nodes (default: start Ray here)",
         None,
         metavar="ADDRESS",
     )

@@ -73,7 +73,7 @@ class OutputOptions:
     """
 
     format: Optional[str] = option(
-        "format of OUTPUT (default: by its ending: .hdf5 or .h5, .parquet, .npy)",
+        "(default: by the ending of OUTPUT, .hdf5 or .h5, .npy, .parquet)",
         None,
         choices=FORMATS,
     )
@@ -83,21 +83,19 @@ class OutputOptions:
         choices=DTYPES,
     )
     forget_sentences: bool = option(
-        "do not write sentence_to_index",
+        "leave out sentence_to_index, which takes memory for each line",
         False,
     )
     use_sentence_keys: bool = option(
-        "use the lines themselves as keys, without sentence_to_index; of equal lines only the first is "
-        "kept, with a warning. A slash in a line makes HDF5 groups: file[line] works, but file.keys() lists "
-        "the groups",
+        "lines as keys, without sentence_to_index; of equal ones the first",
         False,
     )
     overwrite: bool = option(
-        "replace OUTPUT and OUTPUT.partial if they exist (default: stop before any work)",
+        "replace OUTPUT and OUTPUT.partial if they exist",
         False,
     )
     resume: bool = option(
-        "resume an interrupted run, without losing or repeating a sentence; not with --stateful",
+        "continue an interrupted run; without one, start",
         False,
     )
 
@@ -334,6 +332,8 @@ class EmbeddingRun:
                 error.errno,
                 f"{self.output}: cannot be written ({error.strerror}); {outcome}. {advice_for(error)}.",
             ) from error
+        if isinstance(error, KeyboardInterrupt) and num_kept:
+            raise KeyboardInterrupt(outcome) from error
         if num_kept and not isinstance(error, ConfigurationError):
             logger.warning("Interrupted: %s.", outcome)
         raise error

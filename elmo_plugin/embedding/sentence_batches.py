@@ -32,12 +32,12 @@ class BatchOptions:
     """
 
     batch_size: Optional[int] = option(
-        "sentences in a batch",
+        "at most N sentences in a batch",
         DEFAULT_BATCH_SIZE,
+        metavar="N",
     )
     batch_tokens: Optional[int] = option(
-        "at most N tokens in a batch, padding included, so that batches of long sentences take no more "
-        "memory (default: as many as have vectors of 256 MiB)",
+        "at most N tokens, with padding (default: 256 MiB of vectors)",
         None,
         metavar="N",
     )

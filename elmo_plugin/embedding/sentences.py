@@ -65,16 +65,17 @@ class InputOptions:
     """How sentences are read."""
 
     tokenizer: str = option(
-        "whitespace: for tokenized text; spacy: for raw text, by spaCy's rules for English",
+        "spacy: by its rules for English",
         WHITESPACE,
         choices=TOKENIZERS,
     )
     column: Optional[str] = option(
-        f"column of a Parquet file that holds sentences, or lists of tokens (default: {DEFAULT_COLUMN})",
+        f"Parquet column of sentences or lists of tokens (default: {DEFAULT_COLUMN})",
         None,
+        metavar="NAME",
     )
     skip_blank: bool = option(
-        "leave out blank lines; other lines keep their numbers (default: stop before any work)",
+        "leave out blank lines; others keep their numbers",
         False,
     )
 
@@ -287,6 +288,11 @@ class SentenceSource:
                 raise ConfigurationError(
                     f"{self.name}: column '{column}' is of type {schema.field(column).type}, expected "
                     "string, or list<string> for tokens. Name another column with --column (column=...)."
+                )
+            if has_tokens and self.options.tokenizer != WHITESPACE:
+                raise ConfigurationError(
+                    f"--tokenizer is '{self.options.tokenizer}', but column '{column}' of {self.name} holds "
+                    "tokens. Leave it out, or name a column of text with --column (column=...)."
                 )
             yield file, column, has_tokens
 

@@ -1,4 +1,4 @@
-"""ELMo in spaCy: the pipeline component `elmo`."""
+"""ELMo in spaCy: the pipeline component `elmo`, and what the component of a task shares with it."""
 
 import functools
 import logging
@@ -6,7 +6,7 @@ import os
 import tempfile
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
 
 import numpy
 import srsly  # type: ignore[import-untyped]
@@ -33,7 +33,149 @@ OPTIONS_NAME = "options.json"
 WEIGHTS_NAME = "weights.hdf5"
 
 
-class ElmoComponent:
+class SentenceComponent:
+    """
+    Base class of components that read the sentences of docs in batches, and are saved as a folder of files. A
+    component defines `_load`, `_is_loaded`, `_results`, `_fill`, `to_disk` and `from_disk`.
+
+    # Parameters
+
+    nlp : `Language`
+        The pipeline.
+    name : `str`
+        Name of the component in the pipeline.
+    options : `ElmoOptions` or `ElmoNerOptions`
+        The config.
+    """
+
+    def __init__(self, nlp: Language, name: str, options: Any) -> None:
+        self.name = name
+        self.options = options
+        self._loading_process = os.getpid()
+        # Files of a saved pipeline are loaded later.
+        if not _is_being_loaded(nlp, name):
+            self._load()
+
+    def __call__(self, doc: Doc) -> Doc:
+        """Process one doc, and return it. For many docs, `pipe` is faster."""
+        return next(self.pipe([doc]))
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """
+        Process docs. The sentences of several docs are batched together.
+
+        # Parameters
+
+        stream : `Iterable[Doc]`
+            The docs; may be endless.
+        batch_size : `int`, optional (default = `128`)
+            Number of docs to read ahead. Their vectors are computed while they are yielded, so a large number
+            takes little memory.
+
+        # Returns
+
+        A generator of the same docs, in their order.
+
+        # Raises
+
+        `ConfigurationError` if the biLM is on a GPU and this process was forked after that.
+        """
+        self._check_fork()
+        for docs in minibatch(stream, batch_size):
+            sentences_of = [self._sentences(doc) for doc in docs]
+            if not self._is_loaded():  # loaded from a pipeline, but without this component's folder
+                self._load()
+            results = self._results(chain.from_iterable(sentences_of))
+            for doc, sentences in zip(docs, sentences_of):
+                self._fill(doc, sentences, list(islice(results, len(sentences))))
+                yield doc
+
+    # spaCy passes `exclude`, the names of parts to leave out. Components here have none.
+
+    def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
+        """Write the files of the component into the folder, which is made if it does not exist."""
+        raise NotImplementedError
+
+    def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> Any:
+        """
+        Load the files of a folder that `to_disk` wrote, and return the component.
+
+        # Raises
+
+        `ConfigurationError` as the constructor.
+        """
+        raise NotImplementedError
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Return the files of `to_disk` as bytes."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.to_disk(folder)
+            files = {
+                path.relative_to(folder).as_posix(): path.read_bytes()
+                for path in sorted(Path(folder).rglob("*"))
+                if path.is_file()
+            }
+        content: bytes = srsly.msgpack_dumps(files)
+        return content
+
+    def from_bytes(self, content: bytes, *, exclude: Iterable[str] = ()) -> Any:
+        """
+        Load the bytes that `to_bytes` returned, and return the component.
+
+        # Raises
+
+        `ConfigurationError` as the constructor.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            for name, file_content in srsly.msgpack_loads(content).items():
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(file_content)
+            return self.from_disk(folder)
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        # A process that is spawned, not forked, gets its own biLM by pickle.
+        self.__dict__.update(state)
+        self._loading_process = os.getpid()
+
+    def _check_fork(self) -> None:
+        process, cuda_device = os.getpid(), self.options.cuda_device
+        if process != IMPORTING_PROCESS:
+            _use_one_thread(process)
+        if self._is_loaded() and cuda_device >= 0 and process != self._loading_process:
+            raise ConfigurationError(
+                f"The component {self.name} has cuda_device {cuda_device}, but runs in a forked process "
+                "(nlp.pipe forks for n_process > 1), where no GPU can be used. Leave n_process at its "
+                'default of 1, or call multiprocessing.set_start_method("spawn") first, or set cuda_device '
+                "to -1."
+            )
+
+    def _sentences(self, doc: Doc) -> List[List[Token]]:
+        """Return the tokens of each sentence; an empty doc has no sentence."""
+        if len(doc) == 0:
+            return []
+        sentences: Iterable[Iterable[Token]] = [doc]
+        if self.options.by_sentence and doc.has_annotation("SENT_START"):
+            sentences = doc.sents
+        return [list(sentence) for sentence in sentences]
+
+    def _load(self) -> None:
+        """Load what the config names."""
+        raise NotImplementedError
+
+    def _is_loaded(self) -> bool:
+        raise NotImplementedError
+
+    def _results(self, sentences: Iterable[List[Token]]) -> Iterator[Any]:
+        """Yield what `_fill` needs of each sentence."""
+        raise NotImplementedError
+
+    def _fill(self, doc: Doc, sentences: List[List[Token]], results: List[Any]) -> None:
+        """Set the attributes of a doc, with a result for each of its sentences."""
+        raise NotImplementedError
+
+
+class ElmoComponent(SentenceComponent):
     """
     Give every token of a doc its vector from a frozen biLM:
     `nlp.add_pipe("elmo", config={"options_file": "elmo_mini"})`.
@@ -66,10 +208,8 @@ class ElmoComponent:
 
     # Parameters
 
-    nlp : `Language`
-        The pipeline.
-    name : `str`
-        Name of the component in the pipeline.
+    nlp, name
+        See `SentenceComponent`.
     options : `ElmoOptions`
         The config.
 
@@ -80,62 +220,22 @@ class ElmoComponent:
     """
 
     def __init__(self, nlp: Language, name: str, options: ElmoOptions) -> None:
+        BatchOptions(options.batch_size, options.batch_tokens)
         _check_options(options)
-        self.name = name
-        self.options = options
         # Both are `None` only until the files of a saved pipeline are loaded.
         self._embedder: Optional[ElmoEmbedder] = None
         self._choice: Optional[LayerChoice] = None  # from layers to `doc.tensor`
-        self._embedder_process = os.getpid()
         if not Doc.has_extension("elmo_layers"):
             Doc.set_extension("elmo_layers", default=None)
-        if not _is_being_loaded(nlp, name):
-            self._embed_with_files(options.options_file, options.weight_file)
+        super().__init__(nlp, name, options)
 
     @property
     def embedder(self) -> ElmoEmbedder:
         """The embedder, which runs the biLM."""
-        if self._embedder is None:  # loaded from a pipeline, but without this component's folder
-            self._embed_with_files(self.options.options_file, self.options.weight_file)
+        if self._embedder is None:
+            self._load()
         assert self._embedder is not None
         return self._embedder
-
-    def __call__(self, doc: Doc) -> Doc:
-        """Set the vectors of one doc, and return it. For many docs, `pipe` is faster."""
-        return next(self.pipe([doc]))
-
-    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
-        """
-        Set the vectors of docs. The sentences of several docs are batched together.
-
-        # Parameters
-
-        stream : `Iterable[Doc]`
-            The docs; may be endless.
-        batch_size : `int`, optional (default = `128`)
-            Number of docs to read ahead. Their vectors are computed while they are yielded, so a large number
-            takes little memory.
-
-        # Returns
-
-        A generator of the same docs, in their order.
-
-        # Raises
-
-        `ConfigurationError` if the biLM is on a GPU and this process was forked after that.
-        """
-        self._check_fork()
-        for docs in minibatch(stream, batch_size):
-            sentences_of = [self._sentences(doc) for doc in docs]
-            sentences = chain.from_iterable(sentences_of)
-            vectors = self.embedder.embed_sentences(
-                sentences, self.options.batch_size, self.options.batch_tokens
-            )
-            for doc, own_sentences in zip(docs, sentences_of):
-                self._fill(doc, list(islice(vectors, len(own_sentences))))
-                yield doc
-
-    # spaCy passes `exclude`, the names of parts to leave out. This component has none.
 
     def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
         """Write `options.json` and `weights.hdf5` into the folder, which is made if it does not exist."""
@@ -155,26 +255,11 @@ class ElmoComponent:
         self._embed_with_files(folder / OPTIONS_NAME, folder / WEIGHTS_NAME)
         return self
 
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Return the files of `to_disk` as bytes."""
-        with tempfile.TemporaryDirectory() as folder:
-            self.to_disk(folder)
-            files = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
-        content: bytes = srsly.msgpack_dumps(files)
-        return content
+    def _load(self) -> None:
+        self._embed_with_files(self.options.options_file, self.options.weight_file)
 
-    def from_bytes(self, content: bytes, *, exclude: Iterable[str] = ()) -> "ElmoComponent":
-        """
-        Load the biLM from the bytes that `to_bytes` returned.
-
-        # Raises
-
-        `ConfigurationError` as the constructor.
-        """
-        with tempfile.TemporaryDirectory() as folder:
-            for name, file_content in srsly.msgpack_loads(content).items():
-                Path(folder, name).write_bytes(file_content)
-            return self.from_disk(folder)
+    def _is_loaded(self) -> bool:
+        return self._embedder is not None
 
     def _embed_with_files(
         self, options_file: Union[str, Path, None], weight_file: Union[str, Path, None]
@@ -196,42 +281,19 @@ class ElmoComponent:
             layer_choice("top") if options.layers == "top" else learnt_mix(mix, self.name)
         )
         self._embedder = embedder
-        self._embedder_process = os.getpid()
+        self._loading_process = os.getpid()
 
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        # A process that is spawned, not forked, gets its own biLM by pickle.
-        self.__dict__.update(state)
-        self._embedder_process = os.getpid()
+    def _results(self, sentences: Iterable[List[Token]]) -> Iterator[numpy.ndarray]:
+        """Yield the layers of each sentence, `(num_layers, num_tokens, dim)`."""
+        words = ([token.text for token in sentence] for sentence in sentences)
+        return self.embedder.embed_sentences(
+            words, self.options.batch_size, self.options.batch_tokens
+        )
 
-    def _check_fork(self) -> None:
-        process, cuda_device = os.getpid(), self.options.cuda_device
-        if process != IMPORTING_PROCESS:
-            _use_one_thread(process)
-        is_loaded = self._embedder is not None
-        if is_loaded and cuda_device >= 0 and process != self._embedder_process:
-            raise ConfigurationError(
-                f"The component {self.name} has cuda_device {cuda_device}, but runs in a forked process "
-                "(nlp.pipe forks for n_process > 1), where no GPU can be used. Leave n_process at its "
-                'default of 1, or call multiprocessing.set_start_method("spawn") first, or set cuda_device '
-                "to -1."
-            )
-
-    def _sentences(self, doc: Doc) -> List[List[str]]:
-        """Return the words of each sentence; an empty doc has no sentence."""
-        if len(doc) == 0:
-            return []
-        sentences: Iterable[Iterable[Token]] = [doc]
-        if self.options.by_sentence and doc.has_annotation("SENT_START"):
-            sentences = doc.sents
-        return [[token.text for token in sentence] for sentence in sentences]
-
-    def _fill(self, doc: Doc, vectors: Sequence[numpy.ndarray]) -> None:
-        """
-        Set the vectors of a doc. `vectors` has an array for each sentence, `(num_layers, num_tokens, dim)`.
-        """
+    def _fill(self, doc: Doc, sentences: List[List[Token]], results: List[numpy.ndarray]) -> None:
         shape = (self.embedder.num_layers, 0, self.embedder.get_output_dim())
         # (num_layers, num_tokens of the doc, dim)
-        layers = numpy.concatenate([numpy.zeros(shape, dtype=numpy.float32), *vectors], axis=1)
+        layers = numpy.concatenate([numpy.zeros(shape, dtype=numpy.float32), *results], axis=1)
         assert self._choice is not None
         doc.tensor = self._choice(layers).copy()  # a view would keep all layers in memory
         if self.options.layers == "all":
@@ -275,7 +337,6 @@ def _is_being_loaded(nlp: Language, name: str) -> bool:
 
 
 def _check_options(options: ElmoOptions) -> None:
-    BatchOptions(options.batch_size, options.batch_tokens)
     layers, mix_weights, gamma = options.layers, options.mix_weights, options.gamma
     if layers not in LAYER_CHOICES:
         raise ConfigurationError(

@@ -6,8 +6,19 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE, BiLM
-from elmo_plugin.bilm.checkpoints import SOURCE_KEY, describe_source
+from elmo_plugin.bilm.checkpoints import (
+    BILM_PREFIX,
+    CHECKSUM_KEY,
+    SOURCE_KEY,
+    as_bytes,
+    check_referred_bilm,
+    describe_source,
+    from_bytes,
+    referred_name,
+)
 from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
+from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
@@ -297,12 +308,51 @@ class Elmo(torch.nn.Module):
         return mixed, mask
 
 
+def referable_bilms(model: torch.nn.Module) -> Dict[str, Dict[str, Any]]:
+    """
+    Return the biLMs in a model that come with this package and were not changed since: by the name of the
+    `Elmo` in the model, the biLM's description for a state dict without its weights.
+    """
+    descriptions: Dict[str, Dict[str, Any]] = {}
+    for elmo_name, elmo in model.named_modules():
+        if not isinstance(elmo, Elmo) or getattr(elmo, SOURCE_KEY) is None:
+            continue
+        source = from_bytes(getattr(elmo, SOURCE_KEY))
+        name = referred_name(source)
+        if name in pretrained_names():
+            checksum = weights_checksum(elmo.bilm)
+            if checksum == weights_checksum(BiLM.from_files(*pretrained_files(name))):
+                descriptions[elmo_name] = {**source, CHECKSUM_KEY: checksum}
+    return descriptions
+
+
+def small_state_dict(model: torch.nn.Module) -> Dict[str, Tensor]:
+    """
+    Return the state dict of a model without the weights of its `referable_bilms`: when it is loaded, they
+    come from this package, and are compared with the checksum in their description.
+    """
+    state_dict = model.state_dict()
+    for elmo_name, description in referable_bilms(model).items():
+        prefix = f"{elmo_name}." if elmo_name else ""
+        state_dict[prefix + SOURCE_KEY] = as_bytes(description)
+        for key in [key for key in state_dict if key.startswith(prefix + BILM_PREFIX)]:
+            del state_dict[key]
+    return state_dict
+
+
 def _keep_own_source(elmo: Elmo, state_dict: Dict[str, Tensor], prefix: str, *unused: Any) -> None:
     """
-    Keep the description of this object's biLM when a state dict is loaded (a `load_state_dict` pre-hook).
+    Keep the description of this object's biLM when a state dict is loaded (a `load_state_dict` pre-hook), and
+    the biLM itself if the state dict only refers to it.
 
     The description in a state dict may have another length. State dicts of AllenNLP's `Elmo` have none.
     """
+    if prefix + SOURCE_KEY in state_dict:
+        saved_source = from_bytes(state_dict[prefix + SOURCE_KEY])
+        if CHECKSUM_KEY in saved_source:
+            check_referred_bilm(elmo.bilm, saved_source)
+            for name, tensor in elmo.bilm.state_dict().items():
+                state_dict[prefix + BILM_PREFIX + name] = tensor
     source = getattr(elmo, SOURCE_KEY)
     if source is not None:
         state_dict[prefix + SOURCE_KEY] = source

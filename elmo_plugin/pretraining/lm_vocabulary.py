@@ -12,7 +12,7 @@ from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.files.text_lines import decoded_lines
 
-# The name that `allennlp elmo-export` gives it, beside the weights.
+# The name that `elmo export` gives it, beside the weights.
 VOCABULARY_NAME = "vocab.txt"
 
 WORDS_NAMESPACE = "lm_words"
@@ -23,7 +23,7 @@ MIN_SAMPLE_TOKENS = 200  # With fewer tokens, the order by frequency cannot be r
 # ASCII white space. Vocabularies of earlier versions may have words with a no-break space, which corpora no
 # longer have; they keep their indices in a trained softmax.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
-_HOW_TO_MAKE = "`allennlp elmo-vocab CORPUS --output FILE` makes a vocabulary from a corpus."
+_HOW_TO_MAKE = "`elmo vocab CORPUS --output FILE` makes a vocabulary from a corpus."
 
 
 class LMVocabulary:

@@ -35,7 +35,7 @@ class BiLMReader(DatasetReader):
     # Parameters
 
     vocabulary_file : `str`
-        The words that the softmax predicts, in bilm-tf's format; `allennlp elmo-vocab` writes such a file.
+        The words that the softmax predicts, in bilm-tf's format; `elmo vocab` writes such a file.
         Other words are read from their characters, like all words, and predicted as `<UNK>`.
 
     # Attributes

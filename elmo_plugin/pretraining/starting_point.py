@@ -1,15 +1,14 @@
 """The starting point of a biLM's training: the weights of another biLM, and its softmax if there is one."""
 
-import tarfile
-import zlib
 from os import PathLike
-from typing import Any, Dict, List, NamedTuple, Optional, Union
+from typing import Dict, List, NamedTuple, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
-from allennlp.models import Archive, Model, load_archive
+from allennlp.models import Model
 from torch import Tensor
 
+from elmo_plugin.archives import opened_archive
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.weights import read_group
@@ -100,25 +99,6 @@ def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
     return StartingPoint(
         str(archive_file), bilm.requires_grad_(True), datasets, words_of(model.vocab)
     )
-
-
-def opened_archive(
-    archive_file: Union[str, PathLike], overrides: Union[str, Dict[str, Any]] = ""
-) -> Archive:
-    """
-    Load an archive, with `overrides` of its config.
-
-    # Raises
-
-    `ConfigurationError` if it does not exist, if it is damaged, or if it would write outside of its folder.
-    """
-    try:
-        return load_archive(archive_file, overrides=overrides)
-    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
-        raise ConfigurationError(
-            f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "
-            "training run, or its folder. Correct the path."
-        ) from error
 
 
 def bilm_in(model: Model, archive_file: str) -> BiLM:

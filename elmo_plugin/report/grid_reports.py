@@ -1,4 +1,4 @@
-"""`elmo-report layers` and `placement`: which layers a task needs, and where (the paper's tables 2 and 3)."""
+"""`elmo report layers` and `placement`: which layers a task needs, and where (the paper's tables 2 and 3)."""
 
 from dataclasses import dataclass
 from typing import Dict, Optional, Sequence, Tuple
@@ -66,8 +66,8 @@ class LayersOptions(TaskOptions):
 
     examples:
       export NER_DATA=data/ner ELMO=elmo_mini
-      allennlp elmo-report layers training_configs/ner_small.jsonnet -s results
-      allennlp elmo-report layers training_configs/ner_small.jsonnet -s results --dry-run > commands.sh
+      elmo report layers training_configs/ner_small.jsonnet -s results
+      elmo report layers training_configs/ner_small.jsonnet -s results --dry-run > commands.sh
 
     Writes layers-NAME (.md, .csv, .json, .png, .svg), and layers-differences-NAME with the differences of
     each pair of variants.
@@ -82,8 +82,8 @@ class PlacementOptions(TaskOptions):
 
     examples:
       export SST_DATA=data/sst ELMO=elmo_mini
-      allennlp elmo-report placement training_configs/sst_small.jsonnet -s results
-      allennlp elmo-report placement training_configs/sst_small.jsonnet -s results --placements none both
+      elmo report placement training_configs/sst_small.jsonnet -s results
+      elmo report placement training_configs/sst_small.jsonnet -s results --placements none both
 
     Writes placement-NAME (.md, .csv, .json, .png, .svg), and placement-differences-NAME with the
     differences of each pair of variants.

@@ -1,4 +1,4 @@
-"""`elmo-report page`: the tables and pictures of a folder as one HTML file."""
+"""`elmo report page`: the tables and pictures of a folder as one HTML file."""
 
 import base64
 import hashlib
@@ -42,7 +42,7 @@ class PageOptions:
     belongs to the table whose name its own name starts with; if there are several, to the longest.
 
     example:
-      allennlp elmo-report page results -o report.html
+      elmo report page results -o report.html
     """
 
     folder: str = option(
@@ -136,7 +136,7 @@ def read_results(folder: Path) -> Tuple[List[Section], List[Picture]]:
         "DIR",
         f"no table in {folder} or its sub-folders" if folder.is_dir() else f"no folder {folder}",
         bool(tables),
-        "the output of `allennlp elmo-report`, with NAME.json beside NAME.csv",
+        "the output of `elmo report`, with NAME.json beside NAME.csv",
     )
     tables.sort(key=_place_on_page)
     pictures: Dict[Optional[Path], List[Path]] = {}

@@ -1,4 +1,4 @@
-"""`elmo-report perplexity`: perplexity before and after a biLM is adapted to a task's text (section 3.4)."""
+"""`elmo report perplexity`: perplexity before and after a biLM is adapted to a task's text (section 3.4)."""
 
 import re
 from collections import Counter
@@ -56,13 +56,13 @@ class PerplexityOptions:
                        the paragraphs, or the questions, of SQuAD 1.1
 
     examples:
-      allennlp elmo-report perplexity --text sst trees data/sst/train.txt data/sst/dev.txt -s results
-      allennlp elmo-report perplexity --bilm my_bilm runs/bilm/model.tar.gz -s results \\
+      elmo report perplexity --text sst trees data/sst/train.txt data/sst/dev.txt -s results
+      elmo report perplexity --bilm my_bilm runs/bilm/model.tar.gz -s results \\
           --text sst trees data/sst/train.txt data/sst/dev.txt \\
           --text snli pairs data/snli/train.jsonl data/snli/dev.jsonl
 
     Needs biLMs with the softmax that they were trained with: elmo_mini, archives of pretraining, and files
-    that `allennlp elmo-export` wrote from those. Writes perplexity (.md, .csv, .json, .png, .svg).
+    that `elmo export` wrote from those. Writes perplexity (.md, .csv, .json, .png, .svg).
     """
 
     text: Sequence[TaskText] = option(
@@ -163,7 +163,7 @@ def prepare_start(name: str, folder: Path) -> Start:
         raise ConfigurationError(
             f"--bilm {name}: found {missing}, expected the softmax that it was trained with, and its "
             "words: without them a biLM predicts nothing. Give the archive of its training, or the files "
-            "that `allennlp elmo-export` wrote from it."
+            "that `elmo export` wrote from it."
         )
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary_file = folder / f"{_slug(name)}-{VOCABULARY_NAME}"

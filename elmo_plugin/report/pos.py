@@ -1,4 +1,4 @@
-"""`elmo-report pos`: how well a linear classifier finds parts of speech in a layer (the paper's table 6)."""
+"""`elmo report pos`: how well a linear classifier finds parts of speech in a layer (the paper's table 6)."""
 
 import logging
 import time
@@ -68,8 +68,8 @@ class PosOptions(ProbeOptions):
     FILE is CoNLL-2012, or a folder of *.gold_conll files: its fifth column is the part of speech.
 
     examples:
-      allennlp elmo-report pos data/srl/dev.gold_conll -s results
-      allennlp elmo-report pos --train data/srl/train.gold_conll --test data/srl/test.gold_conll -s results
+      elmo report pos data/srl/dev.gold_conll -s results
+      elmo report pos --train data/srl/train.gold_conll --test data/srl/test.gold_conll -s results
 
     Writes pos (.md, .csv, .json, .png, .svg), and pos-differences with the differences of each pair of
     layers.

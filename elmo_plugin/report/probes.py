@@ -9,13 +9,19 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
+from elmo_plugin.archives import opened_archive
 from elmo_plugin.arguments import option, option_group
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.bilm.model_files import names_both_files, pretrained_names, resolve_model_files
+from elmo_plugin.bilm.model_files import (
+    is_task_model,
+    names_both_files,
+    pretrained_names,
+    resolve_model_files,
+)
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.bilm_options import DeviceOptions
 from elmo_plugin.embedding.layers import frozen_copy
-from elmo_plugin.pretraining.starting_point import bilm_in, opened_archive
+from elmo_plugin.pretraining.starting_point import bilm_in
 from elmo_plugin.report.tables import (
     DEFAULT_SEEDS,
     Part,
@@ -50,7 +56,7 @@ class BiLMChoice(DeviceOptions):
 
     bilm: Optional[str] = option(
         "elmo_mini; a folder with options.json and weights.hdf5; a .zip with both; or an archive that "
-        f"holds a biLM, model.tar.gz (default: {DEFAULT_BILM})",
+        f"holds a biLM, model.tar.gz or the name of a task model (default: {DEFAULT_BILM})",
         None,
         metavar="NAME",
     )
@@ -131,7 +137,7 @@ class ProbeOptions:
 
 def is_archive(name: str) -> bool:
     """Return whether a name is that of an archive of AllenNLP."""
-    return name.endswith(".tar.gz")
+    return name.endswith(".tar.gz") or is_task_model(name)
 
 
 def bilm_files(name: str) -> Tuple[Path, Path]:

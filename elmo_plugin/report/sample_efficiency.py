@@ -1,4 +1,4 @@
-"""`elmo-report sample-efficiency`: scores by share of the training data (the paper's figure 1)."""
+"""`elmo report sample-efficiency`: scores by share of the training data (the paper's figure 1)."""
 
 import copy
 import math
@@ -54,8 +54,8 @@ class SampleEfficiencyOptions(TaskOptions):
 
     examples:
       export SRL_DATA=data/srl ELMO=elmo_mini
-      allennlp elmo-report sample-efficiency training_configs/srl_small.jsonnet -s results
-      allennlp elmo-report sample-efficiency training_configs/srl_small.jsonnet -s results --fractions 0.1 1
+      elmo report sample-efficiency training_configs/srl_small.jsonnet -s results
+      elmo report sample-efficiency training_configs/srl_small.jsonnet -s results --fractions 0.1 1
 
     Writes sample-efficiency-NAME (by share), sample-efficiency-epochs-NAME (by epoch), each .md, .csv,
     .json, .png and .svg, and sample-efficiency-differences-NAME.

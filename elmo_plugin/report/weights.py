@@ -1,4 +1,4 @@
-"""`elmo-report weights`: the layer weights that trained models learnt (the paper's figure 2)."""
+"""`elmo report weights`: the layer weights that trained models learnt (the paper's figure 2)."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.archives import opened_archive
 from elmo_plugin.arguments import option
 from elmo_plugin.embedding.layers import mixes_in
-from elmo_plugin.pretraining.starting_point import opened_archive
 from elmo_plugin.report.figures import draw_weights
 from elmo_plugin.report.tables import Part, Report, check_option, settings_of, write_report
 
@@ -33,8 +33,8 @@ class WeightsOptions:
     its folder, without the -seedN of elmo-report's own runs.
 
     examples:
-      allennlp elmo-report weights results/runs/*-both-seed*/ -s results
-      allennlp elmo-report weights ner/model.tar.gz sst/model.tar.gz --names NER SST-5 -s results
+      elmo report weights results/runs/*-both-seed*/ -s results
+      elmo report weights ner/model.tar.gz sst/model.tar.gz --names NER SST-5 -s results
 
     Change the type of AllenNLP's own ELMo to read its archive:
       --overrides '{"model.text_field_embedder.token_embedders.elmo.type": "elmo"}'

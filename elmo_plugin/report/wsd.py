@@ -1,4 +1,4 @@
-"""`elmo-report wsd`: how well each layer distinguishes the senses of words (the paper's table 5)."""
+"""`elmo report wsd`: how well each layer distinguishes the senses of words (the paper's table 5)."""
 
 import logging
 from collections import Counter
@@ -79,8 +79,8 @@ class SenseOptions(ProbeOptions):
       {"tokens": ["that", "is", "hard", "to", "do"], "index": 2, "sense": "HARD1"}
 
     examples:
-      allennlp elmo-report wsd data/wsd/*.jsonl -s results
-      allennlp elmo-report wsd data/wsd/*.jsonl -s results --bilm my_bilm --test-share 0.2
+      elmo report wsd data/wsd/*.jsonl -s results
+      elmo report wsd data/wsd/*.jsonl -s results --bilm my_bilm --test-share 0.2
 
     Writes wsd (.md, .csv, .json, .png, .svg), wsd-words with the spread for each word, and wsd-differences.
     """

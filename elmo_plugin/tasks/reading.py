@@ -112,10 +112,11 @@ class RuleBasedTokenizer(Tokenizer):
 
 class TaskReader(DatasetReader):
     """
-    Read the records of a file, such as its sentences or documents. Each record is validated separately: an
-    invalid one stops reading with a `ConfigurationError` that names file, line and field, or is left out. The
-    workers of a data loader, and of distributed training, divide the records before they make instances of
-    them. A file that cannot be read, or that leaves no instances, is always an error.
+    Read the records of a file, such as its sentences or documents, or those of a list of files. Each record
+    is validated separately: an invalid one stops reading with a `ConfigurationError` that names file, line
+    and field, or is left out. The workers of a data loader, and of distributed training, divide the records
+    before they make instances of them. A file that cannot be read, or that leaves no instances, is always an
+    error.
 
     A task defines `_records`, `_instances` and `text_to_instance`, whose `place` is the place of the text
     in a file, for errors; and `tokenizer`, if its files hold text that is not split into tokens.
@@ -150,7 +151,11 @@ class TaskReader(DatasetReader):
             if isinstance(field, TextField):
                 field.token_indexers = self._token_indexers
 
-    def _read(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
+    def _read(self, file_path: Union[str, PathLike, List[str]]) -> Iterable[Instance]:
+        for path in file_path if isinstance(file_path, list) else [file_path]:
+            yield from self._read_file(path)
+
+    def _read_file(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
         left_out: Counter = Counter()
         num_records, num_instances = 0, 0
         for record in self.shard_iterable(self._records(file_path)):

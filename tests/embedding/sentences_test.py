@@ -201,11 +201,15 @@ class TestParquet:
     def test_lists_are_read_as_tokens(self, write_table: Any, list_type: Any) -> None:
         tokens = [["New York", "didn't", "日本語"], ["", "b"]]
         path = write_table(tokens, list_type(pyarrow.string()))
-        assert sentences_of(path, tokenizer="spacy") == [
+        assert sentences_of(path) == [
             (0, "New York didn't 日本語", tokens[0]),
             (1, "b", tokens[1]),
         ]
         assert check(path) == [(0, "New York didn't 日本語"), (1, "b")]
+        with pytest.raises(
+            ConfigurationError, match="--tokenizer is 'spacy', but column 'sentence'"
+        ):
+            sentences_of(path, tokenizer="spacy")
 
     def test_the_column_is_the_one_that_is_named(self, write_table: Any, tmp_path: Path) -> None:
         table = pyarrow.table({"a.b": ["x y"], "a": ["z"], "sentence": ["no"]})

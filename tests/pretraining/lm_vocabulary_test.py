@@ -98,7 +98,7 @@ class TestLMVocabulary:
         ],
     )
     def test_a_file_without_the_marks_in_order_is_refused(self, tmp_path, content, message):
-        with pytest.raises(ConfigurationError, match=rf"vocab\.txt, {message}.*elmo-vocab"):
+        with pytest.raises(ConfigurationError, match=rf"vocab\.txt, {message}.*elmo vocab"):
             LMVocabulary.from_file(write(tmp_path, content))
 
     @pytest.mark.parametrize("word", ["the", "<S>"])
@@ -203,7 +203,7 @@ class TestCheckFallingCountsOnLittleEvidence:
         words = [*(word for word in counts if word != "the"), "the"]
         message = (
             r"vocab\.txt: the words are not sorted by descending frequency: 'rare000' \(line 4, 1 times "
-            r"in the sample\) comes before 'the' \(line 505, 300 times in the sample\).*`allennlp elmo-vocab"
+            r"in the sample\) comes before 'the' \(line 505, 300 times in the sample\).*`elmo vocab"
         )
         with pytest.raises(ConfigurationError, match=message):
             check(words, counts)

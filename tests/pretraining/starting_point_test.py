@@ -13,8 +13,8 @@ from allennlp.models import Model, load_archive
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.commands import export_bilm
 from elmo_plugin.pretraining import LMVocabulary
+from elmo_plugin.pretraining.export import export_bilm
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CONFIG = FIXTURES / "lm" / "experiment.jsonnet"

@@ -7,7 +7,9 @@ local words = import 'words.libsonnet';
   // Files of a token per line, the tag in the last column, called `train`, `dev` and `test` in a folder.
   files:: data_files.files,
 
+  // data: train, dev and test, each a file or a list of files.
   // input_scheme: IOB1, BIO or BIOUL; null finds out how each file is tagged.
+  // unmarked: classes that some files do not mark, by patterns of their paths.
   // word_vectors: a file or URL in GloVe's text format, of width word_dim; null starts them at random.
   experiment(
     data,
@@ -20,6 +22,7 @@ local words = import 'words.libsonnet';
     rnn_sizes=[200, 100],
     dropout=0.5,
     input_scheme=null,
+    unmarked={},
     scalar_mix_l2=0.1,
     batch_size=64,
     learning_rate=0.001,
@@ -34,6 +37,7 @@ local words = import 'words.libsonnet';
     dataset_reader: {
       type: 'elmo_ner',
       input_scheme: input_scheme,
+      [if unmarked != {} then 'unmarked']: unmarked,
       token_indexers: words.indexers() + words.character_indexers(character_filter_width) + elmo.indexers,
     },
     train_data_path: data.train,

@@ -3,8 +3,10 @@
 import logging
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from pathlib import PurePath
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, TextField
 from allennlp.data.tokenizers import Token
@@ -24,6 +26,9 @@ from elmo_plugin.tasks.tags import (
 
 logger = logging.getLogger(__name__)
 
+# A sentence, the scheme of its tags, and the classes that they do not mark.
+_Record = Tuple[ConllSentence, str, List[str]]
+
 
 @DatasetReader.register("elmo_ner")
 class NerReader(TaskReader):
@@ -32,8 +37,9 @@ class NerReader(TaskReader):
     each sentence, `-DOCSTART-` lines between documents. The first column is the token and the last its tag:
     `TOKEN POS CHUNK TAG` as in CoNLL-2003, `TOKEN TAG`, or any other number of columns.
 
-    Every sentence is an instance with the fields `tokens`, `tags` and `metadata` (`words`; and
-    `character_offsets`, one `(start, end)` per token, if the tokens have them).
+    Every sentence is an instance with the fields `tokens`, `tags` and `metadata` (`words`;
+    `character_offsets`, one `(start, end)` per token, if the tokens have them; and `unmarked`, the classes
+    that its file does not mark, if there are any).
 
     # Parameters
 
@@ -44,6 +50,11 @@ class NerReader(TaskReader):
         not fit the best one are invalid.
     label_scheme : `str`, optional (default = `"BIOUL"`)
         The scheme of the tags that the model learns: `BIO` or `BIOUL`. It must be that of the model.
+    unmarked : `Dict[str, List[str]]`, optional
+        Classes that some files do not mark, such as `{"uner_ewt/*.conll": ["MISC"]}`, so that files with
+        different classes can be combined: a token that such a file tags `O` may be in an entity of these
+        classes. The model is neither trained nor measured there as if it were not. Keys are patterns of
+        `PurePath.match`, compared with the end of a file's path.
 
     The other parameters are those of `TaskReader`, whose records are sentences here.
     """
@@ -53,6 +64,7 @@ class NerReader(TaskReader):
         input_scheme: Optional[str] = None,
         label_scheme: str = "BIOUL",
         label_namespace: str = "labels",
+        unmarked: Optional[Dict[str, List[str]]] = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -62,6 +74,7 @@ class NerReader(TaskReader):
         self._input_scheme = input_scheme
         self._label_scheme = label_scheme
         self._label_namespace = label_namespace
+        self._unmarked = unmarked or {}
 
     def text_to_instance(
         self,
@@ -69,13 +82,16 @@ class NerReader(TaskReader):
         tags: Optional[List[str]] = None,
         place: Optional[SentencePlace] = None,
         input_scheme: Optional[str] = None,
+        unmarked: Sequence[str] = (),
     ) -> Instance:
         """
         Make an instance. `input_scheme` is the scheme of `tags`, by default the reader's, or one that fits
-        them.
+        them. `unmarked` are the classes that `tags` do not mark.
         """
         text_field = TextField(tokens)
-        metadata = {"words": checked_words(tokens), **character_offsets(tokens)}
+        metadata: Dict[str, Any] = {"words": checked_words(tokens), **character_offsets(tokens)}
+        if unmarked:
+            metadata["unmarked"] = list(unmarked)
         fields: Dict[str, Field] = {"tokens": text_field, "metadata": MetadataField(metadata)}
         if tags is not None:
             scheme = input_scheme or self._input_scheme
@@ -83,22 +99,34 @@ class NerReader(TaskReader):
                 possible = [name for name in SCHEME_RULES if find_tag_fault(tags, name) is None]
                 scheme = possible[0] if possible else "IOB1"
             check_tags(tags, scheme, place, scheme_key="input_scheme")
-            label_tags = spans_to_tags(tags_to_spans(tags, scheme), len(tags), self._label_scheme)
+            spans = tags_to_spans(tags, scheme)
+            for span in spans:
+                if span.label in unmarked:
+                    where = place.of_token(span.start) if place else f"Token {span.start}"
+                    raise ConfigurationError(
+                        f"{where}: found an entity of class {span.label}, which by dataset_reader.unmarked "
+                        "this file does not mark. Correct the tag, or the patterns and classes of unmarked."
+                    )
+            label_tags = spans_to_tags(spans, len(tags), self._label_scheme)
             fields["tags"] = TagField(label_tags, text_field, self._label_namespace, place)
         return Instance(fields)
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[ConllSentence, str]]:
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[_Record]:
         scheme = self._input_scheme or _detected_scheme(file_path)
+        path = PurePath(file_path)
+        unmarked = [
+            label for key, labels in self._unmarked.items() if path.match(key) for label in labels
+        ]
+        if unmarked:
+            logger.info("%s: does not mark %s.", file_path, ", ".join(unmarked))
         for sentence in read_conll_sentences(file_path):
-            yield sentence, scheme
+            yield sentence, scheme, unmarked
 
-    def _instances(
-        self, record: Tuple[ConllSentence, str], left_out: Counter
-    ) -> Iterable[Instance]:
-        sentence, scheme = record
+    def _instances(self, record: _Record, left_out: Counter) -> Iterable[Instance]:
+        sentence, scheme, unmarked = record
         words, tags = zip(*sentence.tokens_and_tags())
         tokens = [Token(word) for word in words]
-        yield self.text_to_instance(tokens, list(tags), sentence.place, scheme)
+        yield self.text_to_instance(tokens, list(tags), sentence.place, scheme, unmarked)
 
 
 def _detected_scheme(file_path: Union[str, PathLike]) -> str:

@@ -323,9 +323,9 @@ class SquadReader(TaskReader):
         tokenized = TokenizedPassage.from_text(passage, tokenizer)
         return _instance(question, tokens, tokenized, answers or (), question_id)
 
-    def _read(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
+    def _read_file(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
         num_answers, num_in_tokens = 0, 0
-        for instance in super()._read(file_path):
+        for instance in super()._read_file(file_path):
             if "span_start" in instance:
                 num_answers += 1
                 num_in_tokens += not instance["metadata"]["answer_is_whole_tokens"]

@@ -1,14 +1,16 @@
 """Label the arguments of a predicate."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
+from allennlp.modules import FeedForward
 from allennlp.modules.conditional_random_field.conditional_random_field import allowed_transitions
 from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import sequence_cross_entropy_with_logits, viterbi_decode
+from allennlp.training.metrics import F1Measure
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.modules.text_encoder import TextEncoder
@@ -31,6 +33,10 @@ class SrlTagger(Tagger):
 
     text_encoder : `TextEncoder`
         Its `feature_dim` is the width of the embedding that marks the predicate's word.
+    finder_dim : `int`, optional (default = `0`)
+        Learn to find predicates, too: a layer of this width over the input vectors of the task RNN, ELMo's
+        among them, says of each word whether it is one. Its loss is added to that of the tags, and its
+        metrics are `predicate_precision`, `predicate_recall` and `predicate_f1`. 0: predicates are given.
 
     The other parameters are those of `Tagger`.
     """
@@ -41,6 +47,7 @@ class SrlTagger(Tagger):
         self,
         vocab: Vocabulary,
         text_encoder: TextEncoder,
+        finder_dim: int = 0,
         initializer: Optional[InitializerApplicator] = None,
         **kwargs: Any,
     ) -> None:
@@ -55,6 +62,12 @@ class SrlTagger(Tagger):
         # Row 0: other words; row 1: the predicate's.
         self.predicate_embedding = torch.nn.Embedding(2, text_encoder.feature_dim)
         self.tag_projection = torch.nn.Linear(text_encoder.get_output_dim(), len(self.tags))
+        self.predicate_finder: Optional[FeedForward] = None
+        if finder_dim > 0:
+            word_dim = text_encoder.get_input_dim() - text_encoder.feature_dim
+            activations = [torch.nn.ReLU(), torch.nn.Identity()]
+            self.predicate_finder = FeedForward(word_dim, 2, [finder_dim, 2], activations)
+        self._predicate_f1 = F1Measure(positive_label=1)
         self._decoder = BioDecoder(self.tags)
         self._span_f1 = SrlSpanF1(self.tags)
         if initializer is not None:
@@ -65,6 +78,7 @@ class SrlTagger(Tagger):
         tokens: TextFieldTensors,
         predicate_indicator: Tensor,
         tags: Optional[Tensor] = None,
+        predicates: Optional[Tensor] = None,
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
@@ -76,18 +90,32 @@ class SrlTagger(Tagger):
             `(batch_size, timesteps)`. 1 at the predicate's word, 0 elsewhere.
         tags : `LongTensor`, optional
             `(batch_size, timesteps)`. Ids of the gold tags.
+        predicates : `LongTensor`, optional
+            `(batch_size, timesteps)`. 1 at all predicates of the sentence, in the first instance of each
+            sentence; -1 in the others.
 
         # Returns
 
-        `Tagger._output`, and `loss`, if gold tags are given.
+        `Tagger._output`; `loss`, if gold tags are given; and `predicate_probabilities`, `(batch_size,
+        timesteps)`, if the model finds predicates.
         """
         features = self.predicate_embedding(predicate_indicator)  # (batch_size, timesteps, dim)
         encoded = self.text_encoder(tokens, features)
         mask = encoded.mask  # (batch_size, timesteps)
         logits = self.tag_projection(encoded.contextualized)  # (batch_size, timesteps, num_tags)
         output = self._output(logits, mask, tags, metadata)
+        finder_loss: Union[float, Tensor] = 0.0
+        if self.predicate_finder is not None:
+            # (batch_size, timesteps, 2)
+            found = self.predicate_finder(encoded.embedded[:, :, : -self.text_encoder.feature_dim])
+            output["predicate_probabilities"] = found.softmax(dim=-1)[:, :, 1]
+            if predicates is not None:
+                is_counted = mask & (predicates >= 0)
+                predicates = predicates.clamp(min=0)
+                self._predicate_f1(found, predicates, is_counted)
+                finder_loss = sequence_cross_entropy_with_logits(found, predicates, is_counted)
         if tags is not None:
-            output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask)
+            output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
             if "tags" in output:
                 gold_tags = [row[: len(best)] for row, best in zip(tags.tolist(), output["tags"])]
                 num_skipped = sum(
@@ -100,7 +128,11 @@ class SrlTagger(Tagger):
         return self._decoder.decode(logits, mask)
 
     def _span_metrics(self, reset: bool) -> Dict[str, float]:
-        return self._span_f1.get_metric(reset)
+        metrics = self._span_f1.get_metric(reset)
+        if self.predicate_finder is not None:
+            found = self._predicate_f1.get_metric(reset)
+            metrics.update({f"predicate_{name}": value for name, value in found.items()})
+        return metrics
 
 
 class BioDecoder:

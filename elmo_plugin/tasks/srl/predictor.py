@@ -29,8 +29,9 @@ class SrlPredictor(SentencePredictor):
       word), `arguments` (a list with `role`, `start`, `end`, token indices, `end` exclusive, and `text`) and
       `description`: `[ARG0: The cat] [V: sat] and slept`. It is empty if there are no predicates.
 
-    Without `predicates`, all verbs and auxiliaries of a sentence are predicates. This needs a tagger: a spaCy
-    model, `--predictor-args '{"spacy_model": "en_core_web_sm"}'`, or a `tokenizer` that tags parts of speech.
+    Without `predicates`, a model that was trained with `finder_dim` finds them itself. For any other, all
+    verbs and auxiliaries of a sentence are predicates. This needs a tagger: a spaCy model, `--predictor-args
+    '{"spacy_model": "en_core_web_sm"}'`, or a `tokenizer` that tags parts of speech.
     """
 
     example = '{"tokens": ["The", "cat", "sat", "and", "slept"], "predicates": [2, 4]}'
@@ -40,19 +41,20 @@ class SrlPredictor(SentencePredictor):
         if self._spacy_model is not None:
             self._tokenizer = SpacyTokenizer(self._spacy_model, pos_tags=True)
 
-    def predict_tokens(  # type: ignore[override]
-        self, tokens: List[str], predicates: List[int]
-    ) -> JsonDict:
+    def predict_tokens(self, tokens: List[str], predicates: Optional[List[int]] = None) -> JsonDict:
         """Return the roles in a sentence that is already split into tokens."""
-        return self.predict_json({"tokens": tokens, "predicates": predicates})
+        given = {} if predicates is None else {"predicates": predicates}
+        return self.predict_json({"tokens": tokens, **given})
 
     def predict_sentence(self, sentence: str, predicates: Optional[List[int]] = None) -> JsonDict:
-        """Return the roles in a sentence. Without predicates, a tagger finds its verbs."""
+        """Return the roles in a sentence. Without predicates, the model or a tagger finds them."""
         given = {} if predicates is None else {"predicates": predicates}
         return self.predict_json({"sentence": sentence, **given})
 
     def instances_of_tokens(self, tokens: List[Token], inputs: JsonDict) -> List[Instance]:
-        if "sentence" in inputs and "predicates" not in inputs:
+        if "predicates" not in inputs and self._model.predicate_finder is not None:
+            predicates = self._find_predicates(tokens)
+        elif "sentence" in inputs and "predicates" not in inputs:
             predicates = self._find_verbs(tokens)
         else:
             predicates = self._get_predicates(inputs, len(tokens))
@@ -68,6 +70,12 @@ class SrlPredictor(SentencePredictor):
             if index is not None:
                 predicates.append(_describe(metadata, index, output["tags"]))
         return {"words": metadata["words"], "predicates": predicates}
+
+    def _find_predicates(self, tokens: List[Token]) -> List[int]:
+        instance = self._dataset_reader.text_to_instance(tokens)
+        self._dataset_reader.apply_token_indexers(instance)
+        probabilities = self._model.forward_on_instance(instance)["predicate_probabilities"]
+        return [index for index in range(len(tokens)) if probabilities[index] > 0.5]
 
     def _find_verbs(self, tokens: List[Token]) -> List[int]:
         if not any(token.pos_ for token in tokens):

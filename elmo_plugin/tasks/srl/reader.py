@@ -138,21 +138,32 @@ class SrlReader(TaskReader):
     each predicate of the sentence.
 
     Each predicate of each sentence is an instance with the fields `tokens`, `predicate_indicator` (1 at the
-    predicate's word, 0 elsewhere), `tags` (BIO) and `metadata` (`words`; `predicate_index`; `lemma`, from a
-    file). Sentences without a predicate are left out and counted. So are argument columns without a `V`,
-    whose predicate is unknown: the `metadata` of the first instance of each document has
-    `num_skipped_predicates`, and the model reports their sum next to the score, which does not include them.
+    predicate's word, 0 elsewhere), `tags` (BIO), `predicates` (1 at each predicate of the sentence; -1
+    everywhere in all but its first instance, so that it counts once) and `metadata` (`words`;
+    `predicate_index`; `lemma`, from a file). Sentences without a predicate are left out and counted. So are
+    argument columns without a `V`, whose predicate is unknown: the `metadata` of the first instance of each
+    document has `num_skipped_predicates`, and the model reports their sum next to the score, which does not
+    include them.
 
     The indicator marks one word even if the predicate's span is longer (`carry out`), as in prediction.
 
-    The parameters are those of `TaskReader`, whose records are documents here. `skip_invalid` leaves out a
-    predicate with an invalid argument column, a sentence with another invalid line, and a document without an
-    end.
+    # Parameters
+
+    with_all_sentences : `bool`, optional (default = `False`)
+        Read sentences without a predicate, too, for a model that learns to find predicates
+        (`finder_dim`). Their tags are all `O`.
+
+    The other parameters are those of `TaskReader`, whose records are documents here. `skip_invalid` leaves
+    out a predicate with an invalid argument column, a sentence with another invalid line, and a document
+    without an end.
     """
 
-    def __init__(self, label_namespace: str = "labels", **kwargs: Any) -> None:
+    def __init__(
+        self, label_namespace: str = "labels", with_all_sentences: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self._label_namespace = label_namespace
+        self._with_all_sentences = with_all_sentences
 
     def text_to_instance(
         self,
@@ -161,10 +172,12 @@ class SrlReader(TaskReader):
         tags: Optional[List[str]] = None,
         lemma: Optional[str] = None,
         place: Optional[SentencePlace] = None,
+        predicates: Optional[List[int]] = None,
     ) -> Instance:
         """
         Make an instance. `predicate_index` is the index of the predicate's token, `lemma` its lemma, `tags`
-        the BIO tags of the tokens. A sentence without a predicate has no tags.
+        the BIO tags of the tokens. `predicates` has 0 or 1 for each token, or -1 for what is not to be
+        learnt.
         """
         metadata: Dict[str, Any] = {
             "words": checked_words(tokens),
@@ -190,6 +203,8 @@ class SrlReader(TaskReader):
         if tags is not None:
             check_tags(tags, "BIO", place)
             fields["tags"] = TagField(tags, text_field, self._label_namespace, place)
+        if predicates is not None:
+            fields["predicates"] = SequenceLabelField(predicates, text_field, "predicates_labels")
         return Instance(fields)
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
@@ -202,15 +217,23 @@ class SrlReader(TaskReader):
             sentence = self._checked_sentence(unsplit_sentence, left_out)
             if sentence is None:
                 continue
-            if not sentence.arguments:
-                left_out["sentences without a predicate"] += 1
             tokens = [Token(word) for word in sentence.words]
             frames = self._checked_frames(sentence, left_out)
             num_skipped += len(sentence.arguments) - len(frames)
-            instances.extend(
-                self.text_to_instance(tokens, predicate_index, tags, lemma, sentence.place)
-                for predicate_index, lemma, tags in frames
-            )
+            found = {frame.predicate_index for frame in frames}
+            predicates = [int(index in found) for index in range(len(tokens))]
+            for predicate_index, lemma, tags in frames:
+                instances.append(
+                    self.text_to_instance(
+                        tokens, predicate_index, tags, lemma, sentence.place, predicates
+                    )
+                )
+                predicates = [-1] * len(tokens)
+            if not sentence.arguments and self._with_all_sentences:
+                tags = ["O"] * len(tokens)
+                instances.append(self.text_to_instance(tokens, tags=tags, predicates=predicates))
+            elif not sentence.arguments:
+                left_out["sentences without a predicate"] += 1
         if num_skipped and instances:
             instances[0]["metadata"].metadata["num_skipped_predicates"] = num_skipped
         return instances

@@ -119,3 +119,62 @@ def test_gold_tags_that_the_model_was_not_built_for_are_refused():
     tensors["tags"][0, 0] = vocab.add_token_to_namespace("U-EVENT", "labels")
     with pytest.raises(ConfigurationError, match="Found the gold label 'U-EVENT', expected one of"):
         model(**tensors)
+
+
+@pytest.mark.parametrize("include_ends", [True, False])
+def test_a_token_without_a_tag_may_be_in_an_entity_that_its_file_does_not_mark(include_ends):
+    instances, vocab = read_bio()
+    short = [instance for instance in instances if len(instance["tokens"]) <= 4]
+    options = {"label_scheme": "BIO", "include_start_end_transitions": include_ends}
+    model = build_tiny("ner", vocab, **options)
+    every_loss = [model(**as_tensors([instance], vocab))["loss"] for instance in short]
+    for instance in short:
+        # One sentence marks all classes, in a batch with others that do not.
+        if instance is not short[1]:
+            instance["metadata"].metadata["unmarked"] = ["LOC", "ORG"]
+            assert not {"B-LOC", "B-ORG"} & set(instance["tags"].labels)
+    tensors = as_tensors(short, vocab)
+    output = model(**tensors)
+    losses = []
+    for sentence, instance in enumerate(short):
+        gold = [model.tags[tag] for tag in tensors["tags"][sentence, : len(instance["tokens"])]]
+        agreeing = [[model.tags.index(tag)] for tag in gold]
+        if instance is not short[1]:
+            others = [tag for tag in range(len(model.tags)) if model.tags[tag][1:] != "-PER"]
+            agreeing = [others if tag == "O" else [model.tags.index(tag)] for tag in gold]
+        sequences = [
+            sequence
+            for sequence in itertools.product(*agreeing)
+            if find_tag_fault([model.tags[tag] for tag in sequence], "BIO") is None
+        ]
+        logits, mask = output["logits"][sentence, None], output["mask"][sentence, None]
+        log_likelihoods = [
+            model.crf(logits[:, : len(gold)], torch.tensor([sequence]), mask[:, : len(gold)])
+            for sequence in sequences
+        ]
+        losses.append(-torch.stack(log_likelihoods).logsumexp(0))
+    assert_close(output["loss"], torch.stack(losses).mean(), rtol=1e-5, atol=1e-5)
+    assert_close(losses[1], every_loss[1], rtol=1e-5, atol=1e-5)
+    assert losses[0] < every_loss[0]
+
+
+def test_metrics_leave_out_classes_that_a_file_does_not_mark():
+    instances, vocab = read_tiny("ner")
+    model = build_tiny("ner", vocab).eval()
+    # Gold: [PER Mary Smith] visited [LOC New York] .
+    predicted = ["B-PER", "L-PER", "U-ORG", "B-LOC", "L-LOC", "U-ORG"]
+    ids = torch.tensor([[vocab.get_token_index(tag, "labels") for tag in predicted]])
+    logits = 100.0 * torch.nn.functional.one_hot(ids, len(model.tags)).float()
+    model.tag_projection.forward = lambda encoded: logits
+    model(**as_tensors(instances[:1], vocab))
+    assert model.get_metrics(reset=True)["precision"] == pytest.approx(0.5)
+    instances[0]["metadata"].metadata["unmarked"] = ["ORG"]
+    output = model(**as_tensors(instances[:1], vocab))
+    assert model.get_metrics(reset=True)["precision"] == pytest.approx(1.0)
+    # The prediction has them.
+    assert model.make_output_human_readable(output)["tags"] == [predicted]
+    instances[0]["metadata"].metadata["unmarked"] = ["Org"]
+    with pytest.raises(
+        ConfigurationError, match=r"has the class 'Org', expected .*: LOC, ORG, PER"
+    ):
+        model(**as_tensors(instances[:1], vocab))

@@ -156,3 +156,25 @@ def test_an_impossible_tag_without_a_file_is_named_with_its_token():
         )
     found = NerReader().text_to_instance([Token("Hi"), Token("Mary")], ["O", "B-PER"])
     assert list(found["tags"]) == ["O", "U-PER"]
+
+
+def test_files_are_read_one_after_another_each_with_the_classes_that_it_does_not_mark(
+    tmp_path, caplog
+):
+    paths = []
+    for source, tag in (("wiki", "I-MISC"), ("web", "B-PER"), ("chat", "O")):
+        (tmp_path / source).mkdir()
+        paths.append(str(write(tmp_path / source, ("Mary", tag))))
+    unmarked = {"web/*.conll": ["MISC"], "chat/*": ["LOC"], "data.conl": ["ORG"]}
+    reader = NerReader(unmarked={**unmarked, "a*/data.conll": ["PER"], "chat/data.conll": ["ORG"]})
+    with caplog.at_level(logging.INFO):
+        instances = list(reader.read(paths))
+    assert [list(instance["tags"]) for instance in instances] == [["U-MISC"], ["U-PER"], ["O"]]
+    found = [instance["metadata"].metadata.get("unmarked") for instance in instances]
+    assert found == [None, ["MISC"], ["LOC", "ORG"]]
+    assert f"{paths[2]}: does not mark LOC, ORG." in caplog.text
+    with pytest.raises(
+        ConfigurationError,
+        match=r"wiki/data\.conll, line 1: found an entity of class MISC, which by",
+    ):
+        list(NerReader(unmarked={"*.conll": ["MISC"]}).read(paths))

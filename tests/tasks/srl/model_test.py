@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from elmo_plugin.tasks.srl.model import BioDecoder
 from elmo_plugin.tasks.tags import find_tag_fault
-from tests.tasks.task_testing import as_tensors, build_tiny, read_tiny
+from tests.tasks.task_testing import as_tensors, build_tiny, overfit, read_tiny
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +99,38 @@ def test_a_text_encoder_without_room_for_the_predicate_is_refused(data):
         ConfigurationError, match=r"text_encoder\.feature_dim is 0, expected the wid"
     ):
         build_tiny("srl", data[1], **{"text_encoder.feature_dim": 0})
+
+
+def test_a_finder_learns_which_words_are_predicates(data):
+    instances, vocab = data
+    model = build_tiny("srl", vocab, finder_dim=12)
+    overfit(model, instances, num_steps=80)
+    model.eval()
+    model.get_metrics(reset=True)
+    batch = as_tensors(instances, vocab)
+    probabilities = model(**batch)["predicate_probabilities"]
+    gold = batch["predicates"]
+    assert ((probabilities > 0.5) == (gold == 1))[gold >= 0].all()
+    metrics = model.get_metrics(reset=True)
+    assert metrics["predicate_precision"] == metrics["predicate_recall"] == 1
+    assert metrics["predicate_f1"] == 1
+    # What it says of a word does not depend on the predicate whose roles are labelled.
+    batch["predicate_indicator"] = torch.zeros_like(batch["predicate_indicator"])
+    assert_close(model(**batch)["predicate_probabilities"], probabilities, rtol=1e-5, atol=1e-6)
+
+
+def test_a_finder_counts_a_sentence_once(data):
+    instances, vocab = data
+    model = build_tiny("srl", vocab, finder_dim=4).eval()
+    batch = as_tensors(instances, vocab)
+    with torch.no_grad():
+        model(**batch)
+        loss = model(**batch)["loss"]
+    first = (batch["predicates"] >= 0).any(dim=1)
+    assert 0 < first.sum() < len(first)
+    # Labels of sentences that are not counted mean nothing.
+    batch["predicates"] = torch.where(first[:, None], batch["predicates"], -7)
+    assert_close(model(**batch)["loss"], loss)
 
 
 TAGS = ["I-ARG0", "O", "B-ARG0", "B-V", "I-V"]

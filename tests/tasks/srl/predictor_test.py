@@ -1,7 +1,11 @@
 import pytest
 import spacy
 from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader
 from allennlp.predictors import Predictor
+
+from elmo_plugin.tasks.srl import SrlPredictor
+from tests.tasks.task_testing import build_tiny, experiment_of, overfit, read_tiny
 
 OVERFITTING = {"num_steps": 150}
 SAT = {
@@ -154,3 +158,17 @@ def test_wrong_input_is_refused_with_an_example(predictor, inputs, message):
     with pytest.raises(ConfigurationError, match=message) as error:
         predictor.predict_json(inputs)
     assert predictor.example in str(error.value)
+
+
+def test_a_model_with_a_finder_needs_no_predicates():
+    instances, vocab = read_tiny("srl")
+    model = build_tiny("srl", vocab, finder_dim=12)
+    overfit(model, instances, **OVERFITTING)
+    reader = DatasetReader.from_params(experiment_of("srl")["dataset_reader"])
+    predictor = SrlPredictor(model.eval(), reader)
+    expected = {"words": WORDS, "predicates": [SAT, SLEPT]}
+    assert predictor.predict_tokens(WORDS) == expected
+    assert predictor.predict_sentence("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
+    # What is given is not looked for.
+    assert predictor.predict_tokens(WORDS, [4])["predicates"] == [SLEPT]
+    assert predictor.predict_tokens(WORDS, [])["predicates"] == []

@@ -214,3 +214,19 @@ def test_wrong_arguments_of_an_instance_are_refused():
     place = SentencePlace("a.gold_conll", 5)
     with pytest.raises(ConfigurationError, match=r"^a\.gold_conll, line 6: found tag 'V', impossi"):
         reader.text_to_instance(tokens, 1, ["O", "V"], place=place)
+
+
+def test_predicates_are_marked_once_in_each_sentence(tmp_path):
+    path = write(
+        tmp_path,
+        row("It", "(ARG0*)", "(ARG0*)"),
+        row("ran", "(V*)", "*", lemma="run"),
+        row("won", "*", "(V*)", lemma="win"),
+        "",
+        row("Hello"),
+    )
+    assert [one["predicates"].labels for one in read(path)] == [[0, 1, 1], [-1, -1, -1]]
+    *_, last = read(path, with_all_sentences=True)
+    assert words_of(last) == ["Hello"]
+    assert last["predicates"].labels == last["predicate_indicator"].labels == [0]
+    assert last["tags"].labels == ["O"]

@@ -9,10 +9,11 @@ from typing import Any, Callable, List
 
 import pytest
 from allennlp.commands import main
+from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.commands import elmo_report
-from elmo_plugin.commands.elmo_report import REPORTS, ElmoReport
+from elmo_plugin.commands import report as report_command
+from elmo_plugin.commands.report import REPORTS
 from elmo_plugin.report.tables import read_table
 from tests.command_line_test import allennlp
 from tests.report.conftest import REPOSITORY, FakeTraining, options, training
@@ -26,7 +27,7 @@ Options = Callable[..., Any]
 def run(*arguments: Any) -> None:
     """What `allennlp elmo-report` does with the arguments, in this process."""
     parser = argparse.ArgumentParser()
-    ElmoReport().add_subparser(parser.add_subparsers())
+    Subcommand.by_name("elmo-report")().add_subparser(parser.add_subparsers())
     args = parser.parse_args(["elmo-report", *map(str, arguments)])
     args.func(args)
 
@@ -46,7 +47,7 @@ class TestHelp:
         with pytest.raises(SystemExit, match="0"):
             run(name, "--help")
         output = capsys.readouterr().out
-        assert f"allennlp elmo-report {name} " in output
+        assert f"elmo report {name} " in output
         assert "--output" in output
 
     def test_a_report_must_be_named(self, capsys: pytest.CaptureFixture) -> None:
@@ -61,11 +62,13 @@ class TestHelp:
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture,
     ) -> None:
-        monkeypatch.setattr(elmo_report, "find_spec", lambda name: None if name == "pandas" else 1)
+        monkeypatch.setattr(
+            report_command, "find_spec", lambda name: None if name == "pandas" else 1
+        )
         arguments = [options().config_file, "-s", options().runs.output]
         with pytest.raises(SystemExit, match="2"):
             run("layers", *arguments)
-        assert re.search(r"needs pandas, .*elmo_plugin\[report\]", capsys.readouterr().err)
+        assert re.search(r"needs pandas, .*elmo-plugin\[report\]", capsys.readouterr().err)
         assert training.started == []
 
 

@@ -1,4 +1,4 @@
-"""`allennlp elmo-neighbors`: find the nearest occurrences of a word in context, and cluster them."""
+"""`elmo neighbors`: find the nearest occurrences of a word in context, and cluster them."""
 
 import argparse
 import logging
@@ -6,11 +6,7 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
-
 from elmo_plugin.arguments import add_options, option, options_from
-from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_errors
 from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.neighbor_plot import check_plot, plot_occurrences
@@ -32,38 +28,77 @@ from elmo_plugin.embedding.neighbors import (
     num_distinct_contexts,
 )
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import split_tokens
 
 DEFAULT_NUM_CLUSTERS = 2
 
 logger = logging.getLogger(__name__)
 
-_DESCRIPTION = """ Compare the occurrences of a word in TEXT by their vectors. With --sentence: show the
-occurrences that are most similar to the word in this sentence, by cosine similarity (the paper's table 4).
-Without: show clusters of the occurrences.
+_USAGE = "%(prog)s TEXT --word WORD [--sentence SENTENCE] [options]"
 
-TEXT is UTF-8, one sentence on each line, tokens separated by white space; plain or .gz, or - for standard
-input. Blank lines are skipped, but count as lines.
-"""
-
-_EPILOG = """
+_DESCRIPTION = """\
 examples:
-  allennlp elmo-neighbors news.txt --word play \\
-      --sentence "Chico Ruiz made a spectacular play on Alusik 's grounder ."
-  allennlp elmo-neighbors news.txt.gz --word bank --clusters 3 --plot bank.png
+  %(prog)s news.txt --word play --sentence "They saw a play at the theatre ."
+  %(prog)s news.txt.gz --word bank --clusters 3 --plot bank.png
 
-Each neighbor is printed with its similarity (from -1 to 1), its line number (from 1) and its sentence, with
-the word marked as **word**. If --sentence is in TEXT too, it is not its own neighbor. If --sentence holds the
-word several times, the first occurrence is compared.
+Compare the occurrences of a word in TEXT by their vectors. With --sentence: show the occurrences that
+are most similar to the word in this sentence, by cosine similarity (the paper's table 4). Without: show
+clusters of the occurrences, the largest first, each with those that are most similar to its mean.
 
-Clusters are made by k-means over vectors of length 1. The largest is printed first; each begins with the
-occurrences most similar to its mean. --plot draws the first two principal components of the vectors; it needs
-matplotlib:
-  pip install elmo-plugin[plots]
-
-Only sentences that hold the word are embedded. If there are more than --max-occurrences, a random sample is
-compared, which is the same for the same --seed. Memory and time grow with this number, not with TEXT.
+An occurrence is shown with its similarity (from -1 to 1), its line number (from 1) and its sentence.
+Only sentences that hold the word are embedded: time and memory grow with their number.
 """
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.usage, parser.description = _USAGE, _DESCRIPTION
+    parser.add_argument_group("files").add_argument(
+        "text",
+        metavar="TEXT",
+        help="UTF-8, plain or .gz, a tokenized sentence on each line; - for standard input; blank lines are "
+        "skipped",
+    )
+    add_options(parser, ComparisonOptions, "what to compare")
+    add_options(parser, PlotOptions, "picture")
+    add_options(parser, BiLMFiles, "the biLM")
+    add_options(parser, DeviceOptions, "what runs it")
+    parser.add_argument_group("speed").add_argument(
+        "--batch-tokens",
+        type=int,
+        metavar="N",
+        help="at most N tokens in a batch, with padding (default: 256 MiB)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Compare the occurrences, and print them."""
+    options = options_from(ComparisonOptions, args)
+    compared = compare_occurrences(
+        args.text,
+        options,
+        options_from(PlotOptions, args),
+        options_from(BiLMFiles, args),
+        options_from(DeviceOptions, args),
+        args.batch_tokens,
+    )
+    sample = (
+        f", of which {compared.num_compared:,} are compared, a random sample"
+        if compared.num_compared < compared.num_found
+        else ""
+    )
+    print(f"{args.word}: {_counted(compared.num_found)}{sample}")
+    for number, (query, neighbors) in enumerate(compared.queries, start=1):
+        print(f"\nsentence {number}: {query.marked_sentence}")
+        _print_rows(neighbors)
+        if not neighbors:
+            print("  no occurrence in another context")
+    for number, cluster in enumerate(compared.clusters, start=1):
+        print(f"\ncluster {number}: {_counted(len(cluster.members))}")
+        _print_rows(cluster.neighbors[: options.top])
+    if args.plot is not None:
+        print(f"\n{args.plot}: written")
 
 
 class ComparedOccurrences(NamedTuple):
@@ -84,39 +119,6 @@ class ComparedOccurrences(NamedTuple):
     clusters: List[Cluster]
 
 
-@Subcommand.register("elmo-neighbors")
-class ElmoNeighbors(Subcommand):
-    """Compare the contexts of a word: `allennlp elmo-neighbors TEXT --word WORD [--sentence SENTENCE]`."""
-
-    # It builds nothing that a config names, so --include-package would change nothing.
-    requires_plugins = False
-
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        subparser: argparse.ArgumentParser = parser.add_parser(
-            self.name,
-            description=_DESCRIPTION,
-            epilog=_EPILOG,
-            help="Find the nearest occurrences of a word in context, or clusters of them.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        subparser.add_argument(
-            "text", metavar="TEXT", help="file of sentences; - for standard input"
-        )
-        add_options(subparser, ComparisonOptions, "what to compare")
-        add_options(subparser, PlotOptions, "picture")
-        add_options(subparser, BiLMFiles, "the biLM")
-        add_options(subparser, DeviceOptions, "what runs it")
-        subparser.add_argument(
-            "--batch-tokens",
-            type=int,
-            metavar="N",
-            help="at most N tokens in a batch, padding included (default: those of 256 MiB of vectors)",
-        )
-        add_debug_argument(subparser)
-        subparser.set_defaults(func=_compare_from_args)
-        return subparser
-
-
 def _layer(text: str) -> Layer:
     try:
         return int(text)
@@ -134,21 +136,19 @@ class ComparisonOptions:
     `ConfigurationError` for a value out of range.
     """
 
-    word: str = option(
-        "one token; required",
-    )
+    word: str = option("one token; required")
     sentence: Sequence[str] = option(
-        "tokenized sentence with the word: show the occurrences nearest to it; can be given several times",
+        "tokenized sentence with the word: show what is nearest; can be repeated",
         (),
         repeat=True,
     )
     ignore_case: bool = option(
-        "match upper and lower case (default: only the given spelling)",
+        "match upper and lower case",
         False,
     )
     layer: Any = option(
-        "layer of the vectors: 0, the token representation, which does not depend on the context; 1, 2, ..., "
-        f"LSTM layers; {TOP_LAYER}, the last layer; {AVERAGE}, the mean of all layers",
+        "0: token representation, which does not depend on the context; 1, 2, ...: LSTM layers; "
+        f"{TOP_LAYER}: the last layer; {AVERAGE}: the mean of all",
         TOP_LAYER,
         parse=_layer,
     )
@@ -158,19 +158,19 @@ class ComparisonOptions:
         metavar="N",
     )
     clusters: Optional[int] = option(
-        "number of clusters to show and plot (default: plot, and without --sentence show, "
-        f"{DEFAULT_NUM_CLUSTERS})",
+        f"number of clusters to show and plot (default: {DEFAULT_NUM_CLUSTERS} without --sentence)",
         None,
         metavar="K",
     )
     max_occurrences: int = option(
-        "compare at most N occurrences: a random sample if there are more",
+        "compare at most N, a random sample if there are more",
         5000,
         metavar="N",
     )
     seed: int = option(
         "seed of the sample and of the clusters",
         0,
+        metavar="N",
     )
 
     def __post_init__(self) -> None:
@@ -214,12 +214,12 @@ class PlotOptions:
     """
 
     plot: Optional[str] = option(
-        "plot the occurrences in two dimensions, colored by cluster, as .png or .svg",
+        "draw two principal components of the vectors, as .png or .svg",
         None,
         metavar="FILE",
     )
     overwrite: bool = option(
-        "replace FILE if it exists (default: stop before any work)",
+        "replace FILE if it exists",
         False,
     )
 
@@ -289,35 +289,6 @@ def compare_occurrences(
         )
     shown_clusters = clusters if options.shows_clusters else []
     return ComparedOccurrences(found.num_found, len(occurrences), neighbors, shown_clusters)
-
-
-@exits_on_user_errors
-def _compare_from_args(args: argparse.Namespace) -> None:
-    options = options_from(ComparisonOptions, args)
-    compared = compare_occurrences(
-        args.text,
-        options,
-        options_from(PlotOptions, args),
-        options_from(BiLMFiles, args),
-        options_from(DeviceOptions, args),
-        args.batch_tokens,
-    )
-    sample = (
-        f", of which {compared.num_compared:,} are compared, a random sample"
-        if compared.num_compared < compared.num_found
-        else ""
-    )
-    print(f"{args.word}: {_counted(compared.num_found)}{sample}")
-    for number, (query, neighbors) in enumerate(compared.queries, start=1):
-        print(f"\nsentence {number}: {query.marked_sentence}")
-        _print_rows(neighbors)
-        if not neighbors:
-            print("  no occurrence in another context")
-    for number, cluster in enumerate(compared.clusters, start=1):
-        print(f"\ncluster {number}: {_counted(len(cluster.members))}")
-        _print_rows(cluster.neighbors[: options.top])
-    if args.plot is not None:
-        print(f"\n{args.plot}: written")
 
 
 def _counted(num_occurrences: int) -> str:

@@ -9,9 +9,8 @@ import pytest
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.commands import compare_occurrences
-from elmo_plugin.commands import elmo_neighbors as elmo_neighbors_command
-from elmo_plugin.commands.elmo_neighbors import ComparisonOptions, PlotOptions
+from elmo_plugin.commands import neighbors as neighbors_command
+from elmo_plugin.commands.neighbors import ComparisonOptions, PlotOptions, compare_occurrences
 from tests.conftest import BiLMFiles
 
 LINES = [
@@ -209,7 +208,7 @@ class TestBadArguments:
         def load(*args: Any, **arguments: Any) -> None:
             raise AssertionError("a model was loaded")
 
-        monkeypatch.setattr(elmo_neighbors_command, "ElmoEmbedder", load)
+        monkeypatch.setattr(neighbors_command, "ElmoEmbedder", load)
 
     @pytest.mark.parametrize(
         "arguments, match",

@@ -1,18 +1,16 @@
 import gzip
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_plugin.commands import elmo_vocab
-from elmo_plugin.commands.elmo_vocab import make_vocabulary
+from elmo_plugin.pretraining import make_vocabulary as module
 from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
+from elmo_plugin.pretraining.make_vocabulary import make_vocabulary
 
 
 @pytest.fixture
@@ -100,7 +98,7 @@ class TestBadInput:
         def count_words(paths):
             raise AssertionError("the corpus was read")
 
-        monkeypatch.setattr(elmo_vocab, "_count_words", count_words)
+        monkeypatch.setattr(module, "_count_words", count_words)
         return corpus
 
     @pytest.mark.parametrize("min_count", [0, -1])
@@ -150,7 +148,7 @@ class TestBadInput:
             yield ["the"]
             raise error("interrupted")
 
-        monkeypatch.setattr(elmo_vocab.CorpusFile, "sentences", sentences)
+        monkeypatch.setattr(module.CorpusFile, "sentences", sentences)
         with pytest.raises(error):
             make_vocabulary([corpus], "vocab.txt")
         assert set(os.listdir()) == files
@@ -166,58 +164,3 @@ class TestBadInput:
             make_vocabulary([corpus], "vocab.txt", overwrite=True)
         assert Path("vocab.txt").read_text() == "former"
         assert set(os.listdir()) == files
-
-
-class TestCommand:
-    """Through AllenNLP's parser, as users call it."""
-
-    @pytest.fixture
-    def run(self, corpus, monkeypatch):
-        def run(*arguments):
-            monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-vocab", *arguments])
-            main()
-
-        return run
-
-    def test_corpus_and_output_are_enough(self, run, capsys):
-        run("1.txt", "2.txt.gz", "--output", "vocab.txt")
-        assert words_of() == ["the", "a", "b", "z", "é"]
-        captured = capsys.readouterr()
-        assert captured.out.splitlines()[-1].split() == [
-            "coverage",
-            "of",
-            "the",
-            "tokens",
-            "100.00%",
-        ]
-        assert "counting words" in captured.err
-        assert "4 sentences" in captured.err
-        assert "tokens/s" in captured.err
-
-    def test_min_count_and_max_size(self, run, corpus):
-        run(corpus, "--output", "frequent.txt", "--min-count", "2")
-        assert words_of("frequent.txt") == ["the", "a", "b"]
-        run(corpus, "--output", "few.txt", "--max-size", "4")
-        assert words_of("few.txt") == ["the"]
-
-    def test_overwrite_replaces_the_file(self, run, corpus, capsys):
-        Path("vocab.txt").write_text("former")
-        with pytest.raises(SystemExit, match="2"):
-            run(corpus, "--output", "vocab.txt")
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("allennlp elmo-vocab: error: ") and "exists" in line
-        run(corpus, "--output", "vocab.txt", "--overwrite")
-        assert words_of() == ["the", "a", "b", "z", "é"]
-
-    def test_the_help_has_examples(self, run, capsys):
-        with pytest.raises(SystemExit, match="0"):
-            run("--help")
-        text = " ".join(capsys.readouterr().out.split())
-        assert "--min-count 3 --max-size 100000" in text
-        assert "fewer than N times in the corpus (default = 1)" in text
-        assert "(default: no limit)" in text
-
-    def test_the_output_must_be_named(self, run, corpus, capsys):
-        with pytest.raises(SystemExit, match="2"):
-            run(corpus)
-        assert "--output" in capsys.readouterr().err

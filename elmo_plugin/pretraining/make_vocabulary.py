@@ -1,42 +1,19 @@
-"""`allennlp elmo-vocab`: make the vocabulary file of a biLM from a corpus."""
+"""Make the vocabulary file of a biLM from a corpus."""
 
-import argparse
 import time
 from collections import Counter
 from os import PathLike
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence, Union
 
-from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
-from elmo_plugin.commands.user_errors import add_debug_argument, exits_on_user_errors
 from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.pretraining.corpus_files import CorpusFile, expand_corpus
 from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
 
 _SENTENCES_PER_UPDATE = 2048  # between updates of the progress bar
-
-_DESCRIPTION = """
-Count the words of a corpus and write the vocabulary of a biLM: the words that its softmax
-predicts. (Its input needs no vocabulary: the biLM reads characters.)
-
-The corpus is UTF-8 text, one tokenized sentence on each line, tokens separated by white space. The file
-has the format of bilm-tf: <S>, </S> and <UNK>, then one word on each line, sorted by descending frequency;
-words of equal frequency are sorted by code point.
-"""
-
-_EPILOG = """
-example:
-  allennlp elmo-vocab 'lm/train-*.txt.gz' --output vocab.txt --min-count 3 --max-size 100000
-
-Make the file from the training corpus: the sampled softmax derives the frequency of a word from its rank.
-Words that are left out are predicted as <UNK>. With --min-count 1 and no --max-size no word is left out, and
-<UNK> is never learned. Time per update and memory of a full softmax grow with the size of the vocabulary.
-
-Memory grows with the number of distinct words, less than 300 bytes each, not with the corpus.
-"""
 
 
 class VocabularySummary(NamedTuple):
@@ -65,57 +42,6 @@ class VocabularySummary(NamedTuple):
             ("coverage of the tokens", f"{self.coverage:.2%}"),
         ]
         return "\n".join(f"{label:<32}{value:>14}" for label, value in rows)
-
-
-@Subcommand.register("elmo-vocab")
-class ElmoVocab(Subcommand):
-    """Make a vocabulary file: `allennlp elmo-vocab CORPUS... --output FILE`."""
-
-    # It builds nothing that a config names, so --include-package would change nothing.
-    requires_plugins = False
-
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        subparser: argparse.ArgumentParser = parser.add_parser(
-            self.name,
-            description=_DESCRIPTION,
-            epilog=_EPILOG,
-            help="Make a vocabulary file for training a biLM from a corpus.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        subparser.add_argument(
-            "corpus",
-            nargs="+",
-            metavar="CORPUS",
-            help="files or quoted patterns, plain or .gz; a file given twice is read once",
-        )
-        subparser.add_argument(
-            "--output",
-            required=True,
-            metavar="FILE",
-            help="vocabulary file to write; it appears when it is complete; required",
-        )
-        subparser.add_argument(
-            "--min-count",
-            type=int,
-            default=1,
-            metavar="N",
-            help="leave out words that occur fewer than N times in the corpus",
-        )
-        subparser.add_argument(
-            "--max-size",
-            type=int,
-            metavar="N",
-            help="keep the most frequent words, at most N entries including the three special ones "
-            "(default: no limit)",
-        )
-        subparser.add_argument(
-            "--overwrite",
-            action="store_true",
-            help="replace FILE if it exists (default: stop before any work)",
-        )
-        add_debug_argument(subparser)
-        subparser.set_defaults(func=_make_vocabulary_from_args)
-        return subparser
 
 
 def make_vocabulary(
@@ -182,18 +108,6 @@ def make_vocabulary(
         num_kept_types=len(kept),
         num_kept_tokens=sum(-negative_count for negative_count, _ in kept),
     )
-
-
-@exits_on_user_errors
-def _make_vocabulary_from_args(args: argparse.Namespace) -> None:
-    summary = make_vocabulary(
-        patterns=args.corpus,
-        output=args.output,
-        min_count=args.min_count,
-        max_size=args.max_size,
-        overwrite=args.overwrite,
-    )
-    print(summary)
 
 
 def _check_limits(min_count: int, max_size: Optional[int]) -> None:

@@ -18,14 +18,14 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
-from elmo_plugin.commands import elmo as elmo_command
-from elmo_plugin.commands import embed_text
-from elmo_plugin.commands.elmo import MixOptions, ModelOptions
+from elmo_plugin.commands import embed as embed_command
+from elmo_plugin.commands.embed import MixOptions, ModelOptions, embed_text
 from elmo_plugin.embedding.bilm_options import BiLMFiles as NamedFiles
 from elmo_plugin.embedding.bilm_options import DeviceOptions
 from elmo_plugin.embedding.ray_engine import EngineOptions
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions
+from elmo_plugin.pretraining import starting_point
 from tests.conftest import BiLMFiles
 
 REPOSITORY = Path(__file__).parents[2]
@@ -123,7 +123,7 @@ class TestFlagsOfAllenNlp09:
             assert not {"options_file", "weight_file"} & arguments.keys()
             raise Loaded
 
-        monkeypatch.setattr(elmo_command, "ElmoEmbedder", embedder)
+        monkeypatch.setattr(embed_command, "ElmoEmbedder", embedder)
         with pytest.raises(Loaded):
             command("--top")
 
@@ -288,7 +288,7 @@ class TestFurtherFlags:
             command("--help")
         text = " ".join(capsys.readouterr().out.split())
         assert "allennlp elmo sentences.txt vectors.hdf5 --average" in text
-        assert "sentences in a batch (default: 64)" in text
+        assert "at most N sentences in a batch (default: 64)" in text
         assert "--include-package" in text
 
 
@@ -328,8 +328,8 @@ class TestBadArguments:
         def load(*args: Any, **arguments: Any) -> None:
             raise AssertionError("a model was loaded")
 
-        monkeypatch.setattr(elmo_command, "ElmoEmbedder", load)
-        monkeypatch.setattr(elmo_command, "opened_archive", load)
+        monkeypatch.setattr(embed_command, "ElmoEmbedder", load)
+        monkeypatch.setattr(starting_point, "opened_archive", load)
 
     @pytest.mark.parametrize(
         "options, match",

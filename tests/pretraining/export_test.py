@@ -15,7 +15,7 @@ from allennlp.models import load_archive
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import BiLM, batch_to_ids
-from elmo_plugin.commands import export_bilm
+from elmo_plugin.pretraining.export import export_bilm
 from tests.conftest import SENTENCES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -62,7 +62,7 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path, tmp_path: Path) 
 
 
 def test_the_card_has_the_known_facts(pretrained: Path, tmp_path: Path) -> None:
-    files = export_bilm(pretrained / "model.tar.gz", tmp_path / "my_model", license_id="cc0-1.0")
+    files = export_bilm(pretrained / "model.tar.gz", tmp_path / "my_model", license="cc0-1.0")
     card = files[2].read_text()
     head = yaml.safe_load(card.split("---")[1])
     assert head == {"library_name": "allennlp", "license": "cc0-1.0", "tags": ["elmo", "bilm"]}

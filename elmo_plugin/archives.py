@@ -1,0 +1,103 @@
+"""Archives of trained models: opened by path or by name, and written as a folder."""
+
+# AllenNLP is checked and patched before anything imports it.
+# ruff: noqa: E402
+from elmo_plugin.compat import prepare_allennlp
+
+prepare_allennlp()
+
+import shutil
+import tarfile
+import zlib
+from os import PathLike
+from pathlib import Path
+from typing import Any, Dict, List, Union
+
+import torch
+from allennlp.common.meta import META_NAME
+from allennlp.models import Archive, load_archive
+from allennlp.models.archival import CONFIG_NAME
+
+from elmo_plugin.bilm.checkpoints import WEIGHTS_NAMES
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.modules.elmo import small_state_dict
+
+VOCABULARY_FOLDER = "vocabulary"
+
+
+def opened_archive(
+    archive_file: Union[str, PathLike],
+    overrides: Union[str, Dict[str, Any]] = "",
+    cuda_device: int = -1,
+) -> Archive:
+    """
+    Load an archive: `model.tar.gz`, the folder of a training run, or the name of a task model that comes with
+    this package; with `overrides` of its config.
+
+    # Raises
+
+    `ConfigurationError` if it does not exist, if it is damaged, or if it would write outside of its folder.
+    """
+    try:
+        return load_archive(archive_file, cuda_device=cuda_device, overrides=overrides)
+    except ConfigurationError:
+        raise
+    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
+        raise ConfigurationError(
+            f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "
+            "training run, or its folder. Correct the path."
+        ) from error
+
+
+def archive_files(folder: Union[str, PathLike]) -> List[Path]:
+    """Return the paths that `save_archive` writes in a folder."""
+    names = (CONFIG_NAME, WEIGHTS_NAMES[0], VOCABULARY_FOLDER, META_NAME)
+    return [Path(folder) / name for name in names]
+
+
+def save_archive(
+    archive: Archive,
+    folder: Union[str, PathLike],
+    dtype: str = "float32",
+    refers_to_bilm: bool = False,
+) -> List[Path]:
+    """
+    Write an archive as a folder, which can be loaded in place of a `model.tar.gz`. Files of these names are
+    replaced.
+
+    # Parameters
+
+    archive : `Archive`
+        A loaded archive.
+    folder : `str` or `PathLike`
+        The folder, which is made if it does not exist.
+    dtype : `str`, optional (default = `"float32"`)
+        Data type of weights in the file, `float32` or `float16`.
+    refers_to_bilm : `bool`, optional (default = `False`)
+        Leave out the weights of a frozen biLM that comes with this package, see `small_state_dict`.
+
+    # Returns
+
+    What was written: files, and the folder of the vocabulary.
+    """
+    paths = config_file, weight_file, vocabulary_folder, meta_file = archive_files(folder)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    model = archive.model
+    state_dict = small_state_dict(model) if refers_to_bilm else model.state_dict()
+    for name, tensor in state_dict.items():
+        tensor = tensor.cpu()
+        state_dict[name] = (
+            tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
+        )
+    with replaced_file(weight_file) as new_weights:
+        torch.save(dict(state_dict), new_weights)
+    archive.config.to_file(str(config_file))
+    # A vocabulary of other namespaces would be mixed with this one.
+    shutil.rmtree(vocabulary_folder, ignore_errors=True)
+    model.vocab.save_to_files(str(vocabulary_folder))
+    if archive.meta is None:
+        paths.remove(meta_file)
+    else:
+        archive.meta.to_file(meta_file)
+    return paths

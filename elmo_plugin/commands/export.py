@@ -1,0 +1,66 @@
+"""`elmo export`: write the biLM of an archive as files that every ELMo reads, or a task model without it."""
+
+import argparse
+from dataclasses import asdict, dataclass
+from typing import Optional, Sequence
+
+from elmo_plugin.arguments import add_options, option, options_from
+from elmo_plugin.commands.user_errors import needing_allennlp
+
+_DESCRIPTION = """\
+examples:
+  %(prog)s runs/bilm/model.tar.gz my_bilm --license cc-by-sa-4.0
+  %(prog)s runs/ner/model.tar.gz my_tagger --task-model --dtype float16
+
+Write the biLM in an archive as options.json and weights.hdf5, in the format of bilm-tf, which `elmo`
+embedders and AllenNLP's own read. The archive is that of a pretrained biLM (then the softmax and
+vocab.txt are written too) or of a task model with a fine-tuned biLM. With --task-model, write the task
+model itself, as a folder that can be used in place of a model.tar.gz. A frozen biLM that comes with this
+package is left out of it, and found by its name. A model card is written too; it has the scores in
+metrics.json beside the archive.
+"""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """The arguments of `export_bilm` and `export_task_model`."""
+
+    archive_file: str = option(
+        "model.tar.gz, a training folder, or the name of a task model of this package",
+        positional=True,
+        metavar="ARCHIVE",
+    )
+    output_folder: str = option(
+        "folder to write; made if it is missing", positional=True, metavar="FOLDER"
+    )
+    task_model: bool = option("write the task model, not its biLM", False)
+    dtype: str = option("data type of the weights", "float32", choices=("float32", "float16"))
+    name: Optional[str] = option("of the model in its card (default: that of FOLDER)", None)
+    license: Optional[str] = option(
+        "of the weights, for the card: an identifier such as cc-by-sa-4.0", None, metavar="ID"
+    )
+    description: Optional[str] = option(
+        "Markdown for the head of the card: what it does, data, limits", None, metavar="FILE"
+    )
+    scores: Sequence[str] = option(
+        "for the card: name of data, and what `allennlp evaluate --output-file` wrote",
+        (),
+        metavar="DATA=FILE",
+    )
+    overwrite: bool = option("replace existing files", False)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = _DESCRIPTION
+    add_options(parser, ExportOptions)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the files, and print their paths."""
+    with needing_allennlp("export"):
+        from elmo_plugin.pretraining.export import export_bilm, export_task_model
+    arguments = asdict(options_from(ExportOptions, args))
+    export = export_task_model if arguments.pop("task_model") else export_bilm
+    for file in export(**arguments):
+        print(file)

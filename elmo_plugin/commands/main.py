@@ -1,0 +1,161 @@
+"""The console script `elmo`: its commands, and the parser that imports a command when it is called."""
+
+import argparse
+import functools
+import logging
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple, Optional, Sequence
+
+import elmo_plugin
+from elmo_plugin.commands.parsers import LazyParser, declare
+from elmo_plugin.commands.user_errors import DEBUG, exits_on_user_errors, needing_allennlp
+from elmo_plugin.errors import ConfigurationError
+
+# Of what --print-completion writes a script for.
+SHELLS = ("bash", "zsh", "tcsh")
+
+_DESCRIPTION = """\
+examples:
+  elmo embed sentences.txt vectors.hdf5 --average --options-file elmo_mini
+  elmo neighbors sentences.txt --word bank --options-file elmo_mini
+  elmo predict runs/ner/model.tar.gz sentences.jsonl
+  elmo --print-completion bash > ~/.local/share/bash-completion/completions/elmo
+
+ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. vocab, export, predict and
+report need AllenNLP: pip install "elmo-plugin[allennlp]", then elmo setup-allennlp
+"""
+
+
+class Command(NamedTuple):
+    """
+    A command, whose module in this folder has its name.
+
+    # Parameters
+
+    help : `str`
+        One line.
+    subcommand : `str`, optional
+        Its name among those of `allennlp`, if it is there too.
+    loads_archives : `bool`, optional (default = `False`)
+        Whether it may build what the config of an archive names, which `--include-package` registers.
+    """
+
+    help: str
+    subcommand: Optional[str] = None
+    loads_archives: bool = False
+
+
+# In the order of the help.
+COMMANDS = {
+    "embed": Command("write the vectors of sentences to a file", "elmo", loads_archives=True),
+    "neighbors": Command(
+        "find the nearest occurrences of a word in context, or clusters of them", "elmo-neighbors"
+    ),
+    "models": Command("list the models that come with this package"),
+    "vocab": Command("make the vocabulary of a biLM from a corpus", "elmo-vocab"),
+    "export": Command(
+        "write the biLM of an archive as options.json and weights.hdf5",
+        "elmo-export",
+        loads_archives=True,
+    ),
+    "predict": Command("run a trained task model on JSON lines", loads_archives=True),
+    "report": Command("make the paper's tables and figures", "elmo-report"),
+    "setup-allennlp": Command("install AllenNLP without its outdated dependencies, and check it"),
+}
+
+
+def main(words: Optional[Sequence[str]] = None) -> None:
+    """Run the command that these words name, by default those of the command line."""
+    words = sys.argv[1:] if words is None else words
+    is_debugging = DEBUG in words
+    logging.basicConfig(
+        format="%(levelname)s: %(message)s",
+        level=logging.INFO if is_debugging else logging.WARNING,
+    )
+    # Which runs are trained, and how long it takes.
+    logging.getLogger("elmo_plugin.report").setLevel(logging.INFO)
+    exits_on_user_errors(_run)(argparse.Namespace(words=words, debug=is_debugging, prog="elmo"))
+
+
+def module_of(command: str) -> ModuleType:
+    """Import the module of a command."""
+    return import_module(f"elmo_plugin.commands.{command.replace('-', '_')}")
+
+
+def _run(args: argparse.Namespace) -> None:
+    parsed = _parser().parse_args(args.words)
+    _import_packages(getattr(parsed, "include_package", ()))
+    parsed.func(parsed)
+
+
+def _parser() -> LazyParser:
+    parser = LazyParser(prog="elmo", description=_DESCRIPTION, usage="%(prog)s COMMAND ...")
+    version = f"elmo_plugin {elmo_plugin.__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=SHELLS,
+        help="print a script that completes commands and options with the tab key",
+    )
+    parsers = parser.add_subparsers(
+        title="commands", metavar="COMMAND", prog="elmo", parser_class=LazyParser
+    )
+    for name, command in COMMANDS.items():
+        parsers.add_parser(name, help=command.help, declare=functools.partial(_declare, name))
+    parser.set_defaults(func=lambda args: parser.print_help())
+    return parser
+
+
+def _declare(name: str, parser: argparse.ArgumentParser) -> None:
+    declare(parser, module_of(name))
+    if COMMANDS[name].loads_archives:  # As AllenNLP does for its subcommands.
+        parser.add_argument(
+            "--include-package",
+            action="append",
+            default=[],
+            metavar="PACKAGE",
+            help="import this first: it registers what ARCHIVE names",
+        )
+
+
+def _import_packages(names: Sequence[str]) -> None:
+    for name in names:
+        with needing_allennlp("--include-package"):
+            from allennlp.common.util import import_module_and_submodules
+        try:
+            import_module_and_submodules(name)
+        except ImportError as error:
+            raise ConfigurationError(
+                f"--include-package: cannot import {name} ({error}). Correct the name, or install the "
+                "package."
+            ) from error
+
+
+class _PrintCompletion(argparse.Action):
+    """Print a completion script for all commands, and exit."""
+
+    def __call__(self, parser: Any, namespace: Any, shell: Any, option: Any = None) -> None:
+        try:
+            import shtab
+        except ImportError as error:
+            raise ConfigurationError(
+                f"--print-completion needs shtab, which cannot be imported ({error}). Install it: "
+                'pip install "elmo-plugin[completion]"'
+            ) from error
+        _declare_all(parser)
+        print(shtab.complete(parser, shell))
+        parser.exit()
+
+
+def _declare_all(parser: LazyParser) -> None:
+    try:
+        parser.declare()
+    except ConfigurationError:
+        return  # A report, without AllenNLP: its name is completed all the same.
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                _declare_all(subparser)

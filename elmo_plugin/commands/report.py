@@ -1,0 +1,131 @@
+"""`elmo report`: the paper's tables and figures, for any biLM and tasks."""
+
+import argparse
+import inspect
+import sys
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Callable, NamedTuple, get_type_hints
+
+from elmo_plugin.arguments import add_options, options_from
+from elmo_plugin.commands.parsers import LazyParser, declare
+from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.errors import ConfigurationError
+
+
+class Entry(NamedTuple):
+    """
+    A report: the name of its module in `elmo_plugin.report`, which is imported when the report is called; the
+    name of its function, whose argument is a dataclass of options; and a line of help.
+    """
+
+    module: str
+    function: str
+    help: str
+
+
+# In the order of the help.
+REPORTS = {
+    "weights": Entry(
+        *("weights", "compare_weights"),
+        help="Show how trained models weigh the layers of their biLM.",
+    ),
+    "layers": Entry(
+        *("grid_reports", "compare_layers"),
+        help="Train a task without ELMo, with the last layer only, and with all layers.",
+    ),
+    "placement": Entry(
+        *("grid_reports", "compare_placements"),
+        help="Train a task with ELMo at the input of its RNN, at the output, at both and at none.",
+    ),
+    "sample-efficiency": Entry(
+        *("sample_efficiency", "compare_shares"),
+        help="Train a task with and without ELMo on shares of its training data.",
+    ),
+    "wsd": Entry(
+        *("wsd", "compare_senses"),
+        help="Classify the senses of words by their vectors, layer by layer.",
+    ),
+    "pos": Entry(
+        *("pos", "compare_tags"),
+        help="Predict parts of speech from the vectors of each layer with a linear classifier.",
+    ),
+    "perplexity": Entry(
+        *("perplexity", "compare_perplexities"),
+        help="Fine-tune a biLM on the text of tasks, and measure its perplexity before and after.",
+    ),
+    "page": Entry(
+        *("page", "write_page"),
+        help="Put the tables and figures of a folder into one HTML file.",
+    ),
+}
+
+_DESCRIPTION = """\
+example:
+  %(prog)s layers training_configs/ner_small.jsonnet -s results
+
+Make the paper's measurements for your own biLM, tasks and data. Each report writes tables (Markdown, CSV,
+JSON) and figures (PNG, SVG) into a results folder. Needs pandas, matplotlib and jinja2: pip install
+"elmo-plugin[report]". `%(prog)s REPORT --help` describes a report, with examples.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the reports."""
+    parser.usage, parser.description = "%(prog)s REPORT ...", _DESCRIPTION
+    reports = parser.add_subparsers(
+        title="reports",
+        metavar="REPORT",
+        required=True,
+        prog=parser.prog,
+        parser_class=LazyParser,
+    )
+    for name, entry in REPORTS.items():
+        reports.add_parser(name, help=entry.help, declare=partial(_declare, name))
+
+
+def _declare(name: str, parser: argparse.ArgumentParser) -> None:
+    entry = REPORTS[name]
+    with needing_allennlp(f"report {name}"):
+        module = import_module(f"elmo_plugin.report.{entry.module}")
+    declare(parser, _Report(getattr(module, entry.function)))
+
+
+class _Report:
+    """A report as a command, from a function whose argument is a dataclass of options."""
+
+    def __init__(self, function: Callable) -> None:
+        self._function = function
+        self._options_class = get_type_hints(function)["options"]
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.description = inspect.getdoc(self._options_class)
+        add_options(parser, self._options_class)
+
+    def run(self, args: argparse.Namespace) -> None:
+        """Make the report, print the files that it wrote, and exit with an error if runs failed."""
+        check_installed()
+        result = self._function(options_from(self._options_class, args))
+        if result is None:
+            return
+        for path in result.files:
+            print(path)
+        if result.failures:
+            sys.exit(f"{len(result.failures)} runs failed:\n" + "\n".join(result.failures))
+
+
+def check_installed() -> None:
+    """
+    Check that the libraries of reports are installed.
+
+    # Raises
+
+    `ConfigurationError` naming those that are missing.
+    """
+    missing = [name for name in ("jinja2", "matplotlib", "pandas") if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"report needs {' and '.join(missing)}, which cannot be imported. Install them with "
+            '`pip install "elmo-plugin[report]"`.'
+        )

@@ -1,0 +1,262 @@
+"""Archives by name, and archives that refer to a biLM of the package."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+import torch
+import yaml
+from allennlp.commands import main
+from allennlp.commands.train import train_model_from_file
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import load_archive
+from allennlp.predictors import Predictor
+
+from elmo_plugin import BiLM
+from elmo_plugin.archives import save_archive
+from elmo_plugin.bilm import model_files
+from elmo_plugin.pretraining.export import export_task_model
+from elmo_plugin.report.probes import BiLMChoice
+from tests.conftest import randomize
+from tests.tasks.task_testing import run_predict
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+TINY = FIXTURES / "ner" / "tiny"
+ELMO = "model.text_encoder.elmo"
+BY_NAME = {f"{ELMO}.options_file": "tiny_bilm", f"{ELMO}.weight_file": None}
+
+
+def train(folder: Path, **overrides: Any) -> Path:
+    """An archive of the tiny tagger with ELMo of `tiny_bilm`."""
+    changes = json.dumps({**BY_NAME, **overrides})
+    train_model_from_file(TINY / "experiment_elmo.jsonnet", folder, overrides=changes)
+    return folder / "model.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in place of the package's own, with a biLM `tiny_bilm` and a tagger `tiny_ner`."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    shutil.copytree(FIXTURES / "bilm" / "tiny", folder / "tiny_bilm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_files, "PRETRAINED_FOLDER", folder)
+        export_task_model(train(folder / "run"), folder / "tiny_ner")
+        # Only `pretrained_names` look here.
+        shutil.move(folder / "run", folder.with_name("run"))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def names(pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The names, in an empty folder."""
+    monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", pretrained)
+    monkeypatch.chdir(tmp_path)
+    return pretrained
+
+
+def run_of(pretrained: Path) -> Path:
+    return pretrained.with_name("run")
+
+
+def predictions(archive_file: Any, **options: Any) -> List[Any]:
+    """All that the tagger says of its training data."""
+    archive = load_archive(archive_file, **options)
+    instances = list(archive.validation_dataset_reader.read(TINY / "train.conll"))
+    return Predictor.from_archive(archive).predict_batch_instance(instances)
+
+
+def logits(archive_file: Any) -> torch.Tensor:
+    archive = load_archive(archive_file)
+    instances = list(archive.validation_dataset_reader.read(TINY / "train.conll"))
+    outputs = archive.model.eval().forward_on_instances(instances)
+    return torch.cat([torch.from_numpy(output["logits"]).flatten() for output in outputs])
+
+
+def test_the_small_archive_lacks_the_bilm_and_predicts_the_same(names: Path) -> None:
+    weights = torch.load(names / "tiny_ner" / "weights.th")
+    assert any(key.endswith(".bilm_source") for key in weights)
+    assert not any("_elmo_lstm" in key for key in weights)
+    for archive_file in ("tiny_ner", names / "tiny_ner"):
+        assert torch.equal(logits(archive_file), logits(run_of(names)))
+        assert predictions(archive_file) == predictions(run_of(names) / "model.tar.gz")
+
+
+def test_predict_evaluate_predictors_and_our_own_commands_take_the_name(
+    names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_predict("tiny_ner", TINY / "inputs.jsonl", "--output-file", tmp_path / "by_name.jsonl")
+    run_predict(run_of(names), TINY / "inputs.jsonl", "--output-file", tmp_path / "by_path.jsonl")
+    by_name = (tmp_path / "by_name.jsonl").read_text()
+    assert by_name == (tmp_path / "by_path.jsonl").read_text()
+    assert Predictor.from_path("tiny_ner").predict_json({"sentence": "Mary"})["words"] == ["Mary"]
+    arguments = ["evaluate", "tiny_ner", str(TINY / "train.conll"), "--output-file", "metrics.json"]
+    monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
+    main()
+    measured = json.loads(Path("metrics.json").read_text())
+    trained = json.loads((run_of(names) / "metrics.json").read_text())
+    assert measured["f1"] == pytest.approx(trained["best_validation_f1"])
+    expected = BiLM.from_files("tiny_bilm").state_dict()
+    found = BiLMChoice(bilm="tiny_ner").load().state_dict()
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+def test_a_name_hides_no_file_or_folder(names: Path) -> None:
+    Path("tiny_ner").write_text("not an archive")
+    with pytest.raises(Exception, match="not a gzip file"):
+        load_archive("tiny_ner")
+    Path("tiny_ner").unlink()
+    other = train(Path("other"), **{f"{ELMO}.placement": "none"}).parent
+    other.rename("tiny_ner")
+    assert load_archive("tiny_ner").model.text_encoder.elmo.places == ()
+    # Nor does a file hide the biLM that the archive refers to.
+    Path("tiny_bilm").write_text("{}")
+    assert predictions(names / "tiny_ner")
+    with pytest.raises(ConfigurationError, match=r"Found {'options_file': 'tiny_bilm'"):
+        BiLM.from_files("tiny_bilm")
+
+
+@pytest.mark.parametrize(
+    "name, found",
+    [
+        ("tiny_nerr", "no such file or folder"),
+        ("model.tar.gz", "no such file or folder"),
+        ("tiny_bilm", "that is the name of a biLM"),
+    ],
+)
+def test_an_unknown_name_lists_the_known_ones(name: str, found: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^{name}: {found}, expected an .*: tiny_ner\."):
+        load_archive(name)
+    with pytest.raises(ConfigurationError, match=rf"^{name}: {found}, expected an "):
+        export_task_model(name, "output")
+    assert not Path("output").exists()
+    with pytest.raises(FileNotFoundError, match=f"no/{name}"):
+        load_archive(f"no/{name}")
+
+
+def test_a_bilm_that_is_not_there_is_named(
+    names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", tmp_path)
+    shutil.copytree(FIXTURES / "bilm" / "tiny", tmp_path / "other_bilm")
+    message = r"^The archive refers to the biLM tiny_bilm and .* elmo_plugin: other_bilm\. Install"
+    with pytest.raises(ConfigurationError, match=message):
+        load_archive(names / "tiny_ner")
+
+
+def test_a_bilm_of_other_weights_is_named(
+    names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", tmp_path)
+    (tmp_path / "tiny_bilm").mkdir()
+    options = BiLM.from_files(
+        *(FIXTURES / "bilm" / "tiny" / name for name in ("options.json", "weights.hdf5"))
+    ).options
+    files = [tmp_path / "tiny_bilm" / name for name in ("options.json", "weights.hdf5")]
+    randomize(BiLM(options)).save(*files)
+    message = (
+        r"biLM tiny_bilm and does not hold it: found weights of the SHA-256 \w+, expected \w+\."
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        load_archive(names / "tiny_ner")
+    # Files in its place are compared too, and the right ones will do.
+    for folder, is_right in ((tmp_path / "tiny_bilm", False), (FIXTURES / "bilm" / "tiny", True)):
+        overrides = {
+            f"{ELMO}.options_file": str(folder / "options.json"),
+            f"{ELMO}.weight_file": str(folder / "weights.hdf5"),
+        }
+        if is_right:
+            expected = predictions(run_of(names))
+            assert predictions(names / "tiny_ner", overrides=overrides) == expected
+        else:
+            with pytest.raises(ConfigurationError, match=message):
+                load_archive(names / "tiny_ner", overrides=overrides)
+
+
+@pytest.mark.parametrize("change", ["trained with the task", "files"])
+def test_other_bilms_stay_in_the_archive(change: str) -> None:
+    overrides: Dict[str, Any] = {f"{ELMO}.requires_grad": True}
+    if change == "files":
+        folder = FIXTURES / "bilm" / "tiny"
+        overrides = {
+            f"{ELMO}.options_file": str(folder / "options.json"),
+            f"{ELMO}.weight_file": str(folder / "weights.hdf5"),
+        }
+    archive_file = train(Path("run"), **overrides)
+    card_file = export_task_model(archive_file, "exported")[-1]
+    assert torch.equal(logits("exported"), logits(archive_file))
+    assert any("_elmo_lstm" in key for key in torch.load("exported/weights.th"))
+    assert "the biLM is not in the file" not in card_file.read_text()
+
+
+def test_a_model_that_was_loaded_by_name_can_be_saved_whole(
+    names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = logits("tiny_ner")
+    save_archive(load_archive("tiny_ner"), "whole")
+    monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", tmp_path)
+    assert torch.equal(logits("whole"), expected)
+
+
+def test_the_command_writes_float16_and_a_card_with_scores(
+    names: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    Path("about.md").write_text("Tags\nweather.\n\nNot for: rain.\n")
+    Path("a.json").write_text('{"precision": 0.5, "f1": 0.625, "_f1-PER": 0.1, "loss": 3.0}')
+    options = ["--task-model", "--dtype", "float16", "--description", "about.md"]
+    scores = ["--scores", "Wiki, test=a.json", "web=a.json", "--license", "cc0-1.0"]
+    arguments = ["elmo-export", str(run_of(names)), "out", *options, *scores]
+    monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
+    main()
+    files = ["config.json", "weights.th", "vocabulary", "meta.json", "README.md"]
+    assert capsys.readouterr().out.split() == [f"out/{file}" for file in files]
+    assert torch.load("out/weights.th")["tag_projection.weight"].dtype == torch.float16
+    assert torch.allclose(logits("out"), logits(run_of(names)), atol=1e-2)
+    card = Path("out/README.md").read_text()
+    head = yaml.safe_load(card.split("---")[1])
+    assert head == {
+        "library_name": "allennlp",
+        "license": "cc0-1.0",
+        "summary": "Tags weather.",
+        "tags": ["elmo", "elmo_ner"],
+    }
+    assert "\n# out\n\nTags\nweather.\n\nNot for: rain.\n" in card
+    assert "| Wiki, test | 0.5 | 0.625 |\n| web | 0.5 | 0.625 |" in card
+    assert "the biLM is not in the file: it is `tiny_bilm` of elmo_plugin" in card
+    metrics = json.loads((run_of(names) / "metrics.json").read_text())
+    assert f"- f1 on `{TINY / 'train.conll'}`: {metrics['best_validation_f1']:.4g}\n" in card
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--scores", "a.json"], "scores: found a.json, expected NAME=FILE"),
+        (["--scores", "a=about.md"], "scores: about.md cannot be read as metrics"),
+        (["--scores", "a=b.json"], "b.json: No such file"),
+        (["--description", "b.md"], "b.md: No such file"),
+    ],
+)
+def test_wrong_facts_of_a_card_are_one_line_before_any_work(
+    options: List[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    Path("about.md").write_text("[1]")
+    arguments = ["elmo-export", "tiny_ner", "out", "--task-model", *options]
+    monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
+    with pytest.raises(SystemExit) as exit_info:
+        main()
+    assert exit_info.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()[-1:]
+    assert message in line
+    assert not Path("out").exists()
+
+
+def test_existing_files_are_replaced_only_on_request(names: Path) -> None:
+    Path("out/vocabulary").mkdir(parents=True)
+    Path("out/vocabulary/old.txt").write_text("old")
+    with pytest.raises(ConfigurationError, match="out/vocabulary exists, expected a new path"):
+        export_task_model("tiny_ner", "out")
+    export_task_model("tiny_ner", "out", overwrite=True)
+    assert not Path("out/vocabulary/old.txt").exists()
+    assert torch.equal(logits("out"), logits("tiny_ner"))

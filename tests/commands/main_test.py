@@ -1,0 +1,236 @@
+"""The console script `elmo`: help, errors, and the same commands as those of `allennlp`."""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+from allennlp.commands.subcommand import Subcommand
+
+from elmo_plugin import __version__
+from elmo_plugin.commands import embed as embed_command
+from elmo_plugin.commands import main as main_module
+from elmo_plugin.commands.main import COMMANDS, SHELLS, main
+from elmo_plugin.commands.parsers import LazyParser
+from elmo_plugin.commands.report import REPORTS
+from elmo_plugin.errors import ConfigurationError
+
+# Of COLUMNS columns: a screen and a half.
+LINES, COLUMNS = 75, 100
+WITHOUT_TORCH = [name for name in COMMANDS if name not in ("embed", "neighbors")]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run in a folder that is not the project's, with sentences in `in.txt`."""
+    (tmp_path / "in.txt").write_text("a b\nc\n")
+    monkeypatch.chdir(tmp_path)
+
+
+def help_of(words: List[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--help"])
+    return str(capsys.readouterr().out)
+
+
+def error_of(words: List[str], capsys: Any) -> str:
+    """The one line that a user sees; the exit status is 2."""
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    return str(line)
+
+
+class TestHelp:
+    @pytest.mark.parametrize(
+        "words", [[], *([name] for name in COMMANDS), *(["report", name] for name in REPORTS)]
+    )
+    def test_it_fits_on_a_screen_and_a_half_with_an_example_before_the_options(
+        self, words: List[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+    ) -> None:
+        text = help_of(words, monkeypatch, capsys)
+        lines = text.splitlines()
+        assert len(lines) <= LINES
+        assert max(map(len, lines)) <= COLUMNS + 10  # some descriptions have lines of 110
+        assert lines[0].startswith(f"usage: {' '.join(['elmo', *words])} ")
+        assert "example" in text[: text.index("options:")]
+
+    def test_it_lists_all_commands(self, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+        text = help_of([], monkeypatch, capsys)
+        assert all(f"\n    {name} " in text for name in COMMANDS)
+        main([])
+        assert capsys.readouterr().out == text
+
+    def test_it_waits_for_torch_only_where_options_come_from_the_core(self) -> None:
+        program = f"""
+import sys
+from elmo_plugin.commands.main import main
+for words in ([], *([name] for name in {WITHOUT_TORCH})):
+    try:
+        main([*words, "--help"])
+    except SystemExit as error:
+        assert error.code == 0
+main(["models"])
+print({{"torch", "allennlp"}} & set(sys.modules))
+"""
+        process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert process.stdout.splitlines()[-1] == "set()", process.stderr
+
+
+def test_the_version(capsys: Any) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"elmo_plugin {__version__}\n"
+
+
+def test_subcommands_of_allennlp_have_the_same_options() -> None:
+    subparsers = argparse.ArgumentParser().add_subparsers(parser_class=argparse.ArgumentParser)
+    checked = 0
+    for name, command in COMMANDS.items():
+        if command.subcommand is not None:
+            theirs: Any = Subcommand.by_name(command.subcommand)
+            subparser = theirs().add_subparser(subparsers)
+            ours = LazyParser(prog=name)
+            main_module._declare(name, ours)
+            added = {"--include-package"} if theirs.requires_plugins else set()
+            flags = {flag for action in subparser._actions for flag in action.option_strings}
+            assert {flag for action in ours._actions for flag in action.option_strings} == (
+                flags | added
+            )
+            checked += 1
+    assert checked == 5
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "words, message",
+        [
+            ("embd", "elmo: error: argument COMMAND: invalid choice: 'embd' (choose from "),
+            ("--verbose", "elmo: error: unrecognized arguments: --verbose. See elmo --help."),
+            ("--print-completion fish", "invalid choice: 'fish'"),
+            ("embed", "elmo embed: error: the following arguments are required: INPUT, OUTPUT"),
+            ("embed in.txt o.hdf5", "one of the arguments --all --top --average --mix is required"),
+            ("embed in.txt o.npz --top", "elmo embed: error: output: o.npz ends in '.npz', exp"),
+            ("embed in.txt o --top", "o ends in '', expected one of .hdf5, .h5, .parquet, .npy"),
+            ("embed in.txt o --top --format npz", "--format: invalid choice: 'npz'"),
+            ("embed in.txt o.npy --top --column x", "--column is 'x', but in.txt is text"),
+            ("embed in.txt o.npy --top --forget-sentences", "are options of HDF5, but the format"),
+            ("embed in.txt o.npy --top --mix-name x", "--mix-name and --overrides are options of"),
+            ("embed in.txt o.npy --mix m --overrides x", "found x, which is not JSON"),
+            ("embed in.txt o.npy --top --batch-size x", "--batch-size: invalid int value: 'x'"),
+            ("embed in.txt o.npy --top --num-workers 2", "--num-workers is 2, but the engine is"),
+            ("embed in.txt no/o.npy --top", "output: there is no folder no to write o.npy in"),
+            ("embed in.txt o.hdf5 --mix m.gz", "m.gz: no such file or folder, expected an archive"),
+            ("embed in.txt o.hdf5 --mix m --include-package no_such", "cannot import no_such (No"),
+            (
+                "neighbors in.txt",
+                "elmo neighbors: error: the following arguments are required: --w",
+            ),
+            ("neighbors in.txt --word x --overwrite", "--overwrite is an option of --plot"),
+            ("embed in.txt o.npy --top --batch-tokens 0", "batch_tokens is 0, expected a positive"),
+            ("embed in.txt o.npy --top --cuda-device x", "--cuda-device: invalid int value: 'x'"),
+            ("embed in.txt o.npy --top --cuda-device 99", "cuda_device is 99, but torch finds"),
+            ("embed in.txt o.npy --top --precision int4", "--precision: invalid choice: 'int4'"),
+            ("embed in.txt o.npy --top --kernel fast", "--kernel: invalid choice: 'fast'"),
+            ("embed in.txt o.npy --top --tokenizer x", "--tokenizer: invalid choice: 'x'"),
+            ("embed in.txt o.npy --top --dtype int8", "--dtype: invalid choice: 'int8'"),
+            ("embed in.txt o.npy --top --engine spark", "--engine: invalid choice: 'spark'"),
+            (
+                "embed in.txt o.npy --top --ray-address auto",
+                "--ray-address is auto, but the engine",
+            ),
+            ("embed in.txt o.npy --top --resume --overwrite", "expected one of them"),
+            ("embed in.txt o.npy --top --resume --stateful", "or leave out --stateful"),
+            (
+                "embed in.txt o.npy --top --options-file no",
+                "'options_file': 'no', 'weight_file': None",
+            ),
+            ("embed no.txt o.npy --top", "input: there is no file no.txt"),
+            ("neighbors in.txt --word d", "in.txt: does not hold the word 'd'"),
+            (
+                "neighbors in.txt --word a --sentence b",
+                "--sentence 'b': does not hold the word 'a'",
+            ),
+            ("neighbors in.txt --word a --layer top", "--layer: found top, expected a number from"),
+            ("neighbors in.txt --word a --top 0", "--top: found 0, expected a positive number"),
+            ("neighbors in.txt --word a --clusters 0", "--clusters: found 0, expected a positive"),
+            ("neighbors in.txt --word a --max-occurrences 0", "--max-occurrences: found 0, exp"),
+            ("neighbors in.txt --word a --seed -1", "--seed: found -1, expected a number from 0"),
+            ("neighbors in.txt --word a --plot p.jpg", "p.jpg has the suffix '.jpg', expected one"),
+            ("vocab in.txt --output v --max-size 3", "--max-size: found 3, expected at least 4"),
+            ("vocab in.txt --output no/v", "--output: there is no folder no to write v in"),
+            ("models all", "elmo: error: unrecognized arguments: all"),
+            ("vocab in.txt --output v --min-count 0", "--min-count: found 0, expected at least 1"),
+            ("vocab no.txt --output v", "elmo vocab: error: "),
+            ("export no.gz o", "elmo export: error: no.gz: no such file or folder, expected an"),
+            ("export no.gz o --dtype int8", "--dtype: invalid choice: 'int8'"),
+            ("report", "elmo report: error: the following arguments are required: REPORT"),
+            ("report layer", "argument REPORT: invalid choice: 'layer'"),
+            ("report layers", "elmo report layers: error: the following arguments are required"),
+            ("setup-allennlp now", "elmo: error: unrecognized arguments: now"),
+        ],
+    )
+    def test_they_are_one_line_and_write_nothing(
+        self, words: str, message: str, capsys: Any
+    ) -> None:
+        assert message in error_of(words.split(), capsys)
+        assert os.listdir() == ["in.txt"]
+
+    def test_debug_shows_the_traceback(self) -> None:
+        with pytest.raises(ConfigurationError, match="ends in"):
+            main(["embed", "in.txt", "o.npz", "--top", "--debug"])
+
+    @pytest.mark.parametrize("advice", ["", "2 parts are kept: continue with --resume"])
+    def test_ctrl_c_says_how_to_continue(
+        self, advice: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    ) -> None:
+        def interrupt(*arguments: Any) -> None:
+            raise KeyboardInterrupt(*filter(None, [advice]))
+
+        monkeypatch.setattr(embed_command, "embed_text", interrupt)
+        with pytest.raises(SystemExit, match="130"):
+            main(["embed", "in.txt", "o.npy", "--top"])
+        expected = advice or "the same command starts again"
+        assert capsys.readouterr().err == f"elmo embed: interrupted; {expected}\n"
+
+    def test_ctrl_c_while_a_command_is_imported(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    ) -> None:
+        def interrupt(name: str) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(main_module, "module_of", interrupt)
+        with pytest.raises(SystemExit, match="130"):
+            main(["embed", "in.txt", "o.npy", "--top"])
+        assert capsys.readouterr().err == "elmo: interrupted; the same command starts again\n"
+
+    def test_a_reader_that_ends_early_is_no_error(self) -> None:
+        process = subprocess.run(
+            f"{sys.executable} -m elmo_plugin models | true",
+            shell=True,
+            capture_output=True,
+            text=True,
+        )
+        assert process.stderr == ""
+
+
+class TestCompletion:
+    @pytest.mark.parametrize("shell", SHELLS)
+    def test_commands_and_options_are_completed(self, shell: str, capsys: Any) -> None:
+        pytest.importorskip("shtab", reason="shtab (elmo-plugin[completion]) is not installed")
+        with pytest.raises(SystemExit, match="0"):
+            main(["--print-completion", shell])
+        script = capsys.readouterr().out
+        words = ("setup-allennlp", "sample-efficiency", "forget-sentences", "onednn", "placements")
+        assert all(word in script for word in words)
+
+    def test_it_needs_shtab(self, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+        monkeypatch.setitem(sys.modules, "shtab", None)
+        line = error_of(["--print-completion", "bash"], capsys)
+        assert 'pip install "elmo-plugin[completion]"' in line

@@ -1,0 +1,82 @@
+"""`allennlp elmo-vocab`, as users call it."""
+
+import gzip
+import sys
+from pathlib import Path
+
+import pytest
+from allennlp.commands import main
+
+from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """A glob of two files: `the` 4 times, `b` and `a` 2, `z` and `é` 1."""
+    (tmp_path / "1.txt").write_text("the b a the\nz the\n", encoding="utf-8")
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress("the b\n\na é\n".encode()))
+    monkeypatch.chdir(tmp_path)
+    return "[12].txt*"
+
+
+def words_of(path="vocab.txt"):
+    words = LMVocabulary.from_file(path).words
+    assert tuple(words[:3]) == SPECIALS
+    return words[3:]
+
+
+@pytest.fixture
+def run(corpus, monkeypatch):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-vocab", *arguments])
+        main()
+
+    return run
+
+
+def test_corpus_and_output_are_enough(run, capsys):
+    run("1.txt", "2.txt.gz", "--output", "vocab.txt")
+    assert words_of() == ["the", "a", "b", "z", "é"]
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[-1].split() == [
+        "coverage",
+        "of",
+        "the",
+        "tokens",
+        "100.00%",
+    ]
+    assert "counting words" in captured.err
+    assert "4 sentences" in captured.err
+    assert "tokens/s" in captured.err
+
+
+def test_min_count_and_max_size(run, corpus):
+    run(corpus, "--output", "frequent.txt", "--min-count", "2")
+    assert words_of("frequent.txt") == ["the", "a", "b"]
+    run(corpus, "--output", "few.txt", "--max-size", "4")
+    assert words_of("few.txt") == ["the"]
+
+
+def test_overwrite_replaces_the_file(run, corpus, capsys):
+    Path("vocab.txt").write_text("former")
+    with pytest.raises(SystemExit, match="2"):
+        run(corpus, "--output", "vocab.txt")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("allennlp elmo-vocab: error: ") and "exists" in line
+    run(corpus, "--output", "vocab.txt", "--overwrite")
+    assert words_of() == ["the", "a", "b", "z", "é"]
+
+
+def test_the_help_has_examples(run, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        run("--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--min-count 3 --max-size 100000" in text
+    assert "fewer than N times (default: 1)" in text
+    assert "(default: no limit)" in text
+
+
+def test_the_output_must_be_named(run, corpus, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(corpus)
+    assert "--output" in capsys.readouterr().err

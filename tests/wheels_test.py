@@ -1,0 +1,225 @@
+"""Wheels hold what they must, and one is enough in an environment that has only its dependencies."""
+
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from email import message_from_string
+from pathlib import Path
+from typing import Any, Callable, Iterator, List, Set
+
+import numpy
+import pytest
+
+from elmo_plugin import ElmoEmbedder, __version__
+from elmo_plugin.bilm.simd.library import VECTOR_UNITS
+
+packaging = pytest.importorskip("packaging.requirements")
+
+ROOT = Path(__file__).parents[1]
+MACHINE = platform.machine()
+PUBLISHED = (
+    "elmo_plugin_spacy.py",
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+)
+ARM_COMPILER = shutil.which("aarch64-linux-gnu-g++")
+ARM_EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("g++") is None or sys.platform != "linux", reason="needs g++ and Linux"
+    ),
+]
+
+Build = Callable[..., Path]
+
+SNIPPET = """
+import importlib.util, sys
+import numpy
+import elmo_plugin
+from elmo_plugin import ElmoEmbedder
+
+assert elmo_plugin.__file__.startswith(sys.prefix), elmo_plugin.__file__
+assert importlib.util.find_spec("allennlp") is None
+vectors = ElmoEmbedder("elmo_mini", kernel="simd").embed_sentence(["Hello", "world"])
+numpy.save("vectors.npy", vectors)
+"""
+
+LOAD_LIBRARY = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **arguments) {
+    void *library = dlopen(arguments[1], RTLD_NOW);
+    if (!library) { puts(dlerror()); return 1; }
+    printf("%d", ((int (*)(void)) dlsym(library, "num_lanes"))());
+    return 0;
+}
+"""
+
+
+def call_backend(hook: str, folder: Path, source: Path, **variables: str) -> Path:
+    """Build as tools do, with the setuptools of this environment; return the file that was made."""
+    program = f"from setuptools import build_meta; build_meta.{hook}({str(folder)!r})"
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=source,
+        env={**os.environ, **variables},
+        check=True,
+        capture_output=True,
+        timeout=1200,
+    )
+    (made,) = folder.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def build_wheel(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Build a wheel for a machine from the source archive."""
+    checkout = tmp_path_factory.mktemp("checkout")
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "elmo_plugin", checkout / "elmo_plugin", ignore=ignored)
+    for name in PUBLISHED:
+        shutil.copy(ROOT / name, checkout)
+    archive = call_backend(
+        "build_sdist", tmp_path_factory.mktemp("sdist"), checkout, ELMO_BUILD_MACHINE="none"
+    )
+
+    def build(machine: str, **variables: str) -> Path:
+        folder = tmp_path_factory.mktemp(machine)
+        with tarfile.open(archive) as files:
+            files.extractall(folder / "source")
+        (source,) = (folder / "source").iterdir()
+        (folder / "wheel").mkdir()
+        variables["ELMO_BUILD_MACHINE"] = machine
+        return call_backend("build_wheel", folder / "wheel", source, **variables)
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def wheel(build_wheel: Build) -> Path:
+    return build_wheel(MACHINE)
+
+
+def libraries_in(wheel: Path) -> Set[str]:
+    with zipfile.ZipFile(wheel) as files:
+        return {name for name in files.namelist() if name.endswith(".so")}
+
+
+def libraries_for(machine: str) -> Set[str]:
+    units = [unit.name for unit in VECTOR_UNITS if not unit.machines or machine in unit.machines]
+    return {f"elmo_plugin/bilm/simd/_{unit}.so" for unit in units}
+
+
+def metadata_of(wheel: Path) -> Any:
+    with zipfile.ZipFile(wheel) as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_string(files.read(name).decode())
+
+
+def installed_closure(requirements: List[str]) -> Iterator[str]:
+    """The installed packages that these requirements ask for, and what those ask for."""
+    left, seen = list(requirements), set()
+    while left:
+        requirement = packaging.Requirement(left.pop())
+        if requirement.name in seen:
+            continue
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            seen.add(requirement.name)
+            yield requirement.name
+            left += importlib.metadata.requires(requirement.name) or ()
+
+
+def test_the_wheel_of_a_machine_has_all_of_its_libraries(wheel: Path) -> None:
+    assert wheel.name == f"elmo_plugin-{__version__}-py3-none-linux_{MACHINE}.whl"
+    assert libraries_in(wheel) == libraries_for(MACHINE)
+    with zipfile.ZipFile(wheel) as files:
+        names = files.namelist()
+    assert "elmo_plugin/pretrained/elmo_mini/weights.hdf5" in names
+    assert not [name for name in names if name.endswith((".h", ".cpp")) or "test" in name]
+
+
+def test_the_wheel_without_libraries_is_for_every_platform(build_wheel: Build, wheel: Path) -> None:
+    pure = build_wheel("none")
+    assert pure.name == f"elmo_plugin-{__version__}-py3-none-any.whl"
+    assert libraries_in(pure) == set()
+    assert metadata_of(pure).as_string() == metadata_of(wheel).as_string()
+
+
+def test_a_library_that_cannot_be_compiled_is_an_error(build_wheel: Build) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        build_wheel(MACHINE, CC="false", CXX="false")
+
+
+def test_it_runs_in_an_environment_of_its_dependencies(wheel: Path, tmp_path: Path) -> None:
+    """That has no AllenNLP, and what torch and the others are made of from this one."""
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=False)
+    python = environment / "bin" / "python"
+    (site_packages,) = environment.glob("lib/python*/site-packages")
+    dependencies = tmp_path / "dependencies"
+    dependencies.mkdir()
+    for package in installed_closure(metadata_of(wheel).get_all("Requires-Dist")):
+        for file in importlib.metadata.files(package) or ():
+            link = dependencies / file.parts[0]
+            if file.parts[0] != ".." and not link.exists():
+                link.symlink_to(Path(str(file.locate())).parents[len(file.parts) - 1] / link.name)
+    (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
+    # Elsewhere: the project's folder may hold notes of builds, which pip takes for an installation.
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*command: Any) -> str:
+        process = subprocess.run(
+            list(map(str, command)),
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert process.returncode == 0, process.stderr
+        return process.stdout
+
+    run(
+        sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel
+    )
+    elmo = environment / "bin" / "elmo"
+    assert run(elmo, "--version") == f"elmo_plugin {__version__}\n"
+    assert re.search(r"^elmo_mini +biLM ", run(elmo, "models"), re.MULTILINE)
+    run(python, "-c", SNIPPET)
+    expected = ElmoEmbedder("elmo_mini", kernel="reference").embed_sentence(["Hello", "world"])
+    numpy.testing.assert_allclose(numpy.load(tmp_path / "vectors.npy"), expected, atol=1e-5)
+    (tmp_path / "in.txt").write_text("Hello world\n")
+    printed = run(elmo, "embed", "in.txt", "out.npy", "--top", "--options-file", "elmo_mini")
+    assert printed.startswith("out.npy: 1 sentences, 2 tokens")
+
+
+@pytest.mark.skipif(
+    MACHINE != "x86_64" or ARM_COMPILER is None or ARM_EMULATOR is None,
+    reason="needs x86-64, aarch64-linux-gnu-g++ and qemu-aarch64",
+)
+def test_the_libraries_for_arm_load_there(build_wheel: Build, tmp_path: Path) -> None:
+    compiler = str(ARM_COMPILER)
+    wheel = build_wheel("aarch64", CC=compiler, CXX=compiler, LDCXXSHARED=f"{compiler} -shared")
+    assert wheel.name == f"elmo_plugin-{__version__}-py3-none-linux_aarch64.whl"
+    assert libraries_in(wheel) == libraries_for("aarch64")
+    with zipfile.ZipFile(wheel) as files:
+        files.extractall(tmp_path)
+    (tmp_path / "load.cpp").write_text(LOAD_LIBRARY)
+    program = tmp_path / "load"
+    subprocess.run([compiler, tmp_path / "load.cpp", "-o", program, "-ldl"], check=True)
+    for name in libraries_for("aarch64"):
+        command = [ARM_EMULATOR, "-L", "/usr/aarch64-linux-gnu", program, tmp_path / name]
+        process = subprocess.run(command, capture_output=True, text=True)
+        assert re.fullmatch(r"\d+", process.stdout), process.stdout
