@@ -3,7 +3,7 @@
 import argparse
 import tarfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Optional
 
 from elmo_plugin.arguments import add_options, command_arguments, option, option_group, options_from
@@ -26,6 +26,8 @@ Run the model in an archive on each line of INPUT, a JSON object such as
 This is `allennlp predict` with this package loaded. For an object that is not valid, the prediction is
 {"error": ...}, and other lines are not affected.
 """
+
+_BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,18 @@ class PredictOptions:
         "write predictions here too, as JSON lines", None, metavar="FILE"
     )
     silent: bool = option("do not print predictions; needs --output-file", False)
-    batch_size: int = option("lines that are predicted together", 1, metavar="N")
+    batch_size: Optional[int] = option(
+        "lines that are read before they are predicted, in batches of similar length (default: 64; from "
+        "standard input 1, so that each line is answered at once)",
+        None,
+        metavar="N",
+    )
     file_friendly_logging: bool = option("progress in lines, for logs in files", False)
     reader: ReaderOptions = option_group("other input than JSON", ReaderOptions())
     model: ModelOptions = option_group("the model", ModelOptions())
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
+        if self.batch_size is not None and self.batch_size < 1:
             raise ConfigurationError(
                 f"--batch-size: found {self.batch_size}, expected a positive number."
             )
@@ -100,6 +107,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Print predictions, and write them to a file if there is one."""
     options = options_from(PredictOptions, args)
+    if options.batch_size is None:
+        options = replace(options, batch_size=1 if options.input_file == "-" else _BATCH_SIZE)
     with needing_allennlp("predict"):
         from allennlp.commands.predict import Predict
 

@@ -8,11 +8,12 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import Field, Instance
-from allennlp.data.fields import LabelField
+from allennlp.data.fields import LabelField, ListField, TextField
 from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
+from elmo_plugin.embedding.sentence_batches import BatchOptions, batches_by_length
 from elmo_plugin.tasks.json_input import (
     dump_json_line,
     find_key,
@@ -22,6 +23,9 @@ from elmo_plugin.tasks.json_input import (
 )
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader
 from elmo_plugin.tasks.tags import TagField
+
+# Of instances that are predicted together. More are sorted by length and predicted in several batches.
+_LIMITS = BatchOptions(batch_size=None, batch_tokens=4096)
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +104,10 @@ class TaskPredictor(Predictor):
         return self.predict_batch_json([inputs])[0]
 
     def predict_batch_json(self, inputs: List[Union[JsonDict, str]]) -> List[JsonDict]:
-        """Return the answers to several inputs, or lines of a file, predicted in one batch."""
+        """
+        Return the answers to several inputs, or lines of a file, in their order. Any number may be given:
+        they are predicted in batches of similar length.
+        """
         groups: List[Union[List[Instance], ConfigurationError]] = []
         for one_input in inputs:
             is_line = isinstance(one_input, str)
@@ -143,11 +150,15 @@ class TaskPredictor(Predictor):
         return self.instances_from_json(json_dict)[0]
 
     def _run(self, instances: List[Instance]) -> List[JsonDict]:
-        if not instances:
-            return []
         for instance in instances:
             self._dataset_reader.apply_token_indexers(instance)
-        return sanitize(self._model.forward_on_instances(instances))
+        outputs: List[JsonDict] = [{}] * len(instances)
+        lengths = [_num_tokens(instance) for instance in instances]
+        for positions in batches_by_length(lengths, _LIMITS):
+            batch = [instances[position] for position in positions]
+            for position, output in zip(positions, self._model.forward_on_instances(batch)):
+                outputs[position] = sanitize(output)
+        return outputs
 
     def _answer(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         metadata = instances[0]["metadata"].metadata
@@ -183,6 +194,17 @@ class SentencePredictor(TaskPredictor):
     def instances_of_tokens(self, tokens: List[Token], inputs: JsonDict) -> List[Instance]:
         """Return the instances of a sentence: one, unless a task overrides this."""
         return [self._dataset_reader.text_to_instance(tokens)]
+
+
+def _num_tokens(instance: Instance) -> int:
+    """Return the length of the longest text: a sentence, a passage, or the sentences of a document."""
+
+    def length(field: Field) -> int:
+        if isinstance(field, ListField):
+            return sum(map(length, field.field_list))
+        return field.sequence_length() if isinstance(field, TextField) else 0
+
+    return max(map(length, instance.fields.values()))
 
 
 def build_sentence_tokenizer(

@@ -22,6 +22,8 @@ from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
+from elmo_plugin.embedding.sentence_batches import BatchOptions
+from elmo_plugin.tasks import predicting
 from tests.tasks.task_testing import (
     FIXTURES,
     as_tensors,
@@ -227,6 +229,28 @@ def test_a_bad_line_is_answered_with_an_error_and_stops_no_other(
     for output, found in zip(outputs[1:-1], ("not JSON", "The input is [1]", "wrong key")):
         assert list(output) == ["error"]
         assert found in output["error"] and predictor.example in output["error"]
+
+
+def test_batches_of_similar_length_change_no_answer(
+    predictor: Predictor, inputs: List[Dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one = [predictor.predict_json(one_input) for one_input in inputs]
+    lengths: List[List[int]] = []
+    forward = predictor._model.forward_on_instances
+
+    def recorded(batch: List[Instance]) -> Any:
+        lengths.append([predicting._num_tokens(instance) for instance in batch])
+        return forward(batch)
+
+    monkeypatch.setattr(predictor._model, "forward_on_instances", recorded)
+    limits = BatchOptions(batch_size=None, batch_tokens=30)
+    monkeypatch.setattr(predicting, "_LIMITS", limits)
+    together = predictor.predict_batch_json(inputs * 3)
+    assert together == rounded(one_by_one * 3)
+    longest_first = [length for batch in lengths for length in batch]
+    assert longest_first == sorted(longest_first, reverse=True)
+    assert len(lengths) > 1
+    assert all(len(batch) == 1 or len(batch) * batch[0] <= 30 for batch in lengths)
 
 
 def test_the_command_predicts_from_a_data_file(
