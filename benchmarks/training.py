@@ -1,6 +1,6 @@
 """
-The section training: a biLM with our LSTM layers, in float32 and with products in bfloat16, beside the same
-biLM on AllenNLP's `ElmoLstm` and on torch's `nn.LSTM`, from the same weights, in one process.
+The section training: a biLM with our LSTM layers, in float32 and (where the processor has them) with products in
+bfloat16, beside the same biLM on AllenNLP's `ElmoLstm` and on torch's `nn.LSTM`, from the same weights, in one process.
 """
 
 import copy
@@ -25,6 +25,7 @@ from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.checkpoints import with_swapped_gates
 from elmo_plugin.bilm.lstm import ProjectedLSTM, State
+from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.pretraining import BiLMTrainingModel, SampledSoftmax
 from elmo_plugin.report.tables import Part
 
@@ -86,12 +87,12 @@ def lstm_steps(shape: Shape, device: torch.device) -> Dict[str, Run]:
     """Return each contender's step of the LSTM layers of both directions, after the check that they agree."""
     width = shape.options.projection_dim
     bilm = BiLM(shape.options)
-    contenders: Dict[str, Module] = {
-        OURS: Stacks(bilm),
-        OURS_BFLOAT16: Stacks(copy.deepcopy(bilm)),
-        ALLENNLP: ElmoLstmStacks(bilm),
-        TORCH: Stacks(with_layers(bilm, TorchLayer)),
-    }
+    contenders: Dict[str, Module] = {OURS: Stacks(bilm)}
+    # Elsewhere pretraining runs float32.
+    if has_bfloat16_products(device):
+        contenders[OURS_BFLOAT16] = Stacks(copy.deepcopy(bilm))
+    contenders[ALLENNLP] = ElmoLstmStacks(bilm)
+    contenders[TORCH] = Stacks(with_layers(bilm, TorchLayer))
     batches = [
         (torch.randn(ROWS, STEPS, width, device=device).requires_grad_(),
          torch.randn(ROWS, STEPS, 2 * width, device=device))
@@ -133,9 +134,12 @@ def model_steps(shape: Shape, device: torch.device) -> Dict[str, Run]:
         shape.num_words, shape.options.projection_dim, shape.num_samples, sparse_gradients=True
     )
     ours = BiLMTrainingModel(Vocabulary(), BiLM(shape.options), softmax, DROPOUT)
-    names = (OURS, OURS_BFLOAT16, ALLENNLP, TORCH, ALLENNLP_ENCODER)
+    names = [OURS, ALLENNLP, TORCH, ALLENNLP_ENCODER]
+    if has_bfloat16_products(device):
+        names.insert(1, OURS_BFLOAT16)
     contenders = {name: copy.deepcopy(ours) for name in names}
-    contenders[OURS_BFLOAT16].precision = "bfloat16"
+    if OURS_BFLOAT16 in contenders:
+        contenders[OURS_BFLOAT16].precision = "bfloat16"
     contenders[TORCH].bilm = with_layers(ours.bilm, TorchLayer)
     for name in (ALLENNLP, ALLENNLP_ENCODER):
         contenders[name].bilm = with_layers(ours.bilm, AllenNLPLayer)

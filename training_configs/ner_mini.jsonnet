@@ -1,4 +1,4 @@
-// Named entities of two sources: the tagger elmo_ner_mini, which scripts/elmo_ner_mini.sh makes of this config. As
+// Named entities of two sources: the tagger elmo_ner_mini, which scripts/task_model.sh makes of this config. As
 // ner_small.jsonnet, but for the data: WikiGold marks persons, locations, organizations and others (MISC),
 // UniversalNER's English web text all but the last. Where it marks nothing, MISC is possible. And two things for
 // small data: words that occur once count as unknown, so that names which it never saw have a vector that was trained
