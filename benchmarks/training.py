@@ -1,7 +1,7 @@
 """
-The section training: a biLM with our LSTM layers, in float32 and with products in bfloat16 where the processor
-has them, beside the same biLM on AllenNLP's `ElmoLstm` and on torch's `nn.LSTM`, from the same weights, in one
-process.
+The section training: a biLM with our LSTM layers, in float32 and, where the processor has products of
+bfloat16, in those, beside the same biLM on AllenNLP's `ElmoLstm` and on torch's `nn.LSTM`, from the same
+weights, in one process.
 """
 
 import copy
