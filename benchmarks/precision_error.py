@@ -4,7 +4,7 @@ tags differently, beside float32 on the reference kernel. (performance.py --sect
 own activations.) The models are evaluated as `allennlp evaluate` does it, by the reader in the archive, and
 have ELMo in a text encoder (model.text_encoder.elmo) or as an embedder of the type elmo:
 
-    python benchmarks/precision_error.py --archive runs/ner-*/model.tar.gz --data DATA/ner/wikigold/test.conll
+    python benchmarks/precision_error.py --archive elmo_ner_mini --data DATA/ner/wikigold/test.conll
 
 A precision alone runs on the kernel that is the fastest for it here; the table names it. Others can be given:
 --precisions int8 int8:reference bfloat16:onednn
@@ -12,9 +12,7 @@ A precision alone runs on the kernel that is the fastest for it here; the table 
 
 import argparse
 import itertools
-import json
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -23,7 +21,6 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import prepare_environment
 from allennlp.data import DataLoader
-from allennlp.models.archival import extracted_archive, load_archive
 from allennlp.training.util import evaluate
 from measurement import (
     RANDOM,
@@ -39,6 +36,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.archives import opened_archive
 from elmo_plugin.bilm.kernels import AUTO, PRECISIONS, check_kernel, choose_kernel
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.report.tables import Part, versions
@@ -139,35 +137,24 @@ def precision_parts(options: Options, sentences: List[Sentence]) -> Iterator[Tup
 
 def task_scores(name: str, data: str, settings: List[Setting]) -> List[Dict[str, Any]]:
     """Return a row for each setting: metrics of an archive, and how many tokens it tags differently."""
-    path = local_path("--archive", name)
-    if not tarfile.is_tarfile(path):
+    config = opened_archive(name).config.as_dict(quiet=True)
+    elmo_keys = list(find_elmo(config["model"], "model"))
+    if not elmo_keys:
         raise ConfigurationError(
-            f"{name}: is no tar file, expected the archive of a trained model. Give the "
-            "model.tar.gz that `allennlp train` leaves in its folder."
+            f"{name}: its model has no ELMo, expected one in its text encoder "
+            "(model.text_encoder.elmo), or an embedder of the type elmo. Leave this archive out."
         )
     rows: List[Dict[str, Any]] = []
-    with extracted_archive(path) as folder:
-        config_file = Path(folder, "config.json")
-        if not config_file.exists():
-            raise ConfigurationError(
-                f"{name}: holds no config.json, expected the archive of a trained model."
-            )
-        elmo_keys = list(find_elmo(json.loads(config_file.read_text()).get("model"), "model"))
-        if not elmo_keys:
-            raise ConfigurationError(
-                f"{name}: its model has no ELMo, expected one in its text encoder "
-                "(model.text_encoder.elmo), or an embedder of the type elmo. Leave this archive out."
-            )
-        for setting in dict.fromkeys([EXACT, *settings]):
-            print(f"{name}: {setting} ...", file=sys.stderr)
-            metrics, tags = scores_and_tags(folder, data, elmo_keys, setting)
-            if not rows:
-                exact_tags = tags
-            row = {"archive": short_name(name), "biLM": str(setting), **metrics}
-            if tags:
-                row[DIFFERENT_TAGS] = num_differences(tags, exact_tags)
-                row[NUM_TOKENS] = sum(map(len, tags))
-            rows.append(row)
+    for setting in dict.fromkeys([EXACT, *settings]):
+        print(f"{name}: {setting} ...", file=sys.stderr)
+        metrics, tags = scores_and_tags(name, data, elmo_keys, setting)
+        if not rows:
+            exact_tags = tags
+        row = {"archive": short_name(name), "biLM": str(setting), **metrics}
+        if tags:
+            row[DIFFERENT_TAGS] = num_differences(tags, exact_tags)
+            row[NUM_TOKENS] = sum(map(len, tags))
+        rows.append(row)
     return rows
 
 
@@ -186,7 +173,7 @@ def find_elmo(config: Any, key: str) -> Iterator[str]:
 
 
 def scores_and_tags(
-    folder: str, data: str, elmo_keys: List[str], setting: Setting
+    name: str, data: str, elmo_keys: List[str], setting: Setting
 ) -> Tuple[Dict[str, float], List[List[int]]]:
     """Return the metrics, and the tag ids of all sentences: none if the model is no tagger."""
     overrides: Dict[str, Any] = {}
@@ -195,7 +182,7 @@ def scores_and_tags(
         overrides[f"{key}.kernel"] = setting.kernel
         # A biLM that was fine-tuned is frozen, too, by now.
         overrides[f"{key}.requires_grad"] = False
-    archive = load_archive(folder, overrides=overrides)
+    archive = opened_archive(name, overrides)
     # As `allennlp evaluate`. The same seeds also give the sentences the same order, whatever the loader.
     prepare_environment(archive.config.duplicate())
     loader_key = "validation_data_loader"

@@ -138,8 +138,8 @@ def test_archives_that_cannot_be_compared_are_refused(
             precision_error.main(["--archive", *names, "--data", data])
 
     refused("its model has no ELMo, expected one in its text encoder", [archives[""]])
-    refused("--archive: cannot find nowhere.tar.gz", ["nowhere.tar.gz"])
-    refused("is no tar file, expected the archive of a trained model", [text_file])
+    refused("nowhere.tar.gz: no such file or folder", ["nowhere.tar.gz"])
+    refused("cannot be loaded as an archive", [text_file])
     refused("found tagger_elmo, tagger_elmo, expected each", [archives["_elmo"]] * 2)
     refused("--data: cannot find nowhere.conll", [archives["_elmo"]], "nowhere.conll")
 

@@ -1,9 +1,17 @@
-// Where the data of an experiment lies.
+// Where the data of an experiment lies, and how batches are made of it.
 {
   // Files, or folders of files, in a folder. Some tasks have no test data.
   files(folder, train, dev, test=null):: {
     train: folder + '/' + train,
     dev: folder + '/' + dev,
     [if test != null then 'test']: folder + '/' + test,
+  },
+
+  // Batches of texts of similar length, of the fields in `sorting_keys`: what stands in a batch changes no result. So
+  // `allennlp evaluate` reads the longest texts last; `elmo predict` answers in the order of the file.
+  loaders(batch_size, sorting_keys):: {
+    local sampler = { type: 'bucket', batch_size: batch_size, sorting_keys: sorting_keys },
+    data_loader: { batch_sampler: sampler },
+    validation_data_loader: { batch_sampler: sampler { shuffle: false } },
   },
 }

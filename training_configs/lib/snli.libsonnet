@@ -85,11 +85,6 @@ local words = import 'words.libsonnet';
       },
     },
 
-    data_loader: {
-      batch_sampler: { type: 'bucket', batch_size: batch_size, sorting_keys: ['premise', 'hypothesis'] },
-    },
-    // Evaluation keeps the order of the file.
-    validation_data_loader: { batch_size: batch_size },
     trainer: {
       optimizer: { type: 'adam', lr: learning_rate },
       // Halved after each epoch that is not the best so far on dev.
@@ -100,5 +95,5 @@ local words = import 'words.libsonnet';
       validation_metric: '+accuracy',
       checkpointer: { keep_most_recent_by_count: 1 },
     },
-  },
+  } + data_files.loaders(batch_size, ['premise', 'hypothesis']),
 }

@@ -85,11 +85,6 @@ local words = import 'words.libsonnet';
       regularizer: elmo.regularizer(scalar_mix_l2),
     },
 
-    data_loader: {
-      batch_sampler: { type: 'bucket', batch_size: batch_size, sorting_keys: ['passage'] },
-    },
-    // Evaluation keeps the order of the file.
-    validation_data_loader: { batch_size: batch_size },
     trainer: {
       optimizer: optimizer,
       // Evaluation and the archive have the averages of the weights.
@@ -99,5 +94,5 @@ local words = import 'words.libsonnet';
       validation_metric: '+f1',
       checkpointer: { keep_most_recent_by_count: 1 },
     },
-  },
+  } + data_files.loaders(batch_size, ['passage']),
 }

@@ -68,11 +68,6 @@ local words = import 'words.libsonnet';
       regularizer: elmo.regularizer(scalar_mix_l2),
     },
 
-    data_loader: {
-      batch_sampler: { type: 'bucket', batch_size: batch_size, sorting_keys: ['tokens'] },
-    },
-    // Evaluation keeps the order of the files.
-    validation_data_loader: { batch_size: batch_size },
     trainer: {
       optimizer: optimizer,
       // Of each value of the gradient.
@@ -82,5 +77,5 @@ local words = import 'words.libsonnet';
       validation_metric: '+f1',
       checkpointer: { keep_most_recent_by_count: 1 },
     },
-  },
+  } + data_files.loaders(batch_size, ['tokens']),
 }

@@ -87,11 +87,6 @@ local words = import 'words.libsonnet';
         initializer: { regexes: [['_linear_layers.*weight', { type: 'kaiming_uniform' }]] },
       },
 
-      data_loader: {
-        batch_sampler: { type: 'bucket', batch_size: batch_size, sorting_keys: ['tokens'] },
-      },
-      // Evaluation keeps the order of the file.
-      validation_data_loader: { batch_size: batch_size },
       trainer: {
         optimizer: { type: 'adam', lr: learning_rate },
         grad_norm: 5.0,
@@ -100,5 +95,5 @@ local words = import 'words.libsonnet';
         validation_metric: '+accuracy',
         checkpointer: { keep_most_recent_by_count: 1 },
       },
-    },
+    } + data_files.loaders(batch_size, ['tokens']),
 }

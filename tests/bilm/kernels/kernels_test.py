@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import pytest
 import torch
@@ -188,29 +188,41 @@ def test_large_values_saturate_like_the_references(unit: str, precision: str) ->
     assert all(bool(tensor.isfinite().all()) for tensor in zeros)
 
 
+@pytest.fixture
+def set_threads_of_small_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Sets the number of threads, which then divide whatever small work there is."""
+    for module, limit in (
+        (simd_lstm, "MULTIPLICATIONS_PER_THREAD"),
+        (simd_lstm, "MULTIPLICATIONS_PER_STEP"),
+        (simd_character_encoder, "MULTIPLICATIONS_PER_THREAD"),
+    ):
+        monkeypatch.setattr(module, limit, 1)
+    num_threads = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(num_threads)
+
+
 @pytest.mark.parametrize("unit, precision", SIMD_CASES)
 def test_threads_and_blocks_change_nothing(
-    unit: str, precision: str, monkeypatch: pytest.MonkeyPatch
+    unit: str,
+    precision: str,
+    set_threads_of_small_work: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kernel = fast_kernel(unit, precision)
     layer = new_layer((64, 80, 96))
     inputs, step_sizes = inputs_of([9, 4, 7, 1, 9, 9, 2], 64)
     expected = run(kernel, precision, layer, inputs, step_sizes)
     prepared, one_run = kernel.prepare(layer, precision), new_run(layer, inputs, step_sizes)
-    monkeypatch.setattr(simd_lstm, "MULTIPLICATIONS_PER_THREAD", 1)
-    monkeypatch.setattr(simd_lstm, "MULTIPLICATIONS_PER_STEP", 1)
-    try:
-        for num_threads, tokens, bytes_side_by_side in [
-            *[(num_threads, tokens, 0) for num_threads in (2, 3, 5) for tokens in (1, 8, 1000)],
-            *[(num_threads, 256, 10**9) for num_threads in (2, 3, 5)],
-        ]:
-            torch.set_num_threads(num_threads)
-            monkeypatch.setattr(simd_lstm, "TOKENS_PER_BLOCK", tokens)
-            monkeypatch.setattr(simd_lstm, "BYTES_SIDE_BY_SIDE", bytes_side_by_side)
-            for ours in kernel.run([prepared] * 2, [one_run] * 2):
-                assert all(torch.equal(a, b) for a, b in zip(ours, expected))
-    finally:
-        torch.set_num_threads(1)
+    for num_threads, tokens, bytes_side_by_side in [
+        *[(num_threads, tokens, 0) for num_threads in (2, 3, 5) for tokens in (1, 8, 1000)],
+        *[(num_threads, 256, 10**9) for num_threads in (2, 3, 5)],
+    ]:
+        set_threads_of_small_work(num_threads)
+        monkeypatch.setattr(simd_lstm, "TOKENS_PER_BLOCK", tokens)
+        monkeypatch.setattr(simd_lstm, "BYTES_SIDE_BY_SIDE", bytes_side_by_side)
+        for ours in kernel.run([prepared] * 2, [one_run] * 2):
+            assert all(torch.equal(a, b) for a, b in zip(ours, expected))
 
 
 THREADS = """
@@ -245,23 +257,20 @@ def test_torch_and_simd_share_threads() -> None:
 
 @pytest.mark.parametrize("unit, precision", SIMD_CASES)
 def test_threads_of_its_own_change_nothing(
-    unit: str, precision: str, monkeypatch: pytest.MonkeyPatch
+    unit: str, precision: str, set_threads_of_small_work: Callable[[int], None]
 ) -> None:
     kernel = fast_kernel(unit, precision)
     layer = new_layer((64, 80, 96))
     inputs, step_sizes = inputs_of([9, 4, 7], 64)
     expected = run(kernel, precision, layer, inputs, step_sizes)
-    monkeypatch.setattr(simd_lstm, "MULTIPLICATIONS_PER_THREAD", 1)
-    monkeypatch.setattr(simd_lstm, "MULTIPLICATIONS_PER_STEP", 1)
     functions = library_of(unit).functions
-    torch.set_num_threads(3)
+    set_threads_of_small_work(3)
     functions.use_openmp(None, None, None, None)
     try:
         ours = run(kernel, precision, layer, inputs, step_sizes)
         assert all(torch.equal(a, b) for a, b in zip(ours, expected))
     finally:
         functions.use_openmp(*_openmp())
-        torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("unit, precision", SIMD_CASES)
@@ -364,18 +373,14 @@ def test_character_encoders(name: str, precision: str, form: str) -> None:
 
 @pytest.mark.parametrize("unit, precision", SIMD_CASES)
 def test_threads_and_other_words_do_not_change_the_vector_of_a_word(
-    unit: str, precision: str, monkeypatch: pytest.MonkeyPatch
+    unit: str, precision: str, set_threads_of_small_work: Callable[[int], None]
 ) -> None:
     encoder = fast_kernel(unit, precision).prepare_encoder(new_encoder("tanh"), precision)
     words = batch_to_ids([[f"{word}{number}" for word in WORDS for number in range(40)]])[0]
     expected = torch.cat([encoder(words[row : row + 1]) for row in range(len(words))])
-    monkeypatch.setattr(simd_character_encoder, "MULTIPLICATIONS_PER_THREAD", 1)
-    try:
-        for num_threads in (1, 2, 3):
-            torch.set_num_threads(num_threads)
-            assert torch.equal(encoder(words), expected)
-    finally:
-        torch.set_num_threads(1)
+    for num_threads in (1, 2, 3):
+        set_threads_of_small_work(num_threads)
+        assert torch.equal(encoder(words), expected)
 
 
 @pytest.mark.parametrize("where", ["character_embedding", "convolutions.0", "projection"])
