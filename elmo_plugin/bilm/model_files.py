@@ -37,8 +37,9 @@ def resolve_model_files(
 
     options_file, weight_file : `str` or `PathLike`
         Local path, URL, or `hf://owner/repository/file` name of each. The name of a pretrained biLM that
-        comes with this package, such as `elmo_mini`, stands for both files, and so does a `.zip` that holds
-        both (as NLPL's repository publishes them): the other argument is then `None` or the same name.
+        comes with this package, such as `elmo_mini`, stands for both files, and so does a folder that `elmo
+        export` wrote, or a `.zip` that holds both (as NLPL's repository publishes them): the other argument
+        is then `None` or the same name.
 
     # Returns
 
@@ -58,19 +59,23 @@ def resolve_model_files(
                 f"options_file is {options_file} and weight_file is {weight_file}, but {name} stands for "
                 "both files. Leave the other one out."
             )
-        return pretrained_files(str(name)) if _is_pretrained(name) else _files_in_zip(name)
+        if _is_pretrained(name):
+            return pretrained_files(str(name))
+        return _files_in_folder(Path(name)) if Path(name).is_dir() else _files_in_zip(name)
     if options_file is None or weight_file is None:
         raise ConfigurationError(
             f"Found {given}, expected the options (JSON) and the weights (HDF5) of one model. One name is "
-            "enough where it is that of a .zip with both, or of a model that comes with this package: "
-            f"{', '.join(pretrained_names())}."
+            "enough where it is that of a folder or .zip with both, or of a model that comes with this "
+            f"package: {', '.join(pretrained_names())}."
         )
     return local_path("options_file", options_file), local_path("weight_file", weight_file)
 
 
 def names_both_files(name: Optional[Name]) -> bool:
-    """Whether this one name stands for options and weights: a `.zip`, or a model of this package."""
-    return name is not None and (str(name).endswith(".zip") or _is_pretrained(name))
+    """Whether this name stands for options and weights: a `.zip`, a folder, or a model of this package."""
+    return name is not None and (
+        str(name).endswith(".zip") or _is_pretrained(name) or Path(name).is_dir()
+    )
 
 
 def without_unused_default(
@@ -95,7 +100,7 @@ def pretrained_names() -> List[str]:
 
 def pretrained_files(name: str) -> Tuple[Path, Path]:
     """Return options and weights of a biLM that comes with this package."""
-    return PRETRAINED_FOLDER / name / "options.json", PRETRAINED_FOLDER / name / "weights.hdf5"
+    return _in_folder(PRETRAINED_FOLDER / name)
 
 
 def task_model_names() -> List[str]:
@@ -175,13 +180,27 @@ def _fetched(url: str) -> Path:
     return Path(cached_path(url, cache_dir=cache_folder()))
 
 
+def _in_folder(folder: Path) -> Tuple[Path, Path]:
+    return folder / "options.json", folder / "weights.hdf5"
+
+
+def _files_in_folder(folder: Path) -> Tuple[Path, Path]:
+    missing = [path.name for path in _in_folder(folder) if not path.is_file()]
+    if missing:
+        raise ConfigurationError(
+            f"{folder}: the folder holds no {' and no '.join(missing)}, expected options.json and "
+            "weights.hdf5, as `elmo export` writes them. Correct the path, or give the names of both files."
+        )
+    return _in_folder(folder)
+
+
 def _files_in_zip(name: Name) -> Tuple[Path, Path]:
     """Extract options and weights into the cache. Nothing else, and under names of our own."""
     path = local_path("weight_file", name)
     found = path.stat()
     state = (str(path.resolve()), found.st_size, found.st_mtime_ns)
     folder = cache_folder() / f"bilm-{hashlib.sha256(repr(state).encode()).hexdigest()[:32]}"
-    options_path, weight_path = folder / "options.json", folder / "weights.hdf5"
+    options_path, weight_path = _in_folder(folder)
     if options_path.exists() and weight_path.exists():
         return options_path, weight_path
     try:

@@ -20,6 +20,7 @@ _DESCRIPTION = """\
 examples:
   elmo embed sentences.txt vectors.hdf5 --average --options-file elmo_mini
   elmo neighbors sentences.txt --word bank --options-file elmo_mini
+  elmo score sentences.txt --words
   elmo predict runs/ner/model.tar.gz sentences.jsonl
   elmo --print-completion bash > ~/.local/share/bash-completion/completions/elmo
 
@@ -52,6 +53,9 @@ COMMANDS = {
     "embed": Command("write the vectors of sentences to a file", "elmo", loads_archives=True),
     "neighbors": Command(
         "find the nearest occurrences of a word in context, or clusters of them", "elmo-neighbors"
+    ),
+    "score": Command(
+        "print probabilities and perplexity of sentences, or the best words for a blank"
     ),
     "models": Command("list the models that come with this package"),
     "vocab": Command("make the vocabulary of a biLM from a corpus", "elmo-vocab"),

@@ -12,8 +12,8 @@ class BiLMFiles:
     """The files of a biLM, see `ElmoEmbedder`."""
 
     options_file: Optional[str] = option(
-        "sizes, JSON: path, URL or hf:// name; elmo_mini, or a .zip, stands for both files (default: the "
-        "paper's, downloaded once)",
+        "sizes, JSON: path, URL or hf:// name; elmo_mini, a folder or a .zip stands for both files (default: "
+        "the paper's, downloaded once)",
         None,
         metavar="FILE",
     )

@@ -1,7 +1,20 @@
 """Compute the vectors of every layer for sentences, as arrays."""
 
 from os import PathLike
-from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union, cast
+from typing import (
+    IO,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    cast,
+)
 
 import numpy
 import torch
@@ -14,6 +27,7 @@ from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.embedding.sentence_batches import (
     DEFAULT_BATCH_SIZE,
     BatchOptions,
+    ResultT,
     consecutive_groups,
     map_in_batches,
 )
@@ -149,7 +163,7 @@ class ElmoEmbedder(torch.nn.Module):
         """
         if not self.elmo_bilm.stateful:
             return list(self.embed_sentences(batch, None, self._tokens_ahead()))
-        return self._embed(_checked_sentences(batch))
+        return self._embed(list(_checked(batch)))
 
     def embed_sentences(
         self,
@@ -183,14 +197,24 @@ class ElmoEmbedder(torch.nn.Module):
         `ConfigurationError` if both limits are `None`, one is not positive, or a stateful biLM is given
         `batch_tokens`; while the generator runs, `ValueError` as `embed_sentence`, naming the sentence.
         """
+        if not self.elmo_bilm.stateful:
+            return self.map_batches(self._embed, sentences, batch_size, batch_tokens)
+        BatchOptions(batch_size, batch_tokens).check_for_stateful()
+        batches = consecutive_groups(_checked(sentences), cast(int, batch_size))
+        return (vectors for batch in batches for vectors in self._embed(batch))
+
+    def map_batches(
+        self,
+        function: Callable[[List[List[str]]], Sequence[ResultT]],
+        sentences: Iterable[Sequence[str]],
+        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
+        batch_tokens: Optional[int] = None,
+    ) -> Iterator[ResultT]:
+        """
+        Apply a function, which returns a result for each sentence, to batches of sentences of similar length.
+        For a stateless biLM. Other arguments, order, memory and errors are those of `embed_sentences`.
+        """
         limits = BatchOptions(batch_size, batch_tokens)
-        checked = (
-            checked_tokens(sentence, position) for position, sentence in enumerate(sentences)
-        )
-        if self.elmo_bilm.stateful:
-            limits.check_for_stateful()
-            batches = consecutive_groups(checked, cast(int, batch_size))
-            return (vectors for batch in batches for vectors in self._embed(batch))
         # The caller may set a larger limit than the default.
         tokens_ahead = max(self._tokens_ahead(), batch_tokens or 0)
         if batch_tokens is None:
@@ -199,7 +223,7 @@ class ElmoEmbedder(torch.nn.Module):
         if batch_size is not None:
             # Batches of one sentence need no sorting.
             sentences_ahead = 1 if batch_size == 1 else BATCHES_AHEAD * batch_size
-        return map_in_batches(self._embed, checked, limits, sentences_ahead, tokens_ahead)
+        return map_in_batches(function, _checked(sentences), limits, sentences_ahead, tokens_ahead)
 
     def embed_file(
         self,
@@ -257,7 +281,7 @@ class ElmoEmbedder(torch.nn.Module):
         zero at padding; and the mask, `(batch_size, timesteps)`, `True` at tokens. Both are on the biLM's
         device.
         """
-        sentences = _checked_sentences(batch)
+        sentences = list(_checked(batch))
         # (batch_size, num_layers, timesteps, dim)
         activations = torch.stack(self._run(sentences), dim=1)
         lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
@@ -265,6 +289,22 @@ class ElmoEmbedder(torch.nn.Module):
         mask = mask.to(activations.device)
         # Masked, since the end mark of a shorter sentence is at its first padded position.
         return activations.masked_fill(~mask[:, None, :, None], 0.0), mask
+
+    def character_ids(self, sentences: List[List[str]]) -> Tensor:
+        """
+        Return character ids, `(batch_size, timesteps, 50)`, on the biLM's device. Those of each distinct word
+        are computed once.
+        """
+        device = next(self.elmo_bilm.parameters()).device
+        row_of: Dict[str, int] = {}
+        timesteps = max((len(sentence) for sentence in sentences), default=0)
+        rows = torch.zeros(len(sentences), timesteps, dtype=torch.long)  # 0 is padding
+        for number, sentence in enumerate(sentences):
+            numbers = [row_of.setdefault(word, len(row_of) + 1) for word in sentence]
+            rows[number, : len(sentence)] = torch.tensor(numbers, dtype=torch.long)
+        spellings = batch_to_ids([list(row_of)])[0]  # (num_words, 50)
+        spellings = torch.cat([torch.zeros_like(spellings[:1]), spellings])
+        return spellings.to(device)[rows.to(device)]
 
     def _embed(self, sentences: List[List[str]]) -> List[numpy.ndarray]:
         if not any(sentences):
@@ -280,24 +320,8 @@ class ElmoEmbedder(torch.nn.Module):
 
     def _run(self, sentences: List[List[str]]) -> List[Tensor]:
         """Return each layer without the start mark, `(batch_size, timesteps, get_output_dim())`."""
-        activations = self.elmo_bilm(self._character_ids(sentences))["activations"]
+        activations = self.elmo_bilm(self.character_ids(sentences))["activations"]
         return [layer[:, 1:-1] for layer in activations]
-
-    def _character_ids(self, sentences: List[List[str]]) -> Tensor:
-        """
-        Return character ids, `(batch_size, timesteps, 50)`, on the biLM's device. Those of each distinct word
-        are computed once.
-        """
-        device = next(self.elmo_bilm.parameters()).device
-        row_of: Dict[str, int] = {}
-        timesteps = max((len(sentence) for sentence in sentences), default=0)
-        rows = torch.zeros(len(sentences), timesteps, dtype=torch.long)  # 0 is padding
-        for number, sentence in enumerate(sentences):
-            numbers = [row_of.setdefault(word, len(row_of) + 1) for word in sentence]
-            rows[number, : len(sentence)] = torch.tensor(numbers, dtype=torch.long)
-        spellings = batch_to_ids([list(row_of)])[0]  # (num_words, 50)
-        spellings = torch.cat([torch.zeros_like(spellings[:1]), spellings])
-        return spellings.to(device)[rows.to(device)]
 
     def _tokens_ahead(self) -> int:
         """Return the number of tokens whose vectors take `BYTES_AHEAD`."""
@@ -316,8 +340,8 @@ def checked_device(cuda_device: int) -> torch.device:
     return torch.device("cuda", cuda_device)
 
 
-def _checked_sentences(sentences: Iterable[Iterable[str]]) -> List[List[str]]:
-    return [checked_tokens(sentence, position) for position, sentence in enumerate(sentences)]
+def _checked(sentences: Iterable[Iterable[str]]) -> Iterator[List[str]]:
+    return (checked_tokens(sentence, position) for position, sentence in enumerate(sentences))
 
 
 def checked_tokens(sentence: Iterable[str], position: int) -> List[str]:

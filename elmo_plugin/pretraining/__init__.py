@@ -6,16 +6,17 @@ from elmo_plugin.compat import prepare_allennlp
 
 prepare_allennlp()
 
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.pretraining.adaptive_softmax import AdaptiveSoftmax
 from elmo_plugin.pretraining.callbacks import BiLMStateCallback, ValidateFirstCallback
 from elmo_plugin.pretraining.checkpointer import AtomicCheckpointer
-from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary, LMWordVocabulary
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.perplexity import BiLMPerplexity
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.sampled_softmax import SampledSoftmax
 from elmo_plugin.pretraining.softmax import FullSoftmax, LMSoftmax
 from elmo_plugin.pretraining.stream_data_loader import StreamDataLoader
+from elmo_plugin.pretraining.word_vocabulary import LMWordVocabulary
 
 __all__ = [
     "AdaptiveSoftmax",

@@ -3,13 +3,12 @@
 import itertools
 from typing import List
 
-import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.nn import AdaptiveLogSoftmaxWithLoss
-from torch.nn.functional import linear
 
-from elmo_plugin.pretraining.softmax import LMSoftmax, chunked_nll
+from elmo_plugin.bilm.softmax import ExactAdaptiveSoftmax, ExactFullSoftmax, ExactSoftmax
+from elmo_plugin.pretraining.softmax import LMSoftmax
 
 
 @LMSoftmax.register("elmo_adaptive")
@@ -66,27 +65,8 @@ class AdaptiveSoftmax(LMSoftmax):
         self.check_inputs(states, targets)
         return -self.adaptive(states, targets).output  # (num_positions,)
 
-    @torch.no_grad()
-    def exact_nll(self, states: Tensor, targets: Tensor) -> Tensor:
-        self.check_inputs(states, targets)
-        # torch would hold (positions, words) for a whole cluster. So its two steps are made here, in chunks.
-        # The cluster of each position, 0 for the first softmax. (num_positions,)
-        clusters = torch.bucketize(targets, targets.new_tensor(self.cutoffs), right=True)
-        # The entries of clusters follow the frequent words.
-        head_targets = torch.where(clusters == 0, targets, self.cutoffs[0] - 1 + clusters)
+    def exact(self) -> ExactSoftmax:
+        # torch would hold (positions, words) for a whole cluster.
         head = self.adaptive.head
-        nll = chunked_nll(states, head_targets, head.weight, head.bias)
-        for number, (first_word, tail) in enumerate(zip(self.cutoffs, self.adaptive.tail), start=1):
-            # (narrow_dim, input_dim) and (words of the cluster, narrow_dim)
-            narrowing, weight = tail.parameters()
-            positions = (clusters == number).nonzero().squeeze(1)
-            with torch.autocast(states.device.type, enabled=False):
-                narrow_states = linear(states[positions].to(narrowing.dtype), narrowing)
-            # torch's clusters have no biases.
-            nll[positions] += chunked_nll(
-                narrow_states,
-                targets[positions] - first_word,
-                weight,
-                weight.new_zeros(len(weight)),
-            )
-        return nll
+        tails = [tuple(tail.parameters()) for tail in self.adaptive.tail]
+        return ExactAdaptiveSoftmax(ExactFullSoftmax(head.weight, head.bias), tails)

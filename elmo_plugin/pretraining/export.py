@@ -12,9 +12,10 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin.archives import archive_files, opened_archive, save_archive
+from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.bilm.softmax import SOFTMAX_GROUP
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.files.replaced_file import replaced_file
-from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary, words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.model_card import (
     CardFacts,
@@ -23,8 +24,9 @@ from elmo_plugin.pretraining.model_card import (
     read_scores,
     task_model_card,
 )
-from elmo_plugin.pretraining.softmax import SOFTMAX_GROUP, softmax_datasets
+from elmo_plugin.pretraining.softmax import softmax_datasets
 from elmo_plugin.pretraining.starting_point import bilm_in
+from elmo_plugin.pretraining.word_vocabulary import words_of
 
 logger = logging.getLogger(__name__)
 

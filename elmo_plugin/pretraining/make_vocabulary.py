@@ -9,9 +9,9 @@ from typing import List, NamedTuple, Optional, Sequence, Union
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
+from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.pretraining.corpus_files import CorpusFile, expand_corpus
-from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
 
 _SENTENCES_PER_UPDATE = 2048  # between updates of the progress bar
 

@@ -21,7 +21,6 @@ from elmo_plugin.bilm.characters import check_padding, distinct_words
 from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
 from elmo_plugin.bilm.lstm import Packing
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from elmo_plugin.pretraining.lm_vocabulary import WORDS_NAMESPACE, words_of
 from elmo_plugin.pretraining.perplexity import BiLMPerplexity
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.starting_point import (
@@ -29,6 +28,7 @@ from elmo_plugin.pretraining.starting_point import (
     start_from_archive,
     start_from_files,
 )
+from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE, words_of
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from allennlp.models import Archive
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.checkpoints import CHECKSUM_KEY, referred_name
 from elmo_plugin.modules.elmo import referable_bilms
-from elmo_plugin.pretraining.lm_vocabulary import words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
+from elmo_plugin.pretraining.word_vocabulary import words_of
 
 METRICS_NAME = "metrics.json"
 

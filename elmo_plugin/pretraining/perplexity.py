@@ -1,6 +1,5 @@
 """The perplexity of a biLM: of each direction, and of both, as in the paper and as in bilm-tf."""
 
-import math
 import time
 from typing import Any, Dict
 
@@ -9,6 +8,7 @@ from allennlp.nn.util import dist_reduce_sum
 from allennlp.training.metrics import Metric
 from torch import Tensor
 
+from elmo_plugin.bilm.softmax import perplexities
 from elmo_plugin.pretraining.sentence_streams import DIRECTIONS
 
 
@@ -44,10 +44,8 @@ class BiLMPerplexity(Metric):
         """
         # Returns
 
-        `forward_perplexity` and `backward_perplexity`; `perplexity`, their mean, as the paper reports it;
-        `bilm_tf_perplexity`, the exponential of the mean loss of both directions, as bilm-tf reports it,
-        never above the mean; and `tokens_per_second`, where words of both directions count once. With `reset`
-        also `num_predictions` in each direction.
+        Those of `elmo_plugin.bilm.softmax.perplexities`; and `tokens_per_second`, where words of both
+        directions count once. With `reset` also `num_predictions` in each direction.
 
         With `reset`, which all distributed workers must call, they are those of all workers together.
         Without it, they are those of this worker. They are empty before the first prediction.
@@ -64,12 +62,8 @@ class BiLMPerplexity(Metric):
             self.reset()
         if num_predictions == 0:
             return {}
-        means = [nll / num_predictions for nll in nlls]
-        perplexities = [_exponential(mean) for mean in means]
         metrics = {
-            **{f"{name}_perplexity": value for name, value in zip(DIRECTIONS, perplexities)},
-            "perplexity": sum(perplexities) / len(perplexities),
-            "bilm_tf_perplexity": _exponential(sum(means) / len(means)),
+            **perplexities(nlls, num_predictions),
             "tokens_per_second": num_timed / seconds,
         }
         return {**metrics, "num_predictions": int(num_predictions)} if reset else metrics
@@ -85,7 +79,3 @@ class BiLMPerplexity(Metric):
         self._sums = state["sums"]
         self._num_predictions = self._num_before = state["num_predictions"]
         self._start = time.perf_counter()
-
-
-def _exponential(mean: float) -> float:
-    return math.exp(min(mean, 700.0))  # too large to be distinguished from infinity

@@ -10,8 +10,8 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, TensorField
 
 from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.pretraining.corpus_files import expand_corpus, read_sentences
-from elmo_plugin.pretraining.lm_vocabulary import LMVocabulary
 from elmo_plugin.pretraining.sentence_streams import DIRECTIONS, marked_sentence
 
 

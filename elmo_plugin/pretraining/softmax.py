@@ -1,6 +1,5 @@
 """The softmax of the language model: the interface of all kinds, the full softmax, and its datasets."""
 
-import math
 from typing import Any, Dict, List, Tuple
 
 import torch
@@ -10,16 +9,21 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Embedding
 
-# Number of logits in memory, whatever the vocabulary: they fit a CPU's caches (4 MiB in float32, the fastest
-# of 1 to 16 MiB), or give a GPU enough work (64 MiB, not measured).
-LOGITS_PER_CHUNK = 2**20
-LOGITS_PER_CHUNK_ON_GPU = 2**24
-# Number of positions in a chunk, so that it has enough words for a fast product.
-POSITIONS_PER_CHUNK = 4096
+from elmo_plugin.bilm.softmax import (
+    BIAS,
+    SOFTMAX_GROUP,
+    WEIGHT,
+    ExactFullSoftmax,
+    ExactSoftmax,
+    chunks_of_positions,
+    chunks_of_words,
+    log_sum_of_chunks,
+    logits,
+)
 
-SOFTMAX_GROUP = "softmax"  # of a weight file, beside bilm-tf's own
-# bilm-tf's names of the weights of its softmax. Other kinds keep the names of their parameters.
-_DATASETS = {"word_vectors.weight": "W", "word_biases.weight": "b"}
+# Names of parameters, by the names of their datasets in a weight file. Other kinds keep the names of their
+# parameters.
+_DATASETS = {"word_vectors.weight": WEIGHT, "word_biases.weight": BIAS}
 
 
 class LMSoftmax(torch.nn.Module, Registrable):
@@ -81,6 +85,11 @@ class LMSoftmax(torch.nn.Module, Registrable):
 
         `Tensor` of shape `(num_positions,)`, in float64, so that sums over a corpus are accurate.
         """
+        self.check_inputs(states, targets)
+        return self.exact().nll(states, targets)
+
+    def exact(self) -> ExactSoftmax:
+        """Return the softmax for evaluation, over the same parameters."""
         raise NotImplementedError
 
     def check_inputs(self, states: Tensor, targets: Tensor) -> None:
@@ -142,9 +151,8 @@ class FullSoftmax(LMSoftmax):
         target_logits = (states * self.word_vectors(targets)).sum(dim=1) + self.bias[targets]
         return log_partition(states, self.weight, self.bias) - target_logits
 
-    def exact_nll(self, states: Tensor, targets: Tensor) -> Tensor:
-        self.check_inputs(states, targets)
-        return chunked_nll(states, targets, self.weight, self.bias)
+    def exact(self) -> ExactSoftmax:
+        return ExactFullSoftmax(self.weight, self.bias)
 
 
 def softmax_datasets(softmax: LMSoftmax) -> Dict[str, Tensor]:
@@ -215,53 +223,15 @@ def log_partition(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.cat(
         [
             _LogPartition.apply(chunk, weight, bias)
-            for chunk in states.to(product_type).split(POSITIONS_PER_CHUNK)
+            for chunk in chunks_of_positions(states.to(product_type))
         ]
     )
-
-
-@torch.no_grad()
-def chunked_nll(states: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """
-    Return exact negative log-likelihoods of `softmax(states @ weight.T + bias)`, for evaluation: without
-    gradients, in float32 (or float64, if the weight is) even under autocast, and with only a chunk of the
-    logits in memory.
-
-    # Parameters
-
-    states : `Tensor`
-        `(num_positions, input_dim)`.
-    targets : `Tensor`
-        `(num_positions,)`.
-    weight : `Tensor`
-        `(num_words, input_dim)`.
-    bias : `Tensor`
-        `(num_words,)`.
-
-    # Returns
-
-    `Tensor` of shape `(num_positions,)`, float64, never below 0.
-    """
-    product_type = torch.promote_types(weight.dtype, torch.float32)
-    weight, bias = weight.to(product_type), bias.to(product_type)
-    chunks = []
-    with torch.autocast(states.device.type, enabled=False):
-        for chunk_states, chunk_targets in zip(
-            states.to(product_type).split(POSITIONS_PER_CHUNK), targets.split(POSITIONS_PER_CHUNK)
-        ):
-            # (positions of the chunk,) each
-            target_logits = (chunk_states.double() * weight[chunk_targets].double()).sum(dim=1)
-            target_logits += bias[chunk_targets]
-            log_sum = _log_sum_of_chunks(chunk_states, weight, bias)
-            # By rounding, the probability of a nearly certain word may be above 1.
-            chunks.append((log_sum - target_logits).clamp_min(0))
-    return torch.cat(chunks)
 
 
 class _LogPartition(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        log_sum = _log_sum_of_chunks(states, weight, bias).to(bias.dtype)
+        log_sum = log_sum_of_chunks(states, weight, bias).to(bias.dtype)
         ctx.save_for_backward(states, weight, bias, log_sum)
         return log_sum
 
@@ -275,37 +245,12 @@ class _LogPartition(torch.autograd.Function):
         # Chunks are summed in the type of the bias, which autocast does not change.
         states_gradient = torch.zeros_like(states, dtype=bias.dtype)
         weight_gradient, bias_gradient = torch.empty_like(weight), torch.empty_like(bias)
-        for words in _chunks_of_words(states, weight):
+        for words in chunks_of_words(states, weight):
             # (num_positions, words of the chunk)
-            probabilities = _logits(states, weight[words], bias[words])
+            probabilities = logits(states, weight[words], bias[words])
             probabilities.sub_(log_sum.unsqueeze(1)).exp_()
             torch.mv(probabilities.t(), gradient, out=bias_gradient[words])
             probabilities = probabilities.to(states.dtype)
             torch.mm(probabilities.t(), scaled_states, out=weight_gradient[words])
             states_gradient += torch.mm(probabilities, weight[words])
         return states_gradient.mul_(scale).to(states.dtype), weight_gradient, bias_gradient
-
-
-def _log_sum_of_chunks(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return `logsumexp(states @ weight.T + bias)`, `(num_positions,)`. Chunks are summed in float64."""
-    log_sum = states.new_full(states.shape[:1], -math.inf, dtype=torch.float64)
-    for words in _chunks_of_words(states, weight):
-        logits = _logits(states, weight[words], bias[words])
-        # torch's logsumexp does not overwrite its argument, and passes over it twice as often.
-        highest = logits.amax(dim=1, keepdim=True)
-        chunk_sum = logits.sub_(highest).exp_().sum(dim=1).log_().add_(highest.squeeze(1))
-        log_sum = torch.logaddexp(log_sum, chunk_sum.double())
-    return log_sum
-
-
-def _logits(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return logits `(num_positions, num_words)`, in the type of the bias."""
-    return torch.mm(states, weight.t()).to(bias.dtype).add_(bias)
-
-
-def _chunks_of_words(states: Tensor, weight: Tensor) -> List[slice]:
-    """Cut the vocabulary so that no chunk of logits is larger than the device's limit."""
-    on_cpu = states.device.type == "cpu"
-    num_logits = LOGITS_PER_CHUNK if on_cpu else LOGITS_PER_CHUNK_ON_GPU
-    num_words = max(1, num_logits // max(1, len(states)))
-    return [slice(start, start + num_words) for start in range(0, len(weight), num_words)]

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from elmo_plugin.archives import opened_archive
 from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import resolve_model_files
+from elmo_plugin.bilm.softmax import SOFTMAX_GROUP
 from elmo_plugin.bilm.weights import read_group
-from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary, words_of
-from elmo_plugin.pretraining.softmax import SOFTMAX_GROUP, LMSoftmax, load_softmax, softmax_datasets
+from elmo_plugin.pretraining.softmax import LMSoftmax, load_softmax, softmax_datasets
+from elmo_plugin.pretraining.word_vocabulary import words_of
 
 
 class StartingPoint(NamedTuple):

@@ -16,7 +16,7 @@ from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from torch import Tensor
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
-from elmo_plugin.pretraining.lm_vocabulary import WORDS_NAMESPACE, LMVocabulary
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.sentence_streams import (
     DIRECTIONS,
@@ -28,6 +28,7 @@ from elmo_plugin.pretraining.sentence_streams import (
     ordered_sentences,
     shuffled_sentences,
 )
+from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE
 
 # Enough to check whether the vocabulary is sorted.
 TOKENS_TO_CHECK_VOCABULARY = 100_000

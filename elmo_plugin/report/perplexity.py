@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional, Sequence,
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.arguments import option, option_group
+from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
-from elmo_plugin.pretraining.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 from elmo_plugin.report.figures import draw_perplexities
 from elmo_plugin.report.probes import DEFAULT_BILM, bilm_files, is_archive

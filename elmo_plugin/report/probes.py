@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # --include-package imports every module, also where pandas i
     import pandas
 
 DEFAULT_BILM = "elmo_mini"
-OPTIONS_NAME, WEIGHTS_NAME = "options.json", "weights.hdf5"
 
 # Names in tables: the control, the plain mean of all layers, and the token representation.
 RANDOM_WEIGHTS = "random weights"
@@ -144,20 +143,11 @@ def bilm_files(name: str) -> Tuple[Path, Path]:
     """Return the options file and the weight file of a biLM that is not an archive."""
     if names_both_files(name):
         return resolve_model_files(name, None)
-    folder = Path(name)
-    missing = [file for file in (OPTIONS_NAME, WEIGHTS_NAME) if not (folder / file).is_file()]
-    if missing:
-        found = (
-            f"the folder holds no {' and no '.join(missing)}"
-            if folder.is_dir()
-            else "there is no such folder"
-        )
-        raise ConfigurationError(
-            f"--bilm {name}: {found}, expected one of: {', '.join(pretrained_names())}, which come with "
-            f"this package; a folder with {OPTIONS_NAME} and {WEIGHTS_NAME}; a .zip with both; an archive, "
-            "*.tar.gz. Correct the name, or give --options-file and --weight-file."
-        )
-    return folder / OPTIONS_NAME, folder / WEIGHTS_NAME
+    raise ConfigurationError(
+        f"--bilm {name}: there is no such folder, expected one of: {', '.join(pretrained_names())}, which "
+        "come with this package; a folder with options.json and weights.hdf5; a .zip with both; an archive, "
+        "*.tar.gz. Correct the name, or give --options-file and --weight-file."
+    )
 
 
 def named_layers(vectors: numpy.ndarray) -> Iterator[Tuple[str, numpy.ndarray]]:

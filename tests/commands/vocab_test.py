@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from allennlp.commands import main
 
-from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
+from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from allennlp.common import Lazy, Params
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from elmo_plugin.pretraining import AdaptiveSoftmax, LMSoftmax, softmax
+from elmo_plugin.bilm import softmax
+from elmo_plugin.pretraining import AdaptiveSoftmax, LMSoftmax
 
 NUM_WORDS, INPUT_DIM = 40, 8
 

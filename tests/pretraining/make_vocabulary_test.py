@@ -8,8 +8,8 @@ from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.pretraining import make_vocabulary as module
-from elmo_plugin.pretraining.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.pretraining.make_vocabulary import make_vocabulary
 
 

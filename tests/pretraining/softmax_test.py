@@ -6,13 +6,14 @@ import torch
 from allennlp.common import Lazy, Params
 from torch import Tensor
 
+from elmo_plugin.bilm import softmax
 from elmo_plugin.pretraining import (
     AdaptiveSoftmax,
     FullSoftmax,
     LMSoftmax,
     SampledSoftmax,
-    softmax,
 )
+from elmo_plugin.pretraining import softmax as training_softmax
 
 NUM_WORDS, INPUT_DIM, NUM_POSITIONS = 37, 6, 11
 
@@ -84,14 +85,18 @@ def test_gradients_are_those_of_cross_entropy(
 
 def test_no_chunk_of_logits_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    make_logits = softmax._logits
+    make_logits = softmax.logits
 
     def measured_logits(*tensors: Tensor) -> Tensor:
         logits = make_logits(*tensors)
         sizes.append(logits.numel())
         return logits
 
-    monkeypatch.setattr(softmax, "_logits", measured_logits)
+    for module in (
+        softmax,
+        training_softmax,
+    ):  # of evaluation and the forward pass; of the backward pass
+        monkeypatch.setattr(module, "logits", measured_logits)
     set_chunks(monkeypatch, 100, 8)
     full = softmax_with_biases()
     states, targets = positions()

@@ -5,16 +5,16 @@ from typing import Dict, List
 
 import numpy
 import pytest
-from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_plugin.pretraining.lm_vocabulary import (
+from elmo_plugin.bilm.lm_vocabulary import (
     MIN_SAMPLE_TOKENS,
     SPECIALS,
     LMVocabulary,
     _left_out_log_ranks,
 )
+from elmo_plugin.errors import ConfigurationError
 
 WORDS = [*SPECIALS, "the", "naïve", "8\u00a01/2", "<s>"]
 

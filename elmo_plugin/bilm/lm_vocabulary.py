@@ -1,21 +1,18 @@
-"""The words that a biLM predicts: bilm-tf's vocabulary file, and AllenNLP's vocabulary of a model."""
+"""The words that a biLM predicts: bilm-tf's vocabulary file."""
 
 import re
 from os import PathLike
 from typing import Dict, Iterable, List, Mapping, Union
 
 import numpy
-from allennlp.common.checks import ConfigurationError
-from allennlp.data import Vocabulary
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.files.text_lines import decoded_lines
 
 # The name that `elmo export` gives it, beside the weights.
 VOCABULARY_NAME = "vocab.txt"
-
-WORDS_NAMESPACE = "lm_words"
 
 SPECIALS = ("<S>", "</S>", "<UNK>")
 MIN_SAMPLE_TOKENS = 200  # With fewer tokens, the order by frequency cannot be recognized.
@@ -158,33 +155,6 @@ class LMVocabulary:
     def _described(self, place: int, sample: numpy.ndarray) -> str:
         index = place + len(SPECIALS)
         return f"'{self.words[index]}' (line {index + 1}, {sample[place]:,.0f} times in the sample)"
-
-
-@Vocabulary.register("elmo_lm_words", constructor="from_vocabulary_file")
-class LMWordVocabulary(Vocabulary):
-    """
-    AllenNLP's vocabulary with the words of a bilm-tf vocabulary file, in the order of the file, in the
-    namespace `lm_words`. It is part of an archive, so that a trained biLM can be exported without the file.
-
-    Registered as a `Vocabulary` with name `elmo_lm_words`.
-
-    # Parameters
-
-    vocabulary_file : `str`
-        See `LMVocabulary`.
-    """
-
-    @classmethod
-    def from_vocabulary_file(cls, vocabulary_file: str) -> "LMWordVocabulary":
-        """Build the vocabulary of a config."""
-        words = LMVocabulary.from_file(vocabulary_file).words
-        return cls(tokens_to_add={WORDS_NAMESPACE: words}, non_padded_namespaces=[WORDS_NAMESPACE])
-
-
-def words_of(vocab: Vocabulary) -> List[str]:
-    """Return the words that a biLM with this vocabulary predicts, by index."""
-    words = vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
-    return [words[index] for index in range(len(words))]
 
 
 def _left_out_log_ranks(sample: numpy.ndarray, log_ranks: numpy.ndarray) -> numpy.ndarray:

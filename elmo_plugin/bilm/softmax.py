@@ -1,0 +1,300 @@
+"""The softmax of a language model for evaluation: exact probabilities of words, in bounded memory."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from elmo_plugin.errors import ConfigurationError
+
+# Number of logits in memory, whatever the vocabulary: they fit a CPU's caches (4 MiB in float32, the fastest
+# of 1 to 16 MiB), or give a GPU enough work (64 MiB, not measured).
+LOGITS_PER_CHUNK = 2**20
+LOGITS_PER_CHUNK_ON_GPU = 2**24
+# Number of positions in a chunk, so that it has enough words for a fast product.
+POSITIONS_PER_CHUNK = 4096
+
+SOFTMAX_GROUP = "softmax"  # of a weight file, beside the biLM's own
+# bilm-tf's names of the weights of a full softmax: `(num_words, input_dim)` and `(num_words,)`.
+WEIGHT, BIAS = "W", "b"
+# The names of an adaptive softmax are those of torch's parameters.
+_HEAD_WEIGHT, _HEAD_BIAS = "adaptive.head.weight", "adaptive.head.bias"
+_TAIL = "adaptive.tail.{number}.{part}.weight"
+
+
+class ExactSoftmax(ABC):
+    """
+    Probabilities over all words of a vocabulary, from the states of a biLM's top layer. Parameters are not
+    trained here; products are made in float32 (or float64, if the weights are) even under autocast.
+    """
+
+    @property
+    @abstractmethod
+    def num_words(self) -> int:
+        """Size of the vocabulary."""
+
+    @property
+    @abstractmethod
+    def input_dim(self) -> int:
+        """Width of the states, the biLM's `projection_dim`."""
+
+    @abstractmethod
+    def nll(self, states: Tensor, targets: Tensor) -> Tensor:
+        """
+        Return exact negative log-likelihoods, with only a chunk of the logits in memory.
+
+        # Parameters
+
+        states : `Tensor`
+            `(num_positions, input_dim)`.
+        targets : `Tensor`
+            `(num_positions,)`. The word of each position, from 0 to `num_words - 1`.
+
+        # Returns
+
+        `Tensor` of shape `(num_positions,)`, float64, never below 0.
+        """
+
+    @abstractmethod
+    def log_probabilities(self, states: Tensor) -> Tensor:
+        """Return the log-probabilities of all words, `(num_positions, num_words)`, all of them in memory."""
+
+    @abstractmethod
+    def to(self, device: torch.device) -> "ExactSoftmax":
+        """Return this softmax on a device."""
+
+
+@dataclass(frozen=True)
+class ExactFullSoftmax(ExactSoftmax):
+    """
+    `softmax(W h + b)`.
+
+    # Parameters
+
+    weight : `Tensor`
+        `(num_words, input_dim)`.
+    bias : `Tensor`
+        `(num_words,)`.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    @property
+    def num_words(self) -> int:
+        return self.weight.size(0)
+
+    @property
+    def input_dim(self) -> int:
+        return self.weight.size(1)
+
+    @torch.no_grad()
+    def nll(self, states: Tensor, targets: Tensor) -> Tensor:
+        weight, bias = self._for_products()
+        chunks = []
+        with torch.autocast(states.device.type, enabled=False):
+            for chunk_states, chunk_targets in zip(
+                chunks_of_positions(states.to(weight.dtype)), chunks_of_positions(targets)
+            ):
+                # (positions of the chunk,) each
+                target_logits = (chunk_states.double() * weight[chunk_targets].double()).sum(dim=1)
+                target_logits += bias[chunk_targets]
+                log_sum = log_sum_of_chunks(chunk_states, weight, bias)
+                # By rounding, the probability of a nearly certain word may be above 1.
+                chunks.append((log_sum - target_logits).clamp_min(0))
+        return torch.cat(chunks)
+
+    @torch.no_grad()
+    def log_probabilities(self, states: Tensor) -> Tensor:
+        weight, bias = self._for_products()
+        with torch.autocast(states.device.type, enabled=False):
+            return logits(states.to(weight.dtype), weight, bias).log_softmax(dim=1)
+
+    def to(self, device: torch.device) -> "ExactFullSoftmax":
+        return ExactFullSoftmax(self.weight.to(device), self.bias.to(device))
+
+    def _for_products(self) -> Tuple[Tensor, Tensor]:
+        product_type = torch.promote_types(self.weight.dtype, torch.float32)
+        return self.weight.to(product_type), self.bias.to(product_type)
+
+
+@dataclass(frozen=True)
+class ExactAdaptiveSoftmax(ExactSoftmax):
+    """
+    torch's adaptive softmax: frequent words and one entry per cluster of rarer words share a first softmax,
+    and each cluster has a softmax of its own over narrower vectors.
+
+    # Parameters
+
+    head : `ExactFullSoftmax`
+        The first softmax: frequent words, then an entry for each cluster.
+    tails : `Sequence[Tuple[Tensor, Tensor]]`
+        For each cluster `(narrow_dim, input_dim)`, which narrows the states, and `(words of the cluster,
+        narrow_dim)`. torch's clusters have no biases.
+    """
+
+    head: ExactFullSoftmax
+    tails: Sequence[Tuple[Tensor, Tensor]]
+
+    @property
+    def num_words(self) -> int:
+        return self._num_frequent + sum(len(weight) for _, weight in self.tails)
+
+    @property
+    def input_dim(self) -> int:
+        return self.head.input_dim
+
+    @torch.no_grad()
+    def nll(self, states: Tensor, targets: Tensor) -> Tensor:
+        first_words = self._first_words()
+        # The cluster of each position, 0 for the first softmax. (num_positions,)
+        clusters = torch.bucketize(targets, targets.new_tensor(first_words), right=True)
+        # The entries of clusters follow the frequent words.
+        head_targets = torch.where(clusters == 0, targets, self._num_frequent - 1 + clusters)
+        nll = self.head.nll(states, head_targets)
+        for number, first_word in enumerate(first_words, start=1):
+            positions = (clusters == number).nonzero().squeeze(1)
+            narrow_states, cluster = self._cluster(number - 1, states[positions])
+            nll[positions] += cluster.nll(narrow_states, targets[positions] - first_word)
+        return nll
+
+    @torch.no_grad()
+    def log_probabilities(self, states: Tensor) -> Tensor:
+        of_head = self.head.log_probabilities(states)
+        parts = [of_head[:, : self._num_frequent]]
+        for number in range(len(self.tails)):
+            narrow_states, cluster = self._cluster(number, states)
+            of_cluster = of_head[:, self._num_frequent + number].unsqueeze(1)
+            parts.append(of_cluster + cluster.log_probabilities(narrow_states))
+        return torch.cat(parts, dim=1)
+
+    def to(self, device: torch.device) -> "ExactAdaptiveSoftmax":
+        tails = [(narrowing.to(device), weight.to(device)) for narrowing, weight in self.tails]
+        return ExactAdaptiveSoftmax(self.head.to(device), tails)
+
+    @property
+    def _num_frequent(self) -> int:
+        return self.head.num_words - len(self.tails)
+
+    def _first_words(self) -> List[int]:
+        """Return the first word of each cluster."""
+        first_words = [self._num_frequent]
+        for _, weight in self.tails[:-1]:
+            first_words.append(first_words[-1] + len(weight))
+        return first_words
+
+    def _cluster(self, number: int, states: Tensor) -> Tuple[Tensor, ExactFullSoftmax]:
+        """Return the states narrowed for a cluster, and its softmax."""
+        narrowing, weight = self.tails[number]
+        with torch.autocast(states.device.type, enabled=False):
+            narrow_states = torch.nn.functional.linear(states.to(narrowing.dtype), narrowing)
+        return narrow_states, ExactFullSoftmax(weight, weight.new_zeros(len(weight)))
+
+
+def softmax_of(datasets: Mapping[str, Tensor], source: str) -> ExactSoftmax:
+    """
+    Return the softmax that a weight file holds, a full or an adaptive one. `source` is its name in errors.
+
+    # Raises
+
+    `ConfigurationError` if a dataset is missing, surplus, of a wrong shape, or not finite.
+    """
+    if _HEAD_WEIGHT in datasets:
+        num_tails = sum(name.startswith("adaptive.tail.") for name in datasets) // 2
+        tails = [
+            [_TAIL.format(number=number, part=part) for part in (0, 1)]
+            for number in range(num_tails)
+        ]
+        head_names = [_HEAD_WEIGHT, _HEAD_BIAS]
+    else:
+        tails, head_names = [], [WEIGHT, BIAS]
+    names = [*head_names, *(name for pair in tails for name in pair)]
+    if set(names) != set(datasets):
+        raise ConfigurationError(
+            f"{source}: found the datasets {', '.join(sorted(datasets)) or '(none)'} of a softmax, expected "
+            f"{', '.join(names)}. Give the file of a softmax that `elmo export` or bilm-tf wrote."
+        )
+    for name in names:
+        wanted_dims = 1 if name in (BIAS, _HEAD_BIAS) else 2
+        _check(datasets[name], f"{source}: dataset {SOFTMAX_GROUP}/{name}", wanted_dims)
+    weight, bias = (datasets[name] for name in head_names)
+    if len(weight) != len(bias):
+        raise ConfigurationError(
+            f"{source}: dataset {SOFTMAX_GROUP}/{head_names[0]} has {len(weight):,} rows and "
+            f"{head_names[1]} has {len(bias):,}, expected one for each word. Get another copy of the file."
+        )
+    head = ExactFullSoftmax(weight, bias)
+    if not tails:
+        return head
+    return ExactAdaptiveSoftmax(head, [(datasets[first], datasets[last]) for first, last in tails])
+
+
+def perplexities(nll_sums: Sequence[float], num_predictions: float) -> Dict[str, float]:
+    """
+    Return perplexities from the sums of the negative log-likelihoods of both directions, forward first.
+
+    # Returns
+
+    `forward_perplexity` and `backward_perplexity`; `perplexity`, their mean, as the paper reports it; and
+    `bilm_tf_perplexity`, the exponential of the mean loss of both directions, as bilm-tf reports it, never
+    above the mean.
+    """
+    means = [nll_sum / num_predictions for nll_sum in nll_sums]
+    forward, backward = (_exponential(mean) for mean in means)
+    return {
+        "forward_perplexity": forward,
+        "backward_perplexity": backward,
+        "perplexity": (forward + backward) / 2,
+        "bilm_tf_perplexity": _exponential(sum(means) / 2),
+    }
+
+
+def log_sum_of_chunks(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return `logsumexp(states @ weight.T + bias)`, `(num_positions,)`. Chunks are summed in float64."""
+    log_sum = states.new_full(states.shape[:1], -math.inf, dtype=torch.float64)
+    for words in chunks_of_words(states, weight):
+        of_chunk = logits(states, weight[words], bias[words])
+        # torch's logsumexp does not overwrite its argument, and passes over it twice as often.
+        highest = of_chunk.amax(dim=1, keepdim=True)
+        chunk_sum = of_chunk.sub_(highest).exp_().sum(dim=1).log_().add_(highest.squeeze(1))
+        log_sum = torch.logaddexp(log_sum, chunk_sum.double())
+    return log_sum
+
+
+def logits(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return logits `(num_positions, num_words)`, in the type of the bias."""
+    return torch.mm(states, weight.t()).to(bias.dtype).add_(bias)
+
+
+def chunks_of_positions(tensor: Tensor) -> Sequence[Tensor]:
+    """Cut a tensor with a row for each position."""
+    return tensor.split(POSITIONS_PER_CHUNK)
+
+
+def chunks_of_words(states: Tensor, weight: Tensor) -> List[slice]:
+    """Cut the vocabulary so that no chunk of logits is larger than the device's limit."""
+    on_cpu = states.device.type == "cpu"
+    num_logits = LOGITS_PER_CHUNK if on_cpu else LOGITS_PER_CHUNK_ON_GPU
+    num_words = max(1, num_logits // max(1, len(states)))
+    return [slice(start, start + num_words) for start in range(0, len(weight), num_words)]
+
+
+def _check(tensor: Tensor, name: str, num_dims: int) -> None:
+    if tensor.dim() != num_dims:
+        raise ConfigurationError(
+            f"{name} has shape {tuple(tensor.shape)}, expected {num_dims} dimension(s). Give the file of a "
+            "softmax."
+        )
+    # NaN and infinity make their sum NaN or infinite.
+    if not math.isfinite(tensor.sum(dtype=torch.float64)):
+        raise ConfigurationError(
+            f"{name} holds NaN or infinite values, expected finite float32 weights. The file is damaged, or "
+            "its training diverged; get another copy."
+        )
+
+
+def _exponential(mean: float) -> float:
+    return math.exp(min(mean, 700.0))  # too large to be distinguished from infinity

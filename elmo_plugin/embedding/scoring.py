@@ -1,0 +1,390 @@
+"""Score sentences with a biLM and its softmax: log-probabilities of words, perplexity, the best words."""
+
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
+
+import numpy
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm import BiLM
+from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.bilm.model_files import local_path, resolve_model_files
+from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, softmax_of
+from elmo_plugin.bilm.weights import read_group
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device, checked_tokens
+from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
+from elmo_plugin.errors import ConfigurationError
+
+DEFAULT_MODEL = "elmo_mini"
+# The token that stands for the word to find.
+BLANK = "___"
+DEFAULT_NUM_BEST = 10
+
+# Numbers in memory while the words for blanks are ranked, for each direction.
+_PROBABILITIES_PER_CHUNK = 2**24
+
+FileName = Union[str, PathLike]
+
+
+class SentenceScore(NamedTuple):
+    """
+    What a biLM says of a sentence of `n` tokens. Log-probabilities are natural logarithms.
+
+    # Parameters
+
+    tokens : `List[str]`
+        The sentence.
+    is_unknown : `numpy.ndarray`
+        `(n,)`, boolean: the tokens that are not in the vocabulary of the softmax. Their scores are those of
+        `<UNK>`, which stands for all such words together. (As context they are read from their characters.)
+    forward : `numpy.ndarray`
+        `(n + 1,)`, float64: the log-probability of each token after those before it, and last that of the
+        sentence's end after all of them.
+    backward : `numpy.ndarray`
+        `(n + 1,)`, float64: the log-probability of each token before those after it, and last that of the
+        sentence's begin before all of them.
+    """
+
+    tokens: List[str]
+    is_unknown: numpy.ndarray
+    forward: numpy.ndarray
+    backward: numpy.ndarray
+
+    @property
+    def num_unknown(self) -> int:
+        """Number of tokens that are not in the vocabulary."""
+        return int(self.is_unknown.sum())
+
+    @property
+    def forward_log_probability(self) -> float:
+        """The log-probability of the sentence and its end, by the forward direction."""
+        return float(self.forward.sum())
+
+    @property
+    def backward_log_probability(self) -> float:
+        """The log-probability of the sentence and its begin, by the backward direction."""
+        return float(self.backward.sum())
+
+    def perplexities(self) -> Dict[str, float]:
+        """Return `perplexity` and those of each direction, see `elmo_plugin.bilm.softmax.perplexities`."""
+        sums = [-self.forward_log_probability, -self.backward_log_probability]
+        return perplexities(sums, len(self.forward))
+
+    def as_json(self, with_words: bool = False) -> Dict[str, Any]:
+        """
+        Return values that JSON can hold: `tokens`, `num_unknown`, the log-probabilities `forward` and
+        `backward`, and perplexities. With words also `words`, an object for each token with `word`,
+        `forward`, `backward` and `is_unknown`; `end`, what the forward direction says of the sentence's end;
+        and `begin`, what the backward direction says of its begin.
+        """
+        content: Dict[str, Any] = {
+            "tokens": self.tokens,
+            "num_unknown": self.num_unknown,
+            "forward": self.forward_log_probability,
+            "backward": self.backward_log_probability,
+            **self.perplexities(),
+        }
+        if with_words:
+            *forward, end = self.forward.tolist()
+            *backward, begin = self.backward.tolist()
+            names = ("word", "forward", "backward", "is_unknown")
+            rows = zip(self.tokens, forward, backward, self.is_unknown.tolist())
+            content["words"] = [dict(zip(names, row)) for row in rows]
+            content.update(end=end, begin=begin)
+        return content
+
+
+class WordForBlank(NamedTuple):
+    """
+    A word for a blank.
+
+    # Parameters
+
+    word : `str`
+        The word.
+    forward, backward : `float`
+        Its log-probabilities: after the tokens before the blank, and before those after it.
+    probability : `float`
+        The product of both probabilities, divided by the sum of these products over all words of the
+        vocabulary without `<S>`, `</S>` and `<UNK>`. Words are ranked by it.
+    """
+
+    word: str
+    forward: float
+    backward: float
+    probability: float
+
+
+@dataclass
+class ScoreTotals:
+    """Sums over scored sentences."""
+
+    num_sentences: int = 0
+    num_words: int = 0
+    num_unknown: int = 0
+    nll_sums: List[float] = field(default_factory=lambda: [0.0, 0.0])  # forward, backward
+
+    def add(self, score: SentenceScore) -> None:
+        """Add a sentence."""
+        self.num_sentences += 1
+        self.num_words += len(score.tokens)
+        self.num_unknown += score.num_unknown
+        self.nll_sums[0] -= score.forward_log_probability
+        self.nll_sums[1] -= score.backward_log_probability
+
+    def perplexities(self) -> Dict[str, float]:
+        """
+        Return perplexities of all sentences together, see `elmo_plugin.bilm.softmax.perplexities`. Those of
+        pretraining's evaluation on whole sentences are the same.
+        """
+        return perplexities(self.nll_sums, self.num_words + self.num_sentences)
+
+
+class SentenceScorer:
+    """
+    Score sentences with a frozen biLM and the softmax that it was trained with.
+
+    Each sentence is scored by itself: the LSTMs start from zeros, so that a score depends neither on the
+    other sentences nor on their order (up to rounding, 1e-5). The perplexity that pretraining reports on a
+    stream of text is another one, as its LSTMs carry their states from sentence to sentence.
+
+    # Parameters
+
+    bilm : `BiLM`
+        The language model, stateless. It is not copied; it is frozen and moved to the device.
+    softmax : `ExactSoftmax`
+        Its softmax.
+    vocabulary : `LMVocabulary`
+        The words of the softmax.
+    cuda_device : `int`, optional (default = `-1`)
+        Index of the GPU to run on; -1 for the CPU.
+
+    # Raises
+
+    `ConfigurationError` if sizes of the three contradict each other, if the biLM is stateful, or if the GPU
+    does not exist.
+    """
+
+    def __init__(
+        self, bilm: BiLM, softmax: ExactSoftmax, vocabulary: LMVocabulary, cuda_device: int = -1
+    ) -> None:
+        if softmax.input_dim != bilm.options.projection_dim:
+            raise ConfigurationError(
+                f"The softmax reads states of width {softmax.input_dim}, expected the biLM's projection_dim, "
+                f"{bilm.options.projection_dim}. Give the softmax that this biLM was trained with."
+            )
+        if softmax.num_words != len(vocabulary):
+            raise ConfigurationError(
+                f"The vocabulary has {len(vocabulary):,} words, expected the {softmax.num_words:,} that the "
+                "softmax predicts. Give the vocabulary that it was trained with."
+            )
+        if bilm.stateful:
+            raise ConfigurationError(
+                "The biLM is stateful, expected a stateless one: scores would depend on the order of the "
+                "sentences. Set stateful to False."
+            )
+        self.vocabulary = vocabulary
+        self._embedder = ElmoEmbedder.from_bilm(bilm, cuda_device)
+        self._softmax = softmax.to(checked_device(cuda_device))
+
+    @classmethod
+    def from_files(
+        cls,
+        options_file: FileName = DEFAULT_MODEL,
+        weight_file: Optional[FileName] = None,
+        softmax_file: Optional[FileName] = None,
+        vocabulary_file: Optional[FileName] = None,
+        cuda_device: int = -1,
+        precision: str = "float32",
+        kernel: str = AUTO,
+    ) -> "SentenceScorer":
+        """
+        Load a biLM with its softmax.
+
+        # Parameters
+
+        options_file : `str` or `PathLike`, optional (default = `"elmo_mini"`)
+            The options (JSON). `elmo_mini`, or a folder that `elmo export` wrote, stands for all files.
+        weight_file : `str` or `PathLike`, optional
+            The weights (HDF5) of the biLM.
+        softmax_file : `str` or `PathLike`, optional (default = the weight file)
+            An HDF5 file with the group `softmax`, such as those that AI2 publishes.
+        vocabulary_file : `str` or `PathLike`, optional (default = `vocab.txt` beside the weights)
+            The words of the softmax, see `LMVocabulary`.
+        cuda_device, precision, kernel
+            See `ElmoEmbedder`.
+
+        # Raises
+
+        `ConfigurationError` if a file is missing or damaged, or if there is no softmax; and as the class.
+        """
+        checked_device(cuda_device)  # fails before files are read
+        options_path, weight_path = resolve_model_files(options_file, weight_file)
+        softmax_path = (
+            weight_path if softmax_file is None else local_path("softmax_file", softmax_file)
+        )
+        datasets = read_group(softmax_path, SOFTMAX_GROUP)
+        if not datasets:
+            raise ConfigurationError(
+                f"{softmax_path}: has no group '{SOFTMAX_GROUP}', expected the softmax that the biLM was "
+                "trained with, without which it predicts no word. Give its file with --softmax-file "
+                "(softmax_file=...), or a model that `elmo export` wrote from its pretraining."
+            )
+        vocabulary = LMVocabulary.from_file(_vocabulary_path(vocabulary_file, weight_path))
+        softmax = softmax_of(datasets, str(softmax_path))
+        bilm = BiLM.from_files(options_path, weight_path, precision=precision, kernel=kernel)
+        return cls(bilm, softmax, vocabulary, cuda_device)
+
+    def score_sentence(self, tokens: Sequence[str]) -> SentenceScore:
+        """
+        Score the tokens of a sentence, which may be empty.
+
+        # Raises
+
+        `ValueError` as `ElmoEmbedder.embed_sentence`.
+        """
+        return next(self.score_sentences([tokens]))
+
+    def score_sentences(
+        self,
+        sentences: Iterable[Sequence[str]],
+        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
+        batch_tokens: Optional[int] = None,
+    ) -> Iterator[SentenceScore]:
+        """
+        Score any number of sentences, in bounded memory. Yield their scores in the order of the sentences.
+        Arguments and errors are those of `ElmoEmbedder.embed_sentences`.
+        """
+        return self._embedder.map_batches(self._scores, sentences, batch_size, batch_tokens)
+
+    def best_words(
+        self, tokens: Sequence[str], num_words: int = DEFAULT_NUM_BEST
+    ) -> List[WordForBlank]:
+        """
+        Return the best words for the blank, `___`, among the tokens of a sentence, ranked by both directions
+        together; the best first.
+
+        # Raises
+
+        `ConfigurationError` unless there is exactly one blank, and `num_words` is positive; `ValueError` as
+        `ElmoEmbedder.embed_sentence`.
+        """
+        return next(self.best_words_of_sentences([tokens], num_words))
+
+    def best_words_of_sentences(
+        self,
+        sentences: Iterable[Sequence[str]],
+        num_words: int = DEFAULT_NUM_BEST,
+        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
+        batch_tokens: Optional[int] = None,
+    ) -> Iterator[List[WordForBlank]]:
+        """
+        Return the best words for the blank of each sentence, in the order of the sentences; see `best_words`.
+        Other arguments and errors are those of `ElmoEmbedder.embed_sentences`.
+        """
+        if num_words < 1:
+            raise ConfigurationError(
+                f"num_words is {num_words}, expected a positive number of best words."
+            )
+
+        def best_of_batch(batch: List[List[str]]) -> List[List[WordForBlank]]:
+            return self._best_words(batch, num_words)
+
+        with_blanks = (
+            check_blank(checked_tokens(tokens, number), f"Sentence {number}")
+            for number, tokens in enumerate(sentences)
+        )
+        return self._embedder.map_batches(best_of_batch, with_blanks, batch_size, batch_tokens)
+
+    def _scores(self, sentences: List[List[str]]) -> List[SentenceScore]:
+        words = [[self.vocabulary.index_of(token) for token in tokens] for tokens in sentences]
+        begin, end, unknown = (LMVocabulary.BEGIN, LMVocabulary.END, LMVocabulary.UNKNOWN)
+        top = self._top_layer(sentences)
+        lengths = torch.tensor([len(tokens) + 1 for tokens in sentences], device=top.device)
+        is_prediction = torch.arange(top.size(1) - 1, device=top.device) < lengths.unsqueeze(1)
+        forward_states, backward_states = top.chunk(2, dim=2)
+        # Forward, the state at a position predicts the next one, the last the end of the sentence; backward,
+        # it predicts the previous one, the first the begin. (num_predictions, projection_dim) each
+        states = [forward_states[:, :-1][is_prediction], backward_states[:, 1:][is_prediction]]
+        targets = [
+            [word for row in words for word in (*row, end)],
+            [word for row in words for word in (begin, *row)],
+        ]
+        nll = self._softmax.nll(
+            torch.cat(states), torch.tensor([*targets[0], *targets[1]], device=top.device)
+        )
+        starts = numpy.cumsum([0, *(len(tokens) + 1 for tokens in sentences)])
+        forward, backward = (-nll.view(2, -1)).cpu().numpy()  # (num_predictions,) each
+        return [
+            SentenceScore(
+                tokens,
+                numpy.array(row, dtype=numpy.int64) == unknown,
+                forward[start : start + len(row) + 1].copy(),
+                # The begin comes last.
+                numpy.roll(backward[start : start + len(row) + 1], -1),
+            )
+            for tokens, row, start in zip(sentences, words, starts)
+        ]
+
+    def _best_words(self, sentences: List[List[str]], num_words: int) -> List[List[WordForBlank]]:
+        top = self._top_layer(sentences)
+        rows = torch.arange(len(sentences), device=top.device)
+        # Positions in the sentences with their marks, of which the first is at 0.
+        blanks = torch.tensor([tokens.index(BLANK) + 1 for tokens in sentences], device=top.device)
+        forward_states, backward_states = top.chunk(2, dim=2)
+        # (num_sentences, projection_dim) each: no state has read the blank.
+        states = [forward_states[rows, blanks - 1], backward_states[rows, blanks + 1]]
+        per_chunk = max(1, _PROBABILITIES_PER_CHUNK // self._softmax.num_words)
+        return [
+            best
+            for chunk in zip(*(of_direction.split(per_chunk) for of_direction in states))
+            for best in self._ranked(chunk, num_words)
+        ]
+
+    def _ranked(self, states: Sequence[Tensor], num_words: int) -> Iterator[List[WordForBlank]]:
+        # (num_sentences, num_words of the vocabulary) each
+        both = [self._softmax.log_probabilities(of_direction) for of_direction in states]
+        products = (both[0] + both[1])[:, len(SPECIALS) :].log_softmax(dim=1)
+        best = products.topk(min(num_words, products.size(1)), dim=1)
+        indices = best.indices + len(SPECIALS)
+        columns = [indices, both[0].gather(1, indices), both[1].gather(1, indices)]
+        for rows in zip(*(column.tolist() for column in columns), best.values.exp().tolist()):
+            yield [
+                WordForBlank(self.vocabulary.words[index], forward, backward, probability)
+                for index, forward, backward, probability in zip(*rows)
+            ]
+
+    @torch.no_grad()
+    def _top_layer(self, sentences: List[List[str]]) -> Tensor:
+        """Return the last layer with sentence marks, `(batch_size, timesteps + 2, get_output_dim())`."""
+        character_ids = self._embedder.character_ids(sentences)
+        top: Tensor = self._embedder.elmo_bilm(character_ids)["activations"][-1]
+        return top
+
+
+def check_blank(tokens: List[str], where: str) -> List[str]:
+    """Return the tokens. Raise `ConfigurationError`, which begins with `where`, unless one is a blank."""
+    num_blanks = tokens.count(BLANK)
+    if num_blanks != 1:
+        raise ConfigurationError(
+            f"{where}: found {num_blanks} blanks, expected one token {BLANK}, in the place of the word to "
+            "find. Correct the sentence."
+        )
+    return tokens
+
+
+def _vocabulary_path(vocabulary_file: Optional[FileName], weight_path: Path) -> Any:
+    if vocabulary_file is None:
+        path = weight_path.with_name(VOCABULARY_NAME)
+        if not path.is_file():
+            raise ConfigurationError(
+                f"{path}: there is no vocabulary beside the weights, expected the words of the softmax. Give "
+                "its file with --vocabulary-file (vocabulary_file=...)."
+            )
+        return path
+    is_url = "://" in str(vocabulary_file)
+    return local_path("vocabulary_file", vocabulary_file) if is_url else vocabulary_file
