@@ -12,7 +12,7 @@ from elmo_plugin import registration
 
 if TYPE_CHECKING:
     from elmo_plugin.bilm import BiLM, batch_to_ids
-    from elmo_plugin.embedding import ElmoEmbedder, embed_dataset
+    from elmo_plugin.embedding import ElmoEmbedder, SentenceScorer, embed_dataset
     from elmo_plugin.modules import Elmo, ScalarMix
     from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
     from elmo_plugin.modules.text_encoder import TextEncoder
@@ -25,6 +25,7 @@ _MODULE_OF = {
     "ElmoEmbedder": "elmo_plugin.embedding",
     "ElmoTokenEmbedder": "elmo_plugin.modules.elmo_token_embedder",
     "ScalarMix": "elmo_plugin.modules.scalar_mix",
+    "SentenceScorer": "elmo_plugin.embedding",
     "TextEncoder": "elmo_plugin.modules.text_encoder",
     "batch_to_ids": "elmo_plugin.bilm",
     "embed_dataset": "elmo_plugin.embedding",
@@ -36,6 +37,7 @@ __all__ = [
     "ElmoEmbedder",
     "ElmoTokenEmbedder",
     "ScalarMix",
+    "SentenceScorer",
     "TextEncoder",
     "batch_to_ids",
     "embed_dataset",

@@ -18,7 +18,7 @@ import io, sys
 import h5py
 sys.modules["allennlp"] = None
 
-from elmo_plugin import BiLM, Elmo, ElmoEmbedder, batch_to_ids
+from elmo_plugin import BiLM, Elmo, ElmoEmbedder, SentenceScorer, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
 
 for precision in ("float32", "int8"):
@@ -28,6 +28,7 @@ for precision in ("float32", "int8"):
 
 embedder = ElmoEmbedder("elmo_mini")
 assert embedder.embed_sentence(["Hello", "world"]).shape == (3, 2, 256)
+assert SentenceScorer.from_files().score_sentence(["Hello", "world"]).num_unknown == 0
 embedder.embed_file(io.StringIO("Hello world"), "vectors.hdf5")
 with h5py.File("vectors.hdf5") as vectors:
     assert vectors["0"].shape == (3, 2, 256)
@@ -47,6 +48,7 @@ with open("in.txt", "w") as file:
     file.write("They play and play .\\nA play\\n")
 main(["embed", "in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"])
 main(["neighbors", "in.txt", "--word", "play", "--options-file", "elmo_mini"])
+main(["score", "in.txt"])
 main(["models"])
 for words in (["vocab", "in.txt", "--output", "v"], ["embed", "in.txt", "o.hdf5", "--mix", "m.gz"]):
     try:
@@ -76,6 +78,7 @@ def test_the_core_runs_without_allennlp_and_joins_it_later(tmp_path: Path) -> No
     assert process.returncode == 0, process.stderr
     assert "out.hdf5: 2 sentences, 7 tokens" in process.stdout
     assert "play: 3 occurrences" in process.stdout
+    assert "2 sentences, 7 words, 0 of them unknown: perplexity " in process.stdout
     assert re.search(r"^elmo_mini +biLM +10\.\d MB  ", process.stdout, re.MULTILINE)
     advice = "pip install 'elmo-plugin[allennlp]', then elmo setup-allennlp"
     errors = [line for line in process.stderr.splitlines() if "error: " in line]

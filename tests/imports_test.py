@@ -20,7 +20,7 @@ CORE = [
 ]
 PLUGIN = [
     ("elmo_plugin.compat",),
-    ("elmo_plugin.archives",),
+    ("elmo_plugin.archives", "elmo_plugin.json_input"),
     ("elmo_plugin.modules.elmo_token_embedder", "elmo_plugin.modules.encoder_stack"),
     ("elmo_plugin.modules.placed_elmo",),
     ("elmo_plugin.modules.text_encoder",),

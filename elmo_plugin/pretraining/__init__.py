@@ -12,6 +12,7 @@ from elmo_plugin.pretraining.callbacks import BiLMStateCallback, ValidateFirstCa
 from elmo_plugin.pretraining.checkpointer import AtomicCheckpointer
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.perplexity import BiLMPerplexity
+from elmo_plugin.pretraining.predictor import BiLMPredictor
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.sampled_softmax import SampledSoftmax
 from elmo_plugin.pretraining.softmax import FullSoftmax, LMSoftmax
@@ -22,6 +23,7 @@ __all__ = [
     "AdaptiveSoftmax",
     "AtomicCheckpointer",
     "BiLMPerplexity",
+    "BiLMPredictor",
     "BiLMReader",
     "BiLMStateCallback",
     "BiLMTrainingModel",

@@ -80,6 +80,8 @@ class BiLMTrainingModel(Model):
     `ConfigurationError` for invalid sizes, and for a vocabulary without words.
     """
 
+    default_predictor = "elmo_bilm"
+
     def __init__(
         self,
         vocab: Vocabulary,

@@ -2,17 +2,20 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Union
+from typing import Any, Dict, Iterable, List, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, TensorField
 
+from elmo_plugin.archives import VOCABULARY_FOLDER
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
+from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.pretraining.corpus_files import expand_corpus, read_sentences
 from elmo_plugin.pretraining.sentence_streams import DIRECTIONS, marked_sentence
+from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE
 
 
 @DatasetReader.register("elmo_bilm")
@@ -37,6 +40,9 @@ class BiLMReader(DatasetReader):
     vocabulary_file : `str`
         The words that the softmax predicts, in bilm-tf's format; `elmo vocab` writes such a file.
         Other words are read from their characters, like all words, and predicted as `<UNK>`.
+    serialization_dir : `str`, optional
+        Filled in by AllenNLP. An archive whose vocabulary file is not there any more is read with the words
+        that the archive holds.
 
     # Attributes
 
@@ -49,11 +55,15 @@ class BiLMReader(DatasetReader):
     missing, empty or not UTF-8.
     """
 
-    def __init__(self, vocabulary_file: str, **kwargs: Any) -> None:
+    def __init__(
+        self, vocabulary_file: str, serialization_dir: Optional[str] = None, **kwargs: Any
+    ) -> None:
         super().__init__(
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
-        self.vocabulary = LMVocabulary.from_file(vocabulary_file)
+        self.vocabulary = LMVocabulary.from_file(
+            _archived_words(serialization_dir, vocabulary_file) or vocabulary_file
+        )
 
     def text_to_instance(self, tokens: List[str]) -> Instance:
         """
@@ -94,3 +104,11 @@ class BiLMReader(DatasetReader):
         sentences = (words for path in self.files(file_path) for words in read_sentences(path))
         for words in self.shard_iterable(sentences):
             yield self.text_to_instance(words)
+
+
+def _archived_words(folder: Optional[str], vocabulary_file: str) -> Optional[Path]:
+    """Return the file of words in the folder of an archive, if it is there and the vocabulary file is not."""
+    if folder is None or vocabulary_file in pretrained_names() or Path(vocabulary_file).exists():
+        return None
+    path = Path(folder) / VOCABULARY_FOLDER / f"{WORDS_NAMESPACE}.txt"
+    return path if path.is_file() else None

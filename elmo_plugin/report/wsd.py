@@ -16,6 +16,13 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
+from elmo_plugin.json_input import (
+    errors_at,
+    find_key,
+    get_text,
+    get_words,
+    parse_json_object,
+)
 from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.probes import (
     RANDOM_WEIGHTS,
@@ -28,13 +35,6 @@ from elmo_plugin.report.probes import (
     named_layers,
 )
 from elmo_plugin.report.tables import Part, Report, write_report
-from elmo_plugin.tasks.json_input import (
-    errors_at,
-    find_key,
-    get_text,
-    get_words,
-    parse_json_object,
-)
 from elmo_plugin.tasks.reading import placed_lines
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed

@@ -14,7 +14,7 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 
 from elmo_plugin.embedding.sentence_batches import BatchOptions, batches_by_length
-from elmo_plugin.tasks.json_input import (
+from elmo_plugin.json_input import (
     dump_json_line,
     find_key,
     get_text,

@@ -7,7 +7,7 @@ from typing import Callable, Optional, Tuple
 import pytest
 import torch
 
-from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
 from elmo_plugin.bilm import model_files
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, BiLMFiles, of_allennlp
@@ -39,6 +39,25 @@ def test_a_zip_with_options_and_weights_is_a_model(bilm_files: BiLMFiles, tmp_pa
         assert torch.equal(
             BiLM.from_files(options, name)(character_ids)["activations"][-1], expected
         )
+
+
+def test_a_folder_stands_for_both_files(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+    folder = tmp_path / "my_bilm"
+    folder.mkdir()
+    shutil.copy(bilm_files.options_file, folder / "options.json")
+    with pytest.raises(
+        ConfigurationError, match=r"my_bilm: the folder holds no weights\.hdf5, exp"
+    ):
+        BiLM.from_files(folder)
+    shutil.copy(bilm_files.weight_file, folder / "weights.hdf5")
+    character_ids = batch_to_ids(SENTENCES)
+    expected = BiLM.from_files(*bilm_files)(character_ids)["activations"][-1]
+    for names in ((folder, None), (None, folder), (str(folder), str(folder))):
+        assert torch.equal(BiLM.from_files(*names)(character_ids)["activations"][-1], expected)
+    # Beside the embedder's default of the other file, too.
+    assert ElmoEmbedder(folder).get_output_dim() == expected.shape[-1]
+    with pytest.raises(ConfigurationError, match="my_bilm stands for both files"):
+        BiLM.from_files(folder, bilm_files.weight_file)
 
 
 def test_a_zip_without_weights_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from elmo_plugin.errors import ConfigurationError
 
 # Of COLUMNS columns: a screen and a half.
 LINES, COLUMNS = 75, 100
-WITHOUT_TORCH = [name for name in COMMANDS if name not in ("embed", "neighbors")]
+WITHOUT_TORCH = [name for name in COMMANDS if name not in ("embed", "neighbors", "score")]
 
 
 @pytest.fixture(autouse=True)
@@ -163,6 +163,8 @@ class TestErrors:
             ("neighbors in.txt --word a --max-occurrences 0", "--max-occurrences: found 0, exp"),
             ("neighbors in.txt --word a --seed -1", "--seed: found -1, expected a number from 0"),
             ("neighbors in.txt --word a --plot p.jpg", "p.jpg has the suffix '.jpg', expected one"),
+            ("score", "elmo score: error: the following arguments are required: INPUT"),
+            ("score in.txt --best 0", "--best: found 0, expected a positive number"),
             ("vocab in.txt --output v --max-size 3", "--max-size: found 3, expected at least 4"),
             ("vocab in.txt --output no/v", "--output: there is no folder no to write v in"),
             ("models all", "elmo: error: unrecognized arguments: all"),

@@ -72,3 +72,19 @@ def test_instances_need_no_allennlp_vocabulary(reader):
 def test_a_sentence_without_words_is_an_error(reader):
     with pytest.raises(ConfigurationError, match="Found a sentence without words"):
         reader.text_to_instance([])
+
+
+def test_an_archive_is_read_with_its_own_words_if_the_file_is_gone(tmp_path, vocabulary_file):
+    archived = tmp_path / "archive" / "vocabulary" / "lm_words.txt"
+    archived.parent.mkdir(parents=True)
+    archived.write_text("<S>\n</S>\n<UNK>\nIt\nhails\n")
+    folder = str(tmp_path / "archive")
+    reader = BiLMReader("gone.txt", serialization_dir=folder)
+    assert reader.vocabulary.words[3:] == ["It", "hails"]
+    # The file that is named comes first.
+    reader = BiLMReader(vocabulary_file, serialization_dir=folder)
+    assert reader.vocabulary.words[3:] == ["It", "rains"]
+    assert len(BiLMReader("elmo_mini", serialization_dir=folder).vocabulary) == 20000
+    archived.unlink()
+    with pytest.raises(ConfigurationError, match=r"gone\.txt: cannot read the vocabulary file"):
+        BiLMReader("gone.txt", serialization_dir=folder)

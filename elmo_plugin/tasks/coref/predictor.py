@@ -10,8 +10,8 @@ from allennlp.data import Field, Instance
 from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 
+from elmo_plugin.json_input import find_key, get_text, get_words, shown_json
 from elmo_plugin.tasks.coref.reader import mention_field
-from elmo_plugin.tasks.json_input import find_key, get_text, get_words, shown_json
 from elmo_plugin.tasks.predicting import TaskPredictor, bracketed, described_span
 from elmo_plugin.tasks.reading import character_offsets
 

@@ -9,7 +9,7 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, LabelField, MetadataField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 
-from elmo_plugin.tasks.json_input import errors_at, get_text, parse_json_object
+from elmo_plugin.json_input import errors_at, get_text, parse_json_object
 from elmo_plugin.tasks.reading import (
     RuleBasedTokenizer,
     TaskReader,

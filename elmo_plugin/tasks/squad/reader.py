@@ -12,8 +12,8 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, IndexField, MetadataField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 
+from elmo_plugin.json_input import TEXT, is_text, shown_json
 from elmo_plugin.tasks.checks import check_positive
-from elmo_plugin.tasks.json_input import TEXT, is_text, shown_json
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, data_file
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from allennlp.data import Instance
 from allennlp.data.tokenizers import SpacyTokenizer, Token
 from allennlp.predictors import Predictor
 
-from elmo_plugin.tasks.json_input import find_key
+from elmo_plugin.json_input import find_key
 from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, described_span
 from elmo_plugin.tasks.tags import tags_to_spans
 

@@ -1,0 +1,122 @@
+"""Score sentences, and find words for blanks, with the model of a pretraining run."""
+
+import logging
+from typing import Any, Dict, List, Union
+
+from allennlp.common.util import JsonDict
+from allennlp.data import Instance
+from allennlp.predictors import Predictor
+
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
+from elmo_plugin.embedding.scoring import SentenceScorer, check_blank
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text_lines import split_tokens
+from elmo_plugin.json_input import (
+    dump_json_line,
+    find_key,
+    get_text,
+    get_words,
+    parse_json_object,
+    shown_json,
+)
+from elmo_plugin.pretraining.model import BiLMTrainingModel
+from elmo_plugin.pretraining.reader import BiLMReader
+from elmo_plugin.pretraining.word_vocabulary import words_of
+
+EXAMPLE = '{"sentence": "The cat sat ."} or {"tokens": ["The", "___", "sat", "."], "best": 5}'
+
+logger = logging.getLogger(__name__)
+
+
+@Predictor.register("elmo_bilm")
+class BiLMPredictor(Predictor):
+    """
+    Does what `elmo score --words` and `elmo score --best` do.
+
+    The input is `{"sentence": ...}`, tokens separated by white space, or `{"tokens": [...]}`. The answer has
+    the probabilities of the sentence and of its words, see `SentenceScore.as_json`. With `"best": K` the
+    sentence holds one token `___`, and the answer has the K words that fit it best, see `WordForBlank`.
+
+    Invalid input raises `ConfigurationError`. In a file of JSON lines an invalid line does not stop the
+    others: its answer is `{"error": ...}`.
+
+    Registered as a `Predictor` with name `elmo_bilm`, the default for models of type `elmo_bilm`.
+    """
+
+    def __init__(
+        self, model: BiLMTrainingModel, dataset_reader: BiLMReader, frozen: bool = True
+    ) -> None:
+        super().__init__(model, dataset_reader, frozen)
+        vocabulary = LMVocabulary(words_of(model.vocab))
+        self._scorer = SentenceScorer(
+            model.bilm, model.softmax.exact(), vocabulary, self.cuda_device
+        )
+
+    def predict_json(self, inputs: Union[JsonDict, str]) -> JsonDict:
+        return self.predict_batch_json([inputs])[0]
+
+    def predict_batch_json(self, inputs: List[Union[JsonDict, str]]) -> List[JsonDict]:
+        """Return the answers to several inputs, or lines of a file, in their order."""
+        answers: List[JsonDict] = [{}] * len(inputs)
+        to_score: Dict[int, List[str]] = {}
+        for position, one_input in enumerate(inputs):
+            is_line = isinstance(one_input, str)
+            try:
+                content = parse_json_object(one_input, EXAMPLE) if is_line else one_input
+                tokens = _tokens(content)
+                if "best" in content:
+                    best = self._scorer.best_words(
+                        check_blank(tokens, "The sentence"), _num_best(content)
+                    )
+                    answers[position] = {
+                        "tokens": tokens,
+                        "best": [word._asdict() for word in best],
+                    }
+                else:
+                    to_score[position] = tokens
+            except ConfigurationError as error:
+                if not is_line:
+                    raise
+                logger.error("No prediction for a line: %s", error)
+                answers[position] = {"error": str(error)}
+        scores = self._scorer.score_sentences(to_score.values())
+        for position, score in zip(to_score, scores):
+            answers[position] = score.as_json(with_words=True)
+        return answers
+
+    def predict_instance(self, instance: Instance) -> JsonDict:
+        return self.predict_batch_instance([instance])[0]
+
+    def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
+        """
+        # Raises
+
+        `ConfigurationError`: instances hold characters and targets, and no words that an answer could name.
+        """
+        raise ConfigurationError(
+            "--use-dataset-reader: the predictor elmo_bilm reads JSON lines only, such as "
+            f"{EXAMPLE}. Leave it out, or use `allennlp evaluate` for the perplexity of text."
+        )
+
+    def load_line(self, line: str) -> Any:
+        """Return the line itself, which `predict_batch_json` parses, so that an error is its answer."""
+        return line.strip()
+
+    def dump_line(self, outputs: JsonDict) -> str:
+        return dump_json_line(outputs)
+
+
+def _tokens(inputs: JsonDict) -> List[str]:
+    key = find_key(inputs, ("sentence", "tokens"), EXAMPLE)
+    if key == "tokens":
+        return get_words(inputs, key, EXAMPLE)
+    return split_tokens(get_text(inputs, key, EXAMPLE))
+
+
+def _num_best(inputs: JsonDict) -> int:
+    number = inputs["best"]
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ConfigurationError(
+            f"'best' is {shown_json(number)}, expected a positive whole number, as in {EXAMPLE}"
+        )
+    return number

@@ -1,0 +1,210 @@
+import io
+import json
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List, Tuple
+
+import pytest
+
+from elmo_plugin import SentenceScorer
+from elmo_plugin.commands.main import main
+from elmo_plugin.embedding import sentences as sentences_module
+from elmo_plugin.embedding.scoring import ScoreTotals
+from tests.embedding.scoring_test import random_softmax, write_model
+
+LINES = ["It was qwertyish .", "He said : it was ___", "It"]
+
+Run = Callable[..., Tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_model(tmp_path_factory.mktemp("model") / "my_bilm", random_softmax()))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_folder: str, capsys: Any) -> Run:
+    """Runs the command with a tiny biLM on `in.txt`, and gives what it printed on stdout and stderr."""
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, source: str = "in.txt") -> Tuple[str, str]:
+        capsys.readouterr()
+        main(["score", source, "--options-file", model_folder, "--debug", *arguments])
+        captured = capsys.readouterr()
+        return captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def scorer(model_folder: str) -> SentenceScorer:
+    return SentenceScorer.from_files(model_folder)
+
+
+def parsed(text: str) -> List[Dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_table_has_a_row_for_each_sentence_and_a_summary(
+    run: Run, scorer: SentenceScorer
+) -> None:
+    output, _ = run()
+    header, *rows, summary = output.splitlines()
+    assert header.split() == ["perplexity", "forward", "backward", "unknown", "sentence"]
+    totals = ScoreTotals()
+    for row, line in zip(rows, LINES):
+        score = scorer.score_sentence(line.split())
+        totals.add(score)
+        perplexity, forward, backward, num_unknown, *tokens = row.split()
+        assert float(perplexity) == pytest.approx(score.perplexities()["perplexity"], abs=0.01)
+        assert float(forward) == pytest.approx(score.forward_log_probability, abs=0.01)
+        assert float(backward) == pytest.approx(score.backward_log_probability, abs=0.01)
+        assert int(num_unknown) == score.num_unknown
+        assert " ".join(tokens) == line
+    expected = totals.perplexities()
+    assert summary.startswith(f"3 sentences, 11 words, {totals.num_unknown} of them unknown: perp")
+    numbers = [float(number.replace(",", "")) for number in re.findall(r"[\d,]+\.\d\d", summary)]
+    names = ("perplexity", "forward_perplexity", "backward_perplexity", "bilm_tf_perplexity")
+    assert numbers == [pytest.approx(expected[name], abs=0.01) for name in names]
+
+
+def test_words_follow_their_sentence(run: Run, scorer: SentenceScorer) -> None:
+    rows = run("--words")[0].splitlines()[1:]
+    score = scorer.score_sentence(LINES[0].split())
+    for row, token, forward, backward in zip(rows[1:], score.tokens, score.forward, score.backward):
+        unknown = " 1" if token == "qwertyish" else ""
+        assert row.split() == f"{forward:.2f} {backward:.2f}{unknown} {token}".split()
+    assert rows[5].split() == [f"{score.forward[-1]:.2f}", "</S>"]
+    assert rows[6].split() == [f"{score.backward[-1]:.2f}", "<S>"]
+    # In the columns of the sentences.
+    assert rows[1].index(f"{score.backward[0]:.2f}") + 4 < rows[0].index("It")
+    assert rows[1].index("It") == rows[0].index("It") + 2
+
+
+def test_a_file_has_the_same_as_json_lines(run: Run, scorer: SentenceScorer) -> None:
+    output, _ = run("--words", "--output", "scores.jsonl")
+    (summary,) = output.splitlines()
+    assert summary.startswith("3 sentences, 11 words, ")
+    found = parsed(Path("scores.jsonl").read_text(encoding="utf-8"))
+    assert [content["line"] for content in found] == [0, 1, 2]
+    for content, line in zip(found, LINES):
+        expected = scorer.score_sentence(line.split()).as_json(with_words=True)
+        assert content.keys() == {"line", *expected}
+        assert content["tokens"] == line.split()
+        assert content["forward"] == pytest.approx(expected["forward"], abs=1e-4)
+        for word, other in zip(content["words"], expected["words"]):
+            assert word == {
+                **other,
+                "forward": pytest.approx(other["forward"], abs=1e-5),
+                "backward": pytest.approx(other["backward"], abs=1e-5),
+            }
+    run("--output", "short.jsonl")
+    assert all("words" not in content for content in parsed(Path("short.jsonl").read_text()))
+
+
+def test_json_lines_on_standard_output_are_nothing_else(run: Run) -> None:
+    output, errors = run("--output", "-")
+    assert [content["line"] for content in parsed(output)] == [0, 1, 2]
+    assert "3 sentences, 11 words, " in errors
+
+
+def test_skipped_lines_keep_their_numbers(run: Run) -> None:
+    Path("gaps.txt").write_text("It\n\nwas\n")
+    output, _ = run("--output", "-", "--skip-blank", source="gaps.txt")
+    assert [content["line"] for content in parsed(output)] == [0, 2]
+
+
+def test_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin = SimpleNamespace(buffer=io.BytesIO(b"It was\n"))
+    monkeypatch.setattr(sentences_module.sys, "stdin", stdin)
+    assert "\n1 sentences, 2 words, 0 of them unknown" in run(source="-")[0]
+
+
+class TestBest:
+    def test_the_words_for_each_blank_come_with_their_probabilities(
+        self, run: Run, scorer: SentenceScorer
+    ) -> None:
+        Path("blanks.txt").write_text("It was ___ .\n___ said it\n")
+        output, _ = run("--best", "3", source="blanks.txt")
+        header, *lines = output.splitlines()
+        assert header.split() == ["probability", "forward", "backward", "word"]
+        assert [lines[0], lines[4]] == ["It was ___ .", "___ said it"]
+        for line, word in zip(lines[1:4], scorer.best_words(["It", "was", "___", "."], 3)):
+            expected = f"{word.probability:.4f} {word.forward:.2f} {word.backward:.2f} {word.word}"
+            assert line.split() == expected.split()
+        assert len(lines) == 8
+
+    def test_json_lines(self, run: Run, scorer: SentenceScorer) -> None:
+        Path("blanks.txt").write_text("It was ___ .\n")
+        run("--best", "2", "--output", "best.jsonl", source="blanks.txt")
+        (content,) = parsed(Path("best.jsonl").read_text())
+        assert content["line"] == 0
+        assert content["tokens"] == ["It", "was", "___", "."]
+        best = scorer.best_words(content["tokens"], 2)
+        for found, expected in zip(content["best"], best):
+            assert found.keys() == {"word", "forward", "backward", "probability"}
+            assert found["word"] == expected.word
+            assert found["probability"] == pytest.approx(expected.probability, rel=1e-4)
+
+    def test_a_line_without_a_blank_is_named_and_nothing_is_written(
+        self, run: Run, model_folder: str, capsys: Any
+    ) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            main(["score", "in.txt", "--best", "2", "--options-file", model_folder])
+        expected = (
+            "elmo score: error: in.txt, line 1: found 0 blanks, expected one token ___, in the place of the "
+            "word to find. Correct the sentence."
+        )
+        assert capsys.readouterr().err.splitlines()[-1] == expected
+        with pytest.raises(ValueError, match="line 1: found 0 blanks"):
+            run("--best", "2", "--output", "best.jsonl")
+        assert os.listdir() == ["in.txt"]
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        "words, message",
+        [
+            ("--best 0", "--best: found 0, expected a positive number."),
+            ("--best 2 --words", "--words and --best are given, expected one of them"),
+            ("--overwrite", "--overwrite is given without a file to replace"),
+            ("--overwrite --output -", "--overwrite is given without a file to replace"),
+            ("--output in.txt", "--output: in.txt exists, expected a new path"),
+            ("--output in.txt --overwrite", "in.txt is the file that is read. Give another path."),
+            ("--output no/out.jsonl", "--output: there is no folder no to write out.jsonl in"),
+            ("--column x", "--column is 'x', but in.txt is text"),
+            ("--batch-size 0", "batch_size is 0, expected a positive whole number"),
+            ("--options-file nothing", "Found {'options_file': 'nothing', 'weight_file': None}"),
+            ("--options-file .", "the folder holds no options.json and no weights.hdf5"),
+            ("--softmax-file no.hdf5", "softmax_file: cannot find no.hdf5"),
+            ("--softmax-file in.txt", "in.txt: cannot be read as an HDF5 file"),
+            ("--vocabulary-file no.txt", "no.txt: cannot read the vocabulary file"),
+            (
+                "--vocabulary-file in.txt",
+                "in.txt, line 1: found 'It was qwertyish .', expected <S>",
+            ),
+        ],
+    )
+    def test_they_are_one_line_and_write_nothing(
+        self, words: str, message: str, run: Run, capsys: Any
+    ) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            main(["score", "in.txt", *words.split()])
+        captured = capsys.readouterr()
+        (line,) = captured.err.splitlines()
+        assert message in line
+        assert captured.out == ""
+        assert os.listdir() == ["in.txt"]
+
+    def test_an_invalid_sentence_leaves_the_previous_output(self, run: Run) -> None:
+        run("--output", "scores.jsonl")
+        before = Path("scores.jsonl").read_text()
+        Path("broken.txt").write_text("It was\n\nIt\n")
+        with pytest.raises(ValueError, match=r"broken\.txt: line 2 is blank"):
+            run("--output", "scores.jsonl", "--overwrite", source="broken.txt")
+        assert Path("scores.jsonl").read_text() == before
+        run("--output", "scores.jsonl", "--overwrite", "--batch-size", "1")
+        assert len(parsed(Path("scores.jsonl").read_text())) == 3

@@ -1,0 +1,341 @@
+"""Scores of sentences, with pretraining's model and its perplexity as the oracle."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, List
+
+import h5py
+import numpy
+import pytest
+import torch
+from allennlp.data import Batch
+
+from elmo_plugin import BiLM, SentenceScorer
+from elmo_plugin.bilm import batch_to_ids
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
+from elmo_plugin.bilm.softmax import ExactFullSoftmax
+from elmo_plugin.bilm.weights import save_model
+from elmo_plugin.embedding import scoring
+from elmo_plugin.embedding.scoring import ScoreTotals, SentenceScore
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining import (
+    AdaptiveSoftmax,
+    BiLMReader,
+    BiLMTrainingModel,
+    FullSoftmax,
+    LMSoftmax,
+    LMWordVocabulary,
+)
+from elmo_plugin.pretraining.corpus_files import read_sentences
+from elmo_plugin.pretraining.softmax import softmax_datasets
+from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
+
+LM = Path(__file__).parents[2] / "fixtures" / "lm"
+VOCABULARY_FILE = LM / "vocab.txt"
+VOCABULARY = LMVocabulary.from_file(VOCABULARY_FILE)
+# Of other kernels and other batches.
+TOLERANCE = 1e-5
+
+
+def random_softmax(kind: str = "full") -> LMSoftmax:
+    sizes = {"num_words": len(VOCABULARY), "input_dim": TINY_OPTIONS.projection_dim}
+    torch.manual_seed(0)
+    if kind == "adaptive":
+        return AdaptiveSoftmax(**sizes, cutoffs=[20, 100], div_value=2.0)
+    softmax = FullSoftmax(**sizes)
+    torch.nn.init.normal_(softmax.word_biases.weight)
+    return softmax
+
+
+def write_model(folder: Path, softmax: LMSoftmax) -> Path:
+    """A folder as `elmo export` writes it, with random weights."""
+    folder.mkdir()
+    datasets = {f"softmax/{name}": value for name, value in softmax_datasets(softmax).items()}
+    bilm = randomize(BiLM(TINY_OPTIONS))
+    files = folder / "options.json", folder / "weights.hdf5"
+    save_model(bilm, TINY_OPTIONS, *files, extra=datasets)
+    VOCABULARY.to_file(folder / "vocab.txt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "my_bilm", random_softmax())
+
+
+@pytest.fixture(scope="module")
+def scorer(model_folder: Path) -> SentenceScorer:
+    return SentenceScorer.from_files(model_folder)
+
+
+def heldout() -> List[List[str]]:
+    return list(read_sentences(LM / "heldout.txt"))
+
+
+def assert_equal(found: SentenceScore, expected: SentenceScore) -> None:
+    assert found.tokens == expected.tokens
+    assert found.is_unknown.tolist() == expected.is_unknown.tolist()
+    for ours, theirs in ((found.forward, expected.forward), (found.backward, expected.backward)):
+        assert ours.dtype == numpy.float64
+        numpy.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
+
+
+class TestAgainstPretraining:
+    @pytest.mark.parametrize("kind", ["full", "adaptive"])
+    def test_perplexities_are_those_of_its_evaluation_on_whole_sentences(
+        self, kind: str, tmp_path: Path
+    ) -> None:
+        softmax = random_softmax(kind)
+        folder = write_model(tmp_path / "model", softmax)
+        vocab = LMWordVocabulary.from_vocabulary_file(str(VOCABULARY_FILE))
+        model = BiLMTrainingModel(vocab, randomize(BiLM(TINY_OPTIONS)), softmax).eval()
+        reader = BiLMReader(str(VOCABULARY_FILE))
+        batch = Batch([reader.text_to_instance(tokens) for tokens in heldout()])
+        with torch.no_grad():
+            model(**batch.as_tensor_dict())
+        expected = model.get_metrics(reset=True)
+
+        totals = ScoreTotals()
+        for score in SentenceScorer.from_files(folder).score_sentences(heldout()):
+            totals.add(score)
+        found = totals.perplexities()
+        assert totals.num_sentences == 60
+        assert totals.num_words + 60 == expected["num_predictions"]
+        assert found == {name: pytest.approx(expected[name], rel=1e-5) for name in found}
+
+    def test_each_word_has_the_loss_of_its_prediction(self, scorer: SentenceScorer) -> None:
+        softmax, bilm = random_softmax(), randomize(BiLM(TINY_OPTIONS))
+        vocab = LMWordVocabulary.from_vocabulary_file(str(VOCABULARY_FILE))
+        model = BiLMTrainingModel(vocab, bilm, softmax).eval()
+        reader = BiLMReader(str(VOCABULARY_FILE))
+        tokens = ["It", "was", "qwertyish", "."]
+        # A sentence cut after its first words: the loss grows by that of the words that follow.
+        losses: Dict[str, List[float]] = {"forward": [0.0], "backward": [0.0]}
+        tensors = Batch([reader.text_to_instance(tokens)]).as_tensor_dict()
+        for direction, sums in losses.items():
+            for length in range(1, len(tokens) + 2):
+                windows = {
+                    f"{name}_{part}": tensors[f"{direction}_{part}"][:, :length]
+                    for name in losses
+                    for part in ("inputs", "targets")
+                }
+                with torch.no_grad():
+                    model(**windows)
+                metrics = model.get_metrics(reset=True)
+                sums.append(length * numpy.log(metrics[f"{direction}_perplexity"]))
+        score = scorer.score_sentence(tokens)
+        numpy.testing.assert_allclose(score.forward, -numpy.diff(losses["forward"]), atol=1e-5)
+        # Backward, the words come from the last to the first.
+        expected = -numpy.diff(losses["backward"])
+        numpy.testing.assert_allclose(score.backward[:-1], expected[:-1][::-1], atol=1e-5)
+        assert score.backward[-1] == pytest.approx(expected[-1], abs=1e-5)
+
+
+class TestScores:
+    @pytest.mark.parametrize(
+        "limits",
+        [{}, {"batch_size": 1}, {"batch_size": 3}, {"batch_size": None, "batch_tokens": 50}],
+    )
+    def test_they_depend_neither_on_batches_nor_on_order(
+        self, scorer: SentenceScorer, limits: Dict[str, Any]
+    ) -> None:
+        sentences = [*SENTENCES, *heldout()[:20], ["."], []]
+        alone = [scorer.score_sentence(tokens) for tokens in sentences]
+        order = random.Random(0).sample(range(len(sentences)), len(sentences))
+        shuffled = scorer.score_sentences([sentences[index] for index in order], **limits)
+        for index, score in zip(order, shuffled):
+            assert_equal(score, alone[index])
+
+    def test_a_direction_ignores_what_it_has_not_read(self, scorer: SentenceScorer) -> None:
+        first, second = (
+            scorer.score_sentence(["It", "was", word, "house", "."]) for word in ("a", "the")
+        )
+        # Forward, the words up to the changed one are read and predicted alike, apart from itself.
+        numpy.testing.assert_allclose(first.forward[:2], second.forward[:2], atol=TOLERANCE)
+        assert abs(first.forward[2:] - second.forward[2:]).min() > 1e-4
+        numpy.testing.assert_allclose(first.backward[3:5], second.backward[3:5], atol=TOLERANCE)
+        assert abs(first.backward[[0, 1, 2, 5]] - second.backward[[0, 1, 2, 5]]).min() > 1e-4
+
+    def test_unknown_words_are_marked_and_share_a_probability(self, scorer: SentenceScorer) -> None:
+        score = scorer.score_sentence(["It", "qwertyish", "zxcvbish"])
+        assert score.is_unknown.tolist() == [False, True, True]
+        assert score.num_unknown == 2
+        other = scorer.score_sentence(["It", "zxcvbish", "zxcvbish"])
+        # After the same words; what follows depends on the spelling.
+        assert score.forward[1] == pytest.approx(other.forward[1], abs=TOLERANCE)
+        assert abs(score.forward[2] - other.forward[2]) > 1e-4
+
+    def test_sums_and_perplexities_are_those_of_the_words_and_marks(
+        self, scorer: SentenceScorer
+    ) -> None:
+        score = scorer.score_sentence(["It", "was"])
+        assert score.forward_log_probability == pytest.approx(score.forward.sum())
+        perplexity = numpy.exp(-score.backward.mean())
+        assert score.perplexities()["backward_perplexity"] == pytest.approx(perplexity)
+        content = score.as_json(with_words=True)
+        assert [row["word"] for row in content["words"]] == score.tokens == content["tokens"]
+        for direction, mark in (("forward", "end"), ("backward", "begin")):
+            of_words = sum(row[direction] for row in content["words"])
+            assert content[direction] == pytest.approx(of_words + content[mark])
+        assert "words" not in score.as_json()
+
+    def test_an_empty_sentence_is_its_end_and_its_begin(self, scorer: SentenceScorer) -> None:
+        score = scorer.score_sentence([])
+        assert score.forward.shape == score.backward.shape == (1,)
+        # As those of a batch in which others have words.
+        assert_equal(list(scorer.score_sentences([["It"], []]))[1], score)
+
+    def test_no_more_is_read_than_a_window(self, scorer: SentenceScorer) -> None:
+        num_read = 0
+
+        def endless() -> Any:
+            nonlocal num_read
+            while True:
+                num_read += 1
+                yield ["It", "was"]
+
+        scores = scorer.score_sentences(endless(), batch_size=2)
+        next(scores)
+        assert num_read == 32
+
+    @pytest.mark.parametrize("sentence", ["It was", ["It", 5], [b"It"]])
+    def test_what_is_no_list_of_tokens_is_refused(
+        self, scorer: SentenceScorer, sentence: Any
+    ) -> None:
+        with pytest.raises(ValueError, match="entence 0 is"):
+            scorer.score_sentence(sentence)
+        with pytest.raises(ValueError, match="entence 0 is"):
+            scorer.best_words(sentence)
+
+
+class TestBestWords:
+    def test_they_are_those_of_a_slow_loop_over_the_vocabulary(
+        self, scorer: SentenceScorer
+    ) -> None:
+        tokens = ["It", "was", "___", "."]
+        scores = {}
+        for word in VOCABULARY.words[3:]:
+            score = scorer.score_sentence([word if token == "___" else token for token in tokens])
+            scores[word] = (score.forward[2], score.backward[2])
+        ranked = sorted(scores, key=lambda word: -sum(scores[word]))
+        best = scorer.best_words(tokens, num_words=7)
+        assert [word.word for word in best] == ranked[:7]
+        total = sum(numpy.exp(sum(pair)) for pair in scores.values())
+        for word in best:
+            forward, backward = scores[word.word]
+            assert word.forward == pytest.approx(forward, abs=TOLERANCE)
+            assert word.backward == pytest.approx(backward, abs=TOLERANCE)
+            expected = numpy.exp(forward + backward) / total
+            assert word.probability == pytest.approx(expected, rel=1e-4)
+
+    def test_the_probabilities_of_all_words_sum_to_one_without_the_marks(
+        self, scorer: SentenceScorer
+    ) -> None:
+        best = scorer.best_words(["___"], num_words=10**6)
+        assert sorted(word.word for word in best) == sorted(VOCABULARY.words[3:])
+        assert sum(word.probability for word in best) == pytest.approx(1, abs=1e-4)
+
+    def test_they_depend_neither_on_batches_nor_on_chunks(
+        self, scorer: SentenceScorer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sentences = [
+            [*tokens[:2], "___", *tokens[2:]] for tokens in heldout()[:12] if len(tokens) > 2
+        ]
+        alone = [scorer.best_words(tokens, 3) for tokens in sentences]
+        monkeypatch.setattr(scoring, "_PROBABILITIES_PER_CHUNK", 2 * len(VOCABULARY))
+        together = list(scorer.best_words_of_sentences(sentences, 3, batch_size=5))
+        assert [[word.word for word in best] for best in together] == [
+            [word.word for word in best] for best in alone
+        ]
+        for ours, theirs in zip(together, alone):
+            for word, other in zip(ours, theirs):
+                assert word.forward == pytest.approx(other.forward, abs=TOLERANCE)
+
+    @pytest.mark.parametrize("tokens", [["It"], ["___", "is", "___"], []])
+    def test_a_sentence_without_exactly_one_blank_is_refused(
+        self, scorer: SentenceScorer, tokens: List[str]
+    ) -> None:
+        message = rf"Sentence 0: found {tokens.count('___')} blanks, expected one token ___"
+        with pytest.raises(ConfigurationError, match=message):
+            scorer.best_words(tokens)
+
+    def test_no_word_is_refused(self, scorer: SentenceScorer) -> None:
+        with pytest.raises(ConfigurationError, match="num_words is 0, expected a positive"):
+            scorer.best_words(["___"], 0)
+
+
+class TestFiles:
+    def test_a_softmax_in_a_file_of_its_own_is_that_of_the_weights(
+        self, model_folder: Path, tmp_path: Path, scorer: SentenceScorer
+    ) -> None:
+        """As AI2 publishes it beside the weights of its biLMs."""
+        weights, softmax = tmp_path / "w.hdf5", tmp_path / "softmax.hdf5"
+        BiLM.from_files(model_folder).save(tmp_path / "options.json", weights)
+        with h5py.File(model_folder / "weights.hdf5") as source, h5py.File(softmax, "w") as target:
+            source.copy("softmax", target)
+        files = {
+            "options_file": tmp_path / "options.json",
+            "weight_file": weights,
+            "softmax_file": softmax,
+        }
+        other = SentenceScorer.from_files(**files, vocabulary_file=VOCABULARY_FILE)
+        assert_equal(other.score_sentence(["It", "was"]), scorer.score_sentence(["It", "was"]))
+        with pytest.raises(ConfigurationError, match=r"vocab\.txt: there is no vocabulary beside"):
+            SentenceScorer.from_files(**files)
+        files["softmax_file"] = tmp_path / "none.hdf5"
+        with pytest.raises(ConfigurationError, match=r"softmax_file: cannot find .*none\.hdf5"):
+            SentenceScorer.from_files(**files, vocabulary_file=VOCABULARY_FILE)
+        del files["softmax_file"]
+        with pytest.raises(ConfigurationError, match=r"w\.hdf5: has no group 'softmax', expected"):
+            SentenceScorer.from_files(**files, vocabulary_file=VOCABULARY_FILE)
+
+    def test_elmo_mini_is_the_default_and_knows_english(self) -> None:
+        scorer = SentenceScorer.from_files()
+        sentences = [["He", "opened", "the", "door", "."], [".", "door", "the", "opened", "He"]]
+        good, bad = (
+            score.perplexities()["perplexity"] for score in scorer.score_sentences(sentences)
+        )
+        assert good * 5 < bad
+        best = scorer.best_words(["He", "opened", "the", "___", "and", "went", "in", "."], 5)
+        assert "door" in [word.word for word in best]
+
+    def test_a_vocabulary_of_another_size_is_refused(
+        self, model_folder: Path, tmp_path: Path
+    ) -> None:
+        LMVocabulary(VOCABULARY.words[:-1]).to_file(tmp_path / "vocab.txt")
+        message = rf"has {len(VOCABULARY) - 1:,} words, expected the {len(VOCABULARY):,} that"
+        with pytest.raises(ConfigurationError, match=message):
+            SentenceScorer.from_files(model_folder, vocabulary_file=tmp_path / "vocab.txt")
+
+    def test_a_softmax_of_another_width_is_refused(self) -> None:
+        softmax = ExactFullSoftmax(torch.zeros(len(VOCABULARY), 5), torch.zeros(len(VOCABULARY)))
+        with pytest.raises(ConfigurationError, match=r"states of width 5, expected .* 6"):
+            SentenceScorer(BiLM(TINY_OPTIONS), softmax, VOCABULARY)
+
+    def test_a_stateful_bilm_is_refused(self) -> None:
+        softmax = random_softmax().exact()
+        with pytest.raises(ConfigurationError, match="stateful, expected a stateless one"):
+            SentenceScorer(BiLM(TINY_OPTIONS, stateful=True), softmax, VOCABULARY)
+
+    def test_a_gpu_that_is_not_there_is_refused_before_files_are_read(self) -> None:
+        with pytest.raises(ConfigurationError, match="cuda_device is 99"):
+            SentenceScorer.from_files("no/such/folder", cuda_device=99)
+
+    def test_precision_and_kernel_reach_the_bilm(self, model_folder: Path) -> None:
+        exact, reference = (
+            SentenceScorer.from_files(model_folder, **settings).score_sentence(["It", "was"])
+            for settings in ({"precision": "bfloat16"}, {"kernel": "reference"})
+        )
+        numpy.testing.assert_allclose(exact.forward, reference.forward, atol=0.2)
+
+
+def test_any_number_of_layers_and_no_skip_connections() -> None:
+    """The states that predict are those of the last layer, whatever the layers."""
+    options = replace(TINY_OPTIONS, num_layers=3, use_skip_connections=False)
+    bilm, softmax = randomize(BiLM(options)), random_softmax().exact()
+    score = SentenceScorer(bilm, softmax, VOCABULARY).score_sentence(["It"])
+    with torch.no_grad():
+        top = bilm(batch_to_ids([["It"]]))["activations"][-1][0]  # (3, 2 * projection_dim)
+    after_begin = softmax.log_probabilities(top[:1, : options.projection_dim])
+    assert score.forward[0] == pytest.approx(float(after_begin[0, VOCABULARY.index_of("It")]))
