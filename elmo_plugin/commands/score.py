@@ -5,7 +5,7 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from itertools import tee
-from typing import Any, Dict, Iterator, List, Optional, TextIO, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, TextIO, Tuple
 
 from tqdm import tqdm
 
@@ -15,7 +15,6 @@ from elmo_plugin.embedding.scoring import (
     BLANK,
     DEFAULT_MODEL,
     ScoreTotals,
-    SentenceScore,
     SentenceScorer,
     check_blank,
 )
@@ -101,7 +100,7 @@ class ScoreOptions:
                 "--words and --best are given, expected one of them: --words scores the words of whole "
                 f"sentences, --best finds words for {BLANK}."
             )
-        if self.output not in (None, STANDARD_OUTPUT):
+        if self.output is not None and self.output != STANDARD_OUTPUT:
             check_output_file(self.output, self.overwrite, "--overwrite", "--output")
         elif self.overwrite:
             raise ConfigurationError(
@@ -180,10 +179,8 @@ def _scored(
     )
     for sentence, score in zip(sentences, scores):
         totals.add(score)
-        yield (
-            {"line": sentence.line_index, **score.as_json(options.words)},
-            _score_lines(score, options.words),
-        )
+        content = score.as_json(options.words)
+        yield {"line": sentence.line_index, **content}, _score_lines(content)
 
 
 def _with_best_words(
@@ -213,26 +210,24 @@ def _write_json(rows: _Rows, file: TextIO) -> None:
         file.write(json.dumps(content, ensure_ascii=False) + "\n")
 
 
-def _score_lines(score: SentenceScore, with_words: bool) -> List[str]:
-    row = "{:>11}{:>11}{:>11}{:>9}  {}".format
-    lines = [
-        row(
-            f"{score.perplexities()['perplexity']:.2f}",
-            f"{score.forward_log_probability:.2f}",
-            f"{score.backward_log_probability:.2f}",
-            score.num_unknown,
-            " ".join(score.tokens),
-        )
-    ]
-    if with_words:
-        for token, forward, backward, is_unknown in zip(
-            score.tokens, score.forward, score.backward, score.is_unknown
-        ):
-            lines.append(
-                row("", f"{forward:.2f}", f"{backward:.2f}", "1" * is_unknown, f"  {token}")
-            )
-        lines.append(row("", f"{score.forward[-1]:.2f}", "", "", "  </S>"))
-        lines.append(row("", "", f"{score.backward[-1]:.2f}", "", "  <S>"))
+def _score_lines(content: Dict[str, Any]) -> List[str]:
+    """Return the rows of a sentence, and of its words if `content` has them."""
+
+    def row(perplexity: str, directions: Sequence[str], num_unknown: str, text: str) -> str:
+        columns = [f"{perplexity:>11}", *(f"{number:>11}" for number in directions)]
+        return "".join([*columns, f"{num_unknown:>9}", f"  {text}"])
+
+    def directions_of(values: Dict[str, Any]) -> List[str]:
+        return [f"{values[direction]:.2f}" for direction in ("forward", "backward")]
+
+    perplexity, text = f"{content['perplexity']:.2f}", " ".join(content["tokens"])
+    lines = [row(perplexity, directions_of(content), str(content["num_unknown"]), text)]
+    for word in content.get("words", []):
+        mark = "1" * word["is_unknown"]
+        lines.append(row("", directions_of(word), mark, f"  {word['word']}"))
+    if "words" in content:
+        lines.append(row("", [f"{content['end']:.2f}", ""], "", "  </S>"))
+        lines.append(row("", ["", f"{content['begin']:.2f}"], "", "  <S>"))
     return lines
 
 

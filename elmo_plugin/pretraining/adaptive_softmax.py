@@ -68,5 +68,8 @@ class AdaptiveSoftmax(LMSoftmax):
     def exact(self) -> ExactSoftmax:
         # torch would hold (positions, words) for a whole cluster.
         head = self.adaptive.head
-        tails = [tuple(tail.parameters()) for tail in self.adaptive.tail]
+        tails = []
+        for tail in self.adaptive.tail:
+            narrowing, weight = tail.parameters()
+            tails.append((narrowing, weight))
         return ExactAdaptiveSoftmax(ExactFullSoftmax(head.weight, head.bias), tails)
