@@ -28,36 +28,44 @@ class Entry(NamedTuple):
 # In the order of the help.
 REPORTS = {
     "weights": Entry(
-        *("weights", "compare_weights"),
-        help="Show how trained models weigh the layers of their biLM.",
+        "weights",
+        "compare_weights",
+        "Show how trained models weigh the layers of their biLM.",
     ),
     "layers": Entry(
-        *("grid_reports", "compare_layers"),
-        help="Train a task without ELMo, with the last layer only, and with all layers.",
+        "grid_reports",
+        "compare_layers",
+        "Train a task without ELMo, with the last layer only, and with all layers.",
     ),
     "placement": Entry(
-        *("grid_reports", "compare_placements"),
-        help="Train a task with ELMo at the input of its RNN, at the output, at both and at none.",
+        "grid_reports",
+        "compare_placements",
+        "Train a task with ELMo at the input of its RNN, at the output, at both and at none.",
     ),
     "sample-efficiency": Entry(
-        *("sample_efficiency", "compare_shares"),
-        help="Train a task with and without ELMo on shares of its training data.",
+        "sample_efficiency",
+        "compare_shares",
+        "Train a task with and without ELMo on shares of its training data.",
     ),
     "wsd": Entry(
-        *("wsd", "compare_senses"),
-        help="Classify the senses of words by their vectors, layer by layer.",
+        "wsd",
+        "compare_senses",
+        "Classify the senses of words by their vectors, layer by layer.",
     ),
     "pos": Entry(
-        *("pos", "compare_tags"),
-        help="Predict parts of speech from the vectors of each layer with a linear classifier.",
+        "pos",
+        "compare_tags",
+        "Predict parts of speech from the vectors of each layer with a linear classifier.",
     ),
     "perplexity": Entry(
-        *("perplexity", "compare_perplexities"),
-        help="Fine-tune a biLM on the text of tasks, and measure its perplexity before and after.",
+        "perplexity",
+        "compare_perplexities",
+        "Fine-tune a biLM on the text of tasks, and measure its perplexity before and after.",
     ),
     "page": Entry(
-        *("page", "write_page"),
-        help="Put the tables and figures of a folder into one HTML file.",
+        "page",
+        "write_page",
+        "Put the tables and figures of a folder into one HTML file.",
     ),
 }
 
