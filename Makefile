@@ -22,17 +22,22 @@ WITHOUT_AVX512 := ELMO_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_C
 PYTHON_STAMP := $(VENV)/.stamp-python
 RUNTIME_STAMP := $(VENV)/.stamp-runtime
 DEV_STAMP := $(VENV)/.stamp-dev
+DOCS_STAMP := $(VENV)/.stamp-docs
 
 # Workers take whole files, whose fixtures are made once.
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: help demo test test-all test-torch sanitize lint wheels clean
+.PHONY: help demo docs test test-all test-torch sanitize lint wheels clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME_STAMP) ## train and try a small ELMo tagger on real text
 	@$(VENV)/bin/python scripts/demo.py
+
+docs: $(DOCS_STAMP) ## build the documentation into site/
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs --quiet build --strict
+	@echo "Open site/index.html, or serve it: $(VENV)/bin/python -m http.server --directory site"
 
 test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the package
 	$(PYTEST) -m "not slow" --cov --cov-report=term --cov-fail-under=90
@@ -62,7 +67,7 @@ wheels: ## build the source archive and the wheels into dist/
 	PYTHON="$(PYTHON)" scripts/wheels.sh
 
 clean: ## remove caches and build leftovers; .venv and runs/ stay
-	rm -rf build dist .venv-torch-* .venv-wheels *.egg-info htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist site .venv-torch-* .venv-wheels *.egg-info htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 $(PYTHON_STAMP):
@@ -92,7 +97,12 @@ $(RUNTIME_STAMP): $(PYTHON_STAMP) requirements-build.txt requirements.txt requir
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DEV_STAMP): $(RUNTIME_STAMP) requirements-dev.txt requirements-dev-nodeps.txt
+$(DOCS_STAMP): $(RUNTIME_STAMP) requirements-docs.txt
+	@echo "Installing what builds the documentation into $(VENV) ..."
+	@$(PIP_INSTALL) -r requirements-docs.txt
+	@touch $@
+
+$(DEV_STAMP): $(RUNTIME_STAMP) $(DOCS_STAMP) requirements-dev.txt requirements-dev-nodeps.txt
 	@echo "Installing what the tests and checks need into $(VENV) (a minute the first time) ..."
 	@$(PIP_INSTALL) --no-build-isolation -r requirements-dev.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -r requirements-dev-nodeps.txt

@@ -57,7 +57,7 @@ COMMANDS = {
     "score": Command(
         "print probabilities and perplexity of sentences, or the best words for a blank"
     ),
-    "models": Command("list the models that come with this package"),
+    "models": Command("list the models of this package, and published ones by language"),
     "vocab": Command("make the vocabulary of a biLM from a corpus", "elmo-vocab"),
     "export": Command(
         "write the biLM of an archive as options.json and weights.hdf5",
@@ -108,12 +108,15 @@ def _parser() -> LazyParser:
         title="commands", metavar="COMMAND", prog="elmo", parser_class=LazyParser
     )
     for name, command in COMMANDS.items():
-        parsers.add_parser(name, help=command.help, declare=functools.partial(_declare, name))
+        parsers.add_parser(
+            name, help=command.help, declare=functools.partial(declare_command, name)
+        )
     parser.set_defaults(func=lambda args: parser.print_help())
     return parser
 
 
-def _declare(name: str, parser: argparse.ArgumentParser) -> None:
+def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of a command."""
     declare(parser, module_of(name))
     if COMMANDS[name].loads_archives:  # As AllenNLP does for its subcommands.
         parser.add_argument(
