@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 from elmo_plugin.commands.main import COMMANDS, declare_command
 from elmo_plugin.commands.parsers import LazyParser
-from elmo_plugin.published_models import MODELS, SOURCES, PublishedModel
+from elmo_plugin.commands.published_models import MODELS, SOURCES, PublishedModel
 
 REPOSITORY = Path(__file__).parents[1]
 

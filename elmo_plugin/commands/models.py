@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Dict, List
 
 import elmo_plugin
+from elmo_plugin.commands.published_models import (
+    MODELS,
+    SOURCES,
+    PublishedModel,
+    languages,
+    matching,
+)
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.published_models import MODELS, SOURCES, PublishedModel, languages, matching
 
 _DESCRIPTION = """\
 examples:

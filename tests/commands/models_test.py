@@ -8,7 +8,7 @@ import pytest
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, PRETRAINED_FOLDER, names_both_files
 from elmo_plugin.commands import models
 from elmo_plugin.commands.main import main
-from elmo_plugin.published_models import MODELS, SOURCES, languages, matching
+from elmo_plugin.commands.published_models import MODELS, SOURCES, languages, matching
 
 
 def test_the_models_of_the_package(capsys: Any) -> None:
@@ -53,7 +53,7 @@ def test_published_models_of_a_language(capsys: Any) -> None:
     assert "  width       1024\n" in facts[0]
     assert "  licence     ?\n" in facts[0]
     assert "  not checked address, size, licence\n" in facts[0]
-    assert "--weight-file finnish/finnish-elmo-weights.hdf5\n" in facts[0]
+    assert "--weight-file finnish/finnish-elmo-weights.hdf5" in facts[0]
     assert "none: it cannot be loaded" in facts[1]
 
 
