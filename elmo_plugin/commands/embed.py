@@ -17,6 +17,7 @@ from elmo_plugin.embedding.layers import (
     layer_choice,
     learnt_mix,
 )
+from elmo_plugin.embedding.pooling import POOLS, check_pool
 from elmo_plugin.embedding.ray_engine import EngineOptions
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import BatchOptions
@@ -25,7 +26,7 @@ from elmo_plugin.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-_USAGE = "%(prog)s INPUT OUTPUT (--all | --top | --average | --mix ARCHIVE) [options]"
+_USAGE = "%(prog)s INPUT OUTPUT (--all | --top | --average | --mix ARCHIVE) [--pool POOL] [options]"
 
 _DESCRIPTION = """\
 examples:
@@ -33,7 +34,8 @@ examples:
   zcat big.gz | %(prog)s - vectors.hdf5 --mix tagger/model.tar.gz --mix-name input
   %(prog)s "texts/*.gz" vectors.parquet --top --resume        # repeat it until it is complete
 
-Embed sentences and write a vector for each token, or with --all one for each layer. OUTPUT is
+Embed sentences and write a vector for each token, or with --all one for each layer; with --pool a vector
+for each sentence. OUTPUT is
   hdf5     a file with a dataset for each sentence: (tokens, width), with --all (layers, tokens, width).
            Its key is the line number, from "0". sentence_to_index, a JSON string, maps lines to keys.
   npy      a folder: vectors.npy (all tokens, width), offsets.npy, lines.npy, sentences.jsonl
@@ -65,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     choices.add_argument(
         "--mix", metavar="ARCHIVE", help="the mix of layers that a task model learned, by its biLM"
+    )
+    layers.add_argument(
+        "--pool",
+        choices=POOLS,
+        help="then one vector for each sentence: the mean or maximum over tokens, or the last states of "
+        "both directions",
     )
     add_options(parser, ModelOptions, "what runs it")
     add_options(parser, InputOptions, "input")
@@ -124,6 +132,8 @@ class ModelOptions:
         `all`, `top` or `average`. Give either this or `mix`.
     mix : `str`, optional
         The archive of a model whose mix and biLM are used.
+    pool : `str`, optional
+        One vector for each sentence, see `pool_tokens`.
     mix_options, files, device
         See their classes.
     stateful : `bool`, optional (default = `False`)
@@ -138,6 +148,7 @@ class ModelOptions:
 
     layers: Optional[str] = None
     mix: Optional[str] = None
+    pool: Optional[str] = None
     mix_options: MixOptions = option_group("the mix", MixOptions())
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
     device: DeviceOptions = option_group("what runs it", DeviceOptions())
@@ -146,6 +157,7 @@ class ModelOptions:
     vocab_path: Optional[str] = option(argparse.SUPPRESS, None)
 
     def __post_init__(self) -> None:
+        check_pool(self.pool)
         if (self.layers is None) == (self.mix is None):
             raise ConfigurationError(
                 f"layers is {self.layers} and mix is {self.mix}, expected one of them. Give all, top or "
@@ -171,7 +183,7 @@ class ModelOptions:
             embedder = ElmoEmbedder(
                 **self.files.arguments, **asdict(self.device), stateful=self.stateful
             )
-            return embedder, layer_choice(self.layers)
+            return embedder, layer_choice(self.layers, self.pool)
         with needing_allennlp("--mix"):
             from elmo_plugin.archives import opened_archive
         archive = opened_archive(self.mix, self.mix_options.overrides or "")
@@ -179,7 +191,7 @@ class ModelOptions:
         logger.info("Mixing layers with '%s' of %s.", chosen.name, self.mix)
         bilm = frozen_copy(chosen.bilm, self.stateful, self.device.precision, self.device.kernel)
         embedder = ElmoEmbedder.from_bilm(bilm, self.device.cuda_device)
-        return embedder, learnt_mix(chosen.mix, chosen.name)
+        return embedder, learnt_mix(chosen.mix, chosen.name).pooled(self.pool)
 
 
 def embed_text(run: EmbeddingRun, model: ModelOptions) -> EmbeddedFile:

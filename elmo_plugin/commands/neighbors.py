@@ -1,4 +1,4 @@
-"""`elmo neighbors`: find the nearest occurrences of a word in context, and cluster them."""
+"""`elmo neighbors`: find the nearest occurrences of a word in context, or sentences, and cluster them."""
 
 import argparse
 import logging
@@ -24,9 +24,12 @@ from elmo_plugin.embedding.neighbors import (
     embed_occurrences,
     find_in_sentence,
     find_occurrences,
+    find_sentences,
     nearest_occurrences,
     num_distinct_contexts,
+    whole_sentence,
 )
+from elmo_plugin.embedding.pooling import POOLS, check_pool
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import split_tokens
@@ -35,16 +38,18 @@ DEFAULT_NUM_CLUSTERS = 2
 
 logger = logging.getLogger(__name__)
 
-_USAGE = "%(prog)s TEXT --word WORD [--sentence SENTENCE] [options]"
+_USAGE = "%(prog)s TEXT (--word WORD | --pool POOL) [--sentence SENTENCE] [options]"
 
 _DESCRIPTION = """\
 examples:
   %(prog)s news.txt --word play --sentence "They saw a play at the theatre ."
   %(prog)s news.txt.gz --word bank --clusters 3 --plot bank.png
+  %(prog)s news.txt --pool mean --sentence "The bank raised its rates ."
 
 Compare the occurrences of a word in TEXT by their vectors. With --sentence: show the occurrences that
 are most similar to the word in this sentence, by cosine similarity (the paper's table 4). Without: show
 clusters of the occurrences, the largest first, each with those that are most similar to its mean.
+With --pool in place of --word, compare whole sentences.
 
 An occurrence is shown with its similarity (from -1 to 1), its line number (from 1) and its sentence.
 Only sentences that hold the word are embedded: time and memory grow with their number.
@@ -88,14 +93,23 @@ def run(args: argparse.Namespace) -> None:
         if compared.num_compared < compared.num_found
         else ""
     )
-    print(f"{args.word}: {_counted(compared.num_found)}{sample}")
+
+    def counted(number: int) -> str:
+        return f"{number:,} {options.unit}{'s' * (number != 1)}"
+
+    what = args.text if options.word is None else options.word
+    print(f"{what}: {counted(compared.num_found)}{sample}")
     for number, (query, neighbors) in enumerate(compared.queries, start=1):
         print(f"\nsentence {number}: {query.marked_sentence}")
         _print_rows(neighbors)
         if not neighbors:
-            print("  no occurrence in another context")
+            print(
+                "  no other sentence"
+                if options.word is None
+                else "  no occurrence in another context"
+            )
     for number, cluster in enumerate(compared.clusters, start=1):
-        print(f"\ncluster {number}: {_counted(len(cluster.members))}")
+        print(f"\ncluster {number}: {counted(len(cluster.members))}")
         _print_rows(cluster.neighbors[: options.top])
     if args.plot is not None:
         print(f"\n{args.plot}: written")
@@ -136,9 +150,14 @@ class ComparisonOptions:
     `ConfigurationError` for a value out of range.
     """
 
-    word: str = option("one token; required")
+    word: Optional[str] = option("one token, whose occurrences are compared", None)
+    pool: Optional[str] = option(
+        "compare whole sentences, by the mean or maximum over tokens, or the last states of both directions",
+        None,
+        choices=POOLS,
+    )
     sentence: Sequence[str] = option(
-        "tokenized sentence with the word: show what is nearest; can be repeated",
+        "tokenized sentence, with the word: show what is nearest; can be repeated",
         (),
         repeat=True,
     )
@@ -174,7 +193,17 @@ class ComparisonOptions:
     )
 
     def __post_init__(self) -> None:
-        if split_tokens(self.word) != [self.word]:
+        check_pool(self.pool)
+        if (self.word is None) == (self.pool is None):
+            raise ConfigurationError(
+                f"--word is {self.word} and --pool is {self.pool}, expected one of them. Give --word to "
+                "compare the occurrences of a word, or --pool to compare whole sentences."
+            )
+        if self.pool is not None and self.ignore_case:
+            raise ConfigurationError(
+                "--ignore-case is an option of --word, which is not given. Give --word, or leave it out."
+            )
+        if self.word is not None and split_tokens(self.word) != [self.word]:
             raise ConfigurationError(
                 f"--word: found '{self.word}', expected one token, without white space. Give a single word, "
                 "spelled as in the text."
@@ -191,6 +220,11 @@ class ComparisonOptions:
             raise ConfigurationError(
                 f"--seed: found {self.seed}, expected a number from 0 to {2**32 - 1}, as k-means takes."
             )
+
+    @property
+    def unit(self) -> str:
+        """What is compared, in messages."""
+        return "sentence" if self.word is None else "occurrence"
 
     @property
     def shows_clusters(self) -> bool:
@@ -241,7 +275,7 @@ def compare_occurrences(
     batch_tokens: Optional[int] = None,
 ) -> ComparedOccurrences:
     """
-    Compare the occurrences of a word in a text by their vectors in context.
+    Compare the occurrences of a word in a text by their vectors in context, or the sentences of a text.
 
     # Parameters
 
@@ -258,22 +292,29 @@ def compare_occurrences(
     than distinct vectors (before a biLM is loaded); and as `ElmoEmbedder`.
     """
     queries = [
-        find_in_sentence(sentence, options.word, options.ignore_case)
+        whole_sentence(sentence)
+        if options.word is None
+        else find_in_sentence(sentence, options.word, options.ignore_case)
         for sentence in options.sentence
     ]
     source = SentenceSource(text, InputOptions(skip_blank=True))
-    found = find_occurrences(
-        source, options.word, options.ignore_case, options.max_occurrences, options.seed
+    limits = options.max_occurrences, options.seed
+    found = (
+        find_sentences(source, *limits)
+        if options.word is None
+        else find_occurrences(source, options.word, options.ignore_case, *limits)
     )
     occurrences = found.occurrences
     makes_clusters = options.shows_clusters or plot.plot is not None
     if makes_clusters:
-        _check_contexts(occurrences, options.layer, options.num_clusters, plot.plot is not None)
-    _warn_of_limits(found, options.layer)
+        _check_contexts(occurrences, options, plot.plot is not None)
+    _warn_of_limits(found, options)
 
     embedder = ElmoEmbedder(**files.arguments, **asdict(device))
     # (num_occurrences + num_queries, dim)
-    all_vectors = embed_occurrences(embedder, [*occurrences, *queries], options.layer, batch_tokens)
+    all_vectors = embed_occurrences(
+        embedder, [*occurrences, *queries], options.layer, batch_tokens, options.pool
+    )
     vectors, query_vectors = all_vectors[: len(occurrences)], all_vectors[len(occurrences) :]
 
     neighbors = [
@@ -291,10 +332,6 @@ def compare_occurrences(
     return ComparedOccurrences(found.num_found, len(occurrences), neighbors, shown_clusters)
 
 
-def _counted(num_occurrences: int) -> str:
-    return f"{num_occurrences:,} occurrence{'s' * (num_occurrences != 1)}"
-
-
 def _print_rows(neighbors: List[Neighbor]) -> None:
     for occurrence, similarity in neighbors:
         assert occurrence.line_index is not None
@@ -303,36 +340,37 @@ def _print_rows(neighbors: List[Neighbor]) -> None:
         )
 
 
-def _check_contexts(
-    occurrences: List[Occurrence], layer: Layer, num_clusters: int, draws: bool
-) -> None:
-    num_contexts = num_distinct_contexts(occurrences, layer)
+def _check_contexts(occurrences: List[Occurrence], options: ComparisonOptions, draws: bool) -> None:
+    num_contexts = num_distinct_contexts(occurrences, options.layer)
+    compared = f"{len(occurrences):,} {options.unit}s" + " of the word" * (options.word is not None)
     reason = (
         "; layer 0, the token representation, does not depend on the context"
-        if layer == TOKEN_REPRESENTATION
+        if options.layer == TOKEN_REPRESENTATION and options.word is not None
         else ""
     )
-    if num_clusters > num_contexts:
+    if options.num_clusters > num_contexts:
         raise ConfigurationError(
-            f"--clusters: found {num_clusters}, expected at most {num_contexts:,}, the number of distinct "
-            f"vectors of the {len(occurrences):,} occurrences of the word{reason}. Give a smaller number, "
-            "another --layer, or more text."
+            f"--clusters: found {options.num_clusters}, expected at most {num_contexts:,}, the number of "
+            f"distinct vectors of the {compared}{reason}. Give a smaller number, another --layer, or more "
+            "text."
         )
     if draws and num_contexts < 2:
         raise ConfigurationError(
-            f"--plot: found one distinct vector of the {len(occurrences):,} occurrences of the word{reason}, "
-            "expected at least 2. Give another --layer or more text, or leave --plot out."
+            f"--plot: found one distinct vector of the {compared}{reason}, expected at least 2. Give another "
+            "--layer or more text, or leave --plot out."
         )
 
 
-def _warn_of_limits(found: FoundOccurrences, layer: Layer) -> None:
+def _warn_of_limits(found: FoundOccurrences, options: ComparisonOptions) -> None:
     if len(found.occurrences) < found.num_found:
         logger.warning(
-            "The word occurs %d times: a random sample of %d is compared. --max-occurrences sets its size.",
-            found.num_found,
+            "%s: a random sample of %d is compared. --max-occurrences sets its size.",
+            f"There are {found.num_found} sentences"
+            if options.word is None
+            else f"The word occurs {found.num_found} times",
             len(found.occurrences),
         )
-    if layer == TOKEN_REPRESENTATION:
+    if options.layer == TOKEN_REPRESENTATION and options.word is not None:
         logger.warning(
             "Layer 0, the token representation, does not depend on the context: occurrences of equal "
             "spelling have equal vectors. Give another --layer to compare contexts."

@@ -36,27 +36,32 @@ def holds_tokens(column_type: Any) -> Optional[bool]:
     return None
 
 
-def vector_columns(vector_shape: Sequence[int]) -> List[str]:
+def vector_columns(vector_shape: Sequence[int], is_pooled: bool = False) -> List[str]:
     """
-    Return the names of the columns for vectors of this shape: `vectors` for `(dim,)`, and `layer_0`,
-    `layer_1` and so on for `(num_layers, dim)`, so that one layer can be read without the others.
+    Return the names of the columns for vectors of this shape: `vectors` for `(dim,)` (`vector`, if they are
+    pooled), and `layer_0`, `layer_1` and so on for `(num_layers, dim)`, so that one layer can be read without
+    the others.
     """
     if len(vector_shape) == 1:
-        return ["vectors"]
+        return ["vector" if is_pooled else "vectors"]
     return [f"layer_{number}" for number in range(vector_shape[0])]
 
 
-def embedding_schema(vector_shape: Sequence[int], dtype: str) -> Any:
-    """Return the `pyarrow.Schema` of sentences with vectors of this shape (of a token) and data type."""
+def embedding_schema(vector_shape: Sequence[int], dtype: str, is_pooled: bool = False) -> Any:
+    """
+    Return the `pyarrow.Schema` of sentences with vectors of this shape (of a token, or of a sentence if they
+    are pooled) and data type.
+    """
     pyarrow = import_pyarrow()
     vector = pyarrow.list_(pyarrow.from_numpy_dtype(numpy.dtype(dtype)), vector_shape[-1])
+    of_sentence = vector if is_pooled else pyarrow.list_(vector)
     return pyarrow.schema(
         [
             ("source", pyarrow.string()),
             ("line", pyarrow.int64()),
             ("sentence", pyarrow.string()),
             ("tokens", pyarrow.list_(pyarrow.string())),
-            *((name, pyarrow.list_(vector)) for name in vector_columns(vector_shape)),
+            *((name, of_sentence) for name in vector_columns(vector_shape, is_pooled)),
         ]
     )
 
@@ -74,7 +79,8 @@ def embedding_table(
     sentences : `Sequence[Sentence]`
         At least one.
     vectors : `Sequence[numpy.ndarray]`
-        For each sentence `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`.
+        For each sentence `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`; without the dimension of
+        tokens, if the schema is that of pooled vectors.
     schema : `pyarrow.Schema`
         See `embedding_schema`.
     """
@@ -82,7 +88,7 @@ def embedding_table(
     offsets = numpy.zeros(len(sentences) + 1, dtype="int32")
     numpy.cumsum([len(sentence.tokens) for sentence in sentences], out=offsets[1:])
     names = schema.names[4:]
-    per_layer = [vectors] if names == ["vectors"] else list(zip(*vectors))
+    per_layer = list(zip(*vectors)) if names[0].startswith("layer_") else [vectors]
     columns = [
         pyarrow.array([source] * len(sentences), type=pyarrow.string()),
         pyarrow.array([sentence.line_index for sentence in sentences], type=pyarrow.int64()),
@@ -94,6 +100,9 @@ def embedding_table(
     for name, layer in zip(names, per_layer):
         list_type = schema.field(name).type
         values = pyarrow.array(numpy.concatenate(layer).ravel())
+        if pyarrow.types.is_fixed_size_list(list_type):  # pooled
+            columns.append(pyarrow.FixedSizeListArray.from_arrays(values, type=list_type))
+            continue
         tokens = pyarrow.FixedSizeListArray.from_arrays(values, type=list_type.value_type)
         columns.append(pyarrow.ListArray.from_arrays(offsets, tokens, type=list_type))
     return pyarrow.table(columns, schema=schema)

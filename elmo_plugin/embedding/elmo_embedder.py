@@ -1,5 +1,6 @@
 """Compute the vectors of every layer for sentences, as arrays."""
 
+from functools import partial
 from os import PathLike
 from typing import (
     IO,
@@ -24,6 +25,7 @@ from elmo_plugin.bilm import BiLM, batch_to_ids
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
+from elmo_plugin.embedding.pooling import check_pool, pool_tokens
 from elmo_plugin.embedding.sentence_batches import (
     DEFAULT_BATCH_SIZE,
     BatchOptions,
@@ -138,23 +140,33 @@ class ElmoEmbedder(torch.nn.Module):
         """Reset the states of a stateful biLM, so that the next batch starts from zeros."""
         self.elmo_bilm.reset_states()
 
-    def embed_sentence(self, sentence: Sequence[str]) -> numpy.ndarray:
+    def embed_sentence(self, sentence: Sequence[str], pool: Optional[str] = None) -> numpy.ndarray:
         """
         Embed the tokens of a sentence, which may be empty.
+
+        # Parameters
+
+        sentence : `Sequence[str]`
+            The tokens.
+        pool : `str`, optional
+            Make one vector of those of the tokens: `mean`, `max` or `first-last`, see `pool_tokens`.
 
         # Returns
 
         float32 array of shape `(num_layers, len(sentence), get_output_dim())`. The token representation is
-        the first layer; the forward direction is the first half of the width.
+        the first layer; the forward direction is the first half of the width. With `pool`
+        `(num_layers, get_output_dim())`.
 
         # Raises
 
         `ValueError` for a string in place of tokens, and for a token that is not a string or cannot be
-        encoded as UTF-8.
+        encoded as UTF-8; `ConfigurationError` for an unknown `pool`.
         """
-        return self.embed_batch([sentence])[0]
+        return self.embed_batch([sentence], pool)[0]
 
-    def embed_batch(self, batch: Sequence[Sequence[str]]) -> List[numpy.ndarray]:
+    def embed_batch(
+        self, batch: Sequence[Sequence[str]], pool: Optional[str] = None
+    ) -> List[numpy.ndarray]:
         """
         Embed several sentences. Return an array for each, see `embed_sentence`; errors name the sentence.
 
@@ -162,14 +174,15 @@ class ElmoEmbedder(torch.nn.Module):
         biLM runs several batches if one would take much memory for padding.
         """
         if not self.elmo_bilm.stateful:
-            return list(self.embed_sentences(batch, None, self._tokens_ahead()))
-        return self._embed(list(_checked(batch)))
+            return list(self.embed_sentences(batch, None, self._tokens_ahead(), pool))
+        return self._embed(list(_checked(batch)), pool)
 
     def embed_sentences(
         self,
         sentences: Iterable[Sequence[str]],
         batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
         batch_tokens: Optional[int] = None,
+        pool: Optional[str] = None,
     ) -> Iterator[numpy.ndarray]:
         """
         Embed any number of sentences, in bounded memory.
@@ -187,6 +200,8 @@ class ElmoEmbedder(torch.nn.Module):
             See `BatchOptions`.
         batch_tokens : `int`, optional (default = as many as have vectors of 256 MiB)
             See `BatchOptions`. Not for a stateful biLM.
+        pool : `str`, optional
+            See `embed_sentence`.
 
         # Returns
 
@@ -195,13 +210,16 @@ class ElmoEmbedder(torch.nn.Module):
         # Raises
 
         `ConfigurationError` if both limits are `None`, one is not positive, or a stateful biLM is given
-        `batch_tokens`; while the generator runs, `ValueError` as `embed_sentence`, naming the sentence.
+        `batch_tokens`, and for an unknown `pool`; while the generator runs, `ValueError` as `embed_sentence`,
+        naming the sentence.
         """
+        check_pool(pool)
+        embed = partial(self._embed, pool=pool)
         if not self.elmo_bilm.stateful:
-            return self.map_batches(self._embed, sentences, batch_size, batch_tokens)
+            return self.map_batches(embed, sentences, batch_size, batch_tokens)
         BatchOptions(batch_size, batch_tokens).check_for_stateful()
         batches = consecutive_groups(_checked(sentences), cast(int, batch_size))
-        return (vectors for batch in batches for vectors in self._embed(batch))
+        return (vectors for batch in batches for vectors in embed(batch))
 
     def map_batches(
         self,
@@ -233,6 +251,7 @@ class ElmoEmbedder(torch.nn.Module):
         batch_size: int = DEFAULT_BATCH_SIZE,
         forget_sentences: bool = False,
         use_sentence_keys: bool = False,
+        pool: Optional[str] = None,
     ) -> None:
         """
         Embed the lines of a file and write the vectors to an HDF5 file, as the command `allennlp elmo` does.
@@ -251,6 +270,8 @@ class ElmoEmbedder(torch.nn.Module):
             Sentences in a batch.
         forget_sentences, use_sentence_keys : `bool`, optional (default = `False`)
             See `HDF5Format`.
+        pool : `str`, optional
+            Write one vector for each sentence, see `embed_sentence`.
 
         # Raises
 
@@ -269,7 +290,7 @@ class ElmoEmbedder(torch.nn.Module):
         run = EmbeddingRun(
             input_file, output_file_path, output_options=options, batches=BatchOptions(batch_size)
         )
-        run.embed(self, layer_choice(output_format))
+        run.embed(self, layer_choice(output_format, pool))
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> Tuple[Tensor, Tensor]:
         """
@@ -306,17 +327,19 @@ class ElmoEmbedder(torch.nn.Module):
         spellings = torch.cat([torch.zeros_like(spellings[:1]), spellings])
         return spellings.to(device)[rows.to(device)]
 
-    def _embed(self, sentences: List[List[str]]) -> List[numpy.ndarray]:
+    def _embed(self, sentences: List[List[str]], pool: Optional[str] = None) -> List[numpy.ndarray]:
         if not any(sentences):
             shape = (self.num_layers, 0, self.get_output_dim())
-            return [numpy.zeros(shape, dtype=numpy.float32) for _ in sentences]
-        with torch.no_grad():
-            layers = [layer.cpu() for layer in self._run(sentences)]
-        return [
-            # A copy: a view would keep the whole batch in memory.
-            torch.stack([layer[row, : len(sentence)] for layer in layers]).float().numpy()
-            for row, sentence in enumerate(sentences)
-        ]
+            arrays = [numpy.zeros(shape, dtype=numpy.float32) for _ in sentences]
+        else:
+            with torch.no_grad():
+                layers = [layer.cpu() for layer in self._run(sentences)]
+            arrays = [
+                # A copy: a view would keep the whole batch in memory.
+                torch.stack([layer[row, : len(sentence)] for layer in layers]).float().numpy()
+                for row, sentence in enumerate(sentences)
+            ]
+        return arrays if pool is None else [pool_tokens(array, pool) for array in arrays]
 
     def _run(self, sentences: List[List[str]]) -> List[Tensor]:
         """Return each layer without the start mark, `(batch_size, timesteps, get_output_dim())`."""

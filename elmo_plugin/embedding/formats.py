@@ -7,7 +7,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import (
@@ -70,8 +70,11 @@ def format_of(output: Union[str, PathLike], format: Optional[str] = None) -> str
 class OutputFormat(ABC):
     """A format of the output and of its parts. Can be pickled, to be sent to workers."""
 
-    vector_shape: Tuple[int, ...]  # of the vectors of one token: `(dim,)` or `(num_layers, dim)`
+    # Of the vectors of one token, or of one sentence if they are pooled: `(dim,)` or `(num_layers, dim)`.
+    vector_shape: Tuple[int, ...]
     dtype: str  # `float32` or `float16`
+    # Whether there is one vector for each sentence, in place of one for each token.
+    is_pooled: bool = field(default=False, kw_only=True)
 
     name = ""  # one of `FORMATS`
     # Ending of the names of parts.
@@ -85,9 +88,13 @@ class OutputFormat(ABC):
         return {"format": self.name}
 
     @property
-    def bytes_per_token(self) -> int:
-        """Size of the vectors of a token."""
+    def bytes_per_vector(self) -> int:
+        """Size of the vectors of a token, or of a sentence if they are pooled."""
         return math.prod(self.vector_shape) * numpy.dtype(self.dtype).itemsize
+
+    def num_vectors(self, num_sentences: int, num_tokens: int) -> int:
+        """Return the number of vectors of these sentences, which have this number of tokens together."""
+        return num_sentences if self.is_pooled else num_tokens
 
     def check(self, line_index: int, text: str) -> None:
         """Raise `ConfigurationError`, naming the line, if the format cannot hold a sentence."""
@@ -102,7 +109,7 @@ class OutputFormat(ABC):
     ) -> None:
         """
         Write a part. `vectors` has an array for each sentence, `(num_tokens, dim)` or
-        `(num_layers, num_tokens, dim)`.
+        `(num_layers, num_tokens, dim)`, without the dimension of tokens if they are pooled.
         """
         for value in (part._asdict(), sentences):
             numpy.save(file, _as_array(value))
@@ -120,9 +127,10 @@ class OutputFormat(ABC):
             with open(path, "rb") as file:
                 numpy.load(file)  # the `Part`
                 for sentence in itertools.starmap(Sentence, _from_array(numpy.load(file))):
-                    num_tokens = len(sentence.tokens)
-                    data = file.read(num_tokens * self.bytes_per_token)
-                    shape = (*self.vector_shape[:-1], num_tokens, self.vector_shape[-1])
+                    num_vectors = self.num_vectors(1, len(sentence.tokens))
+                    data = file.read(num_vectors * self.bytes_per_vector)
+                    tokens = () if self.is_pooled else (num_vectors,)
+                    shape = (*self.vector_shape[:-1], *tokens, self.vector_shape[-1])
                     yield sentence, numpy.frombuffer(data, self.dtype).reshape(shape)
 
     @abstractmethod
@@ -158,7 +166,7 @@ class ParquetFormat(OutputFormat):
         sentences: Sequence[Sentence],
         vectors: Sequence[numpy.ndarray],
     ) -> None:
-        schema = embedding_schema(self.vector_shape, self.dtype)
+        schema = embedding_schema(self.vector_shape, self.dtype, self.is_pooled)
         schema = schema.with_metadata({PART_KEY: json.dumps(part._asdict())})
         # A dictionary would not make vectors smaller: they hardly repeat a value.
         with import_pyarrow().parquet.ParquetWriter(
@@ -185,9 +193,10 @@ class NpyFormat(OutputFormat):
     A folder with
 
     - `vectors.npy`: the vectors of all tokens in order, `(num_tokens, dim)` or
-      `(num_tokens, num_layers, dim)`;
+      `(num_tokens, num_layers, dim)`; if they are pooled, those of all sentences, `(num_sentences, dim)` or
+      `(num_sentences, num_layers, dim)`;
     - `offsets.npy`, `(num_sentences + 1,)`, int64: the vectors of sentence i are
-      `vectors[offsets[i] : offsets[i + 1]]`;
+      `vectors[offsets[i] : offsets[i + 1]]`; not if they are pooled;
     - `lines.npy`, `(num_sentences,)`, int64: the line number of each sentence, from 0;
     - `sentences.jsonl`: for each sentence a JSON object with `line`, `sentence` and `tokens`;
     - `_embedding.json`: how the output was made.
@@ -205,17 +214,19 @@ class NpyFormat(OutputFormat):
             _synced_file(product / "vectors.npy") as vectors_file,
             _synced_file(product / "sentences.jsonl") as sentences_file,
         ):
-            num_tokens = sum(part.num_tokens for part in parts)
-            _write_header(vectors_file, (num_tokens, *self.vector_shape), self.dtype)
+            num_vectors = self.num_vectors(num_sentences, sum(part.num_tokens for part in parts))
+            _write_header(vectors_file, (num_vectors, *self.vector_shape), self.dtype)
             for row, (sentence, vectors) in enumerate(self.stored(parts.values())):
-                # Tokens first, so that the sentences are one array: (num_tokens, ..., dim)
-                tokens_first = vectors if vectors.ndim == 2 else vectors.swapaxes(0, 1)
-                vectors_file.write(numpy.ascontiguousarray(tokens_first).data)
+                if vectors.ndim == 3:
+                    # Tokens first, so that the sentences are one array: (num_tokens, num_layers, dim)
+                    vectors = vectors.swapaxes(0, 1)
+                vectors_file.write(numpy.ascontiguousarray(vectors).data)
                 line, text, tokens = sentence
                 lines[row], offsets[row + 1] = line, offsets[row] + len(tokens)
                 content = {"line": line, "sentence": text, "tokens": tokens}
                 sentences_file.write(json.dumps(content, ensure_ascii=False).encode() + b"\n")
-        for name, array in (("offsets", offsets), ("lines", lines)):
+        arrays = {"lines": lines} if self.is_pooled else {"offsets": offsets, "lines": lines}
+        for name, array in arrays.items():
             with _synced_file(product / f"{name}.npy") as file:
                 numpy.save(file, array)
         _write_about(product, about)
@@ -227,7 +238,8 @@ class HDF5Format(OutputFormat):
     """
     An HDF5 file in the layout of AllenNLP 0.9:
 
-    - a dataset for each sentence, whose key is the line number, from 0, as a string;
+    - a dataset for each sentence, whose key is the line number, from 0, as a string: `(num_tokens, dim)` or
+      `(num_layers, num_tokens, dim)`; if they are pooled, `(dim,)` or `(num_layers, dim)`;
     - the dataset `sentence_to_index`, `(1,)`: a JSON string that maps each stripped line to its key (of equal
       lines, to the key of the last);
     - the attribute `elmo_plugin` of the file: a JSON string that says how the file was made.

@@ -10,6 +10,7 @@ from torch.nn import Module
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.embedding.pooling import check_pool, pool_tokens
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.scalar_mix import ScalarMix
@@ -26,18 +27,28 @@ class LayerChoice(NamedTuple):
     function : `Callable[[numpy.ndarray], numpy.ndarray]`
         From layer activations `(num_layers, num_tokens, dim)` to an array of this shape or `(num_tokens,
         dim)`.
+    pool : `str`, optional
+        How one vector is made of those of the tokens after that, see `pool_tokens`. By default there is a
+        vector for each token.
     """
 
     name: str
     function: Callable[[numpy.ndarray], numpy.ndarray]
+    pool: Optional[str] = None
 
     def __call__(self, layers: numpy.ndarray) -> numpy.ndarray:
-        """Return the vectors to write."""
-        return self.function(layers)
+        """Return the vectors to write. With `pool` they have no dimension of tokens."""
+        vectors = self.function(layers)
+        return vectors if self.pool is None else pool_tokens(vectors, self.pool)
+
+    def pooled(self, pool: Optional[str]) -> "LayerChoice":
+        """Return this choice with another `pool`. Raise `ConfigurationError` for an unknown one."""
+        check_pool(pool)
+        return self._replace(pool=pool)
 
     def vector_shape(self, num_layers: int, dim: int) -> Tuple[int, ...]:
-        """Return the shape of the vectors of one token: `(dim,)` or `(num_layers, dim)`."""
-        shape = self(numpy.zeros((num_layers, 1, dim), dtype="float32")).shape
+        """Return the shape of the vectors of one token or sentence: `(dim,)` or `(num_layers, dim)`."""
+        shape = self.function(numpy.zeros((num_layers, 1, dim), dtype="float32")).shape
         return (*shape[:-2], shape[-1])
 
 
@@ -56,13 +67,16 @@ _CHOICES: Dict[str, LayerChoice] = {
 }
 
 
-def layer_choice(name: str) -> LayerChoice:
-    """Return the choice of this name: `all`, `top` (the last layer) or `average` (of all layers)."""
+def layer_choice(name: str, pool: Optional[str] = None) -> LayerChoice:
+    """
+    Return the choice of this name: `all`, `top` (the last layer) or `average` (of all layers). With `pool`
+    there is one vector for each sentence, see `LayerChoice`.
+    """
     if name not in _CHOICES:
         raise ConfigurationError(
             f"output_format is '{name}', expected one of {', '.join(_CHOICES)}."
         )
-    return _CHOICES[name]
+    return _CHOICES[name].pooled(pool)
 
 
 def learnt_mix(mix: ScalarMix, name: str) -> LayerChoice:

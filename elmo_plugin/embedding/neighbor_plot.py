@@ -2,7 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import List, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 import numpy
 
@@ -41,7 +41,7 @@ def check_plot(path: Union[str, PathLike], overwrite: bool = False) -> None:
 
 def plot_occurrences(
     path: Union[str, PathLike],
-    word: str,
+    word: Optional[str],
     occurrences: Sequence[Occurrence],
     vectors: numpy.ndarray,
     clusters: Sequence[Cluster],
@@ -56,8 +56,8 @@ def plot_occurrences(
 
     path : `str` or `PathLike`
         The file to write, see `check_plot`. An existing file is replaced.
-    word : `str`
-        The word, for the title.
+    word : `str`, optional
+        The word, for the title; `None` for whole sentences.
     occurrences, vectors, clusters
         The points; vectors are `(num_occurrences, dim)`, and every occurrence is in one cluster.
     queries, query_vectors
@@ -106,7 +106,11 @@ def plot_occurrences(
         axes.annotate(
             str(number), point, (9, 5), textcoords="offset points", weight="bold", zorder=6
         )
-    title = axes.set_title(f"{len(occurrences):,} occurrences of “{word}” in context")
+    title = axes.set_title(
+        f"{len(occurrences):,} sentences"
+        if word is None
+        else f"{len(occurrences):,} occurrences of “{word}” in context"
+    )
     for axis, name, share in zip(
         (axes.xaxis, axes.yaxis), ("first", "second"), projection.explained_variance_ratio_
     ):
@@ -119,8 +123,11 @@ def plot_occurrences(
 
 
 def _context(occurrence: Occurrence) -> str:
-    """Return the word with a few words before and after it."""
+    """Return the word with a few words before and after it, or the first words of a whole sentence."""
     tokens, position = occurrence.tokens, occurrence.position
+    if position is None:
+        begin = _short(tokens) or [tokens[0][:_CHARACTERS_OF_CONTEXT]]
+        return " ".join([*begin, *["…"] * (len(begin) < len(tokens))])
     # Reversed, so that the nearest words are kept.
     before = _short(tokens[:position][::-1])[::-1]
     after = _short(tokens[position + 1 :])
@@ -128,7 +135,7 @@ def _context(occurrence: Occurrence) -> str:
         [
             *["…"] * (len(before) < position),
             *before,
-            occurrence.word[:_CHARACTERS_OF_CONTEXT],
+            tokens[position][:_CHARACTERS_OF_CONTEXT],
             *after,
             *["…"] * (len(after) < len(tokens) - position - 1),
         ]

@@ -1,12 +1,16 @@
-"""Find the occurrences of a word in text, and compare their vectors: nearest neighbors and clusters."""
+"""
+Find the occurrences of a word, or the sentences, in text, and compare their vectors: nearest neighbors and
+clusters.
+"""
 
 import random
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
 from tqdm import tqdm
 
 from elmo_plugin.embedding.elmo_embedder import DEFAULT_BATCH_SIZE, ElmoEmbedder
+from elmo_plugin.embedding.pooling import of_length_one, pool_tokens
 from elmo_plugin.embedding.sentences import SentenceSource
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import split_tokens
@@ -22,16 +26,16 @@ _K_MEANS_STARTS = 10  # runs of k-means, of which the best is kept
 
 
 class Occurrence(NamedTuple):
-    """A position of the word in a sentence."""
+    """A position of the word in a sentence; or a whole sentence, if `position` is `None`."""
 
     tokens: Tuple[str, ...]
-    position: int
+    position: Optional[int]
     line_index: Optional[int] = None  # from 0; `None` if the sentence is not from a file
 
     @property
-    def word(self) -> str:
-        """The word, as it is spelled in this sentence."""
-        return self.tokens[self.position]
+    def text(self) -> str:
+        """The word, as it is spelled in this sentence; or the sentence."""
+        return " ".join(self.tokens) if self.position is None else self.tokens[self.position]
 
     @property
     def marked_sentence(self) -> str:
@@ -42,7 +46,7 @@ class Occurrence(NamedTuple):
         )
 
     def has_context_of(self, other: "Occurrence") -> bool:
-        """Return whether both are the same word of the same sentence, even on different lines."""
+        """Return whether both are the same word of the same sentence, or the same sentence, on any line."""
         return self.tokens == other.tokens and self.position == other.position
 
 
@@ -96,28 +100,50 @@ def find_occurrences(
 
     `ConfigurationError` if the text does not hold the word, and as `SentenceSource.sentences`.
     """
-    generator = random.Random(seed)
-    kept: List[Occurrence] = []
-    num_found = 0
     found_in_other_case: Optional[str] = None
     folded = word.casefold()
-    for sentence in source.sentences():
-        tokens = tuple(sentence.tokens)
-        for position, token in enumerate(tokens):
-            if token != word:
-                if token.casefold() != folded:
-                    continue
-                if not ignore_case:
+
+    def occurrences() -> Iterator[Occurrence]:
+        nonlocal found_in_other_case
+        for sentence in source.sentences():
+            tokens = tuple(sentence.tokens)
+            for position, token in enumerate(tokens):
+                if token == word or (ignore_case and token.casefold() == folded):
+                    yield Occurrence(tokens, position, sentence.line_index)
+                elif token.casefold() == folded:
                     found_in_other_case = token
-                    continue
-            num_found += 1
-            # Vitter's algorithm R: the n-th occurrence is kept with probability max_occurrences / n.
-            place = len(kept) if num_found <= max_occurrences else generator.randrange(num_found)
-            if place < max_occurrences:
-                kept[place : place + 1] = [Occurrence(tokens, position, sentence.line_index)]
-    if not kept:
+
+    found = _sample(occurrences(), max_occurrences, seed)
+    if not found.occurrences:
         raise _not_found(source.name, word, found_in_other_case)
-    return FoundOccurrences(sorted(kept, key=_text_order), num_found)
+    return found
+
+
+def find_sentences(
+    source: SentenceSource, max_sentences: int = 5000, seed: int = 0
+) -> FoundOccurrences:
+    """Return the sentences of a text as occurrences. Arguments and errors are those of `find_occurrences`."""
+    sentences = (
+        Occurrence(tuple(sentence.tokens), None, sentence.line_index)
+        for sentence in source.sentences()
+    )
+    return _sample(sentences, max_sentences, seed)
+
+
+def whole_sentence(sentence: str) -> Occurrence:
+    """
+    Return a sentence, whose tokens are separated by white space.
+
+    # Raises
+
+    `ConfigurationError` if it has no tokens.
+    """
+    tokens = tuple(split_tokens(sentence))
+    if not tokens:
+        raise ConfigurationError(
+            f"--sentence '{sentence}': found no tokens, expected a sentence. Give one or more words."
+        )
+    return Occurrence(tokens, None)
 
 
 def find_in_sentence(sentence: str, word: str, ignore_case: bool = False) -> Occurrence:
@@ -144,7 +170,7 @@ def num_distinct_contexts(occurrences: Iterable[Occurrence], layer: Layer) -> in
     sentences have equal vectors; in layer 0, the token representation, so have occurrences of equal spelling.
     """
     if layer == TOKEN_REPRESENTATION:
-        return len({occurrence.word for occurrence in occurrences})
+        return len({occurrence.text for occurrence in occurrences})
     return len({(occurrence.tokens, occurrence.position) for occurrence in occurrences})
 
 
@@ -167,10 +193,11 @@ def embed_occurrences(
     occurrences: Sequence[Occurrence],
     layer: Layer = TOP_LAYER,
     batch_tokens: Optional[int] = None,
+    pool: Optional[str] = None,
 ) -> numpy.ndarray:
     """
-    Compute the vectors of a word in its sentences. Equal sentences are embedded once, and the vectors of
-    other words are not kept.
+    Compute the vectors of a word in its sentences; or those of whole sentences, made as `pool` says, see
+    `pool_tokens`. Equal sentences are embedded once, and the vectors of other words are not kept.
 
     # Returns
 
@@ -192,13 +219,11 @@ def embed_occurrences(
         for layers, rows in zip(all_layers, rows_of_sentence.values()):
             for row in rows:
                 position = occurrences[row].position
-                vectors[row] = (
-                    layers[:, position].mean(axis=0)
-                    if isinstance(layer, str)  # AVERAGE
-                    else layers[layer, position]
-                )
+                # (num_tokens, dim)
+                of_tokens = layers.mean(axis=0) if isinstance(layer, str) else layers[layer]
+                vectors[row] = of_tokens[position] if pool is None else pool_tokens(of_tokens, pool)
             progress.update()
-    return _of_length_one(vectors)
+    return of_length_one(vectors)
 
 
 def nearest_occurrences(
@@ -251,7 +276,7 @@ def cluster_occurrences(
 
     k_means = KMeans(num_clusters, n_init=_K_MEANS_STARTS, random_state=seed)
     labels = k_means.fit_predict(vectors)  # (num_occurrences,)
-    centers = _of_length_one(k_means.cluster_centers_)  # (num_clusters, dim)
+    centers = of_length_one(k_means.cluster_centers_)  # (num_clusters, dim)
     clusters = []
     for label in range(num_clusters):
         members = numpy.flatnonzero(labels == label)
@@ -274,12 +299,20 @@ def _not_found(place: str, word: str, in_other_case: Optional[str]) -> Configura
     return ConfigurationError(f"{place}: does not hold the word '{word}'. {advice}")
 
 
+def _sample(occurrences: Iterable[Occurrence], max_occurrences: int, seed: int) -> FoundOccurrences:
+    """Keep a random sample, in the order of the text. Vitter's algorithm R."""
+    generator = random.Random(seed)
+    kept: List[Occurrence] = []
+    num_found = 0
+    for occurrence in occurrences:
+        num_found += 1
+        # The n-th occurrence is kept with probability max_occurrences / n.
+        place = len(kept) if num_found <= max_occurrences else generator.randrange(num_found)
+        if place < max_occurrences:
+            kept[place : place + 1] = [occurrence]
+    return FoundOccurrences(sorted(kept, key=_text_order), num_found)
+
+
 def _text_order(occurrence: Occurrence) -> Tuple[int, int]:
     assert occurrence.line_index is not None
-    return occurrence.line_index, occurrence.position
-
-
-def _of_length_one(vectors: numpy.ndarray) -> numpy.ndarray:
-    """Scale each row to length 1. Rows of zeros stay zeros."""
-    lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)  # (num_rows, 1)
-    return vectors / numpy.maximum(lengths, numpy.finfo(numpy.float32).tiny)
+    return occurrence.line_index, occurrence.position or 0

@@ -61,7 +61,8 @@ def embed_dataset(
         Must be stateless, since workers do not embed sentences in order. Workers use its `precision` and
         `kernel`.
     layers : `str` or `LayerChoice`, optional (default = `"average"`)
-        `all`, `top`, `average`, or the mix of a task model, see `learnt_mix`.
+        `all`, `top`, `average`, or the mix of a task model, see `learnt_mix`; `layer_choice("top", "mean")`
+        for one vector for each sentence.
     column : `str`, optional (default = `"sentence"`)
         The column of sentences: text, or lists of tokens.
     tokenizer, dtype, batches
@@ -74,7 +75,8 @@ def embed_dataset(
     `ray.data.Dataset`: the rows with their columns, and these columns added:
     - `tokens`, lists of strings, if the column held text;
     - `vectors`, for each row a list with a vector for each token; with `all`, `layer_0`, `layer_1` and so on
-      instead. A sentence without tokens has an empty list.
+      instead. A sentence without tokens has an empty list. Pooled vectors are in `vector` (or `layer_0`
+      ...), not in lists; a sentence without tokens has zeros.
 
     # Raises
 
@@ -134,13 +136,14 @@ class RowEmbedder:
         self._batches = batches
         dims = self._embedder.num_layers, self._embedder.get_output_dim()
         self._vector_shape = layers.vector_shape(*dims)
-        self._schema = embedding_schema(self._vector_shape, dtype)
+        self._is_pooled = layers.pool is not None
+        self._schema = embedding_schema(self._vector_shape, dtype, self._is_pooled)
 
     def __call__(self, block: Any) -> Iterator[Any]:
         """Yield the rows of a `pyarrow.Table` with their vectors, in tables of bounded size."""
         column = self._column
         _check_has(column, block.column_names)
-        new_columns = vector_columns(self._vector_shape)
+        new_columns = vector_columns(self._vector_shape, self._is_pooled)
         if not self._has_tokens(block.schema):
             new_columns.insert(0, TOKENS)
         _check_has_not(new_columns, block.column_names)

@@ -203,7 +203,8 @@ class EmbeddingRun:
         """
         bilm = embedder.elmo_bilm
         self.check_bilm(bilm.stateful)
-        format = self._format(layers.vector_shape(bilm.num_layers, bilm.get_output_dim()))
+        vector_shape = layers.vector_shape(bilm.num_layers, bilm.get_output_dim())
+        format = self._format(vector_shape, layers.pool is not None)
         settings = self._settings(bilm, layers, format)
         engine_context = (
             ray_engine(bilm, self._engine_options)
@@ -266,7 +267,7 @@ class EmbeddingRun:
         self, parts: Sequence[List[Part]], format: OutputFormat, read: List[Content]
     ) -> Iterator[Block]:
         """Yield the blocks of all sources. At the end of each source its content is appended to `read`."""
-        max_tokens = max(1, BYTES_PER_PART // format.bytes_per_token)
+        max_tokens = max(1, BYTES_PER_PART // format.bytes_per_vector)
         for number, (source, own_parts) in enumerate(zip(self._sources, parts)):
             content = yield from read_blocks(
                 number, source, own_parts, format.check, self._sentences_per_part, max_tokens
@@ -290,13 +291,16 @@ class EmbeddingRun:
     def _check_space(
         self, format: OutputFormat, parts: List[Part], contents: List[Content]
     ) -> None:
-        num_tokens = sum(content.num_tokens for content in contents)
-        num_needed = num_tokens - sum(part.num_tokens for part in parts)
-        if format.merges_parts:
-            num_needed += num_tokens
+        num_vectors, num_written = (
+            format.num_vectors(
+                sum(one.num_sentences for one in done), sum(one.num_tokens for one in done)
+            )
+            for done in (contents, parts)
+        )
+        num_needed = num_vectors - num_written + num_vectors * format.merges_parts
         check_free_space(
             self.output,
-            num_needed * format.bytes_per_token,
+            num_needed * format.bytes_per_vector,
             "write less: --top or --average for --all, float16 for float32",
         )
 
@@ -383,20 +387,20 @@ class EmbeddingRun:
                 "of one file only. Give an OUTPUT that ends in .parquet, which has the file of each line too."
             )
 
-    def _format(self, vector_shape: Tuple[int, ...]) -> OutputFormat:
+    def _format(self, vector_shape: Tuple[int, ...], is_pooled: bool) -> OutputFormat:
         options = self._options
         if self._format_name == HDF5:
             keys = (options.forget_sentences, options.use_sentence_keys)
-            return HDF5Format(vector_shape, options.dtype, *keys)
-        if self._format_name == PARQUET:
-            return ParquetFormat(vector_shape, options.dtype)
-        return NpyFormat(vector_shape, options.dtype)
+            return HDF5Format(vector_shape, options.dtype, *keys, is_pooled=is_pooled)
+        format = ParquetFormat if self._format_name == PARQUET else NpyFormat
+        return format(vector_shape, options.dtype, is_pooled=is_pooled)
 
     def _settings(self, bilm: BiLM, layers: LayerChoice, format: OutputFormat) -> Dict[str, Any]:
         has_column = any(source.is_parquet for source in self._sources)
         return {
             **format.settings,
             "layers": layers.name,
+            **({} if layers.pool is None else {"pool": layers.pool}),
             "dtype": format.dtype,
             "precision": bilm.precision,
             "tokenizer": self._input_options.tokenizer,

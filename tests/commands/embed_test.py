@@ -22,6 +22,7 @@ from elmo_plugin.commands import embed as embed_command
 from elmo_plugin.commands.embed import MixOptions, ModelOptions, embed_text
 from elmo_plugin.embedding.bilm_options import BiLMFiles as NamedFiles
 from elmo_plugin.embedding.bilm_options import DeviceOptions
+from elmo_plugin.embedding.pooling import POOLS
 from elmo_plugin.embedding.ray_engine import EngineOptions
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions
@@ -237,6 +238,38 @@ class TestFurtherFlags:
         num_bytes = sum(file.stat().st_size for file in Path("out.parquet").iterdir())
         assert "out.parquet: 4 sentences" in capsys.readouterr().out
         assert num_bytes > 1000
+
+    @pytest.mark.parametrize("pool", POOLS)
+    def test_pool_writes_one_vector_for_each_sentence(
+        self, run: Run, bilm_files: BiLMFiles, pool: str, capsys: Any
+    ) -> None:
+        embedder = ElmoEmbedder(*bilm_files)
+        expected = [embedder.embed_sentence(line.split(), pool=pool) for line in LINES]
+        datasets = run("--all", "--pool", pool)
+        for number, array in enumerate(expected):
+            numpy.testing.assert_allclose(datasets[str(number)], array, atol=1e-5)
+        run("--top", "--pool", pool, output="out.npy")
+        top = numpy.stack([array[-1] for array in expected])
+        numpy.testing.assert_allclose(numpy.load("out.npy/vectors.npy"), top, atol=1e-5)
+        assert "out.npy: 4 sentences, 9 tokens, 0.0 MB" in capsys.readouterr().out
+
+    def test_a_run_is_resumed_with_the_same_pool_only(self, run: Run) -> None:
+        run("--top", "--pool", "mean", output="out.npy")
+        run("--top", "--pool", "mean", "--resume", output="out.npy")
+        for pool in (["--pool", "max"], []):
+            with pytest.raises(ConfigurationError, match="pool was 'mean', now "):
+                run("--top", *pool, "--resume", output="out.npy")
+
+    def test_pool_in_parquet(self, run: Run) -> None:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        run("--average", output="tokens.parquet")
+        run("--average", "--pool", "mean", output="out.parquet")
+        tokens, sentences = (
+            parquet.read_table(name).to_pylist() for name in ("tokens.parquet", "out.parquet")
+        )
+        for of_tokens, of_sentence in zip(tokens, sentences, strict=True):
+            mean = numpy.mean(of_tokens["vectors"], axis=0)
+            numpy.testing.assert_allclose(of_sentence["vector"], mean, atol=1e-5)
 
     def test_parquet_is_embedded_like_text(self, run: Run) -> None:
         pyarrow = pytest.importorskip("pyarrow")

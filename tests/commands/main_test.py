@@ -130,8 +130,16 @@ class TestErrors:
             ("embed in.txt o.hdf5 --mix m --include-package no_such", "cannot import no_such (No"),
             (
                 "neighbors in.txt",
-                "elmo neighbors: error: the following arguments are required: --w",
+                "elmo neighbors: error: --word is None and --pool is None, expected",
             ),
+            (
+                "neighbors in.txt --pool mean --word a",
+                "--word is a and --pool is mean, expected one",
+            ),
+            ("neighbors in.txt --pool sum", "--pool: invalid choice: 'sum'"),
+            ("neighbors in.txt --pool mean --ignore-case", "--ignore-case is an option of --word"),
+            ("neighbors in.txt --pool max --clusters 3", "--clusters: found 3, expected at most 2"),
+            ("embed in.txt o.npy --top --pool sum", "--pool: invalid choice: 'sum'"),
             ("neighbors in.txt --word x --overwrite", "--overwrite is an option of --plot"),
             ("embed in.txt o.npy --top --batch-tokens 0", "batch_tokens is 0, expected a positive"),
             ("embed in.txt o.npy --top --cuda-device x", "--cuda-device: invalid int value: 'x'"),

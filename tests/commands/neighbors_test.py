@@ -5,12 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
+import numpy
 import pytest
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands import neighbors as neighbors_command
 from elmo_plugin.commands.neighbors import ComparisonOptions, PlotOptions, compare_occurrences
+from elmo_plugin.embedding.pooling import POOLS, cosine_similarities
 from tests.conftest import BiLMFiles
 
 LINES = [
@@ -38,16 +41,28 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path, monkeypatch: pytest.MonkeyPatch, bilm_files: BiLMFiles, capsys: Any) -> Run:
+def run_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, bilm_files: BiLMFiles, capsys: Any
+) -> Run:
     """Runs the command through AllenNLP's parser with the tiny biLM, and gives what it printed."""
 
-    def run(*arguments: str, source: str = "in.txt", word: str = "play") -> str:
-        command = ["allennlp", "elmo-neighbors", source, "--word", word, "--debug"]
+    def run(*arguments: str, source: str = "in.txt") -> str:
+        command = ["allennlp", "elmo-neighbors", source, "--debug"]
         files = ["--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file]
         monkeypatch.setattr(sys, "argv", [*command, *files, *arguments])
         capsys.readouterr()
         main()
         return str(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def run(run_command: Run) -> Run:
+    """The same for the word "play", or another one."""
+
+    def run(*arguments: str, source: str = "in.txt", word: str = "play") -> str:
+        return run_command("--word", word, *arguments, source=source)
 
     return run
 
@@ -62,6 +77,58 @@ def compare(text: str = "in.txt", **arguments: Any) -> Any:
     plot = {name: arguments.pop(name) for name in ("plot", "overwrite") if name in arguments}
     options = ComparisonOptions(**{"word": "play", **arguments})
     return compare_occurrences(text, options, PlotOptions(**plot))
+
+
+class TestSentences:
+    """`--pool` in place of `--word`."""
+
+    @pytest.fixture
+    def run(self, run_command: Run) -> Run:
+        return run_command
+
+    @pytest.mark.parametrize("pool", POOLS)
+    def test_the_nearest_sentences_are_those_of_the_embedders_vectors(
+        self, run: Run, bilm_files: BiLMFiles, pool: str
+    ) -> None:
+        output = run("--pool", pool, "--sentence", "a play by her", "--layer", "1")
+        assert output.startswith("in.txt: 6 sentences\n\nsentence 1: a play by her\n")
+        texts = [line for line in LINES if line]
+        embedder = ElmoEmbedder(*bilm_files)
+        query, *others = (
+            layers[1]
+            for layers in embedder.embed_batch(
+                [line.split() for line in ("a play by her", *texts)], pool
+            )
+        )
+        similarities = cosine_similarities(query[None], numpy.stack(others))[0]
+        expected = sorted(zip(similarities, texts), key=lambda pair: -pair[0])
+        found = rows(output)
+        assert [float(similarity) for similarity, _, _ in found] == pytest.approx(
+            [similarity for similarity, _ in expected], abs=0.001
+        )
+        assert {text for _, _, text in found} == set(texts)
+        assert all(text == LINES[int(line) - 1] for _, line, text in found)
+
+    def test_a_sentence_of_the_text_is_not_its_own_neighbor(self, run: Run) -> None:
+        output = run("--pool", "mean", "--sentence", "a play by him")
+        assert sorted(int(line) for _, line, _ in rows(output)) == [3, 4, 5, 6]
+        Path("one.txt").write_text("a b\n")
+        output = run("--pool", "mean", "--sentence", "a b", source="one.txt")
+        assert "no other sentence" in output
+
+    def test_clusters_a_sample_and_a_plot(self, run: Run, caplog: Any) -> None:
+        pytest.importorskip("matplotlib")
+        output = run("--pool", "max", "--clusters", "2", "--plot", "sentences.svg")
+        counts = re.findall(r"^cluster \d: (\d) sentences?$", output, re.MULTILINE)
+        assert sum(map(int, counts)) == 6
+        assert "6 sentences" in Path("sentences.svg").read_text()
+        output = run("--pool", "max", "--sentence", "a b", "--max-occurrences", "3")
+        assert output.startswith("in.txt: 6 sentences, of which 3 are compared, a random sample")
+        assert "There are 6 sentences: a random sample of 3 is compared" in caplog.text
+
+    def test_an_empty_sentence_is_refused(self, run: Run) -> None:
+        with pytest.raises(ConfigurationError, match="--sentence ' ': found no tokens, expected"):
+            run("--pool", "max", "--sentence", " ")
 
 
 class TestNeighbors:

@@ -198,3 +198,41 @@ def test_an_unknown_ending_is_an_error(output: str) -> None:
     with pytest.raises(ConfigurationError, match=r"expected one of \.hdf5, .*--format"):
         format_of(output)
     assert format_of(output, "hdf5") == "hdf5"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("num_layers", [(), (3,)])
+def test_pooled_vectors_have_no_dimension_of_tokens(
+    tmp_path: Path, dtype: str, num_layers: Any
+) -> None:
+    generator = numpy.random.default_rng(0)
+    vectors = [generator.standard_normal((*num_layers, 6), dtype="float32") for _ in SENTENCES]
+    expected = numpy.stack(vectors).astype(dtype)
+    shape = (*num_layers, 6)
+
+    npy = tmp_path / "npy"
+    npy.mkdir()
+    product = write(npy, NpyFormat(shape, dtype, is_pooled=True), vectors)
+    stored = numpy.load(product / "vectors.npy", mmap_mode="r")
+    assert stored.dtype == dtype
+    assert (stored == expected).all()
+    assert numpy.load(product / "lines.npy").tolist() == [0, 1, 4]
+    assert not (product / "offsets.npy").exists()
+
+    hdf5 = tmp_path / "hdf5"
+    hdf5.mkdir()
+    with h5py.File(write(hdf5, HDF5Format(shape, dtype, is_pooled=True), vectors)) as file:
+        for key, array in zip(("0", "1", "4"), expected):
+            assert (file[key][...] == array).all()
+
+    pytest.importorskip("pyarrow")
+    parquet = tmp_path / "parquet"
+    parquet.mkdir()
+    folder = write(parquet, ParquetFormat(shape, dtype, is_pooled=True), vectors)
+    columns = ["layer_0", "layer_1", "layer_2"] if num_layers else ["vector"]
+    rows = pytest.importorskip("pyarrow.parquet").read_table(folder).to_pylist()
+    for row, sentence, array in zip(rows, SENTENCES, expected, strict=True):
+        assert list(row) == ["source", "line", "sentence", "tokens", *columns]
+        assert row["tokens"] == sentence.tokens
+        found = numpy.array([row[column] for column in columns], dtype=dtype)
+        assert (found.reshape(array.shape) == array).all()

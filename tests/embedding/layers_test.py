@@ -33,6 +33,16 @@ def test_all_top_and_average() -> None:
     assert (average(LAYERS) == LAYERS.mean(axis=0)).all()
 
 
+def test_tokens_are_pooled_after_the_choice_of_layers() -> None:
+    average = pickle.loads(pickle.dumps(layer_choice("average", "max")))
+    assert (average(LAYERS) == LAYERS.mean(axis=0).max(axis=0)).all()
+    assert average.vector_shape(3, 5) == (5,) == layer_choice("average").vector_shape(3, 5)
+    every = layer_choice("all").pooled("mean")
+    assert every(LAYERS).shape == (3, 5) == every.vector_shape(3, 5)
+    mix = learnt_mix(ScalarMix(3), "input").pooled("mean")
+    numpy.testing.assert_allclose(mix(LAYERS), LAYERS.mean(axis=(0, 1)), atol=1e-6)
+
+
 def test_a_learned_mix_equals_the_scalar_mix_module() -> None:
     mix = ScalarMix(3, initial_scalar_parameters=[0.3, -1.0, 2.0])
     mix.gamma.data.fill_(1.7)

@@ -1,0 +1,126 @@
+"""One vector for each sentence: how it is made, and how such vectors are compared."""
+
+from typing import List
+
+import numpy
+import pytest
+
+from elmo_plugin import BiLM, ElmoEmbedder
+from elmo_plugin.embedding.layers import layer_choice
+from elmo_plugin.embedding.pooling import POOLS, cosine_similarities, of_length_one, pool_tokens
+from elmo_plugin.errors import ConfigurationError
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
+
+LAYERS = numpy.random.default_rng(0).normal(size=(3, 4, 6)).astype("float32")
+
+
+def slow_pool(tokens: numpy.ndarray, pool: str) -> List[float]:
+    """`(num_tokens, dim)`, a number at a time."""
+    num_tokens, dim = tokens.shape
+    columns = [
+        [float(tokens[token, column]) for token in range(num_tokens)] for column in range(dim)
+    ]
+    if pool == "mean":
+        return [sum(column) / num_tokens for column in columns]
+    if pool == "max":
+        return [max(column) for column in columns]
+    return [column[-1 if number < dim // 2 else 0] for number, column in enumerate(columns)]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_pool_is_a_slow_loop_over_tokens(pool: str) -> None:
+    for layer in LAYERS:
+        numpy.testing.assert_allclose(pool_tokens(layer, pool), slow_pool(layer, pool), atol=1e-6)
+    of_layers = pool_tokens(LAYERS, pool)
+    assert of_layers.shape == (3, 6)
+    assert of_layers.dtype == numpy.float32
+    for layer, expected in zip(LAYERS, of_layers):
+        assert (pool_tokens(layer, pool) == expected).all()
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_sentence_of_one_token_is_its_token_and_one_without_is_zeros(pool: str) -> None:
+    assert (pool_tokens(LAYERS[:, :1], pool) == LAYERS[:, 0]).all()
+    empty = pool_tokens(LAYERS[:, :0], pool)
+    assert empty.shape == (3, 6)
+    assert not empty.any()
+
+
+def test_first_last_holds_the_last_states_of_both_lstms() -> None:
+    """Of an LSTM that reads the sentence without its marks after them, they are what it would go on with."""
+    embedder = ElmoEmbedder.from_bilm(randomize(BiLM(TINY_OPTIONS)))
+    tokens, longer = ["a", "b", "c"], ["a", "b", "c", "d"]
+    half = TINY_OPTIONS.projection_dim
+    forward, backward = numpy.split(embedder.embed_sentence(tokens, pool="first-last"), 2, axis=1)
+    # A token at the end changes no forward state before it, and one at the begin no backward state after it.
+    after, before = (embedder.embed_sentence(words) for words in (longer, ["d", "a", "b", "c"]))
+    numpy.testing.assert_allclose(after[:, 2, :half], forward, atol=1e-5)
+    numpy.testing.assert_allclose(before[:, 1, half:], backward, atol=1e-5)
+    # Each has read all tokens: the LSTM layers depend on the farthest one.
+    other = numpy.split(embedder.embed_sentence(["x", "b", "y"], pool="first-last"), 2, axis=1)
+    assert (abs(other[0][1:] - forward[1:]).max(axis=1) > 1e-4).all()
+    assert (abs(other[1][1:] - backward[1:]).max(axis=1) > 1e-4).all()
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_the_methods_of_the_embedder_pool(bilm_files: BiLMFiles, pool: str) -> None:
+    embedder = ElmoEmbedder(*bilm_files)
+    expected = [pool_tokens(layers, pool) for layers in embedder.embed_sentences(SENTENCES)]
+    batch = embedder.embed_batch(SENTENCES, pool)
+    stream = embedder.embed_sentences(SENTENCES, batch_size=2, pool=pool)
+    alone = [embedder.embed_sentence(sentence, pool=pool) for sentence in SENTENCES]
+    for found in (batch, list(stream), alone):
+        assert len(found) == len(SENTENCES)
+        for array, other in zip(found, expected):
+            assert array.shape == (3, embedder.get_output_dim())
+            assert array.dtype == numpy.float32
+            numpy.testing.assert_allclose(array, other, atol=1e-5)
+
+
+def test_a_stateful_embedder_pools_what_it_embeds(bilm_files: BiLMFiles) -> None:
+    pooling, plain = (ElmoEmbedder(*bilm_files, stateful=True) for _ in range(2))
+    for _ in range(2):
+        expected = [
+            pool_tokens(layers, "mean") for layers in plain.embed_batch([["a"], ["b", "c"]])
+        ]
+        for array, other in zip(pooling.embed_batch([["a"], ["b", "c"]], "mean"), expected):
+            numpy.testing.assert_allclose(array, other, atol=1e-6)
+
+
+def test_unknown_pools_are_refused_at_once(bilm_files: BiLMFiles) -> None:
+    embedder = ElmoEmbedder(*bilm_files)
+    for refused in (
+        lambda: embedder.embed_sentence(["a"], pool="sum"),
+        lambda: embedder.embed_sentences(iter([]), pool="sum"),
+        lambda: layer_choice("top", "sum"),
+        lambda: pool_tokens(LAYERS, "sum"),
+    ):
+        with pytest.raises(ConfigurationError, match="pool is 'sum', expected one of mean, max, f"):
+            refused()
+
+
+def test_cosine_similarities() -> None:
+    vectors = numpy.array([[3.0, 4.0], [-6.0, -8.0], [4.0, -3.0], [0.0, 0.0]])
+    expected = [[1, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    numpy.testing.assert_allclose(cosine_similarities(vectors, vectors), expected, atol=1e-12)
+    assert cosine_similarities(vectors[:1], vectors).shape == (1, 4)
+    numpy.testing.assert_allclose(of_length_one(vectors)[0], [0.6, 0.8])
+
+
+def test_sentences_about_the_same_are_more_similar_than_others() -> None:
+    embedder = ElmoEmbedder("elmo_mini")
+    sentences = [
+        "He opened the door .",
+        "She closed the window .",
+        "In 1994 the party won 43 seats .",
+    ]
+    for pool in POOLS:
+        vectors = numpy.stack(
+            [
+                layers.mean(axis=0)
+                for layers in embedder.embed_batch([s.split() for s in sentences], pool)
+            ]
+        )
+        similarities = cosine_similarities(vectors, vectors)
+        assert similarities[0, 1] > similarities[0, 2]
+        assert similarities[0, 1] > similarities[1, 2]
