@@ -34,8 +34,7 @@ examples:
   zcat big.gz | %(prog)s - vectors.hdf5 --mix tagger/model.tar.gz --mix-name input
   %(prog)s "texts/*.gz" vectors.parquet --top --resume        # repeat it until it is complete
 
-Embed sentences and write a vector for each token, or with --all one for each layer; with --pool a vector
-for each sentence. OUTPUT is
+Write a vector for each token, or with --pool for each sentence; with --all one for each layer. OUTPUT is
   hdf5     a file with a dataset for each sentence: (tokens, width), with --all (layers, tokens, width).
            Its key is the line number, from "0". sentence_to_index, a JSON string, maps lines to keys.
   npy      a folder: vectors.npy (all tokens, width), offsets.npy, lines.npy, sentences.jsonl
@@ -71,8 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     layers.add_argument(
         "--pool",
         choices=POOLS,
-        help="then one vector for each sentence: the mean or maximum over tokens, or the last states of "
-        "both directions",
+        help="one vector for each sentence; first-last: both LSTMs' last states",
     )
     add_options(parser, ModelOptions, "what runs it")
     add_options(parser, InputOptions, "input")

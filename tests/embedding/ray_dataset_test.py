@@ -33,11 +33,11 @@ def expected(tiny_files: BiLMFiles) -> List[numpy.ndarray]:
     return list(embedder.embed_sentences(text.split() for text in TEXTS))
 
 
-def row_embedder(bilm: BiLM, layers: str = "all", **changes: Any) -> RowEmbedder:
+def row_embedder(bilm: BiLM, layers: Any = "all", **changes: Any) -> RowEmbedder:
     arguments: Dict[str, Any] = {
         "shared": SharedBiLM(bilm),
         "workers": ONE_WORKER,
-        "layers": layer_choice(layers),
+        "layers": layer_choice(layers) if isinstance(layers, str) else layers,
         "column": "sentence",
         "tokenizer": "whitespace",
         "dtype": "float32",
@@ -115,6 +115,19 @@ class TestOnRay:
 
 class TestBlocks:
     """What a worker does, in this process."""
+
+    @pytest.mark.parametrize("layers", ["all", "top"])
+    def test_pooled_vectors_are_columns_without_lists_of_tokens(
+        self, ray_on_two_cores: Any, bilm: BiLM, expected: List[numpy.ndarray], layers: str
+    ) -> None:
+        embedder = row_embedder(bilm, layers=layer_choice(layers, "max"))
+        (table,) = embedder(pyarrow.table({"sentence": TEXTS}))
+        names = ["vector"] if layers == "top" else ["layer_0", "layer_1", "layer_2"]
+        assert table.column_names == ["sentence", "tokens", *names]
+        for row, of_tokens in zip(table.to_pylist(), expected, strict=True):
+            found = numpy.array([row[name] for name in names])
+            chosen = of_tokens[-1:] if layers == "top" else of_tokens
+            numpy.testing.assert_allclose(found, chosen.max(axis=1), atol=1e-5)
 
     def test_a_block_is_returned_in_tables_of_bounded_size(
         self,
