@@ -1,10 +1,9 @@
 """`elmo models`: list the models that come with this package, and what is known of published ones."""
 
 import argparse
-import itertools
 import textwrap
 from pathlib import Path
-from typing import Dict, List
+from typing import List
 
 import elmo_plugin
 from elmo_plugin.commands.published_models import (
@@ -15,6 +14,7 @@ from elmo_plugin.commands.published_models import (
     matching,
 )
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.model_card import front_matter
 
 _DESCRIPTION = """\
 examples:
@@ -101,15 +101,3 @@ def model_lines(folder: Path) -> List[str]:
             )
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
-
-
-def front_matter(readme: Path) -> Dict[str, str]:
-    """Return the keys and values, without lists, between the lines `---` at the head of a model card."""
-    values: Dict[str, str] = {}
-    lines = readme.read_text(encoding="utf-8").splitlines() if readme.exists() else []
-    if lines[:1] == ["---"]:
-        for line in itertools.takewhile(lambda line: line != "---", lines[1:]):
-            key, colon, value = line.partition(": ")
-            if colon:
-                values[key] = value.strip().strip("\"'")
-    return values

@@ -107,6 +107,14 @@ class ArchivedMix(NamedTuple):
     mix: ScalarMix
     bilm: BiLM
 
+    @property
+    def place(self) -> str:
+        """Where it is: `input` or `output` of the task's RNN, `embedder`, or else its name."""
+        last = self.name.rsplit(".", 1)[-1]
+        if last in ("input", "output"):
+            return last
+        return "embedder" if "token_embedder_" in last else self.name
+
 
 def choose_mix(model: Module, archive_file: str, mix_name: Optional[str] = None) -> ArchivedMix:
     """

@@ -174,15 +174,18 @@ def num_distinct_contexts(occurrences: Iterable[Occurrence], layer: Layer) -> in
     return len({(occurrence.tokens, occurrence.position) for occurrence in occurrences})
 
 
-def check_layer(layer: Layer, num_layers: Optional[int] = None) -> None:
-    """Raise `ConfigurationError` if `layer` is not a `Layer`, or not one of a biLM with `num_layers`."""
+def check_layer(layer: Layer, num_layers: Optional[int] = None, name: str = "--layer") -> None:
+    """
+    Raise `ConfigurationError` if `layer` is not a `Layer`, or not one of a biLM with `num_layers`. `name` is
+    that of the option or key.
+    """
     highest = "2" if num_layers is None else str(num_layers - 1)
     if layer == AVERAGE or (
         isinstance(layer, int) and layer >= TOP_LAYER and (num_layers is None or layer < num_layers)
     ):
         return
     raise ConfigurationError(
-        f"--layer: found {layer}, expected a number from 0 (the token representation) to {highest} (the last "
+        f"{name}: found {layer}, expected a number from 0 (the token representation) to {highest} (the last "
         f"layer of {'the paper' if num_layers is None else 'this'} biLM), {TOP_LAYER} for the last layer, or "
         f"{AVERAGE}. Give one of these."
     )
@@ -194,9 +197,10 @@ def embed_occurrences(
     layer: Layer = TOP_LAYER,
     batch_tokens: Optional[int] = None,
     pool: Optional[str] = None,
+    show_progress: bool = True,
 ) -> numpy.ndarray:
     """
-    Compute the vectors of a word in its sentences; or those of whole sentences, made as `pool` says, see
+    Compute the vectors of words in sentences; or those of whole sentences, made as `pool` says, see
     `pool_tokens`. Equal sentences are embedded once, and the vectors of other words are not kept.
 
     # Returns
@@ -214,7 +218,12 @@ def embed_occurrences(
         (list(tokens) for tokens in rows_of_sentence), DEFAULT_BATCH_SIZE, batch_tokens
     )
     vectors = numpy.empty((len(occurrences), bilm.get_output_dim()), dtype=numpy.float32)
-    with tqdm(total=len(rows_of_sentence), unit=" sentences", desc="embedding") as progress:
+    with tqdm(
+        total=len(rows_of_sentence),
+        unit=" sentences",
+        desc="embedding",
+        disable=not show_progress,
+    ) as progress:
         # layers: (num_layers, num_tokens, dim)
         for layers, rows in zip(all_layers, rows_of_sentence.values()):
             for row in rows:

@@ -112,7 +112,7 @@ def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> L
     archive = opened_archive(archive_file, json.dumps(overrides or {}))
     mixes = [
         MixWeights(
-            _place(found.name),
+            found.place,
             found.mix.normalized_weights.tolist(),
             found.mix.gamma.item(),
             found.mix.scalar_parameters[0].requires_grad,
@@ -134,10 +134,3 @@ def default_name(archive_file: str) -> str:
     path = Path(archive_file).absolute()
     folder = path if path.is_dir() else path.parent
     return re.sub(r"-seed\d+$", "", folder.name)
-
-
-def _place(mix_name: str) -> str:
-    last = mix_name.rsplit(".", 1)[-1]
-    if last in ("input", "output"):
-        return last
-    return "embedder" if "token_embedder_" in last else mix_name

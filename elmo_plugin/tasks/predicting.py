@@ -71,6 +71,11 @@ class TaskPredictor(Predictor):
         self._tokenizer = build_sentence_tokenizer(tokenizer, spacy_model)
         self._spacy_model = spacy_model
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What splits text into tokens."""
+        return self._tokenizer
+
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         """Return the instances of an input, at least one. Raise `ConfigurationError` if it is invalid."""
         raise NotImplementedError
@@ -108,23 +113,37 @@ class TaskPredictor(Predictor):
         Return the answers to several inputs, or lines of a file, in their order. Any number may be given:
         they are predicted in batches of similar length.
         """
+        answers = []
+        for one_input, answer in zip(inputs, self.answers_or_errors(inputs)):
+            if isinstance(answer, ConfigurationError):
+                if not isinstance(one_input, str):
+                    raise answer
+                logger.error("No prediction for a line: %s", answer)
+                answer = {"error": str(answer)}
+            answers.append(answer)
+        return answers
+
+    def answers_or_errors(
+        self, inputs: Sequence[Union[JsonDict, str]]
+    ) -> List[Union[JsonDict, ConfigurationError]]:
+        """
+        Return for each input, or line of a file, its answer, or the error that says why it is invalid. Valid
+        inputs are answered all the same.
+        """
         groups: List[Union[List[Instance], ConfigurationError]] = []
         for one_input in inputs:
-            is_line = isinstance(one_input, str)
             try:
-                parsed = parse_json_object(one_input, self.example) if is_line else one_input
-                groups.append(self.instances_from_json(parsed))
+                if isinstance(one_input, str):
+                    one_input = parse_json_object(one_input, self.example)
+                groups.append(self.instances_from_json(one_input))
             except ConfigurationError as error:
-                if not is_line:
-                    raise
-                logger.error("No prediction for a line: %s", error)
                 groups.append(error)
         good_groups = [group for group in groups if isinstance(group, list)]
         outputs = iter(self._run([instance for group in good_groups for instance in group]))
         return [
             self._answer(group, [next(outputs) for _ in group])
             if isinstance(group, list)
-            else {"error": str(group)}
+            else group
             for group in groups
         ]
 
