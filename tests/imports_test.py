@@ -17,6 +17,8 @@ CORE = [
     ("elmo_plugin.modules.scalar_mix",),
     ("elmo_plugin.modules.elmo",),
     ("elmo_plugin.embedding",),
+    ("elmo_plugin.serving.limits",),
+    ("elmo_plugin.serving.batcher",),
 ]
 PLUGIN = [
     ("elmo_plugin.compat",),
@@ -25,13 +27,16 @@ PLUGIN = [
     ("elmo_plugin.modules.placed_elmo",),
     ("elmo_plugin.modules.text_encoder",),
     ("elmo_plugin.pretraining", "elmo_plugin.tasks"),
-    ("elmo_plugin.report",),
+    ("elmo_plugin.report", "elmo_plugin.serving.highlights", "elmo_plugin.serving.metrics"),
+    ("elmo_plugin.serving.pages", "elmo_plugin.serving.senses", "elmo_plugin.serving.served_model"),
+    ("elmo_plugin.serving.app",),
+    ("elmo_plugin.serving.server",),
     ("elmo_plugin.commands",),
     ("elmo_plugin.plugin", "elmo_plugin.__main__"),
 ]
 LEVELS = {part: level for level, parts in enumerate(CORE + PLUGIN) for part in parts}
 # They only name what stands below: the class itself is imported when it is first asked for.
-NAMES_ONLY = ("elmo_plugin", "elmo_plugin.modules")
+NAMES_ONLY = ("elmo_plugin", "elmo_plugin.modules", "elmo_plugin.serving")
 
 
 def part_of(module: str) -> str:

@@ -24,8 +24,8 @@ examples:
   elmo predict runs/ner/model.tar.gz sentences.jsonl
   elmo --print-completion bash > ~/.local/share/bash-completion/completions/elmo
 
-ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. vocab, export, predict and
-report need AllenNLP: pip install "elmo-plugin[allennlp]", then elmo setup-allennlp
+ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. vocab, export, predict,
+serve and report need AllenNLP: pip install "elmo-plugin[allennlp]", then elmo setup-allennlp
 """
 
 
@@ -65,6 +65,7 @@ COMMANDS = {
         loads_archives=True,
     ),
     "predict": Command("run a trained task model on JSON lines", loads_archives=True),
+    "serve": Command("serve task models: a page in the browser, and JSON", loads_archives=True),
     "report": Command("make the paper's tables and figures", "elmo-report"),
     "setup-allennlp": Command("install AllenNLP without its outdated dependencies, and check it"),
 }

@@ -1,0 +1,309 @@
+"""The page in a browser: what people see, with the keyboard alone, on a phone, and what no text can do."""
+
+import asyncio
+import os
+import re
+import shutil
+import threading
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+import uvicorn
+
+from elmo_plugin.serving.app import make_app
+from elmo_plugin.serving.limits import Limits
+from elmo_plugin.serving.senses import SenseFinder
+from elmo_plugin.serving.served_model import ServedModel
+from tests.serving.conftest import MAX_TOKENS, TASKS
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright, which drives the browser, is not installed"
+)
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
+# Where to write pictures of the page, to look at.
+PICTURES = os.environ.get("ELMO_PICTURES")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium or Chrome on the path"),
+]
+
+ATTACKS = (
+    "<img src=x onerror=attack()>",
+    "<script>attack()</script>",
+    '"><svg onload=attack()>',
+    "javascript:attack()",
+)
+
+
+@pytest.fixture(scope="module")
+def address(models: Dict[str, ServedModel], senses: SenseFinder) -> Iterator[str]:
+    all_models = [ServedModel("elmo_ner_mini", "elmo_ner_mini", MAX_TOKENS), *models.values()]
+    app = make_app(all_models, senses, Limits(max_tokens=MAX_TOKENS))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=asyncio.run, args=(server.serve(),))
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}/"
+    server.should_exit = True
+    thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as play:
+        # Root has no sandbox, in containers.
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Page:
+    """A page, the messages of its console, and the requests that went elsewhere."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.address = address
+        self.context = browser.new_context(**context)
+        self.page = self.context.new_page()
+        self.messages: List[str] = []
+        self.elsewhere: List[str] = []
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("request", self._check)
+        self.page.add_init_script("window.attack = () => { window.attacked = true; }")
+
+    def _check(self, request: Any) -> None:
+        if not request.url.startswith((self.address, "data:")):
+            self.elsewhere.append(request.url)
+
+    def open(self, name: str = "") -> Any:
+        self.page.goto(f"{self.address}#{name}")
+        self.page.reload()
+        self.page.wait_for_selector("#choices label")
+        return self.page
+
+    def run(self) -> None:
+        """Press Run and wait for the answer."""
+        self.page.click("button.main")
+        self.wait()
+
+    def wait(self) -> None:
+        self.page.wait_for_selector("#form:not([aria-busy])")
+
+    def picture(self, name: str) -> None:
+        if PICTURES:
+            self.page.screenshot(path=str(Path(PICTURES) / f"{name}.png"), full_page=True)
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Page]:
+    page = Page(browser, address)
+    yield page
+    assert page.messages == []
+    assert page.elsewhere == []
+    assert page.page.evaluate("window.attacked") is None
+    page.context.close()
+
+
+def text_of(page: Page, selector: str) -> str:
+    return str(page.page.inner_text(selector))
+
+
+@pytest.mark.parametrize("name", ["elmo_ner_mini", *TASKS, "~words"])
+def test_each_task_shows_an_answer(name: str, page: Page) -> None:
+    page.open(name)
+    page.run()
+    if name == "srl":
+        assert text_of(page, "#status") == "Choose the predicates of the sentence."
+        page.page.check("#predicates label:has-text('sat') input")
+        page.run()
+        assert text_of(page, "#status") == "1 predicate"
+    assert page.page.is_hidden("#error"), text_of(page, "#error")
+    assert text_of(page, "#status")
+    assert text_of(page, "#answer")
+    page.picture(name.strip("~"))
+    if name == "elmo_ner_mini":
+        first = page.page.locator("#answer mark").first.inner_text()
+        assert re.sub(r"\s+", " ", first) == "Maria Lopez PER"
+        assert page.page.locator("#mixes tbody tr").count() == 3
+
+
+def test_all_examples_are_answered(page: Page) -> None:
+    for name in ("elmo_ner_mini", *TASKS, "~words"):
+        page.open(name)
+        for button in page.page.locator("#examples button").all():
+            button.click()
+            page.wait()
+            assert page.page.is_hidden("#error"), text_of(page, "#error")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_text_runs_a_script(attack: str, page: Page) -> None:
+    for name, keys in (
+        ("elmo_ner_mini", ["sentence"]),
+        ("coref", ["document"]),
+        ("squad", ["passage", "question"]),
+        ("snli", ["premise", "hypothesis"]),
+        ("sst", ["sentence"]),
+        ("srl", ["sentence"]),
+    ):
+        page.open(name)
+        for key in keys:
+            page.page.fill(f"#field-{key}", f"Mary met {attack} in Paris. She saw {attack}.")
+        page.run()
+        if name == "srl":
+            for box in page.page.locator("#predicates input").all():
+                box.check()
+            page.run()
+        assert page.page.is_hidden("#error"), text_of(page, "#error")
+        assert page.page.locator("#result img, #result script, #result svg").count() == 0
+    page.open("~words")
+    page.page.fill("#field-word", "Mary")
+    page.page.fill("#field-sentence", f"Mary {attack}")
+    page.page.fill("#field-sentences", f"Mary and {attack}\n{attack} Mary")
+    page.run()
+    assert page.page.locator("#answer mark").count() == 2
+    assert page.page.locator("#result img, #result script, #result svg").count() == 0
+
+
+def test_offsets_count_characters_beyond_the_first_plane(page: Page) -> None:
+    page.open("~words")
+    page.page.fill("#field-word", "play")
+    page.page.fill("#field-sentence", "They play.")
+    page.page.fill("#field-sentences", "😀😀 They play chess 😀.")
+    page.run()
+    assert page.page.locator("#answer mark").all_inner_texts() == ["play"]
+
+
+def test_errors_are_shown_and_announced(page: Page) -> None:
+    page.open("sst")
+    page.page.fill("#field-sentence", "")
+    page.run()
+    assert "expected a text that is not empty" in text_of(page, "[role=alert]")
+    page.page.fill("#field-sentence", "a " * (MAX_TOKENS + 1))
+    page.run()
+    assert f"expected at most {MAX_TOKENS}" in text_of(page, "[role=alert]")
+    page.picture("error")
+    page.page.fill("#field-sentence", "Good.")
+    page.run()
+    assert page.page.is_hidden("[role=alert]")
+    # The browser's own lines about statuses 4xx.
+    assert all("Failed to load resource" in message for message in page.messages)
+    page.messages.clear()
+
+
+def test_the_keyboard_alone_is_enough(page: Page) -> None:
+    page.open()
+    focused = "document.activeElement.id || document.activeElement.value || document.activeElement.innerText"
+    page.page.keyboard.press("Tab")
+    assert page.page.evaluate(focused) == "Skip to the result"
+    page.page.keyboard.press("Tab")
+    assert page.page.evaluate(focused) == "API"
+    page.page.keyboard.press("Tab")
+    assert page.page.evaluate(focused) == "elmo_ner_mini"
+    for _ in range(6):
+        page.page.keyboard.press("ArrowDown")
+    assert page.page.evaluate(focused) == "sst"
+    page.page.keyboard.press("Tab")
+    assert page.page.evaluate(focused) == "field-sentence"
+    page.page.keyboard.press("Control+A")
+    page.page.keyboard.type("A good film.")
+    page.page.keyboard.press("Control+Enter")
+    page.wait()
+    assert "%" in text_of(page, "#status")
+    page.page.keyboard.press("Tab")
+    assert page.page.evaluate(focused) == "Run"
+    outline = page.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+
+
+def test_everything_has_a_name_for_screen_readers(page: Page) -> None:
+    for name in ("elmo_ner_mini", *TASKS, "~words"):
+        page.open(name)
+        page.run()
+        unnamed = page.page.evaluate(
+            """() => Array.from(document.querySelectorAll("input, textarea, select, button"))
+                .filter((e) => !e.labels?.length && !e.innerText && !e.getAttribute("aria-label"))
+                .map((e) => e.outerHTML)"""
+        )
+        assert unnamed == []
+    assert page.page.get_attribute("#status", "role") == "status"
+    assert page.page.get_attribute("html", "lang") == "en"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["elmo_ner_mini", "coref", "srl", "snli", "~words"])
+def test_it_fits_on_a_phone_in_light_and_dark(
+    name: str, scheme: str, browser: Any, address: str
+) -> None:
+    page = Page(browser, address, viewport={"width": 360, "height": 740}, color_scheme=scheme)
+    page.open(name)
+    page.run()
+    if name == "srl":
+        page.page.check("#predicates label:has-text('sat') input")
+        page.run()
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.picture(f"{name.strip('~')}-phone-{scheme}")
+    page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast(scheme: str, browser: Any, address: str) -> None:
+    """At least 4.5, as WCAG 2 asks for (AA)."""
+    page = Page(browser, address, color_scheme=scheme)
+    for name in ("elmo_ner_mini", "coref", "~words"):
+        page.open(name)
+        page.run()
+        low = page.page.evaluate(LOW_CONTRAST)
+        assert low == []
+        page.picture(f"{name.strip('~')}-{scheme}")
+    page.context.close()
+
+
+LOW_CONTRAST = """() => {
+  const numbers = (color) => color.match(/[\\d.]+/g).map(Number);
+  const luminance = (color) => {
+    const [r, g, b] = numbers(color).slice(0, 3).map((value) => {
+      const part = value / 255;
+      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const color = getComputedStyle(e).backgroundColor;
+      if (numbers(color)[3] !== 0) return color;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const low = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const hasText = Array.from(element.childNodes).some((n) => n.nodeType === 3 && n.data.trim());
+    if (!hasText || !element.checkVisibility() || element.tagName === "SCRIPT") continue;
+    const [a, b] = [luminance(getComputedStyle(element).color), luminance(ground(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) low.push(`${contrast.toFixed(2)} ${element.outerHTML.slice(0, 80)}`);
+  }
+  return low;
+}"""
+
+
+def test_a_server_that_is_gone(page: Page) -> None:
+    page.open("elmo_ner_mini")
+    page.page.route("**/predict*", lambda route: route.abort())
+    page.run()
+    assert text_of(page, "[role=alert]") == "The server does not answer. Is it still running?"
+    page.messages.clear()
+
+
+def test_the_documentation(page: Page) -> None:
+    page.page.goto(page.address + "docs")
+    assert "POST /api/neighbors" in text_of(page, "main")
+    page.picture("docs")

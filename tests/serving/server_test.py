@@ -1,0 +1,199 @@
+"""The command `elmo serve` as users start, stop and kill it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+
+import pytest
+
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.serving import server as server_module
+from elmo_plugin.serving.limits import Limits
+from elmo_plugin.serving.server import named_archives, serve
+
+SENTENCE = {"sentence": "Ada Lovelace lived in London."}
+PATH = "api/models/elmo_ner_mini/predict"
+
+
+class Running(NamedTuple):
+    """A server, and its address."""
+
+    process: "subprocess.Popen[str]"
+    address: str
+
+
+@contextmanager
+def running(*arguments: str, folder: Path) -> Iterator[Running]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elmo_plugin", "serve", *(arguments or ("--port", "0"))],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        line = process.stdout.readline()
+        address = re.search(r"http://\S+/", line)
+        assert address, line + process.stderr.read()
+        yield Running(process, address[0])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def post(address: str, given: Any, timeout: float = 60) -> Tuple[int, Dict[str, Any]]:
+    request = urllib.request.Request(address + PATH, json.dumps(given).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def ended(process: "subprocess.Popen[str]") -> Tuple[int, str, str]:
+    output, errors = process.communicate(timeout=60)
+    return process.returncode, output, errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_when_requests_under_way_are_answered(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    answers: List[Tuple[int, Dict[str, Any]]] = []
+    with running(folder=tmp_path) as (process, address):
+        long = {"sentence": "Ada lived in London . " * 150}
+        threads = [
+            threading.Thread(target=lambda: answers.append(post(address, long))) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        wait_until_under_way(address, len(threads))
+        process.send_signal(number)
+        for thread in threads:
+            thread.join(60)
+        assert [status for status, _ in answers] == [200] * 4
+        assert ended(process) == (0, "Stopped.\n", "")
+
+
+def wait_until_under_way(address: str, num_requests: int) -> None:
+    """Wait until the server has read these requests."""
+    for _ in range(1000):
+        with urllib.request.urlopen(address + "metrics", timeout=60) as response:
+            text = response.read().decode()
+        if f"elmo_requests_under_way {num_requests + 1}" in text:  # and this one
+            return
+    raise AssertionError(text)
+
+
+@pytest.mark.slow
+def test_it_is_killed_and_started_again_at_the_same_port(tmp_path: Path) -> None:
+    with running(folder=tmp_path) as (process, address):
+        first = post(address, SENTENCE)
+        assert first[0] == 200
+        # A client that is connected when the server is killed.
+        port = int(address.rstrip("/").rpartition(":")[2])
+        client = socket.create_connection(("127.0.0.1", port))
+        process.kill()
+        process.wait(60)
+    with running("--port", str(port), folder=tmp_path) as (process, address):
+        assert post(address, SENTENCE) == first
+        client.close()
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 0
+
+
+@pytest.mark.slow
+def test_a_port_that_is_used(tmp_path: Path) -> None:
+    with running(folder=tmp_path) as (_, address):
+        port = address.rstrip("/").rpartition(":")[2]
+        second = subprocess.run(
+            [sys.executable, "-m", "elmo_plugin", "serve", "--port", port],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert (second.returncode, second.stdout) == (2, "")
+    (line,) = second.stderr.splitlines()
+    assert line.startswith(
+        f"elmo serve: error: --host, --port: cannot serve at 127.0.0.1, port {port}"
+    )
+
+
+@pytest.mark.slow
+def test_requests_that_are_no_http_get_an_error_in_json(tmp_path: Path) -> None:
+    with running(folder=tmp_path) as (process, address):
+        port = int(address.rstrip("/").rpartition(":")[2])
+        for sent in (b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000):
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+                client.sendall(sent)
+                received = b"".join(iter(lambda: client.recv(4096), b""))
+            head, _, body = received.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 400 ")
+            assert list(json.loads(body)) == ["error"]
+        assert post(address, SENTENCE)[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[:2] == (0, "Stopped.\n")
+
+
+class TestNames:
+    def test_they_are_those_of_folders(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "a=b").mkdir()
+        words = ["runs/demo/model.tar.gz", "runs/ner", "sst.tar.gz", "mine=runs/ner", "c=a=b"]
+        assert named_archives(words) == [
+            ("demo", "runs/demo/model.tar.gz"),
+            ("ner", "runs/ner"),
+            ("sst", "sst.tar.gz"),
+            ("mine", "runs/ner"),
+            ("c", "a=b"),
+        ]
+        assert named_archives(["model.tar.gz"])[0].name == tmp_path.name
+
+    def test_the_default_is_what_comes_with_the_package(self) -> None:
+        assert named_archives([]) == [("elmo_ner_mini", "elmo_ner_mini")]
+
+    @pytest.mark.parametrize(
+        "words, message",
+        [
+            (["runs/my model"], "runs/my model: its name would be 'my model', expected"),
+            (["=runs/ner"], "its name would be '', expected"),
+            (["a/b=runs/ner"], "its name would be 'a/b', expected"),
+            (["a/ner", "b/ner"], "b/ner: a/ner has the name 'ner' too, expected different names"),
+        ],
+    )
+    def test_errors(self, words: List[str], message: str) -> None:
+        with pytest.raises(ConfigurationError, match=re.escape(message)):
+            named_archives(words)
+
+
+class TestAddress:
+    @pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1", "", "a" * 70])
+    def test_addresses_that_cannot_be_bound(self, host: str) -> None:
+        if host == "":
+            host = "\0"
+        with pytest.raises(ConfigurationError, match="--host, --port: cannot serve at"):
+            serve([], None, None, host, 0, -1, Limits())
+
+    @pytest.mark.parametrize("host, is_warned", [("127.0.0.1", False), ("0.0.0.0", True)])
+    def test_others_than_this_machine_are_warned_of(
+        self, host: str, is_warned: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bound = server_module._bound_socket(host, 0)
+        bound.close()
+        assert ("There is no password and no encryption" in caplog.text) == is_warned
