@@ -38,6 +38,8 @@ def main() -> None:
         f"\nThe trained model is {archive_file}; it needs no other file. Try next:\n"
         f"  .venv/bin/allennlp predict {archive_file} {SENTENCES}\n"
         f"  .venv/bin/allennlp evaluate {archive_file} {SAMPLE / 'test.conll'}\n"
+        "In the browser, with sentences of your own:\n"
+        f"  .venv/bin/elmo serve {archive_file}\n"
         "ELMo here is elmo_mini, which comes with this package. README.md has what it gains."
     )
 

@@ -97,6 +97,18 @@ def test_embed_a_corpus(running: Dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_serve_a_model(running: Dict[str, Any]) -> None:
+    done = running["serve_a_model"].result()
+    started, answer, stopped = (
+        block.text for block in code_blocks(how_to("serve_a_model"), "text")
+    )
+    log = (done.folder / "serve.log").read_text("utf-8")
+    assert re.sub(r":\d+/", ":8000/", log) == started + stopped
+    assert answer.rstrip("\n") in done.printed
+    assert done.printed.endswith(stopped)
+
+
+@pytest.mark.slow
 def test_configs_that_no_command_uses_can_be_trained(
     running: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ function for each how-to and error; it takes the folder of a run, and pytest's m
 """
 
 import shutil
+import socket
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,10 @@ from elmo_plugin.files import output_file
 from elmo_plugin.modules import elmo_token_embedder  # noqa: F401 - registers what a test removes
 from elmo_plugin.pretraining.export import export_bilm
 from elmo_plugin.pretraining.make_vocabulary import make_vocabulary
-from tests.how_tos import FIXTURES, build_training, script_of
+from elmo_plugin.serving.limits import Limits
+from elmo_plugin.serving.served_model import ServedModel
+from elmo_plugin.serving.server import named_archives, serve
+from tests.how_tos import FIXTURES, REPOSITORY, build_training, script_of
 
 Trouble = Callable[[Path, MonkeyPatch], object]
 
@@ -172,8 +176,25 @@ def _embed_with_a_mix_and_files(run: Path, monkeypatch: MonkeyPatch) -> None:
     _embed(None, mix="model.tar.gz")
 
 
+def _serve_at_a_used_port(run: Path, monkeypatch: MonkeyPatch) -> None:
+    with socket.socket() as other:
+        with suppress(OSError):  # or another program has it
+            other.bind(("127.0.0.1", 8000))
+            other.listen()
+        serve([], None, None, "127.0.0.1", 8000, -1, Limits())
+
+
+def _serve_two_of_a_name(run: Path, monkeypatch: MonkeyPatch) -> None:
+    named_archives(["runs/ner", "runs/old/ner"])
+
+
+def _serve(archive: str, run: Path, monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)  # paths in the archive are relative to it
+    ServedModel("model", archive, max_tokens=1000)
+
+
 _ADD, _PRETRAIN = "add_elmo_to_your_config", "pretrain_for_your_language"
-_ADAPT, _EMBED = "adapt_to_your_domain", "embed_a_corpus"
+_ADAPT, _EMBED, _SERVE = "adapt_to_your_domain", "embed_a_corpus", "serve_a_model"
 _INDEXER = "dataset_reader+: { token_indexers+: { elmo: { type: 'elmo_character_ids' } } },"
 
 TROUBLES: Dict[Tuple[str, str], Trouble] = {
@@ -227,5 +248,9 @@ TROUBLES: Dict[Tuple[str, str], Trouble] = {
         _latin_1, partial(_embed, "average"), "sentences.txt"
     ),
     (_EMBED, "Make room, give a path on another disk"): _embed_on_a_full_disk,
+    (_SERVE, "cannot serve at 127.0.0.1, port 8000"): _serve_at_a_used_port,
+    (_SERVE, "has the name 'ner' too, expected different names"): _serve_two_of_a_name,
+    (_SERVE, "expected one of elmo_ner, elmo_srl"): partial(_serve, "fixtures/earlier/bilm"),
+    (_SERVE, "no such file or folder, expected an archive"): partial(_serve, "no.tar.gz"),
     (_EMBED, "the mix was learned for the biLM in that archive"): _embed_with_a_mix_and_files,
 }

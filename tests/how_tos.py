@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from itertools import groupby
@@ -23,6 +24,7 @@ HOW_TOS = (
     "pretrain_for_your_language",
     "adapt_to_your_domain",
     "embed_a_corpus",
+    "serve_a_model",
 )
 # Ten times what the longest takes on two idle cores and more.
 TIMEOUT_SECONDS = 3000
@@ -120,8 +122,19 @@ def prepare(name: str, folder: Path) -> None:
         write_lines(folder / "sentences.txt", wikipedia["test"][:60])
 
 
+def free_port() -> str:
+    """A port that nothing listens at, for the default one of a how-to: other tests may have that."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return str(bound.getsockname()[1])
+
+
 def run_how_to(name: str, folder: Path) -> FinishedHowTo:
     prepare(name, folder)
+    script = script_of(name)
+    if name == "serve_a_model":
+        port = free_port()
+        script = script.replace("8000", port).replace("elmo serve", f"elmo serve --port {port}")
     programs = Path(sys.executable).parent  # where `allennlp` and `python` are
     environment = {
         **os.environ,
@@ -129,7 +142,7 @@ def run_how_to(name: str, folder: Path) -> FinishedHowTo:
         "OMP_NUM_THREADS": "1",
     }
     result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", f"{script_of(name)}\nenv -0 > environment"],
+        ["bash", "-euo", "pipefail", "-c", f"{script}\nenv -0 > environment"],
         cwd=folder,
         env=environment,
         capture_output=True,
