@@ -4,25 +4,24 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Any, AsyncIterator, Callable, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, List, Optional, Sequence
 
 from allennlp.common.checks import ConfigurationError
-from fastapi import FastAPI, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from pydantic import BaseModel, ValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmo_plugin import __version__
+from elmo_plugin.json_input import parse_json_object
 from elmo_plugin.serving.batcher import Batcher, NoAnswerInTimeError, QueueFullError
 from elmo_plugin.serving.limits import Limits, TextTooLongError
 from elmo_plugin.serving.metrics import Metrics
 from elmo_plugin.serving.pages import documentation_page, html_headers
-from elmo_plugin.serving.senses import SenseFinder, SensesRequest
+from elmo_plugin.serving.senses import REQUEST_SCHEMA, SenseFinder, SensesRequest
 from elmo_plugin.serving.served_model import ServedModel
-from elmo_plugin.tasks.json_input import parse_json_object
+
+# This module is imported without FastAPI too, by --include-package: functions import it.
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from fastapi.responses import JSONResponse
+    from starlette.requests import Request
 
 # Name of the batcher of nearest occurrences; no model can have it.
 SENSES = "neighbors of words"
@@ -41,17 +40,33 @@ _STATUSES = {
     500: "An error of the server, which its log describes.",
     504: "No answer in time.",
 }
+_ERROR_SCHEMA = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {"error": {"type": "string", "description": "What is wrong, in one line."}},
+}
 
 
-class Error(BaseModel):
-    """What is wrong."""
+class RequestError(Exception):
+    """
+    A request is answered with an error.
 
-    error: str
+    # Parameters
+
+    status : `int`
+        Of the answer.
+    message : `str`
+        What is wrong.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def make_app(
     models: Sequence[ServedModel], senses: Optional[SenseFinder], limits: Limits
-) -> FastAPI:
+) -> "FastAPI":
     """
     Return the application.
 
@@ -64,6 +79,9 @@ def make_app(
     limits : `Limits`
         What is accepted.
     """
+    from fastapi import FastAPI, Query, Request
+    from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+
     by_name = {model.name: model for model in models}
     batchers = {name: Batcher(name, model.answers, limits) for name, model in by_name.items()}
     if senses is not None:
@@ -129,7 +147,7 @@ def make_app(
         ),
     ) -> JSONResponse:
         if name not in by_name:
-            raise HTTPException(
+            raise RequestError(
                 404, f"There is no model '{name[:40]}', expected one of {', '.join(by_name)}."
             )
         model = by_name[name]
@@ -146,14 +164,10 @@ def make_app(
             summary="Nearest occurrences of a word in context",
             description=SensesRequest.__doc__,
             responses=_errors(400, 408, 413, 422, 429, 500, 504),
-            openapi_extra=_body(SensesRequest.model_json_schema()),
+            openapi_extra=_body(REQUEST_SCHEMA),
         )
         async def find_neighbors(request: Request) -> JSONResponse:
-            inputs = await _read_object(request, limits)
-            try:
-                wanted = SensesRequest.model_validate(inputs)
-            except ValidationError as error:
-                raise HTTPException(422, _validation_message(error.errors())) from error
+            wanted = SensesRequest.from_json(await _read_object(request, limits))
             return JSONResponse(await batchers[SENSES].answer(wanted))
 
     @app.head("/health", include_in_schema=False)
@@ -169,9 +183,11 @@ def make_app(
     return app
 
 
-async def _read_body(request: Request, limits: Limits) -> bytes:
+async def _read_body(request: "Request", limits: Limits) -> bytes:
     """Return the body, and read no more of it than is accepted."""
-    too_large = HTTPException(
+    from starlette.requests import ClientDisconnect
+
+    too_large = RequestError(
         413, f"The body is larger than {limits.max_body:,} bytes. Send the text in parts."
     )
     announced = request.headers.get("content-length", "")
@@ -189,29 +205,37 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
     try:
         return await asyncio.wait_for(read(), limits.timeout)
     except asyncio.TimeoutError as error:
-        raise HTTPException(408, "The body did not arrive in time.") from error
+        raise RequestError(408, "The body did not arrive in time.") from error
     except ClientDisconnect as error:  # Nobody reads the answer.
-        raise HTTPException(400, "The body did not arrive.") from error
+        raise RequestError(400, "The body did not arrive.") from error
 
 
-async def _read_object(request: Request, limits: Limits) -> Dict[str, Any]:
+async def _read_object(request: "Request", limits: Limits) -> Dict[str, Any]:
     """Return the JSON object that the body is."""
     body = await _read_body(request, limits)
     try:
         return parse_json_object(body.decode("utf-8"), '{"sentence": "A good film."}')
     except UnicodeDecodeError as error:
-        raise HTTPException(
+        raise RequestError(
             400,
             f"The body is not UTF-8 ({error.reason} at byte {error.start}). Encode it as UTF-8.",
         ) from error
     except ConfigurationError as error:
-        raise HTTPException(400, str(error)) from error
+        raise RequestError(400, str(error)) from error
 
 
-def _add_error_handlers(app: FastAPI) -> None:
+def _add_error_handlers(app: "FastAPI") -> None:
+    from fastapi import Request
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import JSONResponse
+    from starlette.exceptions import HTTPException
+
+    async def for_request(request: Request, error: Any) -> JSONResponse:
+        return _error(error.status, str(error))
+
     async def for_http(request: Request, error: Any) -> JSONResponse:
         message = str(error.detail)
-        if error.status_code == 404 and request.scope.get("route") is None:
+        if error.status_code == 404:
             message = f"There is no {request.url.path[:80]}. See /docs."
         elif error.status_code == 405:
             methods = (error.headers or {}).get("Allow", "another method")
@@ -237,6 +261,7 @@ def _add_error_handlers(app: FastAPI) -> None:
         return _error(500, "The server made an error, which its log describes.")
 
     handlers: Dict[Any, Callable[..., Any]] = {
+        RequestError: for_request,
         HTTPException: for_http,
         ConfigurationError: for_configuration,
         RequestValidationError: for_validation,
@@ -249,7 +274,9 @@ def _add_error_handlers(app: FastAPI) -> None:
         app.add_exception_handler(kind, handler)
 
 
-def _error(status: int, message: str, headers: Optional[Any] = None) -> JSONResponse:
+def _error(status: int, message: str, headers: Optional[Any] = None) -> "JSONResponse":
+    from fastapi.responses import JSONResponse
+
     return JSONResponse({"error": "; ".join(message.splitlines())}, status, headers)
 
 
@@ -262,7 +289,8 @@ def _validation_message(errors: Sequence[Any]) -> str:
 
 
 def _errors(*statuses: int) -> Dict[Any, Dict[str, Any]]:
-    return {status: {"model": Error, "description": _STATUSES[status]} for status in statuses}
+    content = {"application/json": {"schema": _ERROR_SCHEMA}}
+    return {status: {"description": _STATUSES[status], "content": content} for status in statuses}
 
 
 def _body(schema: Dict[str, Any]) -> Dict[str, Any]:
@@ -274,11 +302,11 @@ def _body(schema: Dict[str, Any]) -> Dict[str, Any]:
 class _Measured:
     """Counts requests by route, status and time."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: Any, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -286,7 +314,7 @@ class _Measured:
         self._metrics.num_under_way += 1
         statuses: List[int] = []
 
-        async def send_and_remember(message: Message) -> None:
+        async def send_and_remember(message: Dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
                 message["headers"] = [

@@ -6,8 +6,6 @@ import re
 from importlib import resources
 from typing import Any, Dict, List
 
-import jinja2
-
 
 def html_headers(page: str) -> Dict[str, str]:
     """
@@ -31,6 +29,8 @@ def html_headers(page: str) -> Dict[str, str]:
 
 def documentation_page(openapi: Dict[str, Any]) -> str:
     """Return a page that shows an OpenAPI description, without scripts."""
+    import jinja2
+
     source = resources.files("elmo_plugin.serving").joinpath("docs.html").read_text("utf-8")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

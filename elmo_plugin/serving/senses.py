@@ -1,14 +1,16 @@
 """Nearest occurrences of a word in context, among a few sentences."""
 
+from dataclasses import dataclass
 from importlib import resources
-from typing import Annotated, Any, Dict, List, Literal, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import numpy
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.neighbors import (
+    AVERAGE,
     TOP_LAYER,
+    Layer,
     Occurrence,
     check_layer,
     embed_occurrences,
@@ -16,46 +18,84 @@ from elmo_plugin.embedding.neighbors import (
 )
 from elmo_plugin.embedding.sentences import tokenizer_of
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.json_input import get_text, get_words, shown_json
 from elmo_plugin.serving.highlights import character_offsets
 from elmo_plugin.serving.limits import TextTooLongError
-from elmo_plugin.tasks.json_input import TEXT, is_text
 
-MAX_SENTENCES = 1000
+DEFAULT_TOP = 10
+
+_EXAMPLE = '{"word": "bank", "sentence": "They sat on the river bank."}'
+
+# Of the body, in the words of OpenAPI.
+REQUEST_SCHEMA: Dict[str, Any] = {
+    "type": "object",
+    "required": ["word", "sentence"],
+    "properties": {
+        "word": {
+            "type": "string",
+            "description": "A token of the sentence, in upper or lower case. Its first occurrence counts.",
+        },
+        "sentence": {
+            "type": "string",
+            "description": "Split into tokens by spaCy's rules for English.",
+        },
+        "sentences": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "What to compare with; by default the sentences that come with the package.",
+        },
+        "layer": {
+            "anyOf": [{"type": "integer"}, {"const": AVERAGE}],
+            "default": TOP_LAYER,
+            "description": "0: the token representation, which does not depend on the context; 1, 2, ...: "
+            f"LSTM layers; {TOP_LAYER}: the last one; {AVERAGE}: the mean of all.",
+        },
+        "top": {
+            "type": "integer",
+            "minimum": 1,
+            "default": DEFAULT_TOP,
+            "description": "Number of occurrences to return.",
+        },
+    },
+    "additionalProperties": False,
+    "example": {"word": "bank", "sentence": "They sat on the river bank."},
+}
 
 
-def _checked_text(text: str) -> str:
-    if not is_text(text):
-        raise ValueError(f"expected {TEXT}")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_checked_text)]
-
-
-class SensesRequest(BaseModel):
+@dataclass(frozen=True)
+class SensesRequest:
     """A word in a sentence, and the sentences whose occurrences of the word are compared with it."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"example": {"word": "bank", "sentence": "They sat on the river bank."}},
-    )
+    word: str
+    sentence: str
+    sentences: Optional[Sequence[str]] = None
+    layer: Layer = TOP_LAYER
+    top: int = DEFAULT_TOP
 
-    word: Text = Field(
-        description="A token of the sentence. Upper and lower case are alike; its first occurrence counts."
-    )
-    sentence: Text = Field(description="Split into tokens by spaCy's rules for English.")
-    sentences: Optional[List[Text]] = Field(
-        None,
-        description="What to compare with (default: the sentences that come with the package).",
-        min_length=1,
-        max_length=MAX_SENTENCES,
-    )
-    layer: Union[int, Literal["average"]] = Field(
-        TOP_LAYER,
-        description="0: the token representation, which does not depend on the context; 1, 2, ...: LSTM "
-        "layers; -1: the last one; average: the mean of all.",
-    )
-    top: int = Field(10, description="Number of occurrences to return.", ge=1, le=MAX_SENTENCES)
+    @classmethod
+    def from_json(cls, inputs: Dict[str, Any]) -> "SensesRequest":
+        """Check the keys and their types. Raise `ConfigurationError` for a wrong one."""
+        for key in inputs:
+            if key not in REQUEST_SCHEMA["properties"]:
+                keys = ", ".join(REQUEST_SCHEMA["properties"])
+                raise ConfigurationError(
+                    f"Found the key {shown_json(key)}, expected {keys}, as in {_EXAMPLE}"
+                )
+        layer, top = inputs.get("layer", TOP_LAYER), inputs.get("top", DEFAULT_TOP)
+        # True and False are integers to Python.
+        if type(layer) is not int and layer != AVERAGE:
+            raise ConfigurationError(
+                f"'layer' is {shown_json(layer)}, expected the number of a layer, or {AVERAGE}."
+            )
+        if type(top) is not int or top < 1:
+            raise ConfigurationError(f"'top' is {shown_json(top)}, expected a positive number.")
+        return cls(
+            get_text(inputs, "word", _EXAMPLE).strip(),
+            get_text(inputs, "sentence", _EXAMPLE),
+            get_words(inputs, "sentences", _EXAMPLE) if "sentences" in inputs else None,
+            layer,
+            top,
+        )
 
 
 class _Found(NamedTuple):
@@ -125,10 +165,10 @@ class SenseFinder:
     def _found(self, request: SensesRequest) -> List[_Found]:
         """Return the occurrence in the sentence, and those in the others."""
         check_layer(request.layer, self._embedder.num_layers, "'layer'")
-        word = request.word.strip()
+        word = request.word
         if self._tokenize(word) != [word]:
             raise ConfigurationError(
-                f"'word' is '{request.word[:40]}', expected one token. Send a single word of the sentence."
+                f"'word' is {shown_json(word)}, expected one token. Send a single word of the sentence."
             )
         query = self._in_sentence(word, request.sentence, "'sentence'")
         if not query:

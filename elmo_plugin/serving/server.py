@@ -10,9 +10,6 @@ import socket
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Sequence
 
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 from elmo_plugin.bilm.model_files import task_model_names
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError
@@ -110,56 +107,58 @@ def serve(
         if bilm is not None:
             embedder = ElmoEmbedder(bilm, weight_file, cuda_device=cuda_device)
             senses = SenseFinder(bilm, embedder, limits.max_tokens)
-        config = uvicorn.Config(
-            make_app(models, senses, limits),
-            http=_Protocol,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="on",
-            # Requests end before that.
-            timeout_graceful_shutdown=(
-                math.ceil(limits.timeout) + 5 if math.isfinite(limits.timeout) else None
-            ),
-        )
-        address = _address(bound)
-        # uvicorn raises the signals that it has handled again, which would end the process by them.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        _Server(config, address, [model.name for model in models]).run([bound])
+        _run(make_app(models, senses, limits), bound, [model.name for model in models], limits)
     finally:
         bound.close()
 
 
-class _Server(uvicorn.Server):
-    """Prints when it is ready and when it has stopped."""
+def _run(app: Any, bound: socket.socket, names: Sequence[str], limits: Limits) -> None:
+    # This module is imported without uvicorn too, by --include-package.
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    def __init__(self, config: uvicorn.Config, address: str, names: Sequence[str]) -> None:
-        super().__init__(config)
-        self._address = address
-        self._names = names
+    host, port = bound.getsockname()[:2]
+    address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        served = ", ".join(self._names) or "nearest occurrences"
-        print(f"Serving {served} at {self._address} (Ctrl-C stops).", flush=True)
+    class Protocol(H11Protocol):
+        """Answers what is not HTTP as all errors are answered: with a line of JSON."""
 
-    async def shutdown(self, sockets: Any = None) -> None:
-        await super().shutdown(sockets)
-        print("Stopped.", flush=True)
+        def send_400_response(self, msg: str) -> None:
+            body = json.dumps({"error": msg}).encode()
+            head = (
+                "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+            self.transport.close()
 
+    class Server(uvicorn.Server):
+        """Prints when it is ready and when it has stopped."""
 
-class _Protocol(H11Protocol):
-    """Answers what is not HTTP as all errors are answered: with a line of JSON."""
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            served = ", ".join(names) or "nearest occurrences"
+            print(f"Serving {served} at {address} (Ctrl-C stops).", flush=True)
 
-    def send_400_response(self, msg: str) -> None:
-        body = json.dumps({"error": msg}).encode()
-        head = (
-            "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
+        async def shutdown(self, sockets: Any = None) -> None:
+            await super().shutdown(sockets)
+            print("Stopped.", flush=True)
+
+    # Requests end before that.
+    last = math.ceil(limits.timeout) + 5 if math.isfinite(limits.timeout) else None
+    config = uvicorn.Config(
+        app,
+        http=Protocol,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=last,
+    )
+    # uvicorn raises the signals that it has handled again, which would end the process by them.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    Server(config).run([bound])
 
 
 def _bound_socket(host: str, port: int) -> socket.socket:
@@ -190,8 +189,3 @@ def _bound_socket(host: str, port: int) -> socket.socket:
 
 def _is_loopback(bound: socket.socket) -> bool:
     return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
-
-
-def _address(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
