@@ -224,7 +224,8 @@ class SenseFinder:
 
 def _described(occurrence: Occurrence, sentence: str) -> Dict[str, Any]:
     offsets = character_offsets(occurrence.tokens, sentence)
-    assert offsets is not None  # spaCy's tokens are parts of the text
+    # spaCy's tokens are parts of the text, and the occurrence is no whole sentence.
+    assert offsets is not None and occurrence.position is not None
     start_char, end_char = offsets[occurrence.position]
     return {
         "sentence": sentence,
