@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import h5py
+import numpy
 import pytest
 from allennlp.common.checks import ConfigurationError
 
@@ -106,6 +107,17 @@ def test_serve_a_model(running: Dict[str, Any]) -> None:
     assert re.sub(r":\d+/", ":8000/", log) == started + stopped
     assert answer.rstrip("\n") in done.printed
     assert done.printed.endswith(stopped)
+
+
+@pytest.mark.slow
+def test_sentence_vectors_and_scores(running: Dict[str, Any]) -> None:
+    done = running["sentence_vectors_and_scores"].result()
+    assert numpy.load(done.folder / "vectors.npy" / "vectors.npy").shape == (60, 256)
+    for block in code_blocks(how_to("sentence_vectors_and_scores"), "text"):
+        assert block.text in done.printed
+    assert "\n0.750  Subsequently , a CD version was " in done.printed
+    assert "least expected: " in done.printed
+    assert "\n     9.8  He opened the door .\n   441.8  He door the opened .\n" in done.printed
 
 
 @pytest.mark.slow

@@ -17,9 +17,11 @@ from pytest import MonkeyPatch
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.commands.embed import ModelOptions, embed_text
+from elmo_plugin.commands.score import LanguageModelFiles, ScoreOptions, score_text
 from elmo_plugin.embedding import local_engine
 from elmo_plugin.embedding.bilm_options import BiLMFiles
 from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.files import output_file
 from elmo_plugin.modules import elmo_token_embedder  # noqa: F401 - registers what a test removes
 from elmo_plugin.pretraining.export import export_bilm
@@ -193,8 +195,38 @@ def _serve(archive: str, run: Path, monkeypatch: MonkeyPatch) -> None:
     ServedModel("model", archive, max_tokens=1000)
 
 
+def _score(run: Path, monkeypatch: MonkeyPatch, best: Optional[int] = None, **files: str) -> None:
+    options = ScoreOptions(best=best, files=LanguageModelFiles(**files))
+    score_text("sentences.txt", options)
+
+
+def _score_without_a_softmax(run: Path, monkeypatch: MonkeyPatch) -> None:
+    tiny = FIXTURES / "bilm" / "tiny"
+    _score(run, monkeypatch, options_file=str(tiny), vocabulary_file="elmo_mini")
+
+
+def _score_without_a_vocabulary(run: Path, monkeypatch: MonkeyPatch) -> None:
+    shutil.copytree(PRETRAINED_FOLDER / "elmo_mini", "my_bilm")
+    (Path("my_bilm") / "vocab.txt").unlink()
+    _score(run, monkeypatch, options_file="my_bilm")
+
+
+def _score_with_another_vocabulary(run: Path, monkeypatch: MonkeyPatch) -> None:
+    _score(run, monkeypatch, vocabulary_file=str(FIXTURES / "lm" / "vocab.txt"))
+
+
+def _score_blank_lines(run: Path, monkeypatch: MonkeyPatch) -> None:
+    Path("sentences.txt").write_text("It rained .\n\nIt snowed .\n")
+    _score(run, monkeypatch)
+
+
+def _score_options(run: Path, monkeypatch: MonkeyPatch, **options: Any) -> None:
+    ScoreOptions(best=5, **options)
+
+
 _ADD, _PRETRAIN = "add_elmo_to_your_config", "pretrain_for_your_language"
 _ADAPT, _EMBED, _SERVE = "adapt_to_your_domain", "embed_a_corpus", "serve_a_model"
+_SCORE = "sentence_vectors_and_scores"
 _INDEXER = "dataset_reader+: { token_indexers+: { elmo: { type: 'elmo_character_ids' } } },"
 
 TROUBLES: Dict[Tuple[str, str], Trouble] = {
@@ -253,4 +285,15 @@ TROUBLES: Dict[Tuple[str, str], Trouble] = {
     (_SERVE, "expected one of elmo_ner, elmo_srl"): partial(_serve, "fixtures/earlier/bilm"),
     (_SERVE, "no such file or folder, expected an archive"): partial(_serve, "no.tar.gz"),
     (_EMBED, "the mix was learned for the biLM in that archive"): _embed_with_a_mix_and_files,
+    (_SCORE, "has no group 'softmax', expected the softmax"): _score_without_a_softmax,
+    (_SCORE, "there is no vocabulary beside the weights"): _score_without_a_vocabulary,
+    (_SCORE, "that the softmax predicts. Give the vocabulary"): _score_with_another_vocabulary,
+    (_SCORE, "found 0 blanks, expected one token ___"): partial(_score, best=5),
+    (_SCORE, "spaCy splits ___ into three tokens"): partial(
+        _score_options, input=InputOptions(tokenizer="spacy")
+    ),
+    (_SCORE, "line 2 is blank, expected one sentence on each line"): _score_blank_lines,
+    (_SCORE, "--words and --best are given, expected one of them"): partial(
+        _score_options, words=True
+    ),
 }

@@ -25,6 +25,7 @@ HOW_TOS = (
     "adapt_to_your_domain",
     "embed_a_corpus",
     "serve_a_model",
+    "sentence_vectors_and_scores",
 )
 # Ten times what the longest takes on two idle cores and more.
 TIMEOUT_SECONDS = 3000

@@ -19,7 +19,7 @@ from elmo_plugin.embedding.scoring import (
     check_blank,
 )
 from elmo_plugin.embedding.sentence_batches import BatchOptions
-from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
+from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSource
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.files.replaced_file import replaced_file
@@ -99,6 +99,11 @@ class ScoreOptions:
             raise ConfigurationError(
                 "--words and --best are given, expected one of them: --words scores the words of whole "
                 f"sentences, --best finds words for {BLANK}."
+            )
+        if self.best is not None and self.input.tokenizer != WHITESPACE:
+            raise ConfigurationError(
+                f"--tokenizer is {self.input.tokenizer}, expected {WHITESPACE} with --best: spaCy splits "
+                f"{BLANK} into three tokens. Leave it out, and give tokenized sentences."
             )
         if self.output is not None and self.output != STANDARD_OUTPUT:
             check_output_file(self.output, self.overwrite, "--overwrite", "--output")

@@ -170,6 +170,7 @@ class TestErrors:
         [
             ("--best 0", "--best: found 0, expected a positive number."),
             ("--best 2 --words", "--words and --best are given, expected one of them"),
+            ("--best 2 --tokenizer spacy", "--tokenizer is spacy, expected whitespace with --best"),
             ("--overwrite", "--overwrite is given without a file to replace"),
             ("--overwrite --output -", "--overwrite is given without a file to replace"),
             ("--output in.txt", "--output: in.txt exists, expected a new path"),
