@@ -1,15 +1,18 @@
-"""The biLM that comes with the package."""
+"""The models that come with the package."""
 
 from pathlib import Path
+from typing import Any, Callable, Dict, Tuple
 
 import pytest
 import torch
 from allennlp.common import Lazy, Params
 from allennlp.modules.elmo import Elmo as AllenNLPElmo
+from allennlp.predictors import Predictor
 
 import elmo_plugin
 from elmo_plugin import BiLM, Elmo, batch_to_ids
-from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
+from elmo_plugin.archives import opened_archive
+from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names, task_model_names
 from elmo_plugin.pretraining import BiLMReader, BiLMTrainingModel, LMWordVocabulary, SampledSoftmax
 from elmo_plugin.pretraining.corpus_files import read_sentences
 from tests.conftest import SENTENCES
@@ -58,3 +61,27 @@ def test_it_predicts_words_of_text_that_it_has_not_seen(model: BiLMTrainingModel
     # Over 20,000 words, in each direction; a biLM that only knows how frequent words are has over 500.
     assert metrics["forward_perplexity"] < 150
     assert metrics["backward_perplexity"] < 150
+
+
+# For each task model an easy input, and what is to be found in its answer.
+EASY: Dict[str, Tuple[Dict[str, Any], Callable[[Dict[str, Any]], Any], Any]] = {
+    "elmo_ner_mini": (
+        {"sentence": "Maria Lopez visited the University of Oxford in England."},
+        lambda answer: [(span["text"], span["label"]) for span in answer["spans"]],
+        [("Maria Lopez", "PER"), ("University of Oxford", "ORG"), ("England", "LOC")],
+    ),
+    "elmo_srl_mini": (
+        {"sentence": "The cat that sat on the mat saw a dog."},
+        lambda answer: answer["predicates"][-1]["description"],
+        "[ARG0: The cat that sat on the mat] [V: saw] [ARG1: a dog] .",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", task_model_names())
+def test_a_task_model_is_small_and_answers_an_easy_input(name: str) -> None:
+    folder = PRETRAINED_FOLDER / name
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 6_000_000
+    assert "## Scores" in (folder / "README.md").read_text(encoding="utf-8")
+    given, found, expected = EASY[name]
+    assert found(Predictor.from_archive(opened_archive(name)).predict_json(given)) == expected

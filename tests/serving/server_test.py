@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 import pytest
 
+from elmo_plugin.bilm.model_files import task_model_names
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.serving import server as server_module
 from elmo_plugin.serving.limits import Limits
@@ -166,7 +167,7 @@ class TestNames:
         assert named_archives(["model.tar.gz"])[0].name == tmp_path.name
 
     def test_the_default_is_what_comes_with_the_package(self) -> None:
-        assert named_archives([]) == [("elmo_ner_mini", "elmo_ner_mini")]
+        assert named_archives([]) == [(name, name) for name in task_model_names()]
 
     @pytest.mark.parametrize(
         "words, message",
