@@ -13,7 +13,15 @@ from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import local_path, resolve_model_files
-from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, softmax_of
+from elmo_plugin.bilm.softmax import (
+    BIAS,
+    SOFTMAX_GROUP,
+    WEIGHT,
+    ExactSoftmax,
+    perplexities,
+    softmax_of,
+)
+from elmo_plugin.bilm.tensorflow_checkpoint import is_checkpoint, read_variables
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device, checked_tokens
 from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
@@ -212,7 +220,8 @@ class SentenceScorer:
         weight_file : `str` or `PathLike`, optional
             The weights (HDF5) of the biLM.
         softmax_file : `str` or `PathLike`, optional (default = the weight file)
-            An HDF5 file with the group `softmax`, such as those that AI2 publishes.
+            An HDF5 file with the group `softmax`, such as those that AI2 publishes; or a TensorFlow
+            checkpoint of bilm-tf's training: its path without `.index`.
         vocabulary_file : `str` or `PathLike`, optional (default = `vocab.txt` beside the weights)
             The words of the softmax, see `LMVocabulary`.
         cuda_device, precision, kernel
@@ -224,18 +233,10 @@ class SentenceScorer:
         """
         checked_device(cuda_device)  # fails before files are read
         options_path, weight_path = resolve_model_files(options_file, weight_file)
-        softmax_path = (
-            weight_path if softmax_file is None else local_path("softmax_file", softmax_file)
-        )
-        datasets = read_group(softmax_path, SOFTMAX_GROUP)
-        if not datasets:
-            raise ConfigurationError(
-                f"{softmax_path}: has no group '{SOFTMAX_GROUP}', expected the softmax that the biLM was "
-                "trained with, without which it predicts no word. Give its file with --softmax-file "
-                "(softmax_file=...), or a model that `elmo export` wrote from its pretraining."
-            )
+        source = weight_path if softmax_file is None else softmax_file
+        datasets = _softmax_datasets(source)
         vocabulary = LMVocabulary.from_file(_vocabulary_path(vocabulary_file, weight_path))
-        softmax = softmax_of(datasets, str(softmax_path))
+        softmax = softmax_of(datasets, str(source))
         bilm = BiLM.from_files(options_path, weight_path, precision=precision, kernel=kernel)
         return cls(bilm, softmax, vocabulary, cuda_device)
 
@@ -375,6 +376,22 @@ def check_blank(tokens: List[str], where: str) -> List[str]:
             "find. Correct the sentence."
         )
     return tokens
+
+
+def _softmax_datasets(softmax_file: FileName) -> Dict[str, Tensor]:
+    if is_checkpoint(softmax_file):
+        names = {name: f"lm/{SOFTMAX_GROUP}/{name}" for name in (WEIGHT, BIAS)}
+        variables = read_variables(softmax_file, list(names.values()))
+        return {name: variables[variable] for name, variable in names.items()}
+    path = local_path("softmax_file", softmax_file)
+    datasets = read_group(path, SOFTMAX_GROUP)
+    if not datasets:
+        raise ConfigurationError(
+            f"{path}: has no group '{SOFTMAX_GROUP}', expected the softmax that the biLM was trained with, "
+            "without which it predicts no word. Give its file with --softmax-file (softmax_file=...), or a "
+            "model that `elmo export` wrote from its pretraining."
+        )
+    return datasets
 
 
 def _vocabulary_path(vocabulary_file: Optional[FileName], weight_path: Path) -> Any:

@@ -32,6 +32,7 @@ from elmo_plugin.pretraining.softmax import softmax_datasets
 from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
 
 LM = Path(__file__).parents[2] / "fixtures" / "lm"
+CHECKPOINT = Path(__file__).parents[2] / "fixtures" / "bilm" / "tensorflow" / "model.ckpt-7"
 VOCABULARY_FILE = LM / "vocab.txt"
 VOCABULARY = LMVocabulary.from_file(VOCABULARY_FILE)
 # Of other kernels and other batches.
@@ -289,6 +290,20 @@ class TestFiles:
         del files["softmax_file"]
         with pytest.raises(ConfigurationError, match=r"w\.hdf5: has no group 'softmax', expected"):
             SentenceScorer.from_files(**files, vocabulary_file=VOCABULARY_FILE)
+
+    def test_the_softmax_of_a_tensorflow_checkpoint(
+        self, model_folder: Path, tmp_path: Path
+    ) -> None:
+        vocabulary = LMVocabulary([*VOCABULARY.words[:7], "house"])
+        vocabulary.to_file(tmp_path / "vocab.txt")
+        scorer = SentenceScorer.from_files(
+            model_folder, softmax_file=CHECKPOINT, vocabulary_file=tmp_path / "vocab.txt"
+        )
+        weight = torch.arange(48.0).view(8, 6) / 16 - 1
+        softmax = ExactFullSoftmax(weight, -torch.arange(8.0) / 4)
+        expected = SentenceScorer(BiLM.from_files(model_folder), softmax, vocabulary)
+        tokens = ["a", "house", "."]
+        assert_equal(scorer.score_sentence(tokens), expected.score_sentence(tokens))
 
     def test_elmo_mini_is_the_default_and_knows_english(self) -> None:
         scorer = SentenceScorer.from_files()

@@ -1,0 +1,97 @@
+"""Checkpoints that TensorFlow wrote, see fixtures/bilm/README.md."""
+
+import shutil
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+from elmo_plugin.bilm.tensorflow_checkpoint import _varint, is_checkpoint, read_variables
+from elmo_plugin.errors import ConfigurationError
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "bilm" / "tensorflow" / "model.ckpt-7"
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """A copy of the checkpoint."""
+    for path in FIXTURE.parent.glob("model.ckpt-7.*"):
+        shutil.copy(path, tmp_path)
+    return tmp_path / "model.ckpt-7"
+
+
+def test_variables_are_those_that_tensorflow_saved(prefix: Path) -> None:
+    names = ["lm/softmax/b", "lm/softmax/W", "lm/char_embed"]
+    variables = read_variables(prefix, names)
+    assert list(variables) == names
+    assert torch.equal(variables["lm/softmax/W"], torch.arange(48.0).view(8, 6) / 16 - 1)
+    assert torch.equal(variables["lm/softmax/b"], -torch.arange(8.0) / 4)
+    expected = numpy.random.RandomState(0).randn(4, 2).astype("float32")
+    assert (variables["lm/char_embed"].numpy() == expected).all()
+
+
+def test_a_checkpoint_is_a_path_without_an_ending(prefix: Path) -> None:
+    assert is_checkpoint(prefix)
+    assert is_checkpoint(str(prefix))
+    assert not is_checkpoint(f"{prefix}.index")
+    assert not is_checkpoint(prefix.parent)
+
+
+def test_a_missing_variable_is_named_with_those_that_are_there(prefix: Path) -> None:
+    message = r"-7\.index: has no variable lm/none, .* are global_step, lm/char_embed, lm/softmax/W"
+    with pytest.raises(ConfigurationError, match=message):
+        read_variables(prefix, ["lm/none"])
+
+
+def test_a_variable_of_another_type_is_refused(prefix: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"global_step cannot be read .its type is number 9 of"
+    ):
+        read_variables(prefix, ["global_step"])
+
+
+def test_missing_and_short_data_are_refused(prefix: Path) -> None:
+    data = Path(f"{prefix}.data-00000-of-00001")
+    whole = data.read_bytes()
+    for content in (whole[:-20], b"", None):
+        if content is None:
+            data.unlink()
+        else:
+            data.write_bytes(content)
+        with pytest.raises(ConfigurationError, match=r"lm/softmax/\w cannot .*another copy"):
+            read_variables(prefix, ["lm/softmax/W", "lm/softmax/b"])
+
+
+def test_a_damaged_index_is_refused(prefix: Path) -> None:
+    index = Path(f"{prefix}.index")
+    whole = index.read_bytes()
+    # Cut anywhere, with the right end, too.
+    for size in range(len(whole)):
+        for content in (whole[:size], whole[:size] + whole[-48:]):
+            index.write_bytes(content)
+            try:
+                found = read_variables(prefix, ["lm/softmax/b"])["lm/softmax/b"]
+            except ConfigurationError as error:
+                assert "model.ckpt-7" in str(error)
+            else:  # what is missing is no part of this variable
+                assert torch.equal(found, -torch.arange(8.0) / 4)
+    index.unlink()
+    with pytest.raises(
+        ConfigurationError, match=r"\.index: cannot be read as the index of a Tensor"
+    ):
+        read_variables(prefix, ["lm/softmax/b"])
+
+
+def test_a_compressed_index_is_refused(prefix: Path) -> None:
+    index = Path(f"{prefix}.index")
+    content = bytearray(index.read_bytes())
+    # The byte after the index block, whose offset and size are the last numbers in the footer.
+    footer, place, numbers = bytes(content[-48:]), 0, []
+    for _ in range(4):
+        number, place = _varint(footer, place)
+        numbers.append(number)
+    content[numbers[2] + numbers[3]] = 1
+    index.write_bytes(bytes(content))
+    with pytest.raises(ConfigurationError, match="its blocks are compressed"):
+        read_variables(prefix, ["lm/softmax/b"])
