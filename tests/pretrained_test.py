@@ -75,6 +75,11 @@ EASY: Dict[str, Tuple[Dict[str, Any], Callable[[Dict[str, Any]], Any], Any]] = {
         lambda answer: answer["predicates"][-1]["description"],
         "[ARG0: The cat that sat on the mat] [V: saw] [ARG1: a dog] .",
     ),
+    "elmo_coref_mini": (
+        {"document": "John told Mary that he had lost his keys. She gave him hers."},
+        lambda answer: answer["marked"],
+        "[1 John] told [2 Mary] that [1 he] had lost [1 his] keys . [2 She] gave [1 him] hers .",
+    ),
 }
 
 

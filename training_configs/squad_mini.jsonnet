@@ -23,5 +23,7 @@ squad.experiment(
 ) + {
   dataset_reader+: reader,
   validation_dataset_reader+: reader,
+  // No characters but ELMo's.
+  vocabulary: {},
   model+: { text_encoder+: { text_field_embedder: null } },
 }
