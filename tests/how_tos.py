@@ -1,4 +1,4 @@
-"""How-tos as their readers would run them: in a folder with what they ask for, in small, in one shell."""
+"""Pages of docs/ as readers would run them: in a folder with what they ask for, in small, in one shell."""
 
 import json
 import os
@@ -7,9 +7,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import zipfile
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple
 
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
@@ -19,14 +20,7 @@ from tests.markdown_blocks import code_blocks
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
 FIXTURES = REPOSITORY / "fixtures"
-HOW_TOS = (
-    "add_elmo_to_your_config",
-    "pretrain_for_your_language",
-    "adapt_to_your_domain",
-    "embed_a_corpus",
-    "serve_a_model",
-    "sentence_vectors_and_scores",
-)
+_MODULE_NAME = re.compile(r"# (\w+\.py)\n")
 # Ten times what the longest takes on two idle cores and more.
 TIMEOUT_SECONDS = 3000
 
@@ -44,6 +38,19 @@ def how_to(name: str) -> str:
     return (DOCS / f"{name}.md").read_text(encoding="utf-8")
 
 
+def files_of(name: str) -> Dict[str, str]:
+    """
+    The files that a how-to shows, by the name in their first line: its configs, `// NAME.jsonnet`, and
+    modules, `# NAME.py`.
+    """
+    files = configs_of(name)
+    for block in code_blocks(how_to(name), "python"):
+        match = _MODULE_NAME.match(block.text)
+        if match:
+            files[match[1]] = block.text
+    return files
+
+
 def configs_of(name: str) -> Dict[str, str]:
     """The configs that a how-to shows, by the name in their first line."""
     configs = {}
@@ -57,7 +64,11 @@ def configs_of(name: str) -> Dict[str, str]:
 def script_of(name: str) -> str:
     """The commands and Python snippets of a how-to as one script; snippets in a row are one program."""
     parts = []
-    blocks = code_blocks(how_to(name), "bash", "python")
+    blocks = [
+        block
+        for block in code_blocks(how_to(name), "bash", "python")
+        if not _MODULE_NAME.match(block.text)
+    ]
     for language, group in groupby(blocks, key=lambda block: block.language):
         text = "".join(block.text for block in group)
         if language == "python":
@@ -79,48 +90,143 @@ def write_lines(path: Path, lines: List[str]) -> None:
 
 
 def prepare(name: str, folder: Path) -> None:
-    """What a how-to says that is needed: the project's configs, and text in small."""
+    """What a how-to says that is needed: configs, the files that it shows, and text in small."""
     (folder / "training_configs").symlink_to(REPOSITORY / "training_configs")
     shutil.copy(REPOSITORY / ".allennlp_plugins", folder)
-    wikigold = {
+    for file, text in files_of(name).items():
+        (folder / file).write_text(text, encoding="utf-8")
+    HOW_TOS[name](folder)
+
+
+def _nothing(folder: Path) -> None:
+    """For pages that make what they need."""
+
+
+def _wikigold() -> Dict[str, List[List[List[str]]]]:
+    return {
         part: columns(FIXTURES / "ner" / "wikigold" / f"{part}.conll")
         for part in ("train", "dev", "test")
     }
-    wikipedia = {
+
+
+def _wikipedia() -> Dict[str, List[str]]:
+    return {
         part: [" ".join(word for word, _ in sentence) for sentence in sentences]
-        for part, sentences in wikigold.items()
+        for part, sentences in _wikigold().items()
     }
+
+
+def _few_wikigold() -> Dict[str, List[List[List[str]]]]:
+    return {
+        part: sentences[: 24 if part == "train" else 8] for part, sentences in _wikigold().items()
+    }
+
+
+def _tagged_lines(folder: Path) -> None:
+    for part, sentences in _few_wikigold().items():
+        lines = [" ".join(f"{word}###{tag}" for word, tag in sentence) for sentence in sentences]
+        write_lines(folder / "data" / f"{part}.txt", lines)
+
+
+def _conll_files(folder: Path) -> None:
+    for part, sentences in _few_wikigold().items():
+        rows = ["\n".join(f"{word} -X- O {tag}" for word, tag in sent) + "\n" for sent in sentences]
+        write_lines(folder / "data" / "ner" / f"{part}.conll", rows)
+
+
+def _tagged_files(folder: Path) -> None:
+    _tagged_lines(folder)
+    _conll_files(folder)
+
+
+def _sentences(folder: Path) -> None:
+    write_lines(folder / "sentences.txt", _wikipedia()["test"][:60])
+
+
+def _bilm_files(folder: Path) -> None:
+    """elmo_mini in two files, and in one."""
+    with zipfile.ZipFile(folder / "model.zip", "w") as archive:
+        for name in ("options.json", "weights.hdf5"):
+            path = REPOSITORY / "elmo_plugin" / "pretrained" / "elmo_mini" / name
+            shutil.copy(path, folder)
+            archive.write(path, name)
+
+
+def _for_other_languages(folder: Path) -> None:
+    _sentences(folder)
+    _bilm_files(folder)
+
+
+def _for_pretraining(folder: Path) -> None:
     novels = [
         line
         for path in sorted((FIXTURES / "lm").glob("*-of-*.txt"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
-    for config, text in configs_of(name).items():
-        (folder / config).write_text(text, encoding="utf-8")
-    if name == "add_elmo_to_your_config":
-        for part, sentences in wikigold.items():
-            few = sentences[: 24 if part == "train" else 8]
-            write_lines(
-                folder / "data" / f"{part}.txt",
-                [" ".join(f"{word}###{tag}" for word, tag in sentence) for sentence in few],
-            )
-            rows = ["\n".join(f"{word} -X- O {tag}" for word, tag in sent) + "\n" for sent in few]
-            write_lines(folder / "data" / "ner" / f"{part}.conll", rows)
-    elif name == "pretrain_for_your_language":
-        heldout = (FIXTURES / "lm" / "heldout.txt").read_text(encoding="utf-8").splitlines()
-        write_lines(folder / "corpus" / "novels.txt", novels + heldout)
-        write_lines(folder / "corpus" / "wikipedia.txt", wikipedia["train"] + wikipedia["dev"])
-        write_lines(folder / "heldout.txt", wikipedia["test"])
-        write_lines(folder / "raw.txt", ["Es regnet in Paris. Wir bleiben zu Hause!", "", "Ja."])
-    elif name == "adapt_to_your_domain":
-        # Text unlike what elmo_mini has read: all in small letters, as in chats.
-        for file, part, count in (
-            ("domain/train.txt", "train", 300),
-            ("domain_heldout.txt", "test", 60),
-        ):
-            write_lines(folder / file, [line.lower() for line in wikipedia[part][:count]])
-    else:
-        write_lines(folder / "sentences.txt", wikipedia["test"][:60])
+    heldout = (FIXTURES / "lm" / "heldout.txt").read_text(encoding="utf-8").splitlines()
+    wikipedia = _wikipedia()
+    write_lines(folder / "corpus" / "novels.txt", novels + heldout)
+    write_lines(folder / "corpus" / "wikipedia.txt", wikipedia["train"] + wikipedia["dev"])
+    write_lines(folder / "heldout.txt", wikipedia["test"])
+    write_lines(folder / "raw.txt", ["Es regnet in Paris. Wir bleiben zu Hause!", "", "Ja."])
+
+
+def _for_adapting(folder: Path) -> None:
+    """Text unlike what elmo_mini has read: all in small letters, as in chats."""
+    wikipedia = _wikipedia()
+    for file, part, count in (
+        ("domain/train.txt", "train", 300),
+        ("domain_heldout.txt", "test", 60),
+    ):
+        write_lines(folder / file, [line.lower() for line in wikipedia[part][:count]])
+
+
+def _for_tasks(folder: Path) -> None:
+    _conll_files(folder)
+    trees = (FIXTURES / "sst" / "tiny" / "train.txt").read_text(encoding="utf-8").splitlines()
+    for part in ("train", "dev", "test"):
+        write_lines(folder / "data" / "sst" / f"{part}.txt", trees)
+
+
+def _for_a_task_of_ones_own(folder: Path) -> None:
+    """Sentences of two classes: with names, and without."""
+    for part, sentences in _few_wikigold().items():
+        lines = [
+            f"{'name' if {tag for _, tag in sentence} - {'O'} else 'none'}\t"
+            + " ".join(word for word, _ in sentence)
+            for sentence in sentences
+        ]
+        write_lines(folder / "data" / f"{part}.tsv", lines)
+
+
+def _for_old_models(folder: Path) -> None:
+    """With an archive that AllenNLP's own embedder has trained."""
+    _sentences(folder)
+    _tagged_lines(folder)
+    _bilm_files(folder)
+    _run("allennlp train old.jsonnet -s old_model", folder)
+
+
+# How to make what each how-to needs.
+HOW_TOS: Dict[str, Callable[[Path], None]] = {
+    "adapt_to_your_domain": _for_adapting,
+    "add_elmo_to_your_config": _tagged_files,
+    "concepts": _nothing,
+    "embed_a_corpus": _sentences,
+    "from_allennlp": _for_old_models,
+    "index": _nothing,
+    "install": _nothing,
+    "measure": _conll_files,
+    "models": _bilm_files,
+    "other_languages": _for_other_languages,
+    "pretrain_for_your_language": _for_pretraining,
+    "sentence_vectors_and_scores": _sentences,
+    "serve_a_model": _nothing,
+    "speed": _sentences,
+    "start": _nothing,
+    "tasks": _for_tasks,
+    "write_a_task": _for_a_task_of_ones_own,
+}
 
 
 def free_port() -> str:
@@ -136,6 +242,13 @@ def run_how_to(name: str, folder: Path) -> FinishedHowTo:
     if name == "serve_a_model":
         port = free_port()
         script = script.replace("8000", port).replace("elmo serve", f"elmo serve --port {port}")
+    printed = _run(f"{script}\nenv -0 > environment", folder)
+    variables = (folder / "environment").read_text(encoding="utf-8").split("\0")
+    return FinishedHowTo(folder, printed, dict(line.split("=", 1) for line in variables if line))
+
+
+def _run(script: str, folder: Path) -> str:
+    """Run a script in a folder, and return what it printed."""
     programs = Path(sys.executable).parent  # where `allennlp` and `python` are
     environment = {
         **os.environ,
@@ -143,19 +256,16 @@ def run_how_to(name: str, folder: Path) -> FinishedHowTo:
         "OMP_NUM_THREADS": "1",
     }
     result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", f"{script}\nenv -0 > environment"],
+        ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
     )
-    failure = f"{name}, exit status {result.returncode}:\n"
+    failure = f"{script}\nexit status {result.returncode}:\n"
     assert result.returncode == 0, failure + result.stdout[-2000:] + result.stderr[-4000:]
-    variables = (folder / "environment").read_text(encoding="utf-8").split("\0")
-    return FinishedHowTo(
-        folder, result.stdout, dict(line.split("=", 1) for line in variables if line)
-    )
+    return result.stdout
 
 
 def build_training(

@@ -10,7 +10,7 @@ import yaml
 from allennlp.common import Params
 from allennlp.modules import TextFieldEmbedder
 
-from elmo_plugin import TextEncoder, __version__
+from elmo_plugin import __version__
 from tests.markdown_blocks import local_links, section_anchors
 
 REPOSITORY = Path(__file__).parents[1]
@@ -39,17 +39,12 @@ def test_the_python_snippet_runs(folder_with_a_bilm: Path) -> None:
     assert (folder_with_a_bilm / "copy.hdf5").exists()
 
 
-def test_the_config_snippets_build(folder_with_a_bilm: Path) -> None:
-    token_embedders, text_encoder = snippets("jsonnet")
+def test_the_config_snippet_builds(folder_with_a_bilm: Path) -> None:
+    (token_embedders,) = snippets("jsonnet")
     path = folder_with_a_bilm / "config.jsonnet"
     path.write_text("{" + token_embedders + "}")
     embedder = TextFieldEmbedder.from_params(Params.from_file(path))
     assert embedder.get_output_dim() == 16
-
-    path.write_text("{" + text_encoder + "}")
-    params = Params.from_file(path)["text_encoder"]
-    params["text_field_embedder"]["token_embedders"]["tokens"]["num_embeddings"] = 5
-    assert TextEncoder.from_params(params).get_output_dim() == 400 + 16
 
 
 @pytest.mark.parametrize("page", ["README.md", "RESULTS.md", "PERFORMANCE.md", "CONTRIBUTING.md"])
