@@ -221,7 +221,7 @@ HOW_TOS: Dict[str, Callable[[Path], None]] = {
     "other_languages": _for_other_languages,
     "pretrain_for_your_language": _for_pretraining,
     "sentence_vectors_and_scores": _sentences,
-    "serve_a_model": _nothing,
+    "serve_a_model": _sentences,
     "speed": _sentences,
     "start": _nothing,
     "tasks": _for_tasks,
