@@ -143,10 +143,11 @@ async def measured(
     port: int, bodies: Sequence[bytes], num_clients: int, seconds: float
 ) -> Dict[str, Any]:
     """Return a row of the table."""
-    warm_up = Client(port)
+    client = Client(port)
     for body in itertools.islice(itertools.cycle(bodies), WARM_UP_REQUESTS):
-        await warm_up.request("POST", "/api/models/model/predict", body)
-    before = await metrics(warm_up)
+        await client.request("POST", "/api/models/model/predict", body)
+    before = await metrics(client)
+    client.close()  # the server would close it after some seconds
     counts = Counts()
     start = time.perf_counter()
     end = start + seconds
@@ -160,8 +161,8 @@ async def measured(
     watch.cancel()
     with suppress(asyncio.CancelledError):
         await watch
-    after = await metrics(warm_up)
-    warm_up.close()
+    after = await metrics(client)
+    client.close()
     for error in sorted(set(counts.errors)):
         print(f"{counts.errors.count(error)} times: {error}", file=sys.stderr)
     batches = after["elmo_batches_total"] - before["elmo_batches_total"]

@@ -66,7 +66,9 @@ def table(arguments: List[str], name: str) -> List[Dict[str, Any]]:
     return [dict(zip(written["columns"], row)) for row in written["rows"]]
 
 
-@pytest.mark.parametrize("name", ["performance", "precision_error", "scaling", "task_cost"])
+@pytest.mark.parametrize(
+    "name", ["performance", "precision_error", "scaling", "serve_load", "task_cost"]
+)
 def test_help_gives_an_example(name: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit, match="0"):
         importlib.import_module(name).main(["--help"])
@@ -411,3 +413,25 @@ def test_the_cost_of_a_task_is_measured_with_and_without_elmo(
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ner")]
     assert [row[:3] for row in rows] == [["ner", "20", "none"], ["ner", "20", "as in the config"]]
     assert all(float(seconds) > 0 and float(gigabytes) > 0.1 for *_, seconds, gigabytes in rows)
+
+
+@pytest.mark.slow
+def test_a_server_under_load_makes_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    text = tmp_path / "text.txt"
+    text.write_text("Ada Lovelace lived in London .\n\nIt rained in Paris .\n", encoding="utf-8")
+    load = importlib.import_module("serve_load")
+    load.main(["--text", str(text), "--clients", "20", "--seconds", "2"])
+    titles, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in capsys.readouterr().out.splitlines()
+    ]
+    found = {row[0]: dict(zip(titles, row)) for row in rows}
+    assert list(found) == ["one by one", "together", "without batches"]
+    for row in found.values():
+        assert row["errors"] == "0"
+        assert float(row["requests/s"].replace(",", "")) > 0
+    assert float(found["together"]["per batch"]) > 1
+    assert found["one by one"]["per batch"] == found["without batches"]["per batch"] == "1"

@@ -122,7 +122,11 @@ def make_app(
         documentation = documentation_page(app.openapi())
         return HTMLResponse(documentation, headers=html_headers(documentation))
 
-    @app.get("/api/models", summary="The models that are served, and what they expect")
+    @app.get(
+        "/api/models",
+        summary="The models that are served, and what they expect",
+        response_description="Of each model: task, an example of the input, learned layer weights, card.",
+    )
     async def list_models() -> Dict[str, Any]:
         return {
             "models": [model.description() for model in models],
@@ -134,8 +138,9 @@ def make_app(
     @app.post(
         "/api/models/{name}/predict",
         summary="The answer of a model",
-        description="The body is what a line of `elmo predict` is. Its keys depend on the task, see the "
-        "example in /api/models. The answer is that of `elmo predict`.",
+        response_description="The answer, whose keys depend on the task.",
+        description="The body is what a line for the command elmo predict is. Its keys depend on the task, "
+        "see the example in /api/models. The answer is that of the command, too.",
         responses=_errors(400, 404, 408, 413, 422, 429, 500, 504),
         openapi_extra=_body({"type": "object", "example": {"sentence": "Ada lived in London."}}),
     )
@@ -143,7 +148,8 @@ def make_app(
         request: Request,
         name: str,
         html: bool = Query(
-            False, description="Add `html`: pieces of the text in which what was found is marked."
+            False,
+            description="Add a key html: pieces of the text in which what was found is marked.",
         ),
     ) -> JSONResponse:
         if name not in by_name:
@@ -162,6 +168,7 @@ def make_app(
         @app.post(
             "/api/neighbors",
             summary="Nearest occurrences of a word in context",
+            response_description="The occurrences, the nearest first, each with its cosine similarity.",
             description=SensesRequest.__doc__,
             responses=_errors(400, 408, 413, 422, 429, 500, 504),
             openapi_extra=_body(REQUEST_SCHEMA),
@@ -171,11 +178,16 @@ def make_app(
             return JSONResponse(await batchers[SENSES].answer(wanted))
 
     @app.head("/health", include_in_schema=False)
-    @app.get("/health", summary="Whether the server runs")
+    @app.get("/health", summary="Whether the server runs", response_description="It runs.")
     async def health() -> Dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/metrics", summary="Counts, as text that Prometheus reads")
+    @app.get(
+        "/metrics",
+        summary="Counts, as text that Prometheus reads",
+        response_description="Requests, batches, times and memory.",
+        response_class=PlainTextResponse,
+    )
     async def show_metrics() -> PlainTextResponse:
         text = metrics.text(batchers)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")

@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 
 from elmo_plugin.serving.app import make_app
+from elmo_plugin.serving.highlights import Span, stacked
 from elmo_plugin.serving.limits import Limits
 from elmo_plugin.serving.senses import SenseFinder
 from elmo_plugin.serving.served_model import ServedModel
@@ -133,6 +134,59 @@ def test_each_task_shows_an_answer(name: str, page: Page) -> None:
         first = page.page.locator("#answer mark").first.inner_text()
         assert re.sub(r"\s+", " ", first) == "Maria Lopez PER"
         assert page.page.locator("#mixes tbody tr").count() == 3
+
+
+NESTED = (
+    "The King of Spain's wife left him after a long and public quarrel about their house in Seville. "
+    "She loved Spain, but the King loved it more, and she told him so."
+)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nested_mentions_are_lines_that_do_not_overlap(
+    scheme: str, browser: Any, address: str
+) -> None:
+    """The small model finds no mentions: the answer is one that a better model gives."""
+    words = NESTED.replace("'s", " 's").replace(".", " .").replace(",", " ,").split()
+    spans = [
+        *(Span(0, 6, "1"), Span(0, 4, "2"), Span(3, 4, "3"), Span(7, 8, "2"), Span(20, 21, "1")),
+        *(
+            Span(22, 23, "3"),
+            Span(25, 27, "2"),
+            Span(28, 29, "3"),
+            Span(32, 33, "1"),
+            Span(34, 35, "2"),
+        ),
+    ]
+    mentions = [
+        {"cluster": int(span.label), "text": " ".join(words[span.start : span.end])}
+        for span in spans
+    ]
+    answer = {
+        "words": words,
+        "clusters": [[], [], []],
+        "mentions": mentions,
+        "html": [stacked(words, spans, NESTED)],
+    }
+    page = Page(browser, address, viewport={"width": 360, "height": 740}, color_scheme=scheme)
+    page.open("coref")
+    page.page.route("**/predict*", lambda route: route.fulfill(json=answer))
+    page.run()
+    assert text_of(page, "#status") == "3 entities with several mentions"
+    items = page.page.locator("#answer li").all_inner_texts()
+    assert "The King of Spain 's wife, She, she" in items[0]
+    boxes = page.page.evaluate(
+        """() => Array.from(document.querySelectorAll(".stacked b"), (e) => {
+            const { left, top, right, bottom } = e.getBoundingClientRect();
+            return [left, top, right, bottom];
+        })"""
+    )
+    assert len(boxes) == len(spans)
+    for number, (left, top, right, bottom) in enumerate(boxes):
+        for other in boxes[:number]:
+            assert right <= other[0] or left >= other[2] or bottom <= other[1] or top >= other[3]
+    page.picture(f"nested-{scheme}")
+    page.context.close()
 
 
 def test_all_examples_are_answered(page: Page) -> None:
