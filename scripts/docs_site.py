@@ -158,7 +158,7 @@ def markdown_of(docstring: str) -> str:
     for title, section in zip(sections[::2], sections[1::2]):
         if title.endswith(("Parameters", "Attributes")):
             section = _PARAMETER.sub(_definition, section)
-        text += f"**{title}**\n\n{section}"
+        text = f"{text.rstrip()}\n\n**{title}**\n\n{section}"
     return text
 
 

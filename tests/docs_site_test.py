@@ -138,6 +138,7 @@ def test_docstrings_become_definitions(pages: Dict[str, str]) -> None:
     for name, html in pages.items():
         if name.startswith("reference"):
             assert "# Parameters" not in html, name
+            assert not re.search(r"[^>]\s*<strong>(Parameters|Returns|Raises)", html), name
             assert not re.search(r"<p>\w+ : <code>", html), name
 
 
