@@ -1,7 +1,7 @@
 """Shared by the predictors of all tasks: from JSON to predictions as JSON."""
 
 import logging
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import spacy
 from allennlp.common import Params
@@ -168,15 +168,25 @@ class TaskPredictor(Predictor):
         # AllenNLP's interpreters and attackers call it.
         return self.instances_from_json(json_dict)[0]
 
-    def _run(self, instances: List[Instance]) -> List[JsonDict]:
+    def outputs_in_batches(
+        self, instances: Sequence[Instance]
+    ) -> Iterator[Tuple[List[int], List[JsonDict]]]:
+        """
+        Run the model on batches of instances of similar length. Yield for each batch the positions of its
+        instances, in the order in which the model reads them, and the model's human-readable outputs.
+        """
         for instance in instances:
             self._dataset_reader.apply_token_indexers(instance)
-        outputs: List[JsonDict] = [{}] * len(instances)
         lengths = [_num_tokens(instance) for instance in instances]
         for positions in batches_by_length(lengths, _LIMITS):
             batch = [instances[position] for position in positions]
-            for position, output in zip(positions, self._model.forward_on_instances(batch)):
-                outputs[position] = sanitize(output)
+            yield positions, sanitize(self._model.forward_on_instances(batch))
+
+    def _run(self, instances: List[Instance]) -> List[JsonDict]:
+        outputs: List[JsonDict] = [{}] * len(instances)
+        for positions, batch_outputs in self.outputs_in_batches(instances):
+            for position, output in zip(positions, batch_outputs):
+                outputs[position] = output
         return outputs
 
     def _answer(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:

@@ -138,18 +138,23 @@ class ElmoNerComponent(SentenceComponent):
             representations.append(output["elmo_representations"][0])
 
         hook = None if self._elmo is None else self._elmo.register_forward_hook(keep)
+        tagged: Dict[int, Tuple[List[Dict[str, Any]], Optional[numpy.ndarray]]] = {}
         try:
-            answers = iter(self._predictor.predict_batch_instance(instances))
+            for positions, outputs in self._predictor.outputs_in_batches(instances):
+                vectors = representations.pop().cpu().numpy() if representations else None
+                for row, (position, output) in enumerate(zip(positions, outputs)):
+                    answer = self._predictor.readable_output([instances[position]], [output])
+                    tagged[position] = answer["spans"], None if vectors is None else vectors[row]
         finally:
             if hook is not None:
                 hook.remove()
-        vectors = iter(representations[0].cpu().numpy() if representations else ())
+        results = iter([tagged[position] for position in range(len(instances))])
         for words in sentences:
-            spans = next(answers)["spans"] if words else []
+            spans, vectors = next(results) if words else ([], None)
             yield TaggedSentence(
                 words,
                 [(span["start"], span["end"], span["label"]) for span in spans],
-                next(vectors)[: len(words)] if words and representations else None,
+                None if vectors is None else vectors[: len(words)],
             )
 
     def _fill(self, doc: Doc, sentences: List[List[Token]], results: List[TaggedSentence]) -> None:
