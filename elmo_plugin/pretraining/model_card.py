@@ -116,7 +116,7 @@ def task_model_card(
         value = _number(metrics[f"best_validation_{metric}"])
         lines += [
             f"- {metric} on {_listed(config.get('validation_data_path'))}: {value}",
-            f"- epochs: {metrics['epoch'] + 1}; best epoch: {metrics['best_epoch'] + 1}",
+            _epochs(metrics),
         ]
     use = f"`allennlp predict {facts.name} input.jsonl --include-package elmo_plugin`"
     return "\n".join([*lines, *_license(facts), *_scores(facts.scores), *_use(use, config)])
@@ -216,8 +216,14 @@ def _perplexities(config: Dict[str, Any], metrics: Optional[Dict[str, Any]]) -> 
     return [
         f"- held-out perplexity: {values[0]} (forward {values[1]}, backward {values[2]}), exact softmax, on "
         f"{_listed(config.get('validation_data_path'))}",
-        f"- epochs: {metrics['epoch'] + 1}; best epoch: {metrics['best_epoch'] + 1}",
+        _epochs(metrics),
     ]
+
+
+def _epochs(metrics: Dict[str, Any]) -> str:
+    # A training that was resumed after its last epoch has only the best one.
+    best = f"best epoch: {metrics['best_epoch'] + 1}"
+    return f"- epochs: {metrics['epoch'] + 1}; {best}" if "epoch" in metrics else f"- {best}"
 
 
 def _num_parameters(model: Any) -> int:
