@@ -183,7 +183,7 @@ def test_configs_that_no_command_uses_can_be_trained(
         for config in configs_of(name)
         if config not in script_of(name)
     ]
-    assert [config for _, config in unused] == ["my_bilm.jsonnet", "from_published.jsonnet"]
+    assert {config for _, config in unused} == {"my_bilm.jsonnet", "from_published.jsonnet"}
     for name, config in unused:
         done = running[name].result()
         monkeypatch.chdir(done.folder)
