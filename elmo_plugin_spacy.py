@@ -1,5 +1,5 @@
 """
-Where spaCy finds the components `elmo` and `elmo_ner`, and their options.
+Where spaCy finds the components `elmo` and `elmo_ner`, their options, and the layer `elmo_plugin.Elmo.v1`.
 
 spaCy imports the modules of all its entry points whenever a pipeline is made. This one imports the package,
 and with it torch, only when a component is used.
@@ -9,6 +9,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, List, Optional
 
+import spacy
 from spacy.language import Language
 
 
@@ -85,6 +86,22 @@ def make_elmo_ner(nlp: Language, name: str, **options: Any) -> Any:
     from elmo_plugin.tasks.ner.spacy_component import ElmoNerComponent
 
     return ElmoNerComponent(nlp, name, ElmoNerOptions(**options))
+
+
+@spacy.registry.architectures("elmo_plugin.Elmo.v1")
+def make_elmo_layer(
+    options_file: Optional[str] = None,
+    weight_file: Optional[str] = None,
+    width: Optional[int] = None,
+    by_sentence: bool = True,
+    batch_size: int = 64,
+    precision: str = "float32",
+    kernel: str = "auto",
+) -> Any:
+    """Make the layer of `elmo_plugin.embedding.spacy_layer.elmo_layer` with these arguments."""
+    from elmo_plugin.embedding.spacy_layer import elmo_layer
+
+    return elmo_layer(options_file, weight_file, width, by_sentence, batch_size, precision, kernel)
 
 
 for make, options_class in ((make_elmo, ElmoOptions), (make_elmo_ner, ElmoNerOptions)):

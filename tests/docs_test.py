@@ -174,6 +174,12 @@ def test_sentence_vectors_and_scores(running: Dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_outside_allennlp(running: Dict[str, Any]) -> None:
+    done = running["outside_allennlp"].result()
+    assert done.printed.endswith("\n(6, 128)\n['river']\n")
+
+
+@pytest.mark.slow
 def test_configs_that_no_command_uses_can_be_trained(
     running: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

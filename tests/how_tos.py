@@ -219,6 +219,7 @@ HOW_TOS: Dict[str, Callable[[Path], None]] = {
     "measure": _conll_files,
     "models": _bilm_files,
     "other_languages": _for_other_languages,
+    "outside_allennlp": _conll_files,
     "pretrain_for_your_language": _for_pretraining,
     "sentence_vectors_and_scores": _sentences,
     "serve_a_model": _sentences,

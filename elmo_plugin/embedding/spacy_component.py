@@ -139,9 +139,8 @@ class SentenceComponent:
         self._loading_process = os.getpid()
 
     def _check_fork(self) -> None:
+        use_one_thread_if_forked()
         process, cuda_device = os.getpid(), self.options.cuda_device
-        if process != IMPORTING_PROCESS:
-            _use_one_thread(process)
         if self._is_loaded() and cuda_device >= 0 and process != self._loading_process:
             raise ConfigurationError(
                 f"The component {self.name} has cuda_device {cuda_device}, but runs in a forked process "
@@ -151,13 +150,7 @@ class SentenceComponent:
             )
 
     def _sentences(self, doc: Doc) -> List[List[Token]]:
-        """Return the tokens of each sentence; an empty doc has no sentence."""
-        if len(doc) == 0:
-            return []
-        sentences: Iterable[Iterable[Token]] = [doc]
-        if self.options.by_sentence and doc.has_annotation("SENT_START"):
-            sentences = doc.sents
-        return [list(sentence) for sentence in sentences]
+        return sentences_of(doc, self.options.by_sentence)
 
     def _load(self) -> None:
         """Load what the config names."""
@@ -316,6 +309,25 @@ def add_vector_hooks(doc: Doc) -> None:
     doc.user_token_hooks.update(
         has_vector=_has_vector, vector=_vector, vector_norm=_norm, similarity=_similarity
     )
+
+
+def sentences_of(doc: Doc, by_sentence: bool) -> List[List[Token]]:
+    """
+    Return the tokens of each sentence; an empty doc has no sentence. A doc without sentence boundaries, or
+    any doc if `by_sentence` is false, is one sentence.
+    """
+    if len(doc) == 0:
+        return []
+    sentences: Iterable[Iterable[Token]] = [doc]
+    if by_sentence and doc.has_annotation("SENT_START"):
+        sentences = doc.sents
+    return [list(sentence) for sentence in sentences]
+
+
+def use_one_thread_if_forked() -> None:
+    """Limit torch to one thread if this process was forked, as those of `nlp.pipe(n_process=2)` on Linux."""
+    if os.getpid() != IMPORTING_PROCESS:
+        _use_one_thread(os.getpid())
 
 
 # Once in a process, so that the user can set another number of threads afterwards.
