@@ -155,6 +155,8 @@ def _bilm_files(folder: Path) -> None:
 def _for_other_languages(folder: Path) -> None:
     _sentences(folder)
     _bilm_files(folder)
+    shutil.copytree(FIXTURES / "bilm" / "many_langs" / "both", folder / "zh_model")
+    write_lines(folder / "chinese.txt", ["今天 天氣 真 好 阿", "潮水 退 了"])
 
 
 def _for_pretraining(folder: Path) -> None:

@@ -17,12 +17,13 @@ from elmo_plugin.bilm.characters import (
     sentence_marks,
 )
 from elmo_plugin.bilm.checkpoints import archived_bilm, translate_allennlp_bilm
-from elmo_plugin.bilm.frozen import FrozenInference, WordTypeCache, are_frozen
+from elmo_plugin.bilm.frozen import FrozenInference, WordEncoder, WordTypeCache, are_frozen
 from elmo_plugin.bilm.kernels import AUTO, check_kernel
 from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, State, run_side_by_side
 from elmo_plugin.bilm.lstm_steps import LSTMRun
-from elmo_plugin.bilm.model_files import pretrained_files, resolve_model_files
-from elmo_plugin.bilm.options import BiLMOptions
+from elmo_plugin.bilm.many_langs import ManyLangsEncoder, read_many_langs
+from elmo_plugin.bilm.model_files import is_many_langs, pretrained_files, resolve_model_files
+from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions, ManyLangsOptions
 from elmo_plugin.bilm.weights import check_weights, load_weights, save_model
 from elmo_plugin.errors import ConfigurationError
 
@@ -88,7 +89,11 @@ class BiLM(torch.nn.Module):
         self._frozen = FrozenInference(kernel, precision, packed_folder, word_cache_size)
         self.options = options
         self.stateful = stateful
-        self.character_encoder = CharacterEncoder(options)
+        self.character_encoder: WordEncoder
+        if isinstance(options, ManyLangsOptions):
+            self.character_encoder = ManyLangsEncoder(options)
+        else:
+            self.character_encoder = CharacterEncoder(options)
         self.forward_layers = torch.nn.ModuleList(
             _new_layer(options) for _ in range(options.num_layers)
         )
@@ -105,7 +110,9 @@ class BiLM(torch.nn.Module):
         # The method without underscore is newer than torch 2.4.
         self._register_load_state_dict_pre_hook(translate_allennlp_bilm, with_module=True)
 
+    # Parameters made in inference mode have no version.
     @classmethod
+    @torch.inference_mode(False)
     def from_files(
         cls,
         options_file: Optional[Union[str, PathLike]],
@@ -117,14 +124,14 @@ class BiLM(torch.nn.Module):
         packed_folder: Optional[Union[str, PathLike]] = None,
     ) -> "BiLM":
         """
-        Load a frozen biLM from bilm-tf's files.
+        Load a frozen biLM from the files of bilm-tf or of ELMoForManyLangs.
 
         # Parameters
 
         options_file, weight_file : `str` or `PathLike`
             Path, URL or `hf://` name of the options (JSON) and the weights (HDF5). `elmo_mini`, the name of
-            the biLM that comes with this package, stands for both, and so does a `.zip` with both, as NLPL
-            publishes them: leave the other one out.
+            the biLM that comes with this package, stands for both, and so do a folder of both or of
+            a model of ELMoForManyLangs, and a `.zip` of it, as NLPL publishes them: leave the other one out.
         stateful, precision, word_cache_size, kernel, packed_folder
             See the class.
 
@@ -135,12 +142,15 @@ class BiLM(torch.nn.Module):
         """
         check_kernel(kernel, precision)
         options_path, weight_path = resolve_model_files(options_file, weight_file)
+        settings = (stateful, word_cache_size, precision, kernel, packed_folder)
+        if is_many_langs(weight_path):
+            return cls._from_state_dict(
+                *read_many_langs(options_path, weight_path.parent), *settings
+            )
         options = BiLMOptions.from_file(options_path)
         # First, for wrong options can ask for more memory than there is.
         check_weights(options, weight_path)
-        bilm = cls._without_weights(
-            options, stateful, word_cache_size, precision, kernel, packed_folder
-        )
+        bilm = cls._without_weights(options, *settings)
         bilm._frozen.loaded_from(load_weights(bilm, options, weight_path), bilm)
         return bilm
 
@@ -174,7 +184,13 @@ class BiLM(torch.nn.Module):
         if not state_dict:
             # Whatever the current folder holds under this name.
             return cls.from_files(*pretrained_files(str(options_file or weight_file)), **settings)
-        bilm = cls._without_weights(options, **settings)
+        return cls._from_state_dict(options, state_dict, **settings)
+
+    @classmethod
+    def _from_state_dict(
+        cls, options: BiLMOptions, state_dict: Dict[str, Tensor], *arguments: Any, **settings: Any
+    ) -> "BiLM":
+        bilm = cls._without_weights(options, *arguments, **settings)
         bilm.load_state_dict(state_dict, assign=True)
         return bilm.requires_grad_(False)
 
@@ -210,6 +226,21 @@ class BiLM(torch.nn.Module):
     def is_frozen(self) -> bool:
         """Whether no parameter requires a gradient."""
         return are_frozen(self.parameters())
+
+    def requires_grad_(self, requires_grad: bool = True) -> "BiLM":
+        """
+        Make all parameters trainable, or freeze them.
+
+        # Raises
+
+        `ConfigurationError` if a model of ELMoForManyLangs is to be trained.
+        """
+        if requires_grad and isinstance(self.options, ManyLangsOptions):
+            raise ConfigurationError(
+                "A biLM of ELMoForManyLangs was asked to be trained, expected to be frozen. Leave out "
+                "requires_grad, or take a biLM in bilm-tf's form."
+            )
+        return super().requires_grad_(requires_grad)
 
     def get_output_dim(self) -> int:
         """Width of a layer activation, both directions together."""
@@ -326,8 +357,7 @@ class BiLM(torch.nn.Module):
 
         `ValueError` as `forward` does.
         """
-        num_ids = self.character_encoder.character_embedding.num_embeddings
-        check_character_ids(character_ids, num_ids)
+        check_character_ids(character_ids, NUM_CHARACTER_EMBEDDINGS + 1)
         if not self._can_look_up(word_ids, character_ids):
             word_ids = None
         mask = (character_ids > 0).any(dim=2) if word_ids is None else word_ids > 0
@@ -416,7 +446,7 @@ class BiLM(torch.nn.Module):
 
         # Raises
 
-        `OSError` if a file cannot be written.
+        `OSError` if a file cannot be written; `ConfigurationError` for a model of ELMoForManyLangs.
         """
         save_model(self, self.options, options_file, weight_file)
 

@@ -1,7 +1,7 @@
 """From the characters of a word to its context-independent vector, the biLM's layer 0."""
 
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from elmo_plugin.bilm.simd.library import training_unit
 
 # Words that are convolved together, to bound memory: about 180 KB a word in the paper's model.
 WORDS_PER_BLOCK = 512
+
+# From character ids, `(num_words, num_characters)`, to vectors, `(num_words, projection_dim)`.
+Encode = Callable[[Tensor], Tensor]
 
 
 class CharacterEncoder(torch.nn.Module):
@@ -68,6 +71,10 @@ class CharacterEncoder(torch.nn.Module):
         if vectors.requires_grad:
             vectors.register_hook(self._count_backward_pass)
         return vectors
+
+    def prepared(self, prepare: Callable[["CharacterEncoder"], Encode]) -> Encode:
+        """Return what to call in place of this encoder: what `prepare` makes of it."""
+        return prepare(self)
 
     def _count_backward_pass(self, unused: Tensor) -> None:
         self.num_backward_passes += 1

@@ -1,6 +1,6 @@
 """From words to the character ids that a biLM reads: spelling, checks, distinct words."""
 
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy
 import torch
@@ -53,6 +53,19 @@ def batch_to_ids(sentences: Sequence[Sequence[str]]) -> Tensor:
                 spellings[word] = _spell(word)
             character_ids[row, step] = spellings[word]
     return torch.from_numpy(character_ids)
+
+
+def words_of(character_ids: Tensor) -> List[str]:
+    """
+    Return the words that `batch_to_ids` spelled as these rows, `(num_words, 50)`: of a word that was cut, the
+    whole characters that are left.
+    """
+    marks = {number: mark for mark, number in _SENTENCE_MARKS.items()}
+    words = []
+    for row in character_ids.tolist():
+        encoded = bytes(number - 1 for number in row if 0 < number <= 256)
+        words.append(marks.get(row[1]) or encoded.decode("utf-8", "ignore"))
+    return words
 
 
 def sentence_marks() -> Tensor:

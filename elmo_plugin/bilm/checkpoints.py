@@ -1,7 +1,6 @@
 """A biLM in state dicts: of archives, of AllenNLP's own ELMo, of earlier versions of this package."""
 
 import json
-import pickle
 import re
 from os import PathLike
 from pathlib import Path
@@ -14,6 +13,7 @@ from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.state_dict_file import read_state_dict
 
 # The key under which a state dict says what its biLM is, and the prefix of that biLM's parameters.
 SOURCE_KEY = "bilm_source"
@@ -118,21 +118,7 @@ def state_dict_in(folder: FileName) -> Dict[str, Any]:
     for name in WEIGHTS_NAMES:
         if folder is not None and (Path(folder) / name).is_file():
             path = Path(folder) / name
-            try:
-                return torch.load(path, map_location="cpu", weights_only=True)
-            # In damaged files torch finds errors of many classes.
-            except (
-                EOFError,
-                KeyError,
-                OSError,
-                RuntimeError,
-                ValueError,
-                pickle.UnpicklingError,
-            ) as error:
-                raise ConfigurationError(
-                    f"{path}: cannot be read as weights ({error}). The file is damaged or of another kind; "
-                    "get another copy of the archive."
-                ) from error
+            return read_state_dict(path, "get another copy of the archive.")
     return {}
 
 
@@ -143,14 +129,14 @@ def translate_allennlp_bilm(
     Rename and reshape, in place, what AllenNLP's `_ElmoBiLm` saved under `prefix`.
 
     A `load_state_dict` pre-hook of `BiLM`: archives that were trained with `elmo_token_embedder` load
-    without conversion. A state dict of our own is left as it is.
+    without conversion, and the LSTMs of ELMoForManyLangs, which have the same names. A state dict of our own
+    is left as it is.
     """
     _translate_earlier_names(state_dict, prefix)
-    embedding_name = f"{prefix}_token_embedder._char_embedding_weights"
-    if embedding_name not in state_dict:
-        return
     encoder = f"{prefix}character_encoder"
-    state_dict[f"{encoder}.character_embedding.weight"] = state_dict.pop(embedding_name)
+    embedding_name = f"{prefix}_token_embedder._char_embedding_weights"
+    if embedding_name in state_dict:
+        state_dict[f"{encoder}.character_embedding.weight"] = state_dict.pop(embedding_name)
     for name in [name for name in state_dict if name.startswith(prefix)]:
         owner, _, kind = name[len(prefix) :].rpartition(".")
         if owner.startswith("_token_embedder.char_conv_"):

@@ -24,16 +24,20 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.character_encoder import CharacterEncoder
+from elmo_plugin.bilm.character_encoder import CharacterEncoder, Encode
 from elmo_plugin.bilm.kernels import LSTMKernel, check_kernel, choose_kernel, choose_precision
 from elmo_plugin.bilm.kernels.packed_folder import PackedFolder
 from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.many_langs import ManyLangsEncoder
 from elmo_plugin.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
 # The table of word vectors starts with room for this many words and doubles up to the capacity.
 INITIAL_ROWS = 1024
+
+# What makes the token representations of a biLM, from character ids.
+WordEncoder = Union[CharacterEncoder, ManyLangsEncoder]
 
 
 class PreparedLayers(NamedTuple):
@@ -94,7 +98,7 @@ class FrozenInference:
         # Name of a module within the biLM -> what the kernel multiplies by in its place.
         self._prepared: Dict[str, _Prepared] = {}
         self._layers: Optional[PreparedLayers] = None
-        self._encoder: Optional[Callable[[Tensor], Tensor]] = None
+        self._encoder: Optional[Encode] = None
         # The state of the weights that all of this was made from.
         self._version: Optional[Tuple[Any, ...]] = None
         # Keeps the memory of those weights from being given to others, which could be taken for them.
@@ -168,7 +172,7 @@ class FrozenInference:
             self._layers = PreparedLayers(kernel, prepared)
         return self._layers
 
-    def encode(self, encoder: CharacterEncoder, types: Tensor, is_at_rest: bool) -> Tensor:
+    def encode(self, encoder: WordEncoder, types: Tensor, is_at_rest: bool) -> Tensor:
         """Return what the biLM's character encoder makes of `types`: known ones from memory."""
         encode_new = functools.partial(self._encode, encoder, is_at_rest)
         if not is_at_rest or self.word_cache.capacity == 0:
@@ -180,16 +184,20 @@ class FrozenInference:
         mode = (autocast, torch.is_inference_mode_enabled())
         return self.word_cache.encode(types, encode_new, mode)
 
-    def _encode(self, encoder: CharacterEncoder, is_at_rest: bool, types: Tensor) -> Tensor:
+    def _encode(self, encoder: WordEncoder, is_at_rest: bool, types: Tensor) -> Tensor:
         if self._runs_as_it_is(is_at_rest):
             return encoder(types)
         if self._encoder is None:
             kernel, precision = self._chosen()
-            self._encoder = self._prepare(
-                "character_encoder",
-                encoder,
-                lambda encoder: kernel.prepare_encoder(encoder, precision),
-            )
+
+            def prepare(encoder: CharacterEncoder) -> Encode:
+                return self._prepare(
+                    "character_encoder",
+                    encoder,
+                    lambda encoder: kernel.prepare_encoder(encoder, precision),
+                )
+
+            self._encoder = encoder.prepared(prepare)
         with torch.autocast(types.device.type, enabled=False):
             return self._encoder(types)
 

@@ -5,9 +5,10 @@ import os
 import shutil
 import zipfile
 import zlib
+from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import List, Optional, Tuple, TypeVar, Union
+from typing import Dict, List, Optional, Tuple, TypeVar, Union
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
@@ -24,6 +25,11 @@ ORIGINAL_MODEL = (
     "elmo_2x4096_512_2048cnn_2xhighway_"
 )
 
+# A model of ELMoForManyLangs is a folder of `config.json` and these.
+CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
+TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
+MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
+
 GivenName = TypeVar("GivenName", bound=Name)
 
 
@@ -38,12 +44,12 @@ def resolve_model_files(
     options_file, weight_file : `str` or `PathLike`
         Local path, URL, or `hf://owner/repository/file` name of each. The name of a pretrained biLM that
         comes with this package, such as `elmo_mini`, stands for both files, and so does a folder that `elmo
-        export` wrote, or a `.zip` that holds both (as NLPL's repository publishes them): the other argument
-        is then `None` or the same name.
+        export` wrote, the folder of a model of ELMoForManyLangs, or a `.zip` of either (as NLPL's repository
+        publishes them): the other argument is then `None` or the same name.
 
     # Returns
 
-    Local paths of the options and of the weights.
+    Local paths of the options and of the weights; of ELMoForManyLangs `config.json` and `encoder.pkl`.
 
     # Raises
 
@@ -184,41 +190,61 @@ def _in_folder(folder: Path) -> Tuple[Path, Path]:
     return folder / "options.json", folder / "weights.hdf5"
 
 
+def is_many_langs(weight_path: Path) -> bool:
+    """Whether these weights are those of a model of ELMoForManyLangs."""
+    return weight_path.name == ENCODER_NAME
+
+
 def _files_in_folder(folder: Path) -> Tuple[Path, Path]:
     missing = [path.name for path in _in_folder(folder) if not path.is_file()]
+    if missing and any((folder / name).exists() for name in MANY_LANGS_NAMES):
+        return folder / "config.json", folder / ENCODER_NAME
     if missing:
         raise ConfigurationError(
             f"{folder}: the folder holds no {' and no '.join(missing)}, expected options.json and "
-            "weights.hdf5, as `elmo export` writes them. Correct the path, or give the names of both files."
+            "weights.hdf5, as `elmo export` writes them, or the files of ELMoForManyLangs. Correct the path, "
+            "or give the names of both files."
         )
     return _in_folder(folder)
 
 
 def _files_in_zip(name: Name) -> Tuple[Path, Path]:
-    """Extract options and weights into the cache. Nothing else, and under names of our own."""
+    """Extract options and weights into the cache. Nothing else, and under names that are known."""
     path = local_path("weight_file", name)
     found = path.stat()
     state = (str(path.resolve()), found.st_size, found.st_mtime_ns)
     folder = cache_folder() / f"bilm-{hashlib.sha256(repr(state).encode()).hexdigest()[:32]}"
-    options_path, weight_path = _in_folder(folder)
-    if options_path.exists() and weight_path.exists():
-        return options_path, weight_path
+    if (folder / ENCODER_NAME).exists() or all(path.exists() for path in _in_folder(folder)):
+        return _files_in_folder(folder)
     try:
-        with zipfile.ZipFile(path) as archive:
-            options_member = _only_member(archive, "options", ".json", name)
-            weight_member = _only_member(archive, "", ".hdf5", name)
+        with zipfile.ZipFile(path) as archive, ExitStack() as new_files:
+            members = _members(archive, name)
             folder.mkdir(parents=True, exist_ok=True)
-            with replaced_file(options_path) as options, replaced_file(weight_path) as weights:
-                for member, target in ((options_member, options), (weight_member, weights)):
-                    with archive.open(member) as source, open(target, "wb") as file:
-                        shutil.copyfileobj(source, file)
+            # The first of them appears last.
+            for file_name, member in members.items():
+                target = new_files.enter_context(replaced_file(folder / file_name))
+                with archive.open(member) as source, open(target, "wb") as file:
+                    shutil.copyfileobj(source, file)
     # The last two: an unknown compression, or a password.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ConfigurationError(
             f"weight_file: {name} cannot be read as a zip file ({error}), expected a zip with options and "
             "weights. It may be cut short by a broken download; get another copy."
         ) from error
-    return options_path, weight_path
+    return _files_in_folder(folder)
+
+
+def _members(archive: zipfile.ZipFile, name: Name) -> Dict[str, str]:
+    """Return what to extract, by the name of its file; the file by which the others are found first."""
+    by_name = {member.rpartition("/")[2]: member for member in archive.namelist()}
+    if ENCODER_NAME in by_name:
+        # Among the JSON files may be one with the sizes.
+        others = [file for file in by_name if file in MANY_LANGS_NAMES or file.endswith(".json")]
+        return {file: by_name[file] for file in (ENCODER_NAME, *others)}
+    members = [
+        _only_member(archive, *names, name) for names in (("options", ".json"), ("", ".hdf5"))
+    ]
+    return dict(zip((path.name for path in _in_folder(Path())), members))
 
 
 def _only_member(archive: zipfile.ZipFile, prefix: str, suffix: str, name: Name) -> str:

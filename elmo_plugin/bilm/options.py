@@ -99,37 +99,21 @@ class BiLMOptions:
         `ConfigurationError` naming the file and the key if the file is missing, is not JSON, or holds
         a missing, mistyped or impossible value.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except OSError as error:
-            raise ConfigurationError(
-                f"{path}: cannot read the options file ({error.strerror or error}). "
-                "Give the path of an existing options.json in bilm-tf's form."
-            ) from error
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(
-                f"{path}: the options file is not UTF-8 text ({error.reason} at byte {error.start}), "
-                "expected JSON. Were options_file and weight_file swapped?"
-            ) from error
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigurationError(
-                f"{path}: line {error.lineno}, column {error.colno}: not JSON ({error.msg}). "
-                "Expected an options.json in bilm-tf's form."
-            ) from error
-        return cls.from_dict(values, str(path))
+        return cls.from_dict(read_json(path), str(path))
 
     @classmethod
     def from_dict(cls, values: Any, name: str = "options") -> "BiLMOptions":
         """
-        Check options in bilm-tf's form. `name` says in errors where they came from.
+        Check options in bilm-tf's form, or those of `ManyLangsOptions`. `name` says in errors where they came
+        from.
 
         # Raises
 
         `ConfigurationError` naming the key, what was found and what was expected.
         """
         reader = _Reader(name, values)
+        if reader.has("token_embedder"):
+            return _many_langs_options(reader, values)
         if reader.get("bidirectional", True) is not True:
             raise reader.error("bidirectional", "true (a forward language model alone is no biLM)")
         for key, content in (
@@ -187,6 +171,107 @@ class BiLMOptions:
             use_skip_connections=self.use_skip_connections,
         )
         return values
+
+
+@dataclass(frozen=True)
+class ManyLangsOptions(BiLMOptions):
+    """
+    The sizes of a model of ELMoForManyLangs. Its LSTMs are bilm-tf's, with skip connections; they read the
+    embedding of a word beside its character convolutions. Such a biLM is for use, not for training.
+
+    # Parameters
+
+    word_dim : `int`
+        Width of a word embedding.
+    max_characters : `int`, optional
+        Number of character ids of a word, its two marks included; `None` does not cut words.
+    words, characters : `Mapping[str, int]`
+        The id of each word and character. Empty if the model reads only the other kind.
+    extra : `Mapping[str, Any]`
+        The configuration as it was read, without the two dictionaries.
+    """
+
+    word_dim: int = 0
+    max_characters: Optional[int] = None
+    words: Mapping[str, int] = field(default_factory=dict, compare=False)
+    characters: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return the configuration in the form of ELMoForManyLangs, together with the dictionaries."""
+        return {**self.extra, "words": dict(self.words), "characters": dict(self.characters)}
+
+
+def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> ManyLangsOptions:
+    reader.choice("encoder.name", ("elmo",))
+    name = reader.choice("token_embedder.name", ("cnn", "lstm"))
+    word_dim = reader.integer("token_embedder.word_dim", minimum=0)
+    character_dim = reader.integer("token_embedder.char_dim", minimum=0)
+    if word_dim == 0 and character_dim == 0:
+        raise reader.error("token_embedder.word_dim", "a width of words or of characters over 0")
+    if character_dim > 0 and name != "cnn":
+        # ELMoForManyLangs 0.0.4 cannot run one: it fails where it joins words and characters.
+        raise reader.error("token_embedder.name", "cnn (LSTMs over characters are not supported)")
+    for key, dim in (("words", word_dim), ("characters", character_dim)):
+        if dim > 0 and not reader.get(key):
+            raise reader.error(key, "the number of each entry, from the dictionary of the model")
+    max_characters = None
+    if name == "cnn":
+        max_characters = reader.integer("token_embedder.max_characters_per_token", minimum=3)
+    sizes: Dict[str, Any] = {"filters": (), "num_highway": 0}
+    if character_dim > 0:
+        sizes["activation"] = reader.choice("token_embedder.activation", ACTIVATIONS)
+        sizes["filters"] = reader.filters("token_embedder.filters")
+        sizes["num_highway"] = reader.integer("token_embedder.n_highway", minimum=0)
+        if max(width for width, _ in sizes["filters"]) > (max_characters or 0):
+            raise reader.error("token_embedder.filters", "no width over max_characters_per_token")
+    cell_size = reader.integer("encoder.dim")
+    if cell_size == reader.integer("encoder.projection_dim"):
+        raise reader.error("encoder.dim", "a width other than encoder.projection_dim")
+    extra = dict(values)
+    return ManyLangsOptions(
+        **sizes,
+        character_embedding_dim=character_dim,
+        cell_size=cell_size,
+        projection_dim=reader.integer("encoder.projection_dim"),
+        num_layers=reader.integer("encoder.n_layers"),
+        cell_clip=reader.clip("encoder.cell_clip"),
+        proj_clip=reader.clip("encoder.proj_clip"),
+        use_skip_connections=True,
+        word_dim=word_dim,
+        max_characters=max_characters,
+        words=extra.pop("words", {}),
+        characters=extra.pop("characters", {}),
+        extra=extra,
+    )
+
+
+def read_json(path: Union[str, PathLike]) -> Any:
+    """
+    Read a local file of options.
+
+    # Raises
+
+    `ConfigurationError` naming the file if it is missing or is not JSON.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: cannot read the options file ({error.strerror or error}). "
+            "Give the path of an existing file with the options of a biLM."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{path}: the options file is not UTF-8 text ({error.reason} at byte {error.start}), "
+            "expected JSON. Were options_file and weight_file swapped?"
+        ) from error
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(
+            f"{path}: line {error.lineno}, column {error.colno}: not JSON ({error.msg}). "
+            "Expected the options of a biLM."
+        ) from error
 
 
 class _Reader:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions
+from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions, ManyLangsOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 
@@ -197,8 +197,13 @@ def save_model(
 
     # Raises
 
-    `OSError` if a file cannot be written.
+    `OSError` if a file cannot be written; `ConfigurationError` for a model of ELMoForManyLangs.
     """
+    if isinstance(options, ManyLangsOptions):
+        raise ConfigurationError(
+            f"{options_file}: found a biLM of ELMoForManyLangs to write, expected one in bilm-tf's form, "
+            "which has no place for its words and characters. Keep the folder that it was loaded from."
+        )
     with replaced_file(options_file) as new_options, replaced_file(weight_file) as new_weights:
         new_options.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
         with h5py.File(new_weights, "w") as file:

@@ -122,8 +122,8 @@ SOURCES = {
         title="HIT-SCIR, ELMoForManyLangs",
         page="https://github.com/HIT-SCIR/ELMoForManyLangs",
         license="",
-        how="Another architecture, in other files (config.json, encoder.pkl, ...): they cannot "
-        "be loaded here.",
+        how="One .zip stands for all files of a model, and so does the folder that it is unpacked into. "
+        "It is downloaded once.",
     ),
 }
 
@@ -182,8 +182,9 @@ def _deeppavlov(name: str, text: str, file: str) -> PublishedModel:
 def _hit(language: str, number: int) -> PublishedModel:
     name = language.lower().replace(" ", "-").replace("å", "a")
     address = f"http://vectors.nlpl.eu/repository/11/{number}.zip"
+    flags = f"--options-file {address}"
     text = "20 million words of Wikipedia and Common Crawl"
-    return PublishedModel(f"hit-{name}", language, "hit", text, (address,), "", width=1024)
+    return PublishedModel(f"hit-{name}", language, "hit", text, (address,), flags, width=1024)
 
 
 _BILLION_WORDS = "1 Billion Word Benchmark"
@@ -334,7 +335,8 @@ MODELS: List[PublishedModel] = [
         source="hit",
         text="Xinhua news of Gigaword",
         addresses=("http://pbmpb9h15.bkt.gdipper.com/zhs.model.tar.xz",),
-        options="",
+        # The folder that the archive is unpacked into.
+        options="--options-file zhs.model",
         width=1024,
     ),
 ]

@@ -12,7 +12,7 @@ from torch import Tensor
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.model_files import local_path, resolve_model_files
+from elmo_plugin.bilm.model_files import is_many_langs, local_path, resolve_model_files
 from elmo_plugin.bilm.softmax import (
     BIAS,
     SOFTMAX_GROUP,
@@ -233,6 +233,11 @@ class SentenceScorer:
         """
         checked_device(cuda_device)  # fails before files are read
         options_path, weight_path = resolve_model_files(options_file, weight_file)
+        if softmax_file is None and is_many_langs(weight_path):
+            raise ConfigurationError(
+                f"{weight_path.parent}: found a model of ELMoForManyLangs, which has vectors but no softmax, "
+                "expected a biLM with the softmax that it was trained with. Take one in bilm-tf's form."
+            )
         source = weight_path if softmax_file is None else softmax_file
         datasets = _softmax_datasets(source)
         vocabulary = LMVocabulary.from_file(_vocabulary_path(vocabulary_file, weight_path))

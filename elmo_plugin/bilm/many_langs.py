@@ -1,0 +1,285 @@
+"""Models of ELMoForManyLangs (Che et al., 2018): their files, and their encoder of words and characters."""
+
+import functools
+import json
+import logging
+from pathlib import Path, PurePosixPath
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.character_encoder import CharacterEncoder, Encode
+from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, words_of
+from elmo_plugin.bilm.model_files import (
+    CHARACTERS_NAME,
+    ENCODER_NAME,
+    TOKEN_EMBEDDER_NAME,
+    WORDS_NAME,
+)
+from elmo_plugin.bilm.options import BiLMOptions, ManyLangsOptions, read_json
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.state_dict_file import read_state_dict
+from elmo_plugin.files.text_lines import decoded_lines, unreadable
+
+logger = logging.getLogger(__name__)
+
+# Of the published models, whose config.json names a file that is not among theirs.
+_PUBLISHED_CONFIG = "cnn_50_100_512_4096_sample.json"
+_PUBLISHED_SIZES = """{
+  "encoder": {
+    "name": "elmo", "dim": 4096, "projection_dim": 512, "n_layers": 2, "cell_clip": 3, "proj_clip": 3
+  },
+  "token_embedder": {
+    "name": "cnn", "word_dim": 100, "char_dim": 50, "max_characters_per_token": 50,
+    "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+    "activation": "relu", "n_highway": 2
+  }
+}"""
+
+_UNKNOWN, _PADDING = "<oov>", "<pad>"
+_SENTENCE_MARKS = {"<S>": "<bos>", "</S>": "<eos>"}
+# ELMoForManyLangs exchanges the two marks of a word, in training too.
+_WORD_BEGIN, _WORD_END = "<eow>", "<bow>"
+_OF_CHARACTERS = (_UNKNOWN, _PADDING, _WORD_BEGIN, _WORD_END, *_SENTENCE_MARKS.values())
+
+
+class ManyLangsEncoder(torch.nn.Module):
+    """
+    The token representation of ELMoForManyLangs: a projection of the embedding of a word, and of highway
+    layers over convolutions of its characters.
+
+    It stands in the place of a `CharacterEncoder`, and reads the same character ids, from which it spells the
+    words. These hold 48 bytes of a word, where ELMoForManyLangs reads 48 characters: a warning says once that
+    a longer word was cut.
+
+    # Parameters
+
+    options : `ManyLangsOptions`
+        The sizes and the dictionaries.
+    """
+
+    def __init__(self, options: ManyLangsOptions) -> None:
+        super().__init__()
+        self.num_backward_passes = 0  # it is not trained
+        self._options = options
+        self._has_warned = False
+        self.word_embedding: Optional[torch.nn.Embedding] = None
+        if options.words:
+            self.word_embedding = torch.nn.Embedding(len(options.words), options.word_dim)
+        self.characters: Optional[CharacterEncoder] = None
+        if options.characters:
+            self.characters = CharacterEncoder(options)
+            self.characters.character_embedding = torch.nn.Embedding(
+                len(options.characters), options.character_embedding_dim
+            )
+            self.characters.projection = torch.nn.Identity()
+        self.projection = torch.nn.Linear(
+            options.word_dim + options.num_filters, options.projection_dim
+        )
+
+    def forward(self, words: Tensor) -> Tensor:
+        """
+        # Parameters
+
+        words : `Tensor`
+            `(num_words, 50)`, character ids of `batch_to_ids`.
+
+        # Returns
+
+        `Tensor` of shape `(num_words, projection_dim)`.
+        """
+        return self._encode(self.characters, words)
+
+    def prepared(self, prepare: Callable[[CharacterEncoder], Encode]) -> Encode:
+        """Return what to call in place of this encoder, with what `prepare` makes of that of characters."""
+        encode_characters = None if self.characters is None else prepare(self.characters)
+        return functools.partial(self._encode, encode_characters)
+
+    def _encode(self, encode_characters: Optional[Encode], words: Tensor) -> Tensor:
+        spelled = self._spelled(words)
+        vectors: List[Tensor] = []
+        if self.word_embedding is not None:
+            ids = self._options.words
+            word_ids = [ids.get(word, ids[_UNKNOWN]) for word in spelled]
+            vectors.append(self.word_embedding(torch.tensor(word_ids, device=words.device)))
+        if encode_characters is not None:
+            character_ids = [self._character_ids(word) for word in spelled]
+            vectors.append(encode_characters(torch.tensor(character_ids, device=words.device)))
+        return self.projection(torch.cat(vectors, dim=1))
+
+    def _spelled(self, words: Tensor) -> List[str]:
+        limit = self._options.max_characters
+        longest = None if limit is None else limit - 2
+        spelled = [_SENTENCE_MARKS.get(word, word) for word in words_of(words)]
+        num_bytes = ((words > 0) & (words <= 256)).sum(dim=1)
+        for word, number in zip(spelled, num_bytes.tolist()):
+            is_full = number == MAX_CHARACTERS_PER_TOKEN - 2
+            if is_full and (longest is None or len(word) < longest) and not self._has_warned:
+                self._has_warned = True
+                logger.warning(
+                    "A word was cut to '%s', unless it ends there: words are read up to 48 bytes of UTF-8, "
+                    "16 characters of Chinese, 24 of Arabic or Cyrillic. (Said once.)",
+                    word,
+                )
+        return [word[:longest] for word in spelled]
+
+    def _character_ids(self, word: str) -> List[int]:
+        ids, limit = self._options.characters, self._options.max_characters
+        assert limit is not None
+        characters = [word] if word in _SENTENCE_MARKS.values() else word
+        inside = [ids.get(character, ids[_UNKNOWN]) for character in characters]
+        row = [ids[_WORD_BEGIN], *inside, ids[_WORD_END]]
+        return row + [ids[_PADDING]] * (limit - len(row))
+
+
+def read_many_langs(config_path: Path, folder: Path) -> Tuple[ManyLangsOptions, Dict[str, Tensor]]:
+    """
+    Read a model of ELMoForManyLangs.
+
+    # Parameters
+
+    config_path : `Path`
+        Its `config.json`. The file with the sizes, whose path this one holds, is looked for in the folder, by
+        its path and its name; the one of the published models may be missing.
+    folder : `Path`
+        Where its dictionaries and weights are.
+
+    # Returns
+
+    Its options, and the state dict of a `BiLM`.
+
+    # Raises
+
+    `ConfigurationError` naming the file, and the key, line or tensor, if one is missing or damaged, or if
+    they do not belong together.
+    """
+    config, name = _sizes(config_path, folder)
+    dictionaries: Dict[str, Dict[str, int]] = {}
+    if config["token_embedder"].get("word_dim"):
+        dictionaries["words"] = _read_dictionary(folder / WORDS_NAME, (_UNKNOWN, _PADDING))
+    if config["token_embedder"].get("char_dim"):
+        dictionaries["characters"] = _read_dictionary(folder / CHARACTERS_NAME, _OF_CHARACTERS)
+    options = BiLMOptions.from_dict({**config, **dictionaries}, name)
+    assert isinstance(options, ManyLangsOptions)
+    state_dict: Dict[str, Tensor] = {}
+    for file_name, shapes in _shapes(options).items():
+        tensors = read_state_dict(folder / file_name, "get another copy of the model.")
+        _check_tensors(folder / file_name, tensors, shapes)
+        for tensor_name, tensor in tensors.items():
+            state_dict.update(_as_bilm(tensor_name, tensor.float()))
+    return options, state_dict
+
+
+def _sizes(config_path: Path, folder: Path) -> Tuple[Dict[str, Any], str]:
+    """Return the sizes of a model, and the name of their file."""
+    config = read_json(config_path)
+    path = config_path
+    if isinstance(config, dict) and "config_path" in config:
+        name = PurePosixPath(str(config["config_path"]))
+        candidates = [path for path in (folder / name, folder / name.name) if path.is_file()]
+        if not candidates and name.name == _PUBLISHED_CONFIG:
+            logger.info("%s is not in %s: its published sizes are used.", name, folder)
+            return json.loads(_PUBLISHED_SIZES), str(path)
+        path = candidates[0] if candidates else folder / name.name
+        config = read_json(path)
+    if not isinstance(config, dict) or not isinstance(config.get("token_embedder"), dict):
+        raise ConfigurationError(
+            f"{path}: found no token_embedder, expected the sizes of a model of ELMoForManyLangs, or in "
+            "config.json a config_path that names their file. Put that file into the folder."
+        )
+    return config, str(path)
+
+
+def _read_dictionary(path: Path, required: Sequence[str]) -> Dict[str, int]:
+    ids: Dict[str, int] = {}
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - used and closed below, without the except clause
+    except OSError as error:
+        raise unreadable(path, error) from error
+    with file:
+        for line_number, line in enumerate(decoded_lines(file, path, "an entry"), start=1):
+            # Entries of white space are an ideographic space there.
+            entry, _, number = line.strip().rpartition("\t")
+            if "\t" in entry or not number.isdecimal():
+                raise ConfigurationError(
+                    f"{path}, line {line_number}: found {line!r}, expected an entry, a tab and the number "
+                    "of the entry. Get another copy of the model."
+                )
+            ids[entry or "\u3000"] = int(number)
+    missing = [entry for entry in required if entry not in ids]
+    beyond = [entry for entry, number in ids.items() if number >= len(ids)]
+    if missing or beyond:
+        found = (
+            f"no entry {missing[0]}" if missing else f"the number {ids[beyond[0]]} of {beyond[0]!r}"
+        )
+        raise ConfigurationError(
+            f"{path}: found {found} in {len(ids)} entries, expected numbers from 0 to {len(ids) - 1} "
+            f"and the entries {', '.join(required)}. Get another copy of the model."
+        )
+    return ids
+
+
+def _shapes(options: ManyLangsOptions) -> Dict[str, Dict[str, Tuple[int, ...]]]:
+    """Return the shapes of the tensors in each file."""
+    dim, num_filters = options.projection_dim, options.num_filters
+    embedder: Dict[str, Tuple[int, ...]] = {
+        "projection.weight": (dim, options.word_dim + num_filters),
+        "projection.bias": (dim,),
+    }
+    if options.words:
+        embedder["word_emb_layer.embedding.weight"] = (len(options.words), options.word_dim)
+    if options.characters:
+        character_dim = options.character_embedding_dim
+        embedder["char_emb_layer.embedding.weight"] = (len(options.characters), character_dim)
+    for number, (width, count) in enumerate(options.filters):
+        embedder[f"convolutions.{number}.weight"] = (count, character_dim, width)
+        embedder[f"convolutions.{number}.bias"] = (count,)
+    for number in range(options.num_highway):
+        embedder[f"highways._layers.{number}.weight"] = (2 * num_filters, num_filters)
+        embedder[f"highways._layers.{number}.bias"] = (2 * num_filters,)
+    encoder: Dict[str, Tuple[int, ...]] = {}
+    for number in range(options.num_layers):
+        for layer in (f"forward_layer_{number}", f"backward_layer_{number}"):
+            encoder[f"{layer}.input_linearity.weight"] = (4 * options.cell_size, dim)
+            encoder[f"{layer}.state_linearity.weight"] = (4 * options.cell_size, dim)
+            encoder[f"{layer}.state_linearity.bias"] = (4 * options.cell_size,)
+            encoder[f"{layer}.state_projection.weight"] = (dim, options.cell_size)
+    return {TOKEN_EMBEDDER_NAME: embedder, ENCODER_NAME: encoder}
+
+
+def _check_tensors(
+    path: Path, tensors: Mapping[str, Any], shapes: Mapping[str, Tuple[int, ...]]
+) -> None:
+    for name in [*shapes, *tensors]:
+        tensor, expected = tensors.get(name), shapes.get(name, "none of this name")
+        found = tuple(tensor.shape) if isinstance(tensor, Tensor) else "no tensor"
+        if found != expected:
+            raise ConfigurationError(
+                f"{path}: {name}: found {found}, expected {expected} from the sizes and the dictionaries. "
+                "All files must belong to the same model."
+            )
+        if not bool(tensors[name].isfinite().all()):
+            raise ConfigurationError(
+                f"{path}: {name} holds NaN or infinite values, expected finite weights. Get another copy of "
+                "the model."
+            )
+
+
+def _as_bilm(name: str, tensor: Tensor) -> Dict[str, Tensor]:
+    """Return entries of the state dict of a `BiLM`, which knows the names of LSTMs: they are AllenNLP's."""
+    owner, _, kind = name.rpartition(".")
+    if "_layer_" in owner:
+        return {f"_elmo_lstm.{name}": tensor}
+    if owner.startswith("highways."):
+        highway = f"character_encoder.characters.highways.{owner.rpartition('.')[2]}"
+        # The gate opens the way around the layer, as in AllenNLP.
+        transform, negative_carry = tensor.chunk(2)
+        return {
+            f"{highway}.transform.{kind}": transform,
+            f"{highway}.carry.{kind}": -negative_carry,
+        }
+    owner = owner.replace("word_emb_layer.embedding", "word_embedding")
+    owner = owner.replace("char_emb_layer.embedding", "characters.character_embedding")
+    owner = owner.replace("convolutions", "characters.convolutions")
+    return {f"character_encoder.{owner}.{kind}": tensor}

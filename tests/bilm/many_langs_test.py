@@ -1,0 +1,294 @@
+"""Models of ELMoForManyLangs, by what its own code made of them: fixtures/bilm/README.md."""
+
+import copy
+import json
+import logging
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any, Dict, List
+
+import numpy
+import pytest
+import torch
+
+from elmo_plugin import BiLM, Elmo, ElmoEmbedder, SentenceScorer, batch_to_ids
+from elmo_plugin.bilm.kernels.selection import KERNELS
+from elmo_plugin.commands.main import main
+from elmo_plugin.errors import ConfigurationError
+from tests.conftest import of_allennlp
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "bilm" / "many_langs"
+MODELS = ("both", "characters", "words")
+SENTENCES = [line.split() for line in (FIXTURES / "sentences.txt").read_text("utf-8").splitlines()]
+CPU = torch.device("cpu")
+KERNEL_NAMES = [
+    kernel.name for kernel in KERNELS if kernel.why_not("float32", CPU, torch.float32) is None
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of a model, to be damaged."""
+    return Path(shutil.copytree(FIXTURES / "both", tmp_path / "model"))
+
+
+def expected_vectors(name: str) -> List[numpy.ndarray]:
+    with numpy.load(FIXTURES / name / "vectors.npz") as stored:
+        return list(stored.values())
+
+
+def assert_close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        numpy.testing.assert_allclose(one, other, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kernel", KERNEL_NAMES)
+def test_vectors_are_those_of_elmoformanylangs(name: str, kernel: str) -> None:
+    embedder = ElmoEmbedder(FIXTURES / name, kernel=kernel)
+    expected = expected_vectors(name)
+    assert max(abs(vectors).max() for vectors in expected if vectors.size) > 1
+    for _ in range(2):  # of new words, and of those in the cache
+        assert_close(embedder.embed_batch(SENTENCES), expected)
+    assert_close([embedder.embed_sentence(sentence) for sentence in SENTENCES], expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_new_sentences_as_elmoformanylangs_reads_them(name: str) -> None:
+    oracle = pytest.importorskip(
+        "elmoformanylangs",
+        reason="pip install --no-deps elmoformanylangs==0.0.4.post2 overrides==3.1.0",
+    )
+    random = numpy.random.RandomState(0)
+    letters = list("abc今天好 привет مرحبا 😀👩\u200d")
+    sentences = [
+        ["".join(random.choice(letters, random.randint(1, 13))) for _ in range(length)]
+        for length in random.randint(0, 12, size=30)
+    ]
+    embedder = oracle.Embedder(str(FIXTURES / name), batch_size=len(sentences))
+    expected = embedder.sents2elmo([list(words) for words in sentences], output_layer=-2)
+    assert_close(ElmoEmbedder(FIXTURES / name).embed_batch(sentences), expected)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_lower_precisions_are_near(precision: str) -> None:
+    embedder = ElmoEmbedder(FIXTURES / "both", precision=precision, kernel="reference")
+    assert_close(embedder.embed_batch(SENTENCES), expected_vectors("both"), tolerance=0.3)
+
+
+def test_copies_and_stored_weights(tmp_path: Path) -> None:
+    bilm = BiLM.from_files(FIXTURES / "both", packed_folder=tmp_path)
+    for same in (bilm, copy.deepcopy(bilm), pickle.loads(pickle.dumps(bilm))):
+        vectors = ElmoEmbedder.from_bilm(same).embed_batch(SENTENCES)
+        assert_close(vectors, expected_vectors("both"))
+
+
+@pytest.mark.parametrize("top", ["", "204/"])
+def test_a_zip_stands_for_the_folder(
+    top: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLENNLP_CACHE_ROOT", str(tmp_path / "allennlp"))
+    with zipfile.ZipFile(tmp_path / "204.zip", "w") as archive:
+        for path in (FIXTURES / "both").iterdir():
+            archive.write(path, top + path.name)
+    for _ in range(2):
+        vectors = ElmoEmbedder(tmp_path / "204.zip").embed_batch(SENTENCES)
+        assert_close(vectors, expected_vectors("both"))
+    (cached,) = (tmp_path / "allennlp" / "cache").iterdir()
+    left_out = {"vectors.npz"}
+    assert {path.name for path in cached.iterdir()} == {
+        path.name for path in (FIXTURES / "both").iterdir()
+    } - left_out
+
+
+def test_an_archive_holds_the_model(tmp_path: Path, folder: Path) -> None:
+    elmo = Elmo(str(folder), None, 1, dropout=0.0).eval()
+    torch.save(elmo.state_dict(), tmp_path / "weights.th")
+    character_ids = batch_to_ids(SENTENCES)
+    (expected,) = elmo(character_ids)["elmo_representations"]
+    first = expected_vectors("both")[0].mean(axis=0)
+    assert_close(expected[0, : len(first)].detach(), first)
+    shutil.rmtree(folder)
+    archived = Elmo(str(folder), None, 1, dropout=0.0, serialization_dir=str(tmp_path)).eval()
+    archived.load_state_dict(torch.load(tmp_path / "weights.th", weights_only=True))
+    (found,) = archived(character_ids)["elmo_representations"]
+    assert torch.equal(found, expected)
+
+
+def test_the_embedder_of_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = of_allennlp("common.Params")
+    from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+
+    config = {"type": "elmo", "options_file": str(FIXTURES / "both"), "dropout": 0.0}
+    embedder = of_allennlp("modules.TokenEmbedder").from_params(params(config))
+    assert isinstance(embedder, ElmoTokenEmbedder)
+    vectors = embedder(batch_to_ids(SENTENCES[:1]))
+    assert_close(vectors.detach(), [expected_vectors("both")[0].mean(axis=0)])
+
+
+def test_words_that_were_cut(caplog: pytest.LogCaptureFixture) -> None:
+    embedder = ElmoEmbedder(FIXTURES / "both")
+    with caplog.at_level(logging.WARNING):
+        embedder.embed_sentence(["a" * 60, "了" * 15])
+        assert not caplog.messages
+        longer, other, shorter = (
+            embedder.embed_sentence(["了" * 16 + end]) for end in ("了好", "é", "")
+        )
+    assert numpy.array_equal(longer, shorter)
+    assert numpy.array_equal(other, shorter)
+    (message,) = caplog.messages
+    assert f"A word was cut to '{'了' * 16}', unless it ends there: words are read up" in message
+
+
+def test_command_line(tmp_path: Path, capsys: Any) -> None:
+    output = tmp_path / "vectors.npy"
+    source, model = str(FIXTURES / "sentences.txt"), ["--options-file", str(FIXTURES / "both")]
+    main(["embed", source, str(output), "--average", "--skip-blank", *model])
+    expected = numpy.concatenate([vectors.mean(axis=0) for vectors in expected_vectors("both")])
+    assert_close(numpy.load(output / "vectors.npy"), expected)
+    with pytest.raises(SystemExit, match="2"):
+        main(["score", source, *model])
+    error = capsys.readouterr().err
+    assert "both: found a model of ELMoForManyLangs, which has vectors but no softmax" in error
+
+
+def test_it_is_neither_trained_nor_written(tmp_path: Path) -> None:
+    message = "ELMoForManyLangs was asked to be trained, expected to be frozen"
+    with pytest.raises(ConfigurationError, match=message):
+        Elmo(str(FIXTURES / "both"), None, 1, requires_grad=True)
+    bilm = BiLM.from_files(FIXTURES / "both").requires_grad_(False)
+    assert bilm.is_frozen
+    files = tmp_path / "options.json", tmp_path / "weights.hdf5"
+    with pytest.raises(ConfigurationError, match=r"options\.json: found a biLM of ELMoForManyLa"):
+        bilm.save(*files)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigurationError, match="no softmax"):
+        SentenceScorer.from_files(FIXTURES / "both")
+
+
+def test_pretraining_does_not_start_from_it() -> None:
+    of_allennlp("common.Params")
+    from elmo_plugin.pretraining.starting_point import start_from_files
+
+    with pytest.raises(ConfigurationError, match="asked to be trained"):
+        start_from_files(FIXTURES / "both", None)
+
+
+def change_json(path: Path, changes: Dict[str, Any]) -> None:
+    content = json.loads(path.read_text())
+    for key, value in changes.items():
+        *parents, last = key.split(".")
+        inner = content
+        for parent in parents:
+            inner = inner[parent]
+        inner[last] = value
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"encoder.name": "lstm"}, 'encoder.name is "lstm", expected one of elmo'),
+        ({"encoder.dim": 6}, "encoder.dim is 6, expected a width other than encoder.proj"),
+        ({"encoder.cell_clip": "3"}, 'encoder.cell_clip is "3", expected a number'),
+        ({"token_embedder.name": "lstm"}, 'name is "lstm", expected cnn (LSTMs over chara'),
+        ({"token_embedder.word_dim": 0, "token_embedder.char_dim": 0}, "word_dim is 0, expec"),
+        ({"token_embedder.activation": "gelu"}, 'activation is "gelu", expected one of rel'),
+        ({"token_embedder.max_characters_per_token": 3}, None),
+        ({"token_embedder.filters": [[51, 13]]}, "no width over max_characters_per_token"),
+        ({"token_embedder.max_characters_per_token": 2}, "is 2, expected an integer of at l"),
+        ({"token_embedder.max_characters_per_token": "50"}, 'is "50", expected an integer'),
+        ({"token_embedder": 3}, "found no token_embedder, expected the sizes"),
+    ],
+)
+def test_wrong_sizes(changes: Dict[str, Any], message: Any, folder: Path) -> None:
+    change_json(folder / "sizes.json", changes)
+    if message is None:
+        BiLM.from_files(folder)(batch_to_ids(SENTENCES))
+        return
+    with pytest.raises(ConfigurationError) as error:
+        BiLM.from_files(folder)
+    assert str(error.value).startswith(f"{folder / 'sizes.json'}: ")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"encoder.dim": 11}, "encoder.pkl: forward_layer_0.input_linearity.weight: found (40, 6)"),
+        ({"encoder.n_layers": 3}, "forward_layer_2.input_linearity.weight: found no tensor, exp"),
+        ({"encoder.n_layers": 1}, "found (40, 6), expected none of this name from the sizes"),
+        ({"token_embedder.char_dim": 6}, "char_emb_layer.embedding.weight: found (48, 5), expe"),
+        ({"token_embedder.word_dim": 0}, "projection.weight: found (6, 20), expected (6, 13)"),
+        ({"token_embedder.filters": [[2, 3], [2, 4], [3, 6]]}, "convolutions.0.weight: found (3"),
+    ],
+)
+def test_sizes_of_another_model(changes: Dict[str, Any], message: str, folder: Path) -> None:
+    change_json(folder / "sizes.json", changes)
+    with pytest.raises(ConfigurationError) as error:
+        BiLM.from_files(folder)
+    assert message in str(error.value)
+    assert "All files must belong to the same model." in str(error.value)
+
+
+def test_where_the_sizes_are(folder: Path) -> None:
+    character_ids = batch_to_ids(SENTENCES)
+    expected = BiLM.from_files(folder)(character_ids)["activations"][-1]
+    (folder / "configs").mkdir()
+    shutil.move(folder / "sizes.json", folder / "configs")
+    with pytest.raises(ConfigurationError, match=r"sizes\.json: cannot read the options file"):
+        BiLM.from_files(folder)
+    (folder / "config.json").write_text('{"config_path": "configs/sizes.json"}')
+    assert torch.equal(BiLM.from_files(folder)(character_ids)["activations"][-1], expected)
+    shutil.copy(folder / "configs" / "sizes.json", folder / "config.json")
+    assert torch.equal(BiLM.from_files(folder)(character_ids)["activations"][-1], expected)
+    # The sizes of the published models are known.
+    (folder / "config.json").write_text('{"config_path": "/x/cnn_50_100_512_4096_sample.json"}')
+    message = r"projection\.weight: found \(6, 20\), expected \(512, 2148\)"
+    with pytest.raises(ConfigurationError, match=message):
+        BiLM.from_files(folder)
+
+
+@pytest.mark.parametrize(
+    "file, content, message",
+    [
+        ("config.json", None, "cannot read the options file (No such file or directory)"),
+        ("config.json", b"{", "not JSON"),
+        ("config.json", b"[]", "found no token_embedder, expected the sizes"),
+        ("word.dic", None, "cannot be read ([Errno 2] No such file"),
+        ("word.dic", b"<oov>\t0\nhaus", "word.dic, line 2: found 'haus', expected an entry, a tab"),
+        ("char.dic", b"<oov>\t0\na\tb\t1", "line 2: found 'a\\tb\\t1', expected"),
+        ("char.dic", b"<oov>\t0\n\xff\t1", "char.dic, line 2: found the bytes"),
+        ("char.dic", b"<oov>\t0\n", "found no entry <pad> in 1 entries"),
+        ("word.dic", b"<oov>\t0\n<pad>\t2\n", "found the number 2 of '<pad>' in 2 entries, exp"),
+        ("word.dic", b"", "found no entry <oov> in 0 entries"),
+        ("encoder.pkl", None, "cannot be read as weights ([Errno 2] No such file"),
+        ("encoder.pkl", b"", "cannot be read as weights"),
+        ("token_embedder.pkl", b"\x80\x02cos\nsystem\nq\x00.", "cannot be read as weights"),
+        ("token_embedder.pkl", "cut short", "cannot be read as weights"),
+        ("token_embedder.pkl", torch.zeros(3), "found a Tensor, expected weights by name"),
+        ("token_embedder.pkl", {"projection.bias": 3}, "projection.weight: found no tensor"),
+        ("token_embedder.pkl", "infinite", "projection.weight holds NaN or infinite values"),
+    ],
+)
+def test_missing_and_damaged_files(file: str, content: Any, message: str, folder: Path) -> None:
+    path = folder / file
+    if content is None:
+        path.unlink()
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "cut short":
+        path.write_bytes(path.read_bytes()[:-1000])
+    elif content == "infinite":
+        weights = torch.load(path, weights_only=True)
+        weights["projection.weight"][1, 2] = torch.inf
+        torch.save(weights, path)
+    else:
+        torch.save(content, path)
+    with pytest.raises(ConfigurationError) as error:
+        BiLM.from_files(folder)
+    assert str(error.value).startswith(str(path))
+    assert message in str(error.value)
