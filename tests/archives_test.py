@@ -18,7 +18,7 @@ from allennlp.predictors import Predictor
 from elmo_plugin import BiLM
 from elmo_plugin.archives import save_archive
 from elmo_plugin.bilm import model_files
-from elmo_plugin.pretraining.export import export_task_model
+from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.report.probes import BiLMChoice
 from tests.conftest import randomize
 from tests.tasks.task_testing import run_predict
@@ -43,7 +43,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(FIXTURES / "bilm" / "tiny", folder / "tiny_bilm")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model_files, "PRETRAINED_FOLDER", folder)
-        export_task_model(train(folder / "run"), folder / "tiny_ner")
+        export_model(train(folder / "run"), folder / "tiny_ner", task_model=True)
         # Only `pretrained_names` look here.
         shutil.move(folder / "run", folder.with_name("run"))
     return folder
@@ -130,7 +130,7 @@ def test_an_unknown_name_lists_the_known_ones(name: str, found: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"^{name}: {found}, expected an .*: tiny_ner\."):
         load_archive(name)
     with pytest.raises(ConfigurationError, match=rf"^{name}: {found}, expected an "):
-        export_task_model(name, "output")
+        export_model(name, "output", task_model=True)
     assert not Path("output").exists()
     with pytest.raises(FileNotFoundError, match=f"no/{name}"):
         load_archive(f"no/{name}")
@@ -185,7 +185,7 @@ def test_other_bilms_stay_in_the_archive(change: str) -> None:
             f"{ELMO}.weight_file": str(folder / "weights.hdf5"),
         }
     archive_file = train(Path("run"), **overrides)
-    card_file = export_task_model(archive_file, "exported")[-1]
+    card_file = export_model(archive_file, "exported", task_model=True)[-1]
     assert torch.equal(logits("exported"), logits(archive_file))
     assert any("_elmo_lstm" in key for key in torch.load("exported/weights.th"))
     assert "the biLM is not in the file" not in card_file.read_text()
@@ -256,7 +256,7 @@ def test_existing_files_are_replaced_only_on_request(names: Path) -> None:
     Path("out/vocabulary").mkdir(parents=True)
     Path("out/vocabulary/old.txt").write_text("old")
     with pytest.raises(ConfigurationError, match="out/vocabulary exists, expected a new path"):
-        export_task_model("tiny_ner", "out")
-    export_task_model("tiny_ner", "out", overwrite=True)
+        export_model("tiny_ner", "out", task_model=True)
+    export_model("tiny_ner", "out", overwrite=True, task_model=True)
     assert not Path("out/vocabulary/old.txt").exists()
     assert torch.equal(logits("out"), logits("tiny_ner"))

@@ -24,7 +24,7 @@ from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.files import output_file
 from elmo_plugin.modules import elmo_token_embedder  # noqa: F401 - registers what a test removes
-from elmo_plugin.pretraining.export import export_bilm
+from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.pretraining.make_vocabulary import make_vocabulary
 from elmo_plugin.serving.limits import Limits
 from elmo_plugin.serving.served_model import ServedModel
@@ -122,7 +122,7 @@ def _adapt_on_little(run: Path, monkeypatch: MonkeyPatch) -> None:
 
 def _export_again(run: Path, monkeypatch: MonkeyPatch) -> None:
     shutil.copytree(FIXTURES / "bilm" / "tiny", "my_domain_bilm")
-    export_bilm("runs/domain/model.tar.gz", "my_domain_bilm")
+    export_model("runs/domain/model.tar.gz", "my_domain_bilm")
 
 
 def _embed(layers: Optional[str], mix: Optional[str] = None, resume: bool = False) -> None:

@@ -23,7 +23,7 @@ metrics.json beside the archive.
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """The arguments of `export_bilm` and `export_task_model`."""
+    """The arguments of `export_model`."""
 
     archive_file: str = option(
         "model.tar.gz, a training folder, or the name of a task model of this package",
@@ -59,8 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write the files, and print their paths."""
     with needing_allennlp("export"):
-        from elmo_plugin.pretraining.export import export_bilm, export_task_model
-    arguments = asdict(options_from(ExportOptions, args))
-    export = export_task_model if arguments.pop("task_model") else export_bilm
-    for file in export(**arguments):
+        from elmo_plugin.pretraining.export import export_model
+    for file in export_model(**asdict(options_from(ExportOptions, args))):
         print(file)

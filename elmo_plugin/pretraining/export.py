@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Union
 
 from allennlp.common.checks import ConfigurationError
+from allennlp.models import Model
 from torch import Tensor
 
 from elmo_plugin.archives import archive_files, opened_archive, save_archive
+from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP
 from elmo_plugin.bilm.weights import save_model
@@ -31,11 +33,13 @@ from elmo_plugin.pretraining.word_vocabulary import words_of
 logger = logging.getLogger(__name__)
 
 CARD_NAME = "README.md"
+_BILM_NAMES = ("options.json", "weights.hdf5", VOCABULARY_NAME)
 
 
-def export_bilm(
+def export_model(
     archive_file: Union[str, PathLike],
     output_folder: Union[str, PathLike],
+    task_model: bool = False,
     dtype: str = "float32",
     overwrite: bool = False,
     name: Optional[str] = None,
@@ -44,15 +48,19 @@ def export_bilm(
     scores: Sequence[str] = (),
 ) -> List[Path]:
     """
-    Write the biLM of an archive.
+    Write the biLM of an archive, or its task model, with a model card.
 
     # Parameters
 
     archive_file : `str` or `PathLike`
         An archive, the folder of a training run, or the name of a task model that comes with this package.
     output_folder : `str` or `PathLike`
-        The folder for `options.json`, `weights.hdf5` and a model card `README.md`; for a pretrained biLM also
-        `vocab.txt` (and `weights.hdf5` has its softmax in the group `softmax`).
+        The folder for `options.json` and `weights.hdf5`; for a pretrained biLM also `vocab.txt` (and
+        `weights.hdf5` has its softmax in the group `softmax`).
+    task_model : `bool`, optional (default = `False`)
+        Write the task model instead, as a folder that can be used in place of the archive: `config.json`,
+        `weights.th`, the folder `vocabulary`, and `meta.json` if the archive has it. A frozen biLM that comes
+        with this package is left out, and found by its name when the folder is loaded.
     dtype : `str`, optional (default = `"float32"`)
         `float32` or `float16`.
     overwrite : `bool`, optional (default = `False`)
@@ -68,71 +76,32 @@ def export_bilm(
 
     # Returns
 
-    The files that were written.
+    What was written; the card, `README.md`, is the last.
 
     # Raises
 
-    `ConfigurationError` if the archive holds no biLM or several, if a file exists and `overwrite` is not set,
-    or for invalid scores; `OSError` for a description that cannot be read.
-    """
-    folder = Path(output_folder)
-    files = [folder / name for name in ("options.json", "weights.hdf5", CARD_NAME, VOCABULARY_NAME)]
-    _check_new(files, overwrite)
-    facts = _card_facts(folder, name, license, description, scores)
-    archive = opened_archive(archive_file)
-    bilm = bilm_in(archive.model, str(archive_file))
-    folder.mkdir(parents=True, exist_ok=True)
-    options_file, weight_file, card_file, vocabulary_file = files
-    extra: Dict[str, Tensor] = {}
-    if isinstance(archive.model, BiLMTrainingModel):
-        datasets = softmax_datasets(archive.model.softmax)
-        extra = {f"{SOFTMAX_GROUP}/{name}": tensor for name, tensor in datasets.items()}
-        LMVocabulary(words_of(archive.model.vocab)).to_file(vocabulary_file)
-    else:
-        files.remove(vocabulary_file)
-    save_model(bilm, bilm.options, options_file, weight_file, dtype, extra)
-    _write_card(
-        card_file, bilm_card(facts, archive, bilm, metrics_beside(archive_file), weight_file)
-    )
-    logger.info("Exported the biLM of %s to %s.", archive_file, folder)
-    return files
-
-
-def export_task_model(
-    archive_file: Union[str, PathLike],
-    output_folder: Union[str, PathLike],
-    dtype: str = "float32",
-    overwrite: bool = False,
-    name: Optional[str] = None,
-    license: Optional[str] = None,
-    description: Optional[Union[str, PathLike]] = None,
-    scores: Sequence[str] = (),
-) -> List[Path]:
-    """
-    Write the model of an archive as a folder that can be used in place of it. A frozen biLM that comes with
-    this package is left out, and found by its name when the folder is loaded. Arguments are those of
-    `export_bilm`.
-
-    # Returns
-
-    What was written: `config.json`, `weights.th`, the folder `vocabulary`, `meta.json` if the archive has it,
-    and a model card `README.md`.
-
-    # Raises
-
-    `ConfigurationError` if the archive cannot be loaded, if a file exists and `overwrite` is not set, or for
-    invalid scores; `OSError` for a description that cannot be read.
+    `ConfigurationError` if the archive cannot be loaded, if its biLM is wanted and it holds none or several,
+    if a file exists and `overwrite` is not set, or for invalid scores; `OSError` for a description that
+    cannot be read.
     """
     folder = Path(output_folder)
     card_file = folder / CARD_NAME
-    _check_new([*archive_files(folder), card_file], overwrite)
-    facts = _card_facts(folder, name, license, description, scores)
+    paths = archive_files(folder) if task_model else [folder / name for name in _BILM_NAMES]
+    _check_new([*paths, card_file], overwrite)
+    text = None if description is None else Path(description).read_text(encoding="utf-8")
+    facts = CardFacts(name or folder.resolve().name, license, text, read_scores(scores))
     archive = opened_archive(archive_file)
-    paths = save_archive(archive, folder, dtype, refers_to_bilm=True)
     metrics = metrics_beside(archive_file)
-    card = task_model_card(facts, archive, metrics, paths[1])
-    _write_card(card_file, card)
-    logger.info("Exported the model of %s to %s.", archive_file, folder)
+    if task_model:
+        paths = save_archive(archive, folder, dtype, refers_to_bilm=True)
+        card = task_model_card(facts, archive, metrics, paths[1])
+    else:
+        bilm = bilm_in(archive.model, str(archive_file))
+        paths = _save_bilm(bilm, archive.model, folder, dtype)
+        card = bilm_card(facts, archive, bilm, metrics, paths[1])
+    with replaced_file(card_file) as new_card:
+        new_card.write_text(card, encoding="utf-8")
+    logger.info("Exported %s to %s.", archive_file, folder)
     return [*paths, card_file]
 
 
@@ -145,17 +114,15 @@ def _check_new(paths: Sequence[Path], overwrite: bool) -> None:
         )
 
 
-def _card_facts(
-    folder: Path,
-    name: Optional[str],
-    license: Optional[str],
-    description: Optional[Union[str, PathLike]],
-    scores: Sequence[str],
-) -> CardFacts:
-    text = None if description is None else Path(description).read_text(encoding="utf-8")
-    return CardFacts(name or folder.resolve().name, license, text, read_scores(scores))
-
-
-def _write_card(path: Path, card: str) -> None:
-    with replaced_file(path) as new_card:
-        new_card.write_text(card, encoding="utf-8")
+def _save_bilm(bilm: BiLM, model: Model, folder: Path, dtype: str) -> List[Path]:
+    paths = options_file, weight_file, vocabulary_file = [folder / name for name in _BILM_NAMES]
+    folder.mkdir(parents=True, exist_ok=True)
+    extra: Dict[str, Tensor] = {}
+    if isinstance(model, BiLMTrainingModel):
+        datasets = softmax_datasets(model.softmax)
+        extra = {f"{SOFTMAX_GROUP}/{name}": tensor for name, tensor in datasets.items()}
+        LMVocabulary(words_of(model.vocab)).to_file(vocabulary_file)
+    else:
+        paths.remove(vocabulary_file)
+    save_model(bilm, bilm.options, options_file, weight_file, dtype, extra)
+    return paths

@@ -15,7 +15,7 @@ from allennlp.models import load_archive
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import BiLM, batch_to_ids
-from elmo_plugin.pretraining.export import export_bilm
+from elmo_plugin.pretraining.export import export_model
 from tests.conftest import SENTENCES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -37,12 +37,12 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_exported_bilm_is_the_trained_one(pretrained: Path, tmp_path: Path) -> None:
-    files = export_bilm(pretrained / "model.tar.gz", tmp_path / "new" / "export")
+    files = export_model(pretrained / "model.tar.gz", tmp_path / "new" / "export")
     assert [file.name for file in files] == [
         "options.json",
         "weights.hdf5",
-        "README.md",
         "vocab.txt",
+        "README.md",
     ]
     trained = load_archive(pretrained / "model.tar.gz").model
     exported = BiLM.from_files(*files[:2])
@@ -55,15 +55,15 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path, tmp_path: Path) 
     representation = AllenNlpElmo(*map(str, files[:2]), 1, dropout=0.0)(character_ids)
     mixed = torch.stack(expected).mean(dim=0)[0, 1:-1]
     assert torch.allclose(representation["elmo_representations"][0][0], mixed, atol=1e-5)
-    assert files[3].read_text() == (FIXTURES / "lm" / "vocab.txt").read_text()
+    assert files[2].read_text() == (FIXTURES / "lm" / "vocab.txt").read_text()
     with h5py.File(files[1]) as weights:
         assert torch.equal(torch.from_numpy(weights["softmax/W"][...]), trained.softmax.weight)
         assert torch.equal(torch.from_numpy(weights["softmax/b"][...]), trained.softmax.bias)
 
 
 def test_the_card_has_the_known_facts(pretrained: Path, tmp_path: Path) -> None:
-    files = export_bilm(pretrained / "model.tar.gz", tmp_path / "my_model", license="cc0-1.0")
-    card = files[2].read_text()
+    files = export_model(pretrained / "model.tar.gz", tmp_path / "my_model", license="cc0-1.0")
+    card = files[-1].read_text()
     head = yaml.safe_load(card.split("---")[1])
     assert head == {"library_name": "allennlp", "license": "cc0-1.0", "tags": ["elmo", "bilm"]}
     assert "\n# my_model\n" in card
@@ -76,7 +76,7 @@ def test_the_card_has_the_known_facts(pretrained: Path, tmp_path: Path) -> None:
 def test_the_card_has_no_unknown_facts(pretrained: Path, tmp_path: Path) -> None:
     archive_file = tmp_path / "moved.tar.gz"
     shutil.copy(pretrained / "model.tar.gz", archive_file)
-    card = export_bilm(archive_file, tmp_path / "export")[2].read_text()
+    card = export_model(archive_file, tmp_path / "export")[-1].read_text()
     assert "license" not in yaml.safe_load(card.split("---")[1])
     assert "- license: not stated" in card
     assert "- held-out perplexity: unknown" in card
@@ -86,7 +86,7 @@ def test_a_missing_archive_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"no/such\.tar\.gz: cannot be loaded as an archive"
     ):
-        export_bilm("no/such.tar.gz", tmp_path)
+        export_model("no/such.tar.gz", tmp_path)
 
 
 def test_the_command_writes_float16_and_prints_the_files(
@@ -109,9 +109,9 @@ def test_existing_files_are_replaced_only_on_request(pretrained: Path, tmp_path:
     with pytest.raises(
         ConfigurationError, match=r"options\.json exists, expected a new path.*--overwrite"
     ):
-        export_bilm(pretrained, tmp_path)
+        export_model(pretrained, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["options.json"]
-    export_bilm(pretrained, tmp_path, overwrite=True)
+    export_model(pretrained, tmp_path, overwrite=True)
     assert json.loads((tmp_path / "options.json").read_text())["lstm"]["dim"] == 24
 
 
@@ -124,10 +124,10 @@ def test_task_archives(with_elmo: bool, tmp_path: Path) -> None:
     archive_file = tmp_path / "run" / "model.tar.gz"
     if not with_elmo:
         with pytest.raises(ConfigurationError, match=r"holds 0 biLMs \(none\), expected one"):
-            export_bilm(archive_file, tmp_path / "export")
+            export_model(archive_file, tmp_path / "export")
         assert not (tmp_path / "export").exists()
         return
-    files = export_bilm(archive_file, tmp_path / "export")
+    files = export_model(archive_file, tmp_path / "export")
     assert [file.name for file in files] == ["options.json", "weights.hdf5", "README.md"]
     original = BiLM.from_files(*(FIXTURES / "bilm" / "tiny" / file.name for file in files[:2]))
     for mine, theirs in zip(BiLM.from_files(*files[:2]).parameters(), original.parameters()):

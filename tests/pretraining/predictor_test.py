@@ -11,7 +11,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.predictors import Predictor
 
 from elmo_plugin import SentenceScorer
-from elmo_plugin.pretraining.export import export_bilm
+from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.pretraining.predictor import BiLMPredictor
 
 LM = Path(__file__).parents[2] / "fixtures" / "lm"
@@ -53,7 +53,7 @@ def test_it_does_what_elmo_score_does_with_the_exported_bilm(
     archive_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", sys.argv)
-    export_bilm(archive_file, tmp_path / "my_bilm")
+    export_model(archive_file, tmp_path / "my_bilm")
     scorer = SentenceScorer.from_files(tmp_path / "my_bilm")
     lines = [
         '{"sentence": "It was naïveish ."}',

@@ -14,7 +14,7 @@ from allennlp.models import Model, load_archive
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.pretraining import LMVocabulary
-from elmo_plugin.pretraining.export import export_bilm
+from elmo_plugin.pretraining.export import export_model
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CONFIG = FIXTURES / "lm" / "experiment.jsonnet"
@@ -52,7 +52,7 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "trainer.callbacks": [],
     }
     train_model_from_file(CONFIG, folder / "run", overrides=json.dumps(overrides))
-    export_bilm(folder / "run" / "model.tar.gz", folder / "export")
+    export_model(folder / "run" / "model.tar.gz", folder / "export")
     return folder
 
 
@@ -87,7 +87,7 @@ def test_its_archive_needs_neither_files_nor_archive(
     loaded = load_archive(tmp_path / "run" / "model.tar.gz").model
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor), name
-    export_bilm(tmp_path / "run" / "model.tar.gz", tmp_path / "export")
+    export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "export")
 
 
 @pytest.fixture
