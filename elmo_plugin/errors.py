@@ -1,4 +1,7 @@
-"""The error for wrong configs and data."""
+"""The error for wrong configs and data, and for packages that are not installed."""
+
+from contextlib import contextmanager
+from typing import Iterator
 
 
 class _Unattached(Exception):
@@ -18,6 +21,32 @@ class ConfigurationError(_Unattached, ValueError):
         # Not `super()`, which becomes AllenNLP's.
         ValueError.__init__(self, message)
         self.message = message
+
+
+@contextmanager
+def needing(need: str, requirement: str, advice: str = "") -> Iterator[None]:
+    """
+    Import, within the context, a package that comes with an extra.
+
+    # Parameters
+
+    need : `str`
+        What needs which package: "--print-completion needs shtab".
+    requirement : `str`
+        What pip installs.
+    advice : `str`, optional
+        The end of the message: what to do next, or instead.
+
+    # Raises
+
+    `ConfigurationError` that says how to install what is missing.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(
+            f'{need}, which cannot be imported ({error}). Install it: pip install "{requirement}"{advice}'
+        ) from error
 
 
 def join_allennlp() -> None:

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple, TypeVar, Union
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.replaced_file import replaced_file
 
 Name = Union[str, PathLike]
@@ -175,14 +175,9 @@ def _is_pretrained(name: Name) -> bool:
 
 
 def _fetched(url: str) -> Path:
-    try:
-        # Only downloads need it.
+    advice = ", or download the file and give its path"
+    with needing(f"The download of {url} needs cached-path", "elmo-plugin[url]", advice):
         from cached_path import cached_path
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{url} cannot be downloaded, because the package cached-path is not installed. Install it "
-            "(pip install cached-path), or download the file and give its path."
-        ) from error
     return Path(cached_path(url, cache_dir=cache_folder()))
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 import elmo_plugin
 from elmo_plugin.commands.parsers import LazyParser, declare
 from elmo_plugin.commands.user_errors import DEBUG, exits_on_user_errors, needing_allennlp
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, needing
 
 # Of what --print-completion writes a script for.
 SHELLS = ("bash", "zsh", "tcsh")
@@ -146,13 +146,8 @@ class _PrintCompletion(argparse.Action):
     """Print a completion script for all commands, and exit."""
 
     def __call__(self, parser: Any, namespace: Any, shell: Any, option: Any = None) -> None:
-        try:
+        with needing("--print-completion needs shtab", "elmo-plugin[completion]"):
             import shtab
-        except ImportError as error:
-            raise ConfigurationError(
-                f"--print-completion needs shtab, which cannot be imported ({error}). Install it: "
-                'pip install "elmo-plugin[completion]"'
-            ) from error
         _declare_all(parser)
         print(shtab.complete(parser, shell))
         parser.exit()

@@ -5,13 +5,12 @@ import inspect
 import sys
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Callable, NamedTuple, get_type_hints
 
 from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.commands.parsers import LazyParser, declare
 from elmo_plugin.commands.user_errors import needing_allennlp
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import needing
 
 
 class Entry(NamedTuple):
@@ -113,7 +112,10 @@ class _Report:
 
     def run(self, args: argparse.Namespace) -> None:
         """Make the report, print the files that it wrote, and exit with an error if runs failed."""
-        check_installed()
+        with needing("report needs jinja2, matplotlib and pandas", "elmo-plugin[report]"):
+            import jinja2  # noqa: F401
+            import matplotlib  # noqa: F401
+            import pandas  # noqa: F401
         result = self._function(options_from(self._options_class, args))
         if result is None:
             return
@@ -121,19 +123,3 @@ class _Report:
             print(path)
         if result.failures:
             sys.exit(f"{len(result.failures)} runs failed:\n" + "\n".join(result.failures))
-
-
-def check_installed() -> None:
-    """
-    Check that the libraries of reports are installed.
-
-    # Raises
-
-    `ConfigurationError` naming those that are missing.
-    """
-    missing = [name for name in ("jinja2", "matplotlib", "pandas") if find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(
-            f"report needs {' and '.join(missing)}, which cannot be imported. Install them with "
-            '`pip install "elmo-plugin[report]"`.'
-        )

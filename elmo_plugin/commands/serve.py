@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.serving.limits import Limits
 
 # In place of a biLM.
@@ -99,14 +99,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Serve until a signal ends it."""
     options = options_from(ServeOptions, args)
-    try:
+    with needing("serve needs FastAPI and uvicorn", "elmo-plugin[serve]"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ConfigurationError(
-            f"serve needs FastAPI and uvicorn, found: {error}. Install them: "
-            'pip install "elmo-plugin[serve]"'
-        ) from error
     with needing_allennlp("serve"):
         import elmo_plugin.plugin  # noqa: F401 - patches and registers
         from elmo_plugin.serving.server import named_archives, serve

@@ -4,10 +4,9 @@ import argparse
 import functools
 import os
 import sys
-from contextlib import contextmanager
-from typing import Any, Callable, Iterator, NoReturn, Tuple, Type
+from typing import Any, Callable, ContextManager, NoReturn, Tuple, Type
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, needing
 
 INTERRUPTED = 130  # the exit status of shells for Ctrl-C
 DEBUG = "--debug"
@@ -41,27 +40,9 @@ def exits_on_user_errors(
     return run
 
 
-@contextmanager
-def needing_allennlp(what: str) -> Iterator[None]:
-    """
-    Import, within the context, what needs AllenNLP.
-
-    # Parameters
-
-    what : `str`
-        The command or option that needs it.
-
-    # Raises
-
-    `ConfigurationError` that says how to install what is missing.
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{what} needs AllenNLP and what its code imports, found: {error}. Install them: "
-            "pip install 'elmo-plugin[allennlp]', then elmo setup-allennlp"
-        ) from error
+def needing_allennlp(what: str) -> ContextManager[None]:
+    """Do as `needing` does for a command or option that needs AllenNLP."""
+    return needing(f"{what} needs AllenNLP", "elmo-plugin[allennlp]", ", then elmo setup-allennlp")
 
 
 def exit_with_error(prog: str, error: Exception) -> NoReturn:

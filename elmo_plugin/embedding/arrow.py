@@ -4,7 +4,7 @@ from typing import Any, List, Optional, Sequence
 
 import numpy
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import needing
 
 
 def import_pyarrow() -> Any:
@@ -12,14 +12,9 @@ def import_pyarrow() -> Any:
     Return the module `pyarrow`, with `pyarrow.parquet` imported, or raise `ConfigurationError` if the extra
     is not installed.
     """
-    try:
+    with needing("Arrow tables and Parquet files need pyarrow", "elmo-plugin[parquet]"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise ConfigurationError(
-            "Arrow tables and Parquet files need the package pyarrow, which is not installed. Install it: "
-            "pip install 'elmo_plugin[parquet]'"
-        ) from error
     return pyarrow
 
 

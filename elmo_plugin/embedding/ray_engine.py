@@ -18,7 +18,7 @@ from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.local_engine import PartWriter, Progress
 from elmo_plugin.embedding.parts import Block, Check, Content, Part, content_of
 from elmo_plugin.embedding.sentences import SentenceSource
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, needing
 
 LOCAL, RAY = ENGINES = ("local", "ray")
 
@@ -272,13 +272,8 @@ class SharedBiLM:
 
 def import_ray() -> Any:
     """Return the module `ray`, or raise `ConfigurationError` if the extra is not installed."""
-    try:
+    with needing("Embedding on several workers needs Ray", "elmo-plugin[ray]"):
         import ray
-    except ImportError as error:
-        raise ConfigurationError(
-            f"Embedding on several workers needs Ray, which cannot be imported ({error}). Install it: "
-            "pip install 'elmo_plugin[ray]'"
-        ) from error
     return ray
 
 

@@ -27,7 +27,7 @@ from typing import (
 
 from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.embedding.arrow import holds_tokens, import_pyarrow
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.text_lines import MAX_LINE_BYTES, decoded_lines, split_tokens, unreadable
 
 STANDARD_INPUT = "-"
@@ -358,13 +358,8 @@ def tokenizer_of(name: str) -> Callable[[str], List[str]]:
     """Return the tokenizer of this name, one of `TOKENIZERS`."""
     if name == WHITESPACE:
         return split_tokens
-    try:
+    with needing("--tokenizer spacy needs spaCy", "elmo-plugin[spacy]"):
         import spacy
-    except ImportError as error:
-        raise ConfigurationError(
-            f"--tokenizer spacy needs spaCy, which cannot be imported ({error}). Install it: "
-            "pip install spacy"
-        ) from error
     tokenizer = spacy.blank("en").tokenizer  # rules only: nothing is downloaded
     return lambda text: [token.text for token in tokenizer(text) if not token.is_space]
 

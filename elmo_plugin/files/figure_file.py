@@ -4,7 +4,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Union
 
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import needing
 from elmo_plugin.files.replaced_file import replaced_file
 
 SUFFIXES = (".png", ".svg")
@@ -26,13 +26,8 @@ def figure_class(advice: str) -> Any:
 
     `ConfigurationError` if matplotlib is not installed.
     """
-    try:
+    with needing("Figures need matplotlib", "elmo-plugin[plots]", f", or {advice}."):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigurationError(
-            f"Figures need matplotlib, which cannot be imported ({error}). Install it with "
-            f'`pip install "elmo_plugin[plots]"`, or {advice}.'
-        ) from error
     return Figure
 
 

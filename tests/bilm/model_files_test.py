@@ -205,7 +205,7 @@ def test_downloads_need_the_package_cached_path(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cached_path", None)
     with pytest.raises(
-        ConfigurationError, match=r"https://x\.org/w\.hdf5.*pip install cached-path"
+        ConfigurationError, match=r"https://x\.org/w\.hdf5.*cached_path.*elmo-plugin\[url\]"
     ):
         BiLM.from_files(bilm_files.options_file, "https://x.org/w.hdf5")
 

@@ -429,7 +429,7 @@ class TestBadInput:
         self, monkeypatch: pytest.MonkeyPatch, folder: Path
     ) -> None:
         monkeypatch.setitem(sys.modules, "ray", None)
-        with pytest.raises(ConfigurationError, match=r"pip install 'elmo_plugin\[ray\]'"):
+        with pytest.raises(ConfigurationError, match=r'pip install "elmo-plugin\[ray\]"'):
             EmbeddingRun("texts", "out.parquet", engine=EngineOptions("ray"))
 
 

@@ -307,7 +307,7 @@ class TestBadInput:
         self, unused: Unused, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(ConfigurationError, match=r"pip install 'elmo_plugin\[parquet\]'"):
+        with pytest.raises(ConfigurationError, match=r'pip install "elmo-plugin\[parquet\]"'):
             embed(unused, "parquet")
 
     def test_a_vector_beyond_float16_is_an_error(self, embedder: Any, folder: Path) -> None:
