@@ -56,6 +56,13 @@ constexpr int TILE_VECTORS = REGISTERS >= 32 ? 4 : 2;
 // GROUP neighbouring rows of weights lie together in 32 bits. They are multiplied in one or more PARTS, in each of
 // which every row gives the 32 bits `left`.
 
+// The 32 bits of a group of narrower elements.
+inline Integers broadcast_group(const void* row) {
+    int32_t group;
+    std::memcpy(&group, row, sizeof group);
+    return broadcast(group);
+}
+
 struct Float32 {
     using Element = float;
     using RowElement = float;
@@ -75,11 +82,7 @@ struct BFloat16 {
     static constexpr int GROUP = 2;
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
-    static Integers left(const uint16_t* row, int) {
-        int32_t pair;
-        std::memcpy(&pair, row, sizeof pair);
-        return broadcast(pair);
-    }
+    static Integers left(const uint16_t* row, int) { return broadcast_group(row); }
     static Vector multiply_add(Vector sum, Integers left, Integers weight) {
         return add_products_of_pairs(sum, left, weight);
     }
@@ -108,11 +111,7 @@ struct Int8 {
     static constexpr int GROUP = 4;
     static constexpr int PARTS = 1;
     static Integers weight(const void* source, int) { return load_integers(source); }
-    static Integers left(const uint8_t* row, int) {
-        int32_t four;
-        std::memcpy(&four, row, sizeof four);
-        return broadcast(four);
-    }
+    static Integers left(const uint8_t* row, int) { return broadcast_group(row); }
     static Integers multiply_add(Integers sum, Integers left, Integers weight) {
         return add_products_of_fours(sum, left, weight);
     }

@@ -67,7 +67,7 @@ class SrlTagger(Tagger):
             word_dim = text_encoder.get_input_dim() - text_encoder.feature_dim
             activations = [torch.nn.ReLU(), torch.nn.Identity()]
             self.predicate_finder = FeedForward(word_dim, 2, [finder_dim, 2], activations)
-        self._predicate_f1 = F1Measure(positive_label=1)
+            self._predicate_f1 = F1Measure(positive_label=1)
         self._decoder = BioDecoder(self.tags)
         self._span_f1 = SrlSpanF1(self.tags)
         if initializer is not None:

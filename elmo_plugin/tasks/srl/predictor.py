@@ -43,13 +43,11 @@ class SrlPredictor(SentencePredictor):
 
     def predict_tokens(self, tokens: List[str], predicates: Optional[List[int]] = None) -> JsonDict:
         """Return the roles in a sentence that is already split into tokens."""
-        given = {} if predicates is None else {"predicates": predicates}
-        return self.predict_json({"tokens": tokens, **given})
+        return self._predict({"tokens": tokens}, predicates)
 
     def predict_sentence(self, sentence: str, predicates: Optional[List[int]] = None) -> JsonDict:
         """Return the roles in a sentence. Without predicates, the model or a tagger finds them."""
-        given = {} if predicates is None else {"predicates": predicates}
-        return self.predict_json({"sentence": sentence, **given})
+        return self._predict({"sentence": sentence}, predicates)
 
     def instances_of_tokens(self, tokens: List[Token], inputs: JsonDict) -> List[Instance]:
         if "predicates" not in inputs and self._model.predicate_finder is not None:
@@ -70,6 +68,11 @@ class SrlPredictor(SentencePredictor):
             if index is not None:
                 predicates.append(_describe(metadata, index, output["tags"]))
         return {"words": metadata["words"], "predicates": predicates}
+
+    def _predict(self, inputs: JsonDict, predicates: Optional[List[int]]) -> JsonDict:
+        if predicates is not None:
+            inputs["predicates"] = predicates
+        return self.predict_json(inputs)
 
     def _find_predicates(self, tokens: List[Token]) -> List[int]:
         instance = self._dataset_reader.text_to_instance(tokens)
