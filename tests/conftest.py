@@ -1,11 +1,12 @@
-"""What tests of several folders need: random biLMs in bilm-tf's files."""
+"""What tests of several folders need: random biLMs in bilm-tf's files, and a corpus."""
 
 import functools
+import gzip
 import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Union
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.kernels.selection import KERNELS
+from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.bilm.simd.library import VECTOR_UNITS, unsupported_reason
 
 # Without AllenNLP the core is tested (`make test-torch`), and these are about AllenNLP's names and archives.
@@ -150,3 +152,19 @@ def write_bilm(tmp_path: Path) -> Callable[..., BiLMFiles]:
 def bilm_files(write_bilm: Callable[..., BiLMFiles]) -> BiLMFiles:
     """The files of one tiny random biLM."""
     return write_bilm()
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A glob of two files: `the` 4 times, `b` and `a` 2, `z` and `é` 1."""
+    (tmp_path / "1.txt").write_text("the b a the\nz the\n", encoding="utf-8")
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress("the b\n\na é\n".encode()))
+    monkeypatch.chdir(tmp_path)
+    return "[12].txt*"
+
+
+def vocabulary_words(path: Union[str, Path] = "vocab.txt") -> List[str]:
+    """The words of a vocabulary, without those that all have."""
+    words = LMVocabulary.from_file(path).words
+    assert tuple(words[:3]) == SPECIALS
+    return words[3:]

@@ -26,23 +26,12 @@ from elmo_plugin.embedding.pooling import POOLS
 from elmo_plugin.embedding.ray_engine import EngineOptions
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions
-from elmo_plugin.pretraining import starting_point
 from tests.conftest import BiLMFiles
 
 REPOSITORY = Path(__file__).parents[2]
 LINES = ["The naïve cat .", "Hi", "a b a", "Hi"]
 
 Run = Callable[..., Dict[str, Any]]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where commands run, with sentences in `in.txt`."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "in.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    monkeypatch.chdir(folder)
-    return folder
 
 
 def read(path: str = "out.hdf5") -> Dict[str, Any]:
@@ -353,16 +342,9 @@ def embed(
     return embed_text(run, ModelOptions(mix_options=mix, files=files, device=device, **options))
 
 
+@pytest.mark.usefixtures("folder", "nothing_is_loaded")
 class TestBadArguments:
     """Each is refused before a model is loaded, which could be a download."""
-
-    @pytest.fixture(autouse=True)
-    def nothing_is_loaded(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def load(*args: Any, **arguments: Any) -> None:
-            raise AssertionError("a model was loaded")
-
-        monkeypatch.setattr(embed_command, "ElmoEmbedder", load)
-        monkeypatch.setattr(starting_point, "opened_archive", load)
 
     @pytest.mark.parametrize(
         "options, match",

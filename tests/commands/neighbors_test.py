@@ -11,7 +11,6 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import ElmoEmbedder
-from elmo_plugin.commands import neighbors as neighbors_command
 from elmo_plugin.commands.neighbors import ComparisonOptions, PlotOptions, compare_occurrences
 from elmo_plugin.embedding.pooling import POOLS, cosine_similarities
 from tests.conftest import BiLMFiles
@@ -28,16 +27,6 @@ LINES = [
 NUM_PLACES = 5
 
 Run = Callable[..., str]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where commands run, with sentences in `in.txt`."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "in.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    monkeypatch.chdir(folder)
-    return folder
 
 
 @pytest.fixture
@@ -267,15 +256,9 @@ class TestPlot:
         assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("folder", "nothing_is_loaded")
 class TestBadArguments:
     """Each is refused before a model is loaded, which could be a download."""
-
-    @pytest.fixture(autouse=True)
-    def nothing_is_loaded(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def load(*args: Any, **arguments: Any) -> None:
-            raise AssertionError("a model was loaded")
-
-        monkeypatch.setattr(neighbors_command, "ElmoEmbedder", load)
 
     @pytest.mark.parametrize(
         "arguments, match",
@@ -323,5 +306,5 @@ class TestBadArguments:
     ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-        with pytest.raises(ConfigurationError, match=r'pip install "elmo_plugin\[plots\]"'):
+        with pytest.raises(ConfigurationError, match=r'pip install "elmo-plugin\[plots\]"'):
             compare("missing.txt", plot="p.png")

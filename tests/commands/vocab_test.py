@@ -1,28 +1,12 @@
 """`allennlp elmo-vocab`, as users call it."""
 
-import gzip
 import sys
 from pathlib import Path
 
 import pytest
 from allennlp.commands import main
 
-from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
-
-
-@pytest.fixture
-def corpus(tmp_path, monkeypatch):
-    """A glob of two files: `the` 4 times, `b` and `a` 2, `z` and `é` 1."""
-    (tmp_path / "1.txt").write_text("the b a the\nz the\n", encoding="utf-8")
-    (tmp_path / "2.txt.gz").write_bytes(gzip.compress("the b\n\na é\n".encode()))
-    monkeypatch.chdir(tmp_path)
-    return "[12].txt*"
-
-
-def words_of(path="vocab.txt"):
-    words = LMVocabulary.from_file(path).words
-    assert tuple(words[:3]) == SPECIALS
-    return words[3:]
+from tests.conftest import vocabulary_words
 
 
 @pytest.fixture
@@ -36,7 +20,7 @@ def run(corpus, monkeypatch):
 
 def test_corpus_and_output_are_enough(run, capsys):
     run("1.txt", "2.txt.gz", "--output", "vocab.txt")
-    assert words_of() == ["the", "a", "b", "z", "é"]
+    assert vocabulary_words() == ["the", "a", "b", "z", "é"]
     captured = capsys.readouterr()
     assert captured.out.splitlines()[-1].split() == [
         "coverage",
@@ -52,9 +36,9 @@ def test_corpus_and_output_are_enough(run, capsys):
 
 def test_min_count_and_max_size(run, corpus):
     run(corpus, "--output", "frequent.txt", "--min-count", "2")
-    assert words_of("frequent.txt") == ["the", "a", "b"]
+    assert vocabulary_words("frequent.txt") == ["the", "a", "b"]
     run(corpus, "--output", "few.txt", "--max-size", "4")
-    assert words_of("few.txt") == ["the"]
+    assert vocabulary_words("few.txt") == ["the"]
 
 
 def test_overwrite_replaces_the_file(run, corpus, capsys):
@@ -64,7 +48,7 @@ def test_overwrite_replaces_the_file(run, corpus, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("allennlp elmo-vocab: error: ") and "exists" in line
     run(corpus, "--output", "vocab.txt", "--overwrite")
-    assert words_of() == ["the", "a", "b", "z", "é"]
+    assert vocabulary_words() == ["the", "a", "b", "z", "é"]
 
 
 def test_the_help_has_examples(run, capsys):

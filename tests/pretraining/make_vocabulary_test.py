@@ -1,4 +1,3 @@
-import gzip
 import os
 from collections import Counter
 from pathlib import Path
@@ -8,24 +7,9 @@ from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.pretraining import make_vocabulary as module
 from elmo_plugin.pretraining.make_vocabulary import make_vocabulary
-
-
-@pytest.fixture
-def corpus(tmp_path, monkeypatch):
-    """A glob of two files: `the` 4 times, `b` and `a` 2, `z` and `é` 1."""
-    (tmp_path / "1.txt").write_text("the b a the\nz the\n", encoding="utf-8")
-    (tmp_path / "2.txt.gz").write_bytes(gzip.compress("the b\n\na é\n".encode()))
-    monkeypatch.chdir(tmp_path)
-    return "[12].txt*"
-
-
-def words_of(path="vocab.txt"):
-    words = LMVocabulary.from_file(path).words
-    assert tuple(words[:3]) == SPECIALS
-    return words[3:]
+from tests.conftest import vocabulary_words
 
 
 class TestMakeVocabulary:
@@ -37,7 +21,7 @@ class TestMakeVocabulary:
     def test_files_can_be_given_in_any_order_and_number(self, corpus):
         make_vocabulary([corpus], "vocab.txt")
         make_vocabulary(["2.txt.gz", "1.txt", corpus], Path("other.txt"))
-        assert words_of("other.txt") == words_of()
+        assert vocabulary_words("other.txt") == vocabulary_words()
 
     def test_the_summary_has_the_counts(self, corpus):
         summary = make_vocabulary([corpus], "vocab.txt", min_count=2, max_size=5)
@@ -57,7 +41,7 @@ class TestMakeVocabulary:
     def test_special_words_of_the_corpus_are_not_listed_again(self, tmp_path):
         (tmp_path / "a.txt").write_text("<S> it <UNK> </S> <unk>\n")
         summary = make_vocabulary([str(tmp_path / "a.txt")], tmp_path / "vocab.txt")
-        assert words_of(tmp_path / "vocab.txt") == ["<unk>", "it"]
+        assert vocabulary_words(tmp_path / "vocab.txt") == ["<unk>", "it"]
         assert (summary.num_tokens, summary.num_kept_tokens) == (5, 2)
 
     @given(
@@ -86,7 +70,7 @@ class TestMakeVocabulary:
                 make_vocabulary(*arguments)
             return
         summary = make_vocabulary(*arguments)
-        assert words_of(folder / "vocab.txt") == expected
+        assert vocabulary_words(folder / "vocab.txt") == expected
         assert summary.num_kept_tokens == sum(counts[word] for word in expected)
 
 
