@@ -25,6 +25,7 @@ packaging = pytest.importorskip("packaging.requirements")
 ROOT = Path(__file__).parents[1]
 MACHINE = platform.machine()
 PUBLISHED = (
+    "elmo_plugin_flair.py",
     "elmo_plugin_spacy.py",
     "pyproject.toml",
     "setup.py",

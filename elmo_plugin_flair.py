@@ -1,4 +1,8 @@
-"""ELMo in the models of flair: embeddings of tokens."""
+"""
+ELMo in the models of flair: embeddings of tokens.
+
+Outside the package, because AllenNLP's `--include-package` imports all of its modules, and flair is optional.
+"""
 
 from typing import Any, Callable, Dict, List, Optional
 

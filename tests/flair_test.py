@@ -20,7 +20,7 @@ from flair.embeddings import StackedEmbeddings  # noqa: E402
 from flair.models import SequenceTagger  # noqa: E402
 from flair.trainers import ModelTrainer  # noqa: E402
 
-from elmo_plugin.embedding.flair_embeddings import ElmoEmbeddings  # noqa: E402
+from elmo_plugin_flair import ElmoEmbeddings  # noqa: E402
 
 TAGGED = [
     ("The bank lent money .", "DET NOUN VERB NOUN PUNCT"),
@@ -126,7 +126,7 @@ def test_unknown_layers(tiny_files: BiLMFiles) -> None:
 
 
 def test_the_documented_snippet(capsys: pytest.CaptureFixture[str]) -> None:
-    page = Path(__file__).parents[2] / "docs" / "outside_allennlp.md"
+    page = Path(__file__).parents[1] / "docs" / "outside_allennlp.md"
     (snippet,) = code_blocks(page.read_text(encoding="utf-8"), "py")
     exec(compile(snippet.text, str(page), "exec"), {})
     assert capsys.readouterr().out == "bank torch.Size([256])\n"
