@@ -442,11 +442,12 @@ class BiLM(torch.nn.Module):
 
     def save(self, options_file: Union[str, PathLike], weight_file: Union[str, PathLike]) -> None:
         """
-        Write options and weights as bilm-tf does. Both files appear complete or not at all.
+        Write options and weights as bilm-tf does. Both files appear complete or not at all. Those of a model
+        of ELMoForManyLangs can be loaded by this package only.
 
         # Raises
 
-        `OSError` if a file cannot be written; `ConfigurationError` for a model of ELMoForManyLangs.
+        `OSError` if a file cannot be written.
         """
         save_model(self, self.options, options_file, weight_file)
 

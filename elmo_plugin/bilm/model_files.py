@@ -69,10 +69,11 @@ def resolve_model_files(
             return pretrained_files(str(name))
         return _files_in_folder(Path(name)) if Path(name).is_dir() else _files_in_zip(name)
     if options_file is None or weight_file is None:
+        missing = " (no such file or folder)" if any(map(_is_missing, names)) else ""
         raise ConfigurationError(
-            f"Found {given}, expected the options (JSON) and the weights (HDF5) of one model. One name is "
-            "enough where it is that of a folder or .zip with both, or of a model that comes with this "
-            f"package: {', '.join(pretrained_names())}."
+            f"Found {given}{missing}, expected the options (JSON) and the weights (HDF5) of one model. One "
+            "name is enough where it is that of a folder or .zip with both, or of a model that comes with "
+            f"this package: {', '.join(pretrained_names())}."
         )
     return local_path("options_file", options_file), local_path("weight_file", weight_file)
 
@@ -92,11 +93,20 @@ def without_unused_default(
     for both files, such as `elmo_mini`, the default of the other argument was left out rather than meant,
     and becomes `None`.
     """
-    if names_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
+    if _may_name_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
         options_file = None
-    if names_both_files(options_file) and weight_file == ORIGINAL_MODEL + "weights.hdf5":
+    if _may_name_both_files(options_file) and weight_file == ORIGINAL_MODEL + "weights.hdf5":
         weight_file = None
     return options_file, weight_file
+
+
+def _may_name_both_files(name: Optional[Name]) -> bool:
+    # Its folder may be missing: archives hold the biLM.
+    return names_both_files(name) or (_is_missing(name) and not Path(str(name)).suffix)
+
+
+def _is_missing(name: Optional[Name]) -> bool:
+    return name is not None and "://" not in str(name) and not Path(name).exists()
 
 
 def pretrained_names() -> List[str]:

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from elmo_plugin.bilm.many_langs import ManyLangsEncoder
 from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions, ManyLangsOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 
 # Datasets of a weight file live under these groups; others (a softmax, say) are not the biLM's.
-BILM_GROUPS = ("char_embed", "CNN", "CNN_high_", "CNN_proj", "RNN_")
+MANY_LANGS_GROUP = "token_embedder"
+BILM_GROUPS = ("char_embed", "CNN", "CNN_high_", "CNN_proj", "RNN_", MANY_LANGS_GROUP)
 
 # Large datasets are read in parts of this size, so that only one part is in memory twice.
 BYTES_PER_PART = 2**21
@@ -52,45 +54,12 @@ class WeightEntry:
 
 def weight_layout(options: BiLMOptions) -> List[WeightEntry]:
     """Return a row for each dataset of a weight file with these options."""
-    character_dim = options.character_embedding_dim
-    num_filters = options.num_filters
     projection_dim = options.projection_dim
     cell_size = options.cell_size
-
-    entries = [
-        WeightEntry(
-            "char_embed",
-            "character_encoder.character_embedding.weight",
-            (NUM_CHARACTER_EMBEDDINGS, character_dim),
-            _without_padding,
-        )
-    ]
-    for i, (width, count) in enumerate(options.filters):
-        convolution = f"character_encoder.convolutions.{i}"
-        entries += [
-            WeightEntry(
-                f"CNN/W_cnn_{i}",
-                f"{convolution}.weight",
-                (1, width, character_dim, count),
-                _as_tensorflow_convolution,
-            ),
-            _same(f"CNN/b_cnn_{i}", f"{convolution}.bias", (count,)),
-        ]
-    for k in range(options.num_highway):
-        for gate in ("transform", "carry"):
-            highway = f"character_encoder.highways.{k}.{gate}"
-            entries += [
-                _transposed(
-                    f"CNN_high_{k}/W_{gate}", f"{highway}.weight", (num_filters, num_filters)
-                ),
-                _same(f"CNN_high_{k}/b_{gate}", f"{highway}.bias", (num_filters,)),
-            ]
-    if options.has_token_projection:
-        projection = "character_encoder.projection"
-        entries += [
-            _transposed("CNN_proj/W_proj", f"{projection}.weight", (num_filters, projection_dim)),
-            _same("CNN_proj/b_proj", f"{projection}.bias", (projection_dim,)),
-        ]
+    if isinstance(options, ManyLangsOptions):
+        entries = _many_langs_encoder_layout(options)
+    else:
+        entries = _encoder_layout(options)
     for direction, layers in enumerate(("forward_layers", "backward_layers")):
         for i in range(options.num_layers):
             cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
@@ -197,13 +166,8 @@ def save_model(
 
     # Raises
 
-    `OSError` if a file cannot be written; `ConfigurationError` for a model of ELMoForManyLangs.
+    `OSError` if a file cannot be written.
     """
-    if isinstance(options, ManyLangsOptions):
-        raise ConfigurationError(
-            f"{options_file}: found a biLM of ELMoForManyLangs to write, expected one in bilm-tf's form, "
-            "which has no place for its words and characters. Keep the folder that it was loaded from."
-        )
     with replaced_file(options_file) as new_options, replaced_file(weight_file) as new_weights:
         new_options.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
         with h5py.File(new_weights, "w") as file:
@@ -225,6 +189,58 @@ def weights_checksum(bilm: Any) -> str:
         checksum.update(f"{entry.dataset} {array.shape}".encode())
         checksum.update(array.astype("<f4").tobytes())
     return checksum.hexdigest()
+
+
+def _encoder_layout(options: BiLMOptions) -> List[WeightEntry]:
+    character_dim = options.character_embedding_dim
+    num_filters = options.num_filters
+    projection_dim = options.projection_dim
+
+    entries = [
+        WeightEntry(
+            "char_embed",
+            "character_encoder.character_embedding.weight",
+            (NUM_CHARACTER_EMBEDDINGS, character_dim),
+            _without_padding,
+        )
+    ]
+    for i, (width, count) in enumerate(options.filters):
+        convolution = f"character_encoder.convolutions.{i}"
+        entries += [
+            WeightEntry(
+                f"CNN/W_cnn_{i}",
+                f"{convolution}.weight",
+                (1, width, character_dim, count),
+                _as_tensorflow_convolution,
+            ),
+            _same(f"CNN/b_cnn_{i}", f"{convolution}.bias", (count,)),
+        ]
+    for k in range(options.num_highway):
+        for gate in ("transform", "carry"):
+            highway = f"character_encoder.highways.{k}.{gate}"
+            entries += [
+                _transposed(
+                    f"CNN_high_{k}/W_{gate}", f"{highway}.weight", (num_filters, num_filters)
+                ),
+                _same(f"CNN_high_{k}/b_{gate}", f"{highway}.bias", (num_filters,)),
+            ]
+    if options.has_token_projection:
+        projection = "character_encoder.projection"
+        entries += [
+            _transposed("CNN_proj/W_proj", f"{projection}.weight", (num_filters, projection_dim)),
+            _same("CNN_proj/b_proj", f"{projection}.bias", (projection_dim,)),
+        ]
+    return entries
+
+
+def _many_langs_encoder_layout(options: ManyLangsOptions) -> List[WeightEntry]:
+    """Of this package only: bilm-tf has no such encoder."""
+    with torch.device("meta"):
+        parameters = ManyLangsEncoder(options).named_parameters()
+    return [
+        _same(f"{MANY_LANGS_GROUP}/{name}", f"character_encoder.{name}", tuple(parameter.shape))
+        for name, parameter in parameters
+    ]
 
 
 def _same(dataset: str, parameter: str, shape: Tuple[int, ...]) -> WeightEntry:

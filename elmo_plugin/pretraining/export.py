@@ -15,6 +15,7 @@ from torch import Tensor
 from elmo_plugin.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
+from elmo_plugin.bilm.options import ManyLangsOptions
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.files.replaced_file import replaced_file
@@ -80,8 +81,8 @@ def export_model(
 
     # Raises
 
-    `ConfigurationError` if the archive cannot be loaded, if its biLM is wanted and it holds none or several,
-    if a file exists and `overwrite` is not set, or for invalid scores; `OSError` for a description that
+    `ConfigurationError` if the archive cannot be loaded, if its biLM is wanted and it holds none, several or
+    one of ELMoForManyLangs, if a file exists and `overwrite` is not set, or for invalid scores; `OSError` for a description that
     cannot be read.
     """
     folder = Path(output_folder)
@@ -97,6 +98,11 @@ def export_model(
         card = task_model_card(facts, archive, metrics, paths[1])
     else:
         bilm = bilm_in(archive.model, str(archive_file))
+        if isinstance(bilm.options, ManyLangsOptions):
+            raise ConfigurationError(
+                f"{archive_file}: its biLM is a model of ELMoForManyLangs, expected one that can be written in "
+                "bilm-tf's form. Use the folder that it came from, or export the task model (--task-model)."
+            )
         paths = _save_bilm(bilm, archive.model, folder, dtype)
         card = bilm_card(facts, archive, bilm, metrics, paths[1])
     with replaced_file(card_file) as new_card:

@@ -118,15 +118,19 @@ def test_an_archive_holds_the_model(tmp_path: Path, folder: Path) -> None:
     assert torch.equal(found, expected)
 
 
-def test_the_embedder_of_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedder_of_configs(tmp_path: Path, folder: Path) -> None:
     params = of_allennlp("common.Params")
-    from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
+    import elmo_plugin.plugin  # noqa: F401 - registers it
 
-    config = {"type": "elmo", "options_file": str(FIXTURES / "both"), "dropout": 0.0}
-    embedder = of_allennlp("modules.TokenEmbedder").from_params(params(config))
-    assert isinstance(embedder, ElmoTokenEmbedder)
-    vectors = embedder(batch_to_ids(SENTENCES[:1]))
-    assert_close(vectors.detach(), [expected_vectors("both")[0].mean(axis=0)])
+    config = {"type": "elmo", "options_file": str(folder), "dropout": 0.0}
+    embedder_class = of_allennlp("modules.TokenEmbedder")
+    embedder = embedder_class.from_params(params(dict(config)))
+    torch.save(embedder.state_dict(prefix="embedder."), tmp_path / "weights.th")
+    shutil.rmtree(folder)
+    archived = embedder_class.from_params(params(dict(config)), serialization_dir=str(tmp_path))
+    for same in (embedder, archived):
+        vectors = same(batch_to_ids(SENTENCES[:1]))
+        assert_close(vectors.detach(), [expected_vectors("both")[0].mean(axis=0)])
 
 
 def test_words_that_were_cut(caplog: pytest.LogCaptureFixture) -> None:
@@ -155,16 +159,38 @@ def test_command_line(tmp_path: Path, capsys: Any) -> None:
     assert "both: found a model of ELMoForManyLangs, which has vectors but no softmax" in error
 
 
-def test_it_is_neither_trained_nor_written(tmp_path: Path) -> None:
+def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
+    files = tmp_path / "options.json", tmp_path / "weights.hdf5"
+    for name in MODELS:
+        BiLM.from_files(FIXTURES / name).save(*files)
+        for names in (files, (tmp_path, None)):
+            vectors = ElmoEmbedder(*names).embed_batch(SENTENCES)
+            assert_close(vectors, expected_vectors(name))
+    change_json(files[0], {"encoder.dim": 11})
+    with pytest.raises(ConfigurationError, match=r"Cell0/LSTMCell/W_0 has shape \(12, 40\), exp"):
+        BiLM.from_files(*files)
+    change_json(files[0], {"words": None})
+    with pytest.raises(ConfigurationError, match="words is null, expected the number of each"):
+        BiLM.from_files(*files)
+
+
+def test_a_pipeline_of_spacy_is_saved_with_the_model(tmp_path: Path, folder: Path) -> None:
+    spacy = pytest.importorskip("spacy")
+    nlp = spacy.blank("zh")
+    nlp.add_pipe("elmo", config={"options_file": str(folder)})
+    text = "潮水退了就知道"
+    expected = nlp(text).tensor
+    nlp.to_disk(tmp_path / "saved")
+    shutil.rmtree(folder)
+    numpy.testing.assert_array_equal(spacy.load(tmp_path / "saved")(text).tensor, expected)
+    assert_close(expected, ElmoEmbedder(FIXTURES / "both").embed_sentence(list(text)).mean(axis=0))
+
+
+def test_it_is_not_trained() -> None:
     message = "ELMoForManyLangs was asked to be trained, expected to be frozen"
     with pytest.raises(ConfigurationError, match=message):
         Elmo(str(FIXTURES / "both"), None, 1, requires_grad=True)
-    bilm = BiLM.from_files(FIXTURES / "both").requires_grad_(False)
-    assert bilm.is_frozen
-    files = tmp_path / "options.json", tmp_path / "weights.hdf5"
-    with pytest.raises(ConfigurationError, match=r"options\.json: found a biLM of ELMoForManyLa"):
-        bilm.save(*files)
-    assert not list(tmp_path.iterdir())
+    assert BiLM.from_files(FIXTURES / "both").requires_grad_(False).is_frozen
     with pytest.raises(ConfigurationError, match="no softmax"):
         SentenceScorer.from_files(FIXTURES / "both")
 

@@ -115,6 +115,31 @@ def test_existing_files_are_replaced_only_on_request(pretrained: Path, tmp_path:
     assert json.loads((tmp_path / "options.json").read_text())["lstm"]["dim"] == 24
 
 
+def test_a_task_archive_with_a_model_of_elmoformanylangs(tmp_path: Path) -> None:
+    """Its biLM is not exported; the task model is, and needs no other files."""
+    bilm = shutil.copytree(FIXTURES / "bilm" / "many_langs" / "both", tmp_path / "bilm")
+    overrides = {
+        "trainer.num_epochs": 1,
+        "trainer.cuda_device": -1,
+        "model.text_encoder.elmo.options_file": str(bilm),
+        "model.text_encoder.elmo.weight_file": None,
+    }
+    experiment = FIXTURES / "ner" / "tiny" / "experiment_elmo.jsonnet"
+    model = train_model_from_file(experiment, tmp_path / "run", overrides=json.dumps(overrides))
+    shutil.rmtree(bilm)
+    with pytest.raises(ConfigurationError, match="its biLM is a model of ELMoForManyLangs, expec"):
+        export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+    export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "tagger", task_model=True)
+    exported = load_archive(tmp_path / "tagger").model
+    for mine, theirs in zip(exported.parameters(), model.parameters()):
+        assert torch.equal(mine, theirs)
+    character_ids = batch_to_ids(SENTENCES)
+    elmos = [one.text_encoder.elmo.elmo.eval() for one in (exported, model)]
+    for mine, theirs in zip(*(elmo(character_ids)["elmo_representations"] for elmo in elmos)):
+        assert torch.equal(mine, theirs)
+
+
 @pytest.mark.parametrize("with_elmo", [True, False])
 def test_task_archives(with_elmo: bool, tmp_path: Path) -> None:
     """Their biLM is exported, where they have one."""
