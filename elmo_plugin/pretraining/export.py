@@ -82,8 +82,8 @@ def export_model(
     # Raises
 
     `ConfigurationError` if the archive cannot be loaded, if its biLM is wanted and it holds none, several or
-    one of ELMoForManyLangs, if a file exists and `overwrite` is not set, or for invalid scores; `OSError` for a description that
-    cannot be read.
+    one of ELMoForManyLangs, if a file exists and `overwrite` is not set, or for invalid scores; `OSError` for
+    a description that cannot be read.
     """
     folder = Path(output_folder)
     card_file = folder / CARD_NAME
@@ -100,8 +100,8 @@ def export_model(
         bilm = bilm_in(archive.model, str(archive_file))
         if isinstance(bilm.options, ManyLangsOptions):
             raise ConfigurationError(
-                f"{archive_file}: its biLM is a model of ELMoForManyLangs, expected one that can be written in "
-                "bilm-tf's form. Use the folder that it came from, or export the task model (--task-model)."
+                f"{archive_file}: its biLM is a model of ELMoForManyLangs, expected one that can be written "
+                "in bilm-tf's form. Use the folder that it came from, or export the task model (--task-model)."
             )
         paths = _save_bilm(bilm, archive.model, folder, dtype)
         card = bilm_card(facts, archive, bilm, metrics, paths[1])
