@@ -101,7 +101,7 @@ def export_model(
         if isinstance(bilm.options, ManyLangsOptions):
             raise ConfigurationError(
                 f"{archive_file}: its biLM is a model of ELMoForManyLangs, expected one that can be written "
-                "in bilm-tf's form. Use the folder that it came from, or export the task model (--task-model)."
+                "in bilm-tf's form. Use the folder that it came from, or give --task-model."
             )
         paths = _save_bilm(bilm, archive.model, folder, dtype)
         card = bilm_card(facts, archive, bilm, metrics, paths[1])
