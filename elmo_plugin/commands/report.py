@@ -41,6 +41,11 @@ REPORTS = {
         "compare_placements",
         "Train a task with ELMo at the input of its RNN, at the output, at both and at none.",
     ),
+    "vectors": Entry(
+        "grid_reports",
+        "compare_vectors",
+        "Train a task without pretrained vectors, with word vectors, and with several biLMs.",
+    ),
     "sample-efficiency": Entry(
         "sample_efficiency",
         "compare_shares",

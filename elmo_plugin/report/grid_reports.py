@@ -1,11 +1,16 @@
-"""`elmo report layers` and `placement`: which layers a task needs, and where (the paper's tables 2 and 3)."""
+"""
+`elmo report layers`, `placement` and `vectors`: which layers a task needs, where (the paper's tables 2 and
+3), and what they add beside word vectors.
+"""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Dict, Optional, Sequence, Tuple
 
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.arguments import option
+from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.report.figures import draw_variants
 from elmo_plugin.report.tables import Part, Report, check_option
 from elmo_plugin.report.task_grid import DIFFERENCE_NOTE, NO_ELMO, TaskOptions, train_grid
@@ -57,6 +62,12 @@ _PLACEMENT_NOTE = (
 )
 
 
+_VECTORS_NOTE = (
+    "Word vectors: the config's embedding of words starts from that file and has its width; without it, it "
+    "starts from random numbers. Everything else is as in the config."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayersOptions(TaskOptions):
     """
@@ -97,6 +108,32 @@ class PlacementOptions(TaskOptions):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class VectorsOptions(TaskOptions):
+    """
+    What does ELMo add to a task's model, beside pretrained word vectors? Trains a config without either, with
+    word vectors, and with each of some biLMs.
+
+    examples:
+      export NER_DATA=data/ner ELMO=elmo_mini
+      elmo report vectors training_configs/ner_small.jsonnet --word-vectors glove.6B.100d.txt -s results
+      elmo report vectors training_configs/ner_small.jsonnet --bilms elmo_mini runs/domain/export -s results
+
+    Writes vectors-NAME (.md, .csv, .json, .png, .svg), and vectors-differences-NAME with the differences of
+    each pair of variants.
+    """
+
+    word_vectors: Sequence[str] = option(
+        "files in GloVe's text format, each for a variant without ELMo", (), metavar="FILE"
+    )
+    bilms: Sequence[str] = option(
+        "names or folders of biLMs, each for a variant with ELMo where the config places it (default: the "
+        "config's)",
+        (),
+        metavar="NAME",
+    )
+
+
 def compare_layers(options: LayersOptions) -> Optional[Report]:
     """
     Train a config without ELMo, with the last layer only and with all layers, and write the scores. Returns
@@ -124,6 +161,25 @@ def compare_placements(options: PlacementOptions) -> Optional[Report]:
     return _compare("placement", "Where ELMo goes", _PLACEMENT_NOTE, options, experiment, variants)
 
 
+def compare_vectors(options: VectorsOptions) -> Optional[Report]:
+    """Train a config with other vectors of words, and write the scores, as `compare_layers`."""
+    experiment = options.experiment()
+    experiment.check_has_elmo()
+    variants = [Variant("no vectors", placement="none")]
+    for file in options.word_vectors:
+        label = f"word vectors {Path(file).name}"
+        variants.append(Variant(label, placement="none", word_vectors=file))
+    for bilm in options.bilms or [experiment.bilm or ""]:
+        variants.append(Variant(f"ELMo {Path(bilm).name}".strip(), bilm=bilm or None))
+    labels = [variant.label for variant in variants]
+    expected = "files and folders with different names, which are the names of variants"
+    are_different = len(set(labels)) == len(labels)
+    check_option("--word-vectors and --bilms", ", ".join(labels[1:]), are_different, expected)
+    for bilm in options.bilms:
+        resolve_model_files(bilm, None)  # before anything is trained
+    return _compare("vectors", "Vectors of words", _VECTORS_NOTE, options, experiment, variants)
+
+
 def _compare(
     report: str,
     title: str,
@@ -136,7 +192,7 @@ def _compare(
     if grid is None:
         return None
     scores = grid.scores().rename_axis("ELMo").reset_index()
-    labels, task_scores = _PAPER[report]
+    labels, task_scores = _PAPER.get(report, ((), {}))
     if experiment.task in task_scores:
         metric = "accuracy" if experiment.task == "snli" else "F1"
         by_label = dict(zip(labels, task_scores[experiment.task]))

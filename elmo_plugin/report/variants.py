@@ -5,7 +5,7 @@ import os
 import re
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
@@ -32,6 +32,8 @@ class Variant(NamedTuple):
     )
     share: float = 1.0  # of the training data, chosen by the seed of the run
     batches_per_epoch: Optional[int] = None
+    bilm: Optional[str] = None  # its name or folder
+    word_vectors: Optional[str] = None  # a file in GloVe's text format
 
 
 class Run(NamedTuple):
@@ -105,7 +107,7 @@ class TaskExperiment(Experiment):
         super().__init__(config_file, overrides, name)
         elmo = self.model.get("text_encoder", {}).get("elmo")
         if not isinstance(elmo, dict):
-            embedder = next(_elmo_embedders(self.model, "model"), None)
+            embedder = next(_embedders(self.model, "model", ("elmo", "elmo_token_embedder")), None)
             inside = f"; ELMo is the embedder {embedder}" if embedder else ""
             raise self._no_place(f"{ELMO_KEY} is missing{inside}")
         self.elmo = elmo
@@ -117,6 +119,14 @@ class TaskExperiment(Experiment):
             reader = self.config.get(key)
             if reader is not None and indexer not in reader.get("token_indexers", {}):
                 raise self._no_place(f"{key}.token_indexers has no '{indexer}'")
+
+    @property
+    def bilm(self) -> Optional[str]:
+        """Return the name of the config's biLM, or the folder of its files."""
+        options_file = self.elmo.get("options_file")
+        if options_file is None or self.elmo.get("weight_file") is None:
+            return options_file
+        return str(Path(options_file).parent)
 
     def check_has_elmo(self) -> None:
         """Raise an error if the config does not use ELMo."""
@@ -134,6 +144,14 @@ class TaskExperiment(Experiment):
         placement = variant.placement or self.placement
         if placement != self.placement:
             changes[f"{ELMO_KEY}.placement"] = placement
+        if variant.bilm is not None and variant.bilm != self.bilm:
+            changes.update(
+                {f"{ELMO_KEY}.options_file": variant.bilm, f"{ELMO_KEY}.weight_file": None}
+            )
+            parts.append(f"bilm_{_for_file_names(Path(variant.bilm).name)}")
+        if variant.word_vectors is not None:
+            changes.update(self._word_vectors(variant.word_vectors))
+            parts.append(f"vectors_{_for_file_names(Path(variant.word_vectors).stem)}")
         last_layer = variant.last_layer_only
         if last_layer is not None and last_layer != self.elmo.get("top_layer_only", False):
             changes[f"{ELMO_KEY}.top_layer_only"] = last_layer
@@ -156,6 +174,21 @@ class TaskExperiment(Experiment):
             changes["data_loader.batches_per_epoch"] = num_batches
             parts.append(f"batches_{num_batches}")
         return self.run("-".join([self.name, placement, *parts]), changes, seed)
+
+    def _word_vectors(self, file: str) -> Dict[str, Any]:
+        """Return the changes that start the config's embedding of words from a file."""
+        embeddings = list(_embedders(self.model, "model", ("embedding",)))
+        if len(embeddings) != 1:
+            raise ConfigurationError(
+                f"{self.config_file}: found {len(embeddings)} embedders of type 'embedding' "
+                f"({', '.join(embeddings) or 'none'}), expected one, whose word vectors are to be read from "
+                f"{file}."
+            )
+        dim = _width_of_vectors(file)
+        return {
+            f"{embeddings[0]}.pretrained_file": file,
+            f"{embeddings[0]}.embedding_dim": dim,
+        }
 
     def _regularizer(self, l2: float) -> Dict[str, Any]:
         """Return the model's regularizer with this penalty of the mix weights and all other penalties."""
@@ -212,13 +245,36 @@ def _evaluated(
     return params.as_dict(quiet=True)
 
 
-def _elmo_embedders(value: Any, path: str) -> Iterator[str]:
-    """Yield the paths of ELMo embedders in a part of a config."""
+def _embedders(value: Any, path: str, types: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of embedders of these types in a part of a config."""
     if isinstance(value, dict):
-        if value.get("type") in ("elmo", "elmo_token_embedder"):
+        if value.get("type") in types:
             yield path
         for key, inner in value.items():
-            yield from _elmo_embedders(inner, f"{path}.{key}")
+            yield from _embedders(inner, f"{path}.{key}", types)
+
+
+def _for_file_names(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+def _width_of_vectors(file: str) -> int:
+    """Return the width of word vectors in GloVe's text format, from their first line."""
+    try:
+        with open(file, encoding="utf-8") as lines:
+            first = lines.readline().split()
+        dim = len([float(number) for number in first[1:]])
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"word vectors: {file} cannot be read ({error}), expected a word and its vector on each line "
+            "(GloVe's text format). Correct the path."
+        ) from error
+    if dim < 2:  # word2vec's text format begins with two numbers
+        raise ConfigurationError(
+            f"word vectors: the first line of {file} is '{' '.join(first)}', expected a word and its vector "
+            "(GloVe's text format). If it begins with the numbers of words and dimensions, delete that line."
+        )
+    return dim
 
 
 def _variables_in(path: Path, seen: Set[Path]) -> Set[str]:

@@ -8,7 +8,13 @@ from typing import Any, Callable, Dict, List, Optional
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.report.grid_reports import PlacementOptions, compare_layers, compare_placements
+from elmo_plugin.report.grid_reports import (
+    PlacementOptions,
+    VectorsOptions,
+    compare_layers,
+    compare_placements,
+    compare_vectors,
+)
 from elmo_plugin.report.sample_efficiency import SampleEfficiencyOptions, compare_shares
 from elmo_plugin.report.tables import read_table, versions
 from elmo_plugin.report.variants import ELMO_KEY
@@ -205,6 +211,79 @@ class TestPlacement:
     def test_other_places_are_refused(self, placements: Any, options: Options) -> None:
         with pytest.raises(ConfigurationError, match=r"--placements: found .*, expected some of"):
             compare_placements(options(PlacementOptions, placements=placements))
+
+
+class TestVectors:
+    @pytest.fixture
+    def glove(self, tmp_path: Path) -> Path:
+        path = tmp_path / "glove.txt"
+        path.write_text("the 0.1 0.2 0.3\ncat 0.4 0.5 0.6\n", encoding="utf-8")
+        return path
+
+    def test_word_vectors_and_bilms_are_compared_with_neither(
+        self, training: FakeTraining, options: Options, glove: Path
+    ) -> None:
+        other = str(REPOSITORY / "fixtures" / "bilm" / "tiny")
+        given = options(
+            VectorsOptions, seeds=(1,), word_vectors=(str(glove),), bilms=("elmo_mini", other)
+        )
+        report = compare_vectors(given)
+        assert report is not None and report.failures == []
+        labels = ["no vectors", "word vectors glove.txt", "ELMo elmo_mini", "ELMo tiny"]
+        assert column(report.tables[0], "ELMo") == labels
+        assert report.tables[1].name == "vectors-differences-ner"
+        names = ["ner-none", "ner-none-vectors_glove", "ner-input", "ner-input-bilm_tiny"]
+        assert training.started == [f"{name}-seed1" for name in names]
+
+        def model(name: str) -> Dict[str, Any]:
+            config = given.runs.runs_folder / f"{name}-seed1" / "config.json"
+            return json.loads(config.read_text())["model"]["text_encoder"]
+
+        embedders = model("ner-none-vectors_glove")["text_field_embedder"]["token_embedders"]
+        expected = {"type": "embedding", "embedding_dim": 3, "pretrained_file": str(glove)}
+        assert embedders["tokens"] == {**expected, "trainable": True}
+        elmo = model("ner-input-bilm_tiny")["elmo"]
+        assert (elmo["options_file"], elmo["weight_file"]) == (other, None)
+
+    def test_the_configs_biLM_is_the_default(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        report = compare_vectors(options(VectorsOptions, task="sst", seeds=(1,)))
+        assert report is not None
+        assert training.started == ["sst-none-seed1", "sst-both-seed1"]
+
+    @pytest.mark.parametrize(
+        "text, found",
+        [
+            (None, "No such file"),
+            ("400000 300\nthe 0.1 0.2\n", "the first line of .* is '400000 300'"),
+            ("", "the first line of .* is ''"),
+            ("the cat sat\n", "cannot be read .*'cat'"),
+        ],
+    )
+    def test_files_of_another_format_are_refused_before_training(
+        self,
+        text: Optional[str],
+        found: str,
+        training: FakeTraining,
+        options: Options,
+        tmp_path: Path,
+    ) -> None:
+        path = tmp_path / "vectors.txt"
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigurationError, match=found):
+            compare_vectors(options(VectorsOptions, word_vectors=(str(path),)))
+        assert training.started == []
+
+    def test_a_biLM_that_is_not_there_and_equal_names_are_refused(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        with pytest.raises(ConfigurationError, match="elmo_large"):
+            compare_vectors(options(VectorsOptions, bilms=("elmo_large",)))
+        with pytest.raises(ConfigurationError, match="found ELMo a, ELMo a, expected"):
+            compare_vectors(options(VectorsOptions, bilms=("one/a", "two/a")))
+        assert training.started == []
 
 
 class TestSampleEfficiency:
