@@ -180,6 +180,12 @@ def test_outside_allennlp(running: Dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_export(running: Dict[str, Any]) -> None:
+    done = running["export"].result()
+    assert done.printed == "elmo_mini.pt2\n(2, 3, 6, 256)\n[6, 3]\n"
+
+
+@pytest.mark.slow
 def test_configs_that_no_command_uses_can_be_trained(
     running: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

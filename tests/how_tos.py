@@ -215,6 +215,7 @@ HOW_TOS: Dict[str, Callable[[Path], None]] = {
     "add_elmo_to_your_config": _tagged_files,
     "concepts": _nothing,
     "embed_a_corpus": _sentences,
+    "export": _nothing,
     "from_allennlp": _for_old_models,
     "index": _nothing,
     "install": _nothing,

@@ -1,16 +1,24 @@
-"""`elmo export`: write the biLM of an archive as files that every ELMo reads, or a task model without it."""
+"""
+`elmo export`: write the biLM of an archive as files that every ELMo reads, a task model without it, or a biLM
+as a program.
+"""
 
 import argparse
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Optional, Sequence
 
 from elmo_plugin.arguments import add_options, option, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.errors import ConfigurationError
+
+PROGRAM_SUFFIXES = (".pt2", ".onnx")
 
 _DESCRIPTION = """\
 examples:
   %(prog)s runs/bilm/model.tar.gz my_bilm --license cc-by-sa-4.0
   %(prog)s runs/ner/model.tar.gz my_tagger --task-model --dtype float16
+  %(prog)s my_bilm my_bilm.onnx
 
 Write the biLM in an archive as options.json and weights.hdf5, in the format of bilm-tf, which `elmo`
 embedders and AllenNLP's own read. The archive is that of a pretrained biLM (then the softmax and
@@ -18,6 +26,9 @@ vocab.txt are written too) or of a task model with a fine-tuned biLM. With --tas
 model itself, as a folder that can be used in place of a model.tar.gz. A frozen biLM that comes with this
 package is left out of it, and found by its name. A model card is written too; it has the scores in
 metrics.json beside the archive.
+
+If FOLDER is the name of a file that ends in .pt2 or .onnx, write a biLM as a program that runs without this
+package. ARCHIVE is then elmo_mini, a folder that `elmo export` wrote, or a .zip; no AllenNLP is needed.
 """
 
 
@@ -31,7 +42,9 @@ class ExportOptions:
         metavar="ARCHIVE",
     )
     output_folder: str = option(
-        "folder to write; made if it is missing", positional=True, metavar="FOLDER"
+        "folder to write, made if it is missing; or file of a program, .pt2 or .onnx",
+        positional=True,
+        metavar="FOLDER",
     )
     task_model: bool = option("write the task model, not its biLM", False)
     dtype: str = option("data type of the weights", "float32", choices=("float32", "float16"))
@@ -58,7 +71,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the files, and print their paths."""
+    options = options_from(ExportOptions, args)
+    if Path(options.output_folder).suffix in PROGRAM_SUFFIXES:
+        _export_program(options)
+        return
     with needing_allennlp("export"):
         from elmo_plugin.pretraining.export import export_model
-    for file in export_model(**asdict(options_from(ExportOptions, args))):
+    for file in export_model(**asdict(options)):
         print(file)
+
+
+def _export_program(options: ExportOptions) -> None:
+    from elmo_plugin.bilm import BiLM
+    from elmo_plugin.bilm.program import export_program
+
+    file = options.output_folder
+    others = ExportOptions(options.archive_file, file, overwrite=options.overwrite)
+    if options != others:
+        raise ConfigurationError(
+            f"{file} is the name of a program, expected no other option than --overwrite: a program is of "
+            "float32 and has no card. Leave the others out, or name a folder."
+        )
+    if Path(file).exists() and not options.overwrite:
+        raise ConfigurationError(
+            f"{file} exists, expected a new path. Give another name, or --overwrite to replace it."
+        )
+    export_program(BiLM.from_files(options.archive_file), file)
+    print(file)

@@ -1,0 +1,190 @@
+"""Write a frozen biLM as a program that runs without this package: torch's `.pt2`, or ONNX."""
+
+import copy
+from os import PathLike
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence, Tuple, Union, cast
+
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.bilm import BiLM
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
+from elmo_plugin.bilm.characters import sentence_marks
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.errors import ConfigurationError, needing
+from elmo_plugin.files.replaced_file import replaced_file
+
+TORCH, ONNX = SUFFIXES = (".pt2", ".onnx")
+OLDEST_TORCH = (2, 12)
+ONNX_OPSET = 20
+
+
+def export_program(bilm: BiLM, file: Union[str, PathLike]) -> None:
+    """
+    Write a biLM as a program. An existing file is replaced.
+
+    The program takes `character_ids`, int64 `(batch_size, timesteps, 50)`, see `batch_to_ids`, of any number
+    of sentences of any lengths. It gives `activations`, float32 `(batch_size, num_layers, timesteps, dim)`,
+    without sentence marks and zero at padding, and `mask`, `(batch_size, timesteps)`: those of
+    `ElmoEmbedder.batch_to_embeddings`, to within rounding (1e-5).
+
+    # Parameters
+
+    bilm : `BiLM`
+        Stateless and of precision float32. It is not changed.
+    file : `str` or `PathLike`
+        The ending is the format: `.pt2` for `torch.export.load`, `.onnx` for ONNX (opset 20).
+
+    # Raises
+
+    `ConfigurationError` for another ending, a biLM that is stateful, of lower precision or of
+    ELMoForManyLangs, a torch older than 2.12, and if the packages that write ONNX are not installed;
+    `OSError` if the file cannot be written.
+    """
+    _check(bilm, Path(file))
+    with torch.no_grad():
+        # More than one of each, or torch takes the numbers for fixed ones.
+        example = sentence_marks()[:1].repeat(2, 3, 1)
+        sizes = {0: torch.export.Dim("batch_size"), 1: torch.export.Dim("timesteps")}
+        program = torch.export.export(_Program(bilm), (example,), dynamic_shapes=(sizes,))
+        with replaced_file(file) as new_file, open(new_file, "wb+") as stream:
+            if Path(file).suffix == TORCH:
+                torch.export.save(program, stream)
+            else:
+                _save_onnx(program, new_file)
+
+
+def _check(bilm: BiLM, file: Path) -> None:
+    if file.suffix not in SUFFIXES:
+        raise ConfigurationError(f"{file}: expected a name that ends in {' or '.join(SUFFIXES)}.")
+    if bilm.stateful or bilm.precision != "float32":
+        raise ConfigurationError(
+            f"The biLM has stateful={bilm.stateful} and precision '{bilm.precision}', expected a stateless "
+            "one of float32: programs carry no states, and multiply in float32. Load it with the defaults."
+        )
+    if not isinstance(bilm.character_encoder, CharacterEncoder):
+        raise ConfigurationError(
+            "The biLM is one of ELMoForManyLangs, expected one in bilm-tf's form: a program cannot look "
+            "words up in dictionaries. Run it with this package."
+        )
+    if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+        raise ConfigurationError(
+            f"torch is {torch.__version__}, expected 2.12 or newer, which can export a loop over the tokens. "
+            "Install it in an environment of its own."
+        )
+    if file.suffix == ONNX:
+        with needing("torch needs onnx and onnxscript to write ONNX", "elmo-plugin[onnx]"):
+            import onnxscript  # noqa: F401
+
+
+def _save_onnx(program: torch.export.ExportedProgram, file: Path) -> None:
+    onnx_program = torch.onnx.export(
+        program,
+        opset_version=ONNX_OPSET,
+        dynamo=True,
+        input_names=["character_ids"],
+        output_names=["activations", "mask"],
+        verbose=False,
+    )
+    assert onnx_program is not None
+    onnx_program.save(file, external_data=False)
+
+
+class _Program(torch.nn.Module):
+    """
+    A biLM over padded sentences, in operations that do not depend on their content. What stands at padding is
+    computed, too, and then masked.
+    """
+
+    def __init__(self, bilm: BiLM) -> None:
+        super().__init__()
+        encoder = cast(CharacterEncoder, copy.deepcopy(bilm.character_encoder))
+        self.character_encoder = encoder.cpu().requires_grad_(False)
+        self.layers = torch.nn.ModuleList(
+            _BothDirections(cast(Sequence[ProjectedLSTM], layers))
+            for layers in zip(bilm.forward_layers, bilm.backward_layers)
+        )
+        self.use_skip_connections = bilm.options.use_skip_connections
+        self.register_buffer("sentence_marks", sentence_marks())  # (2, 50)
+        self.sentence_marks: Tensor
+
+    def forward(self, character_ids: Tensor) -> Dict[str, Tensor]:
+        mask = (character_ids > 0).any(dim=2)  # (batch_size, timesteps)
+        end = mask.sum(dim=1, keepdim=True) + 1  # (batch_size, 1), step of the end mark
+        words = torch.nn.functional.pad(character_ids, (0, 0, 1, 1))
+        steps = torch.arange(words.size(1), device=words.device).unsqueeze(0)  # (1, timesteps + 2)
+        words = torch.where((steps == 0).unsqueeze(2), self.sentence_marks[0], words)
+        words = torch.where((steps == end).unsqueeze(2), self.sentence_marks[1], words)
+        # (batch_size, timesteps + 2, projection_dim)
+        tokens = self.character_encoder.forward_traceable(words.flatten(0, 1))
+        tokens = tokens.unflatten(0, (words.size(0), words.size(1)))
+        # Turns sentences around; padding stays at the end.
+        reverse = torch.where(steps <= end, end - steps, steps).unsqueeze(2)
+        reverse = reverse.expand(-1, -1, tokens.size(2))
+        inputs = torch.stack([tokens, tokens.gather(1, reverse)])
+        activations = [torch.cat([tokens, tokens], dim=2)]
+        for number, layer in enumerate(self.layers):
+            outputs = layer(inputs)  # (2, batch_size, timesteps + 2, projection_dim)
+            if self.use_skip_connections and number > 0:
+                outputs = outputs + inputs
+            activations.append(torch.cat([outputs[0], outputs[1].gather(1, reverse)], dim=2))
+            inputs = outputs
+        layers = torch.stack(activations, dim=1)[:, :, 1:-1]
+        return {
+            "activations": torch.where(mask[:, None, :, None], layers, 0.0),
+            "mask": mask,
+        }
+
+
+class _BothDirections(torch.nn.Module):
+    """The two LSTMs of a layer, over padded sentences; see `ProjectedLSTM`."""
+
+    def __init__(self, layers: Sequence[ProjectedLSTM]) -> None:
+        super().__init__()
+        tensors = [layer.tensors() for layer in layers]
+        self.cell_size, self.state_dim = layers[0].cell_size, layers[0].projection_dim
+        self.cell_clip, self.proj_clip = layers[0].cell_clip, layers[0].proj_clip
+        size = layers[0].input_dim
+        self.register_buffer("input_weight", _stacked([one.weight[:, :size].T for one in tensors]))
+        self.register_buffer("state_weight", _stacked([one.weight[:, size:].T for one in tensors]))
+        self.register_buffer("bias", _stacked([one.bias.unsqueeze(0) for one in tensors]))
+        projections = [one.projection.T for one in tensors if one.projection is not None]
+        self.register_buffer("projection", _stacked(projections) if projections else None)
+        self.input_weight: Tensor
+        self.state_weight: Tensor
+        self.bias: Tensor
+        self.projection: Optional[Tensor]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From `(2, batch_size, timesteps, input_dim)` to `(2, batch_size, timesteps, state_dim)`."""
+        # A prototype of torch 2.12: the loop is an operator of the program, so that lengths are free.
+        from torch._higher_order_ops.scan import scan
+
+        def step(
+            states: Tuple[Tensor, Tensor], gates: Tensor
+        ) -> Tuple[Tuple[Tensor, Tensor], Tensor]:
+            state, cell = states
+            i, g, f, o = (gates + torch.bmm(state, self.state_weight)).chunk(4, dim=2)
+            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            if self.cell_clip is not None:
+                cell = cell.clamp(-self.cell_clip, self.cell_clip)
+            state = torch.sigmoid(o) * torch.tanh(cell)
+            if self.projection is not None:
+                state = torch.bmm(state, self.projection)
+                if self.proj_clip is not None:
+                    state = state.clamp(-self.proj_clip, self.proj_clip)
+            return (state, cell), state.clone()  # one tensor must not be returned twice
+
+        # (timesteps, 2, batch_size, 4 * cell_size)
+        gates = torch.matmul(inputs.permute(2, 0, 1, 3), self.input_weight) + self.bias
+        zeros = (
+            inputs.new_zeros(2, inputs.size(1), self.state_dim),
+            inputs.new_zeros(2, inputs.size(1), self.cell_size),
+        )
+        _, outputs = scan(step, zeros, gates)
+        return outputs.permute(1, 2, 0, 3)
+
+
+def _stacked(tensors: List[Tensor]) -> Tensor:
+    return torch.stack([tensor.detach().cpu() for tensor in tensors])

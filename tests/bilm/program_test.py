@@ -1,0 +1,158 @@
+"""A biLM as a program: `.pt2`, and ONNX where its packages are installed."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+import torch
+
+from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
+from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm import program as program_module
+from elmo_plugin.bilm.program import OLDEST_TORCH, export_program
+from elmo_plugin.errors import ConfigurationError
+from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
+from tests.markdown_blocks import code_blocks
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+PAGE = FIXTURES.parent / "docs" / "export.md"
+BATCHES: List[List[List[str]]] = [
+    SENTENCES,
+    [["one"]],
+    [["The", "bank"] * 20],
+    [["Hi"], ["of", "the", "bank"]] * 4,
+    [[], []],
+]
+# Everything that the tiny biLM has not.
+OTHER_OPTIONS = replace(
+    TINY_OPTIONS,
+    activation="tanh",
+    cell_size=6,
+    num_layers=3,
+    cell_clip=None,
+    proj_clip=None,
+    use_skip_connections=False,
+)
+
+if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
+    pytest.skip("this torch cannot export the loop over tokens", allow_module_level=True)
+
+
+def check(run: Callable[[torch.Tensor], Dict[str, Any]], bilm: BiLM) -> None:
+    embedder = ElmoEmbedder.from_bilm(bilm)
+    for batch in BATCHES:
+        activations, mask = embedder.batch_to_embeddings(batch)
+        outputs = run(embedder.character_ids(batch))
+        assert outputs["activations"].dtype == torch.float32
+        torch.testing.assert_close(outputs["activations"], activations, rtol=0, atol=1e-5)
+        assert torch.equal(outputs["mask"], mask)
+
+
+@pytest.mark.parametrize("options", [TINY_OPTIONS, OTHER_OPTIONS])
+def test_a_program_of_torch_equals_the_bilm(options: BiLMOptions, tmp_path: Path) -> None:
+    bilm = randomize(BiLM(options))
+    before = {name: weight.clone() for name, weight in bilm.state_dict().items()}
+    export_program(bilm, tmp_path / "bilm.pt2")
+    assert all(parameter.requires_grad for parameter in bilm.parameters())
+    assert all(torch.equal(weight, before[name]) for name, weight in bilm.state_dict().items())
+    assert [path.name for path in tmp_path.iterdir()] == ["bilm.pt2"]
+    check(torch.export.load(tmp_path / "bilm.pt2").module(), bilm)
+
+
+@pytest.mark.parametrize("options", [TINY_OPTIONS, OTHER_OPTIONS])
+def test_a_program_of_onnx_equals_the_bilm(options: BiLMOptions, tmp_path: Path) -> None:
+    reason = "the packages of elmo_plugin[onnx] are not installed"
+    pytest.importorskip("onnxscript", reason=reason)
+    onnxruntime = pytest.importorskip("onnxruntime", reason=reason)
+    bilm = randomize(BiLM(options)).requires_grad_(False)
+    export_program(bilm, tmp_path / "bilm.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["bilm.onnx"]
+    session = onnxruntime.InferenceSession(tmp_path / "bilm.onnx")
+
+    def run(character_ids: torch.Tensor) -> Dict[str, Any]:
+        arrays = session.run(["activations", "mask"], {"character_ids": character_ids.numpy()})
+        return {
+            name: torch.from_numpy(array) for name, array in zip(("activations", "mask"), arrays)
+        }
+
+    check(run, bilm)
+
+
+def documented_spelling() -> str:
+    (module, _) = code_blocks(PAGE.read_text(encoding="utf-8"), "python")
+    assert module.text.startswith("# spelling.py\n")
+    return module.text
+
+
+def test_the_documented_spelling() -> None:
+    names: Dict[str, Any] = {}
+    exec(compile(documented_spelling(), str(PAGE), "exec"), names)
+    sentences = [[word for word in one if word not in ("<S>", "</S>")] for one in SENTENCES]
+    expected = batch_to_ids(sentences)
+    assert torch.equal(torch.from_numpy(names["character_ids"](sentences)), expected)
+
+
+def test_the_documented_snippet_of_onnx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxscript", reason="the packages of elmo_plugin[onnx] are not installed")
+    pytest.importorskip("onnxruntime", reason="the packages of elmo_plugin[onnx] are not installed")
+    monkeypatch.chdir(tmp_path)
+    export_program(BiLM.from_files("elmo_mini"), "elmo_mini.onnx")
+    Path("spelling.py").write_text(documented_spelling(), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (snippet,) = code_blocks(PAGE.read_text(encoding="utf-8"), "py")
+    exec(compile(snippet.text, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out == "(2, 3, 6, 256)\n"
+
+
+@pytest.mark.slow
+def test_it_runs_without_this_package(tmp_path: Path) -> None:
+    bilm = randomize(BiLM(TINY_OPTIONS)).requires_grad_(False)
+    export_program(bilm, tmp_path / "bilm.pt2")
+    embedder = ElmoEmbedder.from_bilm(bilm)
+    torch.save([embedder.character_ids(batch) for batch in BATCHES], tmp_path / "inputs.pt")
+    program = (
+        "import sys\n"
+        "sys.modules['elmo_plugin'] = None\n"
+        "import torch\n"
+        "program = torch.export.load('bilm.pt2').module()\n"
+        "torch.save([program(one) for one in torch.load('inputs.pt')], 'outputs.pt')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
+    outputs = iter(torch.load(tmp_path / "outputs.pt"))
+    check(lambda character_ids: next(outputs), bilm)
+
+
+@pytest.mark.parametrize("settings", [{"stateful": True}, {"precision": "int8"}])
+def test_settings_that_a_program_has_not(settings: Any, tmp_path: Path) -> None:
+    bilm = BiLM(TINY_OPTIONS, **settings)
+    with pytest.raises(ConfigurationError, match="expected a stateless one of float32"):
+        export_program(bilm, tmp_path / "bilm.pt2")
+
+
+def test_models_of_many_langs(tmp_path: Path) -> None:
+    bilm = BiLM.from_files(FIXTURES / "bilm" / "many_langs" / "both")
+    with pytest.raises(ConfigurationError, match="is one of ELMoForManyLangs, expected"):
+        export_program(bilm, tmp_path / "bilm.pt2")
+
+
+def test_other_endings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"expected a name that ends in \.pt2 or \.onnx"):
+        export_program(BiLM(TINY_OPTIONS), tmp_path / "bilm.bin")
+
+
+def test_an_older_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_module.torch, "__version__", "2.4.1+cpu")
+    with pytest.raises(ConfigurationError, match=r"torch is 2\.4\.1\+cpu, expected 2\.12 or newer"):
+        export_program(BiLM(TINY_OPTIONS), tmp_path / "bilm.pt2")
+
+
+def test_onnx_without_its_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(ConfigurationError, match="needs onnx and onnxscript"):
+        export_program(BiLM(TINY_OPTIONS), tmp_path / "bilm.onnx")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,31 @@
+"""`elmo export` with a program as output. What it makes of archives is in tests/pretraining."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmo_plugin.bilm import program
+from elmo_plugin.commands.export import PROGRAM_SUFFIXES
+from elmo_plugin.commands.main import main
+
+
+def test_the_name_of_a_program_says_the_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    exported = []
+    monkeypatch.setattr(program, "export_program", lambda *arguments: exported.append(arguments))
+    output = tmp_path / "mini.pt2"
+    main(["export", "elmo_mini", str(output)])
+    assert capsys.readouterr().out == f"{output}\n"
+    ((bilm, file),) = exported
+    assert (file, bilm.get_output_dim(), bilm.is_frozen) == (str(output), 256, True)
+    assert PROGRAM_SUFFIXES == program.SUFFIXES
+
+    output.touch()
+    with pytest.raises(SystemExit) as error:
+        main(["export", "elmo_mini", str(output)])
+    assert error.value.code == 2
+    assert "mini.pt2 exists, expected a new path" in capsys.readouterr().err
+    main(["export", "elmo_mini", str(output), "--overwrite"])
+    assert len(exported) == 2
