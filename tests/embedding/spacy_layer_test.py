@@ -168,6 +168,15 @@ def test_gradients_are_those_of_torch(tiny_files: BiLMFiles) -> None:
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-5)
 
 
+def test_models_of_many_langs() -> None:
+    folder = Path(__file__).parents[2] / "fixtures" / "bilm" / "many_langs" / "both"
+    nlp, loaded = (tagger(BiLMFiles(str(folder), None)) for _ in range(2))  # type: ignore[arg-type]
+    nlp.initialize(lambda: examples_of(nlp))
+    loaded.from_bytes(nlp.to_bytes())
+    tensor = nlp("It rained .").tensor
+    numpy.testing.assert_allclose(loaded("It rained .").tensor, tensor, rtol=0, atol=1e-5)
+
+
 def test_another_bilm_under_the_same_name_is_an_error(
     write_bilm: Callable[..., BiLMFiles], tmp_path: Path
 ) -> None:
