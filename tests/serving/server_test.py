@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 import pytest
 
 from elmo_plugin.bilm.model_files import task_model_names
+from elmo_plugin.commands.main import main
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.serving import server as server_module
 from elmo_plugin.serving.limits import Limits
@@ -112,42 +113,37 @@ def test_it_is_killed_and_started_again_at_the_same_port(tmp_path: Path) -> None
     with running("--port", str(port), folder=tmp_path) as (process, address):
         assert post(address, SENTENCE) == first
         client.close()
-        process.send_signal(signal.SIGTERM)
-        assert ended(process)[0] == 0
-
-
-@pytest.mark.slow
-def test_a_port_that_is_used(tmp_path: Path) -> None:
-    with running(folder=tmp_path) as (_, address):
-        port = address.rstrip("/").rpartition(":")[2]
-        second = subprocess.run(
-            [sys.executable, "-m", "elmo_plugin", "serve", "--port", port],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-    assert (second.returncode, second.stdout) == (2, "")
-    (line,) = second.stderr.splitlines()
-    assert line.startswith(
-        f"elmo serve: error: --host, --port: cannot serve at 127.0.0.1, port {port}"
-    )
-
-
-@pytest.mark.slow
-def test_requests_that_are_no_http_get_an_error_in_json(tmp_path: Path) -> None:
-    with running(folder=tmp_path) as (process, address):
-        port = int(address.rstrip("/").rpartition(":")[2])
-        for sent in (b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000):
-            with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
-                client.sendall(sent)
-                received = b"".join(iter(lambda: client.recv(4096), b""))
-            head, _, body = received.partition(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 400 ")
-            assert list(json.loads(body)) == ["error"]
-        assert post(address, SENTENCE)[0] == 200
+        requests_that_are_no_http_get_an_error_in_json(port)
+        assert post(address, SENTENCE) == first
         process.send_signal(signal.SIGTERM)
         assert ended(process)[:2] == (0, "Stopped.\n")
+
+
+def requests_that_are_no_http_get_an_error_in_json(port: int) -> None:
+    for sent in (b"hello\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 100_000):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+            client.sendall(sent)
+            received = b"".join(iter(lambda: client.recv(4096), b""))
+        head, _, body = received.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert list(json.loads(body)) == ["error"]
+
+
+def test_a_port_that_is_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(server_module, "ServedModel", None)  # nothing is loaded
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
+        with pytest.raises(SystemExit, match="2"):
+            main(["serve", "--port", str(port)])
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert captured.out == "" and line.startswith(
+        f"elmo serve: error: --host, --port: cannot serve at 127.0.0.1, port {port}"
+    )
 
 
 class TestNames:
