@@ -45,7 +45,7 @@ test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the pack
 test-all: test ## run all tests: the slow ones too, and those of the biLM as on a processor without AVX-512
 	$(PYTEST) -m slow
 	@if grep -qs avx512f /proc/cpuinfo; then \
-	  set -x; $(WITHOUT_AVX512) $(PYTEST) -k "not triton" tests/bilm tests/modules; \
+	  set -x; $(WITHOUT_AVX512) $(PYTEST) -k "not triton and not older_compiler" tests/bilm tests/modules; \
 	fi
 
 test-torch: ## run the tests of the core without AllenNLP, with another torch or Python: make test-torch TORCH=2.4.1 PYTHON=python3.10
