@@ -191,6 +191,8 @@ class BiLM(torch.nn.Module):
         cls, options: BiLMOptions, state_dict: Dict[str, Tensor], *arguments: Any, **settings: Any
     ) -> "BiLM":
         bilm = cls._without_weights(options, *arguments, **settings)
+        # Here, as `load_state_dict` would keep what was translated in memory.
+        translate_allennlp_bilm(bilm, state_dict, "")
         bilm.load_state_dict(state_dict, assign=True)
         return bilm.requires_grad_(False)
 

@@ -43,7 +43,7 @@ def as_bytes(description: Dict[str, Any]) -> Tensor:
 
 def from_bytes(description: Tensor) -> Dict[str, Any]:
     """Return what `as_bytes` was given."""
-    return json.loads(bytes(description.tolist()))
+    return json.loads(description.cpu().numpy().tobytes())
 
 
 def archived_bilm(

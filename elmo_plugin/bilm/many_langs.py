@@ -251,7 +251,7 @@ def _shapes(options: ManyLangsOptions) -> Dict[str, Dict[str, Tuple[int, ...]]]:
 def _check_tensors(
     path: Path, tensors: Mapping[str, Any], shapes: Mapping[str, Tuple[int, ...]]
 ) -> None:
-    for name in [*shapes, *tensors]:
+    for name in {**shapes, **tensors}:
         tensor, expected = tensors.get(name), shapes.get(name, "none of this name")
         found = tuple(tensor.shape) if isinstance(tensor, Tensor) else "no tensor"
         if found != expected:
@@ -259,7 +259,8 @@ def _check_tensors(
                 f"{path}: {name}: found {found}, expected {expected} from the sizes and the dictionaries. "
                 "All files must belong to the same model."
             )
-        if not bool(tensors[name].isfinite().all()):
+        # NaN and infinity make their sum NaN or infinite.
+        if not bool(tensors[name].sum(dtype=torch.float64).isfinite()):
             raise ConfigurationError(
                 f"{path}: {name} holds NaN or infinite values, expected finite weights. Get another copy of "
                 "the model."

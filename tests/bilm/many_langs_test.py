@@ -71,6 +71,35 @@ def test_new_sentences_as_elmoformanylangs_reads_them(name: str) -> None:
     embedder = oracle.Embedder(str(FIXTURES / name), batch_size=len(sentences))
     expected = embedder.sents2elmo([list(words) for words in sentences], output_layer=-2)
     assert_close(ElmoEmbedder(FIXTURES / name).embed_batch(sentences), expected)
+    # It carries the states of a batch, sorted by length, to the next one.
+    sentences.sort(key=len, reverse=True)
+    stateful = ElmoEmbedder(FIXTURES / name, stateful=True)
+    embedder = oracle.Embedder(str(FIXTURES / name), batch_size=len(sentences))
+    for batch in (sentences, sentences[:4], sentences[::3]):
+        expected = embedder.sents2elmo([list(words) for words in batch], output_layer=-2)
+        assert_close(stateful.embed_batch(batch), expected)
+
+
+def test_weights_that_were_saved_on_a_gpu(folder: Path) -> None:
+    for name in ("encoder.pkl", "token_embedder.pkl"):
+        content = (folder / name).read_bytes()
+        for of_cpu, of_gpu in (
+            (b"ctorch\nFloatStorage\n", b"ctorch.cuda\nFloatStorage\n"),
+            (b"\x03\x00\x00\x00cpu", b"\x06\x00\x00\x00cuda:0"),
+        ):
+            assert of_cpu in content
+            content = content.replace(of_cpu, of_gpu)
+        (folder / name).write_bytes(content)
+    assert_close(ElmoEmbedder(folder).embed_batch(SENTENCES), expected_vectors("both"))
+
+
+def test_a_cached_vocabulary() -> None:
+    elmo = Elmo(str(FIXTURES / "both"), None, 1, dropout=0.0, vocab_to_cache=["", "今天", "好"])
+    (vectors,) = elmo(batch_to_ids([["好", "今天"]]), torch.tensor([[2, 1]]))[
+        "elmo_representations"
+    ]
+    expected = ElmoEmbedder(FIXTURES / "both").embed_sentence(["好", "今天"]).mean(axis=0)
+    assert_close(vectors.detach(), [expected])
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
