@@ -123,7 +123,7 @@ SOURCES = {
         page="https://github.com/HIT-SCIR/ELMoForManyLangs",
         license="",
         how="One .zip stands for all files of a model, and so does the folder that it is unpacked into. "
-        "It is downloaded once.",
+        "It is downloaded once. Simplified Chinese is a .tar.xz: unpack it, and give its folder.",
     ),
 }
 
