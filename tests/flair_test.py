@@ -62,12 +62,12 @@ def tags_of(model: SequenceTagger) -> List[str]:
 
 
 @pytest.mark.parametrize("layers", ["mix", "average", "top", "all"])
-def test_vectors_are_those_of_the_layers(tiny_files: BiLMFiles, layers: str) -> None:
-    embeddings = ElmoEmbeddings(*tiny_files, layers=layers)
+def test_vectors_are_those_of_the_layers(bilm_files: BiLMFiles, layers: str) -> None:
+    embeddings = ElmoEmbeddings(*bilm_files, layers=layers)
     embedded = sentences()
     embeddings.embed(embedded)
     for sentence in embedded:
-        expected = ElmoEmbedder(*tiny_files).embed_sentence([token.text for token in sentence])
+        expected = ElmoEmbedder(*bilm_files).embed_sentence([token.text for token in sentence])
         found = torch.stack([token.embedding for token in sentence]).detach().numpy()
         assert found.shape == (len(sentence), embeddings.embedding_length)
         rows = {
@@ -82,9 +82,9 @@ def test_vectors_are_those_of_the_layers(tiny_files: BiLMFiles, layers: str) -> 
 
 
 def test_a_trained_tagger_is_saved_with_its_mix_and_without_the_bilm(
-    tiny_files: BiLMFiles, tmp_path: Path
+    bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
-    model = tagger(ElmoEmbeddings(*tiny_files))
+    model = tagger(ElmoEmbeddings(*bilm_files))
     before = model.forward_loss(sentences())[0].item()
     data = FlairDatapointDataset(sentences())
     ModelTrainer(model, Corpus(train=data, dev=data, test=data)).train(
@@ -104,8 +104,8 @@ def test_a_trained_tagger_is_saved_with_its_mix_and_without_the_bilm(
     assert torch.equal(loaded.embeddings.mix.mix.gamma, model.embeddings.mix.mix.gamma)
 
 
-def test_it_is_stacked_with_others(tiny_files: BiLMFiles) -> None:
-    stacked = StackedEmbeddings([ElmoEmbeddings(*tiny_files), ElmoEmbeddings(*tiny_files, "top")])
+def test_it_is_stacked_with_others(bilm_files: BiLMFiles) -> None:
+    stacked = StackedEmbeddings([ElmoEmbeddings(*bilm_files), ElmoEmbeddings(*bilm_files, "top")])
     embedded = sentences()
     stacked.embed(embedded)
     assert embedded[0][0].embedding.shape == (24,)
@@ -120,9 +120,9 @@ def test_another_bilm_under_the_same_name_is_an_error(
         SequenceTagger.load(tmp_path / "saved.pt")
 
 
-def test_unknown_layers(tiny_files: BiLMFiles) -> None:
+def test_unknown_layers(bilm_files: BiLMFiles) -> None:
     with pytest.raises(ConfigurationError, match="'last', expected one of"):
-        ElmoEmbeddings(*tiny_files, layers="last")
+        ElmoEmbeddings(*bilm_files, layers="last")
 
 
 def test_the_documented_snippet(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ clusters.
 """
 
 import random
+from numbers import Integral
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
@@ -181,7 +182,9 @@ def check_layer(layer: Layer, num_layers: Optional[int] = None, name: str = "--l
     """
     highest = "2" if num_layers is None else str(num_layers - 1)
     if layer == AVERAGE or (
-        isinstance(layer, int) and layer >= TOP_LAYER and (num_layers is None or layer < num_layers)
+        isinstance(layer, Integral)
+        and layer >= TOP_LAYER
+        and (num_layers is None or layer < num_layers)
     ):
         return
     raise ConfigurationError(

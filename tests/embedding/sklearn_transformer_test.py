@@ -28,7 +28,7 @@ SENTENCES = [
 TEXTS = ["It rained .", "He slept .", "We won !", "She ran !", "It froze .", "You won !"]
 
 
-@pytest.mark.parametrize("layer", [0, 2, -1, "average"])
+@pytest.mark.parametrize("layer", [0, numpy.int64(2), -1, "average"])
 @pytest.mark.parametrize("pool", ["mean", "max", "first-last"])
 def test_rows_are_the_pooled_layer_of_each_sentence(
     tiny_files: BiLMFiles, layer: Any, pool: str
