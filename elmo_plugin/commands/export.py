@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _export_program(options: ExportOptions) -> None:
     from elmo_plugin.bilm import BiLM
+    from elmo_plugin.bilm.model_files import names_both_files
     from elmo_plugin.bilm.program import export_program
 
     file = options.output_folder
@@ -95,6 +96,11 @@ def _export_program(options: ExportOptions) -> None:
     if Path(file).exists() and not options.overwrite:
         raise ConfigurationError(
             f"{file} exists, expected a new path. Give another name, or --overwrite to replace it."
+        )
+    if not names_both_files(options.archive_file):
+        raise ConfigurationError(
+            f"{options.archive_file}: expected elmo_mini, a folder that `elmo export` wrote, or a .zip, for "
+            f"the program {file}. Export an archive to a folder first."
         )
     export_program(BiLM.from_files(options.archive_file), file)
     print(file)

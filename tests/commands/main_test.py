@@ -197,7 +197,7 @@ class TestErrors:
             ("export no.gz o", "elmo export: error: no.gz: no such file or folder, expected an"),
             ("export no.gz o --dtype int8", "--dtype: invalid choice: 'int8'"),
             ("export elmo_mini o.pt2 --dtype float16", "expected no other option than --overwrite"),
-            ("export model.tar.gz o.onnx", "expected the options (JSON) and the weights"),
+            ("export model.tar.gz o.onnx", "Export an archive to a folder first."),
             ("report", "elmo report: error: the following arguments are required: REPORT"),
             ("report layer", "argument REPORT: invalid choice: 'layer'"),
             ("report layers", "elmo report layers: error: the following arguments are required"),
