@@ -24,8 +24,9 @@ examples:
   elmo predict runs/ner/model.tar.gz sentences.jsonl
   elmo --print-completion bash > ~/.local/share/bash-completion/completions/elmo
 
-ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. vocab, export, predict,
-serve and report need AllenNLP: pip install "elmo-plugin[allennlp]", then elmo setup-allennlp
+ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. vocab, export (but
+for programs), predict, serve and report need AllenNLP: pip install "elmo-plugin[allennlp]", then elmo
+setup-allennlp
 """
 
 
@@ -60,7 +61,7 @@ COMMANDS = {
     "models": Command("list the models of this package, and published ones by language"),
     "vocab": Command("make the vocabulary of a biLM from a corpus", "elmo-vocab"),
     "export": Command(
-        "write the biLM of an archive as options.json and weights.hdf5",
+        "write the biLM of an archive as options.json and weights.hdf5, or as a program of torch or ONNX",
         "elmo-export",
         loads_archives=True,
     ),
