@@ -20,6 +20,7 @@ from tests.how_to_troubles import TROUBLES
 from tests.how_tos import (
     DOCS,
     HOW_TOS,
+    PROGRAMS,
     FinishedHowTo,
     build_training,
     configs_of,
@@ -29,16 +30,23 @@ from tests.how_tos import (
     script_of,
 )
 from tests.markdown_blocks import code_blocks, local_links, section_anchors
+from tests.warm_programs import warm_programs
 
 
 @pytest.fixture(scope="module")
 def running(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Dict[str, "Future[FinishedHowTo]"]]:
-    """All how-tos, two at a time: most of a command's time is the start of Python."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    """All how-tos, two at a time; the first steps with programs that start as users start them."""
+    with warm_programs() as programs, ThreadPoolExecutor(max_workers=2) as pool:
         futures = {
-            name: pool.submit(run_how_to, name, tmp_path_factory.mktemp(name)) for name in HOW_TOS
+            name: pool.submit(
+                run_how_to,
+                name,
+                tmp_path_factory.mktemp(name),
+                PROGRAMS if name == "start" else programs,
+            )
+            for name in HOW_TOS
         }
         yield futures
         for future in futures.values():

@@ -20,6 +20,7 @@ from tests.markdown_blocks import code_blocks
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
 FIXTURES = REPOSITORY / "fixtures"
+PROGRAMS = Path(sys.executable).parent  # `python`, `allennlp` and `elmo`
 _MODULE_NAME = re.compile(r"# (\w+\.py)\n")
 # Ten times what the longest takes on two idle cores and more.
 TIMEOUT_SECONDS = 3000
@@ -202,11 +203,9 @@ def _for_a_task_of_ones_own(folder: Path) -> None:
 
 
 def _for_old_models(folder: Path) -> None:
-    """With an archive that AllenNLP's own embedder has trained."""
     _sentences(folder)
     _tagged_lines(folder)
     _bilm_files(folder)
-    _run("allennlp train old.jsonnet -s old_model", folder)
 
 
 # How to make what each how-to needs.
@@ -240,25 +239,24 @@ def free_port() -> str:
         return str(bound.getsockname()[1])
 
 
-def run_how_to(name: str, folder: Path) -> FinishedHowTo:
+def run_how_to(name: str, folder: Path, programs: Path) -> FinishedHowTo:
+    """Run a how-to in a folder, with `allennlp` and `elmo` from the folder `programs`."""
     prepare(name, folder)
     script = script_of(name)
+    if name == "from_allennlp":  # with an archive that AllenNLP's own embedder has trained
+        script = f"allennlp train old.jsonnet -s old_model\n{script}"
     if name == "serve_a_model":
         port = free_port()
         script = script.replace("8000", port).replace("elmo serve", f"elmo serve --port {port}")
-    printed = _run(f"{script}\nenv -0 > environment", folder)
+    printed = _run(f"{script}\nenv -0 > environment", folder, programs)
     variables = (folder / "environment").read_text(encoding="utf-8").split("\0")
     return FinishedHowTo(folder, printed, dict(line.split("=", 1) for line in variables if line))
 
 
-def _run(script: str, folder: Path) -> str:
+def _run(script: str, folder: Path, programs: Path) -> str:
     """Run a script in a folder, and return what it printed."""
-    programs = Path(sys.executable).parent  # where `allennlp` and `python` are
-    environment = {
-        **os.environ,
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-    }
+    path = os.pathsep.join(map(str, (programs, PROGRAMS, os.environ["PATH"])))
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
