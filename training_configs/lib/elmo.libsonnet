@@ -13,11 +13,9 @@ local original =
   // The small one that comes with this package.
   mini:: self.named('elmo_mini'),
 
-  // A biLM of your own, in a folder with options.json and weights.hdf5; or, without a slash, one that comes with
-  // this package.
-  named(name)::
-    if std.length(std.findSubstr('/', name)) == 0 then { options_file: name }
-    else { options_file: name + '/options.json', weight_file: name + '/weights.hdf5' },
+  // One that comes with this package, or the folder of your own: with options.json and weights.hdf5, or of
+  // ELMoForManyLangs.
+  named(name):: { options_file: name },
 
   // The `elmo` part of a text encoder. `placement`: input, output, both or none. `none` makes the
   // baseline: the same model without ELMo, and the biLM is not loaded. `dropout`: of ELMo alone, at both places
