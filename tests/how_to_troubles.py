@@ -264,7 +264,9 @@ TROUBLES: Dict[Tuple[str, str], Trouble] = {
         "its softmax predicts other words than the vocabulary has",
     ): _adapt_with_another_vocabulary,
     (_ADAPT, "which do not fill a batch of"): _adapt_on_little,
-    (_ADAPT, "options_file: cannot find"): partial(_adapt, "no/folder", "elmo_mini"),
+    (_ADAPT, "(no such file or folder), expected the options"): partial(
+        _adapt, "no/folder", "elmo_mini"
+    ),
     (_ADAPT, "exists, expected a new path. Give another folder"): _export_again,
     (_EMBED, "line 2 is blank, expected one sentence on each line"): _embed_blank_lines,
     (_EMBED, "vectors.hdf5 exists, expected a new path"): _embed_again,
