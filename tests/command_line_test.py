@@ -70,7 +70,11 @@ def test_evaluate_prints_f1(archive_file: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_missing_weight_file_is_named_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    overrides = json.dumps({"model.text_encoder.elmo.weight_file": "no/weights.hdf5"})
+    elmo = "model.text_encoder.elmo"
+    options_file = str(TINY.parents[1] / "bilm" / "tiny" / "options.json")
+    overrides = json.dumps(
+        {f"{elmo}.options_file": options_file, f"{elmo}.weight_file": "no/weights.hdf5"}
+    )
     config = str(TINY / "experiment_elmo.jsonnet")
     run = ["allennlp", "train", config, "-s", str(tmp_path / "run"), "--overrides", overrides]
     monkeypatch.setattr(sys, "argv", run)

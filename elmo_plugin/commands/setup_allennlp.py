@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from typing import List, Optional
 
 from elmo_plugin.arguments import add_options, option, options_from
@@ -14,6 +14,8 @@ from elmo_plugin.environment import REQUIREMENTS
 from elmo_plugin.errors import ConfigurationError
 
 PACKAGE, EXTRA = "elmo-plugin", "allennlp"
+# Not that of importlib.util: asked for pip, it takes setuptools' distutils from the rest of the process.
+find_spec = PathFinder.find_spec
 
 _DESCRIPTION = """\
 example:
