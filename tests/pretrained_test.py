@@ -17,48 +17,51 @@ from elmo_plugin.pretraining import BiLMReader, BiLMTrainingModel, LMWordVocabul
 from elmo_plugin.pretraining.corpus_files import read_sentences
 from tests.conftest import SENTENCES
 
-FOLDER = PRETRAINED_FOLDER / "elmo_mini"
 HELDOUT = Path(__file__).parents[1] / "fixtures" / "lm" / "heldout.txt"
+BILMS = ["elmo_mini", "elmo_small"]
 
 
-def test_it_is_small_and_complete() -> None:
-    assert "elmo_mini" in pretrained_names()
+@pytest.mark.parametrize(
+    "name, width, most_bytes", [("elmo_mini", 256, 12_000_000), ("elmo_small", 512, 40_000_000)]
+)
+def test_they_are_small_and_complete(name: str, width: int, most_bytes: int) -> None:
+    assert pretrained_names() == BILMS
+    folder = PRETRAINED_FOLDER / name
     names = {"options.json", "weights.hdf5", "vocab.txt", "README.md"}
-    assert {path.name for path in FOLDER.iterdir()} == names
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 12_000_000
+    assert {path.name for path in folder.iterdir()} == names
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= most_bytes
+    assert BiLM.from_files(name).get_output_dim() == width
 
 
-def test_it_is_installed_with_the_package() -> None:
-    assert FOLDER.parent.parent == Path(elmo_plugin.__file__).parent
+def test_they_are_installed_with_the_package() -> None:
+    assert PRETRAINED_FOLDER.parent == Path(elmo_plugin.__file__).parent
     metadata = (Path(elmo_plugin.__file__).parents[1] / "pyproject.toml").read_text()
     assert '"pretrained/*/*"' in metadata
 
 
-def test_one_name_is_enough() -> None:
+@pytest.mark.parametrize("name", BILMS)
+def test_one_name_is_enough(name: str) -> None:
     character_ids = batch_to_ids(SENTENCES)
-    ours = Elmo("elmo_mini", None, 1, dropout=0.0)(character_ids)["elmo_representations"][0]
-    files = str(FOLDER / "options.json"), str(FOLDER / "weights.hdf5")
+    ours = Elmo(name, None, 1, dropout=0.0)(character_ids)["elmo_representations"][0]
+    folder = PRETRAINED_FOLDER / name
+    files = str(folder / "options.json"), str(folder / "weights.hdf5")
     theirs = AllenNLPElmo(*files, 1, dropout=0.0)(character_ids)["elmo_representations"][0]
     # Of float16 files AllenNLP rounds the forget bias.
     assert torch.allclose(ours, theirs, atol=5e-3)
-    assert ours.shape[-1] == BiLM.from_files("elmo_mini").get_output_dim() == 256
 
 
-@pytest.fixture(scope="module")
-def model() -> BiLMTrainingModel:
-    vocab = LMWordVocabulary.from_vocabulary_file("elmo_mini")
+@pytest.mark.parametrize("name", BILMS)
+def test_they_predict_words_of_text_that_they_have_not_seen(name: str) -> None:
+    vocab = LMWordVocabulary.from_vocabulary_file(name)
     softmax = Lazy(SampledSoftmax, params=Params({"num_samples": 100}))
-    return BiLMTrainingModel.from_partial_objects(vocab, softmax, options_file="elmo_mini").eval()
-
-
-def test_it_predicts_words_of_text_that_it_has_not_seen(model: BiLMTrainingModel) -> None:
-    reader = BiLMReader("elmo_mini")
+    model = BiLMTrainingModel.from_partial_objects(vocab, softmax, options_file=name).eval()
+    reader = BiLMReader(name)
     with torch.no_grad():
         for words in read_sentences(HELDOUT):
             fields = reader.text_to_instance(words).fields
             model(**{name: field.tensor.unsqueeze(0) for name, field in fields.items()})
     metrics = model.get_metrics(reset=True)
-    # Over 20,000 words, in each direction; a biLM that only knows how frequent words are has over 500.
+    # Over 20,000 words or more, in each direction; one that only knows how frequent words are has over 500.
     assert metrics["forward_perplexity"] < 150
     assert metrics["backward_perplexity"] < 150
 
