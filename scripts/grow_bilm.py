@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Sequence
 
 import torch
 from torch import Tensor
@@ -25,8 +25,6 @@ from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.softmax import BIAS, SOFTMAX_GROUP, WEIGHT
 from elmo_plugin.bilm.weights import read_group, save_model
-
-UNKNOWN = "<UNK>"
 
 
 def place(old: Tensor, new: Tensor, rows: Sequence[int], columns: Sequence[int]) -> None:
@@ -82,26 +80,19 @@ def grow_bilm(old: BiLM, new: BiLM) -> None:
 
 
 def grow_softmax(
-    datasets: Dict[str, Tensor], old_words: List[str], new_words: List[str], width: int
+    datasets: Dict[str, Tensor], old: LMVocabulary, new: LMVocabulary, width: int
 ) -> Dict[str, Tensor]:
     """The softmax over other words and for wider states, which are added with zeros."""
-    old_index = {word: i for i, word in enumerate(old_words)}
-    unknown = old_index[UNKNOWN]
-    old_rows = torch.tensor([old_index.get(word, unknown) for word in new_words])
-    weight = torch.zeros(len(new_words), width)
+    old_rows = torch.tensor([old.index_of(word) for word in new.words])
+    weight = torch.zeros(len(new), width)
     weight[:, : datasets[WEIGHT].size(1)] = datasets[WEIGHT][old_rows]
     bias = datasets[BIAS][old_rows].clone()
     # <UNK> keeps a half of its probability, and the new words share the other one.
-    is_new = torch.tensor([word not in old_index for word in new_words])
+    is_new = old_rows == LMVocabulary.UNKNOWN
+    is_new[LMVocabulary.UNKNOWN] = False
     bias[is_new] -= math.log(2 * int(is_new.sum()))
-    bias[new_words.index(UNKNOWN)] -= math.log(2)
+    bias[LMVocabulary.UNKNOWN] -= math.log(2)
     return {WEIGHT: weight, BIAS: bias}
-
-
-def read_old(name: str) -> Tuple[BiLM, Dict[str, Tensor], List[str]]:
-    options_file, weight_file = resolve_model_files(name, None)
-    words = LMVocabulary.from_file(weight_file.with_name(VOCABULARY_NAME)).words
-    return BiLM.from_files(options_file, weight_file), read_group(weight_file, SOFTMAX_GROUP), words
 
 
 def main() -> None:
@@ -117,7 +108,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     arguments = parser.parse_args()
 
-    old, softmax, old_words = read_old(arguments.model)
+    options_file, weight_file = resolve_model_files(arguments.model, None)
+    old = BiLM.from_files(options_file, weight_file)
+    old_vocabulary = LMVocabulary.from_file(weight_file.with_name(VOCABULARY_NAME))
     sizes = old.options.to_dict()
     sizes["char_cnn"]["filters"] = arguments.filters
     sizes["lstm"].update(dim=arguments.cell_size, projection_dim=arguments.projection_dim)
@@ -127,7 +120,8 @@ def main() -> None:
     grow_bilm(old, new)
 
     vocabulary = LMVocabulary.from_file(arguments.vocabulary_file)
-    grown = grow_softmax(softmax, old_words, vocabulary.words, arguments.projection_dim)
+    softmax = read_group(weight_file, SOFTMAX_GROUP)
+    grown = grow_softmax(softmax, old_vocabulary, vocabulary, arguments.projection_dim)
     folder = arguments.output_folder
     folder.mkdir(parents=True, exist_ok=True)
     extra = {f"{SOFTMAX_GROUP}/{name}": tensor for name, tensor in grown.items()}
