@@ -65,7 +65,7 @@ def resolve_model_files(
                 f"options_file is {options_file} and weight_file is {weight_file}, but {name} stands for "
                 "both files. Leave the other one out."
             )
-        if _is_pretrained(name):
+        if is_pretrained(name):
             return pretrained_files(str(name))
         return _files_in_folder(Path(name)) if Path(name).is_dir() else _files_in_zip(name)
     if options_file is None or weight_file is None:
@@ -81,7 +81,7 @@ def resolve_model_files(
 def names_both_files(name: Optional[Name]) -> bool:
     """Whether this name stands for options and weights: a `.zip`, a folder, or a model of this package."""
     return name is not None and (
-        str(name).endswith(".zip") or _is_pretrained(name) or Path(name).is_dir()
+        str(name).endswith(".zip") or is_pretrained(name) or Path(name).is_dir()
     )
 
 
@@ -179,8 +179,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get("ALLENNLP_CACHE_ROOT", Path.home() / ".allennlp")) / "cache"
 
 
-def _is_pretrained(name: Name) -> bool:
-    # A name never hides a file.
+def is_pretrained(name: Name) -> bool:
+    """Whether this is the name of a biLM of this package; it never hides a file of that name."""
     return str(name) in pretrained_names() and not Path(name).is_file()
 
 

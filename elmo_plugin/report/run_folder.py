@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, is_pretrained
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.report.tables import versions
 from elmo_plugin.report.variants import Run
@@ -184,9 +185,9 @@ def write_json(values: Dict[str, Any], path: Path) -> None:
 
 def data_hashes(config: Dict[str, Any]) -> Dict[str, str]:
     """
-    Return the SHA-256 of the content of each path in a config: a file, a folder or a glob pattern, under a
-    key such as `train_data_path` or `model.weight_file`. Values that name no local file, such as URLs, are
-    left out.
+    Return the SHA-256 of the content of each path in a config: a file, a folder, a glob pattern or the name
+    of a biLM of this package, under a key such as `train_data_path` or `model.options_file`. Values that name
+    no local file, such as URLs, are left out.
     """
     hashes = {}
     for key, value in _file_values(config):
@@ -224,7 +225,7 @@ def _file_values(value: Any, key: str = "", names_files: bool = False) -> Iterat
 
 
 def _files_of(value: str) -> List[Path]:
-    path = Path(value)
+    path = PRETRAINED_FOLDER / value if is_pretrained(value) else Path(value)
     if path.is_dir():
         return [file for file in sorted(path.rglob("*")) if file.is_file()]
     return [path] if path.is_file() else [Path(name) for name in sorted(glob(value))]

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Measures what RESULTS.md shows. Each finished run is kept in runs/results, so the same command goes on after an interruption.
+#
+#   bash scripts/results.sh DATA                  everything: about a day on 2 cores
+#   bash scripts/results.sh DATA tasks layers     these steps alone
+#
+# DATA is made by `python scripts/data/make.py DATA`. The step `static` needs gensim.
+set -euo pipefail
+
+data=${1:?folder of the data}
+shift
+steps=("${@:-all}")
+runs=runs/results
+bin=${BIN:-.venv/bin}
+
+export ELMO=elmo_mini NER_DATA=$data/ner/wikigold SST_DATA=$data/sst SRL_DATA=$data/srl SNLI_DATA=$data/snli COREF_DATA=$data/coref \
+    SQUAD_DATA=$runs/squad
+mkdir -p "$SQUAD_DATA"
+for part in train dev; do cp "$data/squad/official_dev/$part-v1.1.json" "$SQUAD_DATA/$part.json"; done
+
+# Two runs at a time, each on one thread.
+report() { "$bin/elmo" report "$@" --output "$runs" --jobs 2; }
+on_task() { report "$1" "training_configs/$2_small.jsonnet" --seeds $3 "${@:4}"; } # report, task, seeds, options
+does() { [[ " ${steps[*]} " == *" all "* || " ${steps[*]} " == *" $1 "* ]]; }
+
+if does static; then # word vectors of the text that elmo_small has read
+    "$bin/python" scripts/word_vectors.py "$runs/static.txt" "$data/lm/wikipedia/train-*.txt.gz" "$data/lm/spoken/train-*.txt.gz" \
+        "$data/lm/train-000?[02468]-*.txt" "$data/lm/wiki*t/train.txt"
+fi
+
+if does tasks; then
+    on_task vectors ner "1 2 3 4 5" --word-vectors "$runs/static.txt" --bilms elmo_mini elmo_small
+    on_task vectors sst "1 2 3 4 5" --bilms elmo_mini elmo_small
+    on_task vectors srl "1 2 3 4 5" --bilms elmo_mini elmo_small
+    on_task vectors coref "1 2" --bilms elmo_mini elmo_small
+    on_task vectors snli "1 2" --bilms elmo_mini elmo_small
+    on_task vectors squad "1 2" --bilms elmo_mini elmo_small --overrides '{"trainer.num_epochs": 4}'
+fi
+
+if does adapted; then # elmo_mini, after an epoch on the text of a task
+    report perplexity --seeds 1 --text sst trees "$data"/sst/{train,dev}.txt --text snli pairs "$data"/snli/{train,dev}.jsonl \
+        --text srl conll2012 "$data"/srl/{train,dev}.gold_conll --text ner conll2003 "$data"/ner/wikigold/{train,dev}.conll
+fi
+
+for elmo in elmo_mini elmo_small; do
+    export ELMO=$elmo
+    runs=runs/results/$elmo
+    if does layers; then for task in ner sst srl snli; do on_task layers $task "1 2"; done; fi
+    if does placement; then for task in ner sst srl snli; do on_task placement $task "1 2"; done; fi
+    if does shares; then for task in ner sst srl snli; do on_task sample-efficiency $task "1 2"; done; fi
+    if does weights; then report weights $runs/runs/*-both-seed[12]/; fi
+    if does senses; then report wsd "$data"/wsd/*.jsonl --bilm $elmo --seeds 1 2 3; fi
+    if does pos; then
+        report pos --train "$data/srl/train.gold_conll" --test "$data/srl/test.gold_conll" --bilm $elmo --seeds 1 2 3 \
+            --strengths 0.01 0.1 1 10
+    fi
+done
