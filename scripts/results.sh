@@ -18,9 +18,9 @@ export ELMO=elmo_mini NER_DATA=$data/ner/wikigold SST_DATA=$data/sst SRL_DATA=$d
 mkdir -p "$SQUAD_DATA"
 for part in train dev; do cp "$data/squad/official_dev/$part-v1.1.json" "$SQUAD_DATA/$part.json"; done
 
-# Two runs at a time, each on one thread.
-report() { "$bin/elmo" report "$@" --output "$runs" --jobs 2; }
-on_task() { report "$1" "training_configs/$2_small.jsonnet" --seeds $3 "${@:4}"; } # report, task, seeds, options
+report() { "$bin/elmo" report "$@" --output "$runs"; }
+# report, task, seeds, options; two runs at a time, each on one thread
+on_task() { report "$1" "training_configs/$2_small.jsonnet" --jobs 2 --seeds $3 "${@:4}"; }
 does() { [[ " ${steps[*]} " == *" all "* || " ${steps[*]} " == *" $1 "* ]]; }
 
 if does static; then # word vectors of the text that elmo_small has read
@@ -28,18 +28,21 @@ if does static; then # word vectors of the text that elmo_small has read
         "$data/lm/train-000?[02468]-*.txt" "$data/lm/wiki*t/train.txt"
 fi
 
-if does tasks; then
-    on_task vectors ner "1 2 3 4 5" --word-vectors "$runs/static.txt" --bilms elmo_mini elmo_small
-    on_task vectors sst "1 2 3 4 5" --bilms elmo_mini elmo_small
-    on_task vectors srl "1 2 3 4 5" --bilms elmo_mini elmo_small
-    on_task vectors coref "1 2" --bilms elmo_mini elmo_small
-    on_task vectors snli "1 2" --bilms elmo_mini elmo_small
-    on_task vectors squad "1 2" --bilms elmo_mini elmo_small --overrides '{"trainer.num_epochs": 4}'
+if does adapted; then # elmo_mini after an epoch on the text of a task, without its labels
+    report perplexity --jobs 2 --seeds 1 --text ner conll2003 "$data"/ner/wikigold/{train,dev}.conll --text srl conll2012 "$data"/srl/{train,dev}.gold_conll \
+        --text sst trees "$data"/sst/{train,dev}.txt --text snli pairs "$data"/snli/{train,dev}.jsonl
+    for task in ner srl sst snli; do
+        "$bin/elmo" export "$runs/runs/perplexity-$task-elmo_mini-seed1/model.tar.gz" "$runs/$task/adapted" --overwrite
+    done
 fi
 
-if does adapted; then # elmo_mini, after an epoch on the text of a task
-    report perplexity --seeds 1 --text sst trees "$data"/sst/{train,dev}.txt --text snli pairs "$data"/snli/{train,dev}.jsonl \
-        --text srl conll2012 "$data"/srl/{train,dev}.gold_conll --text ner conll2003 "$data"/ner/wikigold/{train,dev}.conll
+if does tasks; then
+    on_task vectors ner "1 2 3 4 5" --word-vectors "$runs/static.txt" --bilms elmo_mini "$runs/ner/adapted" elmo_small
+    on_task vectors srl "1 2 3 4 5" --bilms elmo_mini "$runs/srl/adapted" elmo_small
+    on_task vectors sst "1 2 3 4 5" --bilms elmo_mini "$runs/sst/adapted" elmo_small
+    on_task vectors coref "1 2" --bilms elmo_mini elmo_small
+    on_task vectors snli "1 2" --bilms elmo_mini "$runs/snli/adapted" elmo_small
+    on_task vectors squad "1 2" --bilms elmo_mini elmo_small --overrides '{"trainer.num_epochs": 4}'
 fi
 
 for elmo in elmo_mini elmo_small; do

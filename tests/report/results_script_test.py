@@ -1,0 +1,69 @@
+"""scripts/results.sh: its commands parse, and read what its earlier steps write."""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import pytest
+from allennlp.commands import Subcommand
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "results.sh"
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> List[List[str]]:
+    """The arguments of the commands that the script runs, without running them."""
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "data" / "squad" / "official_dev"
+    data.mkdir(parents=True)
+    for part in ("train", "dev"):
+        (data / f"{part}-v1.1.json").touch()
+    for name in ("elmo", "python"):
+        stub = tmp_path / "bin" / name
+        stub.parent.mkdir(exist_ok=True)
+        stub.write_text(
+            f"#!{sys.executable}\n"
+            "import json, sys\n"
+            f"with open({str(tmp_path / 'calls')!r}, 'a') as file:\n"
+            "    print(json.dumps(sys.argv[1:]), file=file)\n"
+        )
+        stub.chmod(0o755)
+    monkeypatch.setenv("BIN", "bin")
+    subprocess.run(["bash", SCRIPT, "data"], check=True)
+    return [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+
+
+def test_its_commands_parse(calls: List[List[str]]) -> None:
+    parser = argparse.ArgumentParser()
+    subparsers = parser.add_subparsers()
+    for name in ("elmo-report", "elmo-export"):
+        Subcommand.by_name(name)().add_subparser(subparsers)
+    reports = []
+    for call in calls:
+        if call[0] in ("report", "export"):
+            parser.parse_args([f"elmo-{call[0]}", *call[1:]])
+            reports.append(call[1])
+    names = {
+        "perplexity",
+        "vectors",
+        "layers",
+        "placement",
+        "sample-efficiency",
+        "weights",
+        "wsd",
+        "pos",
+    }
+    assert names <= set(reports)
+
+
+def test_its_steps_give_what_the_next_ones_read(calls: List[List[str]]) -> None:
+    written = {call[2] for call in calls if call[0] == "export"} | {calls[0][1]}
+    vectors = [call for call in calls if call[:2] == ["report", "vectors"]]
+    read = {word for call in vectors for word in call if word.startswith("runs/results/")}
+    assert read == written
+    for call in vectors:
+        config = SCRIPT.parents[1] / call[2]
+        assert config.is_file()
