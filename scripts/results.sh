@@ -37,11 +37,12 @@ if does adapted; then # elmo_mini after an epoch on the text of a task, without 
 fi
 
 if does tasks; then
-    on_task vectors ner "1 2 3 4 5" --word-vectors "$runs/static.txt" --bilms elmo_mini "$runs/ner/adapted" elmo_small
-    on_task vectors srl "1 2 3 4 5" --bilms elmo_mini "$runs/srl/adapted" elmo_small
-    on_task vectors sst "1 2 3 4 5" --bilms elmo_mini "$runs/sst/adapted" elmo_small
+    words="--word-vectors $runs/static.txt" # in small letters, as the words of these tasks; those of coref and squad are not
+    on_task vectors ner "1 2 3 4 5" $words --bilms elmo_mini "$runs/ner/adapted" elmo_small
+    on_task vectors srl "1 2 3 4 5" $words --bilms elmo_mini "$runs/srl/adapted" elmo_small
+    on_task vectors sst "1 2 3 4 5" $words --bilms elmo_mini "$runs/sst/adapted" elmo_small
+    on_task vectors snli "1 2" $words --bilms elmo_mini "$runs/snli/adapted" elmo_small
     on_task vectors coref "1 2" --bilms elmo_mini elmo_small
-    on_task vectors snli "1 2" --bilms elmo_mini "$runs/snli/adapted" elmo_small
     on_task vectors squad "1 2" --bilms elmo_mini elmo_small --overrides '{"trainer.num_epochs": 4}'
 fi
 
