@@ -38,7 +38,8 @@ fi
 
 if does tasks; then
     words="--word-vectors $runs/static.txt" # in small letters, as the words of these tasks; those of coref and squad are not
-    on_task vectors ner "1 2 3 4 5" $words --bilms elmo_mini "$runs/ner/adapted" elmo_small
+    "$bin/python" scripts/random_bilm.py elmo_plugin/pretrained/elmo_mini/options.json "$runs/random/weights.hdf5" --seed 0
+    on_task vectors ner "1 2 3 4 5" $words --bilms "$runs/random" elmo_mini "$runs/ner/adapted" elmo_small
     on_task vectors srl "1 2 3 4 5" $words --bilms elmo_mini "$runs/srl/adapted" elmo_small
     on_task vectors sst "1 2 3 4 5" $words --bilms elmo_mini "$runs/sst/adapted" elmo_small
     on_task vectors snli "1 2" $words --bilms elmo_mini "$runs/snli/adapted" elmo_small
@@ -49,7 +50,10 @@ fi
 for elmo in elmo_mini elmo_small; do
     export ELMO=$elmo
     runs=runs/results/$elmo
-    if does layers; then for task in ner sst srl snli; do on_task layers $task "1 2"; done; fi
+    if does layers; then
+        on_task layers ner "1 2 3 4 5"
+        for task in sst srl snli; do on_task layers $task "1 2"; done
+    fi
     if does placement; then for task in ner sst srl snli; do on_task placement $task "1 2"; done; fi
     if does shares; then for task in ner sst srl snli; do on_task sample-efficiency $task "1 2"; done; fi
     if does weights; then report weights $runs/runs/*-both-seed[12]/; fi
