@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, is_pretrained
+from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.report.tables import versions
 from elmo_plugin.report.variants import Run
@@ -112,7 +112,11 @@ class RunFolder:
             return
         start = config_file.stat().st_mtime
         files_of = {key: _files_of(value) for key, value in _file_values(config)}
-        changed = [key for key in files_of if any(f.stat().st_mtime > start for f in files_of[key])]
+        changed = [
+            key
+            for key in files_of
+            if any(f.stat().st_mtime > start for f in files_of[key].values())
+        ]
         if changed:
             raise ConfigurationError(
                 f"{self.path}: may be a run on other data: {_named(config, changed)} changed after it "
@@ -192,10 +196,9 @@ def data_hashes(config: Dict[str, Any]) -> Dict[str, str]:
     hashes = {}
     for key, value in _file_values(config):
         contents = []
-        for file in _files_of(value):
+        for name, file in _files_of(value).items():
             stat = file.stat()
-            content = _file_hash(str(file), stat.st_size, stat.st_mtime_ns)
-            contents.append((os.path.relpath(file, value), content))
+            contents.append((name, _file_hash(str(file), stat.st_size, stat.st_mtime_ns)))
         if contents:
             hashes[key] = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
     return hashes
@@ -224,11 +227,16 @@ def _file_values(value: Any, key: str = "", names_files: bool = False) -> Iterat
         yield key, value
 
 
-def _files_of(value: str) -> List[Path]:
-    path = PRETRAINED_FOLDER / value if is_pretrained(value) else Path(value)
+def _files_of(value: str) -> Dict[str, Path]:
+    """Return the files that a value names, by their paths relative to it."""
+    if is_pretrained(value):
+        return {path.name: path for path in pretrained_files(value)}
+    path = Path(value)
     if path.is_dir():
-        return [file for file in sorted(path.rglob("*")) if file.is_file()]
-    return [path] if path.is_file() else [Path(name) for name in sorted(glob(value))]
+        files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    else:
+        files = [path] if path.is_file() else [Path(name) for name in sorted(glob(value))]
+    return {os.path.relpath(file, value): file for file in files}
 
 
 def _named(config: Dict[str, Any], keys: Sequence[str]) -> str:

@@ -244,7 +244,7 @@ class TestDataOfRuns:
         assert later is not None
         assert recorded_versions(later)["torch"] == f"1.0, {versions()['torch']}"
 
-    def test_what_a_config_names(self, tmp_path: Path) -> None:
+    def test_what_a_config_names(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "a").mkdir()
         for name in ("a/1", "a/2", "b1.txt", "b2.txt"):
             (tmp_path / name).write_text(name)
@@ -269,6 +269,8 @@ class TestDataOfRuns:
         assert [key for key in hashes if hashes[key] != changed[key]] == ["train_data_path.0"]
         (tmp_path / "b2.txt").rename(tmp_path / "b3.txt")
         assert data_hashes(config)["train_data_path.1"] != hashes["train_data_path.1"]
+        monkeypatch.chdir(tmp_path)  # the same weights, wherever the package is
+        assert data_hashes(config)["options_file"] == hashes["options_file"]
 
 
 class TestDryRun:
