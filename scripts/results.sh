@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures what RESULTS.md shows. Each finished run is kept in runs/results, so the same command goes on after an interruption.
 #
-#   bash scripts/results.sh DATA                  everything: about a day on 2 cores
-#   bash scripts/results.sh DATA tasks layers     these steps alone
+#   bash scripts/results.sh DATA                  everything: many hours on 2 cores
+#   bash scripts/results.sh DATA tasks layers     these steps alone, of: static adapted tasks layers placement shares weights senses pos
 #
 # DATA is made by `python scripts/data/make.py DATA`. The step `static` needs gensim.
 set -euo pipefail
@@ -15,8 +15,10 @@ bin=${BIN:-.venv/bin}
 
 export ELMO=elmo_mini NER_DATA=$data/ner/wikigold SST_DATA=$data/sst SRL_DATA=$data/srl SNLI_DATA=$data/snli COREF_DATA=$data/coref \
     SQUAD_DATA=$runs/squad
-mkdir -p "$SQUAD_DATA"
-for part in train dev; do cp "$data/squad/official_dev/$part-v1.1.json" "$SQUAD_DATA/$part.json"; done
+
+for step in "${steps[@]}"; do
+    [[ $step =~ ^(all|static|adapted|tasks|layers|placement|shares|weights|senses|pos)$ ]] || { echo "There is no step $step: see the head of $0." >&2; exit 2; }
+done
 
 report() { "$bin/elmo" report "$@" --output "$runs"; }
 # report, task, seeds, options; two runs at a time, each on one thread
@@ -44,12 +46,14 @@ if does tasks; then
     on_task vectors sst "1 2 3 4 5" $words --bilms elmo_mini "$runs/sst/adapted" elmo_small
     on_task vectors snli "1 2" $words --bilms elmo_mini "$runs/snli/adapted" elmo_small
     on_task vectors coref "1 2" --bilms elmo_mini elmo_small
+    mkdir -p "$SQUAD_DATA"
+    for part in train dev; do cp "$data/squad/official_dev/$part-v1.1.json" "$SQUAD_DATA/$part.json"; done
     on_task vectors squad "1 2" --bilms elmo_mini elmo_small --overrides '{"trainer.num_epochs": 4}'
 fi
 
 for elmo in elmo_mini elmo_small; do
     export ELMO=$elmo
-    runs=runs/results/$elmo
+    [[ $elmo == elmo_mini ]] || runs=runs/results/$elmo # the first shares runs with the tasks
     if does layers; then
         on_task layers ner "1 2 3 4 5"
         for task in sst srl snli; do on_task layers $task "1 2"; done
