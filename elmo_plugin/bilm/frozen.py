@@ -1,4 +1,5 @@
-"""What a biLM keeps of weights that do not change: vectors of words, and weights prepared for a kernel."""
+"""What a biLM keeps of weights that do not change: vectors of words, activations of sentences, and weights
+prepared for a kernel."""
 
 import functools
 import logging
@@ -56,7 +57,7 @@ class FrozenInference:
 
     # Parameters
 
-    kernel, precision, packed_folder, word_cache_size
+    kernel, precision, packed_folder, word_cache_size, sentence_cache_mb
         See `BiLM`.
 
     # Raises
@@ -70,6 +71,7 @@ class FrozenInference:
         precision: str,
         packed_folder: Optional[Union[str, PathLike]],
         word_cache_size: int,
+        sentence_cache_mb: float,
     ) -> None:
         check_kernel(kernel, precision)
         self.kernel = kernel
@@ -77,13 +79,14 @@ class FrozenInference:
         self.packed_folder = packed_folder
         self._folder = None if packed_folder is None else PackedFolder(packed_folder)
         self.word_cache = WordTypeCache(word_cache_size)
+        self.sentence_cache = SentenceCache(sentence_cache_mb)
         self._said: Set[str] = set()
         self._lock = threading.Lock()
         self.invalidate()
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        settings = (self.kernel, self.precision, self.packed_folder, self.word_cache.capacity)
-        return FrozenInference, settings
+        caches = (self.word_cache.capacity, self.sentence_cache.capacity_mb)
+        return FrozenInference, (self.kernel, self.precision, self.packed_folder, *caches)
 
     @property
     def num_prepared(self) -> int:
@@ -93,6 +96,7 @@ class FrozenInference:
     def invalidate(self) -> None:
         """Drop everything: the weights have changed, or may change without a trace."""
         self.word_cache.clear()
+        self.sentence_cache.clear()
         # The kernel, and the precision that it runs in.
         self._choice: Optional[Tuple[LSTMKernel, str]] = None
         # Name of a module within the biLM -> what the kernel multiplies by in its place.
@@ -177,12 +181,7 @@ class FrozenInference:
         encode_new = functools.partial(self._encode, encoder, is_at_rest)
         if not is_at_rest or self.word_cache.capacity == 0:
             return encode_new(types)
-        # Vectors of one mode are of no use in another: autocast gives them another type, and tensors made
-        # in inference mode cannot be written to outside of it.
-        device = types.device.type
-        autocast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
-        mode = (autocast, torch.is_inference_mode_enabled())
-        return self.word_cache.encode(types, encode_new, mode)
+        return self.word_cache.encode(types, encode_new, _mode(types.device))
 
     def _encode(self, encoder: WordEncoder, is_at_rest: bool, types: Tensor) -> Tensor:
         if self._runs_as_it_is(is_at_rest):
@@ -258,6 +257,117 @@ class FrozenInference:
         if message not in self._said:
             self._said.add(message)
             logger.log(level, "%s (Said once.)", message)
+
+
+class SentenceCache:
+    """
+    Keeps the activations of whole sentences, so that each epoch of a task after the first need not run the
+    biLM. It begins with the first pass in training mode: a model that only predicts remembers nothing. What
+    came first stays, since an epoch reads everything in turn. Copies and pickles start empty.
+
+    # Parameters
+
+    capacity_mb : `float`
+        Memory to use, in MB; 0 for none.
+
+    # Raises
+
+    `ConfigurationError` if `capacity_mb` is negative.
+    """
+
+    def __init__(self, capacity_mb: float) -> None:
+        if capacity_mb < 0:
+            raise ConfigurationError(
+                f"sentence_cache_mb is {capacity_mb}, expected 0 (no cache) or MB of memory for sentences."
+            )
+        self.capacity_mb = capacity_mb
+        self._begun = False
+        self._is_full = False
+        self._num_bytes = 0
+        # Mode and characters of a sentence -> (num_layers, tokens, dim).
+        self._activations_of: Dict[Tuple[Any, bytes], Tensor] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._activations_of)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return SentenceCache, (self.capacity_mb,)
+
+    def clear(self) -> None:
+        """Forget every sentence."""
+        with self._lock:
+            self._activations_of = {}
+            self._num_bytes = 0
+            self._is_full = False
+
+    def begins(self, is_training: bool, device: torch.device) -> bool:
+        """Return whether sentences are to be remembered now. On a GPU, whose memory is scarce, none are."""
+        self._begun = self._begun or is_training
+        return self._begun and self.capacity_mb > 0 and device.type == "cpu"
+
+    def read(
+        self, character_ids: Tensor, lengths: Tensor, read_rows: Callable[[List[int]], List[Tensor]]
+    ) -> List[Tensor]:
+        """
+        Return the activations of each layer, `(batch_size, timesteps + 2, dim)`: of known sentences from
+        memory.
+
+        # Parameters
+
+        character_ids : `Tensor`
+            `(batch_size, timesteps, num_characters)`.
+        lengths : `Tensor`
+            `(batch_size,)`, words of each row.
+        read_rows : `Callable[[List[int]], List[Tensor]]`
+            What the biLM makes of some rows, as wide as all. Called at most once, with the unknown ones,
+            which then stay while there is room.
+        """
+        mode = _mode(character_ids.device)
+        characters = character_ids.to(torch.int16).numpy()
+        keys = [
+            (mode, characters[row, :length].tobytes())
+            for row, length in enumerate(lengths.tolist())
+        ]
+        with self._lock:
+            known = {
+                row: self._activations_of[key]
+                for row, key in enumerate(keys)
+                if key in self._activations_of
+            }
+        unknown = [row for row in range(len(keys)) if row not in known]
+        if unknown:
+            # (num_layers, num_unknown, timesteps + 2, dim)
+            new = torch.stack(read_rows(unknown))
+            with self._lock:
+                for activations, row in zip(new.unbind(1), unknown):
+                    self._keep(keys[row], activations[:, : lengths[row] + 2])
+            if not known:
+                return list(new.unbind())
+        like = next(iter(known.values()))
+        whole = like.new_zeros(like.size(0), len(keys), character_ids.size(1) + 2, like.size(2))
+        if unknown:
+            whole[:, unknown] = new
+        for row, activations in known.items():
+            whole[:, row, : activations.size(1)] = activations
+        return list(whole.unbind())
+
+    def _keep(self, key: Tuple[Any, bytes], activations: Tensor) -> None:
+        num_bytes = len(key[1]) + activations.numel() * activations.element_size()
+        if self._is_full or key in self._activations_of:
+            return
+        if self._num_bytes + num_bytes > self.capacity_mb * 1e6:
+            self._is_full = True
+            logger.info(
+                "The sentence cache is full: %s MB hold %s sentences, and all others are read anew in each "
+                "epoch. If there is memory, raise sentence_cache_mb.",
+                f"{self.capacity_mb:,}",
+                f"{len(self):,}",
+            )
+            return
+        # A copy, as a part would keep its whole batch in memory.
+        self._activations_of[key] = activations.clone()
+        self._num_bytes += num_bytes
 
 
 class WordTypeCache:
@@ -426,6 +536,13 @@ def _shared_or_new(
         if prepared is None:
             prepared = _shared[key] = _Prepared(prepare(module))
         return prepared
+
+
+def _mode(device: torch.device) -> Tuple[Any, bool]:
+    # What is kept in one mode is of no use in another: autocast gives another type, and tensors made in
+    # inference mode can be neither written to nor saved for gradients outside of it.
+    autocast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
+    return autocast, torch.is_inference_mode_enabled()
 
 
 def are_frozen(parameters: Iterable[Tensor]) -> bool:

@@ -24,6 +24,7 @@ from elmo_plugin.modules.scalar_mix import ScalarMix
 
 # About 250 MB of activations in the paper's model.
 DEFAULT_MAX_TOKENS = 20_000
+DEFAULT_SENTENCE_CACHE_MB = 1_000
 
 
 class Elmo(torch.nn.Module):
@@ -72,6 +73,9 @@ class Elmo(torch.nn.Module):
         The kernel that runs a frozen biLM, see `BiLM`.
     packed_folder : `str`, optional
         A folder in which the processes of a machine share the packed weights of a frozen biLM, see `BiLM`.
+    sentence_cache_mb : `float`, optional (default = 1,000)
+        On a CPU, MB of memory for what the frozen biLM makes of sentences in training, so that later epochs
+        need not run it, see `BiLM`. Prediction with a trained model remembers none. 0 for none.
     serialization_dir : `str`, optional
         Set by AllenNLP, not by configs: the folder that an archive is loaded from. If the archive holds this
         biLM, the files are not needed.
@@ -99,6 +103,7 @@ class Elmo(torch.nn.Module):
         precision: str = "float32",
         kernel: str = AUTO,
         packed_folder: Optional[str] = None,
+        sentence_cache_mb: float = DEFAULT_SENTENCE_CACHE_MB,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         serialization_dir: Optional[str] = None,
     ) -> None:
@@ -142,6 +147,7 @@ class Elmo(torch.nn.Module):
                 "precision": precision,
                 "kernel": kernel,
                 "packed_folder": packed_folder,
+                "sentence_cache_mb": sentence_cache_mb,
             }
             self._elmo_lstm = BiLM.from_archive(
                 serialization_dir, options_file, weight_file, **settings

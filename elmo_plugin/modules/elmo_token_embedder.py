@@ -15,7 +15,7 @@ from torch import Tensor
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
-from elmo_plugin.modules.elmo import DEFAULT_MAX_TOKENS, Elmo
+from elmo_plugin.modules.elmo import DEFAULT_MAX_TOKENS, DEFAULT_SENTENCE_CACHE_MB, Elmo
 
 # Number of words whose character ids are cached; 0.3 kB each.
 _MAX_SHARED_WORDS = 2**18
@@ -72,7 +72,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
     options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
         See `Elmo`. If one name stands for both files, such as `elmo_mini`, leave out the other.
     do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size,
-    top_layer_only, precision, kernel, packed_folder, max_tokens
+    top_layer_only, precision, kernel, packed_folder, sentence_cache_mb, max_tokens
         See `Elmo`.
     projection_dim : `int`, optional
         Width of a linear projection of the representations; by default there is none.
@@ -107,6 +107,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
         precision: str = "float32",
         kernel: str = AUTO,
         packed_folder: Optional[str] = None,
+        sentence_cache_mb: float = DEFAULT_SENTENCE_CACHE_MB,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         vocab: Optional[Vocabulary] = None,
         serialization_dir: Optional[str] = None,
@@ -133,6 +134,7 @@ class ElmoTokenEmbedder(TokenEmbedder):
             precision=precision,
             kernel=kernel,
             packed_folder=packed_folder,
+            sentence_cache_mb=sentence_cache_mb,
             max_tokens=max_tokens,
             serialization_dir=serialization_dir,
         )

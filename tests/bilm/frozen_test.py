@@ -5,6 +5,7 @@ import io
 import logging
 import multiprocessing
 import pickle
+import random
 import threading
 from typing import Any, Callable, Dict, List
 
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm.frozen import WordTypeCache
 from elmo_plugin.bilm.kernels import KERNEL_NAMES, choose_kernel
 from elmo_plugin.bilm.lstm import Packing
@@ -46,13 +47,13 @@ def assert_up_to_date(bilm: BiLM) -> None:
 
 
 def num_remembered(bilm: BiLM) -> int:
-    return len(bilm.word_cache) + bilm._frozen.num_prepared
+    return len(bilm.word_cache) + len(bilm.sentence_cache) + bilm._frozen.num_prepared
 
 
-@pytest.fixture
-def bilm(bilm_files: BiLMFiles) -> BiLM:
+@pytest.fixture(params=[0, 1], ids=["words", "words and sentences"])
+def bilm(request: pytest.FixtureRequest, bilm_files: BiLMFiles) -> BiLM:
     """Frozen, and has run."""
-    bilm = BiLM.from_files(*bilm_files)
+    bilm = BiLM.from_files(*bilm_files, sentence_cache_mb=request.param)
     activations(bilm)
     assert num_remembered(bilm) > 2 * TINY_OPTIONS.num_layers
     return bilm
@@ -121,7 +122,7 @@ class TestTrainableInEvalMode:
             # With the character encoder.
             assert fine_tuned._frozen.num_prepared == 2 * TINY_OPTIONS.num_layers + 1
             assert len(fine_tuned.word_cache) > 0
-        assert fine_tuned.word_cache.hit_rate > 0
+        assert fine_tuned.word_cache.hit_rate > 0 or len(fine_tuned.sentence_cache) > 0
         with torch.no_grad():
             assert_up_to_date(fine_tuned)
 
@@ -235,8 +236,9 @@ class TestWritesWhileFrozen:
         assert torch.equal(activations(bilm), before)
 
 
-def test_it_remembers_while_a_task_model_is_trained(bilm: BiLM) -> None:
+def test_it_remembers_while_a_task_model_is_trained(bilm_files: BiLMFiles) -> None:
     """The usual case: the biLM is frozen, and what stands above it learns, in train mode."""
+    bilm = BiLM.from_files(*bilm_files)
     linear = torch.nn.Linear(bilm.get_output_dim(), 2)
     steps = torch.optim.Adam([*bilm.parameters(), *linear.parameters()], fused=True)
     prepared: List[int] = []
@@ -245,7 +247,7 @@ def test_it_remembers_while_a_task_model_is_trained(bilm: BiLM) -> None:
         steps.step()
         prepared.append(id(bilm._frozen._prepared["forward_layers.0"]))
     assert prepared[0] == prepared[1]
-    assert bilm.word_cache.hit_rate == pytest.approx(2 / 3)
+    assert bilm.word_cache.hit_rate == pytest.approx(1 / 2)
 
 
 def _send_activations(bilm: BiLM, queue: Any) -> None:
@@ -368,6 +370,131 @@ def test_autocast_does_not_change_what_precision_says(
     bilm.clear_caches()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(activations(bilm), expected)
+
+
+class TestSentenceCache:
+    SENTENCES = [
+        ["The", "naïve", "日本語"],
+        ["the"],
+        [],
+        ["The", "x" * 80],
+        ["the"],
+        ["One", "more"],
+    ]
+
+    @pytest.fixture
+    def num_read(self, monkeypatch: pytest.MonkeyPatch) -> List[int]:
+        """How many rows the LSTMs have read in each pass."""
+        run_layers, num_read = BiLM._run_layers, []
+
+        def counted(bilm: BiLM, inputs: Any, step_sizes: List[int], *arguments: Any) -> Any:
+            num_read.append(step_sizes[0])
+            return run_layers(bilm, inputs, step_sizes, *arguments)
+
+        monkeypatch.setattr(BiLM, "_run_layers", counted)
+        return num_read
+
+    def remembering(self, bilm_files: BiLMFiles, **settings: Any) -> BiLM:
+        return BiLM.from_files(*bilm_files, **{"sentence_cache_mb": 1, **settings})
+
+    def assert_right(self, bilm: BiLM, bilm_files: BiLMFiles, *rows: int) -> None:
+        characters = batch_to_ids([self.SENTENCES[row] for row in rows])
+        expected = BiLM.from_files(*bilm_files)(characters)
+        found = bilm(characters)
+        assert torch.equal(found["mask"], expected["mask"])
+        assert len(found["activations"]) == bilm.num_layers
+        for one, other in zip(found["activations"], expected["activations"]):
+            assert torch.allclose(one, other, atol=1e-6)
+
+    @pytest.mark.parametrize("megabytes", [0.001, 0.003, 1])
+    def test_any_sequence_of_batches_gives_what_the_bilm_gives(
+        self, megabytes: float, bilm_files: BiLMFiles
+    ) -> None:
+        bilm = self.remembering(bilm_files, sentence_cache_mb=megabytes)
+        draw = random.Random(0)
+        for _ in range(30):
+            rows = draw.choices(range(len(self.SENTENCES)), k=draw.randint(1, 6))
+            self.assert_right(bilm, bilm_files, *rows)
+
+    def test_a_known_sentence_is_not_read_again(
+        self, bilm_files: BiLMFiles, num_read: List[int]
+    ) -> None:
+        bilm = self.remembering(bilm_files)
+        for rows in ([0, 1], [1, 0], [0, 3, 3, 1, 5]):
+            bilm(batch_to_ids([self.SENTENCES[row] for row in rows]))
+        assert num_read == [2, 2]
+        assert len(bilm.sentence_cache) == 4
+
+    def test_evaluation_between_epochs_is_remembered_prediction_is_not(
+        self, bilm_files: BiLMFiles
+    ) -> None:
+        bilm = self.remembering(bilm_files).eval()
+        activations(bilm)
+        assert len(bilm.sentence_cache) == 0
+        bilm.train()(batch_to_ids([["one"]]))
+        with torch.no_grad():
+            activations(bilm.eval())
+        assert len(bilm.sentence_cache) == 5
+
+    def test_it_holds_what_came_first_and_says_when_it_is_full(
+        self, bilm_files: BiLMFiles, num_read: List[int], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        # A token takes 3 layers of 2 * 4 floats, or so, and 100 bytes of characters.
+        per_token = 4 * 3 * 2 * TINY_OPTIONS.projection_dim + 100
+        bilm = self.remembering(bilm_files, sentence_cache_mb=4 * per_token / 1e6)
+        with caplog.at_level(logging.INFO, "elmo_plugin.bilm.frozen"):
+            for _ in range(2):
+                for words in (["a", "b"], ["c", "d"], ["e"]):
+                    bilm(batch_to_ids([words]))
+        assert num_read == [1, 1, 1, 1, 1]
+        messages = [text for text in caplog.messages if "sentence cache is full" in text]
+        assert len(messages) == 1
+        assert "MB hold 1 sentences" in messages[0]
+        assert "raise sentence_cache_mb" in messages[0]
+
+    def test_the_mix_above_it_learns_as_without_it(self, bilm_files: BiLMFiles) -> None:
+        gradients = []
+        for megabytes in (0, 1):
+            elmo = Elmo(*map(str, bilm_files), 1, dropout=0.0, sentence_cache_mb=megabytes)
+            for _ in range(2):
+                elmo.zero_grad()
+                elmo(CHARACTER_IDS)["elmo_representations"][0].square().sum().backward()
+            gradients.append(torch.stack([p.grad for p in elmo.scalar_mixes[0].parameters()]))
+            assert len(elmo.bilm.sentence_cache) == 4 * megabytes
+        assert torch.allclose(*gradients)
+
+    @pytest.mark.parametrize("why_not", ["stateful", "trainable", "cached vocabulary", "0 MB"])
+    def test_where_it_cannot_know_it_remembers_nothing(
+        self, why_not: str, bilm_files: BiLMFiles
+    ) -> None:
+        bilm = self.remembering(
+            bilm_files,
+            stateful=why_not == "stateful",
+            sentence_cache_mb=0 if why_not == "0 MB" else 1,
+        )
+        bilm.requires_grad_(why_not == "trainable")
+        if why_not == "cached vocabulary":
+            bilm.cache_vocabulary(["", "the"])
+        for _ in range(2):
+            bilm(batch_to_ids([["the"]]), torch.tensor([[1]]))
+        assert len(bilm.sentence_cache) == 0
+
+    def test_what_inference_mode_makes_is_not_used_outside(self, bilm_files: BiLMFiles) -> None:
+        elmo = Elmo(*map(str, bilm_files), 1, dropout=0.0)
+        with torch.inference_mode():
+            elmo(CHARACTER_IDS)
+        elmo(CHARACTER_IDS)["elmo_representations"][0].sum().backward()
+
+    def test_what_it_gives_can_be_written_to(self, bilm_files: BiLMFiles) -> None:
+        bilm = self.remembering(bilm_files)
+        for _ in range(3):
+            for layer in bilm(batch_to_ids([self.SENTENCES[0]]))["activations"]:
+                layer.zero_()
+        self.assert_right(bilm, bilm_files, 0)
+
+    def test_a_negative_size_is_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="sentence_cache_mb is -1, expected 0"):
+            self.remembering(bilm_files, sentence_cache_mb=-1)
 
 
 class CountingEncoder:
