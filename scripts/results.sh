@@ -9,36 +9,39 @@ set -euo pipefail
 
 data=${1:?folder of the data}
 shift
-steps=("${@:-all}")
+all_steps="static adapted tasks layers placement shares weights senses pos"
 runs=runs/results
 bin=${BIN:-.venv/bin}
 
 export ELMO=elmo_mini NER_DATA=$data/ner/wikigold SST_DATA=$data/sst SRL_DATA=$data/srl SNLI_DATA=$data/snli COREF_DATA=$data/coref \
     SQUAD_DATA=$runs/squad
 
-for step in "${steps[@]}"; do
-    [[ $step =~ ^(all|static|adapted|tasks|layers|placement|shares|weights|senses|pos)$ ]] || { echo "There is no step $step: see the head of $0." >&2; exit 2; }
-done
-
 report() { "$bin/elmo" report "$@" --output "$runs"; }
 # report, task, seeds, options; two runs at a time, each on one thread
 on_task() { report "$1" "training_configs/$2_small.jsonnet" --jobs 2 --seeds $3 "${@:4}"; }
-does() { [[ " ${steps[*]} " == *" all "* || " ${steps[*]} " == *" $1 "* ]]; }
+# With each biLM. elmo_mini's share runs with the tasks.
+for_both() {
+    "$@"
+    ELMO=elmo_small runs=$runs/elmo_small "$@"
+}
+on_small_tasks() { for task in ner sst srl snli; do on_task "$1" $task "1 2"; done; }
 
-if does static; then # word vectors of the text that elmo_small has read
+# Word vectors of the text that elmo_small has read.
+static() {
     "$bin/python" scripts/word_vectors.py "$runs/static.txt" "$data/lm/wikipedia/train-*.txt.gz" "$data/lm/spoken/train-*.txt.gz" \
         "$data/lm/train-000?[02468]-*.txt" "$data/lm/wiki*t/train.txt"
-fi
+}
 
-if does adapted; then # elmo_mini after an epoch on the text of a task, without its labels
+# elmo_mini after an epoch on the text of a task, without its labels.
+adapted() {
     report perplexity --jobs 2 --seeds 1 --text ner conll2003 "$data"/ner/wikigold/{train,dev}.conll --text srl conll2012 "$data"/srl/{train,dev}.gold_conll \
         --text sst trees "$data"/sst/{train,dev}.txt --text snli pairs "$data"/snli/{train,dev}.jsonl
     for task in ner srl sst snli; do
         "$bin/elmo" export "$runs/runs/perplexity-$task-elmo_mini-seed1/model.tar.gz" "$runs/$task/adapted" --overwrite
     done
-fi
+}
 
-if does tasks; then
+tasks() {
     words="--word-vectors $runs/static.txt" # in small letters, as the words of these tasks; those of coref and squad are not
     "$bin/python" scripts/random_bilm.py elmo_plugin/pretrained/elmo_mini/options.json "$runs/random/weights.hdf5" --seed 0
     on_task vectors ner "1 2 3 4 5" $words --bilms "$runs/random" elmo_mini "$runs/ner/adapted" elmo_small
@@ -49,21 +52,26 @@ if does tasks; then
     mkdir -p "$SQUAD_DATA"
     for part in train dev; do cp "$data/squad/official_dev/$part-v1.1.json" "$SQUAD_DATA/$part.json"; done
     on_task vectors squad "1 2" --bilms elmo_mini elmo_small --overrides '{"trainer.num_epochs": 4}'
-fi
+}
 
-for elmo in elmo_mini elmo_small; do
-    export ELMO=$elmo
-    [[ $elmo == elmo_mini ]] || runs=runs/results/$elmo # the first shares runs with the tasks
-    if does layers; then
-        on_task layers ner "1 2 3 4 5"
-        for task in sst srl snli; do on_task layers $task "1 2"; done
-    fi
-    if does placement; then for task in ner sst srl snli; do on_task placement $task "1 2"; done; fi
-    if does shares; then for task in ner sst srl snli; do on_task sample-efficiency $task "1 2"; done; fi
-    if does weights; then report weights $runs/runs/*-both-seed[12]/; fi
-    if does senses; then report wsd "$data"/wsd/*.jsonl --bilm $elmo --seeds 1 2 3; fi
-    if does pos; then
-        report pos --train "$data/srl/train.gold_conll" --test "$data/srl/test.gold_conll" --bilm $elmo --seeds 1 2 3 \
-            --strengths 0.01 0.1 1 10
-    fi
+layers() {
+    on_task layers ner "1 2 3 4 5"
+    for task in sst srl snli; do on_task layers $task "1 2"; done
+}
+weights() { report weights "$runs"/runs/*-both-seed[12]/; }
+senses() { report wsd "$data"/wsd/*.jsonl --bilm "$ELMO" --seeds 1 2 3; }
+pos() {
+    report pos --train "$data/srl/train.gold_conll" --test "$data/srl/test.gold_conll" --bilm "$ELMO" --seeds 1 2 3 --strengths 0.01 0.1 1 10
+}
+
+for step in ${@:-$all_steps}; do
+    [[ " $all_steps " == *" $step "* ]] || { echo "There is no step $step: see the head of $0." >&2; exit 2; }
+done
+for step in ${@:-$all_steps}; do
+    case $step in
+        static | adapted | tasks) $step ;;
+        placement) for_both on_small_tasks placement ;;
+        shares) for_both on_small_tasks sample-efficiency ;;
+        *) for_both $step ;;
+    esac
 done
