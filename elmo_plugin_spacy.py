@@ -97,11 +97,21 @@ def make_elmo_layer(
     batch_size: int = 64,
     precision: str = "float32",
     kernel: str = "auto",
+    sentence_cache_mb: float = 1_000,
 ) -> Any:
     """Make the layer of `elmo_plugin.embedding.spacy_layer.elmo_layer` with these arguments."""
     from elmo_plugin.embedding.spacy_layer import elmo_layer
 
-    return elmo_layer(options_file, weight_file, width, by_sentence, batch_size, precision, kernel)
+    return elmo_layer(
+        options_file,
+        weight_file,
+        width,
+        by_sentence,
+        batch_size,
+        precision,
+        kernel,
+        sentence_cache_mb,
+    )
 
 
 for make, options_class in ((make_elmo, ElmoOptions), (make_elmo_ner, ElmoNerOptions)):

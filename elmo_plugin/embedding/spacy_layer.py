@@ -23,6 +23,7 @@ def elmo_layer(
     batch_size: int,
     precision: str,
     kernel: str,
+    sentence_cache_mb: float,
 ) -> Model[List[Doc], List[Floats2d]]:
     """
     Make the layer `elmo_plugin.Elmo.v1`: a frozen biLM, and a mix of its layers that is trained with the
@@ -45,13 +46,21 @@ def elmo_layer(
         Of sentences in the biLM.
     precision, kernel
         See `BiLM`.
+    sentence_cache_mb : `float`
+        On a CPU, MB of memory for what the biLM makes of sentences in training, see `BiLM`.
 
     # Raises
 
     `ConfigurationError` for invalid arguments, and as `BiLM.from_files`.
     """
     frozen_layers = FrozenLayers(
-        options_file, weight_file, batch_size, precision, kernel, get_torch_default_device()
+        options_file,
+        weight_file,
+        batch_size,
+        precision,
+        kernel,
+        get_torch_default_device(),
+        sentence_cache_mb,
     )
     mix = TrainedMix(frozen_layers, width)
     elmo = PyTorchWrapper_v3(
@@ -69,7 +78,8 @@ def _read(
     """Return the layers of all tokens, as thinc hands them to torch."""
     use_one_thread_if_forked()
     sentences = chained.from_iterable(sentences_of(doc, by_sentence) for doc in docs)
-    layers = frozen_layers([token.text for token in sentence] for sentence in sentences)
+    words = ([token.text for token in sentence] for sentence in sentences)
+    layers = frozen_layers(words, is_train)
     return ArgsKwargs(args=(layers,), kwargs={}), lambda gradient: []
 
 

@@ -26,6 +26,8 @@ class FrozenLayers:
         Number of sentences in a batch.
     device : `torch.device`
         Where the biLM runs.
+    sentence_cache_mb : `float`, optional (default = 0)
+        Memory for what training reads again in each epoch, see `BiLM`.
 
     # Raises
 
@@ -40,9 +42,16 @@ class FrozenLayers:
         precision: str,
         kernel: str,
         device: torch.device,
+        sentence_cache_mb: float = 0,
     ) -> None:
         BatchOptions(batch_size)
-        bilm = BiLM.from_files(options_file, weight_file, precision=precision, kernel=kernel)
+        bilm = BiLM.from_files(
+            options_file,
+            weight_file,
+            precision=precision,
+            kernel=kernel,
+            sentence_cache_mb=sentence_cache_mb,
+        )
         self.embedder = ElmoEmbedder.from_bilm(
             bilm, -1 if device.type == "cpu" else device.index or 0
         )
@@ -52,8 +61,9 @@ class FrozenLayers:
     def __deepcopy__(self, memo: Any) -> "FrozenLayers":
         return self
 
-    def __call__(self, sentences: Iterable[Sequence[str]]) -> Tensor:
+    def __call__(self, sentences: Iterable[Sequence[str]], is_training: bool = False) -> Tensor:
         """Return the layers of the tokens of all sentences, `(num_layers, num_tokens, dim)`."""
+        self.embedder.elmo_bilm.train(is_training)
         shape = (self.embedder.num_layers, 0, self.embedder.get_output_dim())
         layers = [
             numpy.zeros(shape, dtype=numpy.float32),

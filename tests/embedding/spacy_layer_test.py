@@ -122,6 +122,19 @@ def test_a_tagger_learns_through_the_mix(tiny_files: BiLMFiles, tmp_path: Path) 
     assert [token.tag_ for token in loaded(docs[0].text)] == [token.tag_ for token in docs[0]]
 
 
+@pytest.mark.parametrize("options, num_kept", [({}, 3), ({"sentence_cache_mb": 0}, 0)])
+def test_training_reads_each_sentence_once_and_prediction_keeps_none(
+    options: Dict[str, Any], num_kept: int, tiny_files: BiLMFiles, tmp_path: Path
+) -> None:
+    nlp = tagger(tiny_files, **options)
+    trained(nlp, examples_of(nlp), 2)
+    assert len(trained_mix(nlp).frozen_layers.embedder.elmo_bilm.sentence_cache) == num_kept
+    nlp.to_disk(tmp_path / "saved")
+    loaded = spacy.load(tmp_path / "saved")
+    loaded(TAGGED[0][0])
+    assert len(trained_mix(loaded).frozen_layers.embedder.elmo_bilm.sentence_cache) == 0
+
+
 def test_without_a_projection_it_starts_as_the_mean_of_the_layers(tiny_files: BiLMFiles) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
