@@ -263,7 +263,7 @@ class SentenceCache:
     """
     Keeps the activations of whole sentences, so that each epoch of a task after the first need not run the
     biLM. It begins with the first pass in training mode: a model that only predicts remembers nothing. What
-    came first stays, since an epoch reads everything in turn. Copies and pickles start empty.
+    came first stays, since an epoch reads everything in turn.
 
     # Parameters
 
@@ -290,9 +290,6 @@ class SentenceCache:
 
     def __len__(self) -> int:
         return len(self._activations_of)
-
-    def __reduce__(self) -> Tuple[Any, ...]:
-        return SentenceCache, (self.capacity_mb,)
 
     def clear(self) -> None:
         """Forget every sentence."""
