@@ -33,31 +33,18 @@ LM_START=$runs/start LM_TRAIN="$runs/mixed/*.txt" LM_HELDOUT=${wikipedia[0]/trai
         "trainer.learning_rate_scheduler.warmup_steps": 100
     }'
 
-adapt() { # from, to, learning rate, text: one epoch, in which the rate falls to nearly zero
-    LM_START=$1 LM_TRAIN=$4 LM_HELDOUT=${wikipedia[0]/train/heldout} \
-        "$allennlp" train training_configs/bilm_finetune.jsonnet -s "$2" --include-package elmo_plugin \
-        --overrides '{
-            "model.precision": "bfloat16",
-            "model.dropout": 0.0,
-            "data_loader.rows": 128,
-            "trainer.optimizer.lr": '"$3"',
-            "trainer.learning_rate_scheduler": {
-                "type": "polynomial_decay", "warmup_steps": 200, "power": 1, "end_learning_rate": 0.00002
-            }
-        }'
-}
-
 # All of it is 46M words in 40 files, of which this much was read: 22.8M words, then 4.5M more.
 mkdir -p "$runs/modern" "$runs/last"
 (zcat "$data"/wikipedia/train-*.gz "$data"/spoken/train-*.gz; cat "$data"/train-000?[02468]-*.txt) |
     shuf --random-source=<(yes) | split -n r/40 -d --additional-suffix=.txt - "$runs/modern/"
-adapt "$runs/second/model.tar.gz" "$runs/third" 0.002 "$runs/modern/[01]*.txt"
+export LM_HELDOUT=${wikipedia[0]/train/heldout}
+bash scripts/read_on.sh "$runs/second/model.tar.gz" "$runs/third" "$runs/modern/[01]*.txt" 0.002 0.00002
 
 (cat "$runs"/modern/2[0-3].txt "$data"/train-000{01,07,13,19,25}-*.txt
     for _ in 1 2 3 4; do cat "${wikipedia[0]}"; done
     for _ in 1 2; do cat "${wikipedia[1]}"; done) |
     shuf --random-source=<(yes) | split -n r/8 -d --additional-suffix=.txt - "$runs/last/"
-adapt "$runs/third/model.tar.gz" "$runs/fourth" 0.001 "$runs/last/*.txt"
+bash scripts/read_on.sh "$runs/third/model.tar.gz" "$runs/fourth" "$runs/last/*.txt" 0.001 0.00002
 
 "$allennlp" elmo-export "$runs/fourth/model.tar.gz" "$runs/elmo_mini" --dtype float16 --overwrite \
     --name elmo_mini --license cc-by-sa-4.0

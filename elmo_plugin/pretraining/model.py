@@ -264,6 +264,7 @@ class BiLMTrainingModel(Model):
                 "The trainer has no callback 'elmo_bilm_state': all workers draw the same negative words and "
                 "drop the same units. Add it to trainer.callbacks."
             )
+        self._perplexity.start_clock()
         inputs = [forward_inputs, backward_inputs]
         targets = [forward_targets, backward_targets]
         row_lengths = self._row_lengths(inputs, rows_continue, lengths)

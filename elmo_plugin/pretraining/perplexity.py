@@ -29,6 +29,14 @@ class BiLMPerplexity(Metric):
         self._num_before = 0
         self._start = time.perf_counter()
 
+    def start_clock(self) -> None:
+        """
+        Count the time for `tokens_per_second` from now on, if no prediction was counted since the last reset:
+        validation may have run between two epochs of training, and training between two validations.
+        """
+        if self._num_predictions == self._num_before:
+            self._start = time.perf_counter()
+
     def __call__(self, *nlls: Tensor) -> None:
         """
         # Parameters

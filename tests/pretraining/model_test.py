@@ -2,6 +2,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List
 
 import numpy
@@ -146,6 +147,20 @@ def test_every_held_out_prediction_counts_for_any_number_of_rows(
     expected = model.get_metrics(reset=True)
     for name in ("forward_perplexity", "backward_perplexity"):
         assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
+
+
+def test_the_speed_leaves_out_what_ran_between_two_validations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = build().eval()
+    # The first validation begins at 100 s, the second one at 5,000 s; each reads 24 words and ends 8 s later.
+    times = iter([100.0, 108.0, 108.0, 5000.0, 5008.0, 5008.0])
+    clock = SimpleNamespace(perf_counter=lambda: next(times))
+    monkeypatch.setattr("elmo_plugin.pretraining.perplexity.time", clock)
+    for _ in range(2):
+        for batch in windows(2):
+            model(**batch)
+        assert model.get_metrics(reset=True)["tokens_per_second"] == 24 / 8
 
 
 def test_both_averages_of_the_directions_are_reported() -> None:
