@@ -55,8 +55,8 @@ tasks() {
 }
 
 layers() {
-    on_task layers ner "1 2 3 4 5"
-    for task in sst srl snli; do on_task layers $task "1 2"; done
+    for task in ner srl sst; do on_task layers $task "1 2 3 4 5"; done
+    on_task layers snli "1 2"
 }
 weights() { report weights "$runs"/runs/*-both-seed[12]/; }
 senses() { report wsd "$data"/wsd/*.jsonl --bilm "$ELMO" --seeds 1 2 3; }
