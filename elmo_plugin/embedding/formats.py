@@ -111,22 +111,23 @@ class OutputFormat(ABC):
         Write a part. `vectors` has an array for each sentence, `(num_tokens, dim)` or
         `(num_layers, num_tokens, dim)`, without the dimension of tokens if they are pooled.
         """
+        # Lines of JSON: numpy.load parses Python, which is not safe in threads of CPython 3.11.
         for value in (part._asdict(), sentences):
-            numpy.save(file, _as_array(value))
+            file.write(json.dumps(value).encode() + b"\n")
         for array in vectors:
             file.write(numpy.ascontiguousarray(array).data)
 
     def read_part(self, path: Path) -> Part:
         """Read the `Part` at the beginning of a file, without sentences and vectors."""
         with open(path, "rb") as file:
-            return Part(**_from_array(numpy.load(file)))
+            return Part(**json.loads(file.readline()))
 
     def stored(self, paths: Iterable[Path]) -> Iterator[Tuple[Sentence, numpy.ndarray]]:
         """Read parts: yield each sentence with its vectors, as they were given to `write_part`."""
         for path in paths:
             with open(path, "rb") as file:
-                numpy.load(file)  # the `Part`
-                for sentence in itertools.starmap(Sentence, _from_array(numpy.load(file))):
+                file.readline()  # the `Part`
+                for sentence in itertools.starmap(Sentence, json.loads(file.readline())):
                     num_vectors = self.num_vectors(1, len(sentence.tokens))
                     data = file.read(num_vectors * self.bytes_per_vector)
                     tokens = () if self.is_pooled else (num_vectors,)
@@ -317,14 +318,6 @@ def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str
     except (OSError, KeyError, ValueError, TypeError, AttributeError):
         return None
     return dict(about)
-
-
-def _as_array(value: Any) -> numpy.ndarray:
-    return numpy.frombuffer(json.dumps(value).encode(), dtype=numpy.uint8)
-
-
-def _from_array(array: numpy.ndarray) -> Any:
-    return json.loads(array.tobytes())
 
 
 def _write_about(folder: Path, about: Dict[str, Any]) -> None:

@@ -236,3 +236,17 @@ def test_pooled_vectors_have_no_dimension_of_tokens(
         assert row["tokens"] == sentence.tokens
         found = numpy.array([row[column] for column in columns], dtype=dtype)
         assert (found.reshape(array.shape) == array).all()
+
+
+def test_heads_of_parts_can_be_read_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parsing Python in threads fails at times in CPython 3.11, with a SystemError; numpy.load does it."""
+    format = HDF5Format((6,), "float32")
+    part = Block(0, "in.txt", SENTENCES[:1]).part
+    with open(tmp_path / "part", "wb") as file:
+        format.write_part(file, part, SENTENCES[:1], made_vectors()[:1])
+    with monkeypatch.context() as patch:
+        patch.delattr("ast.parse")
+        found = format.read_part(tmp_path / "part")
+    assert found == part
