@@ -13,7 +13,7 @@ allennlp=${ALLENNLP:-.venv/bin/allennlp}
 python=${PYTHON:-.venv/bin/python}
 mkdir -p "$runs/text"
 
-# 45.6M words in 40 files: Wikipedia, conversations, and half of the novels.
+# 46.2M words in 40 files: Wikipedia, conversations, and half of the novels.
 (zcat "$data"/wikipedia/train-*.gz "$data"/spoken/train-*.gz; cat "$data"/train-000?[02468]-*.txt) |
     shuf --random-source=<(yes) | split -n r/40 -d --additional-suffix=.txt - "$runs/text/"
 "$allennlp" elmo-vocab "$runs/text/*.txt" "$data"/wiki{text,split}/train.txt --max-size 30000 \
