@@ -86,4 +86,3 @@ class BiLMPerplexity(Metric):
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         self._sums = state["sums"]
         self._num_predictions = self._num_before = state["num_predictions"]
-        self._start = time.perf_counter()
