@@ -12,14 +12,15 @@ from elmo_plugin.errors import ConfigurationError
 
 _DESCRIPTION = """\
 examples:
-  echo '{"sentence": "Ada Lovelace lived in London."}' | %(prog)s runs/ner/model.tar.gz -
-  %(prog)s runs/ner/model.tar.gz sentences.jsonl --output-file tagged.jsonl --silent
+  echo '{"sentence": "Ada Lovelace lived in London."}' | %(prog)s elmo_ner_mini -
+  %(prog)s elmo_srl_mini sentences.jsonl --output-file tagged.jsonl --silent
   %(prog)s runs/ner/model.tar.gz test.conll --use-dataset-reader
 
 Run the model in an archive on each line of INPUT, a JSON object such as
   elmo_ner    {"sentence": "Ada Lovelace lived in London."}
   elmo_sst    {"sentence": "A good film."}
   elmo_srl    {"tokens": ["The", "cat", "sat"], "predicates": [2]}
+              {"sentence": "The cat sat."}, where the archive finds predicates, as elmo_srl_mini does
   elmo_snli   {"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}
   elmo_squad  {"passage": "It rained in Paris.", "question": "Where did it rain?"}
   elmo_coref  {"document": "Mary slept. She was tired."}
