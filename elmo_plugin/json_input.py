@@ -8,8 +8,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 
 _MAX_SHOWN = 100  # characters of an invalid input in an error
-TEXT = "a text that is not empty (nor half of a surrogate pair)"
-_WORD = "a word that is not empty (nor half of a surrogate pair)"
+TEXT = "a text that is not empty and is valid Unicode"
+_WORD = "a word that is not empty and is valid Unicode"
 
 # All functions raise `ConfigurationError` for invalid input, with a valid input, the `example`.
 

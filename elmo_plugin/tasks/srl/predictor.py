@@ -38,6 +38,8 @@ class SrlPredictor(SentencePredictor):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self._model.predicate_finder is not None:
+            self.example = f'{{"sentence": "The cat sat and slept."}} or {self.example}'
         if self._spacy_model is not None:
             self._tokenizer = SpacyTokenizer(self._spacy_model, pos_tags=True)
 

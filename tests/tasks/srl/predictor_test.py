@@ -172,3 +172,5 @@ def test_a_model_with_a_finder_needs_no_predicates():
     # What is given is not looked for.
     assert predictor.predict_tokens(WORDS, [4])["predicates"] == [SLEPT]
     assert predictor.predict_tokens(WORDS, [])["predicates"] == []
+    with pytest.raises(ConfigurationError, match=r'as in \{"sentence": "The cat'):
+        predictor.predict_sentence("")
