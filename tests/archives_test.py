@@ -103,6 +103,12 @@ def test_predict_evaluate_predictors_and_our_own_commands_take_the_name(
     assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
+def test_a_folder_without_a_config_is_no_archive(names: Path) -> None:
+    Path("tiny_ner").mkdir()
+    with pytest.raises(ConfigurationError, match=r"^tiny_ner: a folder without config\.json, "):
+        load_archive("tiny_ner")
+
+
 def test_a_name_hides_no_file_or_folder(names: Path) -> None:
     Path("tiny_ner").write_text("not an archive")
     with pytest.raises(Exception, match="not a gzip file"):

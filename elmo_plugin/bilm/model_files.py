@@ -136,10 +136,16 @@ def archive_path(name: Name) -> Name:
 
     # Raises
 
-    `ConfigurationError` listing the task models for a plain name, without a folder, of nothing at all.
+    `ConfigurationError` for a folder without a config; and, listing the task models, for a plain name (no path)
+    of nothing at all.
     """
     if is_task_model(name):
         return PRETRAINED_FOLDER / str(name)
+    if Path(name).is_dir() and not Path(name, "config.json").exists():
+        raise ConfigurationError(
+            f"{name}: a folder without config.json, expected the folder of a training run or of an exported "
+            "task model. Give another path. (A folder hides the task model of its name.)"
+        )
     if Path(name).name == str(name) and not Path(name).exists():
         is_bilm = str(name) in pretrained_names()
         raise ConfigurationError(
