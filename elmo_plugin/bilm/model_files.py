@@ -136,8 +136,8 @@ def archive_path(name: Name) -> Name:
 
     # Raises
 
-    `ConfigurationError` for a folder without a config; and, listing the task models, for a plain name (no path)
-    of nothing at all.
+    `ConfigurationError` for a folder without a config; and, listing the task models, for a plain name, not a
+    path, of nothing at all.
     """
     if is_task_model(name):
         return PRETRAINED_FOLDER / str(name)
