@@ -8,9 +8,8 @@ import signal
 from functools import lru_cache
 from glob import glob
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, NamedTuple, Optional, Sequence
 
-from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
@@ -22,8 +21,8 @@ CONFIG_NAME, METRICS_NAME = "config.json", "metrics.json"  # of `allennlp train`
 RECORD_NAME = "elmo_report.json"
 
 _SHOWN_DIFFERENCES = 3
-# Keys of a config whose values name files.
-_FILE_KEY = re.compile(r"(^|_)(paths?|files?|directory)$")
+# Dotted keys of a config whose values name files, or of the items of such a list.
+_FILE_KEY = re.compile(r"(^|[._])(paths?|files?|directory)(\.\d+)*$")
 # The last line of a traceback, such as `allennlp.common.checks.ConfigurationError: ...`.
 _ERROR_LINE = re.compile(
     r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Received)\b.*", re.MULTILINE
@@ -79,8 +78,9 @@ class RunFolder:
     def check(self, config: Dict[str, Any]) -> None:
         """
         Raise an error if the folder contains anything other than a run of this config on the current content
-        of its data. Without a record (of a run of an earlier version, or one that a scheduler started), data
-        that was modified after the start of the run counts as changed.
+        of its data, which may have moved since. Without a record (of a run of an earlier version, or one that
+        a scheduler started), the paths must be the same, and data that was modified after the start of the
+        run counts as changed.
         """
         config_file = self.path / CONFIG_NAME
         if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
@@ -93,17 +93,18 @@ class RunFolder:
                 f"{self.path}: exists, but has no {CONFIG_NAME} of a training run ({error}). Expected an "
                 f"empty folder or a run of this config. {advice}"
             ) from error
-        differences = _differences(found, config)
+        record = self._record()
+        present = data_hashes(config) if record else {}
+        unchanged = {key for key in present if record["data"].get(key) == present[key]}
+        differences = _differences(found, config, ignored=unchanged)
         if differences:
             more = len(differences) - _SHOWN_DIFFERENCES
             shown = differences[:_SHOWN_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
             raise ConfigurationError(
                 f"{self.path}: is a run of another config: {'; '.join(shown)}. {advice}"
             )
-        record = self._record()
         if record:
-            present = data_hashes(config)
-            changed = [key for key in present if record["data"].get(key) != present[key]]
+            changed = [key for key in present if key not in unchanged]
             if changed:
                 raise ConfigurationError(
                     f"{self.path}: is a run on other data: the content of {_named(config, changed)} has "
@@ -111,7 +112,7 @@ class RunFolder:
                 )
             return
         start = config_file.stat().st_mtime
-        files_of = {key: _files_of(value) for key, value in _file_values(config)}
+        files_of = {key: _files_of(value) for key, value in _file_values(config).items()}
         changed = [
             key
             for key in files_of
@@ -194,7 +195,7 @@ def data_hashes(config: Dict[str, Any]) -> Dict[str, str]:
     no local file, such as URLs, are left out.
     """
     hashes = {}
-    for key, value in _file_values(config):
+    for key, value in _file_values(config).items():
         contents = []
         for name, file in _files_of(value).items():
             stat = file.stat()
@@ -214,17 +215,25 @@ def _file_hash(path: str, size: int, modified: int) -> str:
     return result.hexdigest()
 
 
-def _file_values(value: Any, key: str = "", names_files: bool = False) -> Iterator[Tuple[str, str]]:
-    """Yield the strings of a config that name files, with their dotted keys."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            is_file_key = _FILE_KEY.search(name) is not None
-            yield from _file_values(inner, f"{key}.{name}" if key else name, is_file_key)
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from _file_values(inner, f"{key}.{number}", names_files)
-    elif isinstance(value, str) and names_files:
-        yield key, value
+def _flat(value: Any, key: str = "") -> Dict[str, Any]:
+    """Return the values in dictionaries and lists by their dotted keys, such as `model.layers.0`."""
+    if not value or not isinstance(value, (dict, list)):
+        return {key: value}
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    return {
+        inner_key: inner
+        for name, item in items
+        for inner_key, inner in _flat(item, f"{key}.{name}" if key else str(name)).items()
+    }
+
+
+def _file_values(config: Dict[str, Any]) -> Dict[str, str]:
+    """Return the strings of a config that name files, by their dotted keys."""
+    return {
+        key: value
+        for key, value in _flat(config).items()
+        if isinstance(value, str) and _FILE_KEY.search(key)
+    }
 
 
 def _files_of(value: str) -> Dict[str, Path]:
@@ -240,13 +249,15 @@ def _files_of(value: str) -> Dict[str, Path]:
 
 
 def _named(config: Dict[str, Any], keys: Sequence[str]) -> str:
-    values = dict(_file_values(config))
+    values = _file_values(config)
     return ", ".join(f"{key} ({values[key]})" for key in keys)
 
 
-def _differences(found: Dict[str, Any], expected: Dict[str, Any]) -> List[str]:
-    """Describe the keys in which two configs differ."""
-    found, expected = Params(found).as_flat_dict(), Params(expected).as_flat_dict()
+def _differences(
+    found: Dict[str, Any], expected: Dict[str, Any], ignored: Collection[str]
+) -> List[str]:
+    """Describe the dotted keys in which two configs differ, other than the ignored ones."""
+    found, expected = _flat(found), _flat(expected)
 
     def shown(config: Dict[str, Any], key: str) -> str:
         return json.dumps(config[key], ensure_ascii=False) if key in config else "nothing"
@@ -254,5 +265,7 @@ def _differences(found: Dict[str, Any], expected: Dict[str, Any]) -> List[str]:
     return [
         f"{key} is {shown(found, key)}, expected {shown(expected, key)}"
         for key in {**expected, **found}
-        if key not in found or key not in expected or found[key] != expected[key]
+        if key not in found
+        or key not in expected
+        or (found[key] != expected[key] and key not in ignored)
     ]

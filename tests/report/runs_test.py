@@ -213,6 +213,25 @@ class TestDataOfRuns:
         run(options())
         assert training.started == NAMES
 
+    def test_the_same_data_may_have_moved(
+        self,
+        training: FakeTraining,
+        options: Options,
+        data: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Another spelling of a path, or a results folder from another machine."""
+        run(options())
+        moved = data.rename(tmp_path / "moved")
+        monkeypatch.setenv("NER_DATA", str(moved))
+        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
+        assert training.started == NAMES
+        (moved / "dev.conll").write_text("b -X- O O\n")
+        match = r'another config: validation_data_path is ".*data/dev.conll", expected ".*moved/dev.conll"\.'
+        with pytest.raises(ConfigurationError, match=match):
+            run(options())
+
     def test_a_run_without_a_record_counts_if_its_data_is_older(
         self, training: FakeTraining, options: Options, data: Path
     ) -> None:
@@ -358,7 +377,8 @@ class TestRunFolder:
         with pytest.raises(
             ConfigurationError,
             match=r"ner-none-seed1: is a run of another config: model\.dropout is 0\.5, expected 0\.25; "
-            r'model\.words is nothing, expected "日本語"; a is nothing, expected 1; and 1 more\..*--ove',
+            r'model\.words is nothing, expected "日本語"; trainer is nothing, expected \{\}; and 2 more\.'
+            ".*--overwrite",
         ):
             folder.check({"model": model, "trainer": {}, "a": 1})
 
