@@ -216,8 +216,8 @@ def _file_hash(path: str, size: int, modified: int) -> str:
 
 
 def _flat(value: Any, key: str = "") -> Dict[str, Any]:
-    """Return the values in dictionaries and lists by their dotted keys, such as `model.layers.0`."""
-    if not value or not isinstance(value, (dict, list)):
+    """Return the values in dictionaries and lists by dotted keys such as `model.layers.0`. `{}` has none."""
+    if not isinstance(value, (dict, list)) or value == []:
         return {key: value}
     items = value.items() if isinstance(value, dict) else enumerate(value)
     return {
