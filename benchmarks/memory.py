@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import pandas
-from allennlp.common.checks import ConfigurationError
 from measurement import Options, Sentence, bilm_title, file_label, float32_files
 
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.tables import Part
 
 BYTES_OF_A_WEIGHT = {"float32": 4, "bfloat16": 2, "int8": 1}

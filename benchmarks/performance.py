@@ -44,7 +44,6 @@ import memory
 import precision_error
 import torch
 import training
-from allennlp.common.checks import ConfigurationError
 from measurement import (
     SECTIONS,
     Options,
@@ -56,6 +55,7 @@ from measurement import (
 )
 
 from elmo_plugin.arguments import add_options, command_arguments, options_from
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.report.tables import (
     Part,

@@ -18,7 +18,6 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import pandas
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import prepare_environment
 from allennlp.data import DataLoader
 from allennlp.training.util import evaluate
@@ -35,10 +34,12 @@ from measurement import (
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
+import elmo_plugin.plugin  # noqa: F401 - registers what archives name
 from elmo_plugin import BiLM, batch_to_ids
-from elmo_plugin.archives import opened_archive
 from elmo_plugin.bilm.kernels import AUTO, PRECISIONS, check_kernel, choose_kernel
 from elmo_plugin.bilm.model_files import local_path
+from elmo_plugin.compat.archives import opened_archive
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.tables import Part, versions
 
 BATCH_SIZE = 32

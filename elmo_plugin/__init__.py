@@ -1,14 +1,12 @@
 """
 ELMo: the language model, vectors of text, and a plugin for AllenNLP.
 
-Importing this package loads neither torch nor AllenNLP. Its names are loaded on first use, and its classes
-are registered when AllenNLP first looks up a name.
+Importing this package loads neither torch nor AllenNLP: its names are loaded on first use. Import
+`elmo_plugin.plugin` to register its classes with AllenNLP.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any, List
-
-from elmo_plugin import registration
 
 if TYPE_CHECKING:
     from elmo_plugin.bilm import BiLM, batch_to_ids
@@ -43,15 +41,10 @@ __all__ = [
     "embed_dataset",
 ]
 
-registration.register_on_first_lookup()
-
 
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         return getattr(importlib.import_module(_MODULE_OF[name]), name)
-    # `elmo_plugin.tasks` after a plain `import elmo_plugin`, as in earlier versions.
-    if name in ("bilm", "commands", "embedding", "modules", "pretraining", "report", "tasks"):
-        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -4,22 +4,16 @@ from contextlib import contextmanager
 from typing import Iterator
 
 
-class _Unattached(Exception):
-    # A base that AllenNLP's class replaces once it is loaded: Python exchanges only bases of one layout.
-    pass
-
-
-class ConfigurationError(_Unattached, ValueError):
+class ConfigurationError(ValueError):
     """
-    Says which file or key is wrong, what was found, what was expected, and what to do.
+    Say which file or key is wrong, what was found, what was expected, and what to do.
 
-    If AllenNLP is loaded, it is a subclass of AllenNLP's error of this name, so that code which catches that
-    one catches this one too.
+    AllenNLP has an error of this name, which is another class. AllenNLP handles this one where it handles its
+    own: it catches `ValueError` too.
     """
 
     def __init__(self, message: str) -> None:
-        # Not `super()`, which becomes AllenNLP's.
-        ValueError.__init__(self, message)
+        super().__init__(message)
         self.message = message
 
 
@@ -31,7 +25,7 @@ def needing(need: str, requirement: str, advice: str = "") -> Iterator[None]:
     # Parameters
 
     need : `str`
-        What needs which package: "--print-completion needs shtab".
+        What needs which package: "Figures need matplotlib".
     requirement : `str`
         What pip installs.
     advice : `str`, optional
@@ -47,10 +41,3 @@ def needing(need: str, requirement: str, advice: str = "") -> Iterator[None]:
         raise ConfigurationError(
             f'{need}, which cannot be imported ({error}). Install it: pip install "{requirement}"{advice}'
         ) from error
-
-
-def join_allennlp() -> None:
-    """Make `ConfigurationError` a subclass of AllenNLP's. Called once AllenNLP is loaded."""
-    from allennlp.common.checks import ConfigurationError as AllenNLPConfigurationError
-
-    ConfigurationError.__bases__ = (AllenNLPConfigurationError, ValueError)

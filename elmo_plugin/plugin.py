@@ -1,8 +1,11 @@
-"""The plugin for AllenNLP: importing this module registers everything that configs can name."""
+"""
+The plugin for AllenNLP. Importing this module patches AllenNLP for current Python and torch, and registers
+everything that configs can name.
+"""
 
 # The environment is checked before anything imports AllenNLP, whose own errors would not say what to do.
 # ruff: noqa: E402
-from elmo_plugin.compat import prepare_allennlp
+from elmo_plugin.compat.patches import prepare_allennlp
 
 prepare_allennlp()
 

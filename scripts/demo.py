@@ -11,7 +11,7 @@ from allennlp.commands.train import train_model_from_file
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
-import elmo_plugin  # noqa: F401  (registers what the config names)
+import elmo_plugin.plugin  # noqa: F401  (registers what the config names)
 
 SAMPLE = Path("fixtures/ner/wikigold")
 CONFIG = SAMPLE / "experiment.jsonnet"

@@ -17,6 +17,7 @@ from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.kernels.selection import KERNELS
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.bilm.simd.library import VECTOR_UNITS, unsupported_reason
+from elmo_plugin.warn_once import warn_once
 
 # Without AllenNLP the core is tested (`make test-torch`), and these are about AllenNLP's names and archives.
 if importlib.util.find_spec("allennlp") is None:
@@ -25,6 +26,8 @@ if importlib.util.find_spec("allennlp") is None:
         "modules/elmo_token_embedder_test.py",
         "modules/text_encoder_test.py",
     ]
+else:
+    import elmo_plugin.plugin  # noqa: F401 - configs of tests name our classes
 
 # Tensors here are tiny: threads that wait for each other cost more than they give.
 torch.set_num_threads(1)
@@ -130,6 +133,12 @@ def randomize(bilm: BiLM, seed: int = 0, scale: float = 0.5) -> BiLM:
             parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
         bilm.character_encoder.character_embedding.weight[0] = 0.0
     return bilm
+
+
+@pytest.fixture(autouse=True)
+def each_test_warns() -> None:
+    """Let a test see a warning that an earlier one has logged."""
+    warn_once.cache_clear()
 
 
 @pytest.fixture

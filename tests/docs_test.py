@@ -14,8 +14,8 @@ from typing import Any, Dict, Iterator, List
 import h5py
 import numpy
 import pytest
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from tests.how_to_troubles import TROUBLES
 from tests.how_tos import (
     DOCS,

@@ -8,11 +8,8 @@ PACKAGE = Path(__file__).parents[1] / "elmo_plugin"
 
 # From the lowest level to the highest; parts of one level do not know each other.
 CORE = [
-    ("elmo_plugin.errors",),
-    (
-        *("elmo_plugin.arguments", "elmo_plugin.environment", "elmo_plugin.files"),
-        "elmo_plugin.registration",
-    ),
+    ("elmo_plugin.errors", "elmo_plugin.warn_once"),
+    ("elmo_plugin.arguments", "elmo_plugin.compat.environment", "elmo_plugin.files"),
     ("elmo_plugin.bilm",),
     ("elmo_plugin.modules.scalar_mix",),
     ("elmo_plugin.modules.elmo",),
@@ -21,8 +18,9 @@ CORE = [
     ("elmo_plugin.serving.batcher",),
 ]
 PLUGIN = [
-    ("elmo_plugin.compat",),
-    ("elmo_plugin.archives", "elmo_plugin.json_input"),
+    ("elmo_plugin.compat.archive_members",),
+    ("elmo_plugin.compat.patches",),
+    ("elmo_plugin.compat.archives",),
     ("elmo_plugin.modules.elmo_token_embedder", "elmo_plugin.modules.encoder_stack"),
     ("elmo_plugin.modules.placed_elmo",),
     ("elmo_plugin.modules.text_encoder",),

@@ -11,8 +11,8 @@ from allennlp.predictors import Predictor
 
 import elmo_plugin
 from elmo_plugin import BiLM, Elmo, batch_to_ids
-from elmo_plugin.archives import opened_archive
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names, task_model_names
+from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.pretraining import BiLMReader, BiLMTrainingModel, LMWordVocabulary, SampledSoftmax
 from elmo_plugin.pretraining.corpus_files import read_sentences
 from tests.conftest import SENTENCES

@@ -3,22 +3,21 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import Dict, Iterator, Tuple, Union
 
 import pytest
 from allennlp.commands.subcommand import Subcommand
-from allennlp.common import Registrable
+from allennlp.common import FromParams, Params, Registrable
 from allennlp.data import DatasetReader, Tokenizer
 from allennlp.models import Model
 from allennlp.modules import TokenEmbedder
 from allennlp.predictors import Predictor
 
-import elmo_plugin
-from elmo_plugin import registration
+import elmo_plugin.errors
+import elmo_plugin.plugin
 
 
 def registered_here() -> Iterator[Tuple[type, str]]:
-    registration.register()
     for base, entries in Registrable._registry.items():
         for name, (registered, _) in entries.items():
             if registered.__module__.startswith("elmo_plugin."):
@@ -49,70 +48,61 @@ def test_the_public_names_are_importable_from_the_top() -> None:
         assert hasattr(elmo_plugin, name), name
 
 
-IMPORTS = ["import elmo_plugin, elmo_plugin.errors", "from allennlp.models import Model"]
+# The plugin without the extras and Triton; then its other modules, without jinja2 too.
+USE_THE_PLUGIN = """
+import sys
 
-# Without the extras and Triton, and without jinja2 once AllenNLP has imported it.
-LOOK_NAMES_UP_AND_IMPORT_ALL = """
-assert "elmo_plugin.tasks" not in sys.modules
+missing = ["fastapi", "matplotlib", "pandas", "pyarrow", "ray", "starlette", "triton", "uvicorn"]
+sys.modules.update(dict.fromkeys(missing))
+
+import elmo_plugin.plugin
+from allennlp.common.util import import_module_and_submodules
+from allennlp.models import Model, load_archive
+
 assert Model.by_name("elmo_ner").__name__ == "NerTagger"
-assert "elmo_sst" in Model.list_available()
-
-from allennlp.common.checks import ConfigurationError
-assert isinstance(elmo_plugin.errors.ConfigurationError("wrong key"), ConfigurationError)
-
+try:
+    load_archive("no_such_model")
+except elmo_plugin.errors.ConfigurationError as error:
+    assert "the name of a task model" in str(error), error
 loaded = [name for name in sys.modules if name.startswith("elmo_plugin.report.")]
 assert loaded == ["elmo_plugin.report.share_reader"], loaded
 
 for name in [name for name in sys.modules if name.split(".")[0] == "jinja2"]:
     del sys.modules[name]
 sys.modules["jinja2"] = None
-from allennlp.common.util import import_module_and_submodules
-import_module_and_submodules("elmo_plugin")  # as `--include-package` does
+import_module_and_submodules("elmo_plugin")  # as `--include-package elmo_plugin` does
 """
 
 
-@pytest.mark.parametrize("imports", [IMPORTS, IMPORTS[::-1]], ids=["ours first", "AllenNLP first"])
-def test_names_are_found_in_whichever_order_the_two_are_imported(imports: List[str]) -> None:
-    blocked = [
-        "fastapi",
-        "matplotlib",
-        "pandas",
-        "pyarrow",
-        "ray",
-        "starlette",
-        "triton",
-        "uvicorn",
-    ]
-    first = ["import sys", f"sys.modules.update(dict.fromkeys({blocked}))"]
-    program = "\n".join([*first, *imports, LOOK_NAMES_UP_AND_IMPORT_ALL])
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
+def test_one_import_registers_all_names_without_the_extras(tmp_path: Path) -> None:
+    run_python(USE_THE_PLUGIN, tmp_path)
 
 
-LOAD_AN_ARCHIVE = """
-from allennlp.models import load_archive
-
-try:
-    load_archive("no_such_model")
-except elmo_plugin.errors.ConfigurationError as error:
-    assert "the name of a task model" in str(error), error
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("imports", [IMPORTS, IMPORTS[::-1]], ids=["ours first", "AllenNLP first"])
-def test_the_first_lookup_may_be_that_of_an_archive(imports: List[str], tmp_path: Path) -> None:
-    program = "\n".join([*imports, LOAD_AN_ARCHIVE])
+def run_python(program: str, folder: Path) -> str:
     process = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=folder
     )
     assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
-def test_importing_the_package_loads_neither_torch_nor_allennlp() -> None:
+def test_importing_the_package_loads_neither_torch_nor_allennlp(tmp_path: Path) -> None:
     program = "import sys, elmo_plugin; print({'torch', 'allennlp'} & set(sys.modules))"
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert process.stdout.strip() == "set()", process.stderr
+    assert run_python(program, tmp_path) == "set()"
+
+
+def test_allennlp_handles_our_error_as_its_own() -> None:
+    """Of a union of types, AllenNLP builds the first one whose constructor raises no error of a config."""
+
+    class Strict(FromParams):
+        def __init__(self, size: int) -> None:
+            raise elmo_plugin.errors.ConfigurationError("size: found 3, expected 4.")
+
+    class Model(FromParams):
+        def __init__(self, part: Union[Strict, Dict[str, int]]) -> None:
+            self.part = part
+
+    assert Model.from_params(Params({"part": {"size": 3}})).part == {"size": 3}
 
 
 def test_a_name_that_the_package_lacks_is_an_attribute_error() -> None:

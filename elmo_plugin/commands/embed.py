@@ -183,7 +183,8 @@ class ModelOptions:
             )
             return embedder, layer_choice(self.layers, self.pool)
         with needing_allennlp("--mix"):
-            from elmo_plugin.archives import opened_archive
+            import elmo_plugin.plugin  # noqa: F401 - patches and registers
+            from elmo_plugin.compat.archives import opened_archive
         archive = opened_archive(self.mix, self.mix_options.overrides or "")
         chosen = choose_mix(archive.model, self.mix, self.mix_options.mix_name)
         logger.info("Mixing layers with '%s' of %s.", chosen.name, self.mix)

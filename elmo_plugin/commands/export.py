@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> None:
         _export_program(options)
         return
     with needing_allennlp("export"):
+        import elmo_plugin.plugin  # noqa: F401 - patches and registers
         from elmo_plugin.pretraining.export import export_model
     for file in export_model(**asdict(options)):
         print(file)

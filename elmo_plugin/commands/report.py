@@ -100,6 +100,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _declare(name: str, parser: argparse.ArgumentParser) -> None:
     entry = REPORTS[name]
     with needing_allennlp(f"report {name}"):
+        import elmo_plugin.plugin  # noqa: F401 - patches and registers
+
         module = import_module(f"elmo_plugin.report.{entry.module}")
     declare(parser, _Report(getattr(module, entry.function)))
 

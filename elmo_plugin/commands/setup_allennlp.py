@@ -10,7 +10,7 @@ from importlib.machinery import PathFinder
 from typing import List, Optional
 
 from elmo_plugin.arguments import add_options, option, options_from
-from elmo_plugin.environment import REQUIREMENTS
+from elmo_plugin.compat.environment import REQUIREMENTS
 from elmo_plugin.errors import ConfigurationError
 
 PACKAGE, EXTRA = "elmo-plugin", "allennlp"

@@ -5,7 +5,6 @@ from typing import Dict, List, Optional
 
 import numpy
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Token, Vocabulary
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer, TokenIndexer
 from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
@@ -15,6 +14,7 @@ from torch import Tensor
 from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
 from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import DEFAULT_MAX_TOKENS, DEFAULT_SENTENCE_CACHE_MB, Elmo
 
 # Number of words whose character ids are cached; 0.3 kB each.

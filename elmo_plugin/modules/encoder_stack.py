@@ -4,10 +4,11 @@ from typing import List, Optional, TypeVar, Union
 
 import torch
 from allennlp.common import Lazy
-from allennlp.common.checks import ConfigurationError, check_dimensions_match
 from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
 from allennlp.modules.seq2seq_encoders import FeedForwardEncoder
 from torch import BoolTensor, Tensor
+
+from elmo_plugin.errors import ConfigurationError
 
 Part = TypeVar("Part", Seq2SeqEncoder, FeedForward)
 
@@ -32,7 +33,11 @@ def built(part: Union[Lazy[Part], Part], input_dim: int, given_name: str, part_n
     if isinstance(part, Lazy):
         # AllenNLP's modules have either of these argument names.
         part = part.construct(input_size=input_dim, input_dim=input_dim)
-    check_dimensions_match(input_dim, part.get_input_dim(), given_name, f"{part_name} input")
+    if part.get_input_dim() != input_dim:
+        raise ConfigurationError(
+            f"{given_name} must match {part_name} input, but got {input_dim} and {part.get_input_dim()} "
+            "instead. Correct the widths in the config, or leave out that of the input."
+        )
     return part
 
 

@@ -5,10 +5,10 @@ from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 import torch
 from allennlp.common import FromParams, Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors
 from torch import Tensor
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import Elmo
 
 PLACES_OF = {

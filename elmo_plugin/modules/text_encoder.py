@@ -4,12 +4,12 @@ from typing import Dict, List, NamedTuple, Optional, Union
 
 import torch
 from allennlp.common import Lazy, Registrable
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors
 from allennlp.modules import InputVariationalDropout, Seq2SeqEncoder, TextFieldEmbedder
 from allennlp.nn.util import get_text_field_mask
 from torch import BoolTensor, Tensor
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
 from elmo_plugin.modules.encoder_stack import built
 from elmo_plugin.modules.placed_elmo import PlacedElmo, elmo_characters

@@ -3,11 +3,11 @@
 import itertools
 from typing import List
 
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.nn import AdaptiveLogSoftmaxWithLoss
 
 from elmo_plugin.bilm.softmax import ExactAdaptiveSoftmax, ExactFullSoftmax, ExactSoftmax
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.softmax import LMSoftmax
 
 

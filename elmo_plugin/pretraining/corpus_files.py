@@ -8,8 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, Dict, Iterator, List, Sequence, Union
 
-from allennlp.common.checks import ConfigurationError
-
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import decoded_lines, split_tokens, unreadable
 
 _MAX_SHOWN = 5  # files that an error lists

@@ -8,16 +8,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model
 from torch import Tensor
 
-from elmo_plugin.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.options import ManyLangsOptions
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP
 from elmo_plugin.bilm.weights import save_model
+from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.model_card import (

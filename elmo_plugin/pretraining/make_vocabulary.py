@@ -6,10 +6,10 @@ from os import PathLike
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output_file import check_output_file
 from elmo_plugin.pretraining.corpus_files import CorpusFile, expand_corpus
 

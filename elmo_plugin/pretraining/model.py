@@ -7,7 +7,6 @@ from typing import Any, ContextManager, Dict, List, Optional, Sequence, Set
 import torch
 import torch.distributed
 from allennlp.common import Lazy
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.models import Model
@@ -21,6 +20,7 @@ from elmo_plugin.bilm.characters import check_padding, distinct_words
 from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
 from elmo_plugin.bilm.lstm import Packing
 from elmo_plugin.bilm.processor import has_bfloat16_products
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.perplexity import BiLMPerplexity
 from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.starting_point import (

@@ -6,11 +6,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import Archive
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.checkpoints import CHECKSUM_KEY, referred_name
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import referable_bilms
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.word_vocabulary import words_of

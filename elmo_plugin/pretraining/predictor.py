@@ -3,15 +3,14 @@
 import logging
 from typing import Any, Dict, List, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
 from allennlp.predictors import Predictor
 
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.embedding.scoring import SentenceScorer, check_blank
-from elmo_plugin.files.text_lines import split_tokens
-from elmo_plugin.json_input import (
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import (
     dump_json_line,
     find_key,
     get_text,
@@ -19,6 +18,7 @@ from elmo_plugin.json_input import (
     parse_json_object,
     shown_json,
 )
+from elmo_plugin.files.text_lines import split_tokens
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.word_vocabulary import words_of

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Union
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, TensorField
 
-from elmo_plugin.archives import VOCABULARY_FOLDER
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import pretrained_names
+from elmo_plugin.compat.archives import VOCABULARY_FOLDER
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.corpus_files import expand_corpus, read_sentences
 from elmo_plugin.pretraining.sentence_streams import DIRECTIONS, marked_sentence
 from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE

@@ -5,11 +5,11 @@ from typing import Any, List, Optional, Tuple
 
 import torch
 import torch.distributed
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import is_distributed
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.softmax import FullSoftmax, LMSoftmax, log_partition
 
 

@@ -4,7 +4,6 @@ from typing import Any, Dict, List, Tuple
 
 import torch
 from allennlp.common import Registrable
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Embedding
@@ -20,6 +19,7 @@ from elmo_plugin.bilm.softmax import (
     log_sum_of_chunks,
     logits,
 )
+from elmo_plugin.errors import ConfigurationError
 
 # Names of parameters, by the names of their datasets in a weight file. Other kinds keep the names of their
 # parameters.

@@ -3,17 +3,17 @@
 from os import PathLike
 from typing import Dict, List, NamedTuple, Optional, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 from torch import Tensor
 
-from elmo_plugin.archives import opened_archive
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP
 from elmo_plugin.bilm.weights import read_group
+from elmo_plugin.compat.archives import opened_archive
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.softmax import LMSoftmax, load_softmax, softmax_datasets
 from elmo_plugin.pretraining.word_vocabulary import words_of
 

@@ -8,7 +8,6 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 import numpy as np
 import torch
 import torch.distributed
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 from allennlp.common.util import is_distributed
 from allennlp.data import DataLoader, DatasetReader, Instance, Vocabulary
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.sentence_streams import (
     DIRECTIONS,

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Optional, Sequence, Tuple
 
-from allennlp.common.checks import ConfigurationError
-
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import resolve_model_files
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_variants
 from elmo_plugin.report.tables import Part, Report, check_option
 from elmo_plugin.report.task_grid import DIFFERENCE_NOTE, NO_ELMO, TaskOptions, train_grid

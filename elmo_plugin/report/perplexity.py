@@ -7,11 +7,10 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from allennlp.common.checks import ConfigurationError
-
 from elmo_plugin.arguments import option, option_group
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import pretrained_names
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 from elmo_plugin.report.figures import draw_perplexities

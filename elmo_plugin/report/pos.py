@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, DefaultDict, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy
-from allennlp.common.checks import ConfigurationError
 from more_itertools import chunked
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -19,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.probes import (
     RANDOM_WEIGHTS,

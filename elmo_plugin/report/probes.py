@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
 
 import numpy
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.tqdm import Tqdm
 
-from elmo_plugin.archives import opened_archive
 from elmo_plugin.arguments import option, option_group
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.model_files import (
@@ -18,9 +16,11 @@ from elmo_plugin.bilm.model_files import (
     pretrained_names,
     resolve_model_files,
 )
+from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.bilm_options import DeviceOptions
 from elmo_plugin.embedding.layers import frozen_copy
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.starting_point import bilm_in
 from elmo_plugin.report.tables import (
     DEFAULT_SEEDS,

@@ -10,9 +10,8 @@ from glob import glob
 from pathlib import Path
 from typing import Any, Collection, Dict, List, NamedTuple, Optional, Sequence
 
-from allennlp.common.checks import ConfigurationError
-
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.report.tables import versions
 from elmo_plugin.report.variants import Run

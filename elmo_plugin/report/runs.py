@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from allennlp.common.checks import ConfigurationError
-
 from elmo_plugin.arguments import option
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.claimed_folder import claimed_folder
 from elmo_plugin.report.run_folder import RunFolder, RunResult, data_hashes, write_json
 from elmo_plugin.report.tables import (

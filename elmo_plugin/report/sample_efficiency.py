@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 
 from elmo_plugin.arguments import option
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_curves, draw_shares
 from elmo_plugin.report.share_reader import check_share, share_size
 from elmo_plugin.report.tables import FAILED, Part, Report

@@ -4,13 +4,14 @@ import math
 from typing import Any, Iterator, List, Optional
 
 import numpy
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.dataset_readers.dataset_reader import (
     DatasetReaderInput,
     DistributedInfo,
     WorkerInfo,
 )
+
+from elmo_plugin.errors import ConfigurationError
 
 
 @DatasetReader.register("elmo_share")

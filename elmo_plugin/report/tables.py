@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from scipy import stats
 
 from elmo_plugin import __version__
 from elmo_plugin.arguments import command_arguments
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.figure_file import SUFFIXES, save_figure
 from elmo_plugin.files.replaced_file import replaced_file
 

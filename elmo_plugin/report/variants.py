@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
 
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.params import with_overrides
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.placed_elmo import PLACES_OF
 
 ELMO_KEY = "model.text_encoder.elmo"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
-from allennlp.common.checks import ConfigurationError
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
@@ -16,7 +15,8 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
-from elmo_plugin.json_input import (
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import (
     errors_at,
     find_key,
     get_text,

@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager
 from importlib import resources
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, List, Optional, Sequence
 
-from allennlp.common.checks import ConfigurationError
-
 from elmo_plugin import __version__
-from elmo_plugin.json_input import parse_json_object
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import parse_json_object
 from elmo_plugin.serving.batcher import Batcher, NoAnswerInTimeError, QueueFullError
 from elmo_plugin.serving.limits import Limits, TextTooLongError
 from elmo_plugin.serving.metrics import Metrics

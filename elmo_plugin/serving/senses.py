@@ -18,7 +18,7 @@ from elmo_plugin.embedding.neighbors import (
 )
 from elmo_plugin.embedding.sentences import tokenizer_of
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.json_input import get_text, get_words, shown_json
+from elmo_plugin.files.json_input import get_text, get_words, shown_json
 from elmo_plugin.serving.highlights import character_offsets
 from elmo_plugin.serving.limits import TextTooLongError
 

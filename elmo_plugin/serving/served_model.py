@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Un
 from allennlp.common.util import JsonDict
 from allennlp.predictors import Predictor
 
-from elmo_plugin.archives import opened_archive
 from elmo_plugin.bilm.model_files import archive_path
+from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.embedding.layers import mixes_in
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.model_card import front_matter

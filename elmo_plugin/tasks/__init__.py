@@ -2,7 +2,7 @@
 
 # AllenNLP is checked and patched before anything imports it.
 # ruff: noqa: E402
-from elmo_plugin.compat import prepare_allennlp
+from elmo_plugin.compat.patches import prepare_allennlp
 
 prepare_allennlp()
 

@@ -2,9 +2,10 @@
 
 from typing import Iterable, List, Optional
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from torch import Tensor
+
+from elmo_plugin.errors import ConfigurationError
 
 
 def check_choice(key: str, value: str, choices: Iterable[str]) -> None:

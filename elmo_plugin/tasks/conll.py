@@ -5,8 +5,7 @@ from itertools import chain
 from os import PathLike
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-from allennlp.common.checks import ConfigurationError
-
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.reading import data_files, numbered_lines
 
 # Other white space, such as a no-break space, is a part of the token.

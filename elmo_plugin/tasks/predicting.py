@@ -5,7 +5,6 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tupl
 
 import spacy
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import Field, Instance
 from allennlp.data.fields import LabelField, ListField, TextField
@@ -14,7 +13,8 @@ from allennlp.models import Model
 from allennlp.predictors import Predictor
 
 from elmo_plugin.embedding.sentence_batches import BatchOptions, batches_by_length
-from elmo_plugin.json_input import (
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import (
     dump_json_line,
     find_key,
     get_text,

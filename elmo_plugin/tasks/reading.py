@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import spacy
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
 
 from elmo_plugin.bilm.model_files import local_path
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import decoded_lines
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,6 @@
 
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.data.dataset_readers.dataset_utils.span_utils import (
     TypedStringSpan,
@@ -18,6 +17,7 @@ from allennlp.modules.conditional_random_field.conditional_random_field import (
 )
 from torch import BoolTensor, Tensor
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.checks import check_gold_labels, check_label_vocabulary
 from elmo_plugin.tasks.conll import SentencePlace
 

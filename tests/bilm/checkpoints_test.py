@@ -5,11 +5,11 @@ from typing import Any, Callable, Dict
 import pytest
 import torch
 from allennlp.commands.train import train_model_from_file
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
 
 TINY = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny"

@@ -14,7 +14,6 @@ import pytest
 import torch
 from allennlp.commands import main
 from allennlp.commands.train import train_model_from_file
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
 from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
@@ -26,6 +25,7 @@ from elmo_plugin.embedding.pooling import POOLS
 from elmo_plugin.embedding.ray_engine import EngineOptions
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
 REPOSITORY = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from typing import Any, Callable, Dict, List
 import numpy
 import pytest
 from allennlp.commands import main
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands.neighbors import ComparisonOptions, PlotOptions, compare_occurrences
 from elmo_plugin.embedding.pooling import POOLS, cosine_similarities
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
 LINES = [

@@ -10,9 +10,9 @@ from typing import Any, Callable, List
 import pytest
 from allennlp.commands import main
 from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.commands.report import REPORTS
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.tables import read_table
 from tests.command_line_test import allennlp
 from tests.report.conftest import REPOSITORY, FakeTraining, options, training

@@ -5,7 +5,6 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence
 import numpy
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
@@ -13,6 +12,7 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from elmo_plugin import BiLM, ElmoEmbedder, ElmoTokenEmbedder
 from elmo_plugin.bilm.kernels import choose_kernel
 from elmo_plugin.embedding import elmo_embedder
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, BiLMFiles
 
 # For sums of another order, in another batch or in AllenNLP's code.

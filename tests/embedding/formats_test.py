@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Sequence
 import h5py
 import numpy
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.formats import (
@@ -20,6 +19,7 @@ from elmo_plugin.embedding.formats import (
 )
 from elmo_plugin.embedding.parts import Block
 from elmo_plugin.embedding.sentences import Sentence
+from elmo_plugin.errors import ConfigurationError
 
 SENTENCES = [
     Sentence(0, "The naïve 日本語 cat", ["The", "naïve", "日本語", "cat"]),

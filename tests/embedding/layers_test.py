@@ -6,7 +6,6 @@ from typing import Any, List
 import numpy
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
@@ -19,6 +18,7 @@ from elmo_plugin.embedding.layers import (
     learnt_mix,
     mixes_in,
 )
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules import ScalarMix
 from elmo_plugin.modules.placed_elmo import PlacedElmo
 from tests.conftest import SENTENCES, BiLMFiles

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.partial_output import PartialOutput
 from elmo_plugin.embedding.parts import Part
+from elmo_plugin.errors import ConfigurationError
 
 SETTINGS = {"layers": "top", "shape": (3, 4)}
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, List, Tuple
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.parts import (
     Block,
@@ -16,6 +15,7 @@ from elmo_plugin.embedding.parts import (
     read_blocks,
 )
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
+from elmo_plugin.errors import ConfigurationError
 
 # Of 1, 2, 1, 2, 3, 3 and 1 tokens; lines 2, 6 and 7 are blank.
 LINES = ["a", "b b", "", "c", "d d", "e e e", "", "", "f f f", "g"]

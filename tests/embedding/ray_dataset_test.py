@@ -5,7 +5,6 @@ from typing import Any, Dict, List
 
 import numpy
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.embedding import ray_dataset
@@ -13,6 +12,7 @@ from elmo_plugin.embedding.layers import LayerChoice, layer_choice
 from elmo_plugin.embedding.ray_dataset import RowEmbedder, embed_dataset
 from elmo_plugin.embedding.ray_engine import RayWorkers, SharedBiLM
 from elmo_plugin.embedding.sentence_batches import BatchOptions
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")

@@ -22,7 +22,6 @@ from typing import Any, Dict, List
 import numpy
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.commands.user_errors import INTERRUPTED
@@ -39,6 +38,7 @@ from elmo_plugin.embedding.ray_engine import (
 )
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 from tests.embedding.run_test import contents
 

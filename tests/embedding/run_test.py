@@ -20,7 +20,6 @@ import h5py
 import numpy
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from tqdm import tqdm
 
@@ -32,6 +31,7 @@ from elmo_plugin.embedding.partial_output import PartialOutput, WriteError
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
 LINES = [f"{'w' * (number % 5 + 1)} " * (number % 4 + 1) + str(number) for number in range(40)]

@@ -4,7 +4,6 @@ from itertools import chain, count, islice
 from typing import Iterator, List, Optional
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from elmo_plugin.embedding.sentence_batches import (
     consecutive_groups,
     map_in_batches,
 )
+from elmo_plugin.errors import ConfigurationError
 
 LENGTHS = st.lists(st.integers(0, 30), max_size=60)
 LIMIT = st.integers(1, 40)

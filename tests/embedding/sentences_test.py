@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Callable, List, Optional, Union
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
+from elmo_plugin.errors import ConfigurationError
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")

@@ -16,13 +16,13 @@ import numpy
 import pytest
 import spacy
 import torch
-from allennlp.common.checks import ConfigurationError
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.embedding import spacy_component
 from elmo_plugin.embedding.spacy_component import add_vector_hooks
+from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
 TEXT = "The bank of the river. My  bank\nhas the money."

@@ -3,8 +3,7 @@ import pickle
 
 import pytest
 import torch
-from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
+from allennlp.common import Params, checks
 from allennlp.data import Token, Vocabulary
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import TokenIndexer
@@ -12,6 +11,7 @@ from allennlp.modules import TokenEmbedder
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as AllenNlpElmoTokenEmbedder
 
 from elmo_plugin import ElmoTokenEmbedder, batch_to_ids
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo_token_embedder import ElmoCharacterIdsIndexer
 from tests.conftest import SENTENCES, BiLMFiles
 
@@ -62,7 +62,7 @@ def test_the_elmo_inside_is_public(bilm_files: BiLMFiles) -> None:
 
 class TestBadConfig:
     def test_a_misspelled_argument_is_an_error(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="droput"):
+        with pytest.raises(checks.ConfigurationError, match="droput"):
             TokenEmbedder.from_params(
                 Params({"type": "elmo", **bilm_files._asdict(), "droput": 0.1})
             )

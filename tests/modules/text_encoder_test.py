@@ -4,11 +4,11 @@ from typing import Any, Dict, List, Optional
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from elmo_plugin import Elmo, TextEncoder, batch_to_ids
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.encoder_stack import EncoderStack
 from elmo_plugin.modules.placed_elmo import PlacedElmo
 from tests.conftest import SENTENCES, BiLMFiles

@@ -3,10 +3,10 @@ from typing import List
 import pytest
 import torch
 from allennlp.common import Lazy, Params
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from elmo_plugin.bilm import softmax
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import AdaptiveSoftmax, LMSoftmax
 
 NUM_WORDS, INPUT_DIM = 40, 8

@@ -6,8 +6,8 @@ from typing import Any, List, NoReturn
 
 import pytest
 from allennlp.commands.train import train_model_from_file
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMTrainingModel
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"

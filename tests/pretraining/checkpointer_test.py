@@ -12,7 +12,7 @@ from allennlp.models import Model
 from allennlp.training.trainer import TrainerCheckpoint
 
 from elmo_plugin.pretraining import AtomicCheckpointer
-from tests.compat_test import tagger_config, train
+from tests.compat.patches_test import tagger_config, train
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import MAX_LINE_BYTES
 from elmo_plugin.pretraining.corpus_files import (
     CorpusFile,

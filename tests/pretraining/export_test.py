@@ -10,11 +10,11 @@ import torch
 import yaml
 from allennlp.commands import main
 from allennlp.commands.train import train_model_from_file
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from tests.conftest import SENTENCES
 

@@ -3,10 +3,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import make_vocabulary as module
 from elmo_plugin.pretraining.make_vocabulary import make_vocabulary
 from tests.conftest import vocabulary_words

@@ -10,13 +10,13 @@ import pytest
 import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, Vocabulary
 from allennlp.models import Model
 from torch import Tensor
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import (
     BiLMReader,
     BiLMTrainingModel,

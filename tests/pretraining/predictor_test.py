@@ -7,10 +7,10 @@ from typing import Any, Dict, List
 import pytest
 from allennlp.commands import main
 from allennlp.commands.train import train_model_from_file
-from allennlp.common.checks import ConfigurationError
 from allennlp.predictors import Predictor
 
 from elmo_plugin import SentenceScorer
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.pretraining.predictor import BiLMPredictor
 

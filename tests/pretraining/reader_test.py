@@ -1,10 +1,10 @@
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader, Vocabulary
 
 from elmo_plugin import batch_to_ids
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMReader
 
 

@@ -4,11 +4,11 @@ from typing import List, Tuple
 import pytest
 import torch
 from allennlp.common import Lazy, Params
-from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import FullSoftmax, LMSoftmax, SampledSoftmax
 
 NUM_WORDS, INPUT_DIM, NUM_POSITIONS = 50, 6, 12

@@ -8,11 +8,11 @@ from typing import Any, Dict, List
 import pytest
 import torch
 from allennlp.commands.train import train_model_from_file
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model, load_archive
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import LMVocabulary
 from elmo_plugin.pretraining.export import export_model
 

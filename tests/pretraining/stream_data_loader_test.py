@@ -4,10 +4,10 @@ from itertools import islice
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, Vocabulary
 
 from elmo_plugin import batch_to_ids
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMReader, StreamDataLoader, stream_data_loader
 from elmo_plugin.pretraining.sentence_streams import (
     SentenceStreams,

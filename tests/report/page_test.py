@@ -7,9 +7,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pandas
 import pytest
-from allennlp.common.checks import ConfigurationError
 from matplotlib.figure import Figure
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.figure_file import save_figure
 from elmo_plugin.report import page as page_module
 from elmo_plugin.report.page import PageOptions, formatted_rows, read_results, write_page

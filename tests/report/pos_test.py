@@ -4,8 +4,8 @@ from typing import Any, Dict
 
 import numpy
 import pytest
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report import pos
 from elmo_plugin.report.pos import (
     PosOptions,

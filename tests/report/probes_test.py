@@ -6,9 +6,9 @@ import numpy
 import pytest
 import torch
 from allennlp.commands.train import train_model_from_file
-from allennlp.common.checks import ConfigurationError
 
 from elmo_plugin import BiLM
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.probes import BiLMChoice, bilm_files, named_layers
 from tests.conftest import TINY_OPTIONS, BiLMFiles
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.claimed_folder import claimed_folder
 from elmo_plugin.report import runs
 from elmo_plugin.report.run_folder import RunFolder, RunResult, data_hashes

@@ -4,11 +4,11 @@ from typing import Any, Iterable, List
 
 import pytest
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, WorkerInfo
 from allennlp.data.fields import MetadataField
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.share_reader import ShareReader, chosen_indices, share_size
 
 NER = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny" / "train.conll"

@@ -8,8 +8,8 @@ from typing import Any, List
 import numpy
 import pandas
 import pytest
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.tables import (
     Part,
     Report,

@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Callable, Dict, List
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.task_text import TEXT_KINDS, TaskText, TextFiles, write_task_text
 
 Write = Callable[[str, str], str]

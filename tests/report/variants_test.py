@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, Variant
 
 REPOSITORY = Path(__file__).parents[2]

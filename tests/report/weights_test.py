@@ -8,9 +8,9 @@ import pandas
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report import weights as weights_report
 from elmo_plugin.report.figures import draw_weights
 from elmo_plugin.report.tables import Report, read_table

@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 import numpy
 import pytest
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report import wsd
 from elmo_plugin.report.probes import BiLMChoice
 from elmo_plugin.report.wsd import (

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.testing import run_distributed_test
 from allennlp.data import Vocabulary
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.classes import ClassMetrics
 
 CLASSES = ["no", "maybe", "yes"]

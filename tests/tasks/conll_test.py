@@ -2,8 +2,8 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.conll import (
     Conll2012Sentence,
     read_conll_2012,

@@ -15,7 +15,6 @@ from _pytest.fixtures import SubRequest
 from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model_from_file
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.testing import ModelTestCase
 from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
@@ -23,6 +22,7 @@ from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.embedding.sentence_batches import BatchOptions
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks import predicting
 from tests.tasks.task_testing import (
     FIXTURES,

@@ -1,8 +1,8 @@
 import pytest
 import spacy
-from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import SpacyTokenizer, WhitespaceTokenizer
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks import RuleBasedTokenizer
 from elmo_plugin.tasks.predicting import bracketed, build_sentence_tokenizer, described_span
 

@@ -5,7 +5,6 @@ from typing import Any, Iterable, Iterator, List
 
 import pytest
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Instance
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.fields import TextField
@@ -13,6 +12,7 @@ from allennlp.data.tokenizers import Token, Tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks import RuleBasedTokenizer
 from elmo_plugin.tasks.reading import (
     TaskReader,

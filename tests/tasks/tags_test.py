@@ -1,5 +1,4 @@
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.data.dataset_readers.dataset_utils.span_utils import to_bioul
 from allennlp.data.fields import TextField
@@ -7,6 +6,7 @@ from allennlp.data.tokenizers import Token
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.conll import SentencePlace
 from elmo_plugin.tasks.tags import (
     Span,

@@ -4,7 +4,6 @@ from typing import List, Optional
 
 import torch
 from allennlp.common import FromParams
-from allennlp.common.checks import ConfigurationError
 from allennlp.modules import FeedForward
 from allennlp.nn import Activation
 from allennlp.nn.util import bucket_values
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.checks import check_positive
 
 _NUM_DISTANCE_BUCKETS = 10  # 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more; 0 does not occur

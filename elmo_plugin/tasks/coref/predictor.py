@@ -4,13 +4,13 @@ import re
 from typing import Any, Dict, Iterator, List, Tuple
 
 import spacy
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 from allennlp.data import Field, Instance
 from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 
-from elmo_plugin.json_input import find_key, get_text, get_words, shown_json
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import find_key, get_text, get_words, shown_json
 from elmo_plugin.tasks.coref.reader import mention_field
 from elmo_plugin.tasks.predicting import TaskPredictor, bracketed, described_span
 from elmo_plugin.tasks.reading import character_offsets

@@ -7,7 +7,6 @@ from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import (
     Field,
@@ -20,6 +19,7 @@ from allennlp.data.fields import (
 from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import DEFAULT_OOV_TOKEN
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.conll import (
     Conll2012Document,
     Conll2012Sentence,

@@ -3,7 +3,6 @@
 from typing import Any, Dict, List, Optional
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules.conditional_random_field import ConditionalRandomField
@@ -14,6 +13,7 @@ from torch import BoolTensor, Tensor
 from torch.nn.functional import one_hot
 from torch.nn.utils.rnn import pad_sequence
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.checks import check_choice
 from elmo_plugin.tasks.tags import LABEL_SCHEMES, Tagger

@@ -6,11 +6,11 @@ from os import PathLike
 from pathlib import PurePath
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, TextField
 from allennlp.data.tokenizers import Token
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.checks import check_choice
 from elmo_plugin.tasks.conll import ConllSentence, SentencePlace, read_conll_sentences
 from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words

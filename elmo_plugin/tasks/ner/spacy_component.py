@@ -14,7 +14,7 @@ from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
 from torch import Tensor
 
-from elmo_plugin.archives import opened_archive, save_archive
+from elmo_plugin.compat.archives import opened_archive, save_archive
 from elmo_plugin.embedding.elmo_embedder import checked_device
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.spacy_component import SentenceComponent, add_vector_hooks

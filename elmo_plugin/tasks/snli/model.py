@@ -4,7 +4,6 @@ from typing import Any, Dict, List, Optional, Union
 
 import torch
 from allennlp.common import Lazy
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
@@ -13,6 +12,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_sum
 from torch import BoolTensor, LongTensor, Tensor
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.encoder_stack import built
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.classes import Classifier

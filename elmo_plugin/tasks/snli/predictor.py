@@ -6,7 +6,7 @@ from allennlp.common.util import JsonDict
 from allennlp.data import Instance
 from allennlp.predictors import Predictor
 
-from elmo_plugin.json_input import find_key, get_text
+from elmo_plugin.files.json_input import find_key, get_text
 from elmo_plugin.tasks.predicting import TaskPredictor
 
 # Keys of the premise, each with the key of the hypothesis that goes with it.

@@ -4,12 +4,12 @@ from collections import Counter
 from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, LabelField, MetadataField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 
-from elmo_plugin.json_input import errors_at, get_text, parse_json_object
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import errors_at, get_text, parse_json_object
 from elmo_plugin.tasks.reading import (
     RuleBasedTokenizer,
     TaskReader,

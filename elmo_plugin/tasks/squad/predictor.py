@@ -7,7 +7,7 @@ from allennlp.data import Field, Instance
 from allennlp.data.fields import IndexField
 from allennlp.predictors import Predictor
 
-from elmo_plugin.json_input import get_text
+from elmo_plugin.files.json_input import get_text
 from elmo_plugin.tasks.predicting import TaskPredictor
 
 

@@ -7,12 +7,12 @@ from collections import Counter
 from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, IndexField, MetadataField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 
-from elmo_plugin.json_input import TEXT, is_text, shown_json
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import TEXT, is_text, shown_json
 from elmo_plugin.tasks.checks import check_positive
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, data_file
 

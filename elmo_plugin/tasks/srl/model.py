@@ -3,7 +3,6 @@
 from typing import Any, Dict, List, Optional, Union
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward
@@ -13,6 +12,7 @@ from allennlp.nn.util import sequence_cross_entropy_with_logits, viterbi_decode
 from allennlp.training.metrics import F1Measure
 from torch import BoolTensor, Tensor
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.srl.span_f1 import SrlSpanF1
 from elmo_plugin.tasks.tags import Tagger

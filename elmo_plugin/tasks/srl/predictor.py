@@ -4,13 +4,13 @@ import json
 from functools import partial
 from typing import Any, Dict, List, Optional
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
 from allennlp.data.tokenizers import SpacyTokenizer, Token
 from allennlp.predictors import Predictor
 
-from elmo_plugin.json_input import find_key
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import find_key
 from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, described_span
 from elmo_plugin.tasks.tags import tags_to_spans
 

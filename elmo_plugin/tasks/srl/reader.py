@@ -6,11 +6,11 @@ from collections import Counter
 from os import PathLike
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, MetadataField, SequenceLabelField, TextField
 from allennlp.data.tokenizers import Token
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.conll import (
     MIN_COLUMNS,
     Conll2012Document,

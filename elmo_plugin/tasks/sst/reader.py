@@ -5,11 +5,11 @@ from collections import Counter
 from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.data.fields import Field, LabelField, MetadataField, TextField
 from allennlp.data.tokenizers import Token
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.checks import check_choice, check_positive
 from elmo_plugin.tasks.reading import TaskReader, checked_words, placed_lines
 

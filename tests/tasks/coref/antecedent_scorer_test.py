@@ -1,8 +1,8 @@
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.nn.util import bucket_values
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.coref import AntecedentScorer, antecedent_scorer
 
 SPAN_DIM, NUM_MENTIONS = 6, 11

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import Token
 from allennlp.nn.util import move_to_device
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.coref import CoreferenceReader
 from elmo_plugin.tasks.coref.model import encode_document
 from elmo_plugin.tasks.coref.spans import SpanRepresentation

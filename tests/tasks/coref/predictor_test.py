@@ -1,7 +1,7 @@
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.coref.predictor import SentenceSplitter
 from tests.tasks.task_testing import experiment_of, overfitted_archive
 

@@ -1,10 +1,10 @@
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, Vocabulary
 from allennlp.data.tokenizers import Token
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.conll import SentencePlace
 from elmo_plugin.tasks.coref import CoreferenceReader
 from elmo_plugin.tasks.coref.reader import read_mentions

@@ -2,10 +2,10 @@ import itertools
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from torch.testing import assert_close
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.ner import NerReader
 from elmo_plugin.tasks.tags import find_tag_fault
 from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, read_tiny

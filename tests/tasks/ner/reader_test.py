@@ -3,11 +3,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import Token
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.ner import NerReader
 from elmo_plugin.tasks.tags import tags_to_spans
 from tests.tasks.span_strategies import sentences_with_spans, write_tags

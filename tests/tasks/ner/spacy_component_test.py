@@ -9,13 +9,13 @@ import numpy
 import pytest
 import spacy
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 
 from elmo_plugin import BiLM
+from elmo_plugin.errors import ConfigurationError
 from tests.tasks.task_testing import FIXTURES, overfitted_archive
 
 TEXT = "Mary Smith visited New York. The storm passed."

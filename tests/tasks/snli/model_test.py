@@ -2,12 +2,12 @@ from typing import List
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import TensorDict, Vocabulary
 from allennlp.nn.util import move_to_device
 from torch import Tensor
 from torch.testing import assert_close
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.snli import SnliClassifier
 from elmo_plugin.tasks.snli.model import concatenate_text_fields
 from elmo_plugin.tasks.snli.reader import LABELS

@@ -1,8 +1,8 @@
 from typing import Any, Dict
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.snli import SnliPredictor
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Instance
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.snli import SnliReader
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"

@@ -3,7 +3,6 @@ import json
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model
 from allennlp.nn import Initializer
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from elmo_plugin.bilm import BiLM
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.squad.model import best_span
 from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, read_tiny
 

@@ -1,7 +1,7 @@
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import LettersDigitsTokenizer, WhitespaceTokenizer
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.squad import SquadPredictor
 
 PASSAGE = "It rained in Paris on Monday. In São Paulo, the sun shone for 6½ hours."

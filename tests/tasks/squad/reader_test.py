@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import Token, Tokenizer, WhitespaceTokenizer
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.reading import RuleBasedTokenizer
 from elmo_plugin.tasks.squad import SquadReader
 from elmo_plugin.tasks.squad.reader import TokenizedPassage

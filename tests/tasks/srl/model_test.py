@@ -3,10 +3,10 @@ from typing import List
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.testing import assert_close
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.srl.model import BioDecoder
 from elmo_plugin.tasks.tags import find_tag_fault
 from tests.tasks.task_testing import as_tensors, build_tiny, overfit, read_tiny

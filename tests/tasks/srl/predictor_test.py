@@ -1,9 +1,9 @@
 import pytest
 import spacy
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 from allennlp.predictors import Predictor
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.srl import SrlPredictor
 from tests.tasks.task_testing import build_tiny, experiment_of, overfit, read_tiny
 

@@ -3,9 +3,9 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import Token
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.conll import SentencePlace
 from elmo_plugin.tasks.srl import SrlReader
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.modules import FeedForward
 from allennlp.modules.seq2seq_encoders import LstmSeq2SeqEncoder
 from torch.testing import assert_close
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.sst import BiattentiveClassifier, SstReader
 from elmo_plugin.tasks.sst.model import FourWayPooling
 from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, read_tiny

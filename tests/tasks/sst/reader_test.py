@@ -2,11 +2,11 @@ import logging
 from pathlib import Path
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import Instance, Vocabulary
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.sst import SstReader
 from elmo_plugin.tasks.sst.reader import Phrase, SentimentField, SentimentTree
 

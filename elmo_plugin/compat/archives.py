@@ -1,11 +1,5 @@
 """Archives of trained models: opened by path or by name, and written as a folder."""
 
-# AllenNLP is checked and patched before anything imports it.
-# ruff: noqa: E402
-from elmo_plugin.compat import prepare_allennlp
-
-prepare_allennlp()
-
 import shutil
 import tarfile
 import zlib

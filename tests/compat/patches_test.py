@@ -16,8 +16,7 @@ import pytest
 import torch
 from allennlp.commands import main
 from allennlp.commands.train import train_model
-from allennlp.common import Params, cached_transformers
-from allennlp.common.checks import ConfigurationError
+from allennlp.common import Params, cached_transformers, checks
 from allennlp.common.file_utils import TensorCache, cached_path
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.dataset_readers import SequenceTaggingDatasetReader
@@ -29,13 +28,14 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.moving_average import ExponentialMovingAverage, MovingAverage
 from transformers import BertTokenizerFast
 
-from elmo_plugin.compat import (
+from elmo_plugin.compat.patches import (
     SECONDS_FOR_THREADS,
-    patch_allennlp,
+    prepare_allennlp,
 )
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.starting_point import start_from_archive
 
-PROJECT_ROOT = Path(__file__).parents[1]
+PROJECT_ROOT = Path(__file__).parents[2]
 
 TAGGED_SENTENCES = """\
 the###DET dog###NN ran###V to###P the###DET park###NN .###.
@@ -97,19 +97,21 @@ class TestReduceOnPlateau:
         self, verbose: bool, num_reports: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         scheduler = self.scheduler(verbose=verbose)
-        with caplog.at_level(logging.INFO, logger="elmo_plugin.compat"):
+        with caplog.at_level(logging.INFO, logger="elmo_plugin.compat.patches"):
             for metric in [1.0, 2.0, 2.0]:  # Only the last is no improvement.
                 scheduler.step(metric)
         assert scheduler.get_values() == [0.1]
         reports = [
-            record.getMessage() for record in caplog.records if record.name == "elmo_plugin.compat"
+            record.getMessage()
+            for record in caplog.records
+            if record.name == "elmo_plugin.compat.patches"
         ]
         assert len(reports) == num_reports
         for report in reports:
             assert "parameter group 0 from 1.0000e+00 to 1.0000e-01" in report
 
     def test_unknown_options_are_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"Extra parameters passed.*patients"):
+        with pytest.raises(checks.ConfigurationError, match=r"Extra parameters passed.*patients"):
             self.scheduler(patients=3)
 
 
@@ -183,13 +185,9 @@ class TestRecovery:
         average = ExponentialMovingAverage([("weight", parameter)])
         state = average.state_dict()
         assert set(state) == {"parameters", "shadows", "backups"}
-        shadow = {"weight": torch.full((2,), 3.0)}
-        # As AllenNLP saved it; as earlier versions of this package did.
-        for saved in ({**state, "shadows": shadow}, {"shadows": shadow}):
-            average.load_state_dict(saved)
-            average.assign_average_value()
-            assert parameter.tolist() == [3.0, 3.0]
-            average.restore()
+        average.load_state_dict({**state, "shadows": {"weight": torch.full((2,), 3.0)}})
+        average.assign_average_value()
+        assert parameter.tolist() == [3.0, 3.0]
 
     def test_nothing_is_restored_from_an_empty_directory(self, tmp_path: Path) -> None:
         assert Checkpointer(str(tmp_path)).load_checkpoint() is None
@@ -272,7 +270,7 @@ class TestMixedPrecisionWarnings:
     def warnings_in(module: ModuleType) -> List[str]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            patch_allennlp.__wrapped__.__globals__["_hide_mixed_precision_warnings"]()
+            prepare_allennlp.__wrapped__.__globals__["_hide_mixed_precision_warnings"]()
             exec("torch.cuda.amp.autocast(False)", module.__dict__)
         return [str(warning.message) for warning in caught]
 
@@ -288,7 +286,7 @@ def test_patching_again_changes_nothing() -> None:
         Checkpointer.load_checkpoint,
         cached_transformers.get_tokenizer,
     )
-    patch_allennlp()
+    prepare_allennlp()
     after = (
         scheduler_class.__init__,
         Checkpointer.load_checkpoint,

@@ -1,9 +1,9 @@
 import json
 
 import pytest
-from allennlp.common.checks import ConfigurationError
 
-from elmo_plugin.json_input import (
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import (
     dump_json_line,
     find_key,
     get_text,

@@ -2,10 +2,9 @@
 
 import json
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
-from allennlp.common.checks import ConfigurationError
-from allennlp.common.util import JsonDict
+from elmo_plugin.errors import ConfigurationError
 
 _MAX_SHOWN = 100  # characters of an invalid input in an error
 TEXT = "a text that is not empty and is valid Unicode"
@@ -23,7 +22,7 @@ def errors_at(place: str, advice: str = "Correct the line.") -> Iterator[None]:
         raise ConfigurationError(f"{place}: {error}. {advice}") from error
 
 
-def parse_json_object(line: str, example: str) -> JsonDict:
+def parse_json_object(line: str, example: str) -> Dict[str, Any]:
     """Parse a line of a JSON lines file that holds an object."""
     try:
         inputs = json.loads(line)
@@ -38,7 +37,7 @@ def parse_json_object(line: str, example: str) -> JsonDict:
     return inputs
 
 
-def find_key(inputs: JsonDict, keys: Sequence[str], example: str) -> str:
+def find_key(inputs: Dict[str, Any], keys: Sequence[str], example: str) -> str:
     """Return the one of `keys` that is in `inputs`. Other keys are ignored."""
     found = [key for key in keys if key in inputs]
     if len(found) != 1:
@@ -49,7 +48,7 @@ def find_key(inputs: JsonDict, keys: Sequence[str], example: str) -> str:
     return found[0]
 
 
-def get_text(inputs: JsonDict, key: str, example: str) -> str:
+def get_text(inputs: Dict[str, Any], key: str, example: str) -> str:
     """Return the text at `key`, see `is_text`."""
     text = inputs[find_key(inputs, [key], example)]
     if not is_text(text):
@@ -57,7 +56,7 @@ def get_text(inputs: JsonDict, key: str, example: str) -> str:
     return text
 
 
-def get_words(inputs: JsonDict, key: str, example: str) -> List[str]:
+def get_words(inputs: Dict[str, Any], key: str, example: str) -> List[str]:
     """Return the words at `key`, at least one."""
     words = inputs[find_key(inputs, [key], example)]
     if not isinstance(words, list) or not words:
@@ -68,7 +67,7 @@ def get_words(inputs: JsonDict, key: str, example: str) -> List[str]:
     return words
 
 
-def dump_json_line(outputs: JsonDict) -> str:
+def dump_json_line(outputs: Dict[str, Any]) -> str:
     """Return a line of JSON in which letters of all languages are not escaped, for people to read."""
     return json.dumps(outputs, ensure_ascii=False) + "\n"
 

@@ -9,9 +9,9 @@ from typing import Callable, Dict
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from elmo_plugin.environment import INSTALL_TORCH_PAIR, REQUIREMENTS, check_environment
+from elmo_plugin.compat.environment import INSTALL_TORCH_PAIR, REQUIREMENTS, check_environment
 
-PROJECT_ROOT = Path(__file__).parents[1]
+PROJECT_ROOT = Path(__file__).parents[2]
 
 FITTING_VERSIONS = {
     "torch": "2.12.1",

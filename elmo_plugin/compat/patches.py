@@ -5,21 +5,17 @@ import functools
 import inspect
 import io
 import logging
-import os
 import pickle
-import shutil
-import tarfile
-import tempfile
 import time
 import warnings
-from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, List, Optional
 
 from packaging.version import Version
 
-from elmo_plugin.environment import check_environment
-from elmo_plugin.errors import join_allennlp
+from elmo_plugin.compat.archive_members import patch_archives
+from elmo_plugin.compat.environment import check_environment
+from elmo_plugin.errors import ConfigurationError
 
 # AllenNLP, torch and their dependencies are imported inside functions only: this module must load when they
 # are missing or broken, to report it.
@@ -33,28 +29,19 @@ SECONDS_FOR_THREADS = 0.5
 @functools.cache
 def prepare_allennlp() -> None:
     """
-    Check the environment, then patch AllenNLP; every part of this package that extends it calls this first.
+    Check the environment, then patch what current versions of Python, torch and transformers broke in
+    AllenNLP 2.10.1, and how it finds and extracts archives.
+
+    Each patch restores the behaviour of AllenNLP on the versions that it was made for, and does nothing
+    where that still works. None changes the meaning of a config, or the behaviour of torch and other
+    packages elsewhere in the process. AllenNLP's own faults are not patched: classes of ours, such as
+    `AtomicCheckpointer`, avoid them. Later calls in the same process do nothing.
 
     # Raises
 
     `ImportError` as `check_environment`.
     """
     check_environment()
-    patch_allennlp()
-
-
-@functools.cache
-def patch_allennlp() -> None:
-    """
-    Patch what current versions of Python, torch and transformers broke in AllenNLP 2.10.1, and how it
-    finds and extracts archives.
-
-    Each patch restores the behaviour of AllenNLP on the versions that it was made for, and does nothing
-    where that still works. None changes the meaning of a config, or the behaviour of torch and other
-    packages elsewhere in the process. AllenNLP's own faults are not patched: classes of ours, such as
-    `AtomicCheckpointer`, avoid them. Later calls in the same process do nothing.
-    """
-    join_allennlp()
     _patch_reduce_on_plateau()
     _patch_recovery()
     _patch_tensor_cache()
@@ -64,8 +51,7 @@ def patch_allennlp() -> None:
     _patch_norms_of_sparse_gradients()
     _patch_recovered_averages()
     _patch_end_of_distributed_training()
-    _patch_archives()
-    _accept_names_of_archives()
+    patch_archives()
 
 
 def _loads_weights_only() -> bool:
@@ -128,7 +114,6 @@ def _patch_recovery() -> None:
         return
     import numpy
     import torch
-    from allennlp.common.checks import ConfigurationError
     from allennlp.training.checkpointer import Checkpointer
 
     load_checkpoint = Checkpointer.load_checkpoint
@@ -301,8 +286,7 @@ def _patch_recovered_averages() -> None:
     @functools.wraps(load_state_dict)
     def keep_parameters(self: Any, state: Any) -> None:
         parameters = self._parameters
-        # Earlier versions of this package saved the averages alone.
-        load_state_dict(self, {"parameters": parameters, "backups": self._backups, **state})
+        load_state_dict(self, state)
         self._parameters = parameters
         for tensors in (self._shadows, self._backups):
             for name, parameter in parameters:
@@ -329,96 +313,3 @@ def _patch_end_of_distributed_training() -> None:
         return train(self)
 
     GradientDescentTrainer.train = train_and_wait_at_exit
-
-
-def _patch_archives() -> None:
-    """
-    Check the members of archives. AllenNLP extracted them with any names and links, so that a member
-    `../../x` was written outside of its folder. `cached_path` checks the names, but not all of them.
-    """
-    from allennlp.models import archival
-    from cached_path import _cached_path
-
-    check_members = _cached_path.check_tarfile
-
-    @functools.wraps(check_members)
-    def check_all_members(tar_file: tarfile.TarFile) -> None:
-        for _ in _checked_members(tar_file, str(tar_file.name)):
-            pass
-        check_members(tar_file)
-        if hasattr(tarfile, "data_filter"):
-            # This extracts a file without another filter.
-            tar_file.extraction_filter = tarfile.data_filter
-
-    _cached_path.check_tarfile = check_all_members
-    archival.extracted_archive = extracted_archive
-
-
-def _accept_names_of_archives() -> None:
-    """Accept the name of a task model that comes with this package wherever AllenNLP loads an archive."""
-    from allennlp.common.file_utils import cached_path
-    from allennlp.models import archival
-
-    from elmo_plugin.bilm.model_files import archive_path
-
-    @functools.wraps(cached_path)
-    def find_archive(archive_file: Union[str, os.PathLike], *args: Any, **kwargs: Any) -> str:
-        return cached_path(archive_path(archive_file), *args, **kwargs)
-
-    # Not around what is there: that may be `registration`'s, which this call is about to replace.
-    archival.cached_path = find_archive
-
-
-@contextmanager
-def extracted_archive(
-    resolved_archive_file: Union[str, os.PathLike], cleanup: bool = True
-) -> Iterator[str]:
-    """
-    Extract a model archive to a temporary folder, as AllenNLP's function of this name does; without `cleanup`
-    the folder remains.
-
-    # Raises
-
-    `ConfigurationError` naming archive and member, if a member would be written outside of the folder, is a
-    link to the outside, or a device. Extracted files are removed then.
-    """
-    folder = tempfile.mkdtemp()
-    is_extracted = False
-    try:
-        logger.info("Extracting %s to %s", resolved_archive_file, folder)
-        with tarfile.open(resolved_archive_file, "r:gz") as archive:
-            # Python versions before 2023 have no filter.
-            options: Dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            members = _checked_members(archive, str(resolved_archive_file))
-            archive.extractall(folder, members, **options)
-        is_extracted = True
-        yield folder
-    finally:
-        if cleanup or not is_extracted:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _checked_members(archive: tarfile.TarFile, name: str) -> Iterator[tarfile.TarInfo]:
-    """
-    Check and yield the members of an archive: files, folders, and links to them, without absolute paths or
-    `..`. This is stricter than tarfile's data filter, which moves absolute paths, and which links to links
-    could evade.
-    """
-    from allennlp.common.checks import ConfigurationError
-
-    for member in archive:
-        is_link = member.issym() or member.islnk()
-        paths = [member.name, member.linkname] if is_link else [member.name]
-        if not (member.isfile() or member.isdir() or is_link):
-            found = "a device or pipe"
-        elif any(path.startswith("/") or os.path.isabs(path) for path in paths):
-            found = "an absolute path"
-        elif any(".." in path.replace("\\", "/").split("/") for path in paths):
-            found = "a path with '..'"
-        else:
-            yield member
-            continue
-        raise ConfigurationError(
-            f"{name}: member {' -> '.join(paths)!r} is {found}, expected files and folders inside of the "
-            "archive. Do not trust this file; get it from another source."
-        )

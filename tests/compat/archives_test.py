@@ -11,19 +11,19 @@ import torch
 import yaml
 from allennlp.commands import main
 from allennlp.commands.train import train_model_from_file
-from allennlp.common.checks import ConfigurationError
 from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin import BiLM
-from elmo_plugin.archives import save_archive
 from elmo_plugin.bilm import model_files
+from elmo_plugin.compat.archives import save_archive
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.report.probes import BiLMChoice
 from tests.conftest import randomize
 from tests.tasks.task_testing import run_predict
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 TINY = FIXTURES / "ner" / "tiny"
 ELMO = "model.text_encoder.elmo"
 BY_NAME = {f"{ELMO}.options_file": "tiny_bilm", f"{ELMO}.weight_file": None}
