@@ -22,7 +22,6 @@ WITHOUT_AVX512 := ELMO_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_C
 PYTHON_STAMP := $(VENV)/.stamp-python
 RUNTIME_STAMP := $(VENV)/.stamp-runtime
 DEV_STAMP := $(VENV)/.stamp-dev
-DOCS_STAMP := $(VENV)/.stamp-docs
 
 # Workers take whole files, whose fixtures are made once.
 PYTEST := $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
@@ -35,7 +34,7 @@ help: ## list the targets
 demo: $(RUNTIME_STAMP) ## train and try a small ELMo tagger on real text
 	@$(VENV)/bin/python scripts/demo.py
 
-docs: $(DOCS_STAMP) ## build the documentation into site/
+docs: $(DEV_STAMP) ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs --quiet build --strict
 	@echo "Open site/index.html, or serve it: $(VENV)/bin/python -m http.server --directory site"
 
@@ -89,21 +88,16 @@ $(PYTHON_STAMP):
 	fi
 	@touch $@
 
-$(RUNTIME_STAMP): $(PYTHON_STAMP) requirements-build.txt requirements.txt requirements-nodeps.txt pyproject.toml setup.py $(wildcard elmo_plugin/bilm/simd/*.cpp elmo_plugin/bilm/simd/*.h)
+$(RUNTIME_STAMP): $(PYTHON_STAMP) requirements.txt requirements-nodeps.txt pyproject.toml setup.py $(wildcard elmo_plugin/bilm/simd/*.cpp elmo_plugin/bilm/simd/*.h)
 	@echo "Installing what elmo_plugin needs into $(VENV) (the first time this downloads a few GB and takes minutes) ..."
-	@$(PIP_INSTALL) -r requirements-build.txt
+	@$(PIP_INSTALL) --constraint requirements.txt setuptools wheel
 	@$(PIP_INSTALL) --no-build-isolation -r requirements.txt
-	@$(PIP_INSTALL) --no-deps -r requirements-nodeps.txt
+	@$(PIP_INSTALL) --no-deps --constraint requirements-nodeps.txt allennlp
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(DOCS_STAMP): $(RUNTIME_STAMP) requirements-docs.txt
-	@echo "Installing what builds the documentation into $(VENV) ..."
-	@$(PIP_INSTALL) -r requirements-docs.txt
-	@touch $@
-
-$(DEV_STAMP): $(RUNTIME_STAMP) $(DOCS_STAMP) requirements-dev.txt requirements-dev-nodeps.txt
-	@echo "Installing what the tests and checks need into $(VENV) (a minute the first time) ..."
+$(DEV_STAMP): $(RUNTIME_STAMP) requirements-dev.txt
+	@echo "Installing what the tests, checks and pages need into $(VENV) (a minute the first time) ..."
 	@$(PIP_INSTALL) --no-build-isolation -r requirements-dev.txt
-	@$(PIP_INSTALL) --no-deps --no-build-isolation -r requirements-dev-nodeps.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -r requirements-nodeps.txt
 	@touch $@

@@ -20,7 +20,6 @@ from mkdocs.structure.pages import Page
 
 from elmo_plugin.commands.main import COMMANDS, declare_command
 from elmo_plugin.commands.parsers import LazyParser
-from elmo_plugin.commands.published_models import MODELS, SOURCES, PublishedModel
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -32,13 +31,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
 }
 
-_TABLE_HEAD = (
-    "| name | language | trained on | width | parameters, million | address |",
-    "|---|---|---|---|---|---|",
-)
-
-# Where pages have what is made from the package.
-_MODELS_PLACE = "<!-- the published models -->"
+# Where a page has the help of the commands.
 _COMMANDS_PLACE = "<!-- the help of the commands -->"
 
 # By the address of a page, the path of the file outside of docs/ that it was made from.
@@ -79,8 +72,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links to files lead to the pages of these files."""
     uri = page.file.src_uri
-    if _MODELS_PLACE in markdown:
-        markdown = markdown.replace(_MODELS_PLACE, models_table())
     if _COMMANDS_PLACE in markdown:
         markdown = markdown.replace(_COMMANDS_PLACE, commands_help())
     source = _SOURCES.get(uri, f"docs/{uri}")
@@ -108,35 +99,6 @@ class Docstrings(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = markdown_of(obj.docstring.value)
-
-
-def models_table() -> str:
-    """
-    Return a section of Markdown for each publisher: a table of its models, and the options that load them.
-    """
-    parts = []
-    for key, source in SOURCES.items():
-        models = [model for model in MODELS if model.source == key]
-        rows = [
-            f"| {model.name} | {model.language} | {model.text or '?'} | {model.width or '?'} "
-            f"| {model.parameters or '?'} | {_other_addresses(model)} |"
-            for model in models
-        ]
-        parts += [
-            f"### {source.title}",
-            f"<{source.page}>. {source.how} Licence: {source.license or '?'}.",
-            "\n".join([*_TABLE_HEAD, *rows]),
-        ]
-        lines = [f"# {model.name}\n{model.options}\n" for model in models if model.options]
-        if lines:
-            parts.append(f"```text\n{''.join(lines)}```")
-    return "\n\n".join(parts)
-
-
-def _other_addresses(model: PublishedModel) -> str:
-    """Return the addresses of a model that the options which load it do not have."""
-    others = [f"<{address}>" for address in model.addresses if address not in model.options]
-    return " ".join(others) or "below"
 
 
 def commands_help() -> str:

@@ -1,7 +1,6 @@
-"""A biLM in state dicts: of archives, of AllenNLP's own ELMo, of earlier versions of this package."""
+"""A biLM in state dicts: of archives, and of AllenNLP's own ELMo."""
 
 import json
-import re
 from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple, Union
@@ -132,7 +131,6 @@ def translate_allennlp_bilm(
     without conversion, and the LSTMs of ELMoForManyLangs, which have the same names. A state dict of our own
     is left as it is.
     """
-    _translate_earlier_names(state_dict, prefix)
     encoder = f"{prefix}character_encoder"
     embedding_name = f"{prefix}_token_embedder._char_embedding_weights"
     if embedding_name in state_dict:
@@ -180,11 +178,3 @@ def _names(options_file: FileName, weight_file: FileName) -> Dict[str, Optional[
         "options_file": None if options_file is None else str(options_file),
         "weight_file": None if weight_file is None else str(weight_file),
     }
-
-
-def _translate_earlier_names(state_dict: Dict[str, Tensor], prefix: str) -> None:
-    """Layers once had a `weight` and a `bias` with the gates in torch's order."""
-    earlier = re.compile(re.escape(prefix) + r"(forward|backward)_layers\.\d+\.(weight|bias)")
-    for name in [name for name in state_dict if earlier.fullmatch(name)]:
-        owner, _, kind = name.rpartition(".")
-        state_dict[f"{owner}.gate_{kind}"] = with_swapped_gates(state_dict.pop(name))

@@ -6,27 +6,24 @@ import logging
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 import elmo_plugin
 from elmo_plugin.commands.parsers import LazyParser, declare
 from elmo_plugin.commands.user_errors import DEBUG, exits_on_user_errors, needing_allennlp
-from elmo_plugin.errors import ConfigurationError, needing
+from elmo_plugin.compat.environment import INSTALL_ALLENNLP
+from elmo_plugin.errors import ConfigurationError
 
-# Of what --print-completion writes a script for.
-SHELLS = ("bash", "zsh", "tcsh")
-
-_DESCRIPTION = """\
+_DESCRIPTION = f"""\
 examples:
   elmo embed sentences.txt vectors.hdf5 --average --options-file elmo_mini
   elmo neighbors sentences.txt --word bank --options-file elmo_mini
   elmo score sentences.txt --words
   elmo predict runs/ner/model.tar.gz sentences.jsonl
-  elmo --print-completion bash > ~/.local/share/bash-completion/completions/elmo
 
-ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. vocab, export (but
-for programs), predict, serve and report need AllenNLP: pip install "elmo-plugin[allennlp]", then elmo
-setup-allennlp
+ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. vocab, export (except
+programs), predict, serve and report need AllenNLP:
+  pip install "elmo-plugin[allennlp]" && {INSTALL_ALLENNLP}
 """
 
 
@@ -58,7 +55,7 @@ COMMANDS = {
     "score": Command(
         "print probabilities and perplexity of sentences, or the best words for a blank"
     ),
-    "models": Command("list the models of this package, and published ones by language"),
+    "models": Command("list the models that come with this package"),
     "vocab": Command("make the vocabulary of a biLM from a corpus", "elmo-vocab"),
     "export": Command(
         "write the biLM of an archive as options.json and weights.hdf5, or as a program of torch or ONNX",
@@ -68,7 +65,6 @@ COMMANDS = {
     "predict": Command("run a trained task model on JSON lines", loads_archives=True),
     "serve": Command("serve task models: a page in the browser, and JSON", loads_archives=True),
     "report": Command("make the paper's tables and figures", "elmo-report"),
-    "setup-allennlp": Command("install AllenNLP without its outdated dependencies, and check it"),
 }
 
 
@@ -87,7 +83,7 @@ def main(words: Optional[Sequence[str]] = None) -> None:
 
 def module_of(command: str) -> ModuleType:
     """Import the module of a command."""
-    return import_module(f"elmo_plugin.commands.{command.replace('-', '_')}")
+    return import_module(f"elmo_plugin.commands.{command}")
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -100,12 +96,6 @@ def _parser() -> LazyParser:
     parser = LazyParser(prog="elmo", description=_DESCRIPTION, usage="%(prog)s COMMAND ...")
     version = f"elmo_plugin {elmo_plugin.__version__}"
     parser.add_argument("--version", action="version", version=version)
-    parser.add_argument(
-        "--print-completion",
-        action=_PrintCompletion,
-        choices=SHELLS,
-        help="print a script that completes commands and options with the tab key",
-    )
     parsers = parser.add_subparsers(
         title="commands", metavar="COMMAND", prog="elmo", parser_class=LazyParser
     )
@@ -141,25 +131,3 @@ def _import_packages(names: Sequence[str]) -> None:
                 f"--include-package: cannot import {name} ({error}). Correct the name, or install the "
                 "package."
             ) from error
-
-
-class _PrintCompletion(argparse.Action):
-    """Print a completion script for all commands, and exit."""
-
-    def __call__(self, parser: Any, namespace: Any, shell: Any, option: Any = None) -> None:
-        with needing("--print-completion needs shtab", "elmo-plugin[completion]"):
-            import shtab
-        _declare_all(parser)
-        print(shtab.complete(parser, shell))
-        parser.exit()
-
-
-def _declare_all(parser: LazyParser) -> None:
-    try:
-        parser.declare()
-    except ConfigurationError:
-        return  # A report, without AllenNLP: its name is completed all the same.
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for subparser in action.choices.values():
-                _declare_all(subparser)

@@ -6,6 +6,7 @@ from typing import Optional, Sequence
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.compat.environment import INSTALL_ALLENNLP
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.serving.limits import Limits
 
@@ -14,16 +15,16 @@ NONE = "none"
 
 _USAGE = "%(prog)s [ARCHIVE ...] [options]"
 
-_DESCRIPTION = """\
+_DESCRIPTION = f"""\
 examples:
   %(prog)s
   %(prog)s runs/demo/model.tar.gz runs/sst/model.tar.gz --port 8080
   %(prog)s names=runs/ner/model.tar.gz
-  curl http://127.0.0.1:8000/api/models/names/predict -d '{"sentence": "Ada lived in London."}'
+  curl http://127.0.0.1:8000/api/models/names/predict -d '{{"sentence": "Ada lived in London."}}'
 
 Serve task models, and nearest occurrences of words in context: a page for people at /, JSON for
 programs at /api, its documentation at /docs. Requests that arrive together are predicted together.
-Needs: pip install "elmo-plugin[serve]", then elmo setup-allennlp
+Needs: pip install "elmo-plugin[serve]" && {INSTALL_ALLENNLP}
 """
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import Any, Callable, ContextManager, NoReturn, Tuple, Type
 
+from elmo_plugin.compat.environment import INSTALL_ALLENNLP
 from elmo_plugin.errors import ConfigurationError, needing
 
 INTERRUPTED = 130  # the exit status of shells for Ctrl-C
@@ -42,7 +43,7 @@ def exits_on_user_errors(
 
 def needing_allennlp(what: str) -> ContextManager[None]:
     """Do as `needing` does for a command or option that needs AllenNLP."""
-    return needing(f"{what} needs AllenNLP", "elmo-plugin[allennlp]", ", then elmo setup-allennlp")
+    return needing(f"{what} needs AllenNLP", "elmo-plugin[allennlp]", f" && {INSTALL_ALLENNLP}")
 
 
 def exit_with_error(prog: str, error: Exception) -> NoReturn:

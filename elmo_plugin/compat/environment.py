@@ -7,6 +7,8 @@ from typing import Callable, Optional
 
 # AllenNLP and torch are not imported here: this module must load when they are missing or broken.
 
+# Without dependencies: its metadata asks for a torch that has no build for this Python.
+INSTALL_ALLENNLP = "pip install --no-deps allennlp==2.10.1"
 # A published pair; torchvision works only with the torch that it was built for.
 INSTALL_TORCH_PAIR = "pip install torch==2.12.1 torchvision==0.27.1"
 
@@ -25,8 +27,7 @@ REQUIREMENTS = (
     # Upper bounds: AllenNLP imports `transformers.AdamW` and `huggingface_hub.Repository`, gone later.
     Requirement("transformers", ">=4.40,<4.50", "pip install transformers==4.49.0"),
     Requirement("huggingface-hub", "<1", "pip install huggingface-hub==0.36.2"),
-    # --no-deps: the metadata of AllenNLP asks for a torch that has no build for this Python.
-    Requirement("allennlp", "==2.10.1", "pip install --no-deps allennlp==2.10.1"),
+    Requirement("allennlp", "==2.10.1", INSTALL_ALLENNLP),
 )
 
 
@@ -68,7 +69,7 @@ def check_environment(
 
 
 def _version_problem(requirement: Requirement, version_of: Callable[[str], str]) -> Optional[str]:
-    # Not at the top: `elmo setup-allennlp` imports this module where packaging is not installed yet.
+    # Not at the top: `elmo` loads this module where packaging is not installed.
     from packaging.specifiers import SpecifierSet
 
     found = _version_or_absence(requirement.package, version_of)

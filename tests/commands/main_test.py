@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from allennlp.commands.subcommand import Subcommand
 from elmo_plugin import __version__
 from elmo_plugin.commands import embed as embed_command
 from elmo_plugin.commands import main as main_module
-from elmo_plugin.commands.main import COMMANDS, SHELLS, main
+from elmo_plugin.commands.main import COMMANDS, main
 from elmo_plugin.commands.parsers import LazyParser
 from elmo_plugin.commands.report import REPORTS
 from elmo_plugin.errors import ConfigurationError
@@ -63,7 +64,7 @@ class TestHelp:
 
     def test_it_lists_all_commands(self, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         text = help_of([], monkeypatch, capsys)
-        assert all(f"\n    {name} " in text for name in COMMANDS)
+        assert all(re.search(rf"\n    {name}\s", text) for name in COMMANDS)
         main([])
         assert capsys.readouterr().out == text
 
@@ -113,7 +114,6 @@ class TestErrors:
         [
             ("embd", "elmo: error: argument COMMAND: invalid choice: 'embd' (choose from "),
             ("--verbose", "elmo: error: unrecognized arguments: --verbose. See elmo --help."),
-            ("--print-completion fish", "invalid choice: 'fish'"),
             ("embed", "elmo embed: error: the following arguments are required: INPUT, OUTPUT"),
             ("embed in.txt o.hdf5", "one of the arguments --all --top --average --mix is required"),
             ("embed in.txt o.npz --top", "elmo embed: error: output: o.npz ends in '.npz', exp"),
@@ -191,7 +191,7 @@ class TestErrors:
             ("score in.txt --best 0", "--best: found 0, expected a positive number"),
             ("vocab in.txt --output v --max-size 3", "--max-size: found 3, expected at least 4"),
             ("vocab in.txt --output no/v", "--output: there is no folder no to write v in"),
-            ("models german x", "elmo: error: unrecognized arguments: x"),
+            ("models german", "elmo: error: unrecognized arguments: german"),
             ("vocab in.txt --output v --min-count 0", "--min-count: found 0, expected at least 1"),
             ("vocab no.txt --output v", "elmo vocab: error: "),
             ("export no.gz o", "elmo export: error: no.gz: no such file or folder, expected an"),
@@ -201,7 +201,6 @@ class TestErrors:
             ("report", "elmo report: error: the following arguments are required: REPORT"),
             ("report layer", "argument REPORT: invalid choice: 'layer'"),
             ("report layers", "elmo report layers: error: the following arguments are required"),
-            ("setup-allennlp now", "elmo: error: unrecognized arguments: now"),
         ],
     )
     def test_they_are_one_line_and_write_nothing(
@@ -246,19 +245,3 @@ class TestErrors:
             text=True,
         )
         assert process.stderr == ""
-
-
-class TestCompletion:
-    @pytest.mark.parametrize("shell", SHELLS)
-    def test_commands_and_options_are_completed(self, shell: str, capsys: Any) -> None:
-        pytest.importorskip("shtab", reason="shtab (elmo-plugin[completion]) is not installed")
-        with pytest.raises(SystemExit, match="0"):
-            main(["--print-completion", shell])
-        script = capsys.readouterr().out
-        words = ("setup-allennlp", "sample-efficiency", "forget-sentences", "onednn", "placements")
-        assert all(word in script for word in words)
-
-    def test_it_needs_shtab(self, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-        monkeypatch.setitem(sys.modules, "shtab", None)
-        line = error_of(["--print-completion", "bash"], capsys)
-        assert 'pip install "elmo-plugin[completion]"' in line
