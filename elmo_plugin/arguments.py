@@ -21,10 +21,12 @@ from typing import (
 )
 
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text_file import parse_json
 
 Options = TypeVar("Options")
 
 _ARGUMENT, _TITLE = "argument", "title"
+_MAX_SHOWN = 100  # characters of invalid JSON in an error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,11 +183,15 @@ def check_choices(options: Any) -> None:
 def json_object(text: str) -> Dict[str, Any]:
     """Parse an argument that is a JSON object."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"found {text}, which is not JSON ({error})") from error
+        raise argparse.ArgumentTypeError(
+            f"found {text[:_MAX_SHOWN]}, which is not JSON ({error})"
+        ) from error
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"found {text}, expected a JSON object of keys and values")
+        raise argparse.ArgumentTypeError(
+            f"found {text[:_MAX_SHOWN]}, expected a JSON object of keys and values"
+        )
     return value
 
 

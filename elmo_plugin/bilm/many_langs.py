@@ -17,9 +17,10 @@ from elmo_plugin.bilm.model_files import (
     TOKEN_EMBEDDER_NAME,
     WORDS_NAME,
 )
-from elmo_plugin.bilm.options import BiLMOptions, ManyLangsOptions, read_json
+from elmo_plugin.bilm.options import OPTIONS_CONTENT, BiLMOptions, ManyLangsOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.state_dict_file import read_state_dict
+from elmo_plugin.files.text_file import read_json
 from elmo_plugin.files.text_lines import decoded_lines, unreadable
 
 logger = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ def read_many_langs(config_path: Path, folder: Path) -> Tuple[ManyLangsOptions, 
 
 def _sizes(config_path: Path, folder: Path) -> Tuple[Dict[str, Any], str]:
     """Return the sizes of a model, and the name of their file."""
-    config = read_json(config_path)
+    config = read_json(config_path, OPTIONS_CONTENT)
     path = config_path
     if isinstance(config, dict) and "config_path" in config:
         name = PurePosixPath(str(config["config_path"]))
@@ -182,7 +183,7 @@ def _sizes(config_path: Path, folder: Path) -> Tuple[Dict[str, Any], str]:
             logger.info("%s is not in %s: its published sizes are used.", name, folder)
             return json.loads(_PUBLISHED_SIZES), str(path)
         path = candidates[0] if candidates else folder / name.name
-        config = read_json(path)
+        config = read_json(path, OPTIONS_CONTENT)
     if not isinstance(config, dict) or not isinstance(config.get("token_embedder"), dict):
         raise ConfigurationError(
             f"{path}: found no token_embedder, expected the sizes of a model of ELMoForManyLangs, or in "

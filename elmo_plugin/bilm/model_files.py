@@ -3,15 +3,20 @@
 import hashlib
 import os
 import shutil
+import tempfile
 import zipfile
 import zlib
-from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple, TypeVar, Union
 
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.replaced_file import replaced_file
+
+try:
+    from lzma import LZMAError
+except ImportError:  # a Python that was built without it; zipfile refuses the compression then
+    LZMAError = zlib.error  # type: ignore[misc, assignment]
 
 Name = Union[str, PathLike]
 
@@ -29,6 +34,13 @@ ORIGINAL_MODEL = (
 CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
 TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
 MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
+
+# RuntimeError: an encrypted member. NotImplementedError: an unknown compression. OSError: damaged BZIP2, a
+# name that is too long, or a full disk.
+_ZIP_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, NotImplementedError, OSError),
+    *(RuntimeError, UnicodeDecodeError),
+)
 
 GivenName = TypeVar("GivenName", bound=Name)
 
@@ -220,33 +232,48 @@ def _files_in_folder(folder: Path) -> Tuple[Path, Path]:
 
 
 def _files_in_zip(name: Name) -> Tuple[Path, Path]:
-    """Extract options and weights into the cache. Nothing else, and under names that are known."""
     path = local_path("weight_file", name)
     found = path.stat()
     state = (str(path.resolve()), found.st_size, found.st_mtime_ns)
     folder = cache_folder() / f"bilm-{hashlib.sha256(repr(state).encode()).hexdigest()[:32]}"
-    if (folder / ENCODER_NAME).exists() or all(path.exists() for path in _in_folder(folder)):
-        return _files_in_folder(folder)
-    try:
-        with zipfile.ZipFile(path) as archive, ExitStack() as new_files:
-            members = _members(archive, name)
-            folder.mkdir(parents=True, exist_ok=True)
-            # The first of them appears last.
-            for file_name, member in members.items():
-                target = new_files.enter_context(replaced_file(folder / file_name))
-                with archive.open(member) as source, open(target, "wb") as file:
-                    shutil.copyfileobj(source, file)
-    # The last two: an unknown compression, or a password.
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ConfigurationError(
-            f"weight_file: {name} cannot be read as a zip file ({error}), expected a zip with options and "
-            "weights. It may be cut short by a broken download; get another copy."
-        ) from error
+    if not folder.exists():
+        _extract(path, name, folder)
     return _files_in_folder(folder)
 
 
+def _extract(path: Path, name: Name, folder: Path) -> None:
+    """
+    Extract options and weights of a `.zip`, and nothing else, into a new folder, which appears complete or
+    not at all.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        new_folder = Path(temporary, "files")
+        new_folder.mkdir()
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for file_name, member in _members(archive, name).items():
+                    with (
+                        archive.open(member) as source,
+                        replaced_file(new_folder / file_name) as target,
+                        open(target, "wb") as file,
+                    ):
+                        shutil.copyfileobj(source, file)
+        except _ZIP_ERRORS as error:
+            raise ConfigurationError(
+                f"weight_file: {name} cannot be extracted ({error}), expected a zip with options and "
+                f"weights. Get another copy of the file, or make room in {folder.parent}."
+            ) from error
+        try:
+            new_folder.rename(folder)
+        except OSError:
+            # Another process may have extracted the same file.
+            if not folder.exists():
+                raise
+
+
 def _members(archive: zipfile.ZipFile, name: Name) -> Dict[str, str]:
-    """Return what to extract, by the name of its file; the file by which the others are found first."""
+    """Return what to extract, by the name of its file."""
     by_name = {member.rpartition("/")[2]: member for member in archive.namelist()}
     if ENCODER_NAME in by_name:
         # Among the JSON files may be one with the sizes.

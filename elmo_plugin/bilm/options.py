@@ -4,13 +4,15 @@ import copy
 import json
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text_file import read_json
 
 ACTIVATIONS = ("relu", "tanh")
+
+OPTIONS_CONTENT = "the options of a biLM in JSON"
 
 # bilm-tf writes 261 while it trains and asks for 262 when the file is used; the weights are the same.
 ACCEPTED_NUM_CHARACTERS = (261, 262)
@@ -99,7 +101,7 @@ class BiLMOptions:
         `ConfigurationError` naming the file and the key if the file is missing, is not JSON, or holds
         a missing, mistyped or impossible value.
         """
-        return cls.from_dict(read_json(path), str(path))
+        return cls.from_dict(read_json(path, OPTIONS_CONTENT), str(path))
 
     @classmethod
     def from_dict(cls, values: Any, name: str = "options") -> "BiLMOptions":
@@ -243,35 +245,6 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> ManyLan
         characters=extra.pop("characters", {}),
         extra=extra,
     )
-
-
-def read_json(path: Union[str, PathLike]) -> Any:
-    """
-    Read a local file of options.
-
-    # Raises
-
-    `ConfigurationError` naming the file if it is missing or is not JSON.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigurationError(
-            f"{path}: cannot read the options file ({error.strerror or error}). "
-            "Give the path of an existing file with the options of a biLM."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            f"{path}: the options file is not UTF-8 text ({error.reason} at byte {error.start}), "
-            "expected JSON. Were options_file and weight_file swapped?"
-        ) from error
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigurationError(
-            f"{path}: line {error.lineno}, column {error.colno}: not JSON ({error.msg}). "
-            "Expected the options of a biLM."
-        ) from error
 
 
 class _Reader:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Sequence
 
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text_file import is_unicode, parse_json
 
 _MAX_SHOWN = 100  # characters of an invalid input in an error
 TEXT = "a text that is not empty and is valid Unicode"
@@ -25,9 +26,8 @@ def errors_at(place: str, advice: str = "Correct the line.") -> Iterator[None]:
 def parse_json_object(line: str, example: str) -> Dict[str, Any]:
     """Parse a line of a JSON lines file that holds an object."""
     try:
-        inputs = json.loads(line)
-    # Also numbers with thousands of digits, and brackets nested as deeply.
-    except (ValueError, RecursionError) as error:
+        inputs = parse_json(line)
+    except ValueError as error:
         raise ConfigurationError(
             f"Found a line that is not JSON ({error}): {_shown(line.strip())}. "
             f"Expected one JSON object per line, such as {example}"
@@ -74,14 +74,7 @@ def dump_json_line(outputs: Dict[str, Any]) -> str:
 
 def is_text(value: Any) -> bool:
     """Return whether a JSON value is valid Unicode text, and not only white space."""
-    if not isinstance(value, str) or not value.strip():
-        return False
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        # JSON can spell half of a surrogate pair, "\\ud83d", which no file can hold.
-        return False
-    return True
+    return isinstance(value, str) and bool(value.strip()) and is_unicode(value)
 
 
 def shown_json(value: Any) -> str:

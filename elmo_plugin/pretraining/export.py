@@ -19,6 +19,7 @@ from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.text_file import read_text
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.model_card import (
     CardFacts,
@@ -82,14 +83,14 @@ def export_model(
     # Raises
 
     `ConfigurationError` if the archive cannot be loaded, if its biLM is wanted and it holds none, several or
-    one of ELMoForManyLangs, if a file exists and `overwrite` is not set, or for invalid scores; `OSError` for
-    a description that cannot be read.
+    one of ELMoForManyLangs, if a file exists and `overwrite` is not set, or for invalid scores
+    or a description that cannot be read.
     """
     folder = Path(output_folder)
     card_file = folder / CARD_NAME
     paths = archive_files(folder) if task_model else [folder / name for name in _BILM_NAMES]
     _check_new([*paths, card_file], overwrite)
-    text = None if description is None else Path(description).read_text(encoding="utf-8")
+    text = None if description is None else read_text(description, "Markdown")
     facts = CardFacts(name or folder.resolve().name, license, text, read_scores(scores))
     archive = opened_archive(archive_file)
     metrics = metrics_beside(archive_file)

@@ -11,11 +11,13 @@ from allennlp.models import Archive
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.checkpoints import CHECKSUM_KEY, referred_name
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text_file import is_unicode, read_json
 from elmo_plugin.modules.elmo import referable_bilms
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.word_vocabulary import words_of
 
 METRICS_NAME = "metrics.json"
+_METRICS_CONTENT = "metrics as `allennlp evaluate --output-file` writes them"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,13 @@ class CardFacts:
     license_id: Optional[str]
     description: Optional[str]
     scores: Dict[str, Dict[str, Any]]
+
+    def __post_init__(self) -> None:
+        for text in (self.name, self.license_id or "", *self.scores):
+            if not is_unicode(text):
+                raise ConfigurationError(
+                    f"model card: found {text!r}, expected valid Unicode. Correct the name or the license."
+                )
 
 
 def bilm_card(
@@ -126,7 +135,7 @@ def metrics_beside(archive_file: Union[str, PathLike]) -> Optional[Dict[str, Any
     """Read the metrics in the folder of an archive or training run; `None` if there are none."""
     path = Path(archive_file)
     metrics_file = (path if path.is_dir() else path.parent) / METRICS_NAME
-    return json.loads(metrics_file.read_text()) if metrics_file.is_file() else None
+    return read_json(metrics_file, _METRICS_CONTENT) if metrics_file.is_file() else None
 
 
 def read_scores(arguments: Sequence[str]) -> Dict[str, Dict[str, Any]]:
@@ -135,8 +144,7 @@ def read_scores(arguments: Sequence[str]) -> Dict[str, Dict[str, Any]]:
 
     # Raises
 
-    `ConfigurationError` for another argument, and for a file that holds no JSON object; `OSError` for a file
-    that cannot be read.
+    `ConfigurationError` for another argument, and for a file that cannot be read or has no JSON object.
     """
     scores: Dict[str, Dict[str, Any]] = {}
     for argument in arguments:
@@ -146,13 +154,12 @@ def read_scores(arguments: Sequence[str]) -> Dict[str, Dict[str, Any]]:
                 f"scores: found {argument}, expected NAME=FILE, such as test=metrics.json, with a file that "
                 "`allennlp evaluate --output-file` wrote."
             )
-        try:
-            scores[name] = dict(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (TypeError, ValueError) as error:
+        metrics = read_json(path, _METRICS_CONTENT)
+        if not isinstance(metrics, dict):
             raise ConfigurationError(
-                f"scores: {path} cannot be read as metrics ({error}), expected a JSON object as `allennlp "
-                "evaluate --output-file` writes it."
-            ) from error
+                f"scores: {path} has no JSON object, expected {_METRICS_CONTENT}. Correct the path."
+            )
+        scores[name] = metrics
     return scores
 
 

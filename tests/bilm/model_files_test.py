@@ -2,7 +2,7 @@ import shutil
 import sys
 import zipfile
 from pathlib import Path
-from typing import Callable, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 import pytest
 import torch
@@ -60,22 +60,19 @@ def test_a_folder_stands_for_both_files(bilm_files: BiLMFiles, tmp_path: Path) -
         BiLM.from_files(folder, bilm_files.weight_file)
 
 
-def test_a_zip_without_weights_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
-    name = make_zip(tmp_path / "half.zip", options__json=bilm_files.options_file)
-    with pytest.raises(
-        ConfigurationError, match=r"half\.zip: found 0 files named \*\.hdf5 \(none\)"
-    ):
-        BiLM.from_files(None, name)
-
-
-def test_a_zip_with_two_weights_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
-    options_file, weight_file = bilm_files
-    name = make_zip(
-        tmp_path / "two.zip", options__json=options_file, a__hdf5=weight_file, b__hdf5=weight_file
-    )
-    with pytest.raises(
-        ConfigurationError, match=r"found 2 files named \*\.hdf5 \(a\.hdf5, b\.hdf5\)"
-    ):
+@pytest.mark.parametrize(
+    "weight_files, message",
+    [
+        ([], r"m\.zip: found 0 files named \*\.hdf5 \(none\)"),
+        (["a__hdf5", "b__hdf5"], r"found 2 files named \*\.hdf5 \(a\.hdf5, b\.hdf5\)"),
+    ],
+)
+def test_a_zip_without_a_single_weight_file_is_refused(
+    weight_files: List[str], message: str, bilm_files: BiLMFiles, tmp_path: Path
+) -> None:
+    files = dict.fromkeys(weight_files, bilm_files.weight_file)
+    name = make_zip(tmp_path / "m.zip", options__json=bilm_files.options_file, **files)
+    with pytest.raises(ConfigurationError, match=message):
         BiLM.from_files(None, name)
 
 
@@ -113,24 +110,73 @@ def test_a_changed_zip_is_extracted_again(
         assert_same_weights(BiLM.from_files(name), BiLM.from_files(*files))
 
 
-@pytest.mark.parametrize("damage", ["cut to nothing", "cut short", "flipped bytes"])
+def with_flipped_bytes(content: bytes) -> bytes:
+    middle = len(content) // 2
+    flipped = bytes(255 - byte for byte in content[middle : middle + 8])
+    return content[:middle] + flipped + content[middle + 8 :]
+
+
+def with_flags(content: bytes, flags: int) -> bytes:
+    """Set flags of each member, in its own header and in the directory."""
+    changed = bytearray(content)
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        position = content.find(signature)
+        while position >= 0:
+            changed[position + offset] |= flags & 0xFF
+            changed[position + offset + 1] |= flags >> 8
+            position = content.find(signature, position + 1)
+    return bytes(changed)
+
+
+def as_encrypted(content: bytes) -> bytes:
+    return with_flags(content, 0x1)
+
+
+def with_names_that_are_not_utf8(content: bytes) -> bytes:
+    return with_flags(content.replace(b"options.json", b"options\xffjson"), 0x800)
+
+
+@pytest.mark.parametrize(
+    "change, compression",
+    [
+        (lambda content: b"", zipfile.ZIP_STORED),
+        (lambda content: content[: int(0.7 * len(content))], zipfile.ZIP_STORED),
+        (as_encrypted, zipfile.ZIP_STORED),
+        (with_names_that_are_not_utf8, zipfile.ZIP_STORED),
+        *(
+            (with_flipped_bytes, compression)
+            for compression in (
+                *(zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA),
+            )
+        ),
+    ],
+)
 def test_a_damaged_zip_is_refused_and_leaves_nothing(
-    damage: str, bilm_files: BiLMFiles, tmp_path: Path
+    change: Callable[[bytes], bytes], compression: int, bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
-    options_file, weight_file = bilm_files
-    path = Path(make_zip(tmp_path / "m.zip", options__json=options_file, weights__hdf5=weight_file))
-    content = bytearray(path.read_bytes())
-    if damage == "flipped bytes":
-        middle = len(content) // 2
-        content[middle : middle + 8] = bytes(255 - byte for byte in content[middle : middle + 8])
-    else:
-        del content[0 if damage == "cut to nothing" else int(0.7 * len(content)) :]
-    path.write_bytes(content)
-    with pytest.raises(
-        ConfigurationError, match=r"weight_file: .*m\.zip cannot be read as a zip file \("
-    ):
+    path = tmp_path / "m.zip"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.write(bilm_files.options_file, "options.json")
+        archive.write(bilm_files.weight_file, "weights.hdf5")
+    path.write_bytes(change(path.read_bytes()))
+    assert_refused(path)
+
+
+def test_a_zip_with_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in (model_files.ENCODER_NAME, "config.json", f"{'x' * 300}.json"):
+            archive.writestr(name, "{}")
+    assert_refused(path)
+
+
+def assert_refused(path: Path) -> None:
+    """Check that a zip is refused, and that nothing of it remains."""
+    message = r"weight_file: .*m\.zip cannot be extracted \(.+\), expected a zip with options"
+    with pytest.raises(ConfigurationError, match=message):
         BiLM.from_files(None, str(path))
-    assert not [path for path in (tmp_path / "allennlp").rglob("*") if path.is_file()]
+    cache = path.parent / "allennlp" / "cache"
+    assert not cache.exists() or list(cache.iterdir()) == []
 
 
 def test_a_malformed_hub_name_is_named(bilm_files: BiLMFiles) -> None:

@@ -154,26 +154,8 @@ def test_json_that_is_not_an_object_is_refused() -> None:
         BiLMOptions.from_dict([1])
 
 
-def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
-    path = tmp_path / "options.json"
-    path.write_text(json.dumps(VALUES), encoding="utf-8-sig")
-    assert BiLMOptions.from_file(path) == BiLMOptions.from_dict(VALUES)
-
-
-def test_a_file_that_is_not_json_is_named_with_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "options.json"
-    path.write_text('{"lstm": {},\n oops}')
-    with pytest.raises(ConfigurationError, match=r"options\.json: line 2, column 2: not JSON"):
-        BiLMOptions.from_file(path)
-
-
-def test_a_binary_file_is_refused_with_a_hint(tmp_path: Path) -> None:
-    path = tmp_path / "weights.hdf5"
-    path.write_bytes(b"\x89HDF\r\n\xff")
-    with pytest.raises(ConfigurationError, match=r"not UTF-8 text.*swapped"):
-        BiLMOptions.from_file(path)
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"nowhere\.json: cannot read the options file"):
+    with pytest.raises(
+        ConfigurationError, match=r"nowhere\.json: cannot be read .*expected the options"
+    ):
         BiLMOptions.from_file(tmp_path / "nowhere.json")

@@ -1,0 +1,82 @@
+"""Files of text and JSON that users name: their size, kind, encoding and syntax are checked."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files import text_file
+from elmo_plugin.files.text_file import MAX_DEPTH, read_json, read_text
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+@pytest.mark.parametrize(
+    "content, value",
+    [
+        (b'{"a": [1, "\xc3\xa9"]}', {"a": [1, "é"]}),
+        (b"\xef\xbb\xbf[]", []),
+        (b"1" * 4000, int("1" * 4000)),
+        (nested(MAX_DEPTH).encode(), None),
+    ],
+)
+def test_a_file_of_json(content: bytes, value: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    found = read_json(tmp_path / "file", "sizes")
+    assert value is None or found == value
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", r"file: not JSON \(Expecting value: line 1 column 1 \(char 0\)\), expected sizes\."),
+        (b'{\n "a" 1}', r"not JSON \(Expecting ':' delimiter: line 2 column 6"),
+        (b"1" * 5000, r"not JSON \(Exceeds the limit .* digits"),
+        (nested(MAX_DEPTH + 1).encode(), r"not JSON \(more than 100 levels\)"),
+        (nested(900).encode(), r"not JSON \(more than 100 levels\)"),
+        (nested(10_000).encode(), r"not JSON \(more than 100 levels\)"),
+        (b'{"a": ' * 10_000, r"not JSON \(more than 100 levels\)"),
+        (b"\x89HDF\r\n", r"not UTF-8 text \(invalid start byte at byte 0\), expected sizes\."),
+        (b"[" + b" " * 10_000_000 + b"]", r"cannot be read \(more than 10,000,000 bytes\)"),
+    ],
+)
+def test_a_wrong_content_is_named(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ConfigurationError, match=message):
+        read_json(tmp_path / "file", "sizes")
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("missing", r"missing: cannot be read \(No such file or directory\), expected sizes\."),
+        ("folder", r"folder: cannot be read \(not a regular file\)"),
+        ("pipe", r"pipe: cannot be read \(not a regular file\)"),
+        ("/dev/zero", r"/dev/zero: cannot be read \(not a regular file\)"),
+        ("/dev/full", r"/dev/full: cannot be read \(not a regular file\)"),
+        ("a\0b", r"cannot be read \(.*embedded null byte\)"),
+        ("a\udcffb", r"cannot be read \(No such file or directory\)"),
+        ("a" * 300, r"cannot be read \(File name too long\)"),
+    ],
+)
+def test_a_path_of_no_file_is_named(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    with pytest.raises(ConfigurationError, match=message):
+        read_json(name, "sizes")
+
+
+def test_no_more_than_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_file, "MAX_BYTES", 3)
+    (tmp_path / "file").write_text("abc")
+    assert read_text(tmp_path / "file", "text") == "abc"
+    (tmp_path / "file").write_text("abcd")
+    with pytest.raises(ConfigurationError, match=r"more than 3 bytes"):
+        read_text(tmp_path / "file", "text")
