@@ -1,19 +1,20 @@
-"""`elmo predict`: run a trained task model on JSON lines, by AllenNLP's `predict`."""
+"""`elmo predict`: run a trained task model on JSON lines."""
 
 import argparse
-import tarfile
-import zlib
-from dataclasses import dataclass, replace
-from typing import Any, Dict, Optional
+import sys
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, Optional
 
-from elmo_plugin.arguments import add_options, command_arguments, option, option_group, options_from
+from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output_file import check_output_file
+from elmo_plugin.files.replaced_file import replaced_file
 
 _DESCRIPTION = """\
 examples:
   echo '{"sentence": "Ada Lovelace lived in London."}' | %(prog)s elmo_ner_mini -
-  %(prog)s elmo_srl_mini sentences.jsonl --output-file tagged.jsonl --silent
+  %(prog)s elmo_srl_mini sentences.jsonl --output-file tagged.jsonl
   %(prog)s runs/ner/model.tar.gz test.conll --use-dataset-reader
 
 Run the model in an archive on each line of INPUT, a JSON object such as
@@ -24,22 +25,21 @@ Run the model in an archive on each line of INPUT, a JSON object such as
   elmo_snli   {"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}
   elmo_squad  {"passage": "It rained in Paris.", "question": "Where did it rain?"}
   elmo_coref  {"document": "Mary slept. She was tired."}
-This is `allennlp predict` with this package loaded. For an object that is not valid, the prediction is
-{"error": ...}, and other lines are not affected.
+Print one JSON object for each line. For a line that is not valid it is {"error": ...}, and other lines are
+not affected.
 """
 
 _BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
-class ReaderOptions:
-    """How AllenNLP reads the input, if it is not JSON lines."""
+class DatasetOptions:
+    """How the input is read if it is not JSON lines."""
 
     use_dataset_reader: bool = option("read INPUT as the model's data were read", False)
     dataset_reader_choice: str = option(
         "of which data", "validation", choices=("train", "validation")
     )
-    multitask_head: Optional[str] = option("head of a multitask model", None, metavar="NAME")
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class ModelOptions:
 @dataclass(frozen=True)
 class PredictOptions:
     """
-    The options of `allennlp predict`.
+    The arguments of the command.
 
     # Raises
 
-    `ConfigurationError` for a batch size that is not positive, and if there would be no output.
+    `ConfigurationError` for an invalid batch size, and for an output file that cannot be written.
     """
 
     archive_file: str = option(
@@ -72,19 +72,20 @@ class PredictOptions:
         positional=True,
         metavar="ARCHIVE",
     )
-    input_file: str = option("JSON lines; - for standard input", positional=True, metavar="INPUT")
-    output_file: Optional[str] = option(
-        "write predictions here too, as JSON lines", None, metavar="FILE"
+    input_file: str = option(
+        "JSON lines, plain or .gz; - for standard input", positional=True, metavar="INPUT"
     )
-    silent: bool = option("do not print predictions; needs --output-file", False)
+    output_file: Optional[str] = option(
+        "write the predictions to FILE, in place of standard output", None, metavar="FILE"
+    )
+    overwrite: bool = option("replace FILE if it exists", False)
     batch_size: Optional[int] = option(
         "lines that are read before they are predicted, in batches of similar length (default: 64; from "
         "standard input 1, so that each line is answered at once)",
         None,
         metavar="N",
     )
-    file_friendly_logging: bool = option("progress in lines, for logs in files", False)
-    reader: ReaderOptions = option_group("other input than JSON", ReaderOptions())
+    dataset: DatasetOptions = option_group("other input than JSON", DatasetOptions())
     model: ModelOptions = option_group("the model", ModelOptions())
 
     def __post_init__(self) -> None:
@@ -92,11 +93,8 @@ class PredictOptions:
             raise ConfigurationError(
                 f"--batch-size: found {self.batch_size}, expected a positive number."
             )
-        if self.silent and self.output_file is None:
-            raise ConfigurationError(
-                "--silent is given without --output-file, so there would be no output. Give --output-file "
-                "FILE, or leave out --silent."
-            )
+        if self.output_file is not None:
+            check_output_file(self.output_file, self.overwrite, "--overwrite", "--output-file")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,26 +104,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print predictions, and write them to a file if there is one."""
+    """Print the predictions, or write them to a file."""
     options = options_from(PredictOptions, args)
-    if options.batch_size is None:
-        options = replace(options, batch_size=1 if options.input_file == "-" else _BATCH_SIZE)
+    predictions = _predictions(options)
+    if options.output_file is None:
+        for line in predictions:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+        return
+    with replaced_file(options.output_file) as path, open(path, "w", encoding="utf-8") as file:
+        file.writelines(predictions)
+
+
+def _predictions(options: PredictOptions) -> Iterator[str]:
     with needing_allennlp("predict"):
-        from allennlp.commands.predict import Predict
-
         import elmo_plugin.plugin  # noqa: F401 - patches and registers
+        from elmo_plugin.compat.archives import opened_archive
+        from elmo_plugin.compat.predictions import (
+            STANDARD_INPUT,
+            build_predictor,
+            predict_data,
+            predict_lines,
+        )
 
-    parser = Predict().add_subparser(argparse.ArgumentParser().add_subparsers())
-    arguments = parser.parse_args(command_arguments(options))
-    try:
-        arguments.func(arguments)
-    except (EOFError, tarfile.TarError, zlib.error) as error:
-        raise ConfigurationError(
-            f"{options.archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of "
-            "a training run, or its folder. Correct the path."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            f"{options.input_file}: found a line that cannot be read ({error}), expected UTF-8. Convert the "
-            "file."
-        ) from error
+    model, data = options.model, options.dataset
+    archive = opened_archive(
+        options.archive_file, model.overrides or "", model.cuda_device, model.weights_file
+    )
+    predictor = build_predictor(
+        archive, model.predictor, data.dataset_reader_choice, model.predictor_args or {}
+    )
+    if data.use_dataset_reader:
+        batch_size = options.batch_size or _BATCH_SIZE
+        return predict_data(predictor, options.input_file, batch_size)
+    default_size = 1 if options.input_file == STANDARD_INPUT else _BATCH_SIZE
+    return predict_lines(predictor, options.input_file, options.batch_size or default_size)

@@ -1,13 +1,15 @@
 """Archives of trained models: opened by path or by name, and written as a folder."""
 
+import pickle
 import shutil
 import tarfile
 import zlib
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Optional, Union
 
 import torch
+from allennlp.common import checks
 from allennlp.common.meta import META_NAME
 from allennlp.models import Archive, load_archive
 from allennlp.models.archival import CONFIG_NAME
@@ -19,29 +21,53 @@ from elmo_plugin.modules.elmo import small_state_dict
 
 VOCABULARY_FOLDER = "vocabulary"
 
+# What AllenNLP, torch and Jsonnet raise for damaged files, and for a config that does not fit its weights.
+_LOADING_ERRORS = (
+    *(OSError, EOFError, ValueError, tarfile.TarError, zlib.error, pickle.UnpicklingError),
+    *(checks.ConfigurationError, RuntimeError, AssertionError),
+    *(KeyError, AttributeError, TypeError, IndexError),
+)
+_MAX_REASON = 300  # characters
+
 
 def opened_archive(
     archive_file: Union[str, PathLike],
     overrides: Union[str, Dict[str, Any]] = "",
     cuda_device: int = -1,
+    weights_file: Optional[str] = None,
 ) -> Archive:
     """
     Load an archive: `model.tar.gz`, the folder of a training run, or the name of a task model that comes with
-    this package; with `overrides` of its config.
+    this package; with `overrides` of its config, and with `weights_file` in place of its own weights.
 
     # Raises
 
-    `ConfigurationError` if it does not exist, if it is damaged, or if it would write outside of its folder.
+    `ConfigurationError` if it does not exist, if it is damaged, if its parts do not belong together, or if it
+    would write outside of its folder.
     """
     try:
-        return load_archive(archive_file, cuda_device=cuda_device, overrides=overrides)
+        checks.check_for_gpu(cuda_device)
+    except checks.ConfigurationError as error:
+        raise ConfigurationError(f"cuda_device is {cuda_device}: {error.message}") from error
+    try:
+        return load_archive(archive_file, cuda_device, overrides, weights_file)
     except ConfigurationError:
         raise
-    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
+    except _LOADING_ERRORS as error:
+        weights = "" if weights_file is None else f" with the weights {weights_file}"
         raise ConfigurationError(
-            f"{archive_file}: cannot be loaded as an archive ({error}), expected the model.tar.gz of a "
-            "training run, or its folder. Correct the path."
+            f"{archive_file}: cannot be loaded as an archive{weights} ({_reason(error)}), expected the "
+            "model.tar.gz of a training run, or its folder. Correct the path, or get another copy."
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the beginning of an error's message, with its class if the message needs it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    message = " ".join(lines[:2])[:_MAX_REASON]
+    if isinstance(error, (KeyError, AttributeError, TypeError, IndexError, AssertionError)):
+        return f"{type(error).__name__}: {message}"
+    return message or type(error).__name__
 
 
 def archive_files(folder: Union[str, PathLike]) -> List[Path]:

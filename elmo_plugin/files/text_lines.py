@@ -24,13 +24,34 @@ def split_tokens(line: str) -> List[str]:
 
 def decoded_lines(file: BinaryIO, path: Union[str, PathLike], line_content: str) -> Iterator[str]:
     """
-    Yield the lines of a UTF-8 file without the line feed. A byte order mark is dropped.
+    Yield the lines of a UTF-8 file without the line feed. A byte order mark is dropped. The parameters are
+    those of `byte_lines`.
+
+    # Raises
+
+    `ConfigurationError` as `byte_lines`, and naming file and line if the line is not UTF-8.
+    """
+    for line_number, line in enumerate(byte_lines(file, path, line_content), start=1):
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(
+                f"{path}, line {line_number}: found the bytes {line[error.start : error.end]!r}, "
+                "expected UTF-8. Convert the file, for instance with iconv; if it is compressed, its "
+                "name must end in .gz."
+            ) from error
+
+
+def byte_lines(file: BinaryIO, path: Union[str, PathLike], line_content: str) -> Iterator[bytes]:
+    """
+    Yield the lines of a file of UTF-8 without the line feed and without a byte order mark. (Python's text
+    files split lines at other characters too, do not know the line of a decoding error, and read lines of any
+    length into memory.)
 
     # Parameters
 
     file : `BinaryIO`
-        A file of bytes. (Python's text files split lines at other characters too, do not know the line of a
-        decoding error, and read lines of any length into memory.)
+        A file of bytes.
     path : `str` or `PathLike`
         Name of the file in errors.
     line_content : `str`
@@ -38,8 +59,8 @@ def decoded_lines(file: BinaryIO, path: Union[str, PathLike], line_content: str)
 
     # Raises
 
-    `ConfigurationError` naming file and line, if the line is not UTF-8 or longer than
-    `MAX_LINE_BYTES`; naming the file, if it is damaged.
+    `ConfigurationError` naming file and line, if the line is longer than `MAX_LINE_BYTES`; naming the file,
+    if it is damaged.
     """
     line_number = 0
     while True:
@@ -57,14 +78,7 @@ def decoded_lines(file: BinaryIO, path: Union[str, PathLike], line_content: str)
             )
         if line_number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
-        try:
-            yield line.decode("utf-8").removesuffix("\n")
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(
-                f"{path}, line {line_number}: found the bytes {line[error.start : error.end]!r}, "
-                "expected UTF-8. Convert the file, for instance with iconv; if it is compressed, its "
-                "name must end in .gz."
-            ) from error
+        yield line.removesuffix(b"\n")
 
 
 def unreadable(path: Union[str, PathLike], error: Exception) -> ConfigurationError:

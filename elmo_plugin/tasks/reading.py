@@ -11,6 +11,7 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
+from allennlp.data.vocabulary import DEFAULT_PADDING_TOKEN
 
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
@@ -203,6 +204,7 @@ def checked_words(
 ) -> List[str]:
     """
     Return the texts of tokens, at least one. Errors name `what` the tokens are, and their `place` in a file.
+    A token that vocabularies have for padding would not be part of the model's input.
     """
     if not tokens:
         found = f"{place}: found" if place else "Found"
@@ -210,7 +212,14 @@ def checked_words(
             f"{found} a {what} without tokens, expected at least one token. Leave it out, or use another "
             "tokenizer."
         )
-    return [token.ensure_text() for token in tokens]
+    words = [token.ensure_text() for token in tokens]
+    if DEFAULT_PADDING_TOKEN in words:
+        found = f"{place}: found" if place else "Found"
+        raise ConfigurationError(
+            f"{found} the token {DEFAULT_PADDING_TOKEN} in a {what}, expected other ones: AllenNLP's "
+            "vocabularies have this one for padding. Leave it out."
+        )
+    return words
 
 
 def character_offsets(tokens: Sequence[Token]) -> Dict[str, List[Tuple[int, int]]]:

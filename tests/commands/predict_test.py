@@ -1,20 +1,21 @@
-"""`elmo predict`: what `allennlp predict` does, in any folder."""
+"""`elmo predict`: an answer for each line."""
 
-import argparse
+import gzip
 import io
 import json
 import sys
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Dict, List
 
 import pytest
-from allennlp.commands import main as allennlp_main
-from allennlp.commands.predict import Predict
+from allennlp.data import Instance
+from allennlp.data.tokenizers import Token
+from allennlp.predictors import Predictor
 
 from elmo_plugin.commands.main import main
-from elmo_plugin.commands.parsers import LazyParser
-from elmo_plugin.commands.predict import add_arguments
-from tests.tasks.task_testing import overfitted_archive
+from elmo_plugin.compat.archives import opened_archive
+from elmo_plugin.compat.predictions import predict_lines
+from tests.tasks.task_testing import overfitted_archive, run_predict
 
 TINY = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny"
 INPUTS = str(TINY / "inputs.jsonl")
@@ -26,6 +27,13 @@ def archive_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(overfitted_archive(TINY / "experiment_elmo.jsonnet", folder, 2))
 
 
+@pytest.fixture(scope="module")
+def without_elmo(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tagger whose mask comes from the ids of words."""
+    folder = tmp_path_factory.mktemp("without_elmo")
+    return str(overfitted_archive(TINY / "experiment.jsonnet", folder, 2))
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -35,37 +43,79 @@ def read(name: str) -> List[Any]:
     return [json.loads(line) for line in Path(name).read_text(encoding="utf-8").splitlines()]
 
 
-def test_it_has_all_options_of_allennlps_predict() -> None:
-    theirs = Predict().add_subparser(argparse.ArgumentParser().add_subparsers())
-    ours = LazyParser(declare=add_arguments)
-    ours.declare()
-
-    def options(parser: argparse.ArgumentParser) -> set:
-        return {flag for action in parser._actions for flag in action.option_strings}
-
-    assert options(ours) == options(theirs)
+def outputs_of(words: List[str], capsys: Any) -> List[Any]:
+    """What the command prints: one JSON object on each line."""
+    main(["predict", *words])
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_predictions_are_those_of_allennlp(
     archive_file: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    arguments = [archive_file, INPUTS, "--batch-size", "2", "--output-file"]
-    main(["predict", *arguments, "ours.jsonl"])
-    ours = capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["allennlp", "predict", *arguments, "theirs.jsonl"])
-    allennlp_main()
-    assert ours == capsys.readouterr().out
-    assert ours.count("prediction: ") == len(read("ours.jsonl")) == len(read(INPUTS))
-    assert read("ours.jsonl") == read("theirs.jsonl")
+    ours = outputs_of([archive_file, INPUTS, "--batch-size", "2"], capsys)
+    main(["predict", archive_file, INPUTS, "--output-file", "ours.jsonl"])
+    assert capsys.readouterr().out == ""
+    run_predict(archive_file, INPUTS, "--output-file", "theirs.jsonl", "--silent")
+    assert len(ours) == len(read(INPUTS))
+    assert ours == read("ours.jsonl") == read("theirs.jsonl")
 
 
-def test_silent_and_standard_input(
+DAMAGED_LINES = [
+    (b'{"tokens": ["Mary", "slept"]}', None),
+    (b'{"tokens": ["Ma\rry", "slept"]}', "Found a line that is not JSON"),
+    (b"\r", "Found a line that is not JSON"),
+    (b"", "Found a line that is not JSON"),
+    (b'{"tokens": ["na\xefve"]}', "Found the bytes b'\\xef', expected UTF-8"),
+    (b'{"tokens": ["\xe2\x80\xa8", "\xc2\x85"]}', "expected a word that is not empty"),
+    (b'{"tokens": ["@@PADDING@@"]}', "Found the token @@PADDING@@ in a sentence"),
+    (b'{"sentence": "Mary @@PADDING@@ slept"}', "Found the token @@PADDING@@ in a sentence"),
+    (b'{"tokens": []}', "expected a list of words that is not empty"),
+    (b"[" * 10_000, "Found a line that is not JSON (more than 100 levels)"),
+    (b'{"sentence": %s}' % (b"1" * 5_000), "Found a line that is not JSON (Exceeds the limit"),
+    (b'{"tokens": ["Mary", "slept"]}', None),
+]
+
+
+@pytest.mark.parametrize("batch_size", ["1", "5", "64"])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_each_line_has_one_answer(
+    is_packed: bool, batch_size: str, without_elmo: str, capsys: Any
+) -> None:
+    content = b"\n".join(line for line, _ in DAMAGED_LINES)
+    name = "in.jsonl.gz" if is_packed else "in.jsonl"
+    Path(name).write_bytes(gzip.compress(content) if is_packed else content)
+    outputs = outputs_of([without_elmo, name, "--batch-size", batch_size], capsys)
+    assert len(outputs) == len(DAMAGED_LINES)
+    for output, (_, message) in zip(outputs, DAMAGED_LINES):
+        if message is None:
+            assert list(output)[:2] == ["words", "tags"]
+        else:
+            assert list(output) == ["error"]
+            assert message in output["error"]
+
+
+class PlainPredictor(Predictor):
+    """As other packages have them: lines are parsed first, and an error is raised."""
+
+    def _json_to_instance(self, inputs: Dict[str, Any]) -> Instance:
+        return self._dataset_reader.text_to_instance([Token(word) for word in inputs["tokens"]])
+
+
+def test_a_predictor_of_another_package_answers_each_line(archive_file: str) -> None:
+    archive = opened_archive(archive_file)
+    predictor = PlainPredictor(archive.model, archive.dataset_reader)
+    Path("in.jsonl").write_text('{"tokens": ["Mary", "slept"]}\n{\n')
+    tagged, invalid = map(json.loads, predict_lines(predictor, "in.jsonl", 2))
+    assert len(tagged["tags"]) == 2
+    assert invalid["error"].startswith("Found a line that is not JSON (Expecting property name")
+
+
+def test_standard_input_is_answered_line_by_line(
     archive_file: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO('{"tokens": ["Mary", "slept"]}\n{}\n'))
-    main(["predict", archive_file, "-", "--silent", "--output-file", "out.jsonl"])
-    assert capsys.readouterr().out == ""
-    tagged, invalid = read("out.jsonl")
+    lines = io.BytesIO(b'{"tokens": ["Mary", "slept"]}\n{}\n')
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(lines))
+    tagged, invalid = outputs_of([archive_file, "-"], capsys)
     assert tagged["words"] == ["Mary", "slept"]
     assert list(invalid) == ["error"]
 
@@ -74,7 +124,7 @@ def test_a_dataset_and_overrides(archive_file: str) -> None:
     main(
         [
             *("predict", archive_file, str(TINY / "train.conll"), "--use-dataset-reader"),
-            *("--dataset-reader-choice", "train", "--silent", "--output-file", "out.jsonl"),
+            *("--dataset-reader-choice", "train", "--output-file", "out.jsonl"),
             *("--overrides", '{"dataset_reader.max_instances": 1}'),
         ]
     )
@@ -87,15 +137,41 @@ def test_a_dataset_and_overrides(archive_file: str) -> None:
         (["no.tar.gz", INPUTS], "no.tar.gz"),
         ([INPUTS, INPUTS], "cannot be loaded as an archive (not a gzip file)"),
         (["ARCHIVE", "no.jsonl"], "no.jsonl"),
-        (["ARCHIVE", "latin.jsonl"], "latin.jsonl: found a line that cannot be read ('utf-8'"),
+        (
+            ["ARCHIVE", "long.jsonl"],
+            "long.jsonl, line 1: found a line of more than 1,000,000 bytes",
+        ),
+        (["ARCHIVE", "."], ".: cannot be read"),
         (["ARCHIVE", INPUTS, "--batch-size", "0"], "--batch-size: found 0, expected a positive"),
         (["ARCHIVE", INPUTS, "--batch-size", "x"], "--batch-size: invalid int value: 'x'"),
-        (["ARCHIVE", INPUTS, "--silent"], "--silent is given without --output-file"),
+        (
+            ["ARCHIVE", INPUTS, "--output-file", "long.jsonl"],
+            "long.jsonl exists, expected a new path",
+        ),
+        (["ARCHIVE", INPUTS, "--output-file", "no/out"], "--output-file: there is no folder no"),
         (["ARCHIVE", INPUTS, "--overrides", "x"], "found x, which is not JSON"),
         (["ARCHIVE", INPUTS, "--predictor-args", "[]"], "expected a JSON object"),
-        (["ARCHIVE", INPUTS, "--predictor", "no"], "no"),
-        (["ARCHIVE", INPUTS, "--weights-file", "no.th"], "no.th"),
-        (["ARCHIVE", INPUTS, "--multitask-head", "ner"], "dataset reader when using --multitask"),
+        (["ARCHIVE", INPUTS, "--predictor", "no"], "'no' is not a registered name"),
+        (
+            ["ARCHIVE", INPUTS, "--predictor-args", '{"no": 1}'],
+            "predictor_args: found {'no': 1}, exp",
+        ),
+        (
+            ["ARCHIVE", INPUTS, "--weights-file", "no.th"],
+            "with the weights no.th ([Errno 2] No such",
+        ),
+        (
+            ["ARCHIVE", INPUTS, "--weights-file", INPUTS],
+            "cannot be loaded as an archive with the weig",
+        ),
+        (
+            ["ARCHIVE", INPUTS, "--weights-file", "long.jsonl"],
+            "cannot be loaded as an archive with",
+        ),
+        (
+            ["ARCHIVE", INPUTS, "--overrides", '{"model.type": "\\udcff"}'],
+            "cannot be loaded as an arc",
+        ),
         (["ARCHIVE", INPUTS, "--dataset-reader-choice", "x"], "invalid choice: 'x'"),
         (["ARCHIVE", INPUTS, "--cuda-device", "99"], "a GPU"),
     ],
@@ -103,7 +179,7 @@ def test_a_dataset_and_overrides(archive_file: str) -> None:
 def test_errors_are_one_line(
     arguments: List[str], message: str, archive_file: str, capsys: Any
 ) -> None:
-    Path("latin.jsonl").write_bytes(b'{"sentence": "na\xefve"}\n')
+    Path("long.jsonl").write_bytes(b" " * 1_000_001)
     words = [archive_file if word == "ARCHIVE" else word for word in arguments]
     with pytest.raises(SystemExit, match="2"):
         main(["predict", *words])

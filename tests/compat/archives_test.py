@@ -1,10 +1,12 @@
 """Archives by name, and archives that refer to a biLM of the package."""
 
+import io
 import json
 import shutil
 import sys
+import tarfile
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from allennlp.predictors import Predictor
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import model_files
-from elmo_plugin.compat.archives import save_archive
+from elmo_plugin.compat.archives import opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.report.probes import BiLMChoice
@@ -122,6 +124,57 @@ def test_a_name_hides_no_file_or_folder(names: Path) -> None:
     assert predictions(names / "tiny_ner")
     with pytest.raises(ConfigurationError, match=r"Found {'options_file': 'tiny_bilm'"):
         BiLM.from_files("tiny_bilm")
+
+
+def without_line(number: int) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        lines = content.split(b"\n")
+        del lines[number]
+        return b"\n".join(lines)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "member, change, message",
+    [
+        ("config.json", lambda content: content[:-20], "STATIC ERROR"),
+        ("config.json", lambda content: b"\xff" + content, "STATIC ERROR|utf-8"),
+        ("config.json", lambda content: b"[]", r"\("),
+        ("config.json", lambda content: b"{}", r"\("),
+        ("config.json", lambda c: c.replace(b'"elmo_ner"', b'"nothing"'), "nothing"),
+        ("meta.json", lambda content: b"{", r"\("),
+        ("vocabulary/tokens.txt", without_line(0), "AssertionError: OOV token not found"),
+        ("vocabulary/labels.txt", without_line(1), r"size mismatch for .*: copying a param"),
+        ("weights.th", lambda content: content[:500], "cannot be read as weights"),
+        ("weights.th", None, "No such file"),
+        ("config.json", None, "config.json|cannot be loaded"),
+    ],
+)
+def test_a_damaged_archive_is_one_error_and_leaves_nothing(
+    member: str,
+    change: Optional[Callable[[bytes], bytes]],
+    message: str,
+    names: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copytree(run_of(names), "run")
+    with tarfile.open("model.tar.gz", "w:gz") as archive:
+        for path in ("config.json", "meta.json", "vocabulary", "weights.th"):
+            source = "best.th" if path == "weights.th" else path
+            archive.add(
+                f"run/{source}", path, filter=lambda info: None if info.name == member else info
+            )
+        if change is not None:
+            changed = change(Path("run", member.replace("weights", "best")).read_bytes())
+            info = tarfile.TarInfo(member)
+            info.size = len(changed)
+            archive.addfile(info, io.BytesIO(changed))
+    Path("temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(Path("temporary").absolute()))
+    with pytest.raises(ConfigurationError, match=message):
+        opened_archive("model.tar.gz")
+    assert list(Path("temporary").iterdir()) == []
 
 
 @pytest.mark.parametrize(

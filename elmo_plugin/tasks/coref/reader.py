@@ -27,7 +27,7 @@ from elmo_plugin.tasks.conll import (
     read_conll_2012,
 )
 from elmo_plugin.tasks.coref.spans import Cluster, Span
-from elmo_plugin.tasks.reading import TaskReader
+from elmo_plugin.tasks.reading import TaskReader, checked_words
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class CoreferenceReader(TaskReader):
                 f"Found {'an empty sentence' if sentences else 'no sentence'} in document '{name}', "
                 "expected at least one sentence, and at least one token in each."
             )
-        words = [token.text for sentence in sentences for token in sentence]
+        words = [word for sentence in sentences for word in checked_words(sentence)]
         metadata: Dict[str, Any] = {
             "words": words,
             "sentence_lengths": [len(sentence) for sentence in sentences],
