@@ -85,7 +85,7 @@ def archived_bilm(
 
 
 def referred_name(source: Dict[str, Any]) -> str:
-    """Return the name of a biLM that stands for both files, from its description."""
+    """Return the name of a biLM that names both files, from its description."""
     return str(source["options_file"] or source["weight_file"])
 
 

@@ -20,8 +20,8 @@ except ImportError:  # a Python that was built without it; zipfile refuses the c
 
 Name = Union[str, PathLike]
 
-# The models that come with this package, a folder each. The name of a biLM stands for both of its files, and
-# that of a task model for its archive.
+# The models that come with this package, a folder each. The name of a biLM names both of its files, and that
+# of a task model its archive.
 PRETRAINED_FOLDER = Path(__file__).parents[1] / "pretrained"
 
 # The paper's model, as AI2 publishes it.
@@ -55,7 +55,7 @@ def resolve_model_files(
 
     options_file, weight_file : `str` or `PathLike`
         Local path, URL, or `hf://owner/repository/file` name of each. The name of a pretrained biLM that
-        comes with this package, such as `elmo_mini`, stands for both files, and so does a folder that `elmo
+        comes with this package, such as `elmo_mini`, names both files, and so does a folder that `elmo
         export` wrote, the folder of a model of ELMoForManyLangs, or a `.zip` of either (as NLPL's repository
         publishes them): the other argument is then `None` or the same name.
 
@@ -74,8 +74,8 @@ def resolve_model_files(
             continue
         if any(str(other) != str(name) for other in names):
             raise ConfigurationError(
-                f"options_file is {options_file} and weight_file is {weight_file}, but {name} stands for "
-                "both files. Leave the other one out."
+                f"options_file is {options_file} and weight_file is {weight_file}, but {name} names both "
+                "files. Leave the other one out."
             )
         if is_pretrained(name):
             return pretrained_files(str(name))
@@ -91,7 +91,7 @@ def resolve_model_files(
 
 
 def names_both_files(name: Optional[Name]) -> bool:
-    """Whether this name stands for options and weights: a `.zip`, a folder, or a model of this package."""
+    """Return whether a name is that of both files: of a `.zip`, a folder, or a model of this package."""
     return name is not None and (
         str(name).endswith(".zip") or is_pretrained(name) or Path(name).is_dir()
     )
@@ -101,9 +101,8 @@ def without_unused_default(
     options_file: Optional[GivenName], weight_file: Optional[GivenName]
 ) -> Tuple[Optional[GivenName], Optional[GivenName]]:
     """
-    For classes whose two arguments have the original model's files as defaults: beside a name that stands
-    for both files, such as `elmo_mini`, the default of the other argument was left out rather than meant,
-    and becomes `None`.
+    Replace the default of an argument by `None` if the other argument names both files, as `elmo_mini` does.
+    For classes whose two arguments have the original model's files as defaults.
     """
     if _may_name_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
         options_file = None
@@ -122,7 +121,7 @@ def _is_missing(name: Optional[Name]) -> bool:
 
 
 def pretrained_names() -> List[str]:
-    """The names of the biLMs that come with this package."""
+    """Return the names of the biLMs that come with this package."""
     return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/options.json"))
 
 
@@ -132,12 +131,12 @@ def pretrained_files(name: str) -> Tuple[Path, Path]:
 
 
 def task_model_names() -> List[str]:
-    """The names of the task models that come with this package."""
+    """Return the names of the task models that come with this package."""
     return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/config.json"))
 
 
 def is_task_model(name: Name) -> bool:
-    """Whether this is the name of a task model of this package, and of nothing in the current folder."""
+    """Return whether this names a task model of this package, and nothing in the current folder."""
     return str(name) in task_model_names() and not Path(name).exists()
 
 
@@ -198,7 +197,7 @@ def cache_folder() -> Path:
 
 
 def is_pretrained(name: Name) -> bool:
-    """Whether this is the name of a biLM of this package; it never hides a file of that name."""
+    """Return whether this names a biLM of this package, and no file in the current folder."""
     return str(name) in pretrained_names() and not Path(name).is_file()
 
 
@@ -214,7 +213,7 @@ def _in_folder(folder: Path) -> Tuple[Path, Path]:
 
 
 def is_many_langs(weight_path: Path) -> bool:
-    """Whether these weights are those of a model of ELMoForManyLangs."""
+    """Return whether these weights are those of a model of ELMoForManyLangs."""
     return weight_path.name == ENCODER_NAME
 
 

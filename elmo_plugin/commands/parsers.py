@@ -19,8 +19,8 @@ def declare(parser: argparse.ArgumentParser, command: Any) -> None:
     parser : `ArgumentParser`
         The parser of the command.
     command
-        Its module, or another object with functions `add_arguments` and `run`. Without `run` it has commands
-        of its own, which do this themselves.
+        Its module, or another object with functions `add_arguments` and `run`. One without `run` has
+        subcommands, for which this function is called too.
     """
     command.add_arguments(parser)
     if hasattr(command, "run"):

@@ -4,7 +4,7 @@ import gzip
 import json
 import logging
 import sys
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Sequence, cast
 
 from allennlp.common.util import lazy_groups_of
 from allennlp.models import Archive
@@ -107,10 +107,12 @@ def _error(message: str) -> Dict[str, Any]:
     return {"error": message}
 
 
-def _opened(input_file: str) -> Union[BinaryIO, gzip.GzipFile]:
+def _opened(input_file: str) -> BinaryIO:
     if input_file == STANDARD_INPUT:
         return sys.stdin.buffer
     try:
-        return gzip.open(input_file) if input_file.endswith(".gz") else open(input_file, "rb")
+        if input_file.endswith(".gz"):
+            return cast(BinaryIO, gzip.open(input_file))
+        return open(input_file, "rb")
     except (OSError, ValueError) as error:
         raise unreadable(input_file, error) from error

@@ -56,7 +56,7 @@ def test_a_folder_stands_for_both_files(bilm_files: BiLMFiles, tmp_path: Path) -
         assert torch.equal(BiLM.from_files(*names)(character_ids)["activations"][-1], expected)
     # Beside the embedder's default of the other file, too.
     assert ElmoEmbedder(folder).get_output_dim() == expected.shape[-1]
-    with pytest.raises(ConfigurationError, match="my_bilm stands for both files"):
+    with pytest.raises(ConfigurationError, match="my_bilm names both files"):
         BiLM.from_files(folder, bilm_files.weight_file)
 
 
@@ -78,7 +78,7 @@ def test_a_zip_without_a_single_weight_file_is_refused(
 
 def test_a_zip_beside_other_options_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
     name = make_zip(tmp_path / "m.zip", options__json=bilm_files.options_file)
-    with pytest.raises(ConfigurationError, match=r"but .*m\.zip stands for both files"):
+    with pytest.raises(ConfigurationError, match=r"but .*m\.zip names both files"):
         BiLM.from_files(bilm_files.options_file, name)
 
 
@@ -218,7 +218,7 @@ def test_one_name_stands_for_both_files(
 
 
 def test_a_name_beside_another_file_is_refused(pretrained: BiLMFiles) -> None:
-    with pytest.raises(ConfigurationError, match=r"but elmo_test stands for both files"):
+    with pytest.raises(ConfigurationError, match=r"but elmo_test names both files"):
         BiLM.from_files("elmo_test", pretrained.weight_file)
 
 

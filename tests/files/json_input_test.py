@@ -28,15 +28,6 @@ def test_a_line_that_is_not_json_is_shown(line):
     assert f"): {line}. Expected one JSON object per line, such as {EXAMPLE}" in str(error.value)
 
 
-@pytest.mark.parametrize("line", ['"It rains."', '["It", "rains"]', "3", "null"])
-def test_json_that_is_no_object_is_shown(line):
-    with pytest.raises(
-        ConfigurationError, match=r"The input is .*, expected a JSON object"
-    ) as error:
-        parse_json_object(line, EXAMPLE)
-    assert line in str(error.value)
-
-
 @pytest.mark.parametrize("line", ["x" * 10_000, "1" * 10_000, "[" * 100_000])
 def test_a_long_line_is_shortened_in_errors(line):
     with pytest.raises(ConfigurationError, match="a line that is not JSON") as error:
@@ -44,38 +35,43 @@ def test_a_long_line_is_shortened_in_errors(line):
     assert len(str(error.value)) < 400
 
 
+KEYS = "Found the keys {} in the input, expected exactly one of 'sentence', 'words'"
+
+
 @pytest.mark.parametrize(
-    "inputs, found",
+    "line, message",
     [
-        ({}, r"\(none\)"),
-        ({"text": "It rains."}, "'text'"),
-        ({"sentence": "It rains.", "words": ["It", "rains", "."]}, "'sentence', 'words'"),
+        *(
+            (line, f"The input is {line}, expected a JSON object, as in {EXAMPLE}")
+            for line in ('"It rains."', '["It", "rains"]', "3", "null")
+        ),
+        ("{}", KEYS.format("(none)")),
+        ('{"text": "It rains."}', KEYS.format("'text'")),
+        ('{"sentence": "It rains.", "words": ["It"]}', KEYS.format("'sentence', 'words'")),
+        *(
+            (f'{{"sentence": {text}}}', f"'sentence' is {text}, expected a text that is not empty")
+            for text in ('""', '" \\n\\t"', "3", "null", '["It", "rains"]', '"\\ud83d"')
+        ),
+        *(
+            (f'{{"words": {words}}}', f"'words' is {words}, expected a list of words that is not")
+            for words in ('"It rains."', "[]", "null", '{"It": "rains"}')
+        ),
+        *(
+            (f'{{"words": ["It", {word}]}}', f"'words'[1] is {word}, expected a word that is not")
+            for word in ('""', '" "', "3", "null", '["rains"]', '"\\ud83d"')
+        ),
     ],
 )
-def test_none_or_two_of_the_keys_are_refused(inputs, found):
-    message = f"Found the keys {found} in the input, expected exactly one of 'sentence', 'words'"
-    with pytest.raises(ConfigurationError, match=message):
-        find_key(inputs, ["sentence", "words"], EXAMPLE)
-
-
-@pytest.mark.parametrize("text", ["", " \n\t", 3, None, ["It", "rains"], "\ud83d"])
-def test_what_is_no_text_is_refused(text):
-    with pytest.raises(ConfigurationError, match=r"'sentence' is .*, expected a text that is not"):
-        get_text({"sentence": text}, "sentence", EXAMPLE)
-
-
-@pytest.mark.parametrize("words", ["It rains.", [], None, {"It": "rains"}])
-def test_what_is_no_list_of_words_is_refused(words):
-    with pytest.raises(ConfigurationError, match=r"'words' is .*, expected a list of words"):
-        get_words({"words": words}, "words", EXAMPLE)
-
-
-@pytest.mark.parametrize("word", ["", " ", 3, None, ["rains"], "\ud83d"])
-def test_the_invalid_word_is_named(word):
-    with pytest.raises(
-        ConfigurationError, match=r"'words'\[1\] is .*, expected a word that is not"
-    ):
-        get_words({"words": ["It", word]}, "words", EXAMPLE)
+def test_a_wrong_input_is_named(line, message):
+    with pytest.raises(ConfigurationError) as error:
+        inputs = parse_json_object(line, EXAMPLE)
+        read = (
+            get_text
+            if find_key(inputs, ["sentence", "words"], EXAMPLE) == "sentence"
+            else get_words
+        )
+        read(inputs, next(iter(inputs)), EXAMPLE)
+    assert message in str(error.value)
 
 
 def test_output_is_one_line_that_people_can_read():

@@ -1,0 +1,44 @@
+"""Outputs are checked before the work that makes them."""
+
+from pathlib import Path
+
+import pytest
+
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output_file import check_free_space, check_output_file, check_output_folder
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("file").touch()
+
+
+def test_new_paths_and_those_to_replace_are_accepted() -> None:
+    check_output_file("new", False, "--overwrite")
+    check_output_file("file", True, "--overwrite")
+    check_output_folder("folder", True, "--overwrite")
+    check_free_space("new", 1, "")
+
+
+@pytest.mark.parametrize(
+    "check, path, message",
+    [
+        (check_output_file, "folder", "output: folder is a folder, expected a file"),
+        (check_output_file, "file", "output: file exists, .* or --overwrite to replace it"),
+        (check_output_file, "no/file", "output: there is no folder no to write file in"),
+        (check_output_file, "a\0b", r"output: 'a\\x00b' has a null character"),
+        (check_output_folder, "file", "output: file is a file, expected a new folder"),
+        (check_output_folder, "folder", "output: folder exists, expected a new path"),
+    ],
+)
+def test_other_paths_are_named(check, path: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        check(path, False, "--overwrite")
+
+
+def test_a_full_disk_is_named() -> None:
+    message = r"output: new needs at least .* GB, and .* GB are free\. .* or give --top\."
+    with pytest.raises(ConfigurationError, match=message):
+        check_free_space("new", 10**18, "give --top")
