@@ -131,7 +131,7 @@ def test_tasks(running: Dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_write_a_task(running: Dict[str, Any]) -> None:
     done = running["write_a_task"].result()
-    (line,) = (line for line in done.printed.splitlines() if line.startswith('{"label": '))
+    (line,) = (line for line in done.printed.splitlines() if line.startswith('{"probabilities": '))
     prediction = json.loads(line)
     assert prediction["label"] in ("name", "none")
     assert sum(prediction["probabilities"]) == pytest.approx(1, abs=1e-4)
