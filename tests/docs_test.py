@@ -99,7 +99,7 @@ def test_embed_a_corpus(running: Dict[str, Any]) -> None:
     done = running["embed_a_corpus"].result()
     with h5py.File(done.folder / "vectors.hdf5") as file:
         assert len(file) == 60 + 1
-    assert "(9, 256)\nbank, bank: 0.72\n" in done.printed
+    assert "(9, 256)\nbank, bank: 0.72\n(Ada Lovelace, London)\n" in done.printed
 
 
 # Pages on which every block of text is what their commands and snippets print.
@@ -185,6 +185,9 @@ def test_sentence_vectors_and_scores(running: Dict[str, Any]) -> None:
 def test_outside_allennlp(running: Dict[str, Any]) -> None:
     done = running["outside_allennlp"].result()
     assert done.printed.endswith("\n(6, 128)\n['river']\n")
+    # The tagger that is loaded is one that has learned.
+    tagger = done.folder / "runs" / "spacy" / "model-best" / "meta.json"
+    assert json.loads(tagger.read_text("utf-8"))["performance"]["ents_f"] > 0
 
 
 @pytest.mark.slow

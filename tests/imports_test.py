@@ -15,6 +15,7 @@ CORE = [
     ("elmo_plugin.modules.scalar_mix",),
     ("elmo_plugin.modules.elmo",),
     ("elmo_plugin.embedding",),
+    ("elmo_plugin.integrations",),
     ("elmo_plugin.serving.limits",),
     ("elmo_plugin.serving.batcher",),
 ]

@@ -25,8 +25,6 @@ packaging = pytest.importorskip("packaging.requirements")
 ROOT = Path(__file__).parents[1]
 MACHINE = platform.machine()
 PUBLISHED = (
-    "elmo_plugin_flair.py",
-    "elmo_plugin_spacy.py",
     "pyproject.toml",
     "setup.py",
     "MANIFEST.in",

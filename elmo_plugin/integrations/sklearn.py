@@ -18,8 +18,8 @@ FileName = Optional[Union[str, PathLike]]
 
 class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """
-    A transformer of scikit-learn from sentences to vectors of a frozen biLM, float32 `(num_sentences, dim)`:
-    `make_pipeline(ElmoSentenceVectors("elmo_mini"), LogisticRegression())`.
+    Turn sentences into vectors of a frozen biLM, float32 `(num_sentences, dim)`, as a transformer of
+    scikit-learn: `make_pipeline(ElmoSentenceVectors("elmo_mini"), LogisticRegression())`.
 
     Nothing is learned: `fit` checks the arguments and loads the biLM. Copies, pickles and processes of joblib
     hold the arguments only, and load the biLM when they first need it, from the same files.
@@ -27,14 +27,15 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     # Parameters
 
     options_file, weight_file : `str` or `PathLike`, optional
-        See `BiLM.from_files`; one is enough where it stands for both.
+        See `BiLM.from_files`. If one name stands for both files, leave out the other.
     layer : `int` or `str`, optional (default = `"average"`)
         0 for the token representation, 1, 2, ... for LSTM layers, -1 for the last one, or `average`, the mean
         of all.
     pool : `str`, optional (default = `"mean"`)
-        How a vector is made of those of the tokens: `mean`, `max` or `first-last`, see `pool_tokens`.
+        How the vectors of the tokens become one: `mean`, `max` or `first-last`, see `pool_tokens`.
     tokenizer : `str`, optional (default = `"whitespace"`)
-        What splits sentences that are strings: `whitespace`, or `spacy` by its rules for English.
+        How sentences that are strings are split into tokens: `whitespace`, or `spacy` with its rules for
+        English.
     batch_size : `int`, optional (default = `64`)
         Number of sentences in a batch.
     cuda_device, precision, kernel
@@ -80,7 +81,7 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             raise ConfigurationError(
                 f"tokenizer is '{self.tokenizer}', expected one of {', '.join(TOKENIZERS)}."
             )
-        # What `get_feature_names_out` counts.
+        # The number of names that `get_feature_names_out` returns.
         self._n_features_out = embedder.get_output_dim()
         return self
 
@@ -137,7 +138,7 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
 
     def __sklearn_tags__(self) -> Any:
-        # Read by scikit-learn from 1.6 on.
+        # scikit-learn reads this from 1.6 on.
         tags = super().__sklearn_tags__()
         tags.requires_fit = False
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
