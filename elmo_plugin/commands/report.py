@@ -66,19 +66,14 @@ REPORTS = {
         "compare_perplexities",
         "Fine-tune a biLM on the text of tasks, and measure its perplexity before and after.",
     ),
-    "page": Entry(
-        "page",
-        "write_page",
-        "Put the tables and figures of a folder into one HTML file.",
-    ),
 }
 
 _DESCRIPTION = """\
 example:
   %(prog)s layers training_configs/ner_small.jsonnet -s results
 
-Make the paper's measurements for your own biLM, tasks and data. Each report writes tables (Markdown, CSV,
-JSON) and figures (PNG, SVG) into a results folder. Needs pandas, matplotlib and jinja2: pip install
+Repeat the paper's measurements with your own biLM, tasks and data. Each report writes tables (Markdown, CSV,
+JSON) and figures (PNG, SVG) into a results folder. Needs pandas and matplotlib: pip install
 "elmo-plugin[report]". `%(prog)s REPORT --help` describes a report, with examples.
 """
 
@@ -119,8 +114,7 @@ class _Report:
 
     def run(self, args: argparse.Namespace) -> None:
         """Make the report, print the files that it wrote, and exit with an error if runs failed."""
-        with needing("report needs jinja2, matplotlib and pandas", "elmo-plugin[report]"):
-            import jinja2  # noqa: F401
+        with needing("report needs matplotlib and pandas", "elmo-plugin[report]"):
             import matplotlib  # noqa: F401
             import pandas  # noqa: F401
         result = self._function(options_from(self._options_class, args))
