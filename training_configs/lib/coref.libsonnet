@@ -94,7 +94,12 @@ local words = import 'words.libsonnet';
       initializer: {
         regexes: [
           ['text_encoder\\.encoder\\..*weight_[ih]h', { type: 'orthogonal' }],
-          ['(_feedforward|_score|_scorer\\.first_layer|_scorer\\.further_layers).*weight', { type: 'xavier_uniform' }],
+          ['^mention_(feedforward|score)\\..*weight$', { type: 'xavier_uniform' }],
+          // All but the embedding of genres, whose row of the unknown genre stays zeros.
+          [
+            '^antecedent_scorer\\.(distance_embedding|speaker_embedding|first_layer|further_layers|score)\\..*weight$',
+            { type: 'xavier_uniform' },
+          ],
         ],
       },
     },

@@ -1,5 +1,7 @@
 import pytest
 import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import Token
 from allennlp.nn.util import move_to_device
 
@@ -7,7 +9,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.coref import CoreferenceReader
 from elmo_plugin.tasks.coref.model import encode_document
 from elmo_plugin.tasks.coref.spans import SpanRepresentation
-from tests.tasks.task_testing import as_tensors, build_tiny, overfit, read_tiny
+from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, overfit, read_tiny
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +163,32 @@ def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instan
         expected = expected - (right / sum(weights.values())).log()
     assert num_gold_pairs > 0
     torch.testing.assert_close(output["loss"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_experiments_initialize_layers_but_not_the_zeros_of_the_unknown_genre(vocab):
+    config = FIXTURES.parent / "training_configs" / "coref.jsonnet"
+    ext_vars = {"COREF_DATA": "data", "WORD_VECTORS": "vectors.txt"}
+    initializer = Params.from_file(config, ext_vars=ext_vars)["model"]["initializer"].as_dict()
+    for regex in initializer["regexes"]:
+        regex[1] = {"type": "constant", "val": 7.0}
+    model = build_tiny("coref", vocab, initializer=initializer)
+    scorer = model.antecedent_scorer
+    assert not scorer.genre_embedding.weight[scorer.unknown_genre].any()
+    initialized = {name for name, value in model.named_parameters() if (value == 7).all()}
+    assert initialized == {
+        *(
+            f"text_encoder.encoder._module.weight_{kind}_l0{end}"
+            for kind in ("ih", "hh")
+            for end in ("", "_reverse")
+        ),
+        "mention_feedforward._linear_layers.0.weight",
+        "mention_score.weight",
+        "antecedent_scorer.distance_embedding.weight",
+        "antecedent_scorer.speaker_embedding.weight",
+        "antecedent_scorer.first_layer.weight",
+        "antecedent_scorer.further_layers._linear_layers.0.weight",
+        "antecedent_scorer.score.weight",
+    }
 
 
 def test_documents_without_mentions_and_of_one_word_are_learned_from(vocab):
