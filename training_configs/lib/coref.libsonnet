@@ -106,7 +106,7 @@ local words = import 'words.libsonnet';
 
     // A document at a time.
     data_loader: { batch_size: 1, shuffle: true },
-    validation_data_loader: { batch_size: 1 },
+    validation_data_loader: { batch_sampler: { type: 'elmo_even', batch_size: 1, sorting_keys: ['speakers'] } },
     trainer: {
       optimizer: { type: 'adam', lr: learning_rate },
       learning_rate_scheduler: learning_rate_scheduler,
