@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Union
 
+import torch
 from allennlp.models import Model
 from torch import Tensor
 
@@ -21,13 +22,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.files.text_file import read_text
 from elmo_plugin.pretraining.model import BiLMTrainingModel
-from elmo_plugin.pretraining.model_card import (
-    CardFacts,
-    bilm_card,
-    metrics_beside,
-    read_scores,
-    task_model_card,
-)
+from elmo_plugin.pretraining.model_card import CardFacts, metrics_beside, model_card, read_scores
 from elmo_plugin.pretraining.softmax import softmax_datasets
 from elmo_plugin.pretraining.starting_point import bilm_in
 from elmo_plugin.pretraining.word_vocabulary import words_of
@@ -93,10 +88,9 @@ def export_model(
     text = None if description is None else read_text(description, "Markdown")
     facts = CardFacts(name or folder.resolve().name, license, text, read_scores(scores))
     archive = opened_archive(archive_file)
-    metrics = metrics_beside(archive_file)
+    exported: torch.nn.Module = archive.model
     if task_model:
         paths = save_archive(archive, folder, dtype, refers_to_bilm=True)
-        card = task_model_card(facts, archive, metrics, paths[1])
     else:
         bilm = bilm_in(archive.model, str(archive_file))
         if isinstance(bilm.options, ManyLangsOptions):
@@ -105,7 +99,8 @@ def export_model(
                 "in bilm-tf's form. Use the folder that it came from, or give --task-model."
             )
         paths = _save_bilm(bilm, archive.model, folder, dtype)
-        card = bilm_card(facts, archive, bilm, metrics, paths[1])
+        exported = bilm
+    card = model_card(facts, archive, exported, metrics_beside(archive_file))
     with replaced_file(card_file) as new_card:
         new_card.write_text(card, encoding="utf-8")
     logger.info("Exported %s to %s.", archive_file, folder)

@@ -1,6 +1,6 @@
 """Batches for training a biLM on streams of sentences."""
 
-from collections import Counter, deque
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import Any, Dict, Iterator, List, Optional, Union
@@ -29,9 +29,6 @@ from elmo_plugin.pretraining.sentence_streams import (
     shuffled_sentences,
 )
 from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE
-
-# Enough to check whether the vocabulary is sorted.
-TOKENS_TO_CHECK_VOCABULARY = 100_000
 
 WORD_TABLE_SIZE = 100_000  # words; their characters take 10 MB
 
@@ -91,9 +88,8 @@ class StreamDataLoader(DataLoader):
 
     # Raises
 
-    `ConfigurationError` for an invalid argument, for files that are missing, empty or not UTF-8, for a
-    shuffled corpus that does not fill a batch, and for a vocabulary that is not sorted by descending
-    frequency.
+    `ConfigurationError` for an invalid argument, for files that are missing, empty or not UTF-8, and for a
+    shuffled corpus that does not fill a batch.
     """
 
     def __init__(
@@ -137,7 +133,6 @@ class StreamDataLoader(DataLoader):
                 sum(1 for _ in self._ordered_windows("forward", rank))
                 for rank in range(self._world_size)
             )
-        self._check_vocabulary_is_sorted()
 
     def __len__(self) -> int:
         """
@@ -192,14 +187,6 @@ class StreamDataLoader(DataLoader):
 
     def set_target_device(self, device: torch.device) -> None:
         self._device = device
-
-    def _check_vocabulary_is_sorted(self) -> None:
-        counts: Counter = Counter()
-        for sentence in ordered_sentences(self._files):
-            counts.update(sentence)
-            if counts.total() >= TOKENS_TO_CHECK_VOCABULARY:
-                break
-        self._reader.vocabulary.check_is_sorted(counts)
 
     def _check_corpus_fills_a_batch(self) -> None:
         for direction in DIRECTIONS:
