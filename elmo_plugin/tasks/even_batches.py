@@ -5,11 +5,12 @@ import math
 from typing import Iterable, List, Sequence
 
 import torch.distributed
-from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import is_distributed
 from allennlp.data import Instance
 from allennlp.data.samplers import BatchSampler, BucketBatchSampler
 from allennlp.nn.util import dist_reduce
+
+from elmo_plugin.errors import ConfigurationError
 
 
 @BatchSampler.register("elmo_even")

@@ -4,11 +4,11 @@ from typing import Any, Dict, List
 import pytest
 from _jsonnet import evaluate_snippet
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import BatchSampler, Instance
 from allennlp.data.fields import TextField
 from allennlp.data.tokenizers import Token
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks import EvenBatchSampler
 from tests.pretraining.two_workers import reports_of_two_workers
 from tests.tasks.task_testing import FIXTURES

@@ -69,15 +69,14 @@ class SrlPredictor(SentencePredictor):
         return [to_instance(index) for index in predicates] or [to_instance()]
 
     def completed(self, groups: List[List[Instance]]) -> List[List[Instance]]:
-        """Replace the instance of each sentence whose predicates the model is to find, in one pass."""
-        is_searched = [_TO_BE_FOUND in group[0]["metadata"].metadata for group in groups]
-        searched = [group[0] for group, searched in zip(groups, is_searched) if searched]
-        outputs = iter(self._run(searched))
+        """Find the predicates of all sentences that have none given, in one batched pass."""
+        to_search = [group[0] for group in groups if _TO_BE_FOUND in group[0]["metadata"].metadata]
+        outputs = iter(self._run(to_search))
         return [
             self._with_predicates(group[0], next(outputs)["predicate_probabilities"])
-            if searched
+            if _TO_BE_FOUND in group[0]["metadata"].metadata
             else group
-            for group, searched in zip(groups, is_searched)
+            for group in groups
         ]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:

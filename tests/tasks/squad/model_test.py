@@ -3,7 +3,6 @@ import json
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 from allennlp.models import Model
 from allennlp.nn import Initializer
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from elmo_plugin.bilm import BiLM
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.squad.answer_metrics import word_f1
 from elmo_plugin.tasks.squad.model import best_span
 from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, experiment_of, read_tiny
