@@ -28,7 +28,11 @@ from elmo_plugin.pretraining.sentence_streams import (
     ordered_sentences,
     shuffled_sentences,
 )
-from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE
+from elmo_plugin.pretraining.word_vocabulary import (
+    WORDS_NAMESPACE,
+    first_difference,
+    words_of,
+)
 
 WORD_TABLE_SIZE = 100_000  # words; their characters take 10 MB
 
@@ -169,20 +173,12 @@ class StreamDataLoader(DataLoader):
         """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             return
-        model_words = vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
-        reader_words = dict(enumerate(self._reader.vocabulary.words))
-        if reader_words != model_words:
-            index = next(
-                index
-                for index in range(max(len(reader_words), len(model_words)))
-                if reader_words.get(index) != model_words.get(index)
-            )
+        words, model_words = self._reader.vocabulary.words, words_of(vocab)
+        if words != model_words:
             raise ConfigurationError(
-                f"dataset_reader.vocabulary_file has {len(reader_words):,} words and the model's vocabulary "
-                f"{len(model_words):,}, the first different one on line {index + 1}: "
-                f"{reader_words.get(index)!r} and {model_words.get(index)!r}. Expected the same words in the "
-                "same order. Set vocabulary.vocabulary_file to the same file, or give a trained model the "
-                "file that it was trained with."
+                "dataset_reader.vocabulary_file has other words than the model's vocabulary: found "
+                f"{first_difference(words, model_words)}. Set vocabulary.vocabulary_file to the same file, "
+                "or give a trained model the file that it was trained with."
             )
 
     def set_target_device(self, device: torch.device) -> None:

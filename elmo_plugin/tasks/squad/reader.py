@@ -1,6 +1,5 @@
 """Read questions about passages."""
 
-import json
 import logging
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -13,6 +12,7 @@ from allennlp.data.tokenizers import Token, Tokenizer
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import TEXT, is_text, shown_json
+from elmo_plugin.files.text_file import parse_json
 from elmo_plugin.tasks.checks import check_positive
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, data_file
 
@@ -159,23 +159,11 @@ def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
 def _data_of(file_path: Union[str, PathLike]) -> list:
     content = data_file(file_path).read_bytes()
     try:
-        parsed = json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        line_number = content.count(b"\n", 0, error.start) + 1
+        parsed = parse_json(content.decode("utf-8-sig"))
+    except ValueError as error:
         raise ConfigurationError(
-            f"{file_path}, line {line_number}: found the bytes {content[error.start : error.end]!r}, "
-            "expected UTF-8. Convert the file, for instance with iconv; if it is compressed, unpack it."
-        ) from error
-    except json.JSONDecodeError as error:
-        found = "lines of JSON" if error.msg == "Extra data" else "no JSON"
-        raise ConfigurationError(
-            f"{file_path}, line {error.lineno}, column {error.colno}: found {found} ({error.msg}), expected "
-            f"{_SHAPE}. Give the path of such a file, or get another copy of it."
-        ) from error
-    except RecursionError as error:
-        raise ConfigurationError(
-            f"{file_path}: found JSON nested too deeply to be read, expected {_SHAPE}. Give the path of such "
-            "a file."
+            f"{file_path}: found no JSON in UTF-8 ({error}), expected {_SHAPE}. Give the path of such a "
+            "file, or get another copy of it."
         ) from error
     if not isinstance(parsed, dict) or not isinstance(parsed.get("data"), list):
         fault = _no_list_at("data", parsed)

@@ -44,7 +44,7 @@ def write(folder, *questions, passage=PASSAGE):
 
 def write_text(folder, text):
     file_path = folder / "data.json"
-    file_path.write_text(text, encoding="utf-8")
+    file_path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return file_path
 
 
@@ -225,14 +225,18 @@ def test_the_fewest_covering_tokens_are_found(start, end, tokens):
             {"data": [{"paragraphs": []}, {"paragraphs": [{"context": PASSAGE}]}]},
             r"data\[1\]\.paragraphs\[0\]: found the keys \[\"context\"\], expected .* key 'qas'",
         ),
-        ('{"data": [\n  {"paragraphs": [}]}', "line 2, column 19: found no JSON .*Expecting value"),
-        ("", "line 1, column 1: found no JSON"),
-        ('{"sentence1": "A"}\n{"sentence1": "B"}\n', "line 2, column 1: found lines of JSON"),
+        (
+            '{"data": [\n  {"paragraphs": [}]}',
+            r"found no JSON in UTF-8 \(Expecting value: line 2 column 19",
+        ),
+        ("", r"found no JSON in UTF-8 \(Expecting value"),
+        ('{"a": 1}\n{"a": 2}\n', r"found no JSON in UTF-8 \(Extra data: line 2 column 1"),
+        ("\udcff", r"found no JSON in UTF-8 \('utf-8' codec can't decode byte 0xff"),
         (["rain"], r"data\.json: found \[\"rain\"\], expected a list at the key 'data'"),
         ({"version": "1.1"}, r"data\.json: found the keys \[\"version\"\], expected a list at"),
         ({"data": {}}, r"data\.json: 'data' is {}, expected a list at the key 'data'"),
         ({"data": [{"paragraphs": []}]}, r"data\.json: found no question, expected SQuAD 1\.1"),
-        ("[" * 100_000, "found JSON nested too deeply"),
+        ("[" * 100_000, r"found no JSON in UTF-8 \(more than 100 levels"),
     ],
 )
 def test_a_file_of_another_form_is_refused(tmp_path, content, message):
