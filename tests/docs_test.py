@@ -76,7 +76,7 @@ def test_pretrain_for_your_language(running: Dict[str, Any]) -> None:
     done = running["pretrain_for_your_language"].result()
     exported = {path.name for path in (done.folder / "my_bilm").iterdir()}
     assert exported == {"options.json", "weights.hdf5", "vocab.txt", "README.md"}
-    assert "held-out perplexity: " in (done.folder / "my_bilm" / "README.md").read_text()
+    assert re.search(r": .*perplexity \d", (done.folder / "my_bilm" / "README.md").read_text())
     assert re.search(r"^files +2$", done.printed, flags=re.MULTILINE)
     assert re.search(r"^ +0\.\d{3}  line \d+ .*\*\*was\*\*", done.printed, flags=re.MULTILINE)
     assert (done.folder / "sentences.txt").read_text(encoding="utf-8").splitlines() == [
