@@ -4,10 +4,13 @@ import functools
 import gzip
 import importlib.util
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Union
 
+import hypothesis.core
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -28,9 +31,6 @@ if importlib.util.find_spec("allennlp") is None:
     ]
 else:
     import elmo_plugin.plugin  # noqa: F401 - configs of tests name our classes
-
-# Tensors here are tiny: threads that wait for each other cost more than they give.
-torch.set_num_threads(1)
 
 # Ray: no file in the user's home, and no attempt to reach the network; the same for all that start it.
 os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -64,6 +64,55 @@ SENTENCES = [
     ["<S>", "the", "</S>", "<UNK>", ""],
     ["a", "b", "a", "b", "a", "b", "a"],
 ]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed-offset",
+        type=int,
+        default=0,
+        help="added to each seed that a test sets (default: 0)",
+    )
+    # Tensors here are tiny: threads that wait for each other cost more than they give.
+    parser.addoption("--threads", type=int, default=1, help="threads of torch (default: 1)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(config.getoption("--threads"))
+    offset = config.getoption("--seed-offset")
+    if offset != 0:
+        shift_seeds(offset, pytest.MonkeyPatch())
+        # Else hypothesis derives its examples from the test's source, and ignores the seed.
+        usual = settings.get_profile("tests")
+        settings.register_profile("other seeds", usual, derandomize=False, database=None)
+        settings.load_profile("other seeds")
+        hypothesis.core.global_force_seed = offset
+
+
+def shift_seeds(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add a number to the seeds of everything that draws random inputs."""
+    manual_seed, default_rng = torch.manual_seed, np.random.default_rng
+
+    class Generator(torch.Generator):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            return super().manual_seed(seed + offset)
+
+    class RandomState(np.random.RandomState):
+        def __init__(self, seed: int) -> None:
+            super().__init__(seed + offset)
+
+    class Random(random.Random):
+        def __new__(cls, seed: Any = None) -> "Random":
+            return super().__new__(cls)
+
+        def __init__(self, seed: Any = None) -> None:
+            super().__init__(seed + offset if isinstance(seed, int) else seed)
+
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: manual_seed(seed + offset))
+    monkeypatch.setattr(torch, "Generator", Generator)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: default_rng(seed + offset))
+    monkeypatch.setattr(np.random, "RandomState", RandomState)
+    monkeypatch.setattr(random, "Random", Random)
 
 
 def of_allennlp(name: str) -> Any:
