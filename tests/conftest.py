@@ -1,4 +1,4 @@
-"""What tests of several folders need: random biLMs in bilm-tf's files, and a corpus."""
+"""Options of pytest, and what tests of several folders share: random biLMs in files, and a corpus."""
 
 import functools
 import gzip
@@ -116,13 +116,13 @@ def shift_seeds(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_allennlp(name: str) -> Any:
-    """What AllenNLP has under a name such as `modules.elmo.Elmo`; without AllenNLP, the test is skipped."""
+    """Return what AllenNLP has under a name such as `modules.elmo.Elmo`; skip the test without AllenNLP."""
     module, _, attribute = name.rpartition(".")
     return getattr(pytest.importorskip(f"allennlp.{module}"), attribute)
 
 
 def pytest_report_header() -> str:
-    """Say which kernels and vector units the tests run here; those that it lacks are skipped."""
+    """Return the kernels and vector units that are tested; tests of others are skipped."""
     cpu = torch.device("cpu")
     kernels = [
         kernel.name for kernel in KERNELS if kernel.why_not("float32", cpu, torch.float32) is None
@@ -135,7 +135,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_finish() -> None:
-    """Let AllenNLP do once what takes it long each time: look for plugins, and evaluate the same Jsonnet."""
+    """Cache two slow steps of AllenNLP: looking for plugins, and evaluating the same Jsonnet."""
     commands, params = (
         sys.modules.get(f"allennlp.{name}") for name in ("commands", "common.params")
     )
@@ -147,7 +147,7 @@ def pytest_collection_finish() -> None:
 
 
 def evaluated_once(evaluate: Callable[..., str]) -> Callable[..., str]:
-    """Like this function of Jsonnet, which depends on files, their content and the variables."""
+    """Return a function of Jsonnet with a cache, whose keys have the files' state and the variables."""
     results: Dict[Any, str] = {}
 
     def evaluate_or_remember(*texts: str, ext_vars: Dict[str, str]) -> str:
@@ -222,7 +222,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def vocabulary_words(path: Union[str, Path] = "vocab.txt") -> List[str]:
-    """The words of a vocabulary, without those that all have."""
+    """Return the words of a vocabulary, without the special ones."""
     words = LMVocabulary.from_file(path).words
     assert tuple(words[:3]) == SPECIALS
     return words[3:]
