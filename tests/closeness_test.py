@@ -97,6 +97,7 @@ def test_comparisons_near_their_limit_are_listed_once_for_each_test() -> None:
     assert near_their_limit(comparisons) == [comparisons[3], comparisons[2]]
 
 
+@pytest.mark.slow
 def test_margins_are_collected_from_each_setting(
     capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
