@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from elmo_plugin.bilm import BiLM, batch_to_ids
-    from elmo_plugin.embedding import ElmoEmbedder, SentenceScorer, embed_dataset
+    from elmo_plugin.embedding import ElmoEmbedder, SentenceScorer
     from elmo_plugin.modules import Elmo, ScalarMix
     from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
     from elmo_plugin.modules.text_encoder import TextEncoder
@@ -26,7 +26,6 @@ _MODULE_OF = {
     "SentenceScorer": "elmo_plugin.embedding",
     "TextEncoder": "elmo_plugin.modules.text_encoder",
     "batch_to_ids": "elmo_plugin.bilm",
-    "embed_dataset": "elmo_plugin.embedding",
 }
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "SentenceScorer",
     "TextEncoder",
     "batch_to_ids",
-    "embed_dataset",
 ]
 
 

@@ -10,13 +10,7 @@ from elmo_plugin.arguments import add_options, option, option_group, options_fro
 from elmo_plugin.commands.user_errors import needing_allennlp
 from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.layers import (
-    LayerChoice,
-    choose_mix,
-    frozen_copy,
-    layer_choice,
-    learnt_mix,
-)
+from elmo_plugin.embedding.layers import LayerChoice, layer_choice, learnt_mix
 from elmo_plugin.embedding.pooling import POOLS, check_pool
 from elmo_plugin.embedding.ray_engine import EngineOptions
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
@@ -185,6 +179,7 @@ class ModelOptions:
         with needing_allennlp("--mix"):
             import elmo_plugin.plugin  # noqa: F401 - patches and registers
             from elmo_plugin.compat.archives import opened_archive
+            from elmo_plugin.modules.model_mixes import choose_mix, frozen_copy
         archive = opened_archive(self.mix, self.mix_options.overrides or "")
         chosen = choose_mix(archive.model, self.mix, self.mix_options.mix_name)
         logger.info("Mixing layers with '%s' of %s.", chosen.name, self.mix)

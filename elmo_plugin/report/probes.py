@@ -19,8 +19,8 @@ from elmo_plugin.bilm.model_files import (
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.bilm_options import DeviceOptions
-from elmo_plugin.embedding.layers import frozen_copy
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.modules.model_mixes import frozen_copy
 from elmo_plugin.pretraining.starting_point import bilm_in
 from elmo_plugin.report.tables import (
     DEFAULT_SEEDS,

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from elmo_plugin.arguments import option
 from elmo_plugin.compat.archives import opened_archive
-from elmo_plugin.embedding.layers import mixes_in
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.modules.model_mixes import mixes_in
 from elmo_plugin.report.figures import draw_weights
 from elmo_plugin.report.tables import Part, Report, check_option, settings_of, write_report
 

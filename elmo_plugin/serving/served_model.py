@@ -10,9 +10,9 @@ from allennlp.predictors import Predictor
 
 from elmo_plugin.bilm.model_files import archive_path
 from elmo_plugin.compat.archives import opened_archive
-from elmo_plugin.embedding.layers import mixes_in
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.model_card import front_matter
+from elmo_plugin.modules.model_mixes import mixes_in
 from elmo_plugin.serving.highlights import Span, marked, stacked
 from elmo_plugin.serving.limits import TextTooLongError
 from elmo_plugin.tasks.predicting import TaskPredictor

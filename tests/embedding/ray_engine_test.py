@@ -7,13 +7,13 @@ import gzip
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
+import traceback
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -25,26 +25,28 @@ import torch
 
 from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.commands.user_errors import INTERRUPTED
-from elmo_plugin.embedding import local_engine, ray_engine, run
+from elmo_plugin.embedding import partial_output, ray_engine, run
 from elmo_plugin.embedding.formats import FORMATS, about_output
 from elmo_plugin.embedding.layers import LayerChoice, layer_choice
 from elmo_plugin.embedding.partial_output import PartialOutput, WriteError
 from elmo_plugin.embedding.ray_engine import (
     EngineOptions,
     RayWorkers,
-    SharedBiLM,
     original_errors,
     ray_session,
+    shared_embedder,
 )
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 from tests.embedding.run_test import contents
+from tests.markdown_blocks import code_blocks
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
 
+REPOSITORY = Path(__file__).parents[2]
 # Of three kinds of files; a blank line in the first, which is skipped.
 LINES = {
     "a.txt": [" ".join(["word"] * (number % 6 + 1)) + f" no {number}" for number in range(30)],
@@ -116,14 +118,9 @@ def remove(path: str) -> None:
     shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
-def num_parts_now() -> int:
-    """Number of parts of an unfinished output, while another process may rename their folder."""
-    return len(glob.glob("out.partial/parts*/part-*"))
-
-
-def parts_of(folder: Path) -> Dict[str, int]:
+def finished_parts(pattern: str = "out.partial/parts*/descriptions/*") -> Dict[str, int]:
     """Return the names of parts, and the inode of each."""
-    return {path.name: path.stat().st_ino for path in folder.glob("part-*.parquet")}
+    return {path.name: path.stat().st_ino for path in map(Path, glob.glob(pattern))}
 
 
 class TestRuns:
@@ -143,7 +140,7 @@ class TestRuns:
         killed: List[int] = []
 
         def kill_a_worker() -> None:
-            while len(parts_of(PartialOutput("out").parts_folder)) < 2:
+            while len(finished_parts()) < 2:
                 time.sleep(0.01)
             killed.append(int(min(workers.iterdir()).name))
             os.kill(killed[0], signal.SIGKILL)
@@ -155,8 +152,8 @@ class TestRuns:
         assert killed and len(list(workers.iterdir())) > 1
         assert result == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
         check_rows(bilm)
-        # Of 29, 20 and 10 sentences.
-        assert len(parts_of(folder / "out")) == 5 + 3 + 2
+        before = finished_parts("out/*.parquet")
+        assert len(before) == 5 + 3 + 2  # of 29, 20 and 10 sentences
         assert sorted(os.listdir()) == ["out", "texts", "workers"]
         about = about_output("out", "parquet")
         assert about is not None and about["num_sentences"] == NUM_SENTENCES
@@ -166,14 +163,12 @@ class TestRuns:
         assert about["settings"]["layers"] == "top" and about["settings"]["column"] == "sentence"
 
         # What is complete is not done again; and only the same counts as complete.
-        before = parts_of(folder / "out")
         assert embed(bilm, num_workers=2, resume=True) == result
-        assert parts_of(folder / "out") == before
         with open("texts/a.txt", "a") as file:
             file.write("one more\n")
         with pytest.raises(ConfigurationError, match="out is complete, and was made from another"):
             embed(bilm, resume=True)
-        assert parts_of(folder / "out") == before
+        assert finished_parts("out/*.parquet") == before
 
     def test_a_run_that_a_full_disk_ended_is_resumed_by_one_process(
         self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
@@ -195,19 +190,15 @@ class TestRuns:
             embed(bilm, LayerChoice("top", failing_top))
         assert raised.value.errno == errno.ENOSPC
         count.unlink()
-        kept = parts_of(PartialOutput("out").parts_folder)
+        kept = finished_parts("out.partial/parts*/data/*")
         assert 2 <= len(kept) < 10
         with pytest.raises(ConfigurationError, match=r"another input: file 1 was texts/a.txt"):
             embed(bilm, "top", ["texts/b.txt.gz", "texts"], resume=True)
 
-        local = EmbeddingRun(
-            "texts", "out", InputOptions(skip_blank=True), OutputOptions("parquet", resume=True)
-        )
-        embedder = ElmoEmbedder.from_bilm(bilm)
-        result = local.embed(embedder, layer_choice("top"))
+        result = embed(bilm, engine="local", resume=True)
         assert result == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
         check_rows(bilm)
-        parts = parts_of(folder / "out")
+        parts = finished_parts("out/*.parquet")
         assert len(parts) == 10 and kept.items() <= parts.items()
         assert sorted(os.listdir()) == ["out", "texts"]
 
@@ -225,7 +216,7 @@ class TestRuns:
                 if len(calls) > 7 * (number - 1):
                     # Writing to this device fails as on a full disk.
                     full = functools.partial(open, "/dev/full")
-                    local_engine.open = lambda path, mode: full(mode)
+                    partial_output.open = lambda path, mode: full(mode)
             return numpy.sign(layers[-1])
 
         options = {"inputs": "texts/a.txt", "format": format}
@@ -235,66 +226,13 @@ class TestRuns:
         with pytest.raises(WriteError, match=match) as raised:
             embed(bilm, layers, **options)
         assert raised.value.errno == errno.ENOSPC
-        assert PartialOutput("out").num_parts == number - 1
+        assert PartialOutput("out").parts_folder.num_parts == number - 1
         assert sorted(os.listdir()) == ["out.partial"] * (number > 1) + ["texts"]
         embed(bilm, layers, engine="local", resume=True, **options)
         resumed = contents()
         remove("out")
         embed(bilm, layers, engine="local", **options)
         assert contents() == resumed
-
-    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-    def test_a_run_that_was_interrupted_is_resumed(
-        self,
-        ray_on_two_cores: Any,
-        bilm: BiLM,
-        tiny_files: BiLMFiles,
-        folder: Path,
-        number: int,
-    ) -> None:
-        script = """
-            import signal, sys, time
-            from elmo_plugin import ElmoEmbedder
-            from elmo_plugin.embedding import run
-            from elmo_plugin.embedding.layers import LayerChoice
-            from elmo_plugin.embedding.ray_engine import EngineOptions
-            from elmo_plugin.embedding.sentences import InputOptions
-
-            def slow_top(layers):
-                time.sleep(0.2)
-                return layers[-1]
-
-            # What runs in the background of a shell ignores the signal.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            run.SENTENCES_PER_PART = 7
-            run.EmbeddingRun(
-                "texts", "out", InputOptions(skip_blank=True), run.OutputOptions("parquet"),
-                engine=EngineOptions("ray"),
-            ).embed(ElmoEmbedder(*sys.argv[1:]), LayerChoice("top", slow_top))
-        """
-        command = [sys.executable, "-c", textwrap.dedent(script), *tiny_files]
-        with open("log", "w") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-        while process.poll() is None and not parts_of(PartialOutput("out").parts_folder):
-            time.sleep(0.05)
-        assert process.poll() is None, (folder / "log").read_text()
-        process.send_signal(number)
-        process.wait()
-        kept = parts_of(PartialOutput("out").parts_folder)
-        assert 1 <= len(kept) < 10 and not (folder / "out").exists()
-        assert embed(bilm, resume=True) == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
-        check_rows(bilm)
-        assert len(parts_of(folder / "out")) == 10
-        assert sorted(os.listdir()) == ["log", "out", "texts"]
-
-    def test_other_formats_are_written_too(
-        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
-    ) -> None:
-        embed(bilm, inputs="texts/b.txt.gz", format="npy", num_workers=2)
-        vectors = numpy.load("out/vectors.npy")
-        embedder = ElmoEmbedder.from_bilm(bilm)
-        expected = [embedder.embed_sentence(line.split())[-1] for line in LINES["b.txt.gz"]]
-        numpy.testing.assert_allclose(vectors, numpy.concatenate(expected), atol=1e-5)
 
 
 def slow_signs() -> LayerChoice:
@@ -324,6 +262,9 @@ def embed_in_process(
             embed(BiLM.from_files(*files), slow_signs(), ray_address=address, **options)
         except KeyboardInterrupt:
             os._exit(INTERRUPTED)
+        except Exception:
+            traceback.print_exc()
+            raise
 
 
 class TestInterruptsAtRandomTimes:
@@ -369,7 +310,7 @@ class TestInterruptsAtRandomTimes:
                 assert has_begun.wait(timeout=120)
                 # At a random number of parts: at a random time, most runs would have none yet.
                 num_parts = generator.randint(0, self.NUM_PARTS)
-                while process.is_alive() and num_parts_now() < num_parts:
+                while process.is_alive() and len(finished_parts()) < num_parts:
                     time.sleep(0.002)
                 time.sleep(generator.uniform(0, 0.1 if num_parts else duration))
                 with suppress(ProcessLookupError):  # it may be done
@@ -448,25 +389,27 @@ def test_an_unexpected_error_of_a_worker_keeps_its_traceback(ray_on_two_cores: A
 class TestSession:
     """Connections, with a fake of Ray's functions, since a real one takes seconds."""
 
+    @pytest.fixture
+    def ray(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        ray = pytest.importorskip("ray")
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        return ray
+
     def test_an_address_where_no_cluster_answers_is_named(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, ray: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(**arguments: Any) -> None:
             raise ConnectionError("refused")
 
-        ray = pytest.importorskip("ray")
-        monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", refuse)
         match = r"--ray-address: no Ray cluster answers at 10\.0\.0\.1:6379 \(refused\)"
         with pytest.raises(ConfigurationError, match=match), ray_session("10.0.0.1:6379"):
             pass
 
     def test_the_connection_is_closed_after_an_error_too(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, ray: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls: List[str] = []
-        ray = pytest.importorskip("ray")
-        monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", lambda **arguments: calls.append(arguments["address"]))
         monkeypatch.setattr(ray, "shutdown", lambda: calls.append("left"))
         with pytest.raises(KeyError), ray_session("10.0.0.1:6379"):
@@ -486,35 +429,40 @@ def is_in_shared_memory(address: int) -> bool:
         first, end = (int(bound, 16) for bound in bounds.split("-"))
         if first <= address < end:
             return permissions[3] == "s"
-    raise AssertionError(f"nothing is mapped at {address}")
+    raise AssertionError(f"no memory is mapped at {address}")
 
 
-class TestSharedBiLM:
+class TestSharedEmbedder:
     def test_its_weights_are_views_of_shared_memory(
         self, ray_on_two_cores: Any, bilm: BiLM
     ) -> None:
-        shared = SharedBiLM(bilm)
-        first, second = shared.bilm(), shared.bilm()
-        assert first.is_frozen and first.options == bilm.options
-        state = bilm.state_dict()
+        embedder = ElmoEmbedder.from_bilm(bilm)
+        shared = shared_embedder(embedder)
+        first, second = shared.embedder(), shared.embedder()
+        assert first.elmo_bilm.is_frozen
+        tokens = ["the", "naïve", "cat"]
+        numpy.testing.assert_array_equal(
+            first.embed_sentence(tokens), embedder.embed_sentence(tokens)
+        )
+        others = dict(second.named_parameters())
         for name, parameter in first.named_parameters():
-            assert torch.equal(parameter, state[name])
-            assert parameter.data_ptr() == second.get_parameter(name).data_ptr()
+            assert parameter.data_ptr() == others[name].data_ptr()
             assert is_in_shared_memory(parameter.data_ptr())
-            assert not is_in_shared_memory(bilm.get_parameter(name).data_ptr())
 
-    def test_settings_are_copied_and_the_original_is_unchanged(
-        self, ray_on_two_cores: Any, tiny_files: BiLMFiles
-    ) -> None:
-        bilm = BiLM.from_files(*tiny_files, precision="bfloat16", kernel="reference")
-        bilm.requires_grad_(True)
-        copy = SharedBiLM(bilm).bilm()
-        assert (copy.precision, copy.kernel, copy.is_frozen) == ("bfloat16", "reference", True)
-        assert not bilm.is_frozen and all(parameter is not None for parameter in bilm.parameters())
+    def test_tensors_of_any_type_and_order_are_shared(self, ray_on_two_cores: Any) -> None:
+        module = torch.nn.Module()
+        module.lowered = torch.nn.Parameter(torch.randn(3, 4).bfloat16(), requires_grad=False)
+        module.bytes = torch.arange(6, dtype=torch.uint8).reshape(2, 3).T
+        module.same = module.bytes
+        copy = shared_embedder(module).embedder()
+        assert torch.equal(copy.lowered, module.lowered) and copy.lowered.dtype == torch.bfloat16
+        assert torch.equal(copy.bytes, module.bytes) and copy.bytes.stride() == (1, 3)
+        assert copy.same.data_ptr() == copy.bytes.data_ptr()
 
 
 class TestWorkers:
-    def nodes(self, monkeypatch: pytest.MonkeyPatch, ray: Any, *nodes: Dict[str, float]) -> None:
+    def nodes(self, monkeypatch: pytest.MonkeyPatch, *nodes: Dict[str, float]) -> None:
+        ray = pytest.importorskip("ray")
         listed = [{"Alive": True, "Resources": node} for node in nodes]
         listed.append({"Alive": False, "Resources": {"CPU": 1000.0, "GPU": 8.0}})
         monkeypatch.setattr(ray, "nodes", lambda: listed)
@@ -539,21 +487,50 @@ class TestWorkers:
         num_threads: int,
         num_cpus: float,
     ) -> None:
-        ray = pytest.importorskip("ray")
-        self.nodes(monkeypatch, ray, *({"CPU": float(n)} for n in cores))
+        self.nodes(monkeypatch, *({"CPU": float(n)} for n in cores))
         workers = RayWorkers.on_cluster(number)
         assert workers == RayWorkers(number, num_cpus, 0)
         assert workers.num_threads == num_threads
 
     def test_workers_need_enough_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        ray = pytest.importorskip("ray")
-        self.nodes(monkeypatch, ray, {"CPU": 32.0}, {"CPU": 16.0, "GPU": 2.0})
+        self.nodes(monkeypatch, {"CPU": 32.0}, {"CPU": 16.0, "GPU": 2.0})
         assert RayWorkers.on_cluster(4, num_gpus=0.5).num_threads == 4
         with pytest.raises(ConfigurationError, match=r"0\.5 for 5 workers, but Ray finds 2 GPUs"):
             RayWorkers.on_cluster(5, num_gpus=0.5)
+
+    def test_a_worker_runs_on_its_first_visible_gpu(
+        self, ray_on_two_cores: Any, bilm: BiLM, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        devices: List[Any] = []
+        monkeypatch.setattr(ElmoEmbedder, "to", lambda self, device: devices.append(device))
+        monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+        shared = shared_embedder(ElmoEmbedder.from_bilm(bilm))
+        for num_gpus in (0.5, 0):
+            ray_engine._Worker(shared, RayWorkers(1, 1, num_gpus), None)
+        assert devices == ["cuda:0"]
 
     @pytest.mark.parametrize("numbers", [(0,), (1, 0), (1, 1, -1)])
     def test_numbers_must_be_positive(self, numbers: Any) -> None:
         pytest.importorskip("ray")
         with pytest.raises(ConfigurationError, match="expected at least one worker, a positive"):
             RayWorkers.on_cluster(*numbers)
+
+
+def test_the_recipe_with_ray_data(
+    ray_on_two_cores: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What docs/scaling.md shows, on a small dataset."""
+    monkeypatch.chdir(tmp_path)
+    texts = [" ".join(["word"] * (number % 7 + 1)) + f" no {number} ." for number in range(60)]
+    Path("texts").mkdir()
+    parquet.write_table(pyarrow.table({"id": range(60), "text": texts}), "texts/a.parquet")
+    (recipe,) = code_blocks((REPOSITORY / "docs" / "scaling.md").read_text("utf-8"), "python")
+    # Absolute: the workers of this cluster run in another folder.
+    exec(re.sub(r'"(\w+/)"', rf'"{tmp_path}/\1"', recipe.text), {"__name__": "__main__"})
+    rows = parquet.read_table("vectors").to_pylist()
+    assert sorted(row["id"] for row in rows) == list(range(60))
+    embedder = ElmoEmbedder("elmo_mini")
+    for row in rows:
+        assert row["text"] == texts[row["id"]]
+        expected = embedder.embed_sentence(row["text"].split(), pool="mean").mean(axis=0)
+        numpy.testing.assert_allclose(row["vector"], expected, atol=1e-5)
