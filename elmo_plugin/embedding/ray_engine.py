@@ -51,30 +51,18 @@ logger = logging.getLogger(__name__)
 class EngineOptions:
     """The processes that embed."""
 
-    engine: str = option(
-        "local: this process; ray: workers of Ray",
-        LOCAL,
-        choices=ENGINES,
-    )
+    engine: str = option("local: this process; ray: workers of Ray", LOCAL, choices=ENGINES)
     num_workers: Optional[int] = option(
-        "number of workers, which share the cores (default: 1)",
-        None,
-        metavar="N",
+        "number of workers, which share the cores (default: 1)", None, metavar="N"
     )
     num_cpus_per_worker: Optional[float] = option(
-        "cores and threads of each (default: an equal share)",
-        None,
-        metavar="N",
+        "cores and threads of each (default: an equal share)", None, metavar="N"
     )
     num_gpus_per_worker: Optional[float] = option(
-        "GPUs of each; a fraction to share one (default: 0)",
-        None,
-        metavar="N",
+        "GPUs of each; a fraction to share one (default: 0)", None, metavar="N"
     )
     ray_address: Optional[str] = option(
-        "of a cluster; auto on its nodes (default: start Ray here)",
-        None,
-        metavar="ADDRESS",
+        "of a cluster; auto on its nodes (default: start Ray here)", None, metavar="ADDRESS"
     )
 
     def __post_init__(self) -> None:
@@ -204,8 +192,12 @@ class RayEngine:
 
         def collect() -> None:
             (done,), _ = ray.wait(list(worker_of), num_returns=1)
-            with original_errors():
+            try:
                 part = Part(*ray.get(done))
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, (ConfigurationError, OSError)):  # for the user
+                    raise error.cause from error
+                raise
             idle.append(worker_of.pop(done))
             progress.update(part.num_sentences)
             progress.add_tokens(part.num_tokens)
@@ -359,15 +351,3 @@ def ray_session(address: Optional[str] = None, shared_bytes: int = 0) -> Iterato
         yield
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def original_errors() -> Iterator[None]:
-    """Raise the original error of a worker in place of Ray's `RayTaskError`, if it is one for the user."""
-    ray = import_ray()
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, (ConfigurationError, OSError)):
-            raise error.cause from error
-        raise

@@ -88,31 +88,17 @@ class OutputOptions:
     """
 
     format: Optional[str] = option(
-        "(default: by the ending of OUTPUT, .hdf5 or .h5, .npy, .parquet)",
-        None,
-        choices=FORMATS,
+        "(default: by the ending of OUTPUT, .hdf5 or .h5, .npy, .parquet)", None, choices=FORMATS
     )
-    dtype: str = option(
-        "data type of the vectors",
-        "float32",
-        choices=DTYPES,
-    )
+    dtype: str = option("data type of the vectors", "float32", choices=DTYPES)
     forget_sentences: bool = option(
-        "leave out sentence_to_index, which takes memory for each line",
-        False,
+        "leave out sentence_to_index, which takes memory for each line", False
     )
     use_sentence_keys: bool = option(
-        "lines as keys, without sentence_to_index; of equal ones the first",
-        False,
+        "lines as keys, without sentence_to_index; of equal ones the first", False
     )
-    overwrite: bool = option(
-        "replace OUTPUT and OUTPUT.partial if they exist",
-        False,
-    )
-    resume: bool = option(
-        "continue an interrupted run; without one, start",
-        False,
-    )
+    overwrite: bool = option("replace OUTPUT and OUTPUT.partial if they exist", False)
+    resume: bool = option("continue an interrupted run; without one, start", False)
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -310,13 +296,11 @@ class EmbeddingRun:
             yield from read_blocks(number, source, own_parts, format, *limits)
 
     def _check_space(
-        self, format: OutputFormat, parts: List[Part], contents: List[Content]
+        self, format: OutputFormat, finished: List[Part], contents: List[Content]
     ) -> None:
         num_vectors, num_written = (
-            format.num_vectors(
-                sum(one.num_sentences for one in done), sum(one.num_tokens for one in done)
-            )
-            for done in (contents, parts)
+            sum(format.num_vectors(one.num_sentences, one.num_tokens) for one in counted)
+            for counted in (contents, finished)
         )
         num_needed = num_vectors - num_written + num_vectors * format.merges_parts
         check_free_space(
@@ -336,7 +320,8 @@ class EmbeddingRun:
         if contents is not None:
             check_complete(written, contents)
         embedded = EmbeddedFile(
-            sum(part.num_sentences for part in parts), sum(part.num_tokens for part in parts)
+            sum(content.num_sentences for content in written),
+            sum(content.num_tokens for content in written),
         )
         about = {
             "settings": settings,
@@ -424,13 +409,13 @@ class EmbeddingRun:
         return {
             **format.settings,
             "layers": layers.name,
-            **({} if layers.pool is None else {"pool": layers.pool}),
+            "pool": layers.pool,
             "dtype": format.dtype,
             "precision": bilm.precision,
             "tokenizer": self._input_options.tokenizer,
             "skip_blank": self._input_options.skip_blank,
-            **({"column": self._input_options.column or DEFAULT_COLUMN} if has_column else {}),
-            **({"stateful": True} if bilm.stateful else {}),
+            "column": self._input_options.column or DEFAULT_COLUMN if has_column else None,
+            "stateful": bilm.stateful,
             "biLM": bilm_digest(bilm),
         }
 

@@ -56,20 +56,13 @@ class Sentence(NamedTuple):
 class InputOptions:
     """How sentences are read."""
 
-    tokenizer: str = option(
-        "spacy: by its rules for English",
-        WHITESPACE,
-        choices=TOKENIZERS,
-    )
+    tokenizer: str = option("spacy: by its rules for English", WHITESPACE, choices=TOKENIZERS)
     column: Optional[str] = option(
         f"Parquet column of sentences or lists of tokens (default: {DEFAULT_COLUMN})",
         None,
         metavar="NAME",
     )
-    skip_blank: bool = option(
-        "leave out blank lines; others keep their numbers",
-        False,
-    )
+    skip_blank: bool = option("leave out blank lines; others keep their numbers", False)
 
     def __post_init__(self) -> None:
         check_choices(self)

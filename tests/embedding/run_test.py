@@ -102,7 +102,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def embed(embedder: Any, format: str = "hdf5", source: Any = "in.txt", **options: Any) -> Any:
-    layers = layer_choice(options.pop("layers", "all"))
+    layers = layer_choice(options.pop("layers", "all"), options.pop("pool", None))
     groups = [
         group(**{name: options.pop(name) for name in names if name in options})
         for group, names in (
@@ -579,6 +579,26 @@ class TestDamagedParts:
                 assert contents() == expected
                 remove()
 
+    def test_damaged_settings_never_change_the_output(
+        self, bilm: BiLM, interrupted: Any, folder: Path
+    ) -> None:
+        embed(QuickEmbedder(bilm))
+        expected = contents()
+        remove()
+        with pytest.raises(KeyboardInterrupt):
+            embed(interrupted)
+        files = contents("out.partial")
+        name = "out.partial/run.json"
+        for position in range(0, len(files[name]), 5):
+            restore({**files, name: damaged(files[name], position)})
+            try:
+                embed(QuickEmbedder(bilm), resume=True)
+            except ConfigurationError as error:
+                assert "--overwrite" in str(error)
+            else:
+                assert contents() == expected
+                remove()
+
 
 class TestResume:
     def test_finished_parts_are_not_embedded_again(
@@ -687,6 +707,7 @@ class TestResume:
             ({"dtype": "float16"}, "dtype was 'float32', now 'float16'"),
             ({"format": "npy"}, "format was 'hdf5', now 'npy'"),
             ({"layers": "top"}, "layers was 'all', now 'top'"),
+            ({"pool": "max"}, "pool was None, now 'max'"),
             ({"tokenizer": "spacy"}, "tokenizer was 'whitespace', now 'spacy'"),
         ]:
             with pytest.raises(ConfigurationError, match=f"out.partial was made with.*{match}"):
