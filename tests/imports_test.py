@@ -42,7 +42,6 @@ NAMES_ONLY = ("elmo_plugin", "elmo_plugin.modules", "elmo_plugin.serving")
 # Of the core: they import AllenNLP inside functions that only its users call.
 FOR_USERS_OF_ALLENNLP = (
     "elmo_plugin.embedding.elmo_embedder",
-    "elmo_plugin.errors",
     "elmo_plugin.modules.elmo",
 )
 

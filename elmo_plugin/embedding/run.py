@@ -277,6 +277,7 @@ class EmbeddingRun:
             check_same_settings(
                 self._partial.settings, settings, self._partial.name, ignored=_SETTINGS_OF_KEYS
             )
+            logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
             folder.remove_damaged()
             parts = list(folder.parts())
             if parts:
