@@ -26,7 +26,7 @@ from elmo_plugin.files import output_file
 from elmo_plugin.modules import elmo_token_embedder  # noqa: F401 - registers what a test removes
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.pretraining.make_vocabulary import make_vocabulary
-from elmo_plugin.serving.limits import Limits
+from elmo_plugin.serving.options import Limits, ServeOptions
 from elmo_plugin.serving.served_model import ServedModel
 from elmo_plugin.serving.server import named_archives, serve
 from tests.how_tos import FIXTURES, REPOSITORY, build_training, script_of
@@ -183,7 +183,7 @@ def _serve_at_a_used_port(run: Path, monkeypatch: MonkeyPatch) -> None:
         with suppress(OSError):  # or another program has it
             other.bind(("127.0.0.1", 8000))
             other.listen()
-        serve([], None, None, "127.0.0.1", 8000, -1, Limits())
+        serve(ServeOptions(port=8000))
 
 
 def _serve_two_of_a_name(run: Path, monkeypatch: MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def _serve_two_of_a_name(run: Path, monkeypatch: MonkeyPatch) -> None:
 
 def _serve(archive: str, run: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)  # paths in the archive are relative to it
-    ServedModel("model", archive, max_tokens=1000)
+    ServedModel("model", archive, Limits())
 
 
 def _score(run: Path, monkeypatch: MonkeyPatch, best: Optional[int] = None, **files: str) -> None:

@@ -15,7 +15,8 @@ CORE = [
     ("elmo_plugin.modules.scalar_mix",),
     ("elmo_plugin.modules.elmo",),
     ("elmo_plugin.embedding",),
-    ("elmo_plugin.serving.limits",),
+    ("elmo_plugin.serving.options",),
+    ("elmo_plugin.serving.request_checks",),
     ("elmo_plugin.serving.batcher",),
 ]
 PLUGIN = [
@@ -26,8 +27,8 @@ PLUGIN = [
     ("elmo_plugin.modules.placed_elmo",),
     ("elmo_plugin.modules.text_encoder",),
     ("elmo_plugin.pretraining", "elmo_plugin.tasks"),
-    ("elmo_plugin.report", "elmo_plugin.serving.highlights", "elmo_plugin.serving.metrics"),
-    ("elmo_plugin.serving.pages", "elmo_plugin.serving.senses", "elmo_plugin.serving.served_model"),
+    ("elmo_plugin.report",),
+    ("elmo_plugin.serving.served_model", "elmo_plugin.serving.words_in_context"),
     ("elmo_plugin.serving.app",),
     ("elmo_plugin.serving.server",),
     ("elmo_plugin.commands",),

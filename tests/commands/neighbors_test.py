@@ -10,7 +10,7 @@ import pytest
 from allennlp.commands import main
 
 from elmo_plugin import ElmoEmbedder
-from elmo_plugin.commands.neighbors import ComparisonOptions, PlotOptions, compare_occurrences
+from elmo_plugin.commands.neighbors import ComparisonOptions, compare_occurrences
 from elmo_plugin.embedding.pooling import POOLS, cosine_similarities
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
@@ -63,9 +63,7 @@ def rows(output: str) -> List[List[str]]:
 
 
 def compare(text: str = "in.txt", **arguments: Any) -> Any:
-    plot = {name: arguments.pop(name) for name in ("plot", "overwrite") if name in arguments}
-    options = ComparisonOptions(**{"word": "play", **arguments})
-    return compare_occurrences(text, options, PlotOptions(**plot))
+    return compare_occurrences(text, ComparisonOptions(**{"word": "play", **arguments}))
 
 
 class TestSentences:
@@ -140,7 +138,7 @@ class TestNeighbors:
         assert sorted(int(line) for _, line, _ in rows(output)) == [3, 3, 6]
         output = run("--sentence", "Play on", word="Play")
         assert output.startswith("Play: 1 occurrence\n")
-        assert "no occurrence in another context" in output
+        assert "no other occurrence" in output
 
     def test_top(self, run: Run) -> None:
         everything = rows(run("--sentence", "a play"))
@@ -249,7 +247,7 @@ class TestPlot:
         assert "% of the variance" in picture
 
     def test_overwrite(self, run: Run) -> None:
-        Path("picture.png").write_text("former")
+        Path("picture.png").write_text("previous")
         with pytest.raises(ConfigurationError, match=r"exists.*--overwrite"):
             run("--plot", "picture.png")
         run("--plot", "picture.png", "--overwrite")
@@ -270,7 +268,7 @@ class TestBadArguments:
             ({"word": "a\u00a0play"}, "--word: found .*, expected one token"),
             ({"sentence": ["a play", "no"]}, "--sentence 'no': does not hold the word 'play'"),
             ({"sentence": ["Play"]}, "--sentence 'Play': .*holds 'Play': give --ignore-case"),
-            ({"sentence": [""]}, "--sentence '': does not hold"),
+            ({"sentence": [""]}, "--sentence '': found no tokens, expected a sentence"),
             ({"text": "missing.txt"}, r"missing\.txt: cannot be read"),
             ({"layer": -2}, "--layer: found -2, expected a number from 0"),
             ({"layer": "top"}, "--layer: found top, expected a number from 0.*or average"),
@@ -301,10 +299,31 @@ class TestBadArguments:
         with pytest.raises(ConfigurationError, match=r"in\.txt: found no sentence"):
             compare()
 
-    def test_a_missing_matplotlib_is_an_error_at_once(
-        self, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        "package, arguments, match",
+        [
+            ("sklearn", {}, "Clusters need scikit-learn, .*give --sentence"),
+            ("sklearn", {"sentence": ["play"], "clusters": 2}, "Clusters need scikit-learn"),
+            ("matplotlib", {"plot": "p.png"}, "Figures need matplotlib, .*omit --plot"),
+        ],
+    )
+    def test_a_missing_package_is_an_error_at_once(
+        self, package: str, arguments: Dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(sys.modules, "matplotlib", None)
-        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-        with pytest.raises(ConfigurationError, match=r'pip install "elmo-plugin\[plots\]"'):
-            compare("missing.txt", plot="p.png")
+        without(package, monkeypatch)
+        with pytest.raises(ConfigurationError, match=match) as error:
+            compare("missing.txt", **arguments)
+        assert 'pip install "elmo-plugin[plots]"' in str(error.value)
+
+
+def test_neighbors_need_no_scikit_learn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run("--sentence", "a play")
+    without("sklearn", monkeypatch)
+    assert run("--sentence", "a play") == expected
+
+
+def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let imports of a package fail."""
+    loaded = [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]
+    for name in {package, *loaded}:
+        monkeypatch.setitem(sys.modules, name, None)

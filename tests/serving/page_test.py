@@ -12,11 +12,9 @@ import pytest
 import uvicorn
 
 from elmo_plugin.serving.app import make_app
-from elmo_plugin.serving.highlights import Span, stacked
-from elmo_plugin.serving.limits import Limits
-from elmo_plugin.serving.senses import SenseFinder
 from elmo_plugin.serving.served_model import ServedModel
-from tests.serving.conftest import MAX_TOKENS, TASKS
+from elmo_plugin.serving.words_in_context import WordsInContext
+from tests.serving.conftest import LIMITS, TASKS
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright, which drives the browser, is not installed"
@@ -43,9 +41,9 @@ ATTACKS = (
 
 
 @pytest.fixture(scope="module")
-def address(models: Dict[str, ServedModel], senses: SenseFinder) -> Iterator[str]:
-    all_models = [ServedModel("elmo_ner_mini", "elmo_ner_mini", MAX_TOKENS), *models.values()]
-    app = make_app(all_models, senses, Limits(max_tokens=MAX_TOKENS))
+def address(models: Dict[str, ServedModel], words: WordsInContext) -> Iterator[str]:
+    all_models = [ServedModel("elmo_ner_mini", "elmo_ner_mini", LIMITS), *models.values()]
+    app = make_app(all_models, words, LIMITS)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=asyncio.run, args=(server.serve(),))
     thread.start()
@@ -149,25 +147,14 @@ def test_nested_mentions_are_lines_that_do_not_overlap(
     """The small model finds no mentions: the answer is one that a better model gives."""
     words = NESTED.replace("'s", " 's").replace(".", " .").replace(",", " ,").split()
     spans = [
-        *(Span(0, 6, "1"), Span(0, 4, "2"), Span(3, 4, "3"), Span(7, 8, "2"), Span(20, 21, "1")),
-        *(
-            Span(22, 23, "3"),
-            Span(25, 27, "2"),
-            Span(28, 29, "3"),
-            Span(32, 33, "1"),
-            Span(34, 35, "2"),
-        ),
+        *((0, 6, 1), (0, 4, 2), (3, 4, 3), (7, 8, 2), (20, 21, 1), (22, 23, 3), (25, 27, 2)),
+        *((28, 29, 3), (32, 33, 1), (34, 35, 2)),
     ]
     mentions = [
-        {"cluster": int(span.label), "text": " ".join(words[span.start : span.end])}
-        for span in spans
+        {"start": start, "end": end, "cluster": cluster, "text": " ".join(words[start:end])}
+        for start, end, cluster in spans
     ]
-    answer = {
-        "words": words,
-        "clusters": [[], [], []],
-        "mentions": mentions,
-        "html": [stacked(words, spans, NESTED)],
-    }
+    answer = {"document": NESTED, "words": words, "clusters": [[], [], []], "mentions": mentions}
     page = Page(browser, address, viewport={"width": 360, "height": 740}, color_scheme=scheme)
     page.open("coref")
     page.page.route("**/predict*", lambda route: route.fulfill(json=answer))
@@ -182,6 +169,16 @@ def test_nested_mentions_are_lines_that_do_not_overlap(
         })"""
     )
     assert len(boxes) == len(spans)
+    labels = page.page.locator(".stacked b").all_inner_texts()
+    assert labels == [str(cluster) for _, _, cluster in spans]
+    # Spain is in three spans, and no text is lost.
+    spain = page.page.locator(".stacked", has_text="Spain").first
+    assert spain.locator("i").count() == 3
+    shown = page.page.evaluate(
+        """() => Array.from(document.querySelectorAll(".stacked b"), (e) => e.remove())
+            && document.querySelector(".spans").textContent"""
+    )
+    assert shown == NESTED
     for number, (left, top, right, bottom) in enumerate(boxes):
         for other in boxes[:number]:
             assert right <= other[0] or left >= other[2] or bottom <= other[1] or top >= other[3]
@@ -241,9 +238,9 @@ def test_errors_are_shown_and_announced(page: Page) -> None:
     page.page.fill("#field-sentence", "")
     page.run()
     assert "expected a text that is not empty" in text_of(page, "[role=alert]")
-    page.page.fill("#field-sentence", "a " * (MAX_TOKENS + 1))
+    page.page.fill("#field-sentence", "a " * (LIMITS.max_tokens + 1))
     page.run()
-    assert f"expected at most {MAX_TOKENS}" in text_of(page, "[role=alert]")
+    assert f"expected at most {LIMITS.max_tokens}" in text_of(page, "[role=alert]")
     page.picture("error")
     page.page.fill("#field-sentence", "Good.")
     page.run()
@@ -357,7 +354,24 @@ def test_a_server_that_is_gone(page: Page) -> None:
     page.messages.clear()
 
 
-def test_the_documentation(page: Page) -> None:
-    page.page.goto(page.address + "docs")
-    assert "POST /api/neighbors" in text_of(page, "main")
-    page.picture("docs")
+@pytest.mark.parametrize(
+    "tokens, expected",
+    [
+        (["Mary", "Smith", "saw", "Paris", "."], "Mary  Smith PER saw Paris LOC."),
+        (["Mary", "Smith", "met", "Rome", "."], "Mary Smith PER met Rome LOC ."),  # not the text's
+    ],
+)
+def test_spans_are_marked_in_the_text_as_it_was_given(
+    tokens: List[str], expected: str, page: Page
+) -> None:
+    labels = [(3, 4, "LOC"), (0, 2, "PER")]
+    spans = [
+        {"start": start, "end": end, "label": label, "text": ""} for start, end, label in labels
+    ]
+    answer = {"sentence": "Mary  Smith saw Paris.", "words": tokens, "spans": spans}
+    page.open("ner")
+    page.page.route("**/predict*", lambda route: route.fulfill(json=answer))
+    page.run()
+    assert page.page.text_content(".entities") == expected
+    classes = page.page.locator("mark").evaluate_all("(marks) => marks.map((e) => e.className)")
+    assert classes == ["hue-0", "hue-1"]
