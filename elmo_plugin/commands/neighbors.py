@@ -102,6 +102,9 @@ class ComparisonOptions:
         "draw two principal components of the vectors, as .png or .svg", None, metavar="FILE"
     )
     overwrite: bool = option("replace FILE of --plot if it exists", False)
+    batch_tokens: Optional[int] = option(
+        "at most N tokens in a batch, with padding (default: 256 MiB)", None, metavar="N"
+    )
 
     def __post_init__(self) -> None:
         check_pool(self.pool)
@@ -164,8 +167,7 @@ class ComparisonOptions:
 class ComparedOccurrences(NamedTuple):
     """What to print."""
 
-    num_found: int  # occurrences in the text
-    num_compared: int  # those that were embedded
+    found: FoundOccurrences
     queries: List[Tuple[Occurrence, List[Neighbor]]]  # of each sentence, with its nearest neighbors
     clusters: List[Cluster]  # the largest first; empty if they are not shown
 
@@ -182,12 +184,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, ComparisonOptions, "what to compare")
     add_options(parser, BiLMFiles, "the biLM")
     add_options(parser, DeviceOptions, "what runs it")
-    parser.add_argument_group("speed").add_argument(
-        "--batch-tokens",
-        type=int,
-        metavar="N",
-        help="at most N tokens in a batch, with padding (default: 256 MiB)",
-    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -198,19 +194,19 @@ def run(args: argparse.Namespace) -> None:
         options,
         options_from(BiLMFiles, args),
         options_from(DeviceOptions, args),
-        args.batch_tokens,
     )
 
     def counted(number: int) -> str:
         return f"{number:,} {options.unit}{'s' * (number != 1)}"
 
+    num_compared, num_found = len(compared.found.occurrences), compared.found.num_found
     sample = (
-        f", of which {compared.num_compared:,} are compared, a random sample"
-        if compared.num_compared < compared.num_found
+        f", of which {num_compared:,} are compared, a random sample (--max-occurrences)"
+        if num_compared < num_found
         else ""
     )
     what = args.text if options.word is None else options.word
-    print(f"{what}: {counted(compared.num_found)}{sample}")
+    print(f"{what}: {counted(num_found)}{sample}")
     for number, (query, neighbors) in enumerate(compared.queries, start=1):
         print(f"\nsentence {number}: {query.marked_sentence}")
         _print_rows(neighbors)
@@ -236,7 +232,6 @@ def compare_occurrences(
     options: ComparisonOptions,
     files: BiLMFiles = BiLMFiles(),
     device: DeviceOptions = DeviceOptions(),
-    batch_tokens: Optional[int] = None,
 ) -> ComparedOccurrences:
     """
     Compare the occurrences of a word in a text by their vectors in context, or the sentences of a text.
@@ -247,8 +242,6 @@ def compare_occurrences(
         One sentence on each line, see `SentenceSource`; `-` for standard input. Blank lines are skipped.
     options, files, device
         See their classes.
-    batch_tokens : `int`, optional
-        See `ElmoEmbedder.embed_sentences`.
 
     # Raises
 
@@ -267,12 +260,16 @@ def compare_occurrences(
     )
     occurrences = found.occurrences
     _check_contexts(occurrences, options)
-    _warn_of_limits(found, options)
+    if options.layer == TOKEN_REPRESENTATION and options.word is not None:
+        logger.warning(
+            "Layer 0, the token representation, does not depend on the context: occurrences of equal "
+            "spelling have equal vectors. Give another --layer to compare contexts."
+        )
 
     embedder = ElmoEmbedder(**files.arguments, **asdict(device))
     # (num_occurrences + num_queries, dim)
     all_vectors = embed_occurrences(
-        embedder, [*occurrences, *queries], options.layer, batch_tokens, options.pool
+        embedder, [*occurrences, *queries], options.layer, options.batch_tokens, options.pool
     )
     vectors, query_vectors = all_vectors[: len(occurrences)], all_vectors[len(occurrences) :]
 
@@ -287,8 +284,7 @@ def compare_occurrences(
         plot_occurrences(
             options.plot, options.word, occurrences, vectors, clusters, queries, query_vectors
         )
-    shown_clusters = clusters if options.shows_clusters else []
-    return ComparedOccurrences(found.num_found, len(occurrences), neighbors, shown_clusters)
+    return ComparedOccurrences(found, neighbors, clusters if options.shows_clusters else [])
 
 
 def _query(sentence: str, options: ComparisonOptions) -> Occurrence:
@@ -322,20 +318,4 @@ def _check_contexts(occurrences: List[Occurrence], options: ComparisonOptions) -
         raise ConfigurationError(
             f"--plot: found one distinct vector of the {compared}{reason}, expected at least 2. Give another "
             "--layer or more text, or omit --plot."
-        )
-
-
-def _warn_of_limits(found: FoundOccurrences, options: ComparisonOptions) -> None:
-    if len(found.occurrences) < found.num_found:
-        logger.warning(
-            "%s: a random sample of %d is compared. --max-occurrences sets its size.",
-            f"There are {found.num_found} sentences"
-            if options.word is None
-            else f"The word occurs {found.num_found} times",
-            len(found.occurrences),
-        )
-    if options.layer == TOKEN_REPRESENTATION and options.word is not None:
-        logger.warning(
-            "Layer 0, the token representation, does not depend on the context: occurrences of equal "
-            "spelling have equal vectors. Give another --layer to compare contexts."
         )

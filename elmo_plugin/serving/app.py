@@ -40,25 +40,12 @@ class ErrorMessage(BaseModel):
     error: str = Field(description="what is wrong, in one line")
 
 
-class Health(BaseModel):
-    """The answer of a server that runs."""
-
-    status: str
-
-
-class ServedLimits(BaseModel):
-    """Limits of a request."""
-
-    body: int = Field(description="bytes")
-    tokens: int = Field(description="of each text")
-
-
 class Listing(BaseModel):
     """What the server has."""
 
     models: List[ModelDescription]
     neighbors: Optional[WordsDescription]
-    limits: ServedLimits
+    max_tokens: int = Field(description="of a text")
     version: str
 
 
@@ -109,7 +96,7 @@ class Api:
         return Listing(
             models=[model.description() for model in self._models.values()],
             neighbors=None if self._words is None else self._words.description(),
-            limits=ServedLimits(body=self._limits.max_body, tokens=self._limits.max_tokens),
+            max_tokens=self._limits.max_tokens,
             version=__version__,
         )
 
@@ -130,9 +117,9 @@ class Api:
         answer: WordAnswer = await self._word_batchers[0].answer(request)
         return answer
 
-    async def health(self) -> Health:
+    async def health(self) -> Dict[str, str]:
         """Return that the server runs."""
-        return Health(status="ok")
+        return {"status": "ok"}
 
     async def invalid_request(self, request: "Request", error: Any) -> Any:
         """Answer a request whose body is not the JSON that its route expects, with an example of it."""
@@ -221,15 +208,15 @@ async def _server_error(request: "Request", error: Any) -> Any:
 
 
 def _status_and_message(error: Any) -> Tuple[int, str]:
-    """Return the status and message for FastAPI's error: 400 if the body is no JSON object."""
-    # Bytes that are not UTF-8, and brackets that are nested too deeply, are not among pydantic's errors.
-    problems = error.errors() if hasattr(error, "errors") else [{"type": "json_invalid"}]
-    if problems[0]["type"] == "json_invalid":
-        reason = problems[0]["ctx"]["error"] if "ctx" in problems[0] else "invalid UTF-8 or nesting"
+    """Return the status and message for an error of the body: 400 if it is no JSON object."""
+    # FastAPI has no details for bytes that are not UTF-8 and for brackets that are nested too deeply.
+    problems: List[Dict[str, Any]] = error.errors() if hasattr(error, "errors") else []
+    if not problems or problems[0]["type"] == "json_invalid":
+        reason = problems[0]["ctx"]["error"] if problems else "invalid UTF-8 or nesting"
         return 400, f"The body is not JSON ({reason})"
     messages = []
     for problem in problems:
-        _, *place = problem["loc"]  # after "body"
+        place = problem["loc"][1:]  # after "body"
         found = "" if problem["type"] == "missing" else f" is {shown_json(problem['input'])}"
         if not place:
             return 400, f"The body{found}: {problem['msg']}"

@@ -1,13 +1,14 @@
 """Nearest occurrences of a word among the sentences of a request, found as `elmo neighbors` finds them."""
 
 from importlib import resources
-from typing import Annotated, Iterator, List, Literal, Optional, Sequence, Union
+from typing import Annotated, Any, Dict, Iterator, List, Literal, Optional, Sequence, Union
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.neighbors import (
     TOP_LAYER,
+    Neighbor,
     Occurrence,
     check_layer,
     embed_occurrences,
@@ -22,7 +23,7 @@ from elmo_plugin.serving.request_checks import RequestError, check_length
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
-EXAMPLE = {"word": "bank", "sentence": "They sat on the river bank."}
+EXAMPLE: Dict[str, Any] = {"word": "bank", "sentence": "They sat on the river bank."}
 
 
 class WordRequest(BaseModel):
@@ -35,32 +36,27 @@ class WordRequest(BaseModel):
     )
     sentence: Text = Field(description="Split into tokens by spaCy's rules for English.")
     sentences: Optional[List[Text]] = Field(
-        None,
+        default=None,
         min_length=1,
         description="What to compare with; by default the sentences that come with the package.",
     )
     layer: Union[int, Literal["average"]] = Field(
-        TOP_LAYER,
+        default=TOP_LAYER,
         description="0: the token representation, which does not depend on the context; 1, 2, ...: LSTM "
         "layers; -1: the last one; average: the mean of all.",
     )
-    top: int = Field(10, ge=1, description="Maximum number of occurrences to return.")
+    top: int = Field(default=10, ge=1, description="Maximum number of occurrences to return.")
 
 
-class WordInSentence(BaseModel):
-    """An occurrence of the word."""
+class SimilarWord(BaseModel):
+    """An occurrence of the word, and its similarity to that of the request."""
 
     sentence: str
+    index: int = Field(description="of the sentence among those compared with")
     words: List[str] = Field(description="tokens of the sentence")
     position: int = Field(description="index of the word among the tokens")
     start_char: int
     end_char: int = Field(description="exclusive")
-
-
-class SimilarWord(WordInSentence):
-    """An occurrence, and its similarity to that of the request."""
-
-    index: int = Field(description="of the sentence among those compared with")
     similarity: float = Field(description="cosine, from -1 to 1")
 
 
@@ -70,7 +66,6 @@ class WordAnswer(BaseModel):
     bilm: str
     layer: Union[int, str]
     num_occurrences: int = Field(description="number of occurrences that were compared")
-    query: WordInSentence
     neighbors: List[SimilarWord] = Field(description="the nearest first")
 
 
@@ -138,18 +133,11 @@ class WordsInContext:
             self._embedder, [query, *others], layer, show_progress=False
         )  # (1 + num_others, dim)
         nearest = nearest_occurrences(query, vectors[0], others, vectors[1:], request.top)
-        neighbors = []
-        for occurrence, similarity in nearest:
-            index = occurrence.line_index
-            assert index is not None  # of a sentence that `_find` numbers
-            place = _word_in_sentence(occurrence, sentences[index])
-            neighbors.append(SimilarWord(**dict(place), index=index, similarity=similarity))
         return WordAnswer(
             bilm=self._name,
             layer=layer,
             num_occurrences=len(others),
-            query=_word_in_sentence(query, request.sentence),
-            neighbors=neighbors,
+            neighbors=[_similar_word(neighbor, sentences) for neighbor in nearest],
         )
 
     def _find(self, word: str, sentences: Sequence[str], key: str) -> List[Occurrence]:
@@ -163,17 +151,20 @@ class WordsInContext:
         return find_occurrences(with_word(), word, key, ignore_case=True).occurrences
 
 
-def _word_in_sentence(occurrence: Occurrence, sentence: str) -> WordInSentence:
-    assert occurrence.position is not None  # it is no whole sentence
+def _similar_word(neighbor: Neighbor, sentences: Sequence[str]) -> SimilarWord:
+    (words, position, index), similarity = neighbor
+    assert position is not None and index is not None  # a word of a numbered sentence
     start = end = 0
     # spaCy's tokens are parts of the text.
-    for token in occurrence.tokens[: occurrence.position + 1]:
-        start = sentence.index(token, end)
-        end = start + len(token)
-    return WordInSentence(
-        sentence=sentence,
-        words=list(occurrence.tokens),
-        position=occurrence.position,
+    for word in words[: position + 1]:
+        start = sentences[index].index(word, end)
+        end = start + len(word)
+    return SimilarWord(
+        sentence=sentences[index],
+        index=index,
+        words=list(words),
+        position=position,
         start_char=start,
         end_char=end,
+        similarity=similarity,
     )

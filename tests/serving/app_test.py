@@ -313,7 +313,7 @@ class TestDescriptions:
         assert [model["name"] for model in listing["models"]] == list(TASKS)
         assert listing["version"] == __version__
         assert listing["neighbors"]["bilm"] == "elmo_mini"
-        assert listing["limits"] == {"body": 4000, "tokens": 60}
+        assert listing["max_tokens"] == 60
         for model in listing["models"]:
             assert model["task"] == f"elmo_{model['name']}"
             assert [mix["place"] for mix in model["mixes"]] == ["input", "output"]

@@ -92,8 +92,8 @@ def test_a_signal_ends_it_when_requests_under_way_are_answered(
             assert response.status == 200
         process.send_signal(number)
         for client in clients:
-            received = b"".join(iter(lambda client=client: client.recv(65536), b""))
-            assert received.startswith(b"HTTP/1.1 200 ")
+            with client.makefile("rb") as answer:
+                assert answer.read().startswith(b"HTTP/1.1 200 ")
         assert ended(process) == (0, "Stopped.\n", "")
 
 
