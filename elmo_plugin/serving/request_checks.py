@@ -108,7 +108,7 @@ class RequestChecks:
         headers = dict(scope["headers"])
         try:
             self._check_host(headers, scope["server"][0])
-            body = await self._read_body(headers, receive)
+            body = await self._read_body(receive)
         except RequestError as error:
             response = error_response(error.status, str(error))
             await response(scope, receive, send_with_headers)
@@ -144,16 +144,8 @@ class RequestChecks:
                 "of the site, if this is the site's own server.",
             )
 
-    async def _read_body(self, headers: Dict[bytes, bytes], receive: Any) -> bytes:
+    async def _read_body(self, receive: Any) -> bytes:
         """Return the body. Read no more of it than is accepted."""
-        announced = headers.get(b"content-length", b"")
-        too_large = RequestError(
-            413,
-            f"The body is larger than {self._limits.max_body:,} bytes. Send the text in parts, or start the "
-            "server with a larger --max-body.",
-        )
-        if announced.isdigit() and int(announced) > self._limits.max_body:
-            raise too_large
 
         async def read() -> bytes:
             body = bytearray()
@@ -164,7 +156,11 @@ class RequestChecks:
                     raise RequestError(400, "The body did not arrive.")  # nobody reads it
                 body += message.get("body", b"")
                 if len(body) > self._limits.max_body:
-                    raise too_large
+                    raise RequestError(
+                        413,
+                        f"The body is larger than {self._limits.max_body:,} bytes. Send the text in parts, "
+                        "or start the server with a larger --max-body.",
+                    )
                 more_body = message.get("more_body", False)
             return bytes(body)
 

@@ -1,5 +1,6 @@
 """The routes of the server, and the error of each kind of bad request."""
 
+import asyncio
 import json
 import re
 import threading
@@ -168,12 +169,26 @@ class TestErrors:
         message = "The body is larger than 4,000 bytes"
         assert message in error_of(client.post(path, content=b"a" * 4001), 413)
 
-        def chunks() -> Iterator[bytes]:
-            for _ in range(5):
-                yield b"a" * 1000
+    @pytest.mark.parametrize(
+        "messages, status",
+        [
+            ([{"type": "http.request", "body": b"a" * 1000, "more_body": True}] * 5, 413),
+            ([{"type": "http.request", "body": b"{", "more_body": True}], 408),
+            ([{"type": "http.disconnect"}], 400),
+        ],
+    )
+    def test_bodies_that_do_not_end(self, messages: List[Dict[str, Any]], status: int) -> None:
+        app = make_app([], None, Limits(max_body=4000, timeout=0.1))
 
-        # Without an announced length.
-        assert message in error_of(client.post(path, content=chunks()), 413)
+        async def unread(scope: Any, receive: Any, send: Any) -> None:
+            left = iter(messages)
+
+            async def receive_some() -> Any:
+                return next(left, None) or await asyncio.sleep(60)
+
+            await app(scope, receive_some, send)
+
+        error_of(client_of(unread).post(WORDS), status)
 
     @pytest.mark.parametrize(
         "method, path, status, message",
