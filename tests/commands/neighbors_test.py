@@ -112,10 +112,6 @@ class TestSentences:
         output = run("--pool", "max", "--sentence", "a b", "--max-occurrences", "3")
         assert output.startswith("in.txt: 6 sentences, of which 3 are compared, a random sample")
 
-    def test_an_empty_sentence_is_refused(self, run: Run) -> None:
-        with pytest.raises(ConfigurationError, match="--sentence ' ': found no tokens, expected"):
-            run("--pool", "max", "--sentence", " ")
-
 
 class TestNeighbors:
     def test_neighbors_of_each_sentence_are_printed_the_nearest_first(self, run: Run) -> None:
@@ -267,6 +263,7 @@ class TestBadArguments:
             ({"sentence": ["a play", "no"]}, "--sentence 'no': does not hold the word 'play'"),
             ({"sentence": ["Play"]}, "--sentence 'Play': .*holds 'Play': give --ignore-case"),
             ({"sentence": [""]}, "--sentence '': found no tokens, expected a sentence"),
+            ({"word": None, "pool": "max", "sentence": [" "]}, "--sentence ' ': found no tokens"),
             ({"text": "missing.txt"}, r"missing\.txt: cannot be read"),
             ({"layer": -2}, "--layer: found -2, expected a number from 0"),
             ({"layer": "top"}, "--layer: found top, expected a number from 0.*or average"),
@@ -291,11 +288,6 @@ class TestBadArguments:
         with pytest.raises(ConfigurationError, match=match):
             compare(**arguments)
         assert os.listdir() == ["in.txt"]
-
-    def test_a_text_of_blank_lines_is_an_error(self) -> None:
-        Path("in.txt").write_text("\n \n")
-        with pytest.raises(ConfigurationError, match=r"in\.txt: found no sentence"):
-            compare()
 
     @pytest.mark.parametrize(
         "package, arguments, match",

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional
@@ -70,33 +69,6 @@ class TestPredictions:
             response = client.post(f"/api/models/{task}/predict", json=inputs)
             assert response.status_code == 200
             assert response.json() == rounded(predictor.predict_json(inputs))
-
-    def test_requests_that_arrive_together_run_in_fewer_batches_and_have_the_same_answers(
-        self, models: Dict[str, ServedModel], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        sentences = [
-            f"Peter flew from Paris to {'São ' * (number % 7)}Paulo." for number in range(24)
-        ]
-        batches: List[int] = []
-        predict = models["ner"].answers
-
-        def slow(batch: Any) -> Any:
-            batches.append(len(batch))
-            time.sleep(0.2)
-            return predict(batch)
-
-        with client_of(make_app([models["ner"]], None, LIMITS)) as client:
-            alone = [client.post(NER, json={"sentence": text}).json() for text in sentences]
-        monkeypatch.setattr(models["ner"], "answers", slow)
-        app = make_app([models["ner"]], None, LIMITS)
-        with client_of(app) as client, ThreadPoolExecutor(len(sentences)) as pool:
-            requests = [
-                pool.submit(client.post, NER, json={"sentence": text}) for text in sentences
-            ]
-            together = [request.result().json() for request in requests]
-        assert together == rounded(alone)
-        assert sum(batches) == len(sentences)
-        assert len(batches) < len(sentences) / 2
 
 
 class TestErrors:
