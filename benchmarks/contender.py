@@ -41,40 +41,29 @@ STATIC_DIM = 256
 
 
 class Encoder(NamedTuple):
-    """What embeds a batch, from words to vectors; what resets it before a run; its number of parameters."""
+    """What embeds a batch, from words to vectors; its number of parameters; what forgets words it has met."""
 
     embed: Callable[[Batch], Any]
-    reset: Callable[[], None]
     num_parameters: int
+    forget_words: Callable[[], None] = lambda: None
 
 
-def elmo_plugin_encoder(settings: Dict[str, Any]) -> Encoder:
-    """Our `Elmo`. Words of the text are not known at the start of a run."""
+def elmo_encoder(settings: Dict[str, Any]) -> Encoder:
+    """Our `Elmo`, or AllenNLP's."""
     import torch
 
-    from elmo_plugin import Elmo, batch_to_ids
-
-    elmo = Elmo(*settings["files"], 1, dropout=0.0, precision=settings["precision"]).eval()
+    is_ours = settings["library"] == "elmo_plugin"
+    library = importlib.import_module("elmo_plugin" if is_ours else "allennlp.modules.elmo")
+    options = {"precision": settings["precision"]} if is_ours else {}
+    elmo = library.Elmo(*settings["files"], 1, dropout=0.0, **options).eval()
 
     @torch.no_grad()
     def embed(batch: Batch) -> Any:
-        return elmo(batch_to_ids(batch))
+        return elmo(library.batch_to_ids(batch))
 
-    return Encoder(embed, elmo.bilm.word_cache.clear, count(elmo))
-
-
-def allennlp_encoder(settings: Dict[str, Any]) -> Encoder:
-    """AllenNLP's `Elmo`."""
-    import torch
-    from allennlp.modules.elmo import Elmo, batch_to_ids
-
-    elmo = Elmo(*settings["files"], 1, dropout=0.0).eval()
-
-    @torch.no_grad()
-    def embed(batch: Batch) -> Any:
-        return elmo(batch_to_ids(batch))
-
-    return Encoder(embed, lambda: None, count(elmo))
+    if is_ours:
+        return Encoder(embed, count(elmo), lambda: elmo.frozen_bilm.words.clear())
+    return Encoder(embed, count(elmo))
 
 
 def transformers_encoder(settings: Dict[str, Any]) -> Encoder:
@@ -116,7 +105,7 @@ def transformers_encoder(settings: Dict[str, Any]) -> Encoder:
         )
         return model(**inputs).last_hidden_state
 
-    return Encoder(embed, lambda: None, num_parameters)
+    return Encoder(embed, num_parameters)
 
 
 def model2vec_encoder(settings: Dict[str, Any]) -> Encoder:
@@ -134,12 +123,12 @@ def model2vec_encoder(settings: Dict[str, Any]) -> Encoder:
     def embed(batch: Batch) -> Any:
         return model.encode_as_sequence([" ".join(words) for words in batch])
 
-    return Encoder(embed, lambda: None, vectors.size)
+    return Encoder(embed, vectors.size)
 
 
 ENCODERS = {
-    "elmo_plugin": elmo_plugin_encoder,
-    "allennlp": allennlp_encoder,
+    "elmo_plugin": elmo_encoder,
+    "allennlp": elmo_encoder,
     "transformers": transformers_encoder,
     "model2vec": model2vec_encoder,
 }
@@ -151,8 +140,8 @@ def count(model: Any) -> int:
 
 def peak_memory() -> float:
     """Return the largest memory that this process has had, in MiB."""
+    # Not from `resource` on Linux, which also counts the memory of the process that started this one.
     status = Path("/proc/self/status")
-    # Not from `resource` on Linux, which counts the memory of the process that started this one, too.
     if status.exists():
         lines = status.read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
@@ -167,18 +156,18 @@ def main(settings: Dict[str, Any]) -> Dict[str, float]:
 
     settings : `Dict[str, Any]`
         `library` (a key of `ENCODERS`), `precision`, `files` (options and weights of a biLM), `shape` (a key
-        of `SHAPES`), `tokenizer` (its file), `batches` (a file of batches, JSON), `repetitions`, `threads`.
+        of `SHAPES`), `tokenizer` (a file), `batches` (a JSON file of batches), `repetitions`, `threads`.
     """
-    modules = [importlib.import_module(name) for name in MODULES[settings["library"]]]
+    for name in MODULES[settings["library"]]:
+        importlib.import_module(name)
     libraries = peak_memory()
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(settings["threads"])
-    del modules
     encoder = ENCODERS[settings["library"]](settings)
     batches = json.loads(Path(settings["batches"]).read_text(encoding="utf-8"))
 
     def run() -> None:
-        encoder.reset()
+        encoder.forget_words()
         for batch in batches:
             encoder.embed(batch)
 

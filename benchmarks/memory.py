@@ -1,140 +1,133 @@
-"""The section memory: seconds to load a biLM, and memory, alone and in two processes that hold it at once."""
+"""
+Measure seconds to load a biLM, the memory that it holds, and the peak of loading, as multiples of the size of
+its weights. The memory of the libraries is separate: each biLM is loaded in a new process that has already
+run another one.
 
+    python benchmarks/memory.py --bilm random
+"""
+
+import argparse
 import json
 import statistics
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional
 
-import pandas
-from measurement import Options, Sentence, bilm_title, file_label, float32_files
+from measurement import Table, bilm_title, float32_files, run_benchmark
 
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.tables import Part
 
 BYTES_OF_A_WEIGHT = {"float32": 4, "bfloat16": 2, "int8": 1}
-NUM_TOGETHER = 2
-
-# Loads and runs a biLM, prints a line of JSON when it is ready, another when all others are, and ends when it
-# is told so.
-PROCESS = """
-import json, sys, time
-from elmo_plugin import BiLM, batch_to_ids
-
-def memory(path, key):
-    with open(path) as lines:
-        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(key + ":"))
-
-settings = json.loads(sys.argv[1])
-sentence = batch_to_ids([["One", "sentence"]])
-BiLM.from_files("elmo_mini")(sentence)
-resident_before = memory("/proc/self/status", "VmRSS")
-share_before = memory("/proc/self/smaps_rollup", "Pss")
-start = time.perf_counter()
-bilm = BiLM.from_files(**settings)
-loaded = time.perf_counter()
-bilm(sentence)
-ready = time.perf_counter()
-print(json.dumps({
-    "load": loaded - start,
-    "first": ready - loaded,
-    "peak": memory("/proc/self/status", "VmHWM") - resident_before,
-    "held": memory("/proc/self/status", "VmRSS") - resident_before,
-    "num_parameters": sum(parameter.numel() for parameter in bilm.parameters()),
-}), flush=True)
-sys.stdin.readline()
-print(json.dumps({"each": memory("/proc/self/smaps_rollup", "Pss") - share_before}), flush=True)
-sys.stdin.readline()
-"""
-
-NOTE = (
-    "Load: from the call of BiLM.from_files to its return, the file in the system's cache. First: the first "
-    "short sentence, which prepares the weights. Memory in MiB, and as a multiple of the weights in that "
-    "precision: how much more than a process that has run another biLM. Each of {}: what each process adds "
-    "when so many hold the biLM, shared memory by its share; and the same with weights shared in a "
-    "`packed_folder`."
-)
+STATUS = Path("/proc/self/status")
 
 
-def memory_parts(options: Options, sentences: Sequence[Sentence]) -> Iterator[Tuple[str, Part]]:
+def main(argv: Optional[List[str]] = None) -> None:
+    run_benchmark(__doc__, ("bilm", "precisions", "kernel", "rounds"), tables, argv)
+
+
+def tables(settings: argparse.Namespace) -> Iterator[Table]:
     """
-    Yield a table for each biLM.
+    Yield one table.
 
     # Raises
 
     `ConfigurationError` if this is not Linux.
     """
-    if not Path("/proc/self/smaps_rollup").exists():
-        raise ConfigurationError(
-            "memory is measured through /proc/self/smaps_rollup, which only Linux has"
+    if not STATUS.exists():
+        raise ConfigurationError(f"Memory is measured through {STATUS}, which only Linux has.")
+    with float32_files(settings.bilm) as files:
+        title = bilm_title(settings.bilm, BiLMOptions.from_file(files[0]))
+        rows = [
+            memory_row([*files, precision, settings.kernel], settings.rounds)
+            for precision in settings.precisions
+        ]
+    yield Table(
+        f"Loading and memory, {title}",
+        rows,
+        "Load: the file is in the system's cache. First: the first short sentence. Memory in MiB, in "
+        "brackets as a multiple of the weights: peak of loading and of the first sentence, and what is held "
+        f"after it. Medians of {settings.rounds} processes.",
+    )
+
+
+def memory_row(arguments: List[str], num_processes: int) -> Dict[str, Any]:
+    """Return a row of the table, from as many processes."""
+    results = []
+    for _ in range(num_processes):
+        process = subprocess.run(
+            [sys.executable, "-W", "ignore", __file__, "--load", *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
         )
-    for name in options.bilm:
-        with float32_files(name) as (options_file, weight_file):
-            title = f"Loading and memory, {bilm_title(name, BiLMOptions.from_file(options_file))}"
-            rows = [
-                measure(
-                    {
-                        "options_file": str(options_file),
-                        "weight_file": str(weight_file),
-                        "precision": precision,
-                        "kernel": options.kernel,
-                    },
-                    options.effort.processes,
-                )
-                for precision in options.precisions
-            ]
-        frame = pandas.DataFrame(rows)
-        yield f"memory-{file_label(name)}", Part(title, frame, [NOTE.format(NUM_TOGETHER)])
-
-
-def measure(settings: Dict[str, Any], repetitions: int) -> Dict[str, Any]:
-    """Return a row of the table: medians over processes alone, and means over processes that run together."""
-    alone = pandas.DataFrame([run_together(1, settings)[0] for _ in range(repetitions)]).median()
-    sizes = {"peak": alone["peak"], "held": alone["held"]}
-    with TemporaryDirectory() as folder:
-        more: List[Dict[str, str]] = [{}, {"packed_folder": folder}]
-        for key, added in zip((f"each of {NUM_TOGETHER}", "with packed_folder"), more):
-            together = run_together(NUM_TOGETHER, {**settings, **added})
-            sizes[key] = statistics.mean(result["each"] for result in together)
-    weights = alone["num_parameters"] * BYTES_OF_A_WEIGHT[settings["precision"]] / 2**20
+        results.append(json.loads(process.stdout.splitlines()[-1]))
+    median = {key: statistics.median(result[key] for result in results) for key in results[0]}
+    precision = arguments[2]
+    weights = median["num_weights"] * BYTES_OF_A_WEIGHT[precision] / 2**20
     return {
-        "precision": settings["precision"],
+        "precision": precision,
         "weights, MiB": round(weights, 1),
-        "load, s": round(alone["load"], 2),
-        "first, s": round(alone["first"], 2),
-        **{key: f"{size:,.0f} ({size / weights:.2f})" for key, size in sizes.items()},
+        "load, s": round(median["load"], 2),
+        "first, s": round(median["first"], 2),
+        "libraries": f"{median['libraries']:,.0f}",
+        **{key: f"{median[key]:,.0f} ({median[key] / weights:.2f})" for key in ("peak", "held")},
     }
 
 
-def run_together(num_processes: int, settings: Dict[str, Any]) -> List[Dict[str, float]]:
-    """Return what `PROCESS` prints in each of some processes that hold the biLM at the same time."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", PROCESS, json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(num_processes)
-    ]
-    results: List[Dict[str, float]] = [{} for _ in processes]
-    try:
-        # All are ready before any is asked for its share.
-        for _ in range(2):
-            for process, result in zip(processes, results):
-                line = process.stdout.readline()
-                if not line:
-                    raise RuntimeError(
-                        f"A process ended early, with settings {settings}; see above."
-                    )
-                result.update(json.loads(line))
-            for process in processes:
-                process.stdin.write("\n")
-                process.stdin.flush()
-    finally:
-        for process in processes:
-            process.communicate()  # closes its input, at which it ends
-    return results
+def load(options_file: str, weight_file: str, precision: str, kernel: str) -> Dict[str, float]:
+    """Load and run a biLM in this process, and return what that took."""
+    import ctypes
+    import gc
+    import time
+
+    import h5py
+    from measurement import frozen_bilm
+
+    from elmo_plugin import batch_to_ids
+
+    sentence = batch_to_ids([["One", "sentence"]])
+    frozen_bilm(("elmo_mini", None), precision, kernel)(sentence)
+    gc.collect()
+    # What the small biLM has freed must not serve the one that is measured.
+    ctypes.CDLL(None).malloc_trim(0)
+    libraries = memory_of_process("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # sets VmHWM back to VmRSS
+    start = time.perf_counter()
+    bilm = frozen_bilm((options_file, weight_file), precision, kernel)
+    loaded = time.perf_counter()
+    bilm(sentence)
+    ready = time.perf_counter()
+    peak = memory_of_process("VmHWM") - libraries
+    gc.collect()
+    held = memory_of_process("VmRSS") - libraries
+    num_weights = 0
+
+    def count(name: str, item: Any) -> None:
+        nonlocal num_weights
+        num_weights += item.size if isinstance(item, h5py.Dataset) else 0
+
+    with h5py.File(weight_file) as file:
+        file.visititems(count)
+    return {
+        "load": loaded - start,
+        "first": ready - loaded,
+        "libraries": libraries,
+        "peak": peak,
+        "held": held,
+        "num_weights": num_weights,
+    }
+
+
+def memory_of_process(key: str) -> float:
+    """Return a line of the status of this process, in MiB."""
+    lines = STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{key}:"))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--load"]:
+        print(json.dumps(load(*sys.argv[2:])))
+    else:
+        main()

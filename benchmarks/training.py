@@ -1,23 +1,23 @@
 """
-The section training: a biLM with our LSTM layers, in float32 and, where the processor has products of
-bfloat16, in those, beside the same biLM on AllenNLP's `ElmoLstm` and on torch's `nn.LSTM`, from the same
+Compare a training step of a biLM with our LSTM layers, in float32 and, where the processor has products of
+bfloat16, in those, with the same biLM on AllenNLP's LSTM cells and on torch's `nn.LSTM`, from the same
 weights, in one process.
+
+    python benchmarks/training.py
 """
 
+import argparse
 import copy
 import itertools
 import string
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-import pandas
 import torch
 from allennlp.data import Vocabulary
 from allennlp.modules.elmo import _ElmoCharacterEncoder
-from allennlp.modules.elmo_lstm import ElmoLstm
 from allennlp.modules.lstm_cell_with_projection import LstmCellWithProjection
-from measurement import Options, Run, Sentence, bilm_title, spread_note, time_in_turns
+from measurement import Run, Table, run_benchmark, spread_note, time_in_turns
 from torch import Tensor
 from torch.nn import Module, ModuleList
 from torch.testing import assert_close
@@ -25,14 +25,15 @@ from torch.testing import assert_close
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.checkpoints import with_swapped_gates
-from elmo_plugin.bilm.lstm import ProjectedLSTM, State
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.processor import has_bfloat16_products
+from elmo_plugin.bilm.steps import State
 from elmo_plugin.pretraining import BiLMTrainingModel, SampledSoftmax
-from elmo_plugin.report.tables import Part
 
 OURS, OURS_BFLOAT16 = "elmo_plugin, float32", "elmo_plugin, bfloat16"
-ALLENNLP, TORCH = "AllenNLP's ElmoLstm", "torch's nn.LSTM(proj_size), which cannot clip"
-ALLENNLP_ENCODER = "AllenNLP's ElmoLstm and character encoder"
+ALLENNLP, TORCH = "AllenNLP's LSTM cells", "torch's nn.LSTM(proj_size), which cannot clip"
+ALLENNLP_ENCODER = "AllenNLP's LSTM cells and character encoder"
 
 ROWS, STEPS = 128, 20
 TOLERANCE = 1e-4
@@ -49,87 +50,53 @@ class Shape(NamedTuple):
 
 
 MINI_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 128))
-MINI = BiLMOptions(filters=MINI_FILTERS, num_highway=1, cell_size=512, projection_dim=128)
-SMALL = BiLMOptions(num_highway=1, cell_size=1024, projection_dim=128)
-SHAPES = {"mini": Shape(MINI, 2048, 20_000), "small": Shape(SMALL, 8192, 50_000)}
+MINI = BiLMOptions(
+    CharacterEncoderOptions(filters=MINI_FILTERS, num_highway=1), cell_size=512, projection_dim=128
+)
+SMALL = BiLMOptions(CharacterEncoderOptions(num_highway=1), cell_size=1024, projection_dim=128)
+SHAPES = {
+    "mini (2 layers of 512 cells, projected to 128)": Shape(MINI, 2048, 20_000),
+    "small (2 layers of 1024 cells, projected to 128)": Shape(SMALL, 8192, 50_000),
+}
 
 
-def training_parts(options: Options, sentences: Sequence[Sentence]) -> Iterator[Tuple[str, Part]]:
+def main(argv: Optional[List[str]] = None) -> None:
+    run_benchmark(__doc__, ("device", "threads", "rounds", "seconds"), tables, argv)
+
+
+def tables(settings: argparse.Namespace) -> Iterator[Table]:
     """Yield a table for each shape: times of a step of the LSTMs alone, and of a whole step."""
     # float32 means float32 to all: by default cuDNN, nn.LSTM's kernel, would round to TF32.
     torch.backends.cudnn.allow_tf32 = False
     for name, shape in SHAPES.items():
-        columns: Dict[str, Dict[str, float]] = {}
-        measurements = []
-        for scope, new_steps in (("LSTMs alone", lstm_steps), ("whole step", model_steps)):
-            torch.manual_seed(0)
-            steps = new_steps(shape, torch.device(options.device))
-            measured = time_in_turns(f"{name}, {scope}", steps, options.effort)
-            measurements += measured.values()
-            baseline = measured[ALLENNLP].median
-            for contender, times in measured.items():
-                row = columns.setdefault(contender, {"contender": contender})
-                row[f"{scope}, ms"] = round(1000 * times.median, 1)
-                row[f"{scope}, words/s"] = round(ROWS * STEPS / times.median)
-                row[f"{scope}, times AllenNLP's"] = round(baseline / times.median, 2)
-        notes = [
-            f"{ROWS} rows of {STEPS} words. LSTMs alone: forward, then backward from a random gradient of "
-            "the top outputs, to weights and inputs. Whole step: character encoder, LSTMs, dropout, "
-            f"sampled softmax ({shape.num_samples:,} of {shape.num_words:,} words), backward and Adagrad, on "
-            "made-up words as frequent as Zipf's law has it. Contenders differ in their LSTM layers alone, "
-            "except the last, whose character encoder is AllenNLP's too and encodes a word each time. "
-            + spread_note(measurements),
+        torch.manual_seed(0)
+        steps = model_steps(shape, torch.device(settings.device))
+        measured = time_in_turns(name, steps, settings.rounds, settings.seconds)
+        baseline = measured[ALLENNLP].median
+        rows = [
+            {
+                "contender": contender,
+                "ms": round(1000 * times.median, 1),
+                "words/s": round(ROWS * STEPS / times.median),
+                "times AllenNLP's": round(baseline / times.median, 2),
+            }
+            for contender, times in measured.items()
         ]
-        title = f"Training, {bilm_title(name, shape.options)}"
-        yield f"training-{name}", Part(title, pandas.DataFrame(list(columns.values())), notes)
-
-
-def lstm_steps(shape: Shape, device: torch.device) -> Dict[str, Run]:
-    """Return each contender's step of the LSTM layers of both directions, after the check that they agree."""
-    width = shape.options.projection_dim
-    bilm = BiLM(shape.options)
-    contenders: Dict[str, Module] = {OURS: Stacks(bilm)}
-    # Elsewhere pretraining runs float32.
-    if has_bfloat16_products(device):
-        contenders[OURS_BFLOAT16] = Stacks(copy.deepcopy(bilm))
-    contenders[ALLENNLP] = ElmoLstmStacks(bilm)
-    contenders[TORCH] = Stacks(with_layers(bilm, TorchLayer))
-    batches = [
-        (torch.randn(ROWS, STEPS, width, device=device).requires_grad_(),
-         torch.randn(ROWS, STEPS, 2 * width, device=device))
-        for _ in range(NUM_BATCHES)
-    ]  # fmt: skip
-
-    def new_step(name: str, stacks: Module) -> Run:
-        turns = itertools.cycle(batches)
-
-        def step() -> None:
-            windows, gradient = next(turns)
-            with torch.autocast(device.type, torch.bfloat16, enabled=name == OURS_BFLOAT16):
-                outputs = stacks(windows)
-            outputs.backward(gradient)
-            # Now rather than before the next step: a contender that waits holds no gradients.
-            windows.grad = None
-            stacks.zero_grad()
-
-        return step
-
-    for stacks in contenders.values():
-        stacks.to(device)
-    for windows, gradient in batches[:2]:  # the second window starts from carried states
-        results = []
-        for name in (OURS, ALLENNLP):
-            outputs = contenders[name](windows)
-            results.append([outputs, *torch.autograd.grad(outputs, windows, gradient)])
-        assert_close(results[0], results[1], atol=TOLERANCE, rtol=0)
-    return {name: new_step(name, stacks) for name, stacks in contenders.items()}
+        yield Table(
+            f"Training, {name}",
+            rows,
+            f"A step on {ROWS} rows of {STEPS} words: character encoder, LSTMs, dropout, sampled softmax "
+            f"({shape.num_samples:,} of {shape.num_words:,} words), backward and Adagrad, on made-up words "
+            "as frequent as Zipf's law has it. Contenders differ in their LSTM layers alone, except the "
+            "last, whose character encoder is AllenNLP's too and encodes a word each time. "
+            + spread_note(list(measured.values())),
+        )
 
 
 def model_steps(shape: Shape, device: torch.device) -> Dict[str, Run]:
     """
-    Return each contender's whole step, after the check that the losses agree. AllenNLP's layers are the cells
-    that `ElmoLstm` is made of: as a whole it has no dropout between layers, and reads the same words in both
-    directions, where pretraining reads two streams.
+    Return each contender's step, after the check that the losses agree. AllenNLP's layers are the cells of
+    its `ElmoLstm`, which as a whole has no dropout between layers and reads the same words both ways.
     """
     softmax = SampledSoftmax(
         shape.num_words, shape.options.projection_dim, shape.num_samples, sparse_gradients=True
@@ -141,7 +108,7 @@ def model_steps(shape: Shape, device: torch.device) -> Dict[str, Run]:
     contenders = {name: copy.deepcopy(ours) for name in names}
     if OURS_BFLOAT16 in contenders:
         contenders[OURS_BFLOAT16].precision = "bfloat16"
-    contenders[TORCH].bilm = with_layers(ours.bilm, TorchLayer)
+    contenders[TORCH].bilm = with_layers(ours.bilm, torch_layer)
     for name in (ALLENNLP, ALLENNLP_ENCODER):
         contenders[name].bilm = with_layers(ours.bilm, AllenNLPLayer)
     set_allennlp_encoder(contenders[ALLENNLP_ENCODER], ours.bilm)
@@ -191,68 +158,8 @@ def random_batches(num_words: int, device: torch.device) -> List[Dict[str, Any]]
     return batches
 
 
-class Stacks(Module):
-    """The LSTM layers of a biLM over windows `(rows, steps, width)`, run as BiLMTrainingModel runs them."""
-
-    def __init__(self, bilm: BiLM) -> None:
-        super().__init__()
-        self.bilm = bilm
-        self._states: Optional[List[State]] = None
-
-    def forward(self, windows: Tensor) -> Tensor:
-        """Return the top outputs of both directions, `(rows, steps, 2 * width)`."""
-        num_rows, num_steps, _ = windows.shape
-        # (steps * rows, width) each
-        inputs = [stream.transpose(0, 1).flatten(0, 1) for stream in (windows, windows.flip(1))]
-        layers, states = self.bilm.run_layers(inputs, [num_rows] * num_steps, self._states)
-        self._states = [(state.detach(), cell.detach()) for state, cell in states]
-        tops = [top.view(num_steps, num_rows, -1).transpose(0, 1) for top in layers[-1]]
-        return torch.cat([tops[0], tops[1].flip(1)], dim=2)
-
-
-class ElmoLstmStacks(Module):
-    """AllenNLP's `ElmoLstm` with the weights of a biLM, called like `Stacks`. It carries states itself."""
-
-    def __init__(self, bilm: BiLM) -> None:
-        super().__init__()
-        options = bilm.options
-        self.elmo_lstm = ElmoLstm(
-            input_size=options.projection_dim,
-            hidden_size=options.projection_dim,
-            cell_size=options.cell_size,
-            num_layers=options.num_layers,
-            requires_grad=True,
-            memory_cell_clip_value=options.cell_clip,
-            state_projection_clip_value=options.proj_clip,
-        ).requires_grad_(True)
-        cells = [*self.elmo_lstm.forward_layers, *self.elmo_lstm.backward_layers]
-        for layer, cell in zip([*bilm.forward_layers, *bilm.backward_layers], cells):
-            copy_weights(layer, cell)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        mask = torch.ones(windows.shape[:2], dtype=torch.bool, device=windows.device)
-        return self.elmo_lstm(windows, mask)[-1]
-
-
-class OtherLayer(Module):
-    """A layer of another library, called like a `ProjectedLSTM` on rows of one length."""
-
-    def run(self, windows: Tensor, state: Optional[State]) -> Tuple[Tensor, State]:
-        """From windows `(steps, rows, width)` and a state `(1, rows, ...)` to outputs and the last state."""
-        raise NotImplementedError
-
-    def forward(
-        self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State] = None
-    ) -> Tuple[Tensor, State]:
-        if initial_state is not None:
-            initial_state = (initial_state[0].unsqueeze(0), initial_state[1].unsqueeze(0))
-        windows = inputs.view(len(step_sizes), step_sizes[0], -1)
-        outputs, (state, cell) = self.run(windows, initial_state)
-        return outputs.flatten(0, 1), (state.squeeze(0), cell.squeeze(0))
-
-
-class AllenNLPLayer(OtherLayer):
-    """A cell of AllenNLP's `ElmoLstm` with the weights of a `ProjectedLSTM`."""
+class AllenNLPLayer(Module):
+    """A cell of AllenNLP's `ElmoLstm` with the weights of a `ProjectedLSTM`, called like one."""
 
     def __init__(self, layer: ProjectedLSTM) -> None:
         super().__init__()
@@ -265,30 +172,25 @@ class AllenNLPLayer(OtherLayer):
         )
         copy_weights(layer, self.cell)
 
-    def run(self, windows: Tensor, state: Optional[State]) -> Tuple[Tensor, State]:
+    def forward(self, windows: Tensor, state: Optional[State] = None) -> Tuple[Tensor, State]:
         num_steps, num_rows, _ = windows.shape
         outputs, state = self.cell(windows.transpose(0, 1), [num_steps] * num_rows, state)
         return outputs.transpose(0, 1), state
 
 
-class TorchLayer(OtherLayer):
-    """torch's LSTM with the weights of a `ProjectedLSTM`; it does not clip."""
-
-    def __init__(self, layer: ProjectedLSTM) -> None:
-        super().__init__()
-        self.lstm = torch.nn.LSTM(layer.input_dim, layer.cell_size, proj_size=layer.projection_dim)
-        self.lstm.load_state_dict(
-            {
-                "weight_ih_l0": with_swapped_gates(layer.gate_weight[:, : layer.input_dim]),
-                "weight_hh_l0": with_swapped_gates(layer.gate_weight[:, layer.input_dim :]),
-                "bias_ih_l0": with_swapped_gates(layer.gate_bias + layer.forget_bias),
-                "bias_hh_l0": torch.zeros_like(layer.gate_bias),
-                "weight_hr_l0": layer.projection,
-            }
-        )
-
-    def run(self, windows: Tensor, state: Optional[State]) -> Tuple[Tensor, State]:
-        return self.lstm(windows, state)
+def torch_layer(layer: ProjectedLSTM) -> torch.nn.LSTM:
+    """Return torch's LSTM with the weights of a `ProjectedLSTM`; it does not clip."""
+    lstm = torch.nn.LSTM(layer.input_dim, layer.cell_size, proj_size=layer.projection_dim)
+    lstm.load_state_dict(
+        {
+            "weight_ih_l0": with_swapped_gates(layer.gate_weight[:, : layer.input_dim]),
+            "weight_hh_l0": with_swapped_gates(layer.gate_weight[:, layer.input_dim :]),
+            "bias_ih_l0": with_swapped_gates(layer.gate_bias + layer.forget_bias),
+            "bias_hh_l0": torch.zeros_like(layer.gate_bias),
+            "weight_hr_l0": layer.projection,
+        }
+    )
+    return lstm
 
 
 class OtherBiLM(BiLM):
@@ -308,21 +210,27 @@ class OtherBiLM(BiLM):
                 inputs = [drop(vectors) for vectors in inputs]
             tops = []
             for layer, vectors in zip(both, inputs):
-                state = None if initial_states is None else initial_states[len(final_states)]
-                top, final_state = layer(vectors, step_sizes, state)
+                # Rows of one length: (steps, rows, width), and states (1, rows, ...).
+                windows = vectors.view(len(step_sizes), step_sizes[0], -1)
+                state = None
+                if initial_states is not None:
+                    hidden, cell = initial_states[len(final_states)]
+                    state = hidden.unsqueeze(0), cell.unsqueeze(0)
+                top, (hidden, cell) = layer(windows, state)
+                final_states.append((hidden.squeeze(0), cell.squeeze(0)))
+                top = top.flatten(0, 1)
                 tops.append(top if number == 0 else top + vectors)
-                final_states.append(final_state)
             outputs.append((tops[0], tops[1]))
             inputs = outputs[-1]
         return outputs, final_states
 
 
-def with_layers(bilm: BiLM, layer_class: Callable[..., Module]) -> BiLM:
+def with_layers(bilm: BiLM, new_layer: Callable[..., Module]) -> BiLM:
     """Return a copy of a biLM with layers of another library, of the same weights."""
     bilm = copy.deepcopy(bilm)
     bilm.__class__ = OtherBiLM
-    bilm.forward_layers = ModuleList(layer_class(layer) for layer in bilm.forward_layers)
-    bilm.backward_layers = ModuleList(layer_class(layer) for layer in bilm.backward_layers)
+    bilm.forward_layers = ModuleList(new_layer(layer) for layer in bilm.forward_layers)
+    bilm.backward_layers = ModuleList(new_layer(layer) for layer in bilm.backward_layers)
     return bilm
 
 
@@ -350,8 +258,12 @@ class EncodingEveryWord(BiLMTrainingModel):
 def set_allennlp_encoder(model: BiLMTrainingModel, bilm: BiLM) -> None:
     """Give a model AllenNLP's character encoder, with the weights of a biLM."""
     with TemporaryDirectory() as folder:
-        files = Path(folder, "options.json"), Path(folder, "weights.hdf5")
+        files = f"{folder}/options.json", f"{folder}/weights.hdf5"
         bilm.save(*files)
-        encoder = _ElmoCharacterEncoder(*map(str, files), requires_grad=True)
+        encoder = _ElmoCharacterEncoder(*files, requires_grad=True)
     model.bilm.character_encoder = encoder
     model.__class__ = EncodingEveryWord
+
+
+if __name__ == "__main__":
+    main()

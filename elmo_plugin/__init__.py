@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
-    from elmo_plugin.bilm import BiLM, batch_to_ids
-    from elmo_plugin.embedding import ElmoEmbedder, SentenceScorer, embed_dataset
+    from elmo_plugin.bilm import BiLM, FrozenBiLM, batch_to_ids
+    from elmo_plugin.embedding import ElmoEmbedder, SentenceScorer
     from elmo_plugin.modules import Elmo, ScalarMix
     from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
     from elmo_plugin.modules.text_encoder import TextEncoder
@@ -22,11 +22,11 @@ _MODULE_OF = {
     "Elmo": "elmo_plugin.modules.elmo",
     "ElmoEmbedder": "elmo_plugin.embedding",
     "ElmoTokenEmbedder": "elmo_plugin.modules.elmo_token_embedder",
+    "FrozenBiLM": "elmo_plugin.bilm",
     "ScalarMix": "elmo_plugin.modules.scalar_mix",
     "SentenceScorer": "elmo_plugin.embedding",
     "TextEncoder": "elmo_plugin.modules.text_encoder",
     "batch_to_ids": "elmo_plugin.bilm",
-    "embed_dataset": "elmo_plugin.embedding",
 }
 
 __all__ = [
@@ -34,11 +34,11 @@ __all__ = [
     "Elmo",
     "ElmoEmbedder",
     "ElmoTokenEmbedder",
+    "FrozenBiLM",
     "ScalarMix",
     "SentenceScorer",
     "TextEncoder",
     "batch_to_ids",
-    "embed_dataset",
 ]
 
 

@@ -40,7 +40,6 @@ class _Argument:
     choices: Optional[Sequence[Any]]
     parse: Optional[Callable[[str], Any]]
     repeat: bool
-    recorded: bool
 
 
 def option(
@@ -53,7 +52,6 @@ def option(
     choices: Optional[Sequence[Any]] = None,
     parse: Optional[Callable[[str], Any]] = None,
     repeat: bool = False,
-    recorded: bool = True,
 ) -> Any:
     """
     Return a dataclass field that is also an argument of a command. Its flag is the name of the field.
@@ -78,10 +76,8 @@ def option(
         Makes a value from a word of the command line.
     repeat : `bool`, optional (default = `False`)
         Whether the flag is repeated before each value of a sequence.
-    recorded : `bool`, optional (default = `True`)
-        Whether `command_arguments` includes it. Set it to `False` for options that do not affect results.
     """
-    argument = _Argument(help, short, positional, metavar, choices, parse, repeat, recorded)
+    argument = _Argument(help, short, positional, metavar, choices, parse, repeat)
     return dataclasses.field(default=default, metadata={_ARGUMENT: argument})
 
 
@@ -147,7 +143,7 @@ def command_arguments(options: Any) -> List[str]:
         argument: Optional[_Argument] = field.metadata.get(_ARGUMENT)
         if _TITLE in field.metadata:
             flagged += command_arguments(value)
-        elif argument is not None and argument.recorded and value != field.default:
+        elif argument is not None and value != field.default:
             words = _words(value)
             if argument.positional:
                 positional += words

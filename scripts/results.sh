@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what RESULTS.md shows. Each finished run is kept in runs/results, so the same command goes on after an interruption.
+# Measure what RESULTS.md shows. Finished runs are kept in runs/results, so the same command resumes after an interruption.
 #
 #   bash scripts/results.sh DATA                  everything: many hours on 2 cores
 #   bash scripts/results.sh DATA tasks layers     these steps alone, of: static adapted tasks layers placement shares weights senses pos
@@ -65,7 +65,7 @@ pos() {
 }
 
 for step in ${@:-$all_steps}; do
-    [[ " $all_steps " == *" $step "* ]] || { echo "There is no step $step: see the head of $0." >&2; exit 2; }
+    [[ " $all_steps " == *" $step "* ]] || { echo "No step $step: see the first lines of $0." >&2; exit 2; }
 done
 for step in ${@:-$all_steps}; do
     case $step in

@@ -37,7 +37,7 @@ def archive_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder=folder,
     )
     assert result.returncode == 0, result.stderr
-    assert "Word-type cache: hit rate" in result.stdout
+    assert "The frozen biLM runs in float32" in result.stdout
     return folder / "run" / "model.tar.gz"
 
 

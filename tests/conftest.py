@@ -1,21 +1,25 @@
-"""What tests of several folders need: random biLMs in bilm-tf's files, and a corpus."""
+"""Options of pytest, and what tests of several folders share: random biLMs in files, and a corpus."""
 
 import functools
 import gzip
 import importlib.util
 import os
+import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Union
 
+import hypothesis.core
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.bilm.kernels.selection import KERNELS
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
+from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.simd.library import VECTOR_UNITS, unsupported_reason
 from elmo_plugin.warn_once import warn_once
 
@@ -28,9 +32,6 @@ if importlib.util.find_spec("allennlp") is None:
     ]
 else:
     import elmo_plugin.plugin  # noqa: F401 - configs of tests name our classes
-
-# Tensors here are tiny: threads that wait for each other cost more than they give.
-torch.set_num_threads(1)
 
 # Ray: no file in the user's home, and no attempt to reach the network; the same for all that start it.
 os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -49,12 +50,16 @@ settings.register_profile(
 settings.load_profile("tests")
 
 TINY_OPTIONS = BiLMOptions(
-    character_embedding_dim=4,
-    filters=((1, 4), (2, 8), (3, 12)),
-    num_highway=1,
+    CharacterEncoderOptions("relu", 4, ((1, 4), (2, 8), (3, 12)), num_highway=1),
     cell_size=20,
     projection_dim=6,
 )
+
+
+def with_encoder(options: BiLMOptions, **changes: Any) -> BiLMOptions:
+    """Return options with some sizes of the character encoder changed."""
+    return replace(options, encoder=replace(options.encoder, **changes))
+
 
 # Non-ASCII words, words over 48 bytes, one-character words, sentence marks as words, an empty sentence.
 SENTENCES = [
@@ -66,27 +71,72 @@ SENTENCES = [
 ]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed-offset",
+        type=int,
+        default=0,
+        help="added to each seed that a test sets (default: 0)",
+    )
+    # Tensors here are tiny: threads that wait for each other cost more than they give.
+    parser.addoption("--threads", type=int, default=1, help="threads of torch (default: 1)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(config.getoption("--threads"))
+    offset = config.getoption("--seed-offset")
+    if offset != 0:
+        shift_seeds(offset, pytest.MonkeyPatch())
+        # Else hypothesis derives its examples from the test's source, and ignores the seed.
+        usual = settings.get_profile("tests")
+        settings.register_profile("other seeds", usual, derandomize=False, database=None)
+        settings.load_profile("other seeds")
+        hypothesis.core.global_force_seed = offset
+
+
+def shift_seeds(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add a number to the seeds of everything that draws random inputs."""
+    manual_seed, default_rng = torch.manual_seed, np.random.default_rng
+
+    class Generator(torch.Generator):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            return super().manual_seed(seed + offset)
+
+    class RandomState(np.random.RandomState):
+        def __init__(self, seed: int) -> None:
+            super().__init__(seed + offset)
+
+    class Random(random.Random):
+        def __new__(cls, seed: Any = None) -> "Random":
+            return super().__new__(cls)
+
+        def __init__(self, seed: Any = None) -> None:
+            super().__init__(seed + offset if isinstance(seed, int) else seed)
+
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: manual_seed(seed + offset))
+    monkeypatch.setattr(torch, "Generator", Generator)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: default_rng(seed + offset))
+    monkeypatch.setattr(np.random, "RandomState", RandomState)
+    monkeypatch.setattr(random, "Random", Random)
+
+
 def of_allennlp(name: str) -> Any:
-    """What AllenNLP has under a name such as `modules.elmo.Elmo`; without AllenNLP, the test is skipped."""
+    """Return what AllenNLP has under a name such as `modules.elmo.Elmo`; skip the test without AllenNLP."""
     module, _, attribute = name.rpartition(".")
     return getattr(pytest.importorskip(f"allennlp.{module}"), attribute)
 
 
 def pytest_report_header() -> str:
-    """Say which kernels and vector units the tests run here; those that it lacks are skipped."""
-    cpu = torch.device("cpu")
-    kernels = [
-        kernel.name for kernel in KERNELS if kernel.why_not("float32", cpu, torch.float32) is None
-    ]
+    """Return the vector units that are tested; tests of others are skipped."""
     units = [unit.name for unit in VECTOR_UNITS if unsupported_reason(unit.name) is None]
     return (
-        f"kernels: {', '.join(kernels)}; vector units of simd: {', '.join(units) or 'none is compiled'}; "
+        f"vector units of simd: {', '.join(units) or 'none is compiled'}; "
         f"torch's own products: {torch.backends.cpu.get_cpu_capability()}"
     )
 
 
 def pytest_collection_finish() -> None:
-    """Let AllenNLP do once what takes it long each time: look for plugins, and evaluate the same Jsonnet."""
+    """Cache two slow steps of AllenNLP: looking for plugins, and evaluating the same Jsonnet."""
     commands, params = (
         sys.modules.get(f"allennlp.{name}") for name in ("commands", "common.params")
     )
@@ -98,7 +148,7 @@ def pytest_collection_finish() -> None:
 
 
 def evaluated_once(evaluate: Callable[..., str]) -> Callable[..., str]:
-    """Like this function of Jsonnet, which depends on files, their content and the variables."""
+    """Return a function of Jsonnet with a cache, whose keys have the files' state and the variables."""
     results: Dict[Any, str] = {}
 
     def evaluate_or_remember(*texts: str, ext_vars: Dict[str, str]) -> str:
@@ -173,7 +223,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def vocabulary_words(path: Union[str, Path] = "vocab.txt") -> List[str]:
-    """The words of a vocabulary, without those that all have."""
+    """Return the words of a vocabulary, without the special ones."""
     words = LMVocabulary.from_file(path).words
     assert tuple(words[:3]) == SPECIALS
     return words[3:]

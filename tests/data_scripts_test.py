@@ -34,7 +34,7 @@ def write_source(sources: Path, repository: str, path: str, content: str) -> Non
 
 
 def expect(monkeypatch: pytest.MonkeyPatch, make: ModuleType, files: Dict[str, str]) -> None:
-    """Take these texts for those that must come out."""
+    """Make these texts the expected content of files."""
     path = Path(make.__file__).with_name("unused")
     sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
     checksums: Dict[str, Dict[str, str]] = {}
@@ -55,7 +55,7 @@ def tree(number: int) -> str:
 
 
 def write_trees(sources: Path) -> Dict[str, str]:
-    """Sources of `sst`, and what must come of them."""
+    """Write sources of `sst`, and return the files that they must give."""
     train = "".join(tree(number) + "\n" for number in range(8544))
     dev, test = tree(8544) + "\n", tree(8545) + "\n"
     for name, text in (("train", train + dev), ("dev", dev + "\n"), ("test", test)):

@@ -130,10 +130,6 @@ def test_docstrings_become_definitions(pages: Dict[str, str]) -> None:
     page = pages["reference/core/index.html"]
     assert "<dt><code>num_output_representations</code> : <code>int</code></dt>" in page
     # Names without a type, in more than one line.
-    assert (
-        "<dt><code>precision, kernel, packed_folder, word_cache_size</code></dt>"
-        in (pages["reference/embedding/index.html"])
-    )
     assert "do_layer_norm, dropout, requires_grad" in pages["reference/modules/index.html"]
     for name, html in pages.items():
         if name.startswith("reference"):

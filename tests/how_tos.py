@@ -1,4 +1,4 @@
-"""Pages of docs/ as readers would run them: in a folder with what they ask for, in small, in one shell."""
+"""Pages of docs/ as readers run them: in one shell, in a folder with small files of what they ask for."""
 
 import json
 import os
@@ -20,9 +20,8 @@ from tests.markdown_blocks import code_blocks
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
 FIXTURES = REPOSITORY / "fixtures"
-PROGRAMS = Path(sys.executable).parent  # `python`, `allennlp` and `elmo`
 _MODULE_NAME = re.compile(r"# (\w+\.py)\n")
-# Ten times what the longest takes on two idle cores and more.
+# More than ten times what the longest page takes on two idle cores.
 TIMEOUT_SECONDS = 3000
 
 
@@ -35,25 +34,12 @@ class FinishedHowTo(NamedTuple):
 
 
 def how_to(name: str) -> str:
-    """The text of a how-to."""
+    """Return the text of a how-to."""
     return (DOCS / f"{name}.md").read_text(encoding="utf-8")
 
 
-def files_of(name: str) -> Dict[str, str]:
-    """
-    The files that a how-to shows, by the name in their first line: its configs, `// NAME.jsonnet`, and
-    modules, `# NAME.py`.
-    """
-    files = configs_of(name)
-    for block in code_blocks(how_to(name), "python"):
-        match = _MODULE_NAME.match(block.text)
-        if match:
-            files[match[1]] = block.text
-    return files
-
-
 def configs_of(name: str) -> Dict[str, str]:
-    """The configs that a how-to shows, by the name in their first line."""
+    """Return the configs that a how-to shows, by the name in their first line, `// NAME.jsonnet`."""
     configs = {}
     for block in code_blocks(how_to(name), "jsonnet"):
         match = re.match(r"// (\S+\.jsonnet)\n", block.text)
@@ -63,7 +49,10 @@ def configs_of(name: str) -> Dict[str, str]:
 
 
 def script_of(name: str) -> str:
-    """The commands and Python snippets of a how-to as one script; snippets in a row are one program."""
+    """
+    Return the commands and Python snippets of a how-to as one script; snippets in a row are one program. A
+    module, whose first line is `# NAME.py`, is a file and not part of the script.
+    """
     parts = []
     blocks = [
         block
@@ -79,7 +68,7 @@ def script_of(name: str) -> str:
 
 
 def columns(path: Path) -> List[List[List[str]]]:
-    """The sentences of a file in columns: each word with its tag."""
+    """Return the sentences of a file in columns: each word with its tag."""
     blocks = path.read_text(encoding="utf-8").split("\n\n")
     rows = [[line.split() for line in block.splitlines()] for block in blocks if block.strip()]
     return [[[row[0], row[-1]] for row in sentence] for sentence in rows]
@@ -91,16 +80,21 @@ def write_lines(path: Path, lines: List[str]) -> None:
 
 
 def prepare(name: str, folder: Path) -> None:
-    """What a how-to says that is needed: configs, the files that it shows, and text in small."""
+    """Write what a how-to needs: training configs, the files that it shows, and small texts."""
     (folder / "training_configs").symlink_to(REPOSITORY / "training_configs")
     shutil.copy(REPOSITORY / ".allennlp_plugins", folder)
-    for file, text in files_of(name).items():
+    modules = {
+        match[1]: block.text
+        for block in code_blocks(how_to(name), "python")
+        if (match := _MODULE_NAME.match(block.text))
+    }
+    for file, text in {**configs_of(name), **modules}.items():
         (folder / file).write_text(text, encoding="utf-8")
     HOW_TOS[name](folder)
 
 
 def _nothing(folder: Path) -> None:
-    """For pages that make what they need."""
+    """Write nothing: the page makes what it needs."""
 
 
 def _wikigold() -> Dict[str, List[List[List[str]]]]:
@@ -129,10 +123,19 @@ def _tagged_lines(folder: Path) -> None:
         write_lines(folder / "data" / f"{part}.txt", lines)
 
 
-def _conll_files(folder: Path) -> None:
-    for part, sentences in _few_wikigold().items():
+def _write_conll(folder: Path, parts: Dict[str, List[List[List[str]]]]) -> None:
+    for part, sentences in parts.items():
         rows = ["\n".join(f"{word} -X- O {tag}" for word, tag in sent) + "\n" for sent in sentences]
         write_lines(folder / "data" / "ner" / f"{part}.conll", rows)
+
+
+def _conll_files(folder: Path) -> None:
+    _write_conll(folder, _few_wikigold())
+
+
+def _names_to_learn(folder: Path) -> None:
+    """Enough of them for a tagger to find some after two epochs."""
+    _write_conll(folder, {part: sentences[:300] for part, sentences in _wikigold().items()})
 
 
 def _tagged_files(folder: Path) -> None:
@@ -145,7 +148,7 @@ def _sentences(folder: Path) -> None:
 
 
 def _bilm_files(folder: Path) -> None:
-    """elmo_mini in two files, and in one."""
+    """Write elmo_mini as two files, and as one."""
     with zipfile.ZipFile(folder / "model.zip", "w") as archive:
         for name in ("options.json", "weights.hdf5"):
             path = REPOSITORY / "elmo_plugin" / "pretrained" / "elmo_mini" / name
@@ -175,7 +178,7 @@ def _for_pretraining(folder: Path) -> None:
 
 
 def _for_adapting(folder: Path) -> None:
-    """Text unlike what elmo_mini has read: all in small letters, as in chats."""
+    """Write text unlike that of elmo_mini: in small letters only, as in chats."""
     wikipedia = _wikipedia()
     for file, part, count in (
         ("domain/train.txt", "train", 300),
@@ -192,7 +195,7 @@ def _for_tasks(folder: Path) -> None:
 
 
 def _for_a_task_of_ones_own(folder: Path) -> None:
-    """Sentences of two classes: with names, and without."""
+    """Write sentences of two classes: with names, and without."""
     for part, sentences in _few_wikigold().items():
         lines = [
             f"{'name' if {tag for _, tag in sentence} - {'O'} else 'none'}\t"
@@ -208,7 +211,7 @@ def _for_old_models(folder: Path) -> None:
     _bilm_files(folder)
 
 
-# How to make what each how-to needs.
+# What writes the files that a page needs.
 HOW_TOS: Dict[str, Callable[[Path], None]] = {
     "adapt_to_your_domain": _for_adapting,
     "add_elmo_to_your_config": _tagged_files,
@@ -221,7 +224,7 @@ HOW_TOS: Dict[str, Callable[[Path], None]] = {
     "measure": _conll_files,
     "models": _bilm_files,
     "other_languages": _for_other_languages,
-    "outside_allennlp": _conll_files,
+    "outside_allennlp": _names_to_learn,
     "pretrain_for_your_language": _for_pretraining,
     "sentence_vectors_and_scores": _sentences,
     "serve_a_model": _sentences,
@@ -233,14 +236,14 @@ HOW_TOS: Dict[str, Callable[[Path], None]] = {
 
 
 def free_port() -> str:
-    """A port that nothing listens at, for the default one of a how-to: other tests may have that."""
+    """Return a port that is free: another test may use the default one."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return str(bound.getsockname()[1])
 
 
-def run_how_to(name: str, folder: Path, programs: Path) -> FinishedHowTo:
-    """Run a how-to in a folder, with `allennlp` and `elmo` from the folder `programs`."""
+def run_how_to(name: str, folder: Path) -> FinishedHowTo:
+    """Run a how-to in a folder, with the programs of this environment."""
     prepare(name, folder)
     script = script_of(name)
     if name == "from_allennlp":  # with an archive that AllenNLP's own embedder has trained
@@ -248,32 +251,26 @@ def run_how_to(name: str, folder: Path, programs: Path) -> FinishedHowTo:
     if name == "serve_a_model":
         port = free_port()
         script = script.replace("8000", port).replace("elmo serve", f"elmo serve --port {port}")
-    printed = _run(f"{script}\nenv -0 > environment", folder, programs)
-    variables = (folder / "environment").read_text(encoding="utf-8").split("\0")
-    return FinishedHowTo(folder, printed, dict(line.split("=", 1) for line in variables if line))
-
-
-def _run(script: str, folder: Path, programs: Path) -> str:
-    """Run a script in a folder, and return what it printed."""
-    path = os.pathsep.join(map(str, (programs, PROGRAMS, os.environ["PATH"])))
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     result = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
+        ["bash", "-euo", "pipefail", "-c", f"{script}\nenv -0 > environment"],
         cwd=folder,
-        env=environment,
+        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
     )
     failure = f"{script}\nexit status {result.returncode}:\n"
     assert result.returncode == 0, failure + result.stdout[-2000:] + result.stderr[-4000:]
-    return result.stdout
+    variables = (folder / "environment").read_text(encoding="utf-8").split("\0")
+    environment = dict(line.split("=", 1) for line in variables if line)
+    return FinishedHowTo(folder, result.stdout, environment)
 
 
 def build_training(
     config: str, folder: Path, environment: Dict[str, str], **overrides: Any
 ) -> TrainModel:
-    """All that `allennlp train` makes before the first step, with these overrides of the config."""
+    """Return what `allennlp train` builds before the first step, with these overrides of the config."""
     overrides = {"trainer.cuda_device": -1, **overrides}
     params = Params.from_file(config, json.dumps(overrides), ext_vars=environment)
     for key in ("random_seed", "numpy_seed", "pytorch_seed", "evaluate_on_test"):

@@ -2,7 +2,7 @@
 
 import ast
 from pathlib import Path
-from typing import Iterator, Tuple
+from typing import Dict, Iterator, Set, Tuple
 
 PACKAGE = Path(__file__).parents[1] / "elmo_plugin"
 
@@ -15,7 +15,9 @@ CORE = [
     ("elmo_plugin.modules.scalar_mix",),
     ("elmo_plugin.modules.elmo",),
     ("elmo_plugin.embedding",),
-    ("elmo_plugin.serving.limits",),
+    ("elmo_plugin.integrations",),
+    ("elmo_plugin.serving.options",),
+    ("elmo_plugin.serving.request_checks",),
     ("elmo_plugin.serving.batcher",),
 ]
 PLUGIN = [
@@ -24,10 +26,11 @@ PLUGIN = [
     ("elmo_plugin.compat.archives", "elmo_plugin.compat.predictions"),
     ("elmo_plugin.modules.elmo_token_embedder", "elmo_plugin.modules.encoder_stack"),
     ("elmo_plugin.modules.placed_elmo",),
+    ("elmo_plugin.modules.model_mixes",),
     ("elmo_plugin.modules.text_encoder",),
     ("elmo_plugin.pretraining", "elmo_plugin.tasks"),
-    ("elmo_plugin.report", "elmo_plugin.serving.highlights", "elmo_plugin.serving.metrics"),
-    ("elmo_plugin.serving.pages", "elmo_plugin.serving.senses", "elmo_plugin.serving.served_model"),
+    ("elmo_plugin.report",),
+    ("elmo_plugin.serving.served_model", "elmo_plugin.serving.words_in_context"),
     ("elmo_plugin.serving.app",),
     ("elmo_plugin.serving.server",),
     ("elmo_plugin.commands",),
@@ -38,15 +41,38 @@ LEVELS = {part: level for level, parts in enumerate(CORE + PLUGIN) for part in p
 NAMES_ONLY = ("elmo_plugin", "elmo_plugin.modules", "elmo_plugin.serving")
 
 
+# Of the core: they import AllenNLP inside functions that only its users call.
+FOR_USERS_OF_ALLENNLP = (
+    "elmo_plugin.embedding.elmo_embedder",
+    "elmo_plugin.modules.elmo",
+)
+
+
+def is_core(module: str) -> bool:
+    return part_of(module) in [part for parts in CORE for part in parts]
+
+
 def part_of(module: str) -> str:
     parts = [part for part in LEVELS if f"{module}.".startswith(f"{part}.")]
     assert len(parts) == 1, f"{module} has no level: add it to this test"
     return parts[0]
 
 
-def imports_at_the_top(path: Path) -> Iterator[str]:
-    """Modules that are imported as soon as this one is."""
-    for statement in ast.parse(path.read_text("utf-8")).body:
+def imports_of(path: Path, at_the_top: bool) -> Iterator[str]:
+    """
+    Modules that a file imports: as soon as it is imported itself, or also later, inside functions. Imports
+    for annotations only (`if TYPE_CHECKING`) are left out: they are never run.
+    """
+    tree = ast.parse(path.read_text("utf-8"))
+    never_run = {
+        id(statement)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+    }
+    for statement in tree.body if at_the_top else ast.walk(tree):
+        if id(statement) in never_run:
+            continue
         if isinstance(statement, ast.Import):
             yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
@@ -59,17 +85,19 @@ def imports_at_the_top(path: Path) -> Iterator[str]:
                     yield f"{statement.module}.{alias.name}"
 
 
-def imports_in_the_package() -> Iterator[Tuple[str, str]]:
+def imports_in_the_package(at_the_top: bool = False) -> Iterator[Tuple[str, str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         names = path.relative_to(PACKAGE.parent).with_suffix("").parts
         module = ".".join(names[:-1] if names[-1] == "__init__" else names)
         if module not in NAMES_ONLY:
-            yield from ((module, imported) for imported in imports_at_the_top(path))
+            yield from ((module, imported) for imported in imports_of(path, at_the_top))
 
 
 def test_imports_go_down_only() -> None:
+    """In the core also inside functions."""
     checked = 0
-    for module, imported in imports_in_the_package():
+    in_core = [pair for pair in imports_in_the_package() if is_core(pair[0])]
+    for module, imported in [*imports_in_the_package(at_the_top=True), *in_core]:
         if imported.startswith("elmo_plugin.") and imported not in NAMES_ONLY:
             part, imported_part = part_of(module), part_of(imported)
             assert part == imported_part or LEVELS[part] > LEVELS[imported_part], (module, imported)
@@ -78,21 +106,21 @@ def test_imports_go_down_only() -> None:
 
 
 def test_the_core_imports_no_allennlp() -> None:
-    core = [part for parts in CORE for part in parts]
-    for module, imported in imports_in_the_package():
-        if part_of(module) in core:
-            assert not f"{imported}.".startswith("allennlp."), module
+    for at_the_top in (True, False):
+        for module, imported in imports_in_the_package(at_the_top):
+            if is_core(module) and (at_the_top or module not in FOR_USERS_OF_ALLENNLP):
+                assert not f"{imported}.".startswith("allennlp."), module
 
 
 def test_commands_import_the_plugin_storey_only_when_they_run() -> None:
     """So that `elmo` is quick, and runs the core's commands without AllenNLP."""
-    core = [part for parts in CORE for part in parts]
-    for module, imported in imports_in_the_package():
+    for module, imported in imports_in_the_package(at_the_top=True):
         is_command = part_of(module) == "elmo_plugin.commands"
         if is_command and module != "elmo_plugin.commands.subcommands":
             assert not f"{imported}.".startswith("allennlp."), module
             if imported.startswith("elmo_plugin.") and imported not in NAMES_ONLY:
-                assert part_of(imported) in [*core, "elmo_plugin.commands"], (module, imported)
+                is_of_commands = part_of(imported) == "elmo_plugin.commands"
+                assert is_core(imported) or is_of_commands, (module, imported)
 
 
 def test_a_task_imports_no_other_task() -> None:
@@ -102,3 +130,16 @@ def test_a_task_imports_no_other_task() -> None:
         of_both = [name.split(".")[2:3] for name in (module, imported)]
         of_tasks = [of[0] for of in of_both if of and of[0] in tasks]
         assert len(set(of_tasks)) <= 1, (module, imported)
+
+
+def test_no_modules_of_embedding_import_each_other_in_a_circle() -> None:
+    imports: Dict[str, Set[str]] = {}
+    for module, imported in imports_in_the_package():
+        if imported.startswith("elmo_plugin.embedding.") and module.startswith("elmo_plugin.emb"):
+            imports.setdefault(module, set()).add(imported)
+    assert len(imports) > 5
+    while imports:
+        free = [module for module, imported in imports.items() if not imported & imports.keys()]
+        assert free, f"each of these imports another one of them: {sorted(imports)}"
+        for module in free:
+            del imports[module]

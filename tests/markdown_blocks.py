@@ -8,12 +8,7 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 
 class CodeBlock(NamedTuple):
     """
-    # Parameters
-
-    language : `str`
-        The word after the opening fence.
-    text : `str`
-        What stands between the fences.
+    A block of code: its language (the word after the opening fence), and the text between the fences.
     """
 
     language: str
@@ -21,17 +16,17 @@ class CodeBlock(NamedTuple):
 
 
 def code_blocks(markdown: str, *languages: str) -> List[CodeBlock]:
-    """The blocks in these languages, in order; all blocks that name a language, if none is given."""
+    """Return the blocks in these languages, in order; without languages, all blocks that name one."""
     blocks = [CodeBlock(*match.groups()) for match in _BLOCK.finditer(markdown)]
     return [block for block in blocks if not languages or block.language in languages]
 
 
 def local_links(markdown: str) -> List[str]:
-    """The paths that links and pictures lead to, without anchors, sorted; no addresses of the web."""
+    """Return the paths that links and pictures lead to, without anchors, sorted; no web addresses."""
     return sorted(set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", markdown)))
 
 
 def section_anchors(markdown: str) -> List[str]:
-    """The anchors of all headings, as GitHub makes them."""
+    """Return the anchors of all headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", markdown, flags=re.MULTILINE)
     return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]

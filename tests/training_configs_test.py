@@ -43,7 +43,7 @@ def write_word_vectors(task: str, folder: Path) -> str:
 
 @pytest.fixture
 def ext_vars(tmp_path: Path) -> Dict[str, str]:
-    """What a user may define: see the head comment of each config."""
+    """The external variables that the head comments of the configs name."""
     return {
         **{f"{task.upper()}_DATA": "data" for task in WORD_DIMS},
         "WORD_VECTORS": write_word_vectors("ner", tmp_path),
@@ -134,29 +134,35 @@ def test_a_baseline_differs_from_its_experiment_only_in_elmo(ext_vars: Dict[str,
         assert one == other
 
 
-@pytest.mark.parametrize("task", ["ner", "snli", "sst"])
-@pytest.mark.parametrize("suffix", ["", "_small"])
-def test_input_elmo_is_dropped_once(task: str, suffix: str, ext_vars: Dict[str, str]) -> None:
-    path = REPOSITORY / "training_configs" / f"{task}{suffix}.jsonnet"
-    text_encoder = Params.from_file(path, ext_vars=ext_vars)["model"]["text_encoder"].as_dict()
-    elmo_dropout = text_encoder["elmo"]["dropout"]
-    if isinstance(elmo_dropout, dict):
-        elmo_dropout = elmo_dropout["input"]
-    assert (elmo_dropout, text_encoder["dropout"]) == (
-        0.0,
-        0.2 if path.stem == "snli_small" else 0.5,
-    )
+MAX_NORM = "text_encoder.text_field_embedder.token_embedders.tokens.max_norm"
+
+# What experiments take from the papers, by the part of the key after `model.`.
+VALUES: Dict[str, Dict[str, Any]] = {
+    # The paper's dropout, of input ELMo only once, and AllenNLP's CRF.
+    "ner": {
+        "text_encoder.elmo.dropout": 0.0,
+        "text_encoder.dropout": 0.5,
+        "text_encoder.variational_dropout": True,
+        "text_encoder.encoder.dropout": 0.5,
+        "include_start_end_transitions": False,
+    },
+    "ner_small": {"text_encoder.elmo.dropout": 0.0, "text_encoder.dropout": 0.5},
+    "snli": {"text_encoder.elmo.dropout": 0.0, "text_encoder.dropout": 0.5},
+    "snli_small": {"text_encoder.elmo.dropout.input": 0.0, "text_encoder.dropout": 0.2},
+    "sst": {"text_encoder.elmo.dropout.input": 0.0, "text_encoder.dropout": 0.5},
+    "sst_small": {"text_encoder.elmo.dropout.input": 0.0, "text_encoder.dropout": 0.5},
+    # Heads are scored as by Lee et al.
+    "coref": {"head_scores": "contextualized", MAX_NORM: 1.0},
+    "coref_baseline": {"head_scores": "contextualized", MAX_NORM: 1.0},
+    "coref_small": {"head_scores": "contextualized", MAX_NORM: None},
+}
 
 
-def test_the_ner_experiment_has_the_papers_dropout_and_allennlps_crf(
-    ext_vars: Dict[str, str],
-) -> None:
-    model = Params.from_file(REPOSITORY / "training_configs" / "ner.jsonnet", ext_vars=ext_vars)[
-        "model"
-    ]
-    assert model["text_encoder"]["variational_dropout"]
-    assert model["text_encoder"]["encoder"]["dropout"] == 0.5
-    assert model["include_start_end_transitions"] is False
+@pytest.mark.parametrize("name", VALUES)
+def test_an_experiment_has_the_values_of_its_paper(name: str, ext_vars: Dict[str, str]) -> None:
+    path = REPOSITORY / "training_configs" / f"{name}.jsonnet"
+    config = Params.from_file(path, ext_vars=ext_vars).as_flat_dict()
+    assert {key: config.get(f"model.{key}") for key in VALUES[name]} == VALUES[name]
 
 
 def test_the_srl_experiments_have_no_bias_on_the_input_and_forget_biases_of_1(
@@ -171,15 +177,6 @@ def test_the_srl_experiments_have_no_bias_on_the_input_and_forget_biases_of_1(
             assert layer.cell.input_linearity.bias is None
             biases = layer.cell.state_linearity.bias.detach().view(5, size)
             assert (biases[1] == 1).all() and not biases[[0, 2, 3, 4]].any()
-
-
-def test_the_coreference_experiments_score_heads_as_lee_et_al(ext_vars: Dict[str, str]) -> None:
-    for name in ("coref", "coref_baseline", "coref_small"):
-        path = REPOSITORY / "training_configs" / f"{name}.jsonnet"
-        model = Params.from_file(path, ext_vars=ext_vars)["model"].as_dict()
-        assert model["head_scores"] == "contextualized"
-        words = model["text_encoder"]["text_field_embedder"]["token_embedders"]["tokens"]
-        assert words.get("max_norm") == (None if name == "coref_small" else 1.0)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,6 @@ packaging = pytest.importorskip("packaging.requirements")
 ROOT = Path(__file__).parents[1]
 MACHINE = platform.machine()
 PUBLISHED = (
-    "elmo_plugin_flair.py",
-    "elmo_plugin_spacy.py",
     "pyproject.toml",
     "setup.py",
     "MANIFEST.in",
@@ -141,7 +139,7 @@ def metadata_of(wheel: Path) -> Any:
 
 
 def installed_closure(requirements: List[str]) -> Iterator[str]:
-    """The installed packages that these requirements ask for, and what those ask for."""
+    """Yield the installed packages that these requirements ask for, and what those ask for."""
     left, seen = list(requirements), set()
     while left:
         requirement = packaging.Requirement(left.pop())
@@ -175,7 +173,7 @@ def test_a_library_that_cannot_be_compiled_is_an_error(build_wheel: Build) -> No
 
 
 def test_it_runs_in_an_environment_of_its_dependencies(wheel: Path, tmp_path: Path) -> None:
-    """That has no AllenNLP, and what torch and the others are made of from this one."""
+    """The environment has no AllenNLP; the installed packages of the dependencies are linked into it."""
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"

@@ -1,21 +1,20 @@
 """From the characters of a word to its context-independent vector, the biLM's layer 0."""
 
 import math
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions
+from elmo_plugin.bilm.characters import NUM_CHARACTER_IDS
+from elmo_plugin.bilm.interception import has_global_hooks, is_plain
+from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.simd.character_encoder import pool_words, pool_words_backward
 from elmo_plugin.bilm.simd.library import training_unit
 
 # Words that are convolved together, to bound memory: about 180 KB a word in the paper's model.
 WORDS_PER_BLOCK = 512
-
-# From character ids, `(num_words, num_characters)`, to vectors, `(num_words, projection_dim)`.
-Encode = Callable[[Tensor], Tensor]
 
 
 class CharacterEncoder(torch.nn.Module):
@@ -24,19 +23,26 @@ class CharacterEncoder(torch.nn.Module):
 
     # Parameters
 
-    options : `BiLMOptions`
+    options : `CharacterEncoderOptions`
         The sizes. New encoders start from bilm-tf's initial values.
+    output_dim : `int`
+        Width of a vector. Equal to the number of filters: no projection, as in bilm-tf.
+    num_ids : `int`, optional (default = 262)
+        Number of character ids, padding included.
     """
 
-    def __init__(self, options: BiLMOptions) -> None:
+    def __init__(
+        self,
+        options: CharacterEncoderOptions,
+        output_dim: int,
+        num_ids: int = NUM_CHARACTER_IDS,
+    ) -> None:
         super().__init__()
-        # A backward pass may be followed by a change of weights.
-        self.num_backward_passes = 0
         self.activation = torch.relu if options.activation == "relu" else torch.tanh
         self.widest_filter = max(width for width, _ in options.filters)
-        # +1: row 0 is padding and stays zero.
+        # Row 0 is padding and stays zero.
         self.character_embedding = torch.nn.Embedding(
-            NUM_CHARACTER_EMBEDDINGS + 1, options.character_embedding_dim, padding_idx=0
+            num_ids, options.character_embedding_dim, padding_idx=0
         )
         with torch.no_grad():
             self.character_embedding.weight[1:].uniform_(-1.0, 1.0)
@@ -47,8 +53,8 @@ class CharacterEncoder(torch.nn.Module):
             Highway(options.num_filters) for _ in range(options.num_highway)
         )
         self.projection: torch.nn.Module = torch.nn.Identity()
-        if options.has_token_projection:
-            self.projection = _new_linear(options.num_filters, options.projection_dim)
+        if output_dim != options.num_filters:
+            self.projection = _new_linear(options.num_filters, output_dim)
 
     def forward(self, words: Tensor) -> Tensor:
         """
@@ -59,7 +65,7 @@ class CharacterEncoder(torch.nn.Module):
 
         # Returns
 
-        `Tensor` of shape `(num_words, projection_dim)`.
+        `Tensor` of shape `(num_words, output_dim)`.
         """
         maxima = self._maxima_in_cpp(words)
         if maxima is not None:
@@ -68,20 +74,11 @@ class CharacterEncoder(torch.nn.Module):
             words = words[:, : _num_telling_characters(words, self.widest_filter)]
             blocks = words.split(WORDS_PER_BLOCK)
             vectors = torch.cat([self._vectors(self._maxima(block)) for block in blocks])
-        if vectors.requires_grad:
-            vectors.register_hook(self._count_backward_pass)
         return vectors
-
-    def prepared(self, prepare: Callable[["CharacterEncoder"], Encode]) -> Encode:
-        """Return what to call in place of this encoder: what `prepare` makes of it."""
-        return prepare(self)
 
     def forward_traceable(self, words: Tensor) -> Tensor:
         """As `forward`, by operations that are the same for all words. It takes more time and memory."""
         return self._vectors(self._maxima(words))
-
-    def _count_backward_pass(self, unused: Tensor) -> None:
-        self.num_backward_passes += 1
 
     def _vectors(self, maxima: Tensor) -> Tensor:
         """From maxima over time, `(num_words, num_filters)`, to vectors, `(num_words, projection_dim)`."""
@@ -100,7 +97,13 @@ class CharacterEncoder(torch.nn.Module):
         """As `_maxima`, for training; `None` where torch's operations are to do it."""
         embedding = self.character_embedding.weight
         unit = training_unit(embedding)
-        if unit is None or not torch.is_grad_enabled():
+        if unit is None or not torch.is_grad_enabled() or has_global_hooks():
+            return None
+        # Modules with hooks, and adapters in their place, have to be called.
+        if not is_plain(self.character_embedding, torch.nn.Embedding) or not all(
+            is_plain(layer, torch.nn.Conv1d) and layer.weight.dtype == torch.float32
+            for layer in self.convolutions
+        ):
             return None
         parameters = [
             parameter for layer in self.convolutions for parameter in (layer.weight, layer.bias)
@@ -128,6 +131,7 @@ class _MaximaInCpp(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
+        # Read once: tensors that were recomputed for this pass can be read only once.
         words, places, embedding, *weights = ctx.saved_tensors
         of_embedding, of_weights = pool_words_backward(
             words, embedding, weights, places, gradient, ctx.unit
@@ -157,7 +161,7 @@ class Highway(torch.nn.Module):
         return gate * torch.relu(self.transform(inputs)) + (1 - gate) * inputs
 
 
-def _new_convolution(options: BiLMOptions, width: int, count: int) -> torch.nn.Conv1d:
+def _new_convolution(options: CharacterEncoderOptions, width: int, count: int) -> torch.nn.Conv1d:
     """A character convolution with bilm-tf's initial values."""
     convolution = torch.nn.Conv1d(options.character_embedding_dim, count, width)
     assert convolution.bias is not None

@@ -79,7 +79,7 @@ def archived_bilm(
         return BiLMOptions.from_dict(source["options"], f"{folder}: {key}"), {
             name[len(prefix) :]: state_dict[name].float().contiguous()
             for name in state_dict
-            if name.startswith(prefix) and not name.startswith(f"{prefix}word_embedding.")
+            if name.startswith(prefix)
         }
     return None
 
@@ -104,6 +104,31 @@ def check_referred_bilm(bilm: torch.nn.Module, source: Dict[str, Any]) -> None:
             f"the SHA-256 {found}, expected {expected}. Install the version of elmo_plugin that "
             "the archive was made with, or get the archive with its biLM."
         )
+
+
+def keep_own_bilm(elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused: Any) -> None:
+    """
+    Keep the description of the biLM of an `Elmo` when a state dict is loaded (a `load_state_dict` pre-hook),
+    and the biLM itself if the state dict only refers to it.
+
+    The description in a state dict may have another length. State dicts of AllenNLP's `Elmo` have none.
+
+    # Raises
+
+    `ConfigurationError` as `check_referred_bilm`.
+    """
+    if prefix + SOURCE_KEY in state_dict:
+        saved_source = from_bytes(state_dict[prefix + SOURCE_KEY])
+        if CHECKSUM_KEY in saved_source:
+            check_referred_bilm(elmo.bilm, saved_source)
+            for name, tensor in elmo.bilm.state_dict().items():
+                state_dict[prefix + BILM_PREFIX + name] = tensor
+    source = getattr(elmo, SOURCE_KEY)
+    if source is not None:
+        state_dict[prefix + SOURCE_KEY] = source
+    else:
+        # This biLM was given as `module`, and has no description.
+        state_dict.pop(prefix + SOURCE_KEY, None)
 
 
 def state_dict_in(folder: FileName) -> Dict[str, Any]:
@@ -148,8 +173,6 @@ def translate_allennlp_bilm(
             state_dict[f"{encoder}.highways.{index}.carry.{kind}"] = -negative_carry
         elif owner == "_token_embedder._projection":
             state_dict[f"{encoder}.projection.{kind}"] = state_dict.pop(name)
-        elif owner == "_word_embedding":
-            state_dict[f"{prefix}word_embedding.{kind}"] = state_dict.pop(name)
     for direction in ("forward", "backward"):
         layer = 0
         while f"{prefix}_elmo_lstm.{direction}_layer_{layer}.input_linearity.weight" in state_dict:

@@ -1,554 +1,495 @@
-"""What a biLM keeps of weights that do not change: vectors of words, activations of sentences, and weights
-prepared for a kernel."""
+"""Fast inference: an immutable snapshot of a biLM, and the vectors that it keeps."""
 
-import functools
+import ctypes
 import logging
+import sys
 import threading
-from collections import OrderedDict
+from dataclasses import dataclass, fields
 from os import PathLike
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
-)
-from weakref import WeakValueDictionary
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.character_encoder import CharacterEncoder, Encode
-from elmo_plugin.bilm.kernels import LSTMKernel, check_kernel, choose_kernel, choose_precision
-from elmo_plugin.bilm.kernels.packed_folder import PackedFolder
-from elmo_plugin.bilm.lstm import ProjectedLSTM
-from elmo_plugin.bilm.many_langs import ManyLangsEncoder
+from elmo_plugin.bilm.batch import (
+    CarriedStates,
+    mask_of,
+    no_activations,
+    read_batch,
+    run_layers,
+    zero_states,
+)
+from elmo_plugin.bilm.bilm import BiLM
+from elmo_plugin.bilm.characters import sentence_marks
+from elmo_plugin.bilm.interception import eager, has_global_hooks, is_plain
+from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
+from elmo_plugin.bilm.options import BiLMOptions
+from elmo_plugin.bilm.runners import AUTO, Runner, check_kernel, choose_runner
+from elmo_plugin.bilm.steps import State
+from elmo_plugin.bilm.weights import opened_weights
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
 
 # The table of word vectors starts with room for this many words and doubles up to the capacity.
 INITIAL_ROWS = 1024
 
-# What makes the token representations of a biLM, from character ids.
-WordEncoder = Union[CharacterEncoder, ManyLangsEncoder]
+# What a biLM gives: `activations` and `mask`.
+Output = Dict[str, Union[Tensor, List[Tensor]]]
 
 
-class PreparedLayers(NamedTuple):
-    """LSTM layers as a kernel runs them: forward and backward of layer 0, then of layer 1 ..."""
-
-    kernel: LSTMKernel
-    layers: List[Any]
-
-
-class FrozenInference:
+@dataclass(frozen=True)
+class InferenceSettings:
     """
-    Runs the parts of a biLM without gradients. It owns the choice of the kernel, the weights prepared for it,
-    and the vectors of words; they are dropped together when the weights may have changed.
-
-    Several threads may use one object. Copies and pickles start empty.
+    How a frozen biLM runs.
 
     # Parameters
 
-    kernel, precision, packed_folder, word_cache_size, sentence_cache_mb
-        See `BiLM`.
+    precision : `str`, optional (default = `"float32"`)
+        In what matrices are multiplied: `float32`, `bfloat16` or `int8`. Sums, activations and the
+        convolutions of characters stay float32. The error of each is in PERFORMANCE.md.
+    kernel : `str`, optional (default = `"auto"`)
+        What runs the layers: `simd` (C++ for CPUs), `triton` (NVIDIA GPUs), `reference` (operations of torch,
+        everywhere), or the faster of `simd` and `reference` that runs on the device.
+    word_cache_size : `int`, optional (default = 50,000)
+        Number of distinct words whose vectors are kept; 0 for none. 50,000 words of the paper's model take
+        100 MB.
+    sentence_cache_mb : `float`, optional (default = 250)
+        On a CPU, MB of memory for the activations of sentences that training reads again in each epoch; 0 for
+        none. A token of the paper's model takes 12 kB, one of `elmo_mini` 3 kB. Prediction keeps none.
 
     # Raises
 
-    `ConfigurationError` as `BiLM` does.
+    `ConfigurationError` for an unknown precision or kernel, a kernel that this machine lacks, and a negative
+    size.
+    """
+
+    precision: str = "float32"
+    kernel: str = AUTO
+    word_cache_size: int = 50_000
+    sentence_cache_mb: float = 250
+
+    def __post_init__(self) -> None:
+        check_kernel(self.kernel, self.precision)
+        for name in ("word_cache_size", "sentence_cache_mb"):
+            size = getattr(self, name)
+            if isinstance(size, bool) or not isinstance(size, (int, float)) or not size >= 0:
+                raise ConfigurationError(f"{name} is {size!r}, expected 0 (no cache) or more.")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "InferenceSettings":
+        """
+        Check the keywords of a caller or the keys of a config.
+
+        # Raises
+
+        `ConfigurationError` for an unknown one, too.
+        """
+        names = [field.name for field in fields(cls)]
+        unknown = [name for name in values if name not in names]
+        if unknown:
+            raise ConfigurationError(
+                f"ELMo has no argument '{unknown[0]}'. Those of inference are {', '.join(names)}. Correct "
+                "the name, or leave it out."
+            )
+        return cls(**values)
+
+
+class FrozenBiLM:
+    """
+    An immutable snapshot of a biLM: options and weights, in the form that its runner reads, on one device in
+    one precision, and the vectors of words and sentences that it has met.
+
+    It holds its weights once, and nothing that happens to the files, the parameters or the biLM that it was
+    made from changes it. As its weights never change, no vector that it keeps is ever out of date. Threads
+    may share it. A copy is the object itself; a pickle holds the packed weights, for processors on which the
+    same kernel runs.
+
+    Make one by `FrozenBiLM.from_files` or `BiLM.freeze`.
+
+    # Parameters
+
+    options : `BiLMOptions`
+        The sizes.
+    modules : `Iterator[torch.nn.Module]`
+        The parts of a `BiLM` in the order of `names_of_parts`, all on `device`. Each is copied before the
+        next is asked for, so that it can be loaded only then.
+    settings : `InferenceSettings`
+        How it runs.
+    device : `torch.device`
+        Where it runs, and where its results are.
+
+    # Attributes
+
+    options, settings, device
+        The arguments.
+    precision : `str`
+        What it runs in: the precision of the settings, or `float32` where that is faster.
+    kernel : `str`
+        What runs it: `simd`, `triton` or `reference`.
+    words : `WordVectors`
+        The vectors of the words that it has met.
+    weights_sha256 : `str`, optional
+        The checksum of the weights, see `weights_checksum`; `None` in a snapshot that an `Elmo` has made.
+
+    # Raises
+
+    `ConfigurationError` if the kernel of the settings does not run on the device.
     """
 
     def __init__(
         self,
-        kernel: str,
-        precision: str,
-        packed_folder: Optional[Union[str, PathLike]],
-        word_cache_size: int,
-        sentence_cache_mb: float,
+        options: BiLMOptions,
+        modules: Iterator[torch.nn.Module],
+        settings: InferenceSettings,
+        device: torch.device,
     ) -> None:
-        check_kernel(kernel, precision)
-        self.kernel = kernel
-        self.precision = precision
-        self.packed_folder = packed_folder
-        self._folder = None if packed_folder is None else PackedFolder(packed_folder)
-        self.word_cache = WordTypeCache(word_cache_size)
-        self.sentence_cache = SentenceCache(sentence_cache_mb)
-        self._said: Set[str] = set()
-        self._lock = threading.Lock()
-        self.invalidate()
+        prepare, self.precision = choose_runner(settings.kernel, settings.precision, device)
+        self.options = options
+        self.settings = settings
+        self.device = device
+        with _plain_computation(device):
+            self._runner: Runner = prepare(modules, self.precision)
+        self.kernel = self._runner.name
+        self._marks = sentence_marks().to(device)  # (2, 50)
+        self.words = WordVectors(settings.word_cache_size)
+        self._sentences = SentenceActivations(settings.sentence_cache_mb)
+        self.weights_sha256: Optional[str] = None
 
-    def __reduce__(self) -> Tuple[Any, ...]:
-        caches = (self.word_cache.capacity, self.sentence_cache.capacity_mb)
-        return FrozenInference, (self.kernel, self.precision, self.packed_folder, *caches)
+    @classmethod
+    def from_files(
+        cls,
+        options_file: Optional[Union[str, PathLike]],
+        weight_file: Optional[Union[str, PathLike]] = None,
+        device: Union[str, torch.device] = "cpu",
+        **settings: Any,
+    ) -> "FrozenBiLM":
+        """
+        Load files, which are named as for `BiLM.from_files`. `settings` are the fields of
+        `InferenceSettings`. Of bilm-tf's files one part of the biLM at a time is in memory beside what is
+        made of it.
+
+        # Raises
+
+        `ConfigurationError` as `BiLM.from_files`, and for an impossible setting.
+        """
+        checked = InferenceSettings.of(settings)
+        device = torch.device(device)
+        # Fails before files are downloaded.
+        choose_runner(checked.kernel, checked.precision, device)
+        options_path, weight_path = resolve_model_files(options_file, weight_file)
+        if is_many_langs(weight_path):
+            return BiLM.from_files(options_path, weight_path).to(device).freeze(**settings)
+        options = BiLMOptions.from_file(options_path)
+        with opened_weights(options, weight_path) as weights:
+            bilm = BiLM.without_weights(options)
+
+            def modules() -> Iterator[torch.nn.Module]:
+                for name in bilm.names_of_parts:
+                    weights.load(bilm, name)
+                    part = bilm.get_submodule(name)
+                    yield part.to(device)
+                    part.to_empty(device="meta")
+
+            frozen = cls(options, modules(), checked, device)
+            frozen.weights_sha256 = weights.sha256()
+        _return_free_memory()
+        return frozen
+
+    @classmethod
+    def of(cls, bilm: BiLM, settings: InferenceSettings) -> "FrozenBiLM":
+        """
+        Copy the weights of a biLM.
+
+        # Raises
+
+        `ConfigurationError` if its modules are not as `BiLM` built them, or if its weights are not all
+        float32 on one device.
+        """
+        reason = reason_against_copying(bilm)
+        if reason is not None:
+            raise ConfigurationError(
+                f"The biLM cannot be frozen: {reason}. Undo that, or run the biLM as it is."
+            )
+        modules = (bilm.get_submodule(name) for name in bilm.names_of_parts)
+        return cls(bilm.options, modules, settings, next(bilm.parameters()).device)
+
+    def __deepcopy__(self, memo: Any) -> "FrozenBiLM":
+        return self
+
+    def __copy__(self) -> "FrozenBiLM":
+        return self
 
     @property
-    def num_prepared(self) -> int:
-        """Number of modules with prepared weights."""
-        return len(self._prepared)
+    def num_layers(self) -> int:
+        """Number of layer activations: the LSTM layers and the token representation."""
+        return self.options.num_layers + 1
 
-    def invalidate(self) -> None:
-        """Drop everything: the weights have changed, or may change without a trace."""
-        self.word_cache.clear()
-        self.sentence_cache.clear()
-        # The kernel, and the precision that it runs in.
-        self._choice: Optional[Tuple[LSTMKernel, str]] = None
-        # Name of a module within the biLM -> what the kernel multiplies by in its place.
-        self._prepared: Dict[str, _Prepared] = {}
-        self._layers: Optional[PreparedLayers] = None
-        self._encoder: Optional[Encode] = None
-        # The state of the weights that all of this was made from.
-        self._version: Optional[Tuple[Any, ...]] = None
-        # Keeps the memory of those weights from being given to others, which could be taken for them.
-        self._weights: Sequence[Tensor] = ()
-        # The weight file that they were loaded from, if they are still the same.
-        self._source: Optional[Tuple[Any, ...]] = None
+    def get_output_dim(self) -> int:
+        """Width of a layer activation, both directions together."""
+        return 2 * self.options.projection_dim
 
-    def loaded_from(self, source: Tuple[Any, ...], bilm: torch.nn.Module) -> None:
-        """Share what is made of the weights that `bilm` has now with other biLMs loaded from `source`."""
-        parameters = list(bilm.parameters())
-        self._set_version(_version_of(parameters, 0), parameters)
-        self._source = source
-
-    def begin_pass(
-        self, parameters: Sequence[Tensor], is_training: bool, num_backward_passes: int
-    ) -> bool:
+    @eager
+    def __call__(
+        self,
+        character_ids: Tensor,
+        states: Optional[CarriedStates] = None,
+        keep_sentences: bool = False,
+    ) -> Output:
         """
-        Drop what was made from other weights.
+        Run the biLM on a batch, without gradients. Sentence marks are added to every row, also to an empty
+        one.
 
-        What is made from weights is kept while they rest: the biLM is frozen, or in `eval` mode with
-        gradients off, and no parameter has a gradient. Optimizers change only parameters that have a
-        gradient, but some do not raise `_version` (fused ones, and those that write to `parameter.data`).
-        If gradients came and went between two passes, there was a backward pass, which is counted.
+        # Parameters
+
+        character_ids : `Tensor`
+            `(batch_size, timesteps, 50)`. Rows of zeros are padding and stand at the end.
+        states : `CarriedStates`, optional
+            Where rows start, and where their states are kept after the batch. Without, all start from zeros.
+        keep_sentences : `bool`, optional (default = `False`)
+            Keep the activations of each sentence for the next time that it is read, and use what is kept. Of
+            no effect with `states`, and on a GPU, whose memory is scarce.
 
         # Returns
 
-        Whether the weights rest. If not, what is made during this pass is dropped by the next.
+        A dictionary with `activations`, a list of `num_layers` float32 tensors
+        `(batch_size, timesteps + 2, get_output_dim())`, token representation first, zero at padding; and
+        `mask`, `(batch_size, timesteps + 2)`, `True` at words and sentence marks.
+
+        # Raises
+
+        `ValueError` as `read_batch`.
         """
-        self._place = (parameters[0].device, parameters[0].dtype)
-        is_frozen = are_frozen(parameters)
-        is_learning = not is_frozen and (is_training or torch.is_grad_enabled())
-        has_gradients = any(parameter.grad is not None for parameter in parameters)
-        # Tensors made in inference mode have no version.
-        is_inference = any(parameter.is_inference() for parameter in parameters)
-        if is_learning or has_gradients or is_inference:
-            if is_frozen:
-                reason = (
-                    "gradients: call its zero_grad()"
-                    if has_gradients
-                    else "been moved or cast in inference mode: do that outside of it"
-                )
-                self._say_once(
-                    logging.WARNING,
-                    f"The frozen biLM is slow, because its parameters have {reason}.",
-                )
-            self.invalidate()
-            return False
-        version = _version_of(parameters, num_backward_passes)
-        if version != self._version:
-            if self._version is not None:
-                self.invalidate()
-            self._set_version(version, parameters)
-        return True
+        character_ids = character_ids.to(self.device)
+        with _plain_computation(self.device):
+            if len(character_ids) == 0:
+                return no_activations(self.options, character_ids, self._marks.float())
+            may_keep = states is None and self.device.type == "cpu"
+            if keep_sentences and may_keep and self._sentences.capacity_mb > 0:
+                return self._sentences.read(character_ids, self._run)
+            return self._run(character_ids, states)
 
-    def prepared_layers(
-        self, layers: Mapping[str, ProjectedLSTM], is_at_rest: bool
-    ) -> Optional[PreparedLayers]:
-        """
-        Return what is to run the layers of a pass, which have these names within the biLM; `None` if they are
-        to run as they are: with gradients, or where weights that change were prepared for one pass only.
-        """
-        if self._runs_as_it_is(is_at_rest):
-            return None
-        if self._layers is None:
-            kernel, precision = self._chosen()
+    def _run(self, character_ids: Tensor, states: Optional[CarriedStates] = None) -> Output:
+        batch = read_batch(character_ids, self._marks, merge_sentences=states is None)
+        packing = batch.packing
+        vectors = self.words.read(batch.types, self._runner.encode)  # (num_types, projection_dim)
+        tokens = vectors.index_select(0, batch.type_of)  # (num_tokens, projection_dim)
+        layers, final_states = self.run_layers(
+            [tokens, tokens.index_select(0, packing.reverse)],
+            packing.step_sizes,
+            None if states is None else states.initial(packing, tokens),
+        )
+        if states is not None:
+            states.keep(final_states, packing)
+        return {"activations": batch.activations(tokens, layers), "mask": batch.mask}
 
-            def prepare(layer: ProjectedLSTM) -> Any:
-                return kernel.prepare(layer, precision)
-
-            prepared = [self._prepare(name, layer, prepare) for name, layer in layers.items()]
-            self._layers = PreparedLayers(kernel, prepared)
-        return self._layers
-
-    def encode(self, encoder: WordEncoder, types: Tensor, is_at_rest: bool) -> Tensor:
-        """Return what the biLM's character encoder makes of `types`: known ones from memory."""
-        encode_new = functools.partial(self._encode, encoder, is_at_rest)
-        if not is_at_rest or self.word_cache.capacity == 0:
-            return encode_new(types)
-        return self.word_cache.encode(types, encode_new, _mode(types.device))
-
-    def _encode(self, encoder: WordEncoder, is_at_rest: bool, types: Tensor) -> Tensor:
-        if self._runs_as_it_is(is_at_rest):
-            return encoder(types)
-        if self._encoder is None:
-            kernel, precision = self._chosen()
-
-            def prepare(encoder: CharacterEncoder) -> Encode:
-                return self._prepare(
-                    "character_encoder",
-                    encoder,
-                    lambda encoder: kernel.prepare_encoder(encoder, precision),
-                )
-
-            self._encoder = encoder.prepared(prepare)
-        with torch.autocast(types.device.type, enabled=False):
-            return self._encoder(types)
-
-    def _runs_as_it_is(self, is_at_rest: bool) -> bool:
-        # Autocast says in what to multiply.
-        is_lowered = torch.is_autocast_enabled(self._place[0].type)
-        return torch.is_grad_enabled() or (
-            self.precision == "float32" and (is_lowered or not is_at_rest)
+    def run_layers(
+        self,
+        inputs: Sequence[Tensor],
+        step_sizes: List[int],
+        initial_states: Optional[Sequence[State]] = None,
+    ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
+        """Run all LSTM layers in both directions, as `BiLM.run_layers` does, without gradients."""
+        return run_layers(
+            inputs,
+            step_sizes,
+            initial_states or zero_states(self.options, step_sizes[0], inputs[0]),
+            self._runner.run_layer,
+            self.options.use_skip_connections,
         )
 
-    def _set_version(self, version: Tuple[Any, ...], parameters: Iterable[Tensor]) -> None:
-        self._version = version
-        self._weights = [parameter.detach() for parameter in parameters]
 
-    def _chosen(self) -> Tuple[LSTMKernel, str]:
-        """Return the kernel and the precision that it runs in, chosen when the weights have changed."""
-        choice = self._choice
-        if choice is None:
-            device, dtype = self._place
-            precision = choose_precision(self.kernel, self.precision, device, dtype)
-            kernel = choose_kernel(self.kernel, precision, device, dtype)
-            choice = self._choice = (kernel, precision)
-            self._say_once(
-                logging.INFO,
-                f"The frozen biLM runs in {precision} on the {kernel.name} kernel ({device.type}).",
-            )
-            if self._folder is not None and not kernel.storable_types:
-                self._say_once(
-                    logging.WARNING,
-                    f"packed_folder is not used: the {kernel.name} kernel's weights cannot be kept in files.",
-                )
-        return choice
-
-    def _prepare(self, name: str, module: torch.nn.Module, prepare: Callable[[Any], Any]) -> Any:
-        """Return what `prepare` makes of the module of that name, made once."""
-        kernel, precision = self._chosen()
-        if self._folder is not None and kernel.storable_types:
-            prepare = functools.partial(
-                self._folder.stored,
-                parameters=[name for name, _ in module.named_parameters()],
-                # With the limits of clipping.
-                settings=(kernel.layout, precision, repr(module)),
-                pack=prepare,
-                types=kernel.storable_types,
-            )
-        with self._lock:
-            prepared = self._prepared.get(name)
-            if prepared is None:
-                if self._source is None:
-                    prepared = _Prepared(prepare(module))
-                else:
-                    key = (self._source, name, kernel.layout, precision, self.packed_folder)
-                    prepared = _shared_or_new(key, module, prepare)
-                self._prepared[name] = prepared
-            return prepared.value
-
-    def _say_once(self, level: int, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
-            logger.log(level, "%s (Said once.)", message)
+def _return_free_memory() -> None:
+    """Give what loading has freed back to the system. glibc would keep it: 26 MB for the paper's model."""
+    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
-class SentenceCache:
+class _plain_computation:
+    """A context without gradients and autocast, whose results are ordinary tensors in inference mode too."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._modes: Tuple[Any, ...] = (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            torch.autocast(device.type, enabled=False),
+        )
+
+    def __enter__(self) -> None:
+        for mode in self._modes:
+            mode.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for mode in reversed(self._modes):
+            mode.__exit__(*error)
+
+
+class WordVectors:
     """
-    Keeps the activations of whole sentences, so that each epoch of a task after the first need not run the
-    biLM. It begins with the first pass in training mode: a model that only predicts remembers nothing. What
-    came first stays, since an epoch reads everything in turn.
+    The vectors of the words that one encoder has met, up to `capacity` words; then it starts again with the
+    words of the next batch.
+
+    A row of its table is written before its word is entered, and does not change afterwards. So whatever
+    stops a call in between, and whatever other threads do, a word that is found has its vector.
+
+    # Parameters
+
+    capacity : `int`
+        Number of words; 0 keeps none.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._lock = threading.Lock()
+        # Spelling of a word -> row of the table: 0 for the first that was entered, 1 for the next ...
+        self._row_of_word: Dict[bytes, int] = {}
+        self._table: Optional[Tensor] = None  # (at least as many rows as words, dim)
+
+    def __len__(self) -> int:
+        return len(self._row_of_word)
+
+    def clear(self) -> None:
+        """Forget every word."""
+        with self._lock:
+            self._row_of_word, self._table = {}, None
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return WordVectors, (self.capacity,)
+
+    def read(self, types: Tensor, encode: Callable[[Tensor], Tensor]) -> Tensor:
+        """
+        Return the vectors of distinct words, `(num_types, dim)`: known ones from the table, the others by one
+        call of `encode`, which is always the same.
+
+        # Parameters
+
+        types : `Tensor`
+            `(num_types, 50)`, character ids.
+        encode : `Callable[[Tensor], Tensor]`
+            From `(n, 50)` to `(n, dim)`.
+        """
+        if self.capacity == 0:
+            return encode(types)
+        words = [row.tobytes() for row in types.to("cpu", torch.int16).numpy()]
+        with self._lock:
+            table = self._table
+            rows = [self._row_of_word.get(word, -1) for word in words]
+        unknown = [number for number, row in enumerate(rows) if row < 0]
+        if len(unknown) == len(words):
+            vectors = new_vectors = encode(types)
+        else:
+            assert table is not None
+            vectors = table.index_select(0, _index(rows, types.device).clamp_(min=0))
+            if not unknown:
+                return vectors
+            unknown_index = _index(unknown, types.device)
+            new_vectors = encode(types.index_select(0, unknown_index))
+            vectors.index_copy_(0, unknown_index, new_vectors)
+        with self._lock:
+            self._enter([words[number] for number in unknown], new_vectors)
+        return vectors
+
+    def _enter(self, words: List[bytes], vectors: Tensor) -> None:
+        row_of_word, table = self._row_of_word, self._table
+        # Another thread may have entered some.
+        new = [number for number, word in enumerate(words) if word not in row_of_word]
+        if len(row_of_word) + len(new) > self.capacity:
+            row_of_word, table = {}, None
+            new = list(range(min(len(words), self.capacity)))
+        first, end = len(row_of_word), len(row_of_word) + len(new)
+        if table is None or len(table) < end:
+            num_rows = min(self.capacity, max(INITIAL_ROWS, 2 * first, end))
+            larger = vectors.new_empty(num_rows, vectors.size(1))
+            if table is not None:
+                larger[:first] = table[:first]
+            table = larger
+        table[first:end] = vectors.index_select(0, _index(new, vectors.device))
+        self._row_of_word, self._table = row_of_word, table
+        # Only now: the rows are there.
+        row_of_word.update((words[number], first + place) for place, number in enumerate(new))
+
+
+def _index(numbers: List[int], device: torch.device) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.long, device=device)
+
+
+class SentenceActivations:
+    """
+    The activations of the sentences that a frozen biLM has read, so that the epochs of a task after the first
+    need not run it. What came first stays, since an epoch reads everything in turn.
 
     # Parameters
 
     capacity_mb : `float`
         Memory to use, in MB; 0 for none.
-
-    # Raises
-
-    `ConfigurationError` if `capacity_mb` is negative.
     """
 
     def __init__(self, capacity_mb: float) -> None:
-        if capacity_mb < 0:
-            raise ConfigurationError(
-                f"sentence_cache_mb is {capacity_mb}, expected 0 (no cache) or MB of memory for sentences."
-            )
         self.capacity_mb = capacity_mb
-        self._begun = False
-        self._is_full = False
         self._num_bytes = 0
-        # Mode and characters of a sentence -> (num_layers, tokens, dim).
-        self._activations_of: Dict[Tuple[Any, bytes], Tensor] = {}
-        self._lock = threading.Lock()
+        # Characters of a sentence -> (num_layers, tokens, dim).
+        self._activations_of: Dict[bytes, Tensor] = {}
 
     def __len__(self) -> int:
         return len(self._activations_of)
 
-    def clear(self) -> None:
-        """Forget every sentence."""
-        with self._lock:
-            self._activations_of = {}
-            self._num_bytes = 0
-            self._is_full = False
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return SentenceActivations, (self.capacity_mb,)
 
-    def begins(self, is_training: bool, device: torch.device) -> bool:
-        """Return whether sentences are to be remembered now. On a GPU, whose memory is scarce, none are."""
-        self._begun = self._begun or is_training
-        return self._begun and self.capacity_mb > 0 and device.type == "cpu"
-
-    def read(
-        self, character_ids: Tensor, lengths: Tensor, read_rows: Callable[[List[int]], List[Tensor]]
-    ) -> List[Tensor]:
-        """
-        Return the activations of each layer, `(batch_size, timesteps + 2, dim)`: of known sentences from
-        memory.
-
-        # Parameters
-
-        character_ids : `Tensor`
-            `(batch_size, timesteps, num_characters)`.
-        lengths : `Tensor`
-            `(batch_size,)`, words of each row.
-        read_rows : `Callable[[List[int]], List[Tensor]]`
-            What the biLM makes of some rows, as wide as all. Called at most once, with the unknown ones,
-            which then stay while there is room.
-        """
-        mode = _mode(character_ids.device)
+    def read(self, character_ids: Tensor, run: Callable[[Tensor], Output]) -> Output:
+        """Return what `run` gives for a batch, which is called with the sentences that are not known yet."""
+        lengths = mask_of(character_ids).sum(dim=1) + 2  # with marks
         characters = character_ids.to(torch.int16).numpy()
         keys = [
-            (mode, characters[row, :length].tobytes())
-            for row, length in enumerate(lengths.tolist())
+            characters[row, : length - 2].tobytes() for row, length in enumerate(lengths.tolist())
         ]
-        with self._lock:
-            known = {
-                row: self._activations_of[key]
-                for row, key in enumerate(keys)
-                if key in self._activations_of
-            }
-        unknown = [row for row in range(len(keys)) if row not in known]
+        known = [self._activations_of.get(key) for key in keys]
+        unknown = [row for row, activations in enumerate(known) if activations is None]
         if unknown:
             # (num_layers, num_unknown, timesteps + 2, dim)
-            new = torch.stack(read_rows(unknown))
-            with self._lock:
-                for activations, row in zip(new.unbind(1), unknown):
-                    self._keep(keys[row], activations[:, : lengths[row] + 2])
-            if not known:
-                return list(new.unbind())
-        like = next(iter(known.values()))
-        whole = like.new_zeros(like.size(0), len(keys), character_ids.size(1) + 2, like.size(2))
-        if unknown:
-            whole[:, unknown] = new
-        for row, activations in known.items():
-            whole[:, row, : activations.size(1)] = activations
-        return list(whole.unbind())
+            new = torch.stack(run(character_ids[unknown])["activations"])  # type: ignore[arg-type]
+            for activations, row in zip(new.unbind(1), unknown):
+                self._keep(keys[row], activations[:, : lengths[row]])
+        if len(unknown) == len(keys):
+            whole = new
+        else:
+            like = next(activations for activations in known if activations is not None)
+            whole = like.new_zeros(like.size(0), len(keys), character_ids.size(1) + 2, like.size(2))
+            if unknown:
+                whole[:, unknown] = new
+            for row, kept in enumerate(known):
+                if kept is not None:
+                    whole[:, row, : kept.size(1)] = kept
+        mask = torch.arange(whole.size(2), device=lengths.device) < lengths.unsqueeze(1)
+        return {"activations": list(whole.unbind()), "mask": mask}
 
-    def _keep(self, key: Tuple[Any, bytes], activations: Tensor) -> None:
-        num_bytes = len(key[1]) + activations.numel() * activations.element_size()
-        if self._is_full or key in self._activations_of:
-            return
+    def _keep(self, key: bytes, activations: Tensor) -> None:
+        num_bytes = len(key) + activations.numel() * activations.element_size()
         if self._num_bytes + num_bytes > self.capacity_mb * 1e6:
-            self._is_full = True
-            logger.info(
-                "The sentence cache is full: %s MB hold %s sentences, and all others are read anew in each "
-                "epoch. If there is memory, raise sentence_cache_mb.",
-                f"{self.capacity_mb:,}",
-                f"{len(self):,}",
+            warn_once(
+                logger,
+                f"The sentence cache of {self.capacity_mb:,} MB is full: all other sentences are read anew "
+                "in each epoch. If there is memory, raise sentence_cache_mb.",
             )
-            return
-        # A copy, as a part would keep its whole batch in memory.
-        self._activations_of[key] = activations.clone()
-        self._num_bytes += num_bytes
+        elif key not in self._activations_of:
+            self._num_bytes += num_bytes
+            # A copy, as a part would keep its whole batch in memory.
+            self._activations_of[key] = activations.clone()
 
 
-class WordTypeCache:
-    """
-    Keeps the vectors of up to `capacity` word types, the most recently used ones.
-
-    It belongs to a frozen character encoder: the owner passes a `version` that changes whenever the
-    encoder would answer differently, and a new version empties the cache. Several threads may use one
-    cache. Copies and pickles start empty.
-
-    The hit rate is logged after 1, 10, 100, and every 1,000 batches.
-
-    # Parameters
-
-    capacity : `int`
-        The largest number of word types. 0 keeps none.
-
-    # Raises
-
-    `ConfigurationError` if `capacity` is negative.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        if capacity < 0:
-            raise ConfigurationError(
-                f"word_cache_size is {capacity}, expected 0 (no cache) or the number of words to remember."
-            )
-        self.capacity = capacity
-        self.num_hits = 0
-        self.num_lookups = 0
-        self._num_batches = 0
-        self._version: Any = None
-        # Spelling of a word -> row of the table; least recently used first.
-        self._row_of_word: OrderedDict[bytes, int] = OrderedDict()
-        self._table: Optional[Tensor] = None
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._row_of_word)
-
-    def __reduce__(self) -> Tuple[Any, ...]:
-        return WordTypeCache, (self.capacity,)
-
-    @property
-    def hit_rate(self) -> float:
-        """Share of the word types looked up so far that were held; 0 before the first."""
-        return self.num_hits / self.num_lookups if self.num_lookups else 0.0
-
-    def clear(self) -> None:
-        """Forget every vector; the counts of hits stay."""
-        with self._lock:
-            self._forget()
-
-    def encode(self, types: Tensor, encoder: Callable[[Tensor], Tensor], version: Any) -> Tensor:
-        """
-        The vectors of `types`: known ones from memory, the others from `encoder`, which then stay.
-
-        # Parameters
-
-        types : `Tensor`
-            `(num_types, num_characters)`, distinct words.
-        encoder : `Callable[[Tensor], Tensor]`
-            Maps `(n, num_characters)` to `(n, dim)`. Called at most once, with the unknown words.
-        version : `Any`
-            Compared with that of the last call; if it differs, nothing that is held counts.
-
-        # Returns
-
-        `Tensor` of shape `(num_types, dim)`.
-        """
-        spellings = [row.tobytes() for row in types.to("cpu", torch.int16).numpy()]
-        with self._lock:
-            if version != self._version:
-                self._forget()
-                self._version = version
-            unknown: List[int] = []
-            known: List[int] = []
-            rows: List[int] = []
-            for position, spelling in enumerate(spellings):
-                row = self._row_of_word.get(spelling)
-                if row is None:
-                    unknown.append(position)
-                else:
-                    known.append(position)
-                    rows.append(row)
-                    self._row_of_word.move_to_end(spelling)
-            if not unknown:
-                assert self._table is not None
-                self._count(len(known), len(spellings))
-                return self._table.index_select(0, torch.tensor(rows, device=types.device))
-            unknown_index = torch.tensor(unknown, device=types.device)
-            # (num_unknown, dim)
-            new_vectors = encoder(types.index_select(0, unknown_index))
-            vectors = new_vectors.new_empty(len(spellings), new_vectors.size(1))
-            vectors.index_copy_(0, unknown_index, new_vectors)
-            if known:
-                assert self._table is not None
-                known_index = torch.tensor(known, device=types.device)
-                known_rows = torch.tensor(rows, device=types.device)
-                vectors.index_copy_(0, known_index, self._table.index_select(0, known_rows))
-            self._keep([spellings[position] for position in unknown], new_vectors)
-            self._count(len(known), len(spellings))
-            return vectors
-
-    def _keep(self, spellings: List[bytes], vectors: Tensor) -> None:
-        # More new words than fit: the first of them stay.
-        num_kept = min(len(spellings), self.capacity)
-        rows: List[int] = []
-        for spelling in spellings[:num_kept]:
-            if len(self._row_of_word) < self.capacity:
-                row = len(self._row_of_word)
-            else:
-                _, row = self._row_of_word.popitem(last=False)
-            self._row_of_word[spelling] = row
-            rows.append(row)
-        if not rows:
-            return
-        table = self._table_with_room_for(max(rows) + 1, vectors)
-        table.index_copy_(0, torch.tensor(rows, device=vectors.device), vectors[:num_kept])
-
-    def _table_with_room_for(self, num_rows: int, vectors: Tensor) -> Tensor:
-        held = 0 if self._table is None else self._table.size(0)
-        if self._table is None or held < num_rows:
-            size = min(self.capacity, max(INITIAL_ROWS, 2 * held, num_rows))
-            table = vectors.new_empty(size, vectors.size(1))
-            if self._table is not None:
-                table[:held] = self._table
-            self._table = table
-        return self._table
-
-    def _forget(self) -> None:
-        self._row_of_word.clear()
-        self._table = None
-
-    def _count(self, hits: int, lookups: int) -> None:
-        self.num_hits += hits
-        self.num_lookups += lookups
-        self._num_batches += 1
-        if self._num_batches in (1, 10, 100) or self._num_batches % 1000 == 0:
-            logger.info(
-                "Word-type cache: hit rate %.1f%% of %s word types in %s batches; "
-                "holds %s types, room for %s.",
-                100 * self.hit_rate,
-                f"{self.num_lookups:,}",
-                f"{self._num_batches:,}",
-                f"{len(self):,}",
-                f"{self.capacity:,}",
-            )
-
-
-class _Prepared:
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-# What biLMs of this process made of weight files, for as long as one of them needs it.
-_shared: "WeakValueDictionary[Any, _Prepared]" = WeakValueDictionary()
-_shared_lock = threading.Lock()
-
-
-def _shared_or_new(
-    key: Tuple[Any, ...], module: torch.nn.Module, prepare: Callable[[Any], Any]
-) -> _Prepared:
-    with _shared_lock:
-        prepared = _shared.get(key)
-        if prepared is None:
-            prepared = _shared[key] = _Prepared(prepare(module))
-        return prepared
-
-
-def _mode(device: torch.device) -> Tuple[Any, bool]:
-    # What is kept in one mode is of no use in another: autocast gives another type, and tensors made in
-    # inference mode can be neither written to nor saved for gradients outside of it.
-    autocast = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type)
-    return autocast, torch.is_inference_mode_enabled()
-
-
-def are_frozen(parameters: Iterable[Tensor]) -> bool:
-    """Return whether none requires a gradient."""
-    return not any(parameter.requires_grad for parameter in parameters)
-
-
-def _version_of(parameters: Sequence[Tensor], num_backward_passes: int) -> Tuple[Any, ...]:
-    return (
-        num_backward_passes,
-        *((p.data_ptr(), p._version, p.dtype, p.device) for p in parameters),
-    )
+def reason_against_copying(bilm: BiLM) -> Optional[str]:
+    """Return why the parameters of a biLM do not say all about it, as a clause; `None` if they do."""
+    if has_global_hooks():
+        return "hooks run at all modules of the process"
+    if {name: type(module) for name, module in bilm.named_modules()} != bilm.built_as:
+        return "modules in it were replaced, added or parametrized"
+    for name, module in bilm.named_modules():
+        if not is_plain(module, bilm.built_as[name]):
+            return f"its module '{name}' has hooks, or a forward of its own"
+    if {name for name, _ in bilm.named_parameters()} != bilm.names_of_parameters:
+        return "parameters in it were added or removed"
+    kinds = {(parameter.dtype, parameter.device) for parameter in bilm.parameters()}
+    if len(kinds) > 1 or kinds.pop()[0] != torch.float32:
+        return "its parameters are not all float32 on one device"
+    return None

@@ -1,102 +1,17 @@
-"""LSTM layers with projection and clipping, and the packed batches that they read."""
+"""LSTM layers with projection and clipping."""
 
-from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence
 
-import numpy
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.functional import linear
 
-from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome, run_steps
-from elmo_plugin.bilm.simd.lstm import LayerTensors
-
-# State and memory cell of each sequence.
-State = Tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True)
-class Packing:
-    """
-    The order in which an LSTM reads a batch: step by step, the longest sequence first, no padding.
-
-    Packed tensors have one row per real token. Rows of step `t` follow those of step `t - 1`; within a
-    step the rows are the sequences that are at least `t + 1` long, by falling length. As the number of
-    sequences at a step does not depend on the reading direction, both directions share one packing.
-
-    # Parameters
-
-    batch_size, timesteps : `int`
-        The shape of the padded batch.
-    step_sizes : `List[int]`
-        How many sequences each step has; never rising.
-    order : `Tensor`
-        `(batch_size,)`. The row of the padded batch that is i-th longest.
-    row, step : `Tensor`
-        `(num_tokens,)` each. The place of each packed token in the padded batch.
-    reverse : `Tensor`
-        `(num_tokens,)`. Packed indices that turn every sequence around; its own inverse.
-    position : `Tensor`
-        `(batch_size, timesteps)`. The packed index of each place in the padded batch; -1 at padding.
-    """
-
-    batch_size: int
-    timesteps: int
-    step_sizes: List[int]
-    order: Tensor
-    row: Tensor
-    step: Tensor
-    reverse: Tensor
-    position: Tensor
-
-    @classmethod
-    def from_lengths(cls, lengths: Tensor, timesteps: int) -> "Packing":
-        """
-        # Parameters
-
-        lengths : `Tensor`
-            `(batch_size,)`, on any device. Tokens of each row, at least 1.
-        timesteps : `int`
-            Width of the padded batch.
-        """
-        device = lengths.device
-        # numpy: of so few numbers, an operation of torch takes several times as long.
-        array = lengths.cpu().numpy()
-        order = numpy.argsort(-array, kind="stable")
-        sorted_lengths = array[order]
-        # (longest, batch_size): whether the i-th longest sequence reaches step t.
-        present = numpy.arange(sorted_lengths[0])[:, None] < sorted_lengths
-        step, rank = present.nonzero()
-        row = order[rank]
-        step_sizes = present.sum(axis=1)
-        step_starts = step_sizes.cumsum() - step_sizes
-        reverse = step_starts[sorted_lengths[rank] - 1 - step] + rank
-        position = numpy.full((len(array), timesteps), -1)
-        position[row, step] = numpy.arange(len(row))
-
-        def tensor(numbers: numpy.ndarray) -> Tensor:
-            return torch.from_numpy(numbers).to(device)
-
-        return cls(
-            batch_size=len(array),
-            timesteps=timesteps,
-            step_sizes=step_sizes.tolist(),
-            order=tensor(order),
-            row=tensor(row),
-            step=tensor(step),
-            reverse=tensor(reverse),
-            position=tensor(position),
-        )
-
-    def unpack(self, packed: Tensor) -> Tensor:
-        """
-        Put packed rows, `(num_tokens, dim)`, back in place: `(batch_size, timesteps, dim)`, padding zero.
-        """
-        # By indices of rows: other indexing wakes torch's threads even for a short sentence, and they keep a
-        # core busy for a while, which the C++ library could use.
-        padded = packed.index_select(0, self.position.flatten().clamp(min=0))
-        padded = padded.view(self.batch_size, self.timesteps, packed.size(-1))
-        return padded.masked_fill_((self.position < 0).unsqueeze(-1), 0)
+from elmo_plugin.bilm.interception import has_global_hooks, is_plain
+from elmo_plugin.bilm.simd.library import training_unit
+from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
+from elmo_plugin.bilm.simd.training import Products, run_with_gradients
+from elmo_plugin.bilm.steps import LoopLayer, LSTMTensors, Outcome, Product, Run, State, run_loop
 
 
 class ProjectedLSTM(torch.nn.Module):
@@ -129,8 +44,6 @@ class ProjectedLSTM(torch.nn.Module):
         proj_clip: Optional[float] = None,
     ) -> None:
         super().__init__()
-        # A backward pass may be followed by a change of weights.
-        self.num_backward_passes = 0
         self.input_dim = input_dim
         self.cell_size = cell_size
         self.projection_dim = projection_dim
@@ -155,13 +68,12 @@ class ProjectedLSTM(torch.nn.Module):
         names = ("input_dim", "cell_size", "projection_dim", "cell_clip", "proj_clip")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
-    def tensors(self) -> LayerTensors:
+    def tensors(self) -> LSTMTensors:
         """Return the tensors of a pass, with gradients if these are on."""
-        return LayerTensors(
+        return LSTMTensors(
             self.gate_weight,
             self.gate_bias + self.forget_bias,
             self.projection,
-            self.input_dim,
             self.cell_clip,
             self.proj_clip,
         )
@@ -176,48 +88,75 @@ class ProjectedLSTM(torch.nn.Module):
 
     def forward(
         self, inputs: Tensor, step_sizes: List[int], initial_state: Optional[State] = None
-    ) -> Tuple[Tensor, State]:
+    ) -> Outcome:
         """
         # Parameters
 
         inputs : `Tensor`
-            `(num_tokens, input_dim)`, packed as `Packing` says.
+            `(num_tokens, input_dim)`, packed, see `Packing`.
         step_sizes : `List[int]`
             Number of sequences at each step, never rising.
         initial_state : `State`, optional
             State `(num_sequences, projection_dim)` and memory cell `(num_sequences, cell_size)` before
             the first step; zeros if not given.
-
-        # Returns
-
-        `Tuple[Tensor, State]`
-            Outputs `(num_tokens, projection_dim)`, packed like the inputs, and for every sequence the
-            state and memory cell after its last step.
         """
         if initial_state is None:
-            initial_state = (
-                self.gate_weight.new_zeros(step_sizes[0], self.projection_dim),
-                self.gate_weight.new_zeros(step_sizes[0], self.cell_size),
-            )
-        dtype = self.gate_weight.dtype
-        state, cell = (tensor.to(dtype) for tensor in initial_state)
-        run = LSTMRun(inputs.to(dtype), step_sizes, state, cell)
-        [(outputs, state, cell)] = run_side_by_side([self], [run])
-        return outputs, (state, cell)
-
-    def count_backward_passes_through(self, output: Tensor) -> None:
-        """Let backward passes through `output` count in `num_backward_passes`."""
-        if output.requires_grad:
-            output.register_hook(self._count_backward_pass)
-
-    def _count_backward_pass(self, unused: Tensor) -> None:
-        self.num_backward_passes += 1
+            initial_state = zero_state(self, step_sizes[0])
+        return _run_together([self], [Run(inputs, step_sizes, *initial_state)])[0]
 
 
-def run_side_by_side(layers: Sequence[ProjectedLSTM], runs: Sequence[LSTMRun]) -> List[Outcome]:
-    """Run layers that do not depend on each other, such as those of the two directions; see `run_steps`."""
-    outcomes = run_steps([layer.tensors() for layer in layers], runs)
-    for layer, outcome in zip(layers, outcomes):
-        for output in outcome:
-            layer.count_backward_passes_through(output)
-    return outcomes
+def run_side_by_side(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[Outcome]:
+    """Run layers that do not depend on each other, such as those of the two directions."""
+    if has_global_hooks() or not all(is_plain(layer, ProjectedLSTM) for layer in layers):
+        # A layer with hooks, or an adapter in its place, has to be called.
+        return [
+            Outcome(*layer(run.inputs, run.step_sizes, (run.state, run.cell)))
+            for layer, run in zip(layers, runs)
+        ]
+    return _run_together(layers, runs)
+
+
+def zero_state(layer: ProjectedLSTM, num_sequences: int) -> State:
+    """Return the state and the memory cell before the first step."""
+    like = layer.gate_weight
+    return (
+        like.new_zeros(num_sequences, layer.projection_dim),
+        like.new_zeros(num_sequences, layer.cell_size),
+    )
+
+
+def _run_together(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[Outcome]:
+    """Run layers by the C++ library where it is compiled for the processor, else by torch's operations."""
+    tensors = [layer.tensors() for layer in layers]
+    runs = [
+        Run(inputs.to(weight), step_sizes, state.to(weight), cell.to(weight))
+        for (weight, *_), (inputs, step_sizes, state, cell) in zip(tensors, runs)
+    ]
+    like = tensors[0].weight
+    device_type, product_type = like.device.type, like.dtype
+    if torch.is_autocast_enabled(device_type):
+        product_type = torch.get_autocast_dtype(device_type)
+    unit = training_unit(like, product_type)
+    if unit is None or any(layer.weight.dtype != torch.float32 for layer in tensors):
+        return [run_loop(_loop_layer(layer), run) for layer, run in zip(tensors, runs)]
+    products = Products(product_type, unit)
+    # Autocast's own casts do not reach tensors that are written to.
+    with torch.autocast(device_type, enabled=False):
+        if torch.is_grad_enabled():
+            return run_with_gradients(tensors, runs, products)
+        panels = [PanelLayer.of(layer, products.precision, unit) for layer in tensors]
+        return run_layers(panels, runs)
+
+
+def _loop_layer(layer: LSTMTensors) -> LoopLayer:
+    def product(weight: Tensor) -> Product:
+        return lambda rows: linear(rows, weight)
+
+    return LoopLayer(
+        product(layer.weight[:, : layer.input_dim]),
+        product(layer.weight[:, layer.input_dim :]),
+        None if layer.projection is None else product(layer.projection),
+        layer.bias,
+        layer.cell_clip,
+        layer.proj_clip,
+    )

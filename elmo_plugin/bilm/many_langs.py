@@ -1,6 +1,5 @@
 """Models of ELMoForManyLangs (Che et al., 2018): their files, and their encoder of words and characters."""
 
-import functools
 import json
 import logging
 from pathlib import Path, PurePosixPath
@@ -9,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.character_encoder import CharacterEncoder, Encode
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, words_of
 from elmo_plugin.bilm.model_files import (
     CHARACTERS_NAME,
@@ -17,11 +16,12 @@ from elmo_plugin.bilm.model_files import (
     TOKEN_EMBEDDER_NAME,
     WORDS_NAME,
 )
-from elmo_plugin.bilm.options import OPTIONS_CONTENT, BiLMOptions, ManyLangsOptions
+from elmo_plugin.bilm.options import OPTIONS_CONTENT, BiLMOptions, ManyLangsEncoderOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.state_dict_file import read_state_dict
 from elmo_plugin.files.text_file import read_json
 from elmo_plugin.files.text_lines import decoded_lines, unreadable
+from elmo_plugin.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -56,28 +56,25 @@ class ManyLangsEncoder(torch.nn.Module):
 
     # Parameters
 
-    options : `ManyLangsOptions`
+    options : `ManyLangsEncoderOptions`
         The sizes and the dictionaries.
+    output_dim : `int`
+        Width of a vector.
     """
 
-    def __init__(self, options: ManyLangsOptions) -> None:
+    def __init__(self, options: ManyLangsEncoderOptions, output_dim: int) -> None:
         super().__init__()
-        self.num_backward_passes = 0  # it is not trained
         self._options = options
-        self._has_warned = False
         self.word_embedding: Optional[torch.nn.Embedding] = None
         if options.words:
             self.word_embedding = torch.nn.Embedding(len(options.words), options.word_dim)
         self.characters: Optional[CharacterEncoder] = None
-        if options.characters:
-            self.characters = CharacterEncoder(options)
-            self.characters.character_embedding = torch.nn.Embedding(
-                len(options.characters), options.character_embedding_dim
+        if options.convolutions is not None:
+            # Without a projection of its own.
+            self.characters = CharacterEncoder(
+                options.convolutions, options.num_filters, len(options.characters)
             )
-            self.characters.projection = torch.nn.Identity()
-        self.projection = torch.nn.Linear(
-            options.word_dim + options.num_filters, options.projection_dim
-        )
+        self.projection = torch.nn.Linear(options.word_dim + options.num_filters, output_dim)
 
     def forward(self, words: Tensor) -> Tensor:
         """
@@ -90,14 +87,12 @@ class ManyLangsEncoder(torch.nn.Module):
 
         `Tensor` of shape `(num_words, projection_dim)`.
         """
-        return self._encode(self.characters, words)
+        return self.encode(self.characters, words)
 
-    def prepared(self, prepare: Callable[[CharacterEncoder], Encode]) -> Encode:
-        """Return what to call in place of this encoder, with what `prepare` makes of that of characters."""
-        encode_characters = None if self.characters is None else prepare(self.characters)
-        return functools.partial(self._encode, encode_characters)
-
-    def _encode(self, encode_characters: Optional[Encode], words: Tensor) -> Tensor:
+    def encode(
+        self, encode_characters: Optional[Callable[[Tensor], Tensor]], words: Tensor
+    ) -> Tensor:
+        """As `forward`, with what to call in place of `characters`."""
         spelled = self._spelled(words)
         vectors: List[Tensor] = []
         if self.word_embedding is not None:
@@ -116,12 +111,11 @@ class ManyLangsEncoder(torch.nn.Module):
         num_bytes = ((words > 0) & (words <= 256)).sum(dim=1)
         for word, number in zip(spelled, num_bytes.tolist()):
             is_full = number == MAX_CHARACTERS_PER_TOKEN - 2
-            if is_full and (longest is None or len(word) < longest) and not self._has_warned:
-                self._has_warned = True
-                logger.warning(
-                    "A word was cut to '%s', unless it ends there: words are read up to 48 bytes of UTF-8, "
-                    "16 characters of Chinese, 24 of Arabic or Cyrillic. (Said once.)",
-                    word,
+            if is_full and (longest is None or len(word) < longest):
+                warn_once(
+                    logger,
+                    "Words are read up to 48 bytes of UTF-8, 16 characters of Chinese, 24 of Arabic or "
+                    "Cyrillic: longer ones are cut.",
                 )
         return [word[:longest] for word in spelled]
 
@@ -134,7 +128,7 @@ class ManyLangsEncoder(torch.nn.Module):
         return row + [ids[_PADDING]] * (limit - len(row))
 
 
-def read_many_langs(config_path: Path, folder: Path) -> Tuple[ManyLangsOptions, Dict[str, Tensor]]:
+def read_many_langs(config_path: Path, folder: Path) -> Tuple[BiLMOptions, Dict[str, Tensor]]:
     """
     Read a model of ELMoForManyLangs.
 
@@ -162,7 +156,6 @@ def read_many_langs(config_path: Path, folder: Path) -> Tuple[ManyLangsOptions, 
     if config["token_embedder"].get("char_dim"):
         dictionaries["characters"] = _read_dictionary(folder / CHARACTERS_NAME, _OF_CHARACTERS)
     options = BiLMOptions.from_dict({**config, **dictionaries}, name)
-    assert isinstance(options, ManyLangsOptions)
     state_dict: Dict[str, Tensor] = {}
     for file_name, shapes in _shapes(options).items():
         tensors = read_state_dict(folder / file_name, "get another copy of the model.")
@@ -221,24 +214,27 @@ def _read_dictionary(path: Path, required: Sequence[str]) -> Dict[str, int]:
     return ids
 
 
-def _shapes(options: ManyLangsOptions) -> Dict[str, Dict[str, Tuple[int, ...]]]:
+def _shapes(options: BiLMOptions) -> Dict[str, Dict[str, Tuple[int, ...]]]:
     """Return the shapes of the tensors in each file."""
-    dim, num_filters = options.projection_dim, options.num_filters
+    words = options.encoder
+    assert isinstance(words, ManyLangsEncoderOptions)
+    dim, num_filters = options.projection_dim, words.num_filters
     embedder: Dict[str, Tuple[int, ...]] = {
-        "projection.weight": (dim, options.word_dim + num_filters),
+        "projection.weight": (dim, words.word_dim + num_filters),
         "projection.bias": (dim,),
     }
-    if options.words:
-        embedder["word_emb_layer.embedding.weight"] = (len(options.words), options.word_dim)
-    if options.characters:
-        character_dim = options.character_embedding_dim
-        embedder["char_emb_layer.embedding.weight"] = (len(options.characters), character_dim)
-    for number, (width, count) in enumerate(options.filters):
-        embedder[f"convolutions.{number}.weight"] = (count, character_dim, width)
-        embedder[f"convolutions.{number}.bias"] = (count,)
-    for number in range(options.num_highway):
-        embedder[f"highways._layers.{number}.weight"] = (2 * num_filters, num_filters)
-        embedder[f"highways._layers.{number}.bias"] = (2 * num_filters,)
+    if words.words:
+        embedder["word_emb_layer.embedding.weight"] = (len(words.words), words.word_dim)
+    if words.convolutions is not None:
+        convolutions = words.convolutions
+        character_dim = convolutions.character_embedding_dim
+        embedder["char_emb_layer.embedding.weight"] = (len(words.characters), character_dim)
+        for number, (width, count) in enumerate(convolutions.filters):
+            embedder[f"convolutions.{number}.weight"] = (count, character_dim, width)
+            embedder[f"convolutions.{number}.bias"] = (count,)
+        for number in range(convolutions.num_highway):
+            embedder[f"highways._layers.{number}.weight"] = (2 * num_filters, num_filters)
+            embedder[f"highways._layers.{number}.bias"] = (2 * num_filters,)
     encoder: Dict[str, Tuple[int, ...]] = {}
     for number in range(options.num_layers):
         for layer in (f"forward_layer_{number}", f"backward_layer_{number}"):

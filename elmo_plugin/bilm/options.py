@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
-from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN
+from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_file import read_json
 
@@ -17,17 +17,11 @@ OPTIONS_CONTENT = "the options of a biLM in JSON"
 # bilm-tf writes 261 while it trains and asks for 262 when the file is used; the weights are the same.
 ACCEPTED_NUM_CHARACTERS = (261, 262)
 
-# Bytes 0-255, begin and end of sentence, begin and end of word, padding within a word.
-NUM_CHARACTER_EMBEDDINGS = 261
-
 
 @dataclass(frozen=True)
-class BiLMOptions:
+class CharacterEncoderOptions:
     """
-    Everything that decides the shape and the arithmetic of a biLM.
-
-    The defaults are those of the paper's model (2 layers of 4096 cells projected to 512). Build it from
-    a file or a dictionary in bilm-tf's form with `from_file` and `from_dict`, which check every value.
+    The sizes of an encoder of characters. The defaults are those of the paper's model.
 
     # Parameters
 
@@ -38,7 +32,73 @@ class BiLMOptions:
     filters : `Tuple[Tuple[int, int], ...]`
         `(width, count)` of each character convolution.
     num_highway : `int`
-        Highway layers between the convolutions and the projection.
+        Highway layers after the convolutions.
+    """
+
+    activation: str = "relu"
+    character_embedding_dim: int = 16
+    filters: Tuple[Tuple[int, int], ...] = (
+        (1, 32),
+        (2, 32),
+        (3, 64),
+        (4, 128),
+        (5, 256),
+        (6, 512),
+        (7, 1024),
+    )
+    num_highway: int = 2
+
+    @property
+    def num_filters(self) -> int:
+        """Width of the concatenated character convolutions."""
+        return sum(count for _, count in self.filters)
+
+
+@dataclass(frozen=True)
+class ManyLangsEncoderOptions:
+    """
+    The sizes and dictionaries of the encoder of ELMoForManyLangs, which reads the embedding of a word beside
+    its characters. It is for use, not for training.
+
+    # Parameters
+
+    word_dim : `int`
+        Width of a word embedding; 0: it reads characters only.
+    words : `Mapping[str, int]`
+        The id of each word.
+    convolutions : `CharacterEncoderOptions`, optional
+        The sizes of its character convolutions; `None`: it reads words only.
+    characters : `Mapping[str, int]`
+        The id of each character.
+    max_characters : `int`, optional
+        Number of character ids of a word, its two marks included; `None` does not cut words.
+    """
+
+    word_dim: int = 0
+    words: Mapping[str, int] = field(default_factory=dict, compare=False)
+    convolutions: Optional[CharacterEncoderOptions] = None
+    characters: Mapping[str, int] = field(default_factory=dict, compare=False)
+    max_characters: Optional[int] = None
+
+    @property
+    def num_filters(self) -> int:
+        """Width of the concatenated character convolutions."""
+        return 0 if self.convolutions is None else self.convolutions.num_filters
+
+
+@dataclass(frozen=True)
+class BiLMOptions:
+    """
+    Everything that decides the shape and the arithmetic of a biLM.
+
+    The defaults are those of the paper's model (2 layers of 4096 cells projected to 512). Build it
+    with `from_file` and `from_dict`, which check every value of a file or a dictionary in the form of bilm-tf
+    or of ELMoForManyLangs.
+
+    # Parameters
+
+    encoder : `CharacterEncoderOptions` or `ManyLangsEncoderOptions`
+        What makes the token representation of a word.
     cell_size : `int`
         Width of an LSTM memory cell.
     projection_dim : `int`
@@ -56,18 +116,7 @@ class BiLMOptions:
         The file's other entries (training settings, say), kept so that saving loses nothing.
     """
 
-    activation: str = "relu"
-    character_embedding_dim: int = 16
-    filters: Tuple[Tuple[int, int], ...] = (
-        (1, 32),
-        (2, 32),
-        (3, 64),
-        (4, 128),
-        (5, 256),
-        (6, 512),
-        (7, 1024),
-    )
-    num_highway: int = 2
+    encoder: Union[CharacterEncoderOptions, ManyLangsEncoderOptions] = CharacterEncoderOptions()
     cell_size: int = 4096
     projection_dim: int = 512
     num_layers: int = 2
@@ -77,14 +126,9 @@ class BiLMOptions:
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
-    def num_filters(self) -> int:
-        """Width of the concatenated character convolutions."""
-        return sum(count for _, count in self.filters)
-
-    @property
-    def has_token_projection(self) -> bool:
-        """Whether the character encoder ends in a projection."""
-        return self.num_filters != self.projection_dim
+    def is_many_langs(self) -> bool:
+        """Whether this is a model of ELMoForManyLangs."""
+        return isinstance(self.encoder, ManyLangsEncoderOptions)
 
     @property
     def has_state_projection(self) -> bool:
@@ -106,8 +150,8 @@ class BiLMOptions:
     @classmethod
     def from_dict(cls, values: Any, name: str = "options") -> "BiLMOptions":
         """
-        Check options in bilm-tf's form, or those of `ManyLangsOptions`. `name` says in errors where they came
-        from.
+        Check options in bilm-tf's form, or in that of ELMoForManyLangs together with its dictionaries. `name`
+        says in errors where they came from.
 
         # Raises
 
@@ -124,7 +168,7 @@ class BiLMOptions:
         ):
             if not isinstance(reader.get(key), dict):
                 raise reader.error(key, f"an object with the sizes of {content}")
-        num_characters = reader.get("char_cnn.n_characters", NUM_CHARACTER_EMBEDDINGS)
+        num_characters = reader.get("char_cnn.n_characters", NUM_CHARACTER_IDS - 1)
         if (
             isinstance(num_characters, bool)
             or not isinstance(num_characters, int)
@@ -138,10 +182,12 @@ class BiLMOptions:
                 f"{MAX_CHARACTERS_PER_TOKEN}, the number of character ids that indexers give a word",
             )
         return cls(
-            activation=reader.choice("char_cnn.activation", ACTIVATIONS),
-            character_embedding_dim=reader.integer("char_cnn.embedding.dim"),
-            filters=reader.filters("char_cnn.filters"),
-            num_highway=reader.integer("char_cnn.n_highway", minimum=0, default=0),
+            CharacterEncoderOptions(
+                activation=reader.choice("char_cnn.activation", ACTIVATIONS),
+                character_embedding_dim=reader.integer("char_cnn.embedding.dim"),
+                filters=reader.filters("char_cnn.filters"),
+                num_highway=reader.integer("char_cnn.n_highway", minimum=0, default=0),
+            ),
             cell_size=reader.integer("lstm.dim"),
             projection_dim=reader.integer("lstm.projection_dim"),
             num_layers=reader.integer("lstm.n_layers"),
@@ -152,17 +198,23 @@ class BiLMOptions:
         )
 
     def to_dict(self) -> Dict[str, Any]:
-        """These options in bilm-tf's form, with every extra entry they were read with."""
+        """
+        Return these options in the form that they were read in, with every extra entry; those of
+        ELMoForManyLangs with the dictionaries.
+        """
+        if isinstance(self.encoder, ManyLangsEncoderOptions):
+            dictionaries = {"words": self.encoder.words, "characters": self.encoder.characters}
+            return {**self.extra, **{name: dict(ids) for name, ids in dictionaries.items()}}
         values: Dict[str, Any] = copy.deepcopy(dict(self.extra))
         char_cnn = values.setdefault("char_cnn", {})
         char_cnn.update(
-            activation=self.activation,
-            filters=[list(pair) for pair in self.filters],
+            activation=self.encoder.activation,
+            filters=[list(pair) for pair in self.encoder.filters],
             max_characters_per_token=MAX_CHARACTERS_PER_TOKEN,
-            n_highway=self.num_highway,
+            n_highway=self.encoder.num_highway,
         )
-        char_cnn.setdefault("n_characters", NUM_CHARACTER_EMBEDDINGS + 1)
-        char_cnn.setdefault("embedding", {})["dim"] = self.character_embedding_dim
+        char_cnn.setdefault("n_characters", NUM_CHARACTER_IDS)
+        char_cnn.setdefault("embedding", {})["dim"] = self.encoder.character_embedding_dim
         values.setdefault("lstm", {}).update(
             dim=self.cell_size,
             projection_dim=self.projection_dim,
@@ -175,35 +227,7 @@ class BiLMOptions:
         return values
 
 
-@dataclass(frozen=True)
-class ManyLangsOptions(BiLMOptions):
-    """
-    The sizes of a model of ELMoForManyLangs. Its LSTMs are bilm-tf's, with skip connections; they read the
-    embedding of a word beside its character convolutions. Such a biLM is for use, not for training.
-
-    # Parameters
-
-    word_dim : `int`
-        Width of a word embedding.
-    max_characters : `int`, optional
-        Number of character ids of a word, its two marks included; `None` does not cut words.
-    words, characters : `Mapping[str, int]`
-        The id of each word and character. Empty if the model reads only the other kind.
-    extra : `Mapping[str, Any]`
-        The configuration as it was read, without the two dictionaries.
-    """
-
-    word_dim: int = 0
-    max_characters: Optional[int] = None
-    words: Mapping[str, int] = field(default_factory=dict, compare=False)
-    characters: Mapping[str, int] = field(default_factory=dict, compare=False)
-
-    def to_dict(self) -> Dict[str, Any]:
-        """Return the configuration in the form of ELMoForManyLangs, together with the dictionaries."""
-        return {**self.extra, "words": dict(self.words), "characters": dict(self.characters)}
-
-
-def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> ManyLangsOptions:
+def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOptions:
     reader.choice("encoder.name", ("elmo",))
     name = reader.choice("token_embedder.name", ("cnn", "lstm"))
     word_dim = reader.integer("token_embedder.word_dim", minimum=0)
@@ -219,30 +243,31 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> ManyLan
     max_characters = None
     if name == "cnn":
         max_characters = reader.integer("token_embedder.max_characters_per_token", minimum=3)
-    sizes: Dict[str, Any] = {"filters": (), "num_highway": 0}
+    convolutions: Optional[CharacterEncoderOptions] = None
     if character_dim > 0:
-        sizes["activation"] = reader.choice("token_embedder.activation", ACTIVATIONS)
-        sizes["filters"] = reader.filters("token_embedder.filters")
-        sizes["num_highway"] = reader.integer("token_embedder.n_highway", minimum=0)
-        if max(width for width, _ in sizes["filters"]) > (max_characters or 0):
+        convolutions = CharacterEncoderOptions(
+            reader.choice("token_embedder.activation", ACTIVATIONS),
+            character_dim,
+            reader.filters("token_embedder.filters"),
+            reader.integer("token_embedder.n_highway", minimum=0),
+        )
+        if max(width for width, _ in convolutions.filters) > (max_characters or 0):
             raise reader.error("token_embedder.filters", "no width over max_characters_per_token")
     cell_size = reader.integer("encoder.dim")
     if cell_size == reader.integer("encoder.projection_dim"):
         raise reader.error("encoder.dim", "a width other than encoder.projection_dim")
     extra = dict(values)
-    return ManyLangsOptions(
-        **sizes,
-        character_embedding_dim=character_dim,
+    encoder = ManyLangsEncoderOptions(
+        word_dim, extra.pop("words", {}), convolutions, extra.pop("characters", {}), max_characters
+    )
+    return BiLMOptions(
+        encoder,
         cell_size=cell_size,
         projection_dim=reader.integer("encoder.projection_dim"),
         num_layers=reader.integer("encoder.n_layers"),
         cell_clip=reader.clip("encoder.cell_clip"),
         proj_clip=reader.clip("encoder.proj_clip"),
         use_skip_connections=True,
-        word_dim=word_dim,
-        max_characters=max_characters,
-        words=extra.pop("words", {}),
-        characters=extra.pop("characters", {}),
         extra=extra,
     )
 

@@ -32,15 +32,14 @@ def export_program(bilm: BiLM, file: Union[str, PathLike]) -> None:
     # Parameters
 
     bilm : `BiLM`
-        Stateless and of precision float32. It is not changed.
+        Stateless, and float32. It is not changed.
     file : `str` or `PathLike`
         The ending is the format: `.pt2` for `torch.export.load`, `.onnx` for ONNX (opset 20).
 
     # Raises
 
-    `ConfigurationError` for another ending, a biLM that is stateful, of lower precision or of
-    ELMoForManyLangs, a torch older than 2.12, and if the packages that write ONNX are not installed;
-    `OSError` if the file cannot be written.
+    `ConfigurationError` for another ending, a biLM that is stateful or of ELMoForManyLangs, a torch older
+    than 2.12, and if the packages that write ONNX are not installed; `OSError` if the file cannot be written.
     """
     _check(bilm, Path(file))
     with torch.no_grad():
@@ -58,10 +57,10 @@ def export_program(bilm: BiLM, file: Union[str, PathLike]) -> None:
 def _check(bilm: BiLM, file: Path) -> None:
     if file.suffix not in SUFFIXES:
         raise ConfigurationError(f"{file}: expected a name that ends in {' or '.join(SUFFIXES)}.")
-    if bilm.stateful or bilm.precision != "float32":
+    if bilm.stateful:
         raise ConfigurationError(
-            f"The biLM has stateful={bilm.stateful} and precision '{bilm.precision}', expected a stateless "
-            "one of float32: programs carry no states, and multiply in float32. Load it with the defaults."
+            "The biLM is stateful, expected a stateless one: programs carry no states. Load it with the "
+            "defaults."
         )
     if not isinstance(bilm.character_encoder, CharacterEncoder):
         raise ConfigurationError(

@@ -1,7 +1,6 @@
 """The softmax of a language model for evaluation: exact probabilities of words, in bounded memory."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Sequence, Tuple
 
@@ -18,30 +17,39 @@ LOGITS_PER_CHUNK_ON_GPU = 2**24
 POSITIONS_PER_CHUNK = 4096
 
 SOFTMAX_GROUP = "softmax"  # of a weight file, beside the biLM's own
-# bilm-tf's names of the weights of a full softmax: `(num_words, input_dim)` and `(num_words,)`.
+# bilm-tf's names of the weights: `(num_words, input_dim)` and `(num_words,)`.
 WEIGHT, BIAS = "W", "b"
-# The names of an adaptive softmax are those of torch's parameters.
-_HEAD_WEIGHT, _HEAD_BIAS = "adaptive.head.weight", "adaptive.head.bias"
-_TAIL = "adaptive.tail.{number}.{part}.weight"
 
 
-class ExactSoftmax(ABC):
+@dataclass(frozen=True)
+class ExactSoftmax:
     """
-    Probabilities over all words of a vocabulary, from the states of a biLM's top layer. Parameters are not
-    trained here; products are made in float32 (or float64, if the weights are) even under autocast.
+    `softmax(W h + b)`: probabilities over all words of a vocabulary, from the states of a biLM's top layer.
+    Parameters are not trained here; products are computed in float32 (or float64, if the weights are) even
+    under autocast.
+
+    # Parameters
+
+    weight : `Tensor`
+        `(num_words, input_dim)`.
+    bias : `Tensor`
+        `(num_words,)`.
     """
+
+    weight: Tensor
+    bias: Tensor
 
     @property
-    @abstractmethod
     def num_words(self) -> int:
-        """Size of the vocabulary."""
+        """Return the size of the vocabulary."""
+        return self.weight.size(0)
 
     @property
-    @abstractmethod
     def input_dim(self) -> int:
-        """Width of the states, the biLM's `projection_dim`."""
+        """Return the width of the states, the biLM's `projection_dim`."""
+        return self.weight.size(1)
 
-    @abstractmethod
+    @torch.no_grad()
     def nll(self, states: Tensor, targets: Tensor) -> Tensor:
         """
         Return exact negative log-likelihoods, with only a chunk of the logits in memory.
@@ -57,42 +65,6 @@ class ExactSoftmax(ABC):
 
         `Tensor` of shape `(num_positions,)`, float64, never below 0.
         """
-
-    @abstractmethod
-    def log_probabilities(self, states: Tensor) -> Tensor:
-        """Return the log-probabilities of all words, `(num_positions, num_words)`, all of them in memory."""
-
-    @abstractmethod
-    def to(self, device: torch.device) -> "ExactSoftmax":
-        """Return this softmax on a device."""
-
-
-@dataclass(frozen=True)
-class ExactFullSoftmax(ExactSoftmax):
-    """
-    `softmax(W h + b)`.
-
-    # Parameters
-
-    weight : `Tensor`
-        `(num_words, input_dim)`.
-    bias : `Tensor`
-        `(num_words,)`.
-    """
-
-    weight: Tensor
-    bias: Tensor
-
-    @property
-    def num_words(self) -> int:
-        return self.weight.size(0)
-
-    @property
-    def input_dim(self) -> int:
-        return self.weight.size(1)
-
-    @torch.no_grad()
-    def nll(self, states: Tensor, targets: Tensor) -> Tensor:
         weight, bias = self._for_products()
         chunks = []
         with torch.autocast(states.device.type, enabled=False):
@@ -109,127 +81,42 @@ class ExactFullSoftmax(ExactSoftmax):
 
     @torch.no_grad()
     def log_probabilities(self, states: Tensor) -> Tensor:
+        """Return the log-probabilities of all words, `(num_positions, num_words)`, all of them in memory."""
         weight, bias = self._for_products()
         with torch.autocast(states.device.type, enabled=False):
             return logits(states.to(weight.dtype), weight, bias).log_softmax(dim=1)
 
-    def to(self, device: torch.device) -> "ExactFullSoftmax":
-        return ExactFullSoftmax(self.weight.to(device), self.bias.to(device))
+    def to(self, device: torch.device) -> "ExactSoftmax":
+        """Return this softmax on a device."""
+        return ExactSoftmax(self.weight.to(device), self.bias.to(device))
 
     def _for_products(self) -> Tuple[Tensor, Tensor]:
         product_type = torch.promote_types(self.weight.dtype, torch.float32)
         return self.weight.to(product_type), self.bias.to(product_type)
 
 
-@dataclass(frozen=True)
-class ExactAdaptiveSoftmax(ExactSoftmax):
-    """
-    torch's adaptive softmax: frequent words and one entry per cluster of rarer words share a first softmax,
-    and each cluster has a softmax of its own over narrower vectors.
-
-    # Parameters
-
-    head : `ExactFullSoftmax`
-        The first softmax: frequent words, then an entry for each cluster.
-    tails : `Sequence[Tuple[Tensor, Tensor]]`
-        For each cluster `(narrow_dim, input_dim)`, which narrows the states, and `(words of the cluster,
-        narrow_dim)`. torch's clusters have no biases.
-    """
-
-    head: ExactFullSoftmax
-    tails: Sequence[Tuple[Tensor, Tensor]]
-
-    @property
-    def num_words(self) -> int:
-        return self._num_frequent + sum(len(weight) for _, weight in self.tails)
-
-    @property
-    def input_dim(self) -> int:
-        return self.head.input_dim
-
-    @torch.no_grad()
-    def nll(self, states: Tensor, targets: Tensor) -> Tensor:
-        first_words = self._first_words()
-        # The cluster of each position, 0 for the first softmax. (num_positions,)
-        clusters = torch.bucketize(targets, targets.new_tensor(first_words), right=True)
-        # The entries of clusters follow the frequent words.
-        head_targets = torch.where(clusters == 0, targets, self._num_frequent - 1 + clusters)
-        nll = self.head.nll(states, head_targets)
-        for number, first_word in enumerate(first_words, start=1):
-            positions = (clusters == number).nonzero().squeeze(1)
-            narrow_states, cluster = self._cluster(number - 1, states[positions])
-            nll[positions] += cluster.nll(narrow_states, targets[positions] - first_word)
-        return nll
-
-    @torch.no_grad()
-    def log_probabilities(self, states: Tensor) -> Tensor:
-        of_head = self.head.log_probabilities(states)
-        parts = [of_head[:, : self._num_frequent]]
-        for number in range(len(self.tails)):
-            narrow_states, cluster = self._cluster(number, states)
-            of_cluster = of_head[:, self._num_frequent + number].unsqueeze(1)
-            parts.append(of_cluster + cluster.log_probabilities(narrow_states))
-        return torch.cat(parts, dim=1)
-
-    def to(self, device: torch.device) -> "ExactAdaptiveSoftmax":
-        tails = [(narrowing.to(device), weight.to(device)) for narrowing, weight in self.tails]
-        return ExactAdaptiveSoftmax(self.head.to(device), tails)
-
-    @property
-    def _num_frequent(self) -> int:
-        return self.head.num_words - len(self.tails)
-
-    def _first_words(self) -> List[int]:
-        """Return the first word of each cluster."""
-        first_words = [self._num_frequent]
-        for _, weight in self.tails[:-1]:
-            first_words.append(first_words[-1] + len(weight))
-        return first_words
-
-    def _cluster(self, number: int, states: Tensor) -> Tuple[Tensor, ExactFullSoftmax]:
-        """Return the states narrowed for a cluster, and its softmax."""
-        narrowing, weight = self.tails[number]
-        with torch.autocast(states.device.type, enabled=False):
-            narrow_states = torch.nn.functional.linear(states.to(narrowing.dtype), narrowing)
-        return narrow_states, ExactFullSoftmax(weight, weight.new_zeros(len(weight)))
-
-
 def softmax_of(datasets: Mapping[str, Tensor], source: str) -> ExactSoftmax:
     """
-    Return the softmax that a weight file holds, a full or an adaptive one. `source` is its name in errors.
+    Return the softmax that a weight file contains. `source` is its name in errors.
 
     # Raises
 
     `ConfigurationError` if a dataset is missing, surplus, of a wrong shape, or not finite.
     """
-    if _HEAD_WEIGHT in datasets:
-        num_tails = sum(name.startswith("adaptive.tail.") for name in datasets) // 2
-        tails = [
-            [_TAIL.format(number=number, part=part) for part in (0, 1)]
-            for number in range(num_tails)
-        ]
-        head_names = [_HEAD_WEIGHT, _HEAD_BIAS]
-    else:
-        tails, head_names = [], [WEIGHT, BIAS]
-    names = [*head_names, *(name for pair in tails for name in pair)]
-    if set(names) != set(datasets):
+    if set(datasets) != {WEIGHT, BIAS}:
         raise ConfigurationError(
             f"{source}: found the datasets {', '.join(sorted(datasets)) or '(none)'} of a softmax, expected "
-            f"{', '.join(names)}. Give the file of a softmax that `elmo export` or bilm-tf wrote."
+            f"{WEIGHT}, {BIAS}. Give the file of a softmax that `elmo export` or bilm-tf wrote."
         )
-    for name in names:
-        wanted_dims = 1 if name in (BIAS, _HEAD_BIAS) else 2
-        _check(datasets[name], f"{source}: dataset {SOFTMAX_GROUP}/{name}", wanted_dims)
-    weight, bias = (datasets[name] for name in head_names)
+    weight, bias = datasets[WEIGHT], datasets[BIAS]
+    _check(weight, f"{source}: dataset {SOFTMAX_GROUP}/{WEIGHT}", 2)
+    _check(bias, f"{source}: dataset {SOFTMAX_GROUP}/{BIAS}", 1)
     if len(weight) != len(bias):
         raise ConfigurationError(
-            f"{source}: dataset {SOFTMAX_GROUP}/{head_names[0]} has {len(weight):,} rows and "
-            f"{head_names[1]} has {len(bias):,}, expected one for each word. Get another copy of the file."
+            f"{source}: dataset {SOFTMAX_GROUP}/{WEIGHT} has {len(weight):,} rows and {BIAS} has "
+            f"{len(bias):,}, expected one for each word. Get another copy of the file."
         )
-    head = ExactFullSoftmax(weight, bias)
-    if not tails:
-        return head
-    return ExactAdaptiveSoftmax(head, [(datasets[first], datasets[last]) for first, last in tails])
+    return ExactSoftmax(weight, bias)
 
 
 def perplexities(nll_sums: Sequence[float], num_predictions: float) -> Dict[str, float]:

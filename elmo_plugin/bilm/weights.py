@@ -14,8 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from elmo_plugin.bilm.characters import NUM_CHARACTER_IDS
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder
-from elmo_plugin.bilm.options import NUM_CHARACTER_EMBEDDINGS, BiLMOptions, ManyLangsOptions
+from elmo_plugin.bilm.options import (
+    BiLMOptions,
+    CharacterEncoderOptions,
+    ManyLangsEncoderOptions,
+)
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 
@@ -56,10 +61,10 @@ def weight_layout(options: BiLMOptions) -> List[WeightEntry]:
     """Return a row for each dataset of a weight file with these options."""
     projection_dim = options.projection_dim
     cell_size = options.cell_size
-    if isinstance(options, ManyLangsOptions):
-        entries = _many_langs_encoder_layout(options)
+    if isinstance(options.encoder, ManyLangsEncoderOptions):
+        entries = _many_langs_encoder_layout(options.encoder, projection_dim)
     else:
-        entries = _encoder_layout(options)
+        entries = _encoder_layout(options.encoder, projection_dim)
     for direction, layers in enumerate(("forward_layers", "backward_layers")):
         for i in range(options.num_layers):
             cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
@@ -78,51 +83,91 @@ def weight_layout(options: BiLMOptions) -> List[WeightEntry]:
     return entries
 
 
-def check_weights(options: BiLMOptions, weight_file: FileName) -> None:
+class WeightFile:
     """
-    Compare names, shapes and types of a local HDF5 file with what `options` say. No weight is read.
+    An open weight file whose names, shapes and types are those of the options. `opened_weights` gives one.
+
+    # Parameters
+
+    file : `h5py.File`
+    layout : `List[WeightEntry]`
+        What to read.
+    name : `str` or `PathLike`
+        The file's name, for errors.
+    """
+
+    def __init__(self, file: h5py.File, layout: List[WeightEntry], name: FileName) -> None:
+        self._file = file
+        self._layout = layout
+        self._name = name
+        self._checksum = hashlib.sha256()
+
+    # Parameters made in inference mode have no version.
+    @torch.inference_mode(False)
+    def load(self, bilm: torch.nn.Module, part: str) -> None:
+        """
+        Replace the parameters of a submodule of `bilm`, of that name, by those of the file, as float32 copies
+        on the CPU, frozen. The parts of a biLM are loaded in the order of `BiLM.names_of_parts`.
+
+        # Raises
+
+        `ConfigurationError` if a weight is NaN or infinite in float32.
+        """
+        for entry in self._layout:
+            owner, _, name = entry.parameter.rpartition(".")
+            if not entry.parameter.startswith(f"{part}."):
+                continue
+            shape = bilm.get_parameter(entry.parameter).shape
+            # Zeros: not all of the parameter comes from the file.
+            tensor = torch.zeros(shape, dtype=torch.float32, device="cpu")
+            self._read(entry, entry.as_dataset(tensor))
+            setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
+
+    def sha256(self) -> str:
+        """Return the checksum of what was loaded, that of `weights_checksum`."""
+        return self._checksum.hexdigest()
+
+    def _read(self, entry: WeightEntry, target: Tensor) -> None:
+        """Copy a dataset into `target`, a tensor of its shape, and check that it is finite."""
+        dataset = self._file[entry.dataset]
+        self._checksum.update(_checksum_header(entry.dataset, dataset.shape))
+        rows_per_part = max(1, len(dataset) * BYTES_PER_PART // max(1, dataset.nbytes))
+        for first in range(0, len(dataset), rows_per_part):
+            rows = slice(first, first + rows_per_part)
+            # Overflows become infinite, and are found below.
+            with numpy.errstate(over="ignore"):
+                part = dataset[rows].astype("<f4", copy=False)
+            # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
+            if not numpy.isfinite(part.sum(dtype=numpy.float64)):
+                raise ConfigurationError(
+                    f"{self._name}: dataset {entry.dataset} holds NaN or infinite values, expected finite "
+                    "float32 weights. The file is damaged, or its training diverged; get another copy."
+                )
+            self._checksum.update(part.tobytes())
+            target[rows] = torch.from_numpy(part)
+
+
+@contextmanager
+def opened_weights(options: BiLMOptions, weight_file: FileName) -> Iterator[WeightFile]:
+    """
+    Open a local HDF5 file within the context, after a comparison of names, shapes and types with what
+    `options` say. Nothing of the file is used afterwards: it can be overwritten or deleted.
 
     # Raises
 
     `ConfigurationError` naming the file and the dataset if the file cannot be read, lacks a dataset, has
-    one of another shape or type, or describes a larger model.
-    """
-    with _opened(weight_file) as file:
-        _check_datasets(file, weight_layout(options), weight_file)
-
-
-# Parameters made in inference mode have no version.
-@torch.inference_mode(False)
-def load_weights(
-    bilm: torch.nn.Module, options: BiLMOptions, weight_file: FileName
-) -> Tuple[Any, ...]:
-    """
-    Replace the parameters of `bilm` by those of a local HDF5 file, as float32 copies, frozen. Nothing of the
-    file is used afterwards: it can be overwritten or deleted.
-
-    # Returns
-
-    What identifies this state of this file.
-
-    # Raises
-
-    `ConfigurationError` as `check_weights` does, if a weight is NaN or infinite in float32, and if the file
-    is written to meanwhile.
+    one of another shape or type, or describes a larger model; and at the end of the context, if the file was
+    written to meanwhile.
     """
     with _opened(weight_file) as file:
         identity = _identity(file)
-        _check_datasets(file, weight_layout(options), weight_file)
-        for entry in weight_layout(options):
-            owner, _, name = entry.parameter.rpartition(".")
-            # Zeros: not all of the parameter comes from the file.
-            tensor = torch.zeros(bilm.get_parameter(entry.parameter).shape, device="cpu")
-            _read(file[entry.dataset], entry.as_dataset(tensor), weight_file)
-            setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
+        layout = weight_layout(options)
+        _check_datasets(file, layout, weight_file)
+        yield WeightFile(file, layout, weight_file)
         if _identity(file) != identity:
             raise ConfigurationError(
                 f"{weight_file}: the file changed while it was read. Load it again when it is complete."
             )
-    return identity
 
 
 def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
@@ -168,14 +213,19 @@ def save_model(
 
     `OSError` if a file cannot be written.
     """
+    arrays = {
+        entry.dataset: entry.as_dataset(bilm.get_parameter(entry.parameter))
+        for entry in weight_layout(options)
+    }
     with replaced_file(options_file) as new_options, replaced_file(weight_file) as new_weights:
         new_options.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
-        with h5py.File(new_weights, "w") as file:
-            for entry in weight_layout(options):
-                tensor = entry.as_dataset(bilm.get_parameter(entry.parameter))
-                file.create_dataset(entry.dataset, data=_as_array(tensor), dtype=dtype)
-            for path, tensor in (extra or {}).items():
-                file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
+        try:
+            with h5py.File(new_weights, "w") as file:
+                for path, tensor in {**arrays, **(extra or {})}.items():
+                    file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
+        # h5py's, when the disk is full or a limit of file sizes is met while the file is closed.
+        except RuntimeError as error:
+            raise OSError(f"{weight_file}: cannot be written ({error}).") from error
 
 
 def weights_checksum(bilm: Any) -> str:
@@ -186,21 +236,24 @@ def weights_checksum(bilm: Any) -> str:
     checksum = hashlib.sha256()
     for entry in weight_layout(bilm.options):
         array = _as_array(entry.as_dataset(bilm.get_parameter(entry.parameter)))
-        checksum.update(f"{entry.dataset} {array.shape}".encode())
+        checksum.update(_checksum_header(entry.dataset, array.shape))
         checksum.update(array.astype("<f4").tobytes())
     return checksum.hexdigest()
 
 
-def _encoder_layout(options: BiLMOptions) -> List[WeightEntry]:
+def _checksum_header(dataset: str, shape: Tuple[int, ...]) -> bytes:
+    return f"{dataset} {shape}".encode()
+
+
+def _encoder_layout(options: CharacterEncoderOptions, output_dim: int) -> List[WeightEntry]:
     character_dim = options.character_embedding_dim
     num_filters = options.num_filters
-    projection_dim = options.projection_dim
 
     entries = [
         WeightEntry(
             "char_embed",
             "character_encoder.character_embedding.weight",
-            (NUM_CHARACTER_EMBEDDINGS, character_dim),
+            (NUM_CHARACTER_IDS - 1, character_dim),
             _without_padding,
         )
     ]
@@ -224,19 +277,21 @@ def _encoder_layout(options: BiLMOptions) -> List[WeightEntry]:
                 ),
                 _same(f"CNN_high_{k}/b_{gate}", f"{highway}.bias", (num_filters,)),
             ]
-    if options.has_token_projection:
+    if output_dim != num_filters:
         projection = "character_encoder.projection"
         entries += [
-            _transposed("CNN_proj/W_proj", f"{projection}.weight", (num_filters, projection_dim)),
-            _same("CNN_proj/b_proj", f"{projection}.bias", (projection_dim,)),
+            _transposed("CNN_proj/W_proj", f"{projection}.weight", (num_filters, output_dim)),
+            _same("CNN_proj/b_proj", f"{projection}.bias", (output_dim,)),
         ]
     return entries
 
 
-def _many_langs_encoder_layout(options: ManyLangsOptions) -> List[WeightEntry]:
+def _many_langs_encoder_layout(
+    options: ManyLangsEncoderOptions, output_dim: int
+) -> List[WeightEntry]:
     """Of this package only: bilm-tf has no such encoder."""
     with torch.device("meta"):
-        parameters = ManyLangsEncoder(options).named_parameters()
+        parameters = ManyLangsEncoder(options, output_dim).named_parameters()
     return [
         _same(f"{MANY_LANGS_GROUP}/{name}", f"character_encoder.{name}", tuple(parameter.shape))
         for name, parameter in parameters
@@ -263,23 +318,6 @@ def _as_tensorflow_convolution(weight: Tensor) -> Tensor:
 
 def _as_array(tensor: Tensor) -> numpy.ndarray:
     return tensor.detach().float().cpu().numpy()
-
-
-def _read(dataset: h5py.Dataset, target: Tensor, weight_file: FileName) -> None:
-    """Copy a dataset into `target`, a tensor of its shape, and check that it is finite."""
-    rows_per_part = max(1, len(dataset) * BYTES_PER_PART // max(1, dataset.nbytes))
-    for first in range(0, len(dataset), rows_per_part):
-        rows = slice(first, first + rows_per_part)
-        # Overflows become infinite, and are found below.
-        with numpy.errstate(over="ignore"):
-            part = dataset[rows].astype(numpy.float32, copy=False)
-        # NaN and infinity make their sum NaN or infinite, and sums are several times as fast as isfinite.
-        if not numpy.isfinite(part.sum(dtype=numpy.float64)):
-            raise ConfigurationError(
-                f"{weight_file}: dataset {dataset.name.lstrip('/')} holds NaN or infinite values, expected "
-                "finite float32 weights. The file is damaged, or its training diverged; get another copy."
-            )
-        target[rows] = torch.from_numpy(part)
 
 
 def _check_datasets(file: h5py.File, entries: List[WeightEntry], weight_file: FileName) -> None:

@@ -9,14 +9,8 @@ from typing import Any, Dict, Optional, Tuple
 from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
 from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.layers import (
-    LayerChoice,
-    choose_mix,
-    frozen_copy,
-    layer_choice,
-    learnt_mix,
-)
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device
+from elmo_plugin.embedding.layers import LayerChoice, layer_choice, learnt_mix
 from elmo_plugin.embedding.pooling import POOLS, check_pool
 from elmo_plugin.embedding.ray_engine import EngineOptions
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
@@ -185,11 +179,13 @@ class ModelOptions:
         with needing_allennlp("--mix"):
             import elmo_plugin.plugin  # noqa: F401 - patches and registers
             from elmo_plugin.compat.archives import opened_archive
+            from elmo_plugin.modules.model_mixes import choose_mix
         archive = opened_archive(self.mix, self.mix_options.overrides or "")
         chosen = choose_mix(archive.model, self.mix, self.mix_options.mix_name)
         logger.info("Mixing layers with '%s' of %s.", chosen.name, self.mix)
-        bilm = frozen_copy(chosen.bilm, self.stateful, self.device.precision, self.device.kernel)
-        embedder = ElmoEmbedder.from_bilm(bilm, self.device.cuda_device)
+        bilm = chosen.bilm.to(checked_device(self.device.cuda_device))
+        frozen = bilm.freeze(precision=self.device.precision, kernel=self.device.kernel)
+        embedder = ElmoEmbedder.from_bilm(frozen, self.stateful)
         return embedder, learnt_mix(chosen.mix, chosen.name).pooled(self.pool)
 
 

@@ -19,18 +19,16 @@ from elmo_plugin.embedding.neighbors import (
     Layer,
     Neighbor,
     Occurrence,
+    check_clustering,
     check_layer,
     cluster_occurrences,
     embed_occurrences,
-    find_in_sentence,
     find_occurrences,
-    find_sentences,
     nearest_occurrences,
     num_distinct_contexts,
-    whole_sentence,
 )
 from elmo_plugin.embedding.pooling import POOLS, check_pool
-from elmo_plugin.embedding.sentences import InputOptions, SentenceSource
+from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import split_tokens
 
@@ -56,83 +54,6 @@ Only sentences that hold the word are embedded: time and memory grow with their 
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the command."""
-    parser.usage, parser.description = _USAGE, _DESCRIPTION
-    parser.add_argument_group("files").add_argument(
-        "text",
-        metavar="TEXT",
-        help="UTF-8, plain or .gz, a tokenized sentence on each line; - for standard input; blank lines are "
-        "skipped",
-    )
-    add_options(parser, ComparisonOptions, "what to compare")
-    add_options(parser, PlotOptions, "picture")
-    add_options(parser, BiLMFiles, "the biLM")
-    add_options(parser, DeviceOptions, "what runs it")
-    parser.add_argument_group("speed").add_argument(
-        "--batch-tokens",
-        type=int,
-        metavar="N",
-        help="at most N tokens in a batch, with padding (default: 256 MiB)",
-    )
-
-
-def run(args: argparse.Namespace) -> None:
-    """Compare the occurrences, and print them."""
-    options = options_from(ComparisonOptions, args)
-    compared = compare_occurrences(
-        args.text,
-        options,
-        options_from(PlotOptions, args),
-        options_from(BiLMFiles, args),
-        options_from(DeviceOptions, args),
-        args.batch_tokens,
-    )
-    sample = (
-        f", of which {compared.num_compared:,} are compared, a random sample"
-        if compared.num_compared < compared.num_found
-        else ""
-    )
-
-    def counted(number: int) -> str:
-        return f"{number:,} {options.unit}{'s' * (number != 1)}"
-
-    what = args.text if options.word is None else options.word
-    print(f"{what}: {counted(compared.num_found)}{sample}")
-    for number, (query, neighbors) in enumerate(compared.queries, start=1):
-        print(f"\nsentence {number}: {query.marked_sentence}")
-        _print_rows(neighbors)
-        if not neighbors:
-            print(
-                "  no other sentence"
-                if options.word is None
-                else "  no occurrence in another context"
-            )
-    for number, cluster in enumerate(compared.clusters, start=1):
-        print(f"\ncluster {number}: {counted(len(cluster.members))}")
-        _print_rows(cluster.neighbors[: options.top])
-    if args.plot is not None:
-        print(f"\n{args.plot}: written")
-
-
-class ComparedOccurrences(NamedTuple):
-    """
-    # Parameters
-
-    num_found, num_compared : `int`
-        Number of occurrences in the text, and of those that were embedded.
-    queries : `List[Tuple[Occurrence, List[Neighbor]]]`
-        For each sentence the occurrence of the word in it, and its nearest neighbors.
-    clusters : `List[Cluster]`
-        The clusters, the largest first; empty if they are not shown.
-    """
-
-    num_found: int
-    num_compared: int
-    queries: List[Tuple[Occurrence, List[Neighbor]]]
-    clusters: List[Cluster]
-
-
 def _layer(text: str) -> Layer:
     try:
         return int(text)
@@ -143,11 +64,12 @@ def _layer(text: str) -> Layer:
 @dataclass(frozen=True)
 class ComparisonOptions:
     """
-    What to compare, and how many results to show.
+    What to compare, and what to show.
 
     # Raises
 
-    `ConfigurationError` for a value out of range.
+    `ConfigurationError` for a value out of range, options that exclude each other, a plot that cannot be
+    written, and clusters or a plot without the packages that make them.
     """
 
     word: Optional[str] = option("one token, whose occurrences are compared", None)
@@ -157,58 +79,54 @@ class ComparisonOptions:
         choices=POOLS,
     )
     sentence: Sequence[str] = option(
-        "tokenized sentence, with the word: show what is nearest; can be repeated",
-        (),
-        repeat=True,
+        "tokenized sentence, with the word: show what is nearest; can be repeated", (), repeat=True
     )
-    ignore_case: bool = option(
-        "match upper and lower case",
-        False,
-    )
+    ignore_case: bool = option("match upper and lower case", False)
     layer: Any = option(
         "0: token representation, which does not depend on the context; 1, 2, ...: LSTM layers; "
         f"{TOP_LAYER}: the last layer; {AVERAGE}: the mean of all",
         TOP_LAYER,
         parse=_layer,
     )
-    top: int = option(
-        "show at most N occurrences for a sentence or cluster",
-        10,
-        metavar="N",
-    )
+    top: int = option("show at most N occurrences for a sentence or cluster", 10, metavar="N")
     clusters: Optional[int] = option(
         f"number of clusters to show and plot (default: {DEFAULT_NUM_CLUSTERS} without --sentence)",
         None,
         metavar="K",
     )
     max_occurrences: int = option(
-        "compare at most N, a random sample if there are more",
-        5000,
-        metavar="N",
+        "compare at most N, a random sample if there are more", 5000, metavar="N"
     )
-    seed: int = option(
-        "seed of the sample and of the clusters",
-        0,
-        metavar="N",
+    seed: int = option("seed of the sample and of the clusters", 0, metavar="N")
+    plot: Optional[str] = option(
+        "draw two principal components of the vectors, as .png or .svg", None, metavar="FILE"
+    )
+    overwrite: bool = option("replace FILE of --plot if it exists", False)
+    batch_tokens: Optional[int] = option(
+        "at most N tokens in a batch, with padding (default: 256 MiB)", None, metavar="N"
     )
 
     def __post_init__(self) -> None:
         check_pool(self.pool)
+        check_layer(self.layer)
         if (self.word is None) == (self.pool is None):
             raise ConfigurationError(
                 f"--word is {self.word} and --pool is {self.pool}, expected one of them. Give --word to "
                 "compare the occurrences of a word, or --pool to compare whole sentences."
             )
-        if self.pool is not None and self.ignore_case:
-            raise ConfigurationError(
-                "--ignore-case is an option of --word, which is not given. Give --word, or leave it out."
-            )
+        for name, value, other, other_value in (
+            ("--ignore-case", self.ignore_case, "--word", self.word),
+            ("--overwrite", self.overwrite, "--plot", self.plot),
+        ):
+            if value and other_value is None:
+                raise ConfigurationError(
+                    f"{name} is an option of {other}, which is not given. Give {other}, or omit {name}."
+                )
         if self.word is not None and split_tokens(self.word) != [self.word]:
             raise ConfigurationError(
                 f"--word: found '{self.word}', expected one token, without white space. Give a single word, "
                 "spelled as in the text."
             )
-        check_layer(self.layer)
         for name, number in (
             ("--top", self.top),
             ("--clusters", self.num_clusters),
@@ -220,6 +138,10 @@ class ComparisonOptions:
             raise ConfigurationError(
                 f"--seed: found {self.seed}, expected a number from 0 to {2**32 - 1}, as k-means takes."
             )
+        if self.plot is not None:
+            check_plot(self.plot, self.overwrite)
+        if self.makes_clusters:
+            check_clustering()
 
     @property
     def unit(self) -> str:
@@ -228,8 +150,13 @@ class ComparisonOptions:
 
     @property
     def shows_clusters(self) -> bool:
-        """Whether clusters are shown, not only plotted."""
+        """Whether clusters are printed."""
         return self.clusters is not None or not self.sentence
+
+    @property
+    def makes_clusters(self) -> bool:
+        """Whether clusters are printed or plotted."""
+        return self.shows_clusters or self.plot is not None
 
     @property
     def num_clusters(self) -> int:
@@ -237,99 +164,59 @@ class ComparisonOptions:
         return DEFAULT_NUM_CLUSTERS if self.clusters is None else self.clusters
 
 
-@dataclass(frozen=True)
-class PlotOptions:
-    """
-    The file of the plot.
+class ComparedOccurrences(NamedTuple):
+    """What to print."""
 
-    # Raises
+    found: FoundOccurrences
+    queries: List[Tuple[Occurrence, List[Neighbor]]]  # of each sentence, with its nearest neighbors
+    clusters: List[Cluster]  # the largest first; empty if they are not shown
 
-    `ConfigurationError` as `check_plot`.
-    """
 
-    plot: Optional[str] = option(
-        "draw two principal components of the vectors, as .png or .svg",
-        None,
-        metavar="FILE",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.usage, parser.description = _USAGE, _DESCRIPTION
+    parser.add_argument_group("files").add_argument(
+        "text",
+        metavar="TEXT",
+        help="UTF-8, plain or .gz, a tokenized sentence on each line; - for standard input; blank lines are "
+        "skipped",
     )
-    overwrite: bool = option(
-        "replace FILE if it exists",
-        False,
+    add_options(parser, ComparisonOptions, "what to compare")
+    add_options(parser, BiLMFiles, "the biLM")
+    add_options(parser, DeviceOptions, "what runs it")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Compare the occurrences, and print them."""
+    options = options_from(ComparisonOptions, args)
+    compared = compare_occurrences(
+        args.text,
+        options,
+        options_from(BiLMFiles, args),
+        options_from(DeviceOptions, args),
     )
 
-    def __post_init__(self) -> None:
-        if self.plot is not None:
-            check_plot(self.plot, self.overwrite)
-        elif self.overwrite:
-            raise ConfigurationError(
-                "--overwrite is an option of --plot, which is not given. Give --plot FILE, or leave it out."
-            )
+    def counted(number: int) -> str:
+        return f"{number:,} {options.unit}{'s' * (number != 1)}"
 
-
-def compare_occurrences(
-    text: Union[str, PathLike],
-    options: ComparisonOptions,
-    plot: PlotOptions = PlotOptions(),
-    files: BiLMFiles = BiLMFiles(),
-    device: DeviceOptions = DeviceOptions(),
-    batch_tokens: Optional[int] = None,
-) -> ComparedOccurrences:
-    """
-    Compare the occurrences of a word in a text by their vectors in context, or the sentences of a text.
-
-    # Parameters
-
-    text : `str` or `PathLike`
-        One sentence on each line, see `SentenceSource`; `-` for standard input. Blank lines are skipped.
-    options, plot, files, device
-        See their classes.
-    batch_tokens : `int`, optional
-        See `ElmoEmbedder.embed_sentences`.
-
-    # Raises
-
-    `ConfigurationError` for invalid text, a word that is not in the text or in a sentence, and more clusters
-    than distinct vectors (before a biLM is loaded); and as `ElmoEmbedder`.
-    """
-    queries = [
-        whole_sentence(sentence)
-        if options.word is None
-        else find_in_sentence(sentence, options.word, options.ignore_case)
-        for sentence in options.sentence
-    ]
-    source = SentenceSource(text, InputOptions(skip_blank=True))
-    limits = options.max_occurrences, options.seed
-    found = (
-        find_sentences(source, *limits)
-        if options.word is None
-        else find_occurrences(source, options.word, options.ignore_case, *limits)
+    num_compared, num_found = len(compared.found.occurrences), compared.found.num_found
+    sample = (
+        f", of which {num_compared:,} are compared, a random sample (--max-occurrences)"
+        if num_compared < num_found
+        else ""
     )
-    occurrences = found.occurrences
-    makes_clusters = options.shows_clusters or plot.plot is not None
-    if makes_clusters:
-        _check_contexts(occurrences, options, plot.plot is not None)
-    _warn_of_limits(found, options)
-
-    embedder = ElmoEmbedder(**files.arguments, **asdict(device))
-    # (num_occurrences + num_queries, dim)
-    all_vectors = embed_occurrences(
-        embedder, [*occurrences, *queries], options.layer, batch_tokens, options.pool
-    )
-    vectors, query_vectors = all_vectors[: len(occurrences)], all_vectors[len(occurrences) :]
-
-    neighbors = [
-        (query, nearest_occurrences(query, query_vector, occurrences, vectors, options.top))
-        for query, query_vector in zip(queries, query_vectors)
-    ]
-    clusters = []
-    if makes_clusters:
-        clusters = cluster_occurrences(occurrences, vectors, options.num_clusters, options.seed)
-    if plot.plot is not None:
-        plot_occurrences(
-            plot.plot, options.word, occurrences, vectors, clusters, queries, query_vectors
-        )
-    shown_clusters = clusters if options.shows_clusters else []
-    return ComparedOccurrences(found.num_found, len(occurrences), neighbors, shown_clusters)
+    what = args.text if options.word is None else options.word
+    print(f"{what}: {counted(num_found)}{sample}")
+    for number, (query, neighbors) in enumerate(compared.queries, start=1):
+        print(f"\nsentence {number}: {query.marked_sentence}")
+        _print_rows(neighbors)
+        if not neighbors:
+            print(f"  no other {options.unit}")
+    for number, cluster in enumerate(compared.clusters, start=1):
+        print(f"\ncluster {number}: {counted(len(cluster.members))}")
+        _print_rows(cluster.neighbors[: options.top])
+    if options.plot is not None:
+        print(f"\n{options.plot}: written")
 
 
 def _print_rows(neighbors: List[Neighbor]) -> None:
@@ -340,7 +227,80 @@ def _print_rows(neighbors: List[Neighbor]) -> None:
         )
 
 
-def _check_contexts(occurrences: List[Occurrence], options: ComparisonOptions, draws: bool) -> None:
+def compare_occurrences(
+    text: Union[str, PathLike],
+    options: ComparisonOptions,
+    files: BiLMFiles = BiLMFiles(),
+    device: DeviceOptions = DeviceOptions(),
+) -> ComparedOccurrences:
+    """
+    Compare the occurrences of a word in a text by their vectors in context, or the sentences of a text.
+
+    # Parameters
+
+    text : `str` or `PathLike`
+        One sentence on each line, see `SentenceSource`; `-` for standard input. Blank lines are skipped.
+    options, files, device
+        See their classes.
+
+    # Raises
+
+    `ConfigurationError` for invalid text, a word that is not in the text or in a sentence, and more clusters
+    than distinct vectors (before a biLM is loaded); and as `ElmoEmbedder`.
+    """
+    queries = [_query(sentence, options) for sentence in options.sentence]
+    source = SentenceSource(text, InputOptions(skip_blank=True))
+    found = find_occurrences(
+        source.sentences(),
+        options.word,
+        source.name,
+        options.ignore_case,
+        options.max_occurrences,
+        options.seed,
+    )
+    occurrences = found.occurrences
+    _check_contexts(occurrences, options)
+    if options.layer == TOKEN_REPRESENTATION and options.word is not None:
+        logger.warning(
+            "Layer 0, the token representation, does not depend on the context: occurrences of equal "
+            "spelling have equal vectors. Give another --layer to compare contexts."
+        )
+
+    embedder = ElmoEmbedder(**files.arguments, **asdict(device))
+    # (num_occurrences + num_queries, dim)
+    all_vectors = embed_occurrences(
+        embedder, [*occurrences, *queries], options.layer, options.batch_tokens, options.pool
+    )
+    vectors, query_vectors = all_vectors[: len(occurrences)], all_vectors[len(occurrences) :]
+
+    neighbors = [
+        (query, nearest_occurrences(query, query_vector, occurrences, vectors, options.top))
+        for query, query_vector in zip(queries, query_vectors)
+    ]
+    clusters = []
+    if options.makes_clusters:
+        clusters = cluster_occurrences(occurrences, vectors, options.num_clusters, options.seed)
+    if options.plot is not None:
+        plot_occurrences(
+            options.plot, options.word, occurrences, vectors, clusters, queries, query_vectors
+        )
+    return ComparedOccurrences(found, neighbors, clusters if options.shows_clusters else [])
+
+
+def _query(sentence: str, options: ComparisonOptions) -> Occurrence:
+    """Return the first occurrence of the word in a sentence of the command line; or the sentence."""
+    place = f"--sentence '{sentence}'"
+    tokens = split_tokens(sentence)
+    if not tokens:
+        raise ConfigurationError(f"{place}: found no tokens, expected a sentence. Give some words.")
+    found = find_occurrences(
+        [Sentence(0, sentence, tokens)], options.word, place, options.ignore_case
+    )
+    return found.occurrences[0]
+
+
+def _check_contexts(occurrences: List[Occurrence], options: ComparisonOptions) -> None:
+    """Check that there are enough distinct vectors for clusters and a plot."""
     num_contexts = num_distinct_contexts(occurrences, options.layer)
     compared = f"{len(occurrences):,} {options.unit}s" + " of the word" * (options.word is not None)
     reason = (
@@ -348,30 +308,14 @@ def _check_contexts(occurrences: List[Occurrence], options: ComparisonOptions, d
         if options.layer == TOKEN_REPRESENTATION and options.word is not None
         else ""
     )
-    if options.num_clusters > num_contexts:
+    if options.makes_clusters and options.num_clusters > num_contexts:
         raise ConfigurationError(
             f"--clusters: found {options.num_clusters}, expected at most {num_contexts:,}, the number of "
             f"distinct vectors of the {compared}{reason}. Give a smaller number, another --layer, or more "
             "text."
         )
-    if draws and num_contexts < 2:
+    if options.plot is not None and num_contexts < 2:
         raise ConfigurationError(
             f"--plot: found one distinct vector of the {compared}{reason}, expected at least 2. Give another "
-            "--layer or more text, or leave --plot out."
-        )
-
-
-def _warn_of_limits(found: FoundOccurrences, options: ComparisonOptions) -> None:
-    if len(found.occurrences) < found.num_found:
-        logger.warning(
-            "%s: a random sample of %d is compared. --max-occurrences sets its size.",
-            f"There are {found.num_found} sentences"
-            if options.word is None
-            else f"The word occurs {found.num_found} times",
-            len(found.occurrences),
-        )
-    if options.layer == TOKEN_REPRESENTATION and options.word is not None:
-        logger.warning(
-            "Layer 0, the token representation, does not depend on the context: occurrences of equal "
-            "spelling have equal vectors. Give another --layer to compare contexts."
+            "--layer or more text, or omit --plot."
         )

@@ -14,62 +14,43 @@ from elmo_plugin.errors import needing
 
 
 class Entry(NamedTuple):
-    """
-    A report: the name of its module in `elmo_plugin.report`, which is imported when the report is called; the
-    name of its function, whose argument is a dataclass of options; and a line of help.
-    """
+    """A report: a function in a module of `elmo_plugin.report`. Its argument is a dataclass of options."""
 
-    module: str
-    function: str
+    function: str  # MODULE.FUNCTION; the module is imported when the report is called
     help: str
 
 
 # In the order of the help.
 REPORTS = {
     "weights": Entry(
-        "weights",
-        "compare_weights",
-        "Show how trained models weigh the layers of their biLM.",
+        "weights.compare_weights", "Show how trained models weigh the layers of their biLM."
     ),
     "layers": Entry(
-        "grid_reports",
-        "compare_layers",
+        "grid_reports.compare_layers",
         "Train a task without ELMo, with the last layer only, and with all layers.",
     ),
     "placement": Entry(
-        "grid_reports",
-        "compare_placements",
+        "grid_reports.compare_placements",
         "Train a task with ELMo at the input of its RNN, at the output, at both and at none.",
     ),
     "vectors": Entry(
-        "grid_reports",
-        "compare_vectors",
+        "grid_reports.compare_vectors",
         "Train a task without pretrained vectors, with word vectors, and with several biLMs.",
     ),
     "sample-efficiency": Entry(
-        "sample_efficiency",
-        "compare_shares",
+        "sample_efficiency.compare_shares",
         "Train a task with and without ELMo on shares of its training data.",
     ),
     "wsd": Entry(
-        "wsd",
-        "compare_senses",
-        "Classify the senses of words by their vectors, layer by layer.",
+        "wsd.compare_senses", "Classify the senses of words by their vectors, layer by layer."
     ),
     "pos": Entry(
-        "pos",
-        "compare_tags",
+        "pos.compare_tags",
         "Predict parts of speech from the vectors of each layer with a linear classifier.",
     ),
     "perplexity": Entry(
-        "perplexity",
-        "compare_perplexities",
+        "perplexity.compare_perplexities",
         "Fine-tune a biLM on the text of tasks, and measure its perplexity before and after.",
-    ),
-    "page": Entry(
-        "page",
-        "write_page",
-        "Put the tables and figures of a folder into one HTML file.",
     ),
 }
 
@@ -77,8 +58,8 @@ _DESCRIPTION = """\
 example:
   %(prog)s layers training_configs/ner_small.jsonnet -s results
 
-Make the paper's measurements for your own biLM, tasks and data. Each report writes tables (Markdown, CSV,
-JSON) and figures (PNG, SVG) into a results folder. Needs pandas, matplotlib and jinja2: pip install
+Repeat the paper's measurements with your own biLM, tasks and data. Each report writes tables (Markdown, CSV,
+JSON) and figures (PNG, SVG) into a results folder. Needs pandas and matplotlib: pip install
 "elmo-plugin[report]". `%(prog)s REPORT --help` describes a report, with examples.
 """
 
@@ -98,12 +79,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare(name: str, parser: argparse.ArgumentParser) -> None:
-    entry = REPORTS[name]
+    module, function = REPORTS[name].function.split(".")
     with needing_allennlp(f"report {name}"):
         import elmo_plugin.plugin  # noqa: F401 - patches and registers
 
-        module = import_module(f"elmo_plugin.report.{entry.module}")
-    declare(parser, _Report(getattr(module, entry.function)))
+        declare(parser, _Report(getattr(import_module(f"elmo_plugin.report.{module}"), function)))
 
 
 class _Report:
@@ -119,14 +99,12 @@ class _Report:
 
     def run(self, args: argparse.Namespace) -> None:
         """Make the report, print the files that it wrote, and exit with an error if runs failed."""
-        with needing("report needs jinja2, matplotlib and pandas", "elmo-plugin[report]"):
-            import jinja2  # noqa: F401
+        with needing("report needs matplotlib and pandas", "elmo-plugin[report]"):
             import matplotlib  # noqa: F401
             import pandas  # noqa: F401
-        result = self._function(options_from(self._options_class, args))
-        if result is None:
+        report = self._function(options_from(self._options_class, args))
+        if report is None:  # after a dry run
             return
-        for path in result.files:
-            print(path)
-        if result.failures:
-            sys.exit(f"{len(result.failures)} runs failed:\n" + "\n".join(result.failures))
+        print(*report.files, sep="\n")
+        if report.failures:
+            sys.exit(f"{len(report.failures)} runs failed:\n" + "\n".join(report.failures))

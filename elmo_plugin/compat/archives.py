@@ -13,11 +13,23 @@ from allennlp.common import checks
 from allennlp.common.meta import META_NAME
 from allennlp.models import Archive, load_archive
 from allennlp.models.archival import CONFIG_NAME
+from torch import Tensor
 
-from elmo_plugin.bilm.checkpoints import WEIGHTS_NAMES
+from elmo_plugin.bilm.bilm import BiLM
+from elmo_plugin.bilm.checkpoints import (
+    BILM_PREFIX,
+    CHECKSUM_KEY,
+    SOURCE_KEY,
+    WEIGHTS_NAMES,
+    as_bytes,
+    from_bytes,
+    referred_name,
+)
+from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
+from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
-from elmo_plugin.modules.elmo import small_state_dict
+from elmo_plugin.modules.elmo import Elmo
 
 VOCABULARY_FOLDER = "vocabulary"
 
@@ -121,3 +133,35 @@ def save_archive(
     else:
         archive.meta.to_file(meta_file)
     return paths
+
+
+def referable_bilms(model: torch.nn.Module) -> Dict[str, Dict[str, Any]]:
+    """
+    Return the biLMs in a model that come with this package and were not changed since: by the name of the
+    `Elmo` in the model, the biLM's description for a state dict without its weights.
+    """
+    descriptions: Dict[str, Dict[str, Any]] = {}
+    for elmo_name, elmo in model.named_modules():
+        if not isinstance(elmo, Elmo) or getattr(elmo, SOURCE_KEY) is None:
+            continue
+        source = from_bytes(getattr(elmo, SOURCE_KEY))
+        name = referred_name(source)
+        if name in pretrained_names():
+            checksum = weights_checksum(elmo.bilm)
+            if checksum == weights_checksum(BiLM.from_files(*pretrained_files(name))):
+                descriptions[elmo_name] = {**source, CHECKSUM_KEY: checksum}
+    return descriptions
+
+
+def small_state_dict(model: torch.nn.Module) -> Dict[str, Tensor]:
+    """
+    Return the state dict of a model without the weights of its `referable_bilms`: when it is loaded, they
+    come from this package, and are compared with the checksum in their description.
+    """
+    state_dict = model.state_dict()
+    for elmo_name, description in referable_bilms(model).items():
+        prefix = f"{elmo_name}." if elmo_name else ""
+        state_dict[prefix + SOURCE_KEY] = as_bytes(description)
+        for key in [key for key in state_dict if key.startswith(prefix + BILM_PREFIX)]:
+            del state_dict[key]
+    return state_dict

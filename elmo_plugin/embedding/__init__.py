@@ -2,7 +2,6 @@
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.pooling import cosine_similarities
-from elmo_plugin.embedding.ray_dataset import embed_dataset
 from elmo_plugin.embedding.scoring import SentenceScorer
 
-__all__ = ["ElmoEmbedder", "SentenceScorer", "cosine_similarities", "embed_dataset"]
+__all__ = ["ElmoEmbedder", "SentenceScorer", "cosine_similarities"]

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Dict, Optional
 
 from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.bilm.kernels import AUTO, KERNEL_NAMES, PRECISIONS
+from elmo_plugin.bilm.runners import AUTO, KERNELS, PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,7 @@ class BiLMFiles:
         metavar="FILE",
     )
     weight_file: Optional[str] = option(
-        "weights, HDF5: path, URL or hf:// name",
-        None,
-        metavar="FILE",
+        "weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
     )
 
     @property
@@ -39,21 +37,9 @@ class DeviceOptions:
     `ConfigurationError` for an unknown precision or kernel.
     """
 
-    cuda_device: int = option(
-        "index of the GPU; -1 for the CPU",
-        -1,
-        metavar="N",
-    )
-    precision: str = option(
-        "bfloat16, int8: faster, less exact",
-        "float32",
-        choices=PRECISIONS,
-    )
-    kernel: str = option(
-        "what runs the LSTMs; auto: the fastest",
-        AUTO,
-        choices=KERNEL_NAMES,
-    )
+    cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
+    precision: str = option("bfloat16, int8: faster, less exact", "float32", choices=PRECISIONS)
+    kernel: str = option("what runs the LSTMs; auto: the fastest", AUTO, choices=KERNELS)
 
     def __post_init__(self) -> None:
         check_choices(self)

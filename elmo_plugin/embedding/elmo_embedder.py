@@ -21,9 +21,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm import BiLM, batch_to_ids
-from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
-from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.bilm import FrozenBiLM, batch_to_ids
+from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.embedding.pooling import check_pool, pool_tokens
 from elmo_plugin.embedding.sentence_batches import (
@@ -42,7 +41,7 @@ BATCHES_AHEAD = 16
 BYTES_AHEAD = 2**28
 
 
-class ElmoEmbedder(torch.nn.Module):
+class ElmoEmbedder:
     """
     Compute the layers of a frozen biLM for sentences. The layers are not mixed, and nothing is trained.
 
@@ -57,23 +56,23 @@ class ElmoEmbedder(torch.nn.Module):
     # Parameters
 
     options_file, weight_file : `str` or `PathLike`, optional (default = the paper's model, from its URL)
-        See `BiLM.from_files`. If one name stands for both files, such as `elmo_mini`, leave out the other.
+        See `BiLM.from_files`. If one name is enough for both, such as `elmo_mini`, leave out the other.
     cuda_device : `int`, optional (default = `-1`)
         Index of the GPU to run on; -1 for the CPU.
     stateful : `bool`, optional (default = `False`)
         Carry the states of row i of a batch to row i of the next batch, also between calls, as AllenNLP 0.9
         did. Vectors then depend on the order of the sentences and on the batch size.
-    precision, kernel, packed_folder, word_cache_size
-        See `BiLM`.
+    inference
+        The fields of `InferenceSettings`, such as `precision`.
 
     # Attributes
 
     indexer : `ELMoTokenCharactersIndexer`
         AllenNLP's indexer, which makes character ids of tokens. Only this attribute needs AllenNLP.
-    elmo_bilm : `BiLM`
-        The biLM, frozen and in evaluation mode.
-    cuda_device : `int`
-        The argument.
+    elmo_bilm : `FrozenBiLM`
+        The biLM.
+    cuda_device, stateful
+        The arguments.
 
     # Raises
 
@@ -86,39 +85,25 @@ class ElmoEmbedder(torch.nn.Module):
         weight_file: Optional[Union[str, PathLike]] = ORIGINAL_MODEL + "weights.hdf5",
         cuda_device: int = -1,
         stateful: bool = False,
-        precision: str = "float32",
-        kernel: str = AUTO,
-        packed_folder: Optional[Union[str, PathLike]] = None,
-        word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
+        **inference: Any,
     ) -> None:
-        super().__init__()
         device = checked_device(cuda_device)  # fails before files are downloaded
         options_file, weight_file = without_unused_default(options_file, weight_file)
-        bilm = BiLM.from_files(
-            options_file,
-            weight_file,
-            stateful=stateful,
-            precision=precision,
-            word_cache_size=word_cache_size,
-            kernel=kernel,
-            packed_folder=packed_folder,
-        )
-        self._set_up(bilm, cuda_device, device)
+        bilm = FrozenBiLM.from_files(options_file, weight_file, device, **inference)
+        self._set_up(bilm, stateful)
 
     @classmethod
-    def from_bilm(cls, bilm: BiLM, cuda_device: int = -1) -> "ElmoEmbedder":
-        """
-        Make an embedder for an existing biLM, which keeps its settings. The biLM is not copied. It is frozen,
-        set to evaluation mode and moved to the device.
-        """
+    def from_bilm(cls, bilm: FrozenBiLM, stateful: bool = False) -> "ElmoEmbedder":
+        """Make an embedder of a biLM, which runs where and how it was made to."""
         embedder = cls.__new__(cls)
-        torch.nn.Module.__init__(embedder)
-        embedder._set_up(bilm, cuda_device, checked_device(cuda_device))
+        embedder._set_up(bilm, stateful)
         return embedder
 
-    def _set_up(self, bilm: BiLM, cuda_device: int, device: torch.device) -> None:
-        self.cuda_device = cuda_device
-        self.elmo_bilm = bilm.requires_grad_(False).eval().to(device)
+    def _set_up(self, bilm: FrozenBiLM, stateful: bool) -> None:
+        self.elmo_bilm = bilm
+        self.cuda_device = -1 if bilm.device.type == "cpu" else bilm.device.index or 0
+        self.stateful = stateful
+        self._states = CarriedStates() if stateful else None
 
     @property
     def indexer(self) -> Any:
@@ -137,8 +122,9 @@ class ElmoEmbedder(torch.nn.Module):
         return self.elmo_bilm.get_output_dim()
 
     def reset_states(self) -> None:
-        """Reset the states of a stateful biLM, so that the next batch starts from zeros."""
-        self.elmo_bilm.reset_states()
+        """Reset the states of a stateful embedder, so that the next batch starts from zeros."""
+        if self._states is not None:
+            self._states.reset()
 
     def embed_sentence(self, sentence: Sequence[str], pool: Optional[str] = None) -> numpy.ndarray:
         """
@@ -170,10 +156,10 @@ class ElmoEmbedder(torch.nn.Module):
         """
         Embed several sentences. Return an array for each, see `embed_sentence`; errors name the sentence.
 
-        A stateful biLM runs exactly one batch; a batch without tokens does not change the states. A stateless
-        biLM runs several batches if one would take much memory for padding.
+        A stateful embedder runs exactly one batch; a batch without tokens does not change the states. A
+        stateless embedder runs several batches if one would take much memory for padding.
         """
-        if not self.elmo_bilm.stateful:
+        if not self.stateful:
             return list(self.embed_sentences(batch, None, self._tokens_ahead(), pool))
         return self._embed(list(_checked(batch)), pool)
 
@@ -183,14 +169,15 @@ class ElmoEmbedder(torch.nn.Module):
         batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
         batch_tokens: Optional[int] = None,
         pool: Optional[str] = None,
+        keep_sentences: bool = False,
     ) -> Iterator[numpy.ndarray]:
         """
         Embed any number of sentences, in bounded memory.
 
-        A stateless biLM reads up to 16 batches ahead, at most sentences with 256 MiB of vectors, and puts
+        A stateless embedder reads up to 16 batches ahead, at most sentences with 256 MiB of vectors, and puts
         sentences of similar length into a batch. Results follow when these batches are done. Set `batch_size`
-        to 1 to get each result before the next sentence is read. A stateful biLM reads `batch_size` sentences
-        at a time, in their order.
+        to 1 to get each result before the next sentence is read. A stateful embedder reads `batch_size`
+        sentences at a time, in their order.
 
         # Parameters
 
@@ -199,9 +186,11 @@ class ElmoEmbedder(torch.nn.Module):
         batch_size : `int`, optional (default = `64`)
             See `BatchOptions`.
         batch_tokens : `int`, optional (default = as many as have vectors of 256 MiB)
-            See `BatchOptions`. Not for a stateful biLM.
+            See `BatchOptions`. Not for a stateful embedder.
         pool : `str`, optional
             See `embed_sentence`.
+        keep_sentences : `bool`, optional (default = `False`)
+            Keep the layers of sentences for the next time that they are read, see `FrozenBiLM`.
 
         # Returns
 
@@ -209,13 +198,13 @@ class ElmoEmbedder(torch.nn.Module):
 
         # Raises
 
-        `ConfigurationError` if both limits are `None`, one is not positive, or a stateful biLM is given
+        `ConfigurationError` if both limits are `None`, one is not positive, or a stateful embedder is given
         `batch_tokens`, and for an unknown `pool`; while the generator runs, `ValueError` as `embed_sentence`,
         naming the sentence.
         """
         check_pool(pool)
-        embed = partial(self._embed, pool=pool)
-        if not self.elmo_bilm.stateful:
+        embed = partial(self._embed, pool=pool, keep_sentences=keep_sentences)
+        if not self.stateful:
             return self.map_batches(embed, sentences, batch_size, batch_tokens)
         BatchOptions(batch_size, batch_tokens).check_for_stateful()
         batches = consecutive_groups(_checked(sentences), cast(int, batch_size))
@@ -230,7 +219,7 @@ class ElmoEmbedder(torch.nn.Module):
     ) -> Iterator[ResultT]:
         """
         Apply a function, which returns a result for each sentence, to batches of sentences of similar length.
-        For a stateless biLM. Other arguments, order, memory and errors are those of `embed_sentences`.
+        For a stateless embedder. Other arguments, order, memory and errors are those of `embed_sentences`.
         """
         limits = BatchOptions(batch_size, batch_tokens)
         # The caller may set a larger limit than the default.
@@ -292,9 +281,18 @@ class ElmoEmbedder(torch.nn.Module):
         )
         run.embed(self, layer_choice(output_format, pool))
 
-    def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> Tuple[Tensor, Tensor]:
+    def batch_to_embeddings(
+        self, batch: Sequence[Sequence[str]], keep_sentences: bool = False
+    ) -> Tuple[Tensor, Tensor]:
         """
         Run the biLM once on a batch of any size.
+
+        # Parameters
+
+        batch : `Sequence[Sequence[str]]`
+            The tokens of each sentence.
+        keep_sentences : `bool`, optional (default = `False`)
+            Keep what is returned for the next time that a sentence is read, see `FrozenBiLM`.
 
         # Returns
 
@@ -304,10 +302,11 @@ class ElmoEmbedder(torch.nn.Module):
         """
         sentences = list(_checked(batch))
         # (batch_size, num_layers, timesteps, dim)
-        activations = torch.stack(self._run(sentences), dim=1)
-        lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
-        mask = torch.arange(activations.size(2)) < lengths.unsqueeze(1)  # (batch_size, timesteps)
-        mask = mask.to(activations.device)
+        activations = torch.stack(self._run(sentences, keep_sentences), dim=1)
+        device = activations.device
+        lengths = torch.tensor([len(sentence) for sentence in sentences], device=device)
+        steps = torch.arange(activations.size(2), device=device)
+        mask = steps < lengths.unsqueeze(1)  # (batch_size, timesteps)
         # Masked, since the end mark of a shorter sentence is at its first padded position.
         return activations.masked_fill(~mask[:, None, :, None], 0.0), mask
 
@@ -316,35 +315,41 @@ class ElmoEmbedder(torch.nn.Module):
         Return character ids, `(batch_size, timesteps, 50)`, on the biLM's device. Those of each distinct word
         are computed once.
         """
-        device = next(self.elmo_bilm.parameters()).device
+        device = self.elmo_bilm.device
         row_of: Dict[str, int] = {}
         timesteps = max((len(sentence) for sentence in sentences), default=0)
-        rows = torch.zeros(len(sentences), timesteps, dtype=torch.long)  # 0 is padding
+        # 0 is padding.
+        rows = torch.zeros(len(sentences), timesteps, dtype=torch.long, device="cpu")
         for number, sentence in enumerate(sentences):
             numbers = [row_of.setdefault(word, len(row_of) + 1) for word in sentence]
-            rows[number, : len(sentence)] = torch.tensor(numbers, dtype=torch.long)
+            rows[number, : len(sentence)] = torch.tensor(numbers, dtype=torch.long, device="cpu")
         spellings = batch_to_ids([list(row_of)])[0]  # (num_words, 50)
         spellings = torch.cat([torch.zeros_like(spellings[:1]), spellings])
         return spellings.to(device)[rows.to(device)]
 
-    def _embed(self, sentences: List[List[str]], pool: Optional[str] = None) -> List[numpy.ndarray]:
+    def _embed(
+        self,
+        sentences: List[List[str]],
+        pool: Optional[str] = None,
+        keep_sentences: bool = False,
+    ) -> List[numpy.ndarray]:
         if not any(sentences):
             shape = (self.num_layers, 0, self.get_output_dim())
             arrays = [numpy.zeros(shape, dtype=numpy.float32) for _ in sentences]
         else:
-            with torch.no_grad():
-                layers = [layer.cpu() for layer in self._run(sentences)]
+            layers = [layer.cpu() for layer in self._run(sentences, keep_sentences)]
             arrays = [
                 # A copy: a view would keep the whole batch in memory.
-                torch.stack([layer[row, : len(sentence)] for layer in layers]).float().numpy()
+                torch.stack([layer[row, : len(sentence)] for layer in layers]).numpy()
                 for row, sentence in enumerate(sentences)
             ]
         return arrays if pool is None else [pool_tokens(array, pool) for array in arrays]
 
-    def _run(self, sentences: List[List[str]]) -> List[Tensor]:
+    def _run(self, sentences: List[List[str]], keep_sentences: bool = False) -> List[Tensor]:
         """Return each layer without the start mark, `(batch_size, timesteps, get_output_dim())`."""
-        activations = self.elmo_bilm(self.character_ids(sentences))["activations"]
-        return [layer[:, 1:-1] for layer in activations]
+        character_ids = self.character_ids(sentences)
+        output = self.elmo_bilm(character_ids, self._states, keep_sentences)
+        return [layer[:, 1:-1] for layer in output["activations"]]
 
     def _tokens_ahead(self) -> int:
         """Return the number of tokens whose vectors take `BYTES_AHEAD`."""

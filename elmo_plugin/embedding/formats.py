@@ -29,7 +29,6 @@ from h5py import h5d, h5p, h5s, h5t
 from numpy.lib import format as npy_format
 
 from elmo_plugin.embedding.arrow import embedding_schema, embedding_table, import_pyarrow
-from elmo_plugin.embedding.parts import Part
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.guarded_file import GuardedFile
@@ -45,8 +44,6 @@ INDEX_NAME = "sentence_to_index"
 MAX_INDEX_BYTES = 2**32 - 1
 # Rows of a Parquet file that are written together.
 ROWS_PER_TABLE = 256
-# In the metadata of a Parquet file: its `Part`, as JSON.
-PART_KEY = b"elmo_part"
 
 _ENDINGS = {".hdf5": HDF5, ".h5": HDF5, ".parquet": PARQUET, ".npy": NPY}
 
@@ -103,30 +100,23 @@ class OutputFormat(ABC):
     def write_part(
         self,
         file: BinaryIO,
-        part: Part,
+        source: str,
         sentences: Sequence[Sentence],
         vectors: Sequence[numpy.ndarray],
     ) -> None:
         """
-        Write a part. `vectors` has an array for each sentence, `(num_tokens, dim)` or
-        `(num_layers, num_tokens, dim)`, without the dimension of tokens if they are pooled.
+        Write a part: sentences of the source of this name, at least one. `vectors` has an array for each
+        sentence, `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`, without the dimension of tokens if
+        they are pooled.
         """
-        # Lines of JSON: numpy.load parses Python, which is not safe in threads of CPython 3.11.
-        for value in (part._asdict(), sentences):
-            file.write(json.dumps(value).encode() + b"\n")
+        file.write(json.dumps(sentences).encode() + b"\n")
         for array in vectors:
             file.write(numpy.ascontiguousarray(array).data)
 
-    def read_part(self, path: Path) -> Part:
-        """Read the `Part` at the beginning of a file, without sentences and vectors."""
-        with open(path, "rb") as file:
-            return Part(**json.loads(file.readline()))
-
-    def stored(self, paths: Iterable[Path]) -> Iterator[Tuple[Sentence, numpy.ndarray]]:
+    def stored(self, parts: Iterable[Path]) -> Iterator[Tuple[Sentence, numpy.ndarray]]:
         """Read parts: yield each sentence with its vectors, as they were given to `write_part`."""
-        for path in paths:
+        for path in parts:
             with open(path, "rb") as file:
-                file.readline()  # the `Part`
                 for sentence in itertools.starmap(Sentence, json.loads(file.readline())):
                     num_vectors = self.num_vectors(1, len(sentence.tokens))
                     data = file.read(num_vectors * self.bytes_per_vector)
@@ -135,18 +125,18 @@ class OutputFormat(ABC):
                     yield sentence, numpy.frombuffer(data, self.dtype).reshape(shape)
 
     @abstractmethod
-    def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
+    def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         """
         Make the output from all parts, and return its path.
 
         # Parameters
 
-        parts : `Dict[Part, Path]`
-            The parts and their files, in order. The files are not changed.
+        parts : `Sequence[Path]`
+            The files of the parts, in order, all in one folder. They are not changed.
         folder : `Path`
             Where the output is made. An unfinished one is replaced.
         about : `Dict[str, Any]`
-            How the output was made; is written into it as JSON.
+            How the output was made, with `num_sentences` and `num_tokens`. Is written into it as JSON.
         """
 
 
@@ -163,12 +153,11 @@ class ParquetFormat(OutputFormat):
     def write_part(
         self,
         file: BinaryIO,
-        part: Part,
+        source: str,
         sentences: Sequence[Sentence],
         vectors: Sequence[numpy.ndarray],
     ) -> None:
         schema = embedding_schema(self.vector_shape, self.dtype, self.is_pooled)
-        schema = schema.with_metadata({PART_KEY: json.dumps(part._asdict())})
         # A dictionary would not make vectors smaller: they hardly repeat a value.
         with import_pyarrow().parquet.ParquetWriter(
             file, schema, compression="zstd", use_dictionary=["source"]
@@ -176,15 +165,10 @@ class ParquetFormat(OutputFormat):
             # In small tables, as each is a copy of its vectors.
             for start in range(0, len(sentences), ROWS_PER_TABLE):
                 rows = slice(start, start + ROWS_PER_TABLE)
-                table = embedding_table(part.source, sentences[rows], vectors[rows], schema)
-                writer.write_table(table)
+                writer.write_table(embedding_table(source, sentences[rows], vectors[rows], schema))
 
-    def read_part(self, path: Path) -> Part:
-        metadata = import_pyarrow().parquet.read_metadata(path).metadata
-        return Part(**json.loads(metadata[PART_KEY]))
-
-    def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
-        parts_folder = next(iter(parts.values())).parent
+    def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
+        parts_folder = parts[0].parent
         _write_about(parts_folder, about)
         return parts_folder
 
@@ -205,19 +189,19 @@ class NpyFormat(OutputFormat):
 
     name = NPY
 
-    def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
+    def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product"
         product.mkdir(exist_ok=True)
-        num_sentences = sum(part.num_sentences for part in parts)
+        num_sentences = about["num_sentences"]
         offsets = numpy.zeros(num_sentences + 1, dtype="int64")
         lines = numpy.zeros(num_sentences, dtype="int64")
         with (
             _synced_file(product / "vectors.npy") as vectors_file,
             _synced_file(product / "sentences.jsonl") as sentences_file,
         ):
-            num_vectors = self.num_vectors(num_sentences, sum(part.num_tokens for part in parts))
+            num_vectors = self.num_vectors(num_sentences, about["num_tokens"])
             _write_header(vectors_file, (num_vectors, *self.vector_shape), self.dtype)
-            for row, (sentence, vectors) in enumerate(self.stored(parts.values())):
+            for row, (sentence, vectors) in enumerate(self.stored(parts)):
                 if vectors.ndim == 3:
                     # Tokens first, so that the sentences are one array: (num_tokens, num_layers, dim)
                     vectors = vectors.swapaxes(0, 1)
@@ -274,12 +258,12 @@ class HDF5Format(OutputFormat):
                 "numbers as keys, or remove the line."
             )
 
-    def finish(self, parts: Dict[Part, Path], folder: Path, about: Dict[str, Any]) -> Path:
+    def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product.hdf5"
         product.unlink(missing_ok=True)
         index: Dict[str, str] = {}
         with GuardedFile(product) as guarded, h5py.File(guarded, "w") as file:
-            for (line, text, _), vectors in self.stored(parts.values()):
+            for (line, text, _), vectors in self.stored(parts):
                 key = text if self.use_sentence_keys else str(line)
                 if self.use_sentence_keys and not _has_room(file, key):
                     logger.warning(

@@ -3,21 +3,21 @@
 import sys
 from dataclasses import dataclass
 from itertools import chain, islice, tee
-from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
 from tqdm import tqdm
 
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.layers import LayerChoice
-from elmo_plugin.embedding.partial_output import write_errors
-from elmo_plugin.embedding.parts import Block, Check, Content, Part, content_of
+from elmo_plugin.embedding.partial_output import PartsFolder
+from elmo_plugin.embedding.parts import Block, Content, Part, content_of
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import SentenceSource
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.replaced_file import replaced_file
+
+if TYPE_CHECKING:  # `ElmoEmbedder.embed_file` makes a run: the class stands above this module
+    from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 
 _SECONDS_BETWEEN_LINES = 10
 
@@ -67,23 +67,23 @@ class PartWriter:
         Limits of the batches that the biLM embeds.
     format : `OutputFormat`
         The format of the parts.
-    folder : `Path`
-        The folder of the parts.
+    folder : `PartsFolder`
+        Where the parts are written.
     """
 
     layers: LayerChoice
     batches: BatchOptions
     format: OutputFormat
-    folder: Path
+    folder: PartsFolder
 
     def write_parts(
         self,
-        embedder: ElmoEmbedder,
+        embedder: "ElmoEmbedder",
         blocks: Iterable[Block],
-        count_sentence: Callable[[], Any] = lambda: None,
+        progress: Optional[Progress] = None,
     ) -> Iterator[Part]:
         """
-        Yield each part after it is written. `count_sentence` is called for each embedded sentence.
+        Yield each part after it is written. `progress` is updated after each sentence.
 
         # Raises
 
@@ -95,19 +95,16 @@ class PartWriter:
             for sentence, layers in zip(block.sentences, all_layers):
                 where = f"{block.source}, line {sentence.line_index + 1}"
                 vectors.append(cast_checked(self.layers(layers), self.format.dtype, where))
-                count_sentence()
-            part = block.part
-            path = self.folder / part.file_name(self.format.part_ending)
-            with write_errors(), replaced_file(path) as new_path, open(new_path, "wb") as file:
-                self.format.write_part(file, part, block.sentences, vectors)
-            yield part
+                if progress is not None:
+                    progress.update()
+            yield self.folder.write(block, vectors, self.format)
 
     def _embedded(
-        self, embedder: ElmoEmbedder, blocks: Iterable[Block]
+        self, embedder: "ElmoEmbedder", blocks: Iterable[Block]
     ) -> Iterator[Tuple[Block, Iterator[numpy.ndarray]]]:
         """Yield each block with the layers of its sentences, `(num_layers, num_tokens, dim)`."""
         limits = (self.batches.batch_size, self.batches.batch_tokens)
-        if not embedder.elmo_bilm.stateful:
+        if not embedder.stateful:
             for block in blocks:
                 tokens = (sentence.tokens for sentence in block.sentences)
                 yield block, embedder.embed_sentences(tokens, *limits)
@@ -123,18 +120,18 @@ class PartWriter:
 class LocalEngine:
     """Embed in this process."""
 
-    def __init__(self, embedder: ElmoEmbedder) -> None:
+    def __init__(self, embedder: "ElmoEmbedder") -> None:
         self._embedder = embedder
 
     def contents(
-        self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], check: Check
+        self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], format: OutputFormat
     ) -> List[Content]:
-        """Read and check all sources before the first sentence is embedded, see `content_of`."""
-        return [content_of(source, own_parts, check) for source, own_parts in zip(sources, parts)]
+        """Read and check all sources, see `content_of`. `parts` are the finished ones of each source."""
+        return [content_of(source, own_parts, format) for source, own_parts in zip(sources, parts)]
 
     def write_parts(self, blocks: Iterable[Block], writer: PartWriter, progress: Progress) -> None:
         """Embed blocks and write a part for each, see `PartWriter`."""
-        for part in writer.write_parts(self._embedder, blocks, progress.update):
+        for part in writer.write_parts(self._embedder, blocks, progress):
             progress.add_tokens(part.num_tokens)
 
 

@@ -2,7 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import List, Optional, Sequence, Union
+from typing import Optional, Sequence, Union
 
 import numpy
 
@@ -11,13 +11,13 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.figure_file import SUFFIXES, figure_class, save_figure
 from elmo_plugin.files.output_file import check_output_file
 
-# Clusters differ in marker and color, so also in black and white: 9 markers and 10 colors make 90 pairs.
+# Clusters differ in marker and color, thus also in black and white: 9 markers and 10 colors make 90 pairs.
 _MARKERS = "osD^vPX<>"
 _NUM_COLORS = 10
 _WORDS_OF_CONTEXT = 4  # on each side of the word, in the legend
-_CHARACTERS_OF_CONTEXT = 30  # maximum on each side
+_CHARACTERS_OF_WORD = 20  # in the legend
 _INCHES_PER_ENTRY = 0.22  # height of a line of the legend
-_ADVICE = "leave --plot out"  # if matplotlib is missing
+_ADVICE = "omit --plot"  # if matplotlib is missing
 
 
 def check_plot(path: Union[str, PathLike], overwrite: bool = False) -> None:
@@ -124,29 +124,10 @@ def plot_occurrences(
 
 def _context(occurrence: Occurrence) -> str:
     """Return the word with a few words before and after it, or the first words of a whole sentence."""
-    tokens, position = occurrence.tokens, occurrence.position
-    if position is None:
-        begin = _short(tokens) or [tokens[0][:_CHARACTERS_OF_CONTEXT]]
-        return " ".join([*begin, *["…"] * (len(begin) < len(tokens))])
-    # Reversed, so that the nearest words are kept.
-    before = _short(tokens[:position][::-1])[::-1]
-    after = _short(tokens[position + 1 :])
-    return " ".join(
-        [
-            *["…"] * (len(before) < position),
-            *before,
-            tokens[position][:_CHARACTERS_OF_CONTEXT],
-            *after,
-            *["…"] * (len(after) < len(tokens) - position - 1),
-        ]
-    )
-
-
-def _short(tokens: Sequence[str]) -> List[str]:
-    """Return the first tokens, up to the limits of a context."""
-    kept: List[str] = []
-    for token in tokens[:_WORDS_OF_CONTEXT]:
-        if len(" ".join([*kept, token])) > _CHARACTERS_OF_CONTEXT:
-            break
-        kept.append(token)
-    return kept
+    position = occurrence.position or 0
+    begin, end = max(0, position - _WORDS_OF_CONTEXT), position + 1 + _WORDS_OF_CONTEXT
+    words = [
+        word if len(word) <= _CHARACTERS_OF_WORD else f"{word[:_CHARACTERS_OF_WORD]}…"
+        for word in occurrence.tokens[begin:end]
+    ]
+    return " ".join([*["…"] * (begin > 0), *words, *["…"] * (end < len(occurrence.tokens))])

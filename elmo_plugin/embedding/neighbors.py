@@ -12,9 +12,8 @@ from tqdm import tqdm
 
 from elmo_plugin.embedding.elmo_embedder import DEFAULT_BATCH_SIZE, ElmoEmbedder
 from elmo_plugin.embedding.pooling import of_length_one, pool_tokens
-from elmo_plugin.embedding.sentences import SentenceSource
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_lines import split_tokens
+from elmo_plugin.embedding.sentences import Sentence
+from elmo_plugin.errors import ConfigurationError, needing
 
 AVERAGE = "average"
 TOP_LAYER = -1
@@ -31,7 +30,7 @@ class Occurrence(NamedTuple):
 
     tokens: Tuple[str, ...]
     position: Optional[int]
-    line_index: Optional[int] = None  # from 0; `None` if the sentence is not from a file
+    line_index: Optional[int] = None  # from 0; `None` if the sentence is not from a text
 
     @property
     def text(self) -> str:
@@ -73,41 +72,46 @@ class Cluster(NamedTuple):
 
 
 def find_occurrences(
-    source: SentenceSource,
-    word: str,
+    sentences: Iterable[Sentence],
+    word: Optional[str],
+    place: str,
     ignore_case: bool = False,
     max_occurrences: int = 5000,
     seed: int = 0,
 ) -> FoundOccurrences:
     """
-    Find the occurrences of a word in a text, which is read once.
+    Find the occurrences of a word in sentences, which are read once.
 
     # Parameters
 
-    source : `SentenceSource`
-        The text.
-    word : `str`
-        One token.
+    sentences : `Iterable[Sentence]`
+        The sentences, in the order of the text.
+    word : `str`, optional
+        One token; `None` for whole sentences, each of which is an occurrence.
+    place : `str`
+        What holds the sentences, for the error: the name of a file, or an option.
     ignore_case : `bool`, optional (default = `False`)
         Match upper and lower case.
     max_occurrences : `int`, optional (default = 5000)
         If there are more occurrences, a random sample of this number is kept, in which each occurrence has
-        the same probability. (An evenly spaced sample would need to read the text twice, which a pipe does
-        not allow.)
+        the same probability.
     seed : `int`, optional (default = 0)
         Seed of the sample.
 
     # Raises
 
-    `ConfigurationError` if the text does not hold the word, and as `SentenceSource.sentences`.
+    `ConfigurationError` if no sentence holds the word.
     """
     found_in_other_case: Optional[str] = None
-    folded = word.casefold()
+    folded = None if word is None else word.casefold()
 
     def occurrences() -> Iterator[Occurrence]:
         nonlocal found_in_other_case
-        for sentence in source.sentences():
+        for sentence in sentences:
             tokens = tuple(sentence.tokens)
+            if word is None:
+                yield Occurrence(tokens, None, sentence.line_index)
+                continue
             for position, token in enumerate(tokens):
                 if token == word or (ignore_case and token.casefold() == folded):
                     yield Occurrence(tokens, position, sentence.line_index)
@@ -116,53 +120,31 @@ def find_occurrences(
 
     found = _sample(occurrences(), max_occurrences, seed)
     if not found.occurrences:
-        raise _not_found(source.name, word, found_in_other_case)
+        advice = (
+            "Give a word of the text as one token: punctuation that is attached to a word is part of its "
+            "token, unless a tokenizer separates it."
+            if found_in_other_case is None
+            else f"But it holds '{found_in_other_case}': give --ignore-case to match any case."
+        )
+        raise ConfigurationError(f"{place}: does not hold the word '{word}'. {advice}")
     return found
 
 
-def find_sentences(
-    source: SentenceSource, max_sentences: int = 5000, seed: int = 0
-) -> FoundOccurrences:
-    """Return the sentences of a text as occurrences. Arguments and errors are those of `find_occurrences`."""
-    sentences = (
-        Occurrence(tuple(sentence.tokens), None, sentence.line_index)
-        for sentence in source.sentences()
-    )
-    return _sample(sentences, max_sentences, seed)
-
-
-def whole_sentence(sentence: str) -> Occurrence:
+def _sample(occurrences: Iterable[Occurrence], max_occurrences: int, seed: int) -> FoundOccurrences:
     """
-    Return a sentence, whose tokens are separated by white space.
-
-    # Raises
-
-    `ConfigurationError` if it has no tokens.
+    Keep a random sample, in the order of the text, by Vitter's algorithm R. (An evenly spaced sample would
+    need to read the text twice, which a pipe does not allow.)
     """
-    tokens = tuple(split_tokens(sentence))
-    if not tokens:
-        raise ConfigurationError(
-            f"--sentence '{sentence}': found no tokens, expected a sentence. Give one or more words."
-        )
-    return Occurrence(tokens, None)
-
-
-def find_in_sentence(sentence: str, word: str, ignore_case: bool = False) -> Occurrence:
-    """
-    Return the first occurrence of a word in a sentence, whose tokens are separated by white space.
-
-    # Raises
-
-    `ConfigurationError` if the sentence does not hold the word.
-    """
-    tokens = tuple(split_tokens(sentence))
-    folded = word.casefold()
-    in_any_case = [position for position, token in enumerate(tokens) if token.casefold() == folded]
-    matching = [position for position in in_any_case if ignore_case or tokens[position] == word]
-    if not matching:
-        other = tokens[in_any_case[0]] if in_any_case else None
-        raise _not_found(f"--sentence '{sentence}'", word, other)
-    return Occurrence(tokens, matching[0])
+    generator = random.Random(seed)
+    kept: List[Tuple[int, Occurrence]] = []
+    num_found = 0
+    for occurrence in occurrences:
+        num_found += 1
+        # The n-th occurrence is kept with probability max_occurrences / n.
+        place = len(kept) if num_found <= max_occurrences else generator.randrange(num_found)
+        if place < max_occurrences:
+            kept[place : place + 1] = [(num_found, occurrence)]
+    return FoundOccurrences([occurrence for _, occurrence in sorted(kept)], num_found)
 
 
 def num_distinct_contexts(occurrences: Iterable[Occurrence], layer: Layer) -> int:
@@ -203,36 +185,31 @@ def embed_occurrences(
     show_progress: bool = True,
 ) -> numpy.ndarray:
     """
-    Compute the vectors of words in sentences; or those of whole sentences, made as `pool` says, see
-    `pool_tokens`. Equal sentences are embedded once, and the vectors of other words are not kept.
+    Compute the vectors of words in sentences; or those of whole sentences, pooled as `pool_tokens` does.
+    Equal sentences are embedded once, and the vectors of other words are not kept.
 
     # Returns
 
     float32 array of shape `(num_occurrences, dim)`. Rows have length 1, so that dot products of rows are
     cosine similarities.
     """
-    bilm = embedder.elmo_bilm
-    check_layer(layer, bilm.num_layers)
+    check_layer(layer, embedder.num_layers)
     rows_of_sentence: Dict[Tuple[str, ...], List[int]] = {}
     for row, occurrence in enumerate(occurrences):
         rows_of_sentence.setdefault(occurrence.tokens, []).append(row)
-    # `embed_sentences` reads ahead, which takes no more memory here: the sentences are in memory already.
     all_layers = embedder.embed_sentences(
         (list(tokens) for tokens in rows_of_sentence), DEFAULT_BATCH_SIZE, batch_tokens
     )
-    vectors = numpy.empty((len(occurrences), bilm.get_output_dim()), dtype=numpy.float32)
+    vectors = numpy.empty((len(occurrences), embedder.get_output_dim()), dtype=numpy.float32)
     with tqdm(
-        total=len(rows_of_sentence),
-        unit=" sentences",
-        desc="embedding",
-        disable=not show_progress,
+        total=len(rows_of_sentence), unit=" sentences", desc="embedding", disable=not show_progress
     ) as progress:
         # layers: (num_layers, num_tokens, dim)
         for layers, rows in zip(all_layers, rows_of_sentence.values()):
+            # (num_tokens, dim)
+            of_tokens = layers.mean(axis=0) if isinstance(layer, str) else layers[layer]
             for row in rows:
                 position = occurrences[row].position
-                # (num_tokens, dim)
-                of_tokens = layers.mean(axis=0) if isinstance(layer, str) else layers[layer]
                 vectors[row] = of_tokens[position] if pool is None else pool_tokens(of_tokens, pool)
             progress.update()
     return of_length_one(vectors)
@@ -262,6 +239,16 @@ def nearest_occurrences(
     order = numpy.argsort(-similarities, kind="stable")
     others = [index for index in order if not occurrences[index].has_context_of(query)]
     return [Neighbor(occurrences[index], float(similarities[index])) for index in others[:top]]
+
+
+def check_clustering() -> None:
+    """Raise `ConfigurationError` if scikit-learn, which clusters, is not installed."""
+    with needing(
+        "Clusters need scikit-learn",
+        "elmo-plugin[plots]",
+        ", or give --sentence for neighbors alone.",
+    ):
+        import sklearn.cluster  # noqa: F401
 
 
 def cluster_occurrences(
@@ -299,32 +286,3 @@ def cluster_occurrences(
         ]
         clusters.append(Cluster(members[order].tolist(), neighbors))
     return sorted(clusters, key=lambda cluster: (-len(cluster.members), cluster.members))
-
-
-def _not_found(place: str, word: str, in_other_case: Optional[str]) -> ConfigurationError:
-    advice = (
-        "Give a word of the text. Tokens are separated by white space: a word with a comma or full stop "
-        "attached is another token."
-        if in_other_case is None
-        else f"But it holds '{in_other_case}': give --ignore-case (ignore_case=True) to match any case."
-    )
-    return ConfigurationError(f"{place}: does not hold the word '{word}'. {advice}")
-
-
-def _sample(occurrences: Iterable[Occurrence], max_occurrences: int, seed: int) -> FoundOccurrences:
-    """Keep a random sample, in the order of the text. Vitter's algorithm R."""
-    generator = random.Random(seed)
-    kept: List[Occurrence] = []
-    num_found = 0
-    for occurrence in occurrences:
-        num_found += 1
-        # The n-th occurrence is kept with probability max_occurrences / n.
-        place = len(kept) if num_found <= max_occurrences else generator.randrange(num_found)
-        if place < max_occurrences:
-            kept[place : place + 1] = [occurrence]
-    return FoundOccurrences(sorted(kept, key=_text_order), num_found)
-
-
-def _text_order(occurrence: Occurrence) -> Tuple[int, int]:
-    assert occurrence.line_index is not None
-    return occurrence.line_index, occurrence.position or 0

@@ -1,35 +1,119 @@
 """The folder `OUTPUT.partial`, which keeps the finished parts of an output until all of them are written."""
 
 import errno
+import hashlib
 import json
+import logging
 import os
-import re
 import secrets
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Union
+from typing import (
+    Any,
+    ContextManager,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
-from elmo_plugin.embedding.parts import Part
+import numpy
+
+from elmo_plugin.embedding.formats import OutputFormat
+from elmo_plugin.embedding.parts import Block, Part
 from elmo_plugin.embedding.sentences import PARTIAL
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.claimed_folder import LOCK_NAME, claimed_folder
 from elmo_plugin.files.replaced_file import replaced_file
 
-# Parts whose headers are read at the same time: network disks have a high latency.
+# Parts that are read at the same time: network disks have a high latency.
 NUM_THREADS = 16
+# Bytes of a part that are read together.
+READ_BYTES = 2**20
 
 _RUN_NAME = "run.json"
 _PARTS_NAME = "parts"  # the first letters of the name
-# A file that versions before parts wrote.
-_OLD_NAME = "progress.json"
-_PART_NAME = re.compile(r"part-\d{5,}-\d{10,}\.\w+")
+_DATA, _DESCRIPTIONS = "data", "descriptions"
+
+logger = logging.getLogger(__name__)
 
 
 class WriteError(OSError):
     """The output cannot be written."""
+
+
+class PartsFolder(NamedTuple):
+    """
+    The folder of the finished parts. Can be pickled, to be sent to workers.
+
+    The vectors of a part are a file in `data`. It is complete when its description exists: a file in
+    `descriptions` with the `Part` as JSON on the first line, and on the second a checksum of this line and of
+    the vectors.
+    """
+
+    path: Path
+
+    @property
+    def num_parts(self) -> int:
+        """Number of finished parts."""
+        return len(self._descriptions())
+
+    def write(self, block: Block, vectors: Sequence[numpy.ndarray], format: OutputFormat) -> Part:
+        """
+        Write a block and its vectors as a part, see `OutputFormat.write_part`.
+
+        # Raises
+
+        `WriteError` if it cannot be written.
+        """
+        part = block.part
+        data = self.path / _DATA / f"{part.name}.{format.part_ending}"
+        description = json.dumps(part._asdict()).encode() + b"\n"
+        with write_errors():
+            with replaced_file(data) as new_path:
+                with open(new_path, "wb") as file:
+                    format.write_part(file, part.source, block.sentences, vectors)
+                checksum = _checksum(description, new_path)
+            with replaced_file(self._description_of(data)) as new_path:
+                new_path.write_bytes(description + checksum)
+        return part
+
+    def parts(self) -> Dict[Part, Path]:
+        """Return the finished parts and the files of their vectors, in the order of the input."""
+        with ThreadPoolExecutor(NUM_THREADS) as threads:
+            parts = dict(threads.map(_read_part, self._descriptions()))
+        return dict(sorted(parts.items()))
+
+    def remove_damaged(self) -> None:
+        """Remove the parts that differ from their checksums, with a warning for each."""
+        descriptions = self._descriptions()
+        with ThreadPoolExecutor(NUM_THREADS) as threads:
+            for path, is_intact in zip(descriptions, threads.map(_is_intact, descriptions)):
+                if not is_intact:
+                    data = _data_of(path)
+                    logger.warning("%s is damaged: it is computed again.", data.name)
+                    path.unlink()
+                    data.unlink(missing_ok=True)
+
+    def remove_leftovers(self) -> None:
+        """Remove the unfinished files that killed processes have left beside the parts."""
+        kept = set(map(_data_of, self._descriptions()))
+        for path in (self.path / _DATA).iterdir():
+            if path not in kept:
+                _remove(path)
+
+    def _description_of(self, data: Path) -> Path:
+        return self.path / _DESCRIPTIONS / f"{data.name}.json"
+
+    def _descriptions(self) -> List[Path]:
+        return sorted((self.path / _DESCRIPTIONS).glob("part-*.json"))
 
 
 class PartialOutput:
@@ -47,31 +131,26 @@ class PartialOutput:
 
         # Raises
 
-        `ConfigurationError` if the folder was made by another program or an earlier version, or if it holds
-        parts and neither `overwrite` nor `resume` is set.
+        `ConfigurationError` if the folder was made by another program, or if it holds parts and neither
+        `overwrite` nor `resume` is set.
         """
         if not self.folder.exists():
             return
         names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else {""}
-        is_old = _OLD_NAME in names
         # The files of a run that was killed before it wrote its settings.
         first_names = {name for name in names if name.startswith((LOCK_NAME, f".{_RUN_NAME}"))}
-        if not is_old and _RUN_NAME not in names and names - first_names:
+        if _RUN_NAME not in names and names - first_names:
             raise ConfigurationError(
                 f"output: {self.name} was not made by this command, expected no such path: the command keeps "
                 "unfinished output there. Remove it, or give another output."
             )
         if overwrite:
             return
-        if is_old:
+        num_parts = self.parts_folder.num_parts
+        if num_parts and not resume:
             raise ConfigurationError(
-                f"output: {self.name} is from an interrupted run of an earlier version, which this version "
-                "cannot resume. Finish it with that version, or give --overwrite to start again."
-            )
-        if self.num_parts and not resume:
-            raise ConfigurationError(
-                f"output: {self.name} holds {self.num_parts:,} parts of a run that was interrupted. "
-                "Continue it with --resume (resume=True), or start again with --overwrite."
+                f"output: {self.name} holds {num_parts:,} parts of a run that was interrupted. Continue it "
+                "with --resume (resume=True), or start again with --overwrite."
             )
         self._run()
 
@@ -93,26 +172,23 @@ class PartialOutput:
         with replaced_file(self._run_file) as file:
             file.write_text(json.dumps(run), encoding="utf-8")
 
-    def new_parts_folder(self) -> Path:
+    def new_parts_folder(self) -> PartsFolder:
         """
         Rename the folder of parts, or make it, and return it. Workers of a previous run, which may still be
         running, do not know the new name and cannot write there.
         """
         new_folder = self.folder / f"{_PARTS_NAME}-{secrets.token_hex(4)}"
-        if self.parts_folder.is_dir():
-            return self.parts_folder.rename(new_folder)
-        new_folder.mkdir()
-        return new_folder
+        if self.parts_folder.path.is_dir():
+            self.parts_folder.path.rename(new_folder)
+        for name in (_DATA, _DESCRIPTIONS):
+            (new_folder / name).mkdir(parents=True, exist_ok=True)
+        return PartsFolder(new_folder)
 
     @property
-    def parts_folder(self) -> Path:
+    def parts_folder(self) -> PartsFolder:
         """Where the parts are."""
-        return next(self.folder.glob(f"{_PARTS_NAME}*"), self.folder / _PARTS_NAME)
-
-    @property
-    def num_parts(self) -> int:
-        """Number of finished parts."""
-        return sum(1 for _ in self._part_files())
+        name = next(self.folder.glob(f"{_PARTS_NAME}*"), self.folder / _PARTS_NAME)
+        return PartsFolder(name)
 
     @property
     def settings(self) -> Dict[str, Any]:
@@ -125,20 +201,6 @@ class PartialOutput:
         """Whether no output exists, or the one that this run was allowed to replace."""
         identity = self._identity()
         return identity is None or identity == self._run().get("replaces")
-
-    def parts(self, read_part: Callable[[Path], Part]) -> Dict[Part, Path]:
-        """Return the finished parts and their files, in the order of the input."""
-        paths = list(self._part_files())
-        with ThreadPoolExecutor(NUM_THREADS) as threads:
-            parts = dict(zip(threads.map(read_part, paths), paths))
-        return dict(sorted(parts.items()))
-
-    def remove_leftovers(self) -> None:
-        """Remove the unfinished files that killed processes have left beside the parts."""
-        kept = set(self._part_files())
-        for path in self.parts_folder.iterdir():
-            if path not in kept:
-                _remove(path)
 
     def publish(self, product: Path) -> None:
         """
@@ -173,13 +235,6 @@ class PartialOutput:
         for path in self.folder.iterdir():
             if path.name not in (LOCK_NAME, _RUN_NAME):
                 _remove(path)
-
-    def _part_files(self) -> Iterator[Path]:
-        folder = self.parts_folder
-        if folder.is_dir():
-            for path in folder.iterdir():
-                if _PART_NAME.fullmatch(path.name):
-                    yield path
 
     def _run(self) -> Dict[str, Any]:
         if not self._run_file.exists():
@@ -253,6 +308,8 @@ def advice_for(error: OSError) -> str:
         return "Make room on the disk, or give a path on another disk"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "Change the permissions, or give a path where this user may write"
+    if error.errno == errno.EFBIG:
+        return "Raise the limit on the size of files (ulimit -f), or give a path on another disk"
     return "Give another path if this disk is damaged or not connected"
 
 
@@ -262,3 +319,29 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path.rename(path.with_name(f"removed-{secrets.token_hex(4)}")))
     else:
         path.unlink(missing_ok=True)
+
+
+def _read_part(description: Path) -> Tuple[Part, Path]:
+    with open(description, "rb") as file:
+        return Part(**json.loads(file.readline())), _data_of(description)
+
+
+def _is_intact(description: Path) -> bool:
+    """Return whether a part has the checksum that was computed when it was written."""
+    line, _, checksum = description.read_bytes().partition(b"\n")
+    try:
+        return checksum == _checksum(line + b"\n", _data_of(description))
+    except OSError:
+        return False
+
+
+def _data_of(description: Path) -> Path:
+    return description.parents[1] / _DATA / description.stem
+
+
+def _checksum(description: bytes, data: Path) -> bytes:
+    digest = hashlib.blake2b(description, digest_size=16)
+    with open(data, "rb") as file:
+        while chunk := file.read(READ_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest().encode()

@@ -6,26 +6,25 @@ parts and embed the sentences that are in none of them.
 """
 
 import hashlib
-from itertools import groupby, pairwise
-from typing import Callable, Generator, Iterable, List, NamedTuple, NoReturn, Sequence
+from itertools import groupby
+from typing import Iterable, Iterator, List, NamedTuple, NoReturn, Sequence
 
+from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.sentence_batches import consecutive_groups
 from elmo_plugin.embedding.sentences import Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text_lines import split_tokens
 
-# Is called with the line index and text of a sentence; raises `ConfigurationError` if a format cannot hold
-# it.
-Check = Callable[[int, str], None]
+_DIGEST_BYTES = 8
 
 
 class Content(NamedTuple):
-    """The sentences of a source: how many, and a digest of them."""
+    """The sentences of a source."""
 
     name: str
     num_sentences: int  # without blank lines
     num_tokens: int  # separated by white space: the least that any tokenizer gives
-    digest: str  # of line numbers and texts
+    digest: int  # see `sentence_digest`
 
 
 class Part(NamedTuple):
@@ -37,11 +36,12 @@ class Part(NamedTuple):
     source: str  # name of the source
     num_sentences: int
     num_tokens: int
-    digest: str  # of line numbers and texts
+    digest: int  # see `sentence_digest`
 
-    def file_name(self, ending: str) -> str:
-        """Return the same name for the same block: a part that is written twice exists once."""
-        return f"part-{self.number:05d}-{self.first_line:010d}.{ending}"
+    @property
+    def name(self) -> str:
+        """The same name for the same block: a part that is written twice exists once."""
+        return f"part-{self.number:05d}-{self.first_line:010d}"
 
 
 class Block(NamedTuple):
@@ -54,21 +54,27 @@ class Block(NamedTuple):
     @property
     def part(self) -> Part:
         """The part that the block will be written as."""
-        tally = _Tally()
-        for sentence in self.sentences:
-            tally.add(sentence.line_index, sentence.text)
         return Part(
             number=self.number,
             first_line=self.sentences[0].line_index,
             last_line=self.sentences[-1].line_index,
             source=self.source,
-            num_sentences=tally.num_sentences,
+            num_sentences=len(self.sentences),
             num_tokens=sum(len(sentence.tokens) for sentence in self.sentences),
-            digest=tally.digest,
+            digest=_sum(sentence_digest(line, text) for line, text, _ in self.sentences),
         )
 
 
-def content_of(source: SentenceSource, parts: Iterable[Part], check: Check) -> Content:
+def sentence_digest(line_index: int, text: str) -> int:
+    """
+    Return a number of 64 bits for a sentence at its line. The digest of several sentences is the sum of
+    theirs, so that of a source is the sum of those of its parts.
+    """
+    line = f"{line_index}\t{text}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(line, digest_size=_DIGEST_BYTES).digest(), "big")
+
+
+def content_of(source: SentenceSource, parts: Sequence[Part], format: OutputFormat) -> Content:
     """
     Read and check all sentences of a source.
 
@@ -76,37 +82,44 @@ def content_of(source: SentenceSource, parts: Iterable[Part], check: Check) -> C
 
     source : `SentenceSource`
         Is read to its end.
-    parts : `Iterable[Part]`
-        The parts of this source, sorted by line.
-    check : `Check`
-        Is called for each sentence.
+    parts : `Sequence[Part]`
+        The finished parts of this source, sorted by line.
+    format : `OutputFormat`
+        Checks whether it can hold the sentences.
 
     # Raises
 
-    `ConfigurationError` as `SentenceSource.texts` and `check`, and if a part was made from other sentences.
+    `ConfigurationError` as `SentenceSource.texts` and `OutputFormat.check`, and if a part was made from other
+    sentences.
     """
-    reading = _Reading(source, parts, check)
+    finished = _FinishedSentences(source.name, parts)
+    num_sentences = num_tokens = digest = 0
     for line_index, text in source.texts():
-        reading.is_done(line_index, text)
-    return reading.content()
+        format.check(line_index, text)
+        finished.includes(line_index, text)
+        num_sentences += 1
+        num_tokens += len(split_tokens(text))
+        digest += sentence_digest(line_index, text)
+    finished.check_all_found()
+    return Content(source.name, num_sentences, num_tokens, _sum([digest]))
 
 
 def read_blocks(
     number: int,
     source: SentenceSource,
-    parts: Iterable[Part],
-    check: Check,
+    parts: Sequence[Part],
+    format: OutputFormat,
     max_sentences: int,
     max_tokens: int,
-) -> Generator[Block, None, Content]:
+) -> Iterator[Block]:
     """
-    Yield the sentences of a source that are in no part yet, as blocks, and return the content of the source.
+    Yield the sentences of a source that are in no part yet, as blocks.
 
     # Parameters
 
     number : `int`
         Position of the source in the input, from 0.
-    source, parts, check
+    source, parts, format
         See `content_of`.
     max_sentences, max_tokens : `int`
         Limits of a block. A sentence of more tokens is a block by itself.
@@ -115,17 +128,18 @@ def read_blocks(
 
     `ConfigurationError` as `content_of`.
     """
-    reading = _Reading(source, parts, check)
+    finished = _FinishedSentences(source.name, parts)
 
-    def is_done(sentence: Sentence) -> bool:
-        return reading.is_done(sentence.line_index, sentence.text)
+    def is_finished(sentence: Sentence) -> bool:
+        format.check(sentence.line_index, sentence.text)
+        return finished.includes(sentence.line_index, sentence.text)
 
     # Grouped, so that no block has sentences from before and after a part.
-    for done, sentences in groupby(source.sentences(), key=is_done):
-        if not done:
+    for is_in_part, sentences in groupby(source.sentences(), key=is_finished):
+        if not is_in_part:
             for group in consecutive_groups(sentences, max_sentences, max_tokens, _num_tokens):
                 yield Block(number, source.name, group)
-    return reading.content()
+    finished.check_all_found()
 
 
 def parts_by_source(parts: Iterable[Part], names: Sequence[str]) -> List[List[Part]]:
@@ -142,73 +156,65 @@ def parts_by_source(parts: Iterable[Part], names: Sequence[str]) -> List[List[Pa
     return by_source
 
 
-def check_complete(parts: Iterable[Part], contents: Sequence[Content]) -> None:
-    """Check that each sentence of each source is in exactly one part."""
-    names = [content.name for content in contents]
-    for content, own_parts in zip(contents, parts_by_source(parts, names)):
-        num_written = sum(part.num_sentences for part in own_parts)
-        overlap = any(part.first_line <= last.last_line for last, part in pairwise(own_parts))
-        if overlap or num_written != content.num_sentences:
+def contents_in(parts: Iterable[Part], names: Sequence[str]) -> List[Content]:
+    """Return what the parts hold of each source."""
+    return [
+        Content(
+            name,
+            sum(part.num_sentences for part in own_parts),
+            sum(part.num_tokens for part in own_parts),
+            _sum(part.digest for part in own_parts),
+        )
+        for name, own_parts in zip(names, parts_by_source(parts, names))
+    ]
+
+
+def check_complete(all_written: Sequence[Content], contents: Sequence[Content]) -> None:
+    """Check that all that was written of each source is all that it holds, each sentence once."""
+    for content, written in zip(contents, all_written):
+        if (content.num_sentences, content.digest) != (written.num_sentences, written.digest):
             raise ConfigurationError(
-                f"{content.name}: {content.num_sentences:,} sentences were found and {num_written:,} are "
-                f"written{', some of them twice' if overlap else ''}. The input or files of the output were "
-                "changed during the run. Start again with --overwrite."
+                f"{content.name}: {content.num_sentences:,} sentences were found, and the "
+                f"{written.num_sentences:,} that are written are not the same. The input or files of the "
+                "output were changed during the run. Start again with --overwrite."
             )
 
 
-class _Tally:
-    """Count sentences in the order of reading, and compute a digest of them."""
+class _FinishedSentences:
+    """Recognize the sentences that are in finished parts, while their source is read from its start."""
 
-    def __init__(self) -> None:
-        self.num_sentences = self.num_tokens = 0
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def add(self, line_index: int, text: str) -> None:
-        self.num_sentences += 1
-        self.num_tokens += len(split_tokens(text))
-        self._hash.update(f"{line_index}\t{text}\n".encode("utf-8", "surrogatepass"))
-
-    @property
-    def digest(self) -> str:
-        return self._hash.hexdigest()
-
-
-class _Reading:
-    """Compare a source with its parts while it is read, and count its sentences, see `content_of`."""
-
-    def __init__(self, source: SentenceSource, parts: Iterable[Part], check: Check) -> None:
+    def __init__(self, source: str, parts: Sequence[Part]) -> None:
         self._source = source
         self._parts = list(parts)
-        self._check = check
-        self._whole, self._in_part = _Tally(), _Tally()
+        self._digest = 0  # of the sentences of the first part that were read
 
-    def is_done(self, line_index: int, text: str) -> bool:
+    def includes(self, line_index: int, text: str) -> bool:
         """Return whether the next sentence of the source is in a part."""
-        self._check(line_index, text)
-        self._whole.add(line_index, text)
         if not self._parts or line_index < self._parts[0].first_line:
             return False
-        self._in_part.add(line_index, text)
+        self._digest = _sum([self._digest, sentence_digest(line_index, text)])
         if line_index >= self._parts[0].last_line:
-            if self._in_part.digest != self._parts[0].digest:
+            if self._digest != self._parts[0].digest:
                 self._raise()
-            self._in_part = _Tally()
+            self._digest = 0
             del self._parts[0]
         return True
 
-    def content(self) -> Content:
-        """Return the content of the source, after it was read to its end."""
+    def check_all_found(self) -> None:
+        """Check at the end of the source that it has the sentences of all parts."""
         if self._parts:
             self._raise()
-        tally = self._whole
-        return Content(self._source.name, tally.num_sentences, tally.num_tokens, tally.digest)
 
     def _raise(self) -> NoReturn:
         part = self._parts[0]
         _raise_for_other_input(
-            f"lines {part.first_line + 1:,} to {part.last_line + 1:,} of {self._source.name} are not the "
+            f"lines {part.first_line + 1:,} to {part.last_line + 1:,} of {self._source} are not the "
             f"{part.num_sentences:,} sentences that it has written"
         )
+
+
+def _sum(digests: Iterable[int]) -> int:
+    return sum(digests) % 256**_DIGEST_BYTES
 
 
 def _num_tokens(sentence: Sentence) -> int:

@@ -1,24 +1,37 @@
 """Embed with Ray: actors on this machine or a cluster embed blocks and write a part for each."""
 
-import copy
+import io
 import logging
 import math
+import pickle
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+)
 
 import numpy
 import torch
-from torch.nn import Parameter
 
 from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.bilm import BiLM
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.local_engine import PartWriter, Progress
-from elmo_plugin.embedding.parts import Block, Check, Content, Part, content_of
+from elmo_plugin.embedding.parts import Block, Content, Part, content_of
 from elmo_plugin.embedding.sentences import SentenceSource
 from elmo_plugin.errors import ConfigurationError, needing
+
+if TYPE_CHECKING:  # `ElmoEmbedder.embed_file` makes a run: the class stands above this module
+    from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 
 LOCAL, RAY = ENGINES = ("local", "ray")
 
@@ -30,6 +43,8 @@ BLOCKS_PER_WORKER = 2
 # How often a block is tried again after its worker died.
 MAX_RETRIES = 5
 MAX_ERRORS_SHOWN = 10
+# Ray makes only a worker's own GPUs visible to it.
+FIRST_GPU = "cuda:0"
 
 logger = logging.getLogger(__name__)
 
@@ -38,30 +53,18 @@ logger = logging.getLogger(__name__)
 class EngineOptions:
     """The processes that embed."""
 
-    engine: str = option(
-        "local: this process; ray: workers of Ray",
-        LOCAL,
-        choices=ENGINES,
-    )
+    engine: str = option("local: this process; ray: workers of Ray", LOCAL, choices=ENGINES)
     num_workers: Optional[int] = option(
-        "number of workers, which share the cores (default: 1)",
-        None,
-        metavar="N",
+        "number of workers, which share the cores (default: 1)", None, metavar="N"
     )
     num_cpus_per_worker: Optional[float] = option(
-        "cores and threads of each (default: an equal share)",
-        None,
-        metavar="N",
+        "cores and threads of each (default: an equal share)", None, metavar="N"
     )
     num_gpus_per_worker: Optional[float] = option(
-        "GPUs of each; a fraction to share one (default: 0)",
-        None,
-        metavar="N",
+        "GPUs of each; a fraction to share one (default: 0)", None, metavar="N"
     )
     ray_address: Optional[str] = option(
-        "of a cluster; auto on its nodes (default: start Ray here)",
-        None,
-        metavar="ADDRESS",
+        "of a cluster; auto on its nodes (default: start Ray here)", None, metavar="ADDRESS"
     )
 
     def __post_init__(self) -> None:
@@ -131,47 +134,47 @@ def rounded_cpus(number: float) -> float:
 
 
 @contextmanager
-def ray_engine(bilm: BiLM, options: EngineOptions) -> Iterator["RayEngine"]:
-    """Connect to Ray within the context, and give an engine whose workers run `bilm`."""
-    weight_bytes = sum(parameter.nbytes for parameter in bilm.parameters())
-    with ray_session(options.ray_address, weight_bytes):
-        yield RayEngine(
-            bilm,
-            RayWorkers.on_cluster(
-                1 if options.num_workers is None else options.num_workers,
-                options.num_cpus_per_worker,
-                options.num_gpus_per_worker or 0,
-            ),
+def ray_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator["RayEngine"]:
+    """
+    Connect to Ray within the context, and give an engine whose workers run copies of the embedder.
+
+    # Raises
+
+    `ConfigurationError` if workers are to have GPUs and the embedder's biLM is packed for CPUs, and as
+    `ray_session`.
+    """
+    if options.num_gpus_per_worker and embedder.elmo_bilm.kernel != "reference":
+        raise ConfigurationError(
+            f"--num-gpus-per-worker is {options.num_gpus_per_worker:g}, but the biLM is packed for the "
+            f"kernel {embedder.elmo_bilm.kernel}. Add --kernel reference, whose weights go to GPUs."
         )
+    shared = _Pickled(embedder)
+    with ray_session(options.ray_address, shared.num_bytes):
+        workers = RayWorkers.on_cluster(
+            1 if options.num_workers is None else options.num_workers,
+            options.num_cpus_per_worker,
+            options.num_gpus_per_worker or 0,
+        )
+        yield RayEngine(shared.put(), workers)
 
 
 class RayEngine:
     """Embed in workers of the Ray cluster that this process is connected to."""
 
-    def __init__(self, bilm: BiLM, workers: RayWorkers) -> None:
-        self._bilm = bilm
+    def __init__(self, shared: "SharedEmbedder", workers: RayWorkers) -> None:
+        self._shared = shared
         self._workers = workers
 
     def contents(
-        self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], check: Check
+        self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], format: OutputFormat
     ) -> List[Content]:
         """
         See `LocalEngine.contents`. Sources are read in parallel, and one error lists those of all sources.
         """
         ray = import_ray()
-
-        @ray.remote
-        def content_or_error(source: SentenceSource, parts: List[Part]) -> Union[Content, str]:
-            try:
-                return content_of(source, parts, check)
-            except ConfigurationError as error:
-                return error.message
-
+        read = ray.remote(_content_or_error)
         found = ray.get(
-            [
-                content_or_error.remote(source, own_parts)
-                for source, own_parts in zip(sources, parts)
-            ]
+            [read.remote(source, own_parts, format) for source, own_parts in zip(sources, parts)]
         )
         errors = [content for content in found if isinstance(content, str)]
         if errors:
@@ -194,17 +197,21 @@ class RayEngine:
             max_restarts=-1,
             max_task_retries=MAX_RETRIES,
         )(_Worker)
-        shared = SharedBiLM(self._bilm)
         workers = [
-            worker_class.remote(shared, self._workers, writer) for _ in range(self._workers.number)
+            worker_class.remote(self._shared, self._workers, writer)
+            for _ in range(self._workers.number)
         ]
         idle = workers * BLOCKS_PER_WORKER
         worker_of: Dict[Any, Any] = {}  # from the reference of a part to the worker that writes it
 
         def collect() -> None:
             (done,), _ = ray.wait(list(worker_of), num_returns=1)
-            with original_errors():
+            try:
                 part = Part(*ray.get(done))
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, (ConfigurationError, OSError)):  # for the user
+                    raise error.cause from error
+                raise
             idle.append(worker_of.pop(done))
             progress.update(part.num_sentences)
             progress.add_tokens(part.num_tokens)
@@ -225,8 +232,9 @@ class RayEngine:
 class _Worker:
     """The actor that runs in a worker process."""
 
-    def __init__(self, shared: "SharedBiLM", workers: RayWorkers, writer: PartWriter) -> None:
-        self._embedder = shared.embedder(workers)
+    def __init__(self, shared: "SharedEmbedder", workers: RayWorkers, writer: PartWriter) -> None:
+        torch.set_num_threads(workers.num_threads)
+        self._embedder = shared.embedder(FIRST_GPU if workers.num_gpus else "cpu")
         self._writer = writer
 
     def write(self, block: Block) -> Part:
@@ -235,39 +243,89 @@ class _Worker:
         return part
 
 
-class SharedBiLM:
+class SharedEmbedder(NamedTuple):
     """
-    A frozen biLM whose weights are shared by the processes of a cluster.
+    An embedder whose weights are shared by the processes of a cluster.
 
-    The weights are put into Ray's object store. They are sent to a node once, when its first process needs
-    them, and the parameters in all processes of the node are read-only views of this memory. The object
-    itself is small and can be pickled. (Weights that kernels pack are not shared, unless the biLM has a
-    `packed_folder`.)
+    The weights are in Ray's object store. They are sent to a node once, when its first process needs them,
+    and the tensors in all processes of the node are read-only views of this memory.
     """
 
-    def __init__(self, bilm: BiLM) -> None:
-        weights = {name: _as_array(parameter) for name, parameter in bilm.named_parameters()}
-        # A copy in which all parameters are `None`.
-        self._without_weights = copy.deepcopy(bilm, {id(p): None for p in bilm.parameters()})
-        self._weights = import_ray().put(weights)
+    state: bytes  # the embedder, pickled without its tensors
+    arrays: Any  # Ray's reference of its tensors, as arrays
 
-    def embedder(self, workers: RayWorkers) -> ElmoEmbedder:
-        """
-        Return an embedder for this process, which is one of these workers: with its threads or on its GPU.
-        """
-        torch.set_num_threads(workers.num_threads)
-        # GPU 0: Ray makes only a worker's own GPUs visible to it.
-        return ElmoEmbedder.from_bilm(self.bilm(), 0 if workers.num_gpus else -1)
+    def embedder(self, device: str = "cpu") -> "ElmoEmbedder":
+        """Return a copy of the embedder that uses the shared weights, or copies of them on a GPU."""
+        arrays = import_ray().get(self.arrays)
+        pickled = _UnpicklerOfTensors(io.BytesIO(self.state), arrays, device)
+        embedder: ElmoEmbedder = pickled.load()
+        embedder.elmo_bilm.device = torch.device(device)
+        return embedder
 
-    def bilm(self) -> BiLM:
-        """Return a frozen copy of the biLM that uses the shared weights."""
-        weights: Dict[str, numpy.ndarray] = import_ray().get(self._weights)
-        bilm = copy.deepcopy(self._without_weights)
-        for name, array in weights.items():
-            owner, _, attribute = name.rpartition(".")
-            parameter = Parameter(_as_tensor(array), requires_grad=False)
-            setattr(bilm.get_submodule(owner), attribute, parameter)
-        return bilm
+
+class _Pickled:
+    """An embedder, pickled without its tensors, and these as arrays."""
+
+    def __init__(self, embedder: "ElmoEmbedder") -> None:
+        file = io.BytesIO()
+        pickler = _PicklerOfTensors(file)
+        pickler.dump(embedder)
+        self._state, self._arrays = file.getvalue(), pickler.arrays
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the arrays."""
+        return sum(array.nbytes for array in self._arrays)
+
+    def put(self) -> SharedEmbedder:
+        """Put the arrays into Ray's object store."""
+        return SharedEmbedder(self._state, import_ray().put(self._arrays))
+
+
+class _PicklerOfTensors(pickle.Pickler):
+    """Pickle an object without the tensors in it, which are collected in `arrays`."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.arrays: List[numpy.ndarray] = []
+        self._positions: Dict[int, int] = {}  # in `arrays`, by the id of the tensor
+
+    def persistent_id(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return None
+        if id(value) not in self._positions:
+            self._positions[id(value)] = len(self.arrays)
+            tensor = value.detach().cpu()
+            if tensor.dtype == torch.bfloat16:  # which numpy does not have
+                tensor = tensor.view(torch.int16)
+            self.arrays.append(tensor.numpy())
+        return self._positions[id(value)], value.dtype, isinstance(value, torch.nn.Parameter)
+
+
+class _UnpicklerOfTensors(pickle.Unpickler):
+    """Load what `_PicklerOfTensors` has written. On a CPU, tensors are views of the arrays."""
+
+    def __init__(self, file: io.BytesIO, arrays: Sequence[numpy.ndarray], device: str) -> None:
+        super().__init__(file)
+        self._arrays = arrays
+        self._device = device
+
+    def persistent_load(self, identity: Any) -> torch.Tensor:
+        position, dtype, is_parameter = identity
+        with warnings.catch_warnings():
+            # Weights are never written to.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+            tensor = torch.from_numpy(self._arrays[position]).view(dtype).to(self._device)
+        return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
+
+
+def _content_or_error(
+    source: SentenceSource, parts: List[Part], format: OutputFormat
+) -> Union[Content, str]:
+    try:
+        return content_of(source, parts, format)
+    except ConfigurationError as error:
+        return error.message
 
 
 def import_ray() -> Any:
@@ -318,29 +376,3 @@ def ray_session(address: Optional[str] = None, shared_bytes: int = 0) -> Iterato
         yield
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def original_errors() -> Iterator[None]:
-    """Raise the original error of a worker in place of Ray's `RayTaskError`, if it is one for the user."""
-    ray = import_ray()
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, (ConfigurationError, OSError)):
-            raise error.cause from error
-        raise
-
-
-def _as_array(parameter: Any) -> numpy.ndarray:
-    """Return the values as a contiguous array, which Ray shares without a copy."""
-    array = parameter.detach().cpu().numpy()
-    is_in_order = array.flags.c_contiguous or array.flags.f_contiguous
-    return array if is_in_order else numpy.ascontiguousarray(array)
-
-
-def _as_tensor(array: numpy.ndarray) -> torch.Tensor:
-    with warnings.catch_warnings():
-        # Frozen parameters are never written to.
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        return torch.from_numpy(array)

@@ -8,14 +8,22 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
-
-import torch
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding.arrow import import_pyarrow
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.formats import (
     FORMATS,
     HDF5,
@@ -41,6 +49,7 @@ from elmo_plugin.embedding.parts import (
     Content,
     Part,
     check_complete,
+    contents_in,
     parts_by_source,
     read_blocks,
 )
@@ -49,6 +58,9 @@ from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import DEFAULT_COLUMN, InputOptions, find_sources
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output_file import check_free_space, check_output_file, check_output_folder
+
+if TYPE_CHECKING:  # `ElmoEmbedder.embed_file` makes a run: the class stands above this module
+    from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 
 DTYPES = ("float32", "float16")
 
@@ -73,31 +85,17 @@ class OutputOptions:
     """
 
     format: Optional[str] = option(
-        "(default: by the ending of OUTPUT, .hdf5 or .h5, .npy, .parquet)",
-        None,
-        choices=FORMATS,
+        "(default: by the ending of OUTPUT, .hdf5 or .h5, .npy, .parquet)", None, choices=FORMATS
     )
-    dtype: str = option(
-        "data type of the vectors",
-        "float32",
-        choices=DTYPES,
-    )
+    dtype: str = option("data type of the vectors", "float32", choices=DTYPES)
     forget_sentences: bool = option(
-        "leave out sentence_to_index, which takes memory for each line",
-        False,
+        "leave out sentence_to_index, which takes memory for each line", False
     )
     use_sentence_keys: bool = option(
-        "lines as keys, without sentence_to_index; of equal ones the first",
-        False,
+        "lines as keys, without sentence_to_index; of equal ones the first", False
     )
-    overwrite: bool = option(
-        "replace OUTPUT and OUTPUT.partial if they exist",
-        False,
-    )
-    resume: bool = option(
-        "continue an interrupted run; without one, start",
-        False,
-    )
+    overwrite: bool = option("replace OUTPUT and OUTPUT.partial if they exist", False)
+    resume: bool = option("continue an interrupted run; without one, start", False)
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -171,6 +169,7 @@ class EmbeddingRun:
         if engine.is_ray:
             import_ray()
         self._sources = find_sources(inputs, input_options, output)
+        self._names = [source.name for source in self._sources]
         self._check_sources()
 
     def check_bilm(self, stateful: bool, cuda_device: int = -1) -> None:
@@ -190,7 +189,7 @@ class EmbeddingRun:
             )
             raise ConfigurationError(f"{reason}. Leave it out.")
 
-    def embed(self, embedder: ElmoEmbedder, layers: LayerChoice) -> EmbeddedFile:
+    def embed(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> EmbeddedFile:
         """
         Embed the sentences that are in no part yet, and make the output of all parts. Return the number of
         sentences and tokens in it.
@@ -202,84 +201,36 @@ class EmbeddingRun:
         is not changed, and finished parts are kept.
         """
         bilm = embedder.elmo_bilm
-        self.check_bilm(bilm.stateful)
+        self.check_bilm(embedder.stateful)
         vector_shape = layers.vector_shape(bilm.num_layers, bilm.get_output_dim())
         format = self._format(vector_shape, layers.pool is not None)
-        settings = self._settings(bilm, layers, format)
+        settings = self._settings(embedder, layers, format)
         engine_context = (
-            ray_engine(bilm, self._engine_options)
+            ray_engine(embedder, self._engine_options)
             if self._engine_options.is_ray
             else nullcontext(LocalEngine(embedder))
         )
         with engine_context as engine, self._partial.locked():
             try:
-                return self._run(engine, layers, format, settings)
+                if self._options.resume and not self._partial.may_replace:
+                    return self._complete_output(engine, format, settings)
+                contents = self._write_parts(engine, layers, format, settings)
+                return self._finish(format, settings, contents)
             except BaseException as error:
-                self._leave(error, resumable=not bilm.stateful)
+                self._leave(error, resumable=not embedder.stateful)
 
-    def _run(
+    def _complete_output(
         self,
         engine: Union[LocalEngine, RayEngine],
-        layers: LayerChoice,
         format: OutputFormat,
         settings: Dict[str, Any],
     ) -> EmbeddedFile:
-        if self._options.resume and not self._partial.may_replace:
-            no_parts: List[List[Part]] = [[] for _ in self._sources]
-            contents = engine.contents(self._sources, no_parts, format.check)
-            return self._complete_output(settings, contents)
-        parts = self._previous_parts(format, settings)
-        own_parts = parts_by_source(parts, [source.name for source in self._sources])
-        checked: Optional[List[Content]] = None
-        if all(source.can_be_read_again for source in self._sources):
-            checked = engine.contents(self._sources, own_parts, format.check)
-            self._check_space(format, parts, checked)
-        with write_errors():
-            folder = self._partial.new_parts_folder()
-        writer = PartWriter(layers, self._batches, format, folder)
-        with Progress(
-            None if checked is None else sum(content.num_sentences for content in checked),
-            sum(part.num_sentences for part in parts),
-            self._progress_in_lines,
-        ) as progress:
-            read: List[Content] = []
-            engine.write_parts(self._blocks(own_parts, format, read), writer, progress)
-        if checked not in (None, read):
-            raise ConfigurationError(
-                "input: it was changed while it was embedded. Start again with --overwrite."
-            )
-        return self._finish(format, settings, read)
-
-    def _previous_parts(self, format: OutputFormat, settings: Dict[str, Any]) -> List[Part]:
-        """Return the parts of the run to resume. Without parts, begin a new run."""
-        parts = {} if self._options.overwrite else self._partial.parts(format.read_part)
-        if parts:
-            check_same_settings(
-                self._partial.settings, settings, self._partial.name, ignored=_SETTINGS_OF_KEYS
-            )
-        else:
-            with write_errors():
-                may_replace = self._options.overwrite or self._partial.may_replace
-                self._partial.begin(settings, may_replace)
-        return list(parts)
-
-    def _blocks(
-        self, parts: Sequence[List[Part]], format: OutputFormat, read: List[Content]
-    ) -> Iterator[Block]:
-        """Yield the blocks of all sources. At the end of each source its content is appended to `read`."""
-        max_tokens = max(1, BYTES_PER_PART // format.bytes_per_vector)
-        for number, (source, own_parts) in enumerate(zip(self._sources, parts)):
-            content = yield from read_blocks(
-                number, source, own_parts, format.check, self._sentences_per_part, max_tokens
-            )
-            read.append(content)
-
-    def _complete_output(self, settings: Dict[str, Any], contents: List[Content]) -> EmbeddedFile:
         """Check that the existing output is the one that this run would make, and return what it holds."""
         about = about_output(self.output, self._format_name)
         assert about is not None  # see _check_output
         check_same_settings(about["settings"], settings, self.output)
-        if about["digest"] != _digest(contents) and about.get("input") != _as_json(contents):
+        contents = engine.contents(self._sources, [[] for _ in self._sources], format)
+        if [content["digest"] for content in about["input"]] != [one.digest for one in contents]:
             raise ConfigurationError(
                 f"--resume: {self.output} is complete, and was made from another input. Give another path, "
                 "or --overwrite to replace it."
@@ -288,14 +239,66 @@ class EmbeddingRun:
         self._partial.remove()
         return EmbeddedFile(about["num_sentences"], about["num_tokens"])
 
+    def _write_parts(
+        self,
+        engine: Union[LocalEngine, RayEngine],
+        layers: LayerChoice,
+        format: OutputFormat,
+        settings: Dict[str, Any],
+    ) -> Optional[List[Content]]:
+        """
+        Check the sources, and write the parts that are missing. Return what the sources hold; `None` if some
+        can be read only once.
+        """
+        finished = self._finished_parts(settings)
+        own_parts = parts_by_source(finished, self._names)
+        contents: Optional[List[Content]] = None
+        if all(source.can_be_read_again for source in self._sources):
+            contents = engine.contents(self._sources, own_parts, format)
+            self._check_space(format, finished, contents)
+        with write_errors():
+            folder = self._partial.new_parts_folder()
+        writer = PartWriter(layers, self._batches, format, folder)
+        with Progress(
+            None if contents is None else sum(content.num_sentences for content in contents),
+            sum(part.num_sentences for part in finished),
+            self._progress_in_lines,
+        ) as progress:
+            engine.write_parts(self._missing_blocks(own_parts, format), writer, progress)
+        return contents
+
+    def _finished_parts(self, settings: Dict[str, Any]) -> List[Part]:
+        """Return the intact parts of the run to resume. If there are none, begin a new run."""
+        folder = self._partial.parts_folder
+        if not self._options.overwrite and folder.num_parts:
+            check_same_settings(
+                self._partial.settings, settings, self._partial.name, ignored=_SETTINGS_OF_KEYS
+            )
+            logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
+            folder.remove_damaged()
+            parts = list(folder.parts())
+            if parts:
+                return parts
+        with write_errors():
+            may_replace = self._options.overwrite or self._partial.may_replace
+            self._partial.begin(settings, may_replace)
+        return []
+
+    def _missing_blocks(
+        self, finished: Sequence[List[Part]], format: OutputFormat
+    ) -> Iterator[Block]:
+        """Yield the sentences that are in no finished part. `finished` has the parts of each source."""
+        max_tokens = max(1, BYTES_PER_PART // format.bytes_per_vector)
+        limits = (self._sentences_per_part, max_tokens)
+        for number, (source, own_parts) in enumerate(zip(self._sources, finished)):
+            yield from read_blocks(number, source, own_parts, format, *limits)
+
     def _check_space(
-        self, format: OutputFormat, parts: List[Part], contents: List[Content]
+        self, format: OutputFormat, finished: List[Part], contents: List[Content]
     ) -> None:
         num_vectors, num_written = (
-            format.num_vectors(
-                sum(one.num_sentences for one in done), sum(one.num_tokens for one in done)
-            )
-            for done in (contents, parts)
+            sum(format.num_vectors(one.num_sentences, one.num_tokens) for one in counted)
+            for counted in (contents, finished)
         )
         num_needed = num_vectors - num_written + num_vectors * format.merges_parts
         check_free_space(
@@ -305,27 +308,31 @@ class EmbeddingRun:
         )
 
     def _finish(
-        self, format: OutputFormat, settings: Dict[str, Any], contents: List[Content]
+        self, format: OutputFormat, settings: Dict[str, Any], contents: Optional[List[Content]]
     ) -> EmbeddedFile:
-        # Count the parts on the disk, not those that were reported as written.
-        self._partial.remove_leftovers()
-        parts = self._partial.parts(format.read_part)
-        check_complete(parts, contents)
+        # The parts on the disk, not those that were reported as written.
+        folder = self._partial.parts_folder
+        folder.remove_leftovers()
+        parts = folder.parts()
+        written = contents_in(parts, self._names)
+        if contents is not None:
+            check_complete(written, contents)
         embedded = EmbeddedFile(
-            sum(part.num_sentences for part in parts), sum(part.num_tokens for part in parts)
+            sum(content.num_sentences for content in written),
+            sum(content.num_tokens for content in written),
         )
         about = {
             "settings": settings,
             **embedded._asdict(),
-            "digest": _digest(contents),
-            "input": _as_json(contents),
+            "input": [content._asdict() for content in contents or written],
         }
         with write_errors():
-            self._partial.publish(format.finish(parts, self._partial.folder, about))
+            product = format.finish(list(parts.values()), self._partial.folder, about)
+            self._partial.publish(product)
         return embedded
 
     def _leave(self, error: BaseException, resumable: bool) -> NoReturn:
-        num_kept = self._partial.num_parts if resumable else 0
+        num_kept = self._partial.parts_folder.num_parts if resumable else 0
         if num_kept:
             outcome = f"{num_kept:,} parts are kept in {self._partial.name}: continue with --resume"
         else:
@@ -395,41 +402,20 @@ class EmbeddingRun:
         format = ParquetFormat if self._format_name == PARQUET else NpyFormat
         return format(vector_shape, options.dtype, is_pooled=is_pooled)
 
-    def _settings(self, bilm: BiLM, layers: LayerChoice, format: OutputFormat) -> Dict[str, Any]:
+    def _settings(
+        self, embedder: "ElmoEmbedder", layers: LayerChoice, format: OutputFormat
+    ) -> Dict[str, Any]:
+        bilm = embedder.elmo_bilm
         has_column = any(source.is_parquet for source in self._sources)
         return {
             **format.settings,
             "layers": layers.name,
-            **({} if layers.pool is None else {"pool": layers.pool}),
+            "pool": layers.pool,
             "dtype": format.dtype,
             "precision": bilm.precision,
             "tokenizer": self._input_options.tokenizer,
             "skip_blank": self._input_options.skip_blank,
-            **({"column": self._input_options.column or DEFAULT_COLUMN} if has_column else {}),
-            **({"stateful": True} if bilm.stateful else {}),
-            "biLM": bilm_digest(bilm),
+            "column": self._input_options.column or DEFAULT_COLUMN if has_column else None,
+            "stateful": embedder.stateful,
+            "biLM": hashlib.sha256(f"{bilm.options} {bilm.weights_sha256}".encode()).hexdigest(),
         }
-
-
-def bilm_digest(bilm: BiLM) -> str:
-    """Return a digest of the options and weights of a biLM."""
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr(bilm.options).encode())
-    for name, tensor in sorted(bilm.state_dict().items()):
-        digest.update(name.encode())
-        # As bytes, since numpy has no bfloat16.
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _digest(contents: Sequence[Content]) -> str:
-    if len(contents) == 1:
-        return contents[0].digest
-    digest = hashlib.blake2b(digest_size=16)
-    for content in contents:
-        digest.update(content.digest.encode())
-    return digest.hexdigest()
-
-
-def _as_json(contents: Sequence[Content]) -> List[Dict[str, Any]]:
-    return [content._asdict() for content in contents]

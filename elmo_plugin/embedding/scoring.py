@@ -9,8 +9,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm import BiLM
-from elmo_plugin.bilm.kernels import AUTO
+from elmo_plugin.bilm import FrozenBiLM
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import is_many_langs, local_path, resolve_model_files
 from elmo_plugin.bilm.softmax import (
@@ -162,7 +161,7 @@ class SentenceScorer:
 
     # Parameters
 
-    bilm : `BiLM`
+    bilm : `FrozenBiLM`
         The language model, stateless. It is not copied; it is frozen and moved to the device.
     softmax : `ExactSoftmax`
         Its softmax.
@@ -177,9 +176,7 @@ class SentenceScorer:
     does not exist.
     """
 
-    def __init__(
-        self, bilm: BiLM, softmax: ExactSoftmax, vocabulary: LMVocabulary, cuda_device: int = -1
-    ) -> None:
+    def __init__(self, bilm: FrozenBiLM, softmax: ExactSoftmax, vocabulary: LMVocabulary) -> None:
         if softmax.input_dim != bilm.options.projection_dim:
             raise ConfigurationError(
                 f"The softmax reads states of width {softmax.input_dim}, expected the biLM's projection_dim, "
@@ -190,14 +187,9 @@ class SentenceScorer:
                 f"The vocabulary has {len(vocabulary):,} words, expected the {softmax.num_words:,} that the "
                 "softmax predicts. Give the vocabulary that it was trained with."
             )
-        if bilm.stateful:
-            raise ConfigurationError(
-                "The biLM is stateful, expected a stateless one: scores would depend on the order of the "
-                "sentences. Set stateful to False."
-            )
         self.vocabulary = vocabulary
-        self._embedder = ElmoEmbedder.from_bilm(bilm, cuda_device)
-        self._softmax = softmax.to(checked_device(cuda_device))
+        self._embedder = ElmoEmbedder.from_bilm(bilm)
+        self._softmax = softmax.to(bilm.device)
 
     @classmethod
     def from_files(
@@ -207,8 +199,7 @@ class SentenceScorer:
         softmax_file: Optional[FileName] = None,
         vocabulary_file: Optional[FileName] = None,
         cuda_device: int = -1,
-        precision: str = "float32",
-        kernel: str = AUTO,
+        **inference: Any,
     ) -> "SentenceScorer":
         """
         Load a biLM with its softmax.
@@ -224,14 +215,14 @@ class SentenceScorer:
             checkpoint of bilm-tf's training: its path without `.index`.
         vocabulary_file : `str` or `PathLike`, optional (default = `vocab.txt` beside the weights)
             The words of the softmax, see `LMVocabulary`.
-        cuda_device, precision, kernel
+        cuda_device, inference
             See `ElmoEmbedder`.
 
         # Raises
 
         `ConfigurationError` if a file is missing or damaged, or if there is no softmax; and as the class.
         """
-        checked_device(cuda_device)  # fails before files are read
+        device = checked_device(cuda_device)  # fails before files are read
         options_path, weight_path = resolve_model_files(options_file, weight_file)
         if softmax_file is None and is_many_langs(weight_path):
             raise ConfigurationError(
@@ -242,8 +233,8 @@ class SentenceScorer:
         datasets = _softmax_datasets(source)
         vocabulary = LMVocabulary.from_file(_vocabulary_path(vocabulary_file, weight_path))
         softmax = softmax_of(datasets, str(source))
-        bilm = BiLM.from_files(options_path, weight_path, precision=precision, kernel=kernel)
-        return cls(bilm, softmax, vocabulary, cuda_device)
+        bilm = FrozenBiLM.from_files(options_path, weight_path, device, **inference)
+        return cls(bilm, softmax, vocabulary)
 
     def score_sentence(self, tokens: Sequence[str]) -> SentenceScore:
         """
@@ -364,12 +355,10 @@ class SentenceScorer:
                 for index, forward, backward, probability in zip(*rows)
             ]
 
-    @torch.no_grad()
     def _top_layer(self, sentences: List[List[str]]) -> Tensor:
         """Return the last layer with sentence marks, `(batch_size, timesteps + 2, get_output_dim())`."""
         character_ids = self._embedder.character_ids(sentences)
-        top: Tensor = self._embedder.elmo_bilm(character_ids)["activations"][-1]
-        return top
+        return self._embedder.elmo_bilm(character_ids)["activations"][-1]
 
 
 def check_blank(tokens: List[str], where: str) -> List[str]:

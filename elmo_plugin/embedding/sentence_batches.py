@@ -32,14 +32,10 @@ class BatchOptions:
     """
 
     batch_size: Optional[int] = option(
-        "at most N sentences in a batch",
-        DEFAULT_BATCH_SIZE,
-        metavar="N",
+        "at most N sentences in a batch", DEFAULT_BATCH_SIZE, metavar="N"
     )
     batch_tokens: Optional[int] = option(
-        "at most N tokens, with padding (default: 256 MiB of vectors)",
-        None,
-        metavar="N",
+        "at most N tokens, with padding (default: 256 MiB of vectors)", None, metavar="N"
     )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,6 @@
 import glob
 import gzip
 import io
-import itertools
 import os
 import re
 import sys
@@ -26,19 +25,15 @@ from typing import (
 )
 
 from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.embedding.arrow import holds_tokens, import_pyarrow
+from elmo_plugin.embedding.arrow import SentenceColumn, TextAndTokens
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.text_lines import MAX_LINE_BYTES, decoded_lines, split_tokens, unreadable
+from elmo_plugin.files.text_lines import decoded_lines, split_tokens, unreadable
 
 STANDARD_INPUT = "-"
 # Is added to the path of an output: the folder that keeps it until it is complete.
 PARTIAL = ".partial"
 DEFAULT_COLUMN = "sentence"
 WHITESPACE, SPACY = TOKENIZERS = ("whitespace", "spacy")
-
-# Rows of a Parquet file that are decoded together, and bytes of it that are read ahead.
-ROWS_PER_BATCH = 1024
-BUFFER_BYTES = 2**20
 
 # First letters of the names of files that are not data, such as `.crc` files and `_SUCCESS`.
 _NOT_DATA = (".", "_")
@@ -47,9 +42,6 @@ _MAX_SHOWN = 10  # line numbers in an error
 # All control characters except the tab, which is white space. Other programs end lines or strings at them,
 # and the biLM would read them as parts of words. (A carriage return before the line feed is stripped.)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
-
-# The text of each line or row, and its tokens if a Parquet file has them.
-_Texts = Iterator[Tuple[str, Optional[List[str]]]]
 
 
 class Sentence(NamedTuple):
@@ -64,20 +56,13 @@ class Sentence(NamedTuple):
 class InputOptions:
     """How sentences are read."""
 
-    tokenizer: str = option(
-        "spacy: by its rules for English",
-        WHITESPACE,
-        choices=TOKENIZERS,
-    )
+    tokenizer: str = option("spacy: by its rules for English", WHITESPACE, choices=TOKENIZERS)
     column: Optional[str] = option(
         f"Parquet column of sentences or lists of tokens (default: {DEFAULT_COLUMN})",
         None,
         metavar="NAME",
     )
-    skip_blank: bool = option(
-        "leave out blank lines; others keep their numbers",
-        False,
-    )
+    skip_blank: bool = option("leave out blank lines; others keep their numbers", False)
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -125,20 +110,30 @@ class SentenceSource:
             self._path = Path(source)
             self.name = name or str(source)
         self._start = None if self._file is None else _position(self._file)
-        self.is_parquet = self._path is not None and self._path.suffix.lower() == ".parquet"
-        self._place = "row" if self.is_parquet else "line"
-        self._expected = f"one sentence {'in each row' if self.is_parquet else 'on each line'}"
-        if self.is_parquet:
-            with self._column():
-                return
-        if options.column is not None:
+        self._column: Optional[SentenceColumn] = None  # of a Parquet file
+        if self._path is not None and self._path.suffix.lower() == ".parquet":
+            self._column = SentenceColumn(self._path, self.name, options.column or DEFAULT_COLUMN)
+            if self._column.holds_tokens and options.tokenizer != WHITESPACE:
+                raise ConfigurationError(
+                    f"--tokenizer is '{options.tokenizer}', but column '{options.column or DEFAULT_COLUMN}' "
+                    f"of {self.name} holds tokens. Leave it out, or name a column of text with --column "
+                    "(column=...)."
+                )
+        elif options.column is not None:
             raise ConfigurationError(
                 f"--column is '{options.column}', but {self.name} is text, expected a .parquet file. Leave "
                 "it out."
             )
-        if self.is_file:
+        elif self.is_file:
             with self._opened():
                 pass
+        self._place = "row" if self.is_parquet else "line"
+        self._expected = f"one sentence {'in each row' if self.is_parquet else 'on each line'}"
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the source is a Parquet file."""
+        return self._column is not None
 
     @property
     def is_file(self) -> bool:
@@ -178,26 +173,28 @@ class SentenceSource:
             yield index, text
 
     def _checked(self, stop_at_blank: bool) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
-        blanks: List[int] = []  # the first of them
+        blanks: List[int] = []  # the first numbers of blank lines
         num_blanks = 0
         is_empty = True
-        for index, (text, tokens) in enumerate(self._rows() if self.is_parquet else self._lines()):
-            text = text.strip()
+        rows = self._lines() if self._column is None else self._column.rows()
+        for index, (text, tokens) in enumerate(rows):
+            text = text.strip()  # a line is blank if `split_tokens` finds no token in it
             if text:
                 self._check_characters(index, text)
                 is_empty = False
                 yield index, text, tokens
             elif not self.options.skip_blank:
                 num_blanks += 1
-                blanks += [index + 1] * (num_blanks <= _MAX_SHOWN)
+                if num_blanks <= _MAX_SHOWN:
+                    blanks.append(index + 1)
                 if stop_at_blank:
-                    raise self._blank(blanks, num_blanks)
+                    break
+        if num_blanks:
+            raise self._blank(blanks, num_blanks)
         if is_empty:
             raise ConfigurationError(
                 f"{self.name}: found no sentence, expected {self._expected}. Give a file that holds text."
             )
-        if num_blanks:
-            raise self._blank(blanks, num_blanks)
 
     def _check_characters(self, index: int, text: str) -> None:
         control = _CONTROL_CHARACTER.search(text)
@@ -241,7 +238,7 @@ class SentenceSource:
                 self._file.seek(self._start)
             yield self._file
 
-    def _lines(self) -> _Texts:
+    def _lines(self) -> Iterator[TextAndTokens]:
         try:
             with self._opened() as file:
                 is_text = isinstance(file, io.TextIOBase)
@@ -249,61 +246,9 @@ class SentenceSource:
                     yield line, None
         except UnicodeDecodeError as error:
             raise ConfigurationError(
-                f"{self.name}: found the bytes {_wrong_bytes(error)}, expected {error.encoding}. Convert the "
-                "file, or open it with its encoding. (Give its path, or open it in mode 'rb', and the error "
-                "names the line.)"
-            ) from error
-
-    def _rows(self) -> _Texts:
-        with self._column() as (file, column, has_tokens):
-            # One thread: on Ray, each file is read by a worker with one core.
-            batches = file.iter_batches(ROWS_PER_BATCH, columns=[column], use_threads=False)
-            numbers = itertools.count(1)
-            while True:
-                with self._readable():
-                    batch = next(batches, None)
-                if batch is None:
-                    return
-                for scalar, number in zip(batch.column(0), numbers):
-                    yield _row(scalar, f"{self.name}, row {number}", column, has_tokens)
-
-    @contextmanager
-    def _column(self) -> Iterator[Tuple[Any, str, bool]]:
-        """
-        Open the Parquet file; give it, the name of its column of sentences, and whether that holds tokens.
-        """
-        column = self.options.column or DEFAULT_COLUMN
-        parquet = import_pyarrow().parquet
-        with self._readable():
-            file = parquet.ParquetFile(str(self._path), pre_buffer=False, buffer_size=BUFFER_BYTES)
-        with file:
-            schema = file.schema_arrow
-            if column not in schema.names:
-                raise ConfigurationError(
-                    f"{self.name}: has no column '{column}', expected a column of sentences. Its columns are "
-                    f"{', '.join(schema.names)}; name one of them with --column (column=...)."
-                )
-            has_tokens = holds_tokens(schema.field(column).type)
-            if has_tokens is None:
-                raise ConfigurationError(
-                    f"{self.name}: column '{column}' is of type {schema.field(column).type}, expected "
-                    "string, or list<string> for tokens. Name another column with --column (column=...)."
-                )
-            if has_tokens and self.options.tokenizer != WHITESPACE:
-                raise ConfigurationError(
-                    f"--tokenizer is '{self.options.tokenizer}', but column '{column}' of {self.name} holds "
-                    "tokens. Leave it out, or name a column of text with --column (column=...)."
-                )
-            yield file, column, has_tokens
-
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, import_pyarrow().ArrowException) as error:
-            raise ConfigurationError(
-                f"{self.name}: cannot be read as a Parquet file ({error}). The file may be missing, damaged, "
-                "cut short or of another kind; correct the path, or get another copy."
+                f"{self.name}: found the bytes {error.object[error.start : error.end]!r}, expected "
+                f"{error.encoding}. Convert the file, or open it with its encoding. (Give its path, or open "
+                "it in mode 'rb', and the error names the line.)"
             ) from error
 
 
@@ -393,32 +338,3 @@ def _position(file: IO[Any]) -> Any:
         return file.tell() if file.seekable() else None
     except OSError:  # a text file from which lines were read with `next`
         return None
-
-
-def _row(scalar: Any, where: str, column: str, has_tokens: bool) -> Tuple[str, Optional[List[str]]]:
-    """Return the text of a row, and its tokens if the column has them. Null counts as blank."""
-    try:
-        value = scalar.as_py()
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(
-            f"{where}: found the bytes {_wrong_bytes(error)} in column '{column}', expected UTF-8. Write the "
-            "file again with text in this encoding."
-        ) from error
-    if value is None:
-        return "", None
-    if has_tokens and None in value:
-        raise ConfigurationError(
-            f"{where}: token {value.index(None) + 1} in column '{column}' is null, expected a string. "
-            "Remove such tokens."
-        )
-    text = " ".join(value) if has_tokens else value
-    if len(text) > MAX_LINE_BYTES:
-        raise ConfigurationError(
-            f"{where}: found text of {len(text):,} characters in column '{column}', expected one "
-            f"sentence of at most {MAX_LINE_BYTES:,}. Split the text."
-        )
-    return text, value if has_tokens else None
-
-
-def _wrong_bytes(error: UnicodeDecodeError) -> str:
-    return repr(error.object[error.start : error.end])

@@ -1,30 +1,32 @@
 """Compute ELMo representations: one pass of a biLM, and any number of scalar mixes of its layers."""
 
+import logging
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE, BiLM
+from elmo_plugin.bilm.batch import distinct_words, mask_of
+from elmo_plugin.bilm.bilm import BiLM
+from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.checkpoints import (
     BILM_PREFIX,
-    CHECKSUM_KEY,
     SOURCE_KEY,
-    as_bytes,
-    check_referred_bilm,
+    archived_bilm,
     describe_source,
-    from_bytes,
-    referred_name,
+    keep_own_bilm,
 )
-from elmo_plugin.bilm.kernels import AUTO
-from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
-from elmo_plugin.bilm.weights import weights_checksum
+from elmo_plugin.bilm.frozen import FrozenBiLM, InferenceSettings
+from elmo_plugin.bilm.model_files import pretrained_files
+from elmo_plugin.bilm.snapshot import CurrentSnapshot
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
+from elmo_plugin.warn_once import warn_once
+
+logger = logging.getLogger(__name__)
 
 # About 250 MB of activations in the paper's model.
 DEFAULT_MAX_TOKENS = 20_000
-DEFAULT_SENTENCE_CACHE_MB = 1_000
 
 
 class Elmo(torch.nn.Module):
@@ -38,8 +40,8 @@ class Elmo(torch.nn.Module):
     # Parameters
 
     options_file, weight_file : `str`
-        bilm-tf's files: path, URL or `hf://` name. `elmo_mini`, the biLM of this package, stands for both
-        files, and so does a `.zip` of both; the other argument is then `None`.
+        bilm-tf's files: path, URL or `hf://` name. One name is enough for both, and the other argument is
+        `None`, if it is that of a biLM of this package, such as `elmo_mini`, or of a folder or `.zip`.
     num_output_representations : `int`
         Number of scalar mixes; 2 for ELMo at the input and the output of a task RNN.
     requires_grad : `bool`, optional (default = `False`)
@@ -49,36 +51,31 @@ class Elmo(torch.nn.Module):
     dropout : `float`, optional (default = `0.5`)
         Dropout on the ELMo representations.
     vocab_to_cache : `List[str]`, optional
-        Words whose token representations are computed in the constructor; `forward` then accepts their
-        indices. The first entry stands for padding.
+        Words whose indices `forward` accepts in place of their characters. The first entry stands for
+        padding. Their vectors are those of the character encoder, in fine-tuning too, where AllenNLP trains
+        vectors of their own.
     keep_sentence_boundaries : `bool`, optional (default = `False`)
         Keep the sentence marks: outputs have `timesteps + 2` steps.
     scalar_mix_parameters : `List[float]`, optional
         Fixed scalar parameters (weights before the softmax) of all mixes; gamma is then fixed at 1.
         `[-9e10, 1, -9e10]` selects the first of two LSTM layers.
     module : `torch.nn.Module`, optional
-        A module to use instead of a biLM from files (which are then both `None`). It needs a `num_layers`
-        attribute, a `get_output_dim` method, and a `forward` that takes character ids and word ids and
-        returns a dictionary with `activations` and `mask`. `requires_grad` does not apply to it.
+        A module to use instead of a biLM from files (which are then both `None`): a `BiLM`, or any other with
+        a `num_layers` attribute, a `get_output_dim` method, and a `forward` that takes character ids and word
+        ids and returns a dictionary with `activations` and `mask`. `requires_grad` does not apply to it.
     stateful : `bool`, optional (default = `False`)
         Carry LSTM states from batch to batch, as bilm-tf and AllenNLP do.
-    word_cache_size : `int`, optional (default = 50,000)
-        Number of distinct words that a frozen biLM caches, see `BiLM`.
     top_layer_only : `bool`, optional (default = `False`)
         Use only the last layer, with a trainable gamma (paper, table 2, "last only").
-    precision : `str`, optional (default = `"float32"`)
-        `bfloat16` and `int8` make a frozen biLM faster and less exact, see `BiLM`. Can be changed between
-        training and prediction.
-    kernel : `str`, optional (default = `"auto"`)
-        The kernel that runs a frozen biLM, see `BiLM`.
-    packed_folder : `str`, optional
-        A folder in which the processes of a machine share the packed weights of a frozen biLM, see `BiLM`.
-    sentence_cache_mb : `float`, optional (default = 1,000)
-        On a CPU, MB of memory for what the frozen biLM makes of sentences in training, so that later epochs
-        need not run it, see `BiLM`. Prediction with a trained model remembers none. 0 for none.
+    max_tokens : `int`, optional (default = 20,000)
+        Without gradients, run the biLM on at most so many tokens at a time, padding included, so that memory
+        does not grow with the batch; results are the same.
     serialization_dir : `str`, optional
         Set by AllenNLP, not by configs: the folder that an archive is loaded from. If the archive holds this
         biLM, the files are not needed.
+    inference
+        The fields of `InferenceSettings`, such as `precision`: how a frozen biLM runs. They can be changed
+        between training and prediction.
 
     # Raises
 
@@ -98,14 +95,10 @@ class Elmo(torch.nn.Module):
         scalar_mix_parameters: Optional[List[float]] = None,
         module: Optional[torch.nn.Module] = None,
         stateful: bool = False,
-        word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
         top_layer_only: bool = False,
-        precision: str = "float32",
-        kernel: str = AUTO,
-        packed_folder: Optional[str] = None,
-        sentence_cache_mb: float = DEFAULT_SENTENCE_CACHE_MB,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         serialization_dir: Optional[str] = None,
+        **inference: Any,
     ) -> None:
         super().__init__()
         if max_tokens < 1:
@@ -120,10 +113,16 @@ class Elmo(torch.nn.Module):
             raise ConfigurationError(
                 "top_layer_only and scalar_mix_parameters both set the weights of the layers. Leave out one."
             )
-        if requires_grad and precision != "float32":
+        if vocab_to_cache is not None and not vocab_to_cache:
             raise ConfigurationError(
-                f"precision is '{precision}' with requires_grad, but lower precisions are for a frozen biLM. "
-                "Leave out precision in training; set it for prediction."
+                "vocab_to_cache is an empty list, expected words, the first of them standing for padding. "
+                "Leave it out to read every word from its characters."
+            )
+        settings = InferenceSettings.of(inference)
+        if requires_grad and settings.precision != "float32":
+            raise ConfigurationError(
+                f"precision is '{settings.precision}' with requires_grad, but lower precisions are for a "
+                "frozen biLM. Leave out precision in training; set it for prediction."
             )
         source: Optional[Tensor] = None
         # AllenNLP's name. `Any`, since `module` may be of any class.
@@ -141,25 +140,24 @@ class Elmo(torch.nn.Module):
                     "Elmo was given neither a weight_file nor a module. Give options_file and weight_file, "
                     "or module."
                 )
-            settings: Dict[str, Any] = {
-                "stateful": stateful,
-                "word_cache_size": word_cache_size,
-                "precision": precision,
-                "kernel": kernel,
-                "packed_folder": packed_folder,
-                "sentence_cache_mb": sentence_cache_mb,
-            }
-            self._elmo_lstm = BiLM.from_archive(
-                serialization_dir, options_file, weight_file, **settings
-            ) or BiLM.from_files(options_file, weight_file, **settings)
-            self._elmo_lstm.requires_grad_(requires_grad)
-            if vocab_to_cache is not None:
-                self._elmo_lstm.cache_vocabulary(vocab_to_cache)
-            source = describe_source(options_file, weight_file, self._elmo_lstm.options)
+            bilm = _loaded_bilm(options_file, weight_file, serialization_dir, stateful)
+            self._elmo_lstm = bilm.requires_grad_(requires_grad)
+            source = describe_source(options_file, weight_file, bilm.options)
+        self._snapshot = CurrentSnapshot(settings)
+        self._has_trained = False
+        spellings: Optional[Tensor] = None
+        if vocab_to_cache is not None:
+            spellings = batch_to_ids([vocab_to_cache])[0]  # (num_words, 50)
+            spellings[0] = 0  # padding
+        self.register_buffer("_spellings", spellings, persistent=False)
+        self._spellings: Optional[Tensor]
         # In the state dict, so that an archive can be loaded without the files.
         self.register_buffer(SOURCE_KEY, source)
         # torch 2.4 has this method only with an underscore.
-        self._register_load_state_dict_pre_hook(_keep_own_source, with_module=True)
+        self._register_load_state_dict_pre_hook(keep_own_bilm, with_module=True)
+        self._register_load_state_dict_pre_hook(_set_word_vectors_aside, with_module=True)
+        self.register_load_state_dict_post_hook(_check_word_vectors)
+        self._word_vectors_aside: Optional[Tensor] = None
 
         self.max_tokens = max_tokens
         self.do_layer_norm = do_layer_norm
@@ -193,6 +191,11 @@ class Elmo(torch.nn.Module):
         return self._elmo_lstm
 
     @property
+    def frozen_bilm(self) -> Optional[FrozenBiLM]:
+        """The snapshot that runs now in place of a `BiLM`; `None` if the modules run themselves."""
+        return self._snapshot.of(self.bilm) if isinstance(self.bilm, BiLM) else None
+
+    @property
     def scalar_mixes(self) -> List[ScalarMix]:
         """The scalar mix of each representation, in order."""
         return [
@@ -212,7 +215,8 @@ class Elmo(torch.nn.Module):
         self, inputs: Tensor, word_inputs: Optional[Tensor] = None
     ) -> Dict[str, Union[Tensor, List[Tensor]]]:
         """
-        Compute the ELMo representations of a batch.
+        Compute the ELMo representations of a batch. While no parameter of a `BiLM` requires a gradient, the
+        snapshot of it runs that `CurrentSnapshot` gives.
 
         # Parameters
 
@@ -244,9 +248,11 @@ class Elmo(torch.nn.Module):
         outer_shape, timesteps = inputs.shape[:-2], inputs.size(-2)
         rows = inputs.reshape(outer_shape.numel(), *inputs.shape[-2:])
         if word_inputs is not None:
-            word_inputs = word_inputs.reshape(-1, word_inputs.size(-1))
+            word_inputs = word_inputs.reshape(outer_shape.numel(), word_inputs.size(-1))
+            if isinstance(self._elmo_lstm, BiLM):
+                rows, word_inputs = self._spelled(rows, word_inputs), None
         if rows.size(0) * timesteps > self.max_tokens and self._may_read_in_pieces():
-            mixed, mask = self._mix_in_pieces(rows, word_inputs)
+            mixed, mask = self._mix_in_pieces(rows)
         else:
             mixed, mask = self._mix(rows, word_inputs)
         return {
@@ -257,12 +263,35 @@ class Elmo(torch.nn.Module):
             "mask": mask.reshape(*outer_shape, mask.size(1)),
         }
 
+    def _spelled(self, character_ids: Tensor, word_ids: Tensor) -> Tensor:
+        """Return the character ids of words, or those that were given if not all words can be looked up."""
+        if self._spellings is None:
+            warn_once(logger, "Word ids were given, but no vocab_to_cache: they are not used.")
+            return character_ids
+        if word_ids.shape != character_ids.shape[:2]:
+            raise ValueError(
+                f"word_inputs has shape {tuple(word_ids.shape)}, expected that of the character ids without "
+                f"characters, {tuple(character_ids.shape[:2])}."
+            )
+        if word_ids.numel() == 0:
+            return character_ids
+        smallest, largest = (int(value) for value in torch.aminmax(word_ids))
+        if smallest < 0:
+            raise ValueError(
+                f"word_inputs holds {smallest}, expected 0 (padding) or the index of a word in "
+                "vocab_to_cache."
+            )
+        if largest >= len(self._spellings):
+            return character_ids
+        return self._spellings[word_ids]
+
     def _mix(
-        self, character_ids: Tensor, word_ids: Optional[Tensor]
+        self, character_ids: Tensor, word_ids: Optional[Tensor] = None
     ) -> Tuple[List[Tensor], Tensor]:
         """Return each mix, `(num_rows, timesteps, dim)`, and the mask; with marks if those are kept."""
-        bilm_output = self._elmo_lstm(character_ids, word_ids)
-        mask_with_boundaries = mask = bilm_output["mask"]
+        bilm_output = self._run_bilm(character_ids, word_ids)
+        # A module that is no `BiLM` may give numbers.
+        mask_with_boundaries = mask = bilm_output["mask"].bool()
         if not self.keep_sentence_boundaries:
             # The words of a row follow its first mark. Together with both marks it has two tokens more.
             mask = mask_with_boundaries[:, 2:]
@@ -275,6 +304,18 @@ class Elmo(torch.nn.Module):
             mixed.append(representation)
         return mixed, mask
 
+    def _run_bilm(self, character_ids: Tensor, word_ids: Optional[Tensor]) -> Dict[str, Any]:
+        bilm = self._elmo_lstm
+        if not isinstance(bilm, BiLM):
+            return bilm(character_ids, word_ids)
+        # Prediction keeps no sentences.
+        self._has_trained |= self.training
+        frozen = self.frozen_bilm
+        if frozen is None:
+            return bilm(character_ids)
+        states = bilm.carried_states if bilm.stateful else None
+        return frozen(character_ids, states, keep_sentences=self._has_trained)
+
     def _may_read_in_pieces(self) -> bool:
         # Carried states belong to rows, and statistics of layers to a batch.
         return (
@@ -284,13 +325,11 @@ class Elmo(torch.nn.Module):
             and not torch.is_grad_enabled()
         )
 
-    def _mix_in_pieces(
-        self, character_ids: Tensor, word_ids: Optional[Tensor]
-    ) -> Tuple[List[Tensor], Tensor]:
+    def _mix_in_pieces(self, character_ids: Tensor) -> Tuple[List[Tensor], Tensor]:
         """As `_mix`, of at most `max_tokens` tokens at a time, or one row."""
         num_marks = 2 if self.keep_sentence_boundaries else 0
         # At once, for messages that name the row.
-        lengths = self._elmo_lstm.check_inputs(character_ids, word_ids)[0].sum(dim=1)
+        lengths = mask_of(character_ids).sum(dim=1)
         num_rows, timesteps = character_ids.shape[:2]
         mask = torch.arange(timesteps + num_marks, device=lengths.device) < (
             lengths.unsqueeze(1) + num_marks
@@ -302,9 +341,7 @@ class Elmo(torch.nn.Module):
             width = max(1, int(sorted_lengths[start]))
             rows = order[start : start + max(1, self.max_tokens // width)]
             start += len(rows)
-            piece, _ = self._mix(
-                character_ids[rows, :width], None if word_ids is None else word_ids[rows, :width]
-            )
+            piece, _ = self._mix(character_ids[rows, :width])
             if not mixed:
                 mixed = [
                     one.new_zeros(num_rows, timesteps + num_marks, one.size(2)) for one in piece
@@ -314,54 +351,49 @@ class Elmo(torch.nn.Module):
         return mixed, mask
 
 
-def referable_bilms(model: torch.nn.Module) -> Dict[str, Dict[str, Any]]:
-    """
-    Return the biLMs in a model that come with this package and were not changed since: by the name of the
-    `Elmo` in the model, the biLM's description for a state dict without its weights.
-    """
-    descriptions: Dict[str, Dict[str, Any]] = {}
-    for elmo_name, elmo in model.named_modules():
-        if not isinstance(elmo, Elmo) or getattr(elmo, SOURCE_KEY) is None:
-            continue
-        source = from_bytes(getattr(elmo, SOURCE_KEY))
-        name = referred_name(source)
-        if name in pretrained_names():
-            checksum = weights_checksum(elmo.bilm)
-            if checksum == weights_checksum(BiLM.from_files(*pretrained_files(name))):
-                descriptions[elmo_name] = {**source, CHECKSUM_KEY: checksum}
-    return descriptions
+def _loaded_bilm(
+    options_file: Optional[str],
+    weight_file: Optional[str],
+    archive_folder: Optional[str],
+    stateful: bool,
+) -> BiLM:
+    """Load the biLM that an archive holds under these names, or else that of the files."""
+    found = archived_bilm(archive_folder, options_file, weight_file)
+    if found is None:
+        return BiLM.from_files(options_file, weight_file, stateful)
+    options, state_dict = found
+    if not state_dict:
+        # The archive refers to a biLM of this package, whatever the current folder holds under this name.
+        return BiLM.from_files(*pretrained_files(str(options_file or weight_file)), stateful)
+    return BiLM.from_state_dict(options, state_dict, stateful)
 
 
-def small_state_dict(model: torch.nn.Module) -> Dict[str, Tensor]:
-    """
-    Return the state dict of a model without the weights of its `referable_bilms`: when it is loaded, they
-    come from this package, and are compared with the checksum in their description.
-    """
-    state_dict = model.state_dict()
-    for elmo_name, description in referable_bilms(model).items():
-        prefix = f"{elmo_name}." if elmo_name else ""
-        state_dict[prefix + SOURCE_KEY] = as_bytes(description)
-        for key in [key for key in state_dict if key.startswith(prefix + BILM_PREFIX)]:
-            del state_dict[key]
-    return state_dict
+def _set_word_vectors_aside(
+    elmo: Elmo, state_dict: Dict[str, Tensor], prefix: str, *unused: Any
+) -> None:
+    """Take the vectors of a cached vocabulary from a state dict of AllenNLP's `Elmo`."""
+    elmo._word_vectors_aside = state_dict.pop(f"{prefix}{BILM_PREFIX}_word_embedding.weight", None)
 
 
-def _keep_own_source(elmo: Elmo, state_dict: Dict[str, Tensor], prefix: str, *unused: Any) -> None:
+def _check_word_vectors(elmo: Elmo, unused: Any) -> None:
     """
-    Keep the description of this object's biLM when a state dict is loaded (a `load_state_dict` pre-hook), and
-    the biLM itself if the state dict only refers to it.
+    Compare those vectors with what the biLM that was loaded makes of the words.
 
-    The description in a state dict may have another length. State dicts of AllenNLP's `Elmo` have none.
+    # Raises
+
+    `ConfigurationError` if they differ: AllenNLP has trained them, with `requires_grad`.
     """
-    if prefix + SOURCE_KEY in state_dict:
-        saved_source = from_bytes(state_dict[prefix + SOURCE_KEY])
-        if CHECKSUM_KEY in saved_source:
-            check_referred_bilm(elmo.bilm, saved_source)
-            for name, tensor in elmo.bilm.state_dict().items():
-                state_dict[prefix + BILM_PREFIX + name] = tensor
-    source = getattr(elmo, SOURCE_KEY)
-    if source is not None:
-        state_dict[prefix + SOURCE_KEY] = source
-    else:
-        # This biLM was given as `module`, and has no description.
-        state_dict.pop(prefix + SOURCE_KEY, None)
+    vectors, elmo._word_vectors_aside = elmo._word_vectors_aside, None
+    if vectors is None or elmo._spellings is None:
+        return
+    with torch.no_grad():
+        types, index = distinct_words(elmo._spellings[1:])
+        expected = elmo._elmo_lstm.character_encoder(types)[index]
+        difference = (vectors[1:].to(expected) - expected).abs().max() if len(index) else 0
+    # AllenNLP's own differ by rounding, at values of about 1.
+    if vectors.shape[0] != len(elmo._spellings) or difference > 1e-3:
+        raise ConfigurationError(
+            "The archive holds vectors of the cached vocabulary that were trained (requires_grad with "
+            f"vocab_to_cache or namespace_to_cache): {tuple(vectors.shape)}, expected those of the character "
+            "encoder. Train the model again with this package."
+        )

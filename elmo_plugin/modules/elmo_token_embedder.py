@@ -1,7 +1,7 @@
 """ELMo as an embedder of a `TextFieldEmbedder`, and the indexer of its character ids."""
 
 from functools import lru_cache
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import numpy
 import torch
@@ -11,11 +11,9 @@ from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp.modules.token_embedders import TokenEmbedder
 from torch import Tensor
 
-from elmo_plugin.bilm.bilm import DEFAULT_WORD_CACHE_SIZE
-from elmo_plugin.bilm.kernels import AUTO
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo import DEFAULT_MAX_TOKENS, DEFAULT_SENTENCE_CACHE_MB, Elmo
+from elmo_plugin.modules.elmo import DEFAULT_MAX_TOKENS, Elmo
 
 # Number of words whose character ids are cached; 0.3 kB each.
 _MAX_SHARED_WORDS = 2**18
@@ -70,9 +68,9 @@ class ElmoTokenEmbedder(TokenEmbedder):
     # Parameters
 
     options_file, weight_file : `str`, optional (default = the paper's model, from its URL)
-        See `Elmo`. If one name stands for both files, such as `elmo_mini`, leave out the other.
-    do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, word_cache_size,
-    top_layer_only, precision, kernel, packed_folder, sentence_cache_mb, max_tokens
+        See `Elmo`. If one name is enough for both, such as `elmo_mini`, leave out the other.
+    do_layer_norm, dropout, requires_grad, scalar_mix_parameters, stateful, top_layer_only, max_tokens,
+    inference
         See `Elmo`.
     projection_dim : `int`, optional
         Width of a linear projection of the representations; by default there is none.
@@ -102,15 +100,11 @@ class ElmoTokenEmbedder(TokenEmbedder):
         scalar_mix_parameters: Optional[List[float]] = None,
         namespace_to_cache: Optional[str] = None,
         stateful: bool = False,
-        word_cache_size: int = DEFAULT_WORD_CACHE_SIZE,
         top_layer_only: bool = False,
-        precision: str = "float32",
-        kernel: str = AUTO,
-        packed_folder: Optional[str] = None,
-        sentence_cache_mb: float = DEFAULT_SENTENCE_CACHE_MB,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         vocab: Optional[Vocabulary] = None,
         serialization_dir: Optional[str] = None,
+        **inference: Any,
     ) -> None:
         super().__init__()
         options_file, weight_file = without_unused_default(options_file, weight_file)
@@ -129,14 +123,10 @@ class ElmoTokenEmbedder(TokenEmbedder):
             vocab_to_cache=vocab_to_cache,
             scalar_mix_parameters=scalar_mix_parameters,
             stateful=stateful,
-            word_cache_size=word_cache_size,
             top_layer_only=top_layer_only,
-            precision=precision,
-            kernel=kernel,
-            packed_folder=packed_folder,
-            sentence_cache_mb=sentence_cache_mb,
             max_tokens=max_tokens,
             serialization_dir=serialization_dir,
+            **inference,
         )
         self._projection: Optional[torch.nn.Linear] = None
         if projection_dim is not None:

@@ -1,6 +1,7 @@
 """ELMo at the places where a text encoder adds it: the input and the output of the task RNN."""
 
 import inspect
+from dataclasses import fields
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 import torch
@@ -8,6 +9,7 @@ from allennlp.common import FromParams, Params
 from allennlp.data import TextFieldTensors
 from torch import Tensor
 
+from elmo_plugin.bilm import InferenceSettings
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import Elmo
 
@@ -163,7 +165,12 @@ def _check_keys(params: Params) -> None:
             raise ConfigurationError(
                 f"elmo.{key} {reason}. Leave it out of the text encoder's elmo."
             )
-    known = [key for key in inspect.signature(Elmo.__init__).parameters if key != "self"]
+    known = [
+        key
+        for key in inspect.signature(Elmo.__init__).parameters
+        if key not in ("self", "inference")
+    ]
+    known += [field.name for field in fields(InferenceSettings)]
     unknown = sorted(set(params.keys()) - set(known))
     if unknown:
         raise ConfigurationError(

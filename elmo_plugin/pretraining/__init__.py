@@ -7,7 +7,6 @@ from elmo_plugin.compat.patches import prepare_allennlp
 prepare_allennlp()
 
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
-from elmo_plugin.pretraining.adaptive_softmax import AdaptiveSoftmax
 from elmo_plugin.pretraining.callbacks import BiLMStateCallback, ValidateFirstCallback
 from elmo_plugin.pretraining.checkpointer import AtomicCheckpointer
 from elmo_plugin.pretraining.model import BiLMTrainingModel
@@ -20,7 +19,6 @@ from elmo_plugin.pretraining.stream_data_loader import StreamDataLoader
 from elmo_plugin.pretraining.word_vocabulary import LMWordVocabulary
 
 __all__ = [
-    "AdaptiveSoftmax",
     "AtomicCheckpointer",
     "BiLMPerplexity",
     "BiLMPredictor",

@@ -137,8 +137,7 @@ class BiLMStateCallback(TrainerCallback):
         return {"workers": gathered or [self._own_state()]}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        # Earlier versions saved only the state of the first worker.
-        self._loaded = state_dict.get("workers", [state_dict])
+        self._loaded = state_dict["workers"]
 
     def _own_state(self) -> Dict[str, Any]:
         assert self._model is not None
@@ -159,9 +158,8 @@ class BiLMStateCallback(TrainerCallback):
         assert self._model is not None
         self._set_random_state(state["random"])
         self._model.load_training_state(state["model"])
-        # Earlier versions did not save these: 0 leaves the trainer's own.
-        self._loss_sum = state.get("loss_sum", 0.0)
-        self._num_batches = self._num_recovered_batches = state.get("num_batches", 0)
+        self._loss_sum = state["loss_sum"]
+        self._num_batches = self._num_recovered_batches = state["num_batches"]
 
     def _set_random_state(self, state: Dict[str, Any]) -> None:
         assert self._model is not None
@@ -169,11 +167,9 @@ class BiLMStateCallback(TrainerCallback):
         np.random.set_state(state["numpy"])
         torch.set_rng_state(state["torch"])
         device = next(self._model.parameters()).device
-        cuda_state = state["cuda"]
-        if isinstance(cuda_state, list):  # earlier versions: one for each device
-            cuda_state = dict(enumerate(cuda_state)).get(device.index)
-        if device.type == "cuda" and cuda_state is not None:
-            torch.cuda.set_rng_state(cuda_state, device)
+        # Training on a CPU has no such state.
+        if device.type == "cuda" and state["cuda"] is not None:
+            torch.cuda.set_rng_state(state["cuda"], device)
 
 
 def _seed_by_rank(rank: int) -> None:

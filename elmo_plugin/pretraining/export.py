@@ -8,12 +8,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Union
 
+import torch
 from allennlp.models import Model
 from torch import Tensor
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.options import ManyLangsOptions
 from elmo_plugin.bilm.softmax import SOFTMAX_GROUP
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
@@ -21,13 +21,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.files.text_file import read_text
 from elmo_plugin.pretraining.model import BiLMTrainingModel
-from elmo_plugin.pretraining.model_card import (
-    CardFacts,
-    bilm_card,
-    metrics_beside,
-    read_scores,
-    task_model_card,
-)
+from elmo_plugin.pretraining.model_card import CardFacts, metrics_beside, model_card, read_scores
 from elmo_plugin.pretraining.softmax import softmax_datasets
 from elmo_plugin.pretraining.starting_point import bilm_in
 from elmo_plugin.pretraining.word_vocabulary import words_of
@@ -93,19 +87,19 @@ def export_model(
     text = None if description is None else read_text(description, "Markdown")
     facts = CardFacts(name or folder.resolve().name, license, text, read_scores(scores))
     archive = opened_archive(archive_file)
-    metrics = metrics_beside(archive_file)
+    exported: torch.nn.Module = archive.model
     if task_model:
         paths = save_archive(archive, folder, dtype, refers_to_bilm=True)
-        card = task_model_card(facts, archive, metrics, paths[1])
     else:
         bilm = bilm_in(archive.model, str(archive_file))
-        if isinstance(bilm.options, ManyLangsOptions):
+        if bilm.options.is_many_langs:
             raise ConfigurationError(
                 f"{archive_file}: its biLM is a model of ELMoForManyLangs, expected one that can be written "
                 "in bilm-tf's form. Use the folder that it came from, or give --task-model."
             )
         paths = _save_bilm(bilm, archive.model, folder, dtype)
-        card = bilm_card(facts, archive, bilm, metrics, paths[1])
+        exported = bilm
+    card = model_card(facts, archive, exported, metrics_beside(archive_file))
     with replaced_file(card_file) as new_card:
         new_card.write_text(card, encoding="utf-8")
     logger.info("Exported %s to %s.", archive_file, folder)

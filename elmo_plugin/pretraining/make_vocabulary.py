@@ -1,10 +1,9 @@
 """Make the vocabulary file of a biLM from a corpus."""
 
-import time
 from collections import Counter
 from os import PathLike
 from pathlib import Path
-from typing import List, NamedTuple, Optional, Sequence, Union
+from typing import List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from allennlp.common.tqdm import Tqdm
 
@@ -122,33 +121,20 @@ def _check_limits(min_count: int, max_size: Optional[int]) -> None:
         )
 
 
-class _WordCounts(NamedTuple):
-    counts: Counter[str]
-    num_sentences: int
-
-
-def _count_words(paths: List[Path]) -> _WordCounts:
+def _count_words(paths: List[Path]) -> Tuple[Counter[str], int]:
+    """Return the count of each word, and the number of sentences."""
     counts: Counter[str] = Counter()
-    num_sentences = num_tokens = bytes_before = 0
-    start = time.monotonic()
+    num_sentences = 0
     num_bytes = sum(path.stat().st_size for path in paths)
     with Tqdm.tqdm(total=num_bytes, unit="B", unit_scale=True, desc="counting words") as progress:
-
-        def show_progress(bytes_read: int) -> None:
-            seconds = max(time.monotonic() - start, 1e-9)
-            progress.set_postfix_str(
-                f"{num_sentences:,} sentences, {num_tokens / seconds:,.0f} tokens/s", refresh=False
-            )
-            progress.update(bytes_read - progress.n)
-
         for path in paths:
+            bytes_before = progress.n
             with CorpusFile(path) as file:
                 for sentence in file.sentences():
                     counts.update(sentence)
-                    num_tokens += len(sentence)
                     num_sentences += 1
                     if num_sentences % _SENTENCES_PER_UPDATE == 0:
-                        show_progress(bytes_before + file.bytes_read)
-                bytes_before += file.bytes_read
-                show_progress(bytes_before)
-    return _WordCounts(counts, num_sentences)
+                        progress.update(bytes_before + file.bytes_read - progress.n)
+                progress.set_postfix_str(f"{num_sentences:,} sentences", refresh=False)
+                progress.update(bytes_before + file.bytes_read - progress.n)
+    return counts, num_sentences

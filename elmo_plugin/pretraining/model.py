@@ -2,7 +2,7 @@
 
 import logging
 from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, List, Optional, Sequence, Set
+from typing import Any, ContextManager, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed
@@ -15,10 +15,8 @@ from torch.nn.functional import dropout
 from torch.nn.parallel import DistributedDataParallel
 
 from elmo_plugin.bilm import BiLM, BiLMOptions
-from elmo_plugin.bilm.bilm import CarriedStates
-from elmo_plugin.bilm.characters import check_padding, distinct_words
+from elmo_plugin.bilm.batch import CarriedStates, Packing, check_padding, distinct_words
 from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
-from elmo_plugin.bilm.lstm import Packing
 from elmo_plugin.bilm.processor import has_bfloat16_products
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.perplexity import BiLMPerplexity
@@ -29,6 +27,7 @@ from elmo_plugin.pretraining.starting_point import (
     start_from_files,
 )
 from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE, words_of
+from elmo_plugin.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -117,10 +116,7 @@ class BiLMTrainingModel(Model):
         self._is_worker_set_up = False
         self.training_perplexity, self.evaluation_perplexity = BiLMPerplexity(), BiLMPerplexity()
         # For training and for evaluation.
-        self._states = {
-            is_training: CarriedStates(2 * bilm.options.num_layers) for is_training in (True, False)
-        }
-        self._messages_given: Set[str] = set()
+        self._states = {is_training: CarriedStates() for is_training in (True, False)}
 
     @classmethod
     def from_partial_objects(
@@ -260,9 +256,10 @@ class BiLMTrainingModel(Model):
         `ValueError` if padding precedes a word, or if the two directions have different lengths.
         """
         if self.training and is_distributed() and not self._is_worker_set_up:
-            self._warn_once(
+            warn_once(
+                logger,
                 "The trainer has no callback 'elmo_bilm_state': all workers draw the same negative words and "
-                "drop the same units. Add it to trainer.callbacks."
+                "drop the same units. Add it to trainer.callbacks.",
             )
         self._perplexity.start_clock()
         inputs = [forward_inputs, backward_inputs]
@@ -329,8 +326,7 @@ class BiLMTrainingModel(Model):
         if with_states and state["states"] is not None:
             device = next(self.parameters()).device
             self._states[True].states = [(h.to(device), c.to(device)) for h, c in state["states"]]
-        # Earlier versions did not save the sums.
-        if with_states and "perplexity" in state:
+        if with_states:
             self.training_perplexity.load_state_dict(state["perplexity"])
 
     def set_up_worker(self) -> None:
@@ -365,7 +361,7 @@ class BiLMTrainingModel(Model):
         # The two directions share most of their words.
         words = torch.cat([tensor[packing.row, packing.step] for tensor in inputs])
         tokens = self._encode(words).chunk(len(inputs))
-        old_states = None if carried_states is None else carried_states.initial(packing)
+        old_states = None if carried_states is None else carried_states.initial(packing, tokens[0])
         layers, new_states = self.bilm.run_layers(
             tokens, packing.step_sizes, old_states, self._drop
         )
@@ -390,21 +386,16 @@ class BiLMTrainingModel(Model):
 
     def _autocast_for_training(self, device: torch.device) -> ContextManager[Any]:
         if self.precision == "float32" or not self.training:
-            return (
-                nullcontext()
-            )  # An outer autocast, such as that of the trainer's use_amp, stays active.
+            # An outer autocast, such as that of the trainer's use_amp, stays active.
+            return nullcontext()
         if not has_bfloat16_products(device):
-            self._warn_once(
+            warn_once(
+                logger,
                 f"model.precision is bfloat16, but this {device.type} has no bfloat16 instructions, "
-                "which makes it slower than float32: training uses float32."
+                "which makes it slower than float32: training uses float32.",
             )
             return nullcontext()
         return torch.autocast(device.type, dtype=torch.bfloat16)
-
-    def _warn_once(self, message: str) -> None:
-        if message not in self._messages_given:
-            self._messages_given.add(message)
-            logger.warning("%s (Said once.)", message)
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return dropout(vectors, self.dropout, self.training)

@@ -48,9 +48,7 @@ class BiLMPredictor(Predictor):
     ) -> None:
         super().__init__(model, dataset_reader, frozen)
         vocabulary = LMVocabulary(words_of(model.vocab))
-        self._scorer = SentenceScorer(
-            model.bilm, model.softmax.exact(), vocabulary, self.cuda_device
-        )
+        self._scorer = SentenceScorer(model.bilm.freeze(), model.softmax.exact(), vocabulary)
 
     def predict_json(self, inputs: Union[JsonDict, str]) -> JsonDict:
         return self.predict_batch_json([inputs])[0]

@@ -41,8 +41,8 @@ class BiLMReader(DatasetReader):
         The words that the softmax predicts, in bilm-tf's format; `elmo vocab` writes such a file.
         Other words are read from their characters, like all words, and predicted as `<UNK>`.
     serialization_dir : `str`, optional
-        Filled in by AllenNLP. An archive whose vocabulary file is not there any more is read with the words
-        that the archive holds.
+        Filled in by AllenNLP. If the vocabulary file of an archive no longer exists, the archive's own copy
+        of the words is used.
 
     # Attributes
 

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining.softmax import FullSoftmax, LMSoftmax, log_partition
+from elmo_plugin.pretraining.softmax import LMSoftmax, log_partition
 
 
 @LMSoftmax.register("elmo_sampled")
-class SampledSoftmax(FullSoftmax):
+class SampledSoftmax(LMSoftmax):
     """
     A full softmax that is trained on the target and on words that each call draws, like TensorFlow's
     `sampled_softmax_loss` in bilm-tf. Its parameters are those of a full softmax, so the two can exchange

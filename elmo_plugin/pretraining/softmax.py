@@ -1,4 +1,4 @@
-"""The softmax of the language model: the interface of all kinds, the full softmax, and its datasets."""
+"""The softmax of the language model: parameters, exact loss and datasets of all kinds; the full softmax."""
 
 from typing import Any, Dict, List, Tuple
 
@@ -12,7 +12,6 @@ from elmo_plugin.bilm.softmax import (
     BIAS,
     SOFTMAX_GROUP,
     WEIGHT,
-    ExactFullSoftmax,
     ExactSoftmax,
     chunks_of_positions,
     chunks_of_words,
@@ -21,17 +20,15 @@ from elmo_plugin.bilm.softmax import (
 )
 from elmo_plugin.errors import ConfigurationError
 
-# Names of parameters, by the names of their datasets in a weight file. Other kinds keep the names of their
-# parameters.
-_DATASETS = {"word_vectors.weight": WEIGHT, "word_biases.weight": BIAS}
-
 
 class LMSoftmax(torch.nn.Module, Registrable):
     """
-    The output layer of the biLM, shared by the two directions: from the state before a word to the word's
-    probability (paper, section 3.1).
+    The output layer of the biLM, `softmax(W h + b)`, shared by the two directions: from the state before a
+    word to the word's probability (paper, section 3.1).
 
     A softmax may be trained on a loss that differs from its exact loss. Report only `exact_nll`.
+
+    Initial values are bilm-tf's: `W` normal with variance `1 / input_dim`, `b` zero.
 
     # Parameters
 
@@ -45,6 +42,19 @@ class LMSoftmax(torch.nn.Module, Registrable):
         super().__init__()
         self.num_words = num_words
         self.input_dim = input_dim
+        vectors = torch.empty(num_words, input_dim).normal_(std=input_dim**-0.5)
+        self.word_vectors = Embedding.from_pretrained(vectors, freeze=False)
+        self.word_biases = Embedding.from_pretrained(torch.zeros(num_words, 1), freeze=False)
+
+    @property
+    def weight(self) -> Tensor:
+        """Return the weight, `(num_words, input_dim)`."""
+        return self.word_vectors.weight
+
+    @property
+    def bias(self) -> Tensor:
+        """Return the bias, `(num_words,)`."""
+        return self.word_biases.weight.squeeze(1)
 
     @property
     def exchanged_parameters(self) -> List[str]:
@@ -90,7 +100,7 @@ class LMSoftmax(torch.nn.Module, Registrable):
 
     def exact(self) -> ExactSoftmax:
         """Return the softmax for evaluation, over the same parameters."""
-        raise NotImplementedError
+        return ExactSoftmax(self.weight, self.bias)
 
     def check_inputs(self, states: Tensor, targets: Tensor) -> None:
         """Raise the `ValueError`s of `forward` and `exact_nll`."""
@@ -116,34 +126,14 @@ class LMSoftmax(torch.nn.Module, Registrable):
 @LMSoftmax.register("elmo_full")
 class FullSoftmax(LMSoftmax):
     """
-    `softmax(W h + b)`, trained on the exact loss. Memory is bounded, but the time of a step grows with the
+    The softmax that is trained on its exact loss. Memory is bounded, but the time of a step grows with the
     vocabulary: use `elmo_sampled` for more than about ten thousand words.
-
-    Initial values are bilm-tf's: `W` normal with variance `1 / input_dim`, `b` zero.
 
     # Parameters
 
-    num_words : `int`
-        Size of the vocabulary.
-    input_dim : `int`
-        Width of the states.
+    num_words, input_dim : `int`
+        See `LMSoftmax`.
     """
-
-    def __init__(self, num_words: int, input_dim: int) -> None:
-        super().__init__(num_words, input_dim)
-        vectors = torch.empty(num_words, input_dim).normal_(std=input_dim**-0.5)
-        self.word_vectors = Embedding.from_pretrained(vectors, freeze=False)
-        self.word_biases = Embedding.from_pretrained(torch.zeros(num_words, 1), freeze=False)
-
-    @property
-    def weight(self) -> Tensor:
-        """Return the weight, `(num_words, input_dim)`."""
-        return self.word_vectors.weight
-
-    @property
-    def bias(self) -> Tensor:
-        """Return the bias, `(num_words,)`."""
-        return self.word_biases.weight.squeeze(1)
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
         self.check_inputs(states, targets)
@@ -151,21 +141,10 @@ class FullSoftmax(LMSoftmax):
         target_logits = (states * self.word_vectors(targets)).sum(dim=1) + self.bias[targets]
         return log_partition(states, self.weight, self.bias) - target_logits
 
-    def exact(self) -> ExactSoftmax:
-        return ExactFullSoftmax(self.weight, self.bias)
-
 
 def softmax_datasets(softmax: LMSoftmax) -> Dict[str, Tensor]:
-    """
-    Return the parameters of a softmax by dataset. Full and sampled softmax both have `W`, `(num_words,
-    input_dim)`, and `b`, `(num_words,)`, so that training can switch from one to the other.
-    """
-    return {
-        _DATASETS.get(name, name): parameter.squeeze(1)
-        if name == "word_biases.weight"
-        else parameter
-        for name, parameter in softmax.state_dict().items()
-    }
+    """Return the parameters of a softmax by the names of their datasets in a weight file."""
+    return {WEIGHT: softmax.weight.detach(), BIAS: softmax.bias.detach()}
 
 
 def load_softmax(softmax: LMSoftmax, datasets: Dict[str, Tensor], source: str) -> None:
@@ -174,7 +153,7 @@ def load_softmax(softmax: LMSoftmax, datasets: Dict[str, Tensor], source: str) -
 
     # Raises
 
-    `ConfigurationError` if they belong to another kind of softmax, or have other sizes.
+    `ConfigurationError` if they have other names or sizes.
     """
     expected = softmax_datasets(softmax)
     for name in sorted(expected.keys() | datasets.keys()):
@@ -185,9 +164,8 @@ def load_softmax(softmax: LMSoftmax, datasets: Dict[str, Tensor], source: str) -
         if found != wanted:
             raise ConfigurationError(
                 f"{source}: dataset {SOFTMAX_GROUP}/{name} has shape {found}, expected {wanted} for the "
-                f"{softmax.num_words:,} words of the vocabulary and a {type(softmax).__name__}. Give the "
-                "vocabulary and the kind of softmax that it was trained with, or set model.new_softmax to "
-                "learn another."
+                f"{softmax.num_words:,} words of the vocabulary. Give the vocabulary that it was trained "
+                "with, or set model.new_softmax to learn another softmax."
             )
     with torch.no_grad():
         for name, tensor in expected.items():

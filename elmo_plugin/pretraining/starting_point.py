@@ -15,7 +15,7 @@ from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.softmax import LMSoftmax, load_softmax, softmax_datasets
-from elmo_plugin.pretraining.word_vocabulary import words_of
+from elmo_plugin.pretraining.word_vocabulary import first_difference, words_of
 
 
 class StartingPoint(NamedTuple):
@@ -57,7 +57,7 @@ class StartingPoint(NamedTuple):
         if self.words is not None and self.words != words:
             raise ConfigurationError(
                 f"{self.name}: its softmax predicts other words than the vocabulary has: found "
-                f"{_first_difference(self.words, words)}. Set vocabulary_file to the {VOCABULARY_NAME} of "
+                f"{first_difference(self.words, words)}. Set vocabulary_file to the {VOCABULARY_NAME} of "
                 "that model, or set model.new_softmax to learn another softmax."
             )
         load_softmax(softmax, self.datasets, self.name)
@@ -119,10 +119,3 @@ def bilm_in(model: Model, archive_file: str) -> BiLM:
             "of a pretrained biLM, or of a task model with one ELMo."
         )
     return found[0][1]
-
-
-def _first_difference(found: List[str], expected: List[str]) -> str:
-    if len(found) != len(expected):
-        return f"{len(found):,} words, expected {len(expected):,}"
-    line = next(line for line, pair in enumerate(zip(found, expected)) if pair[0] != pair[1])
-    return f"'{found[line]}' in line {line + 1}, expected '{expected[line]}'"

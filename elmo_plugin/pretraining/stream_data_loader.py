@@ -1,6 +1,6 @@
 """Batches for training a biLM on streams of sentences."""
 
-from collections import Counter, deque
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import Any, Dict, Iterator, List, Optional, Union
@@ -28,10 +28,11 @@ from elmo_plugin.pretraining.sentence_streams import (
     ordered_sentences,
     shuffled_sentences,
 )
-from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE
-
-# Enough to check whether the vocabulary is sorted.
-TOKENS_TO_CHECK_VOCABULARY = 100_000
+from elmo_plugin.pretraining.word_vocabulary import (
+    WORDS_NAMESPACE,
+    first_difference,
+    words_of,
+)
 
 WORD_TABLE_SIZE = 100_000  # words; their characters take 10 MB
 
@@ -91,9 +92,8 @@ class StreamDataLoader(DataLoader):
 
     # Raises
 
-    `ConfigurationError` for an invalid argument, for files that are missing, empty or not UTF-8, for a
-    shuffled corpus that does not fill a batch, and for a vocabulary that is not sorted by descending
-    frequency.
+    `ConfigurationError` for an invalid argument, for files that are missing, empty or not UTF-8, and for a
+    shuffled corpus that does not fill a batch.
     """
 
     def __init__(
@@ -137,7 +137,6 @@ class StreamDataLoader(DataLoader):
                 sum(1 for _ in self._ordered_windows("forward", rank))
                 for rank in range(self._world_size)
             )
-        self._check_vocabulary_is_sorted()
 
     def __len__(self) -> int:
         """
@@ -174,32 +173,16 @@ class StreamDataLoader(DataLoader):
         """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             return
-        model_words = vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
-        reader_words = dict(enumerate(self._reader.vocabulary.words))
-        if reader_words != model_words:
-            index = next(
-                index
-                for index in range(max(len(reader_words), len(model_words)))
-                if reader_words.get(index) != model_words.get(index)
-            )
+        words, model_words = self._reader.vocabulary.words, words_of(vocab)
+        if words != model_words:
             raise ConfigurationError(
-                f"dataset_reader.vocabulary_file has {len(reader_words):,} words and the model's vocabulary "
-                f"{len(model_words):,}, the first different one on line {index + 1}: "
-                f"{reader_words.get(index)!r} and {model_words.get(index)!r}. Expected the same words in the "
-                "same order. Set vocabulary.vocabulary_file to the same file, or give a trained model the "
-                "file that it was trained with."
+                "dataset_reader.vocabulary_file has other words than the model's vocabulary: found "
+                f"{first_difference(words, model_words)}. Set vocabulary.vocabulary_file to the same file, "
+                "or give a trained model the file that it was trained with."
             )
 
     def set_target_device(self, device: torch.device) -> None:
         self._device = device
-
-    def _check_vocabulary_is_sorted(self) -> None:
-        counts: Counter = Counter()
-        for sentence in ordered_sentences(self._files):
-            counts.update(sentence)
-            if counts.total() >= TOKENS_TO_CHECK_VOCABULARY:
-                break
-        self._reader.vocabulary.check_is_sorted(counts)
 
     def _check_corpus_fills_a_batch(self) -> None:
         for direction in DIRECTIONS:

@@ -34,3 +34,11 @@ def words_of(vocab: Vocabulary) -> List[str]:
     """Return the words that a biLM with this vocabulary predicts, by index."""
     words = vocab.get_index_to_token_vocabulary(WORDS_NAMESPACE)
     return [words[index] for index in range(len(words))]
+
+
+def first_difference(found: List[str], expected: List[str]) -> str:
+    """Describe how two vocabularies differ, for errors: "'a' in line 4, expected 'b'"."""
+    if len(found) != len(expected):
+        return f"{len(found):,} words, expected {len(expected):,}"
+    line = next(line for line, pair in enumerate(zip(found, expected)) if pair[0] != pair[1])
+    return f"'{found[line]}' in line {line + 1}, expected '{expected[line]}'"

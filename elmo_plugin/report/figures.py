@@ -1,6 +1,5 @@
 """The figures of reports, drawn with matplotlib."""
 
-import math
 import textwrap
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Tuple
 
@@ -12,7 +11,7 @@ if TYPE_CHECKING:  # --include-package imports every module, also where these ar
     from matplotlib.figure import Figure
 
 _ELMO_COLOR, _CONTROL_COLOR, _BASELINE_COLOR = "#c2410c", "#2563eb", "#6b7280"
-_SEED_ALPHA = 0.55
+_POINTS: Dict[str, Any] = {"alpha": 0.55, "linewidths": 0}  # of seeds
 _COLUMN_WIDTH = 12  # of the heat map, in letters
 _DARK = 0.6  # of the colour map; letters on darker fields are white
 _MAX_PANELS = 3  # side by side: with more, letters are small on a page
@@ -28,15 +27,10 @@ def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figur
     axes = figure.subplots()
     for row, (_, values) in enumerate(scores.iterrows()):
         color = _BASELINE_COLOR if row == 0 else _ELMO_COLOR
-        axes.scatter(
-            values, [row] * len(values), s=36, color=color, alpha=_SEED_ALPHA, linewidths=0
-        )
-        mean = values.mean()
-        axes.plot([mean, mean], [row - 0.3, row + 0.3], color=color, linewidth=2.5)
-        _annotate(axes, mean, (mean, row - 0.3), (0, 7), color, "center")
-        if row == 0:
-            # Below the bar only: its label is above.
-            axes.vlines(mean, 0.3, len(scores) - 0.5, color=color, linewidth=1, linestyle=":")
+        axes.scatter(values, [row] * len(values), color=color, **_POINTS)
+        axes.vlines(values.mean(), row - 0.3, row + 0.3, color=color, linewidth=2.5)
+        _annotate(axes, values.mean(), (values.mean(), row - 0.3), (0, 7), color)
+    axes.axvline(scores.iloc[0].mean(), color=_BASELINE_COLOR, linewidth=1, linestyle=":", zorder=0)
     axes.set_yticks(range(len(scores)), list(scores.index))
     axes.set_ylim(len(scores) - 0.5, -0.8)  # the first on top
     axes.margins(x=0.1)
@@ -55,13 +49,11 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
     axes = figure.subplots()
     shares = list(scores.index.unique(0))
     for label, color in zip(scores.index.unique(1), (_BASELINE_COLOR, _ELMO_COLOR)):
-        label_scores = scores.xs(label, level=1)
-        means = label_scores.mean(axis=1).dropna()
+        by_share = scores.xs(label, level=1)
+        means = by_share.mean(axis=1).dropna()
         axes.plot(means.index, means, color=color, marker="_", markersize=12, label=label)
-        for seed in label_scores:
-            axes.scatter(
-                shares, label_scores[seed], s=30, color=color, alpha=_SEED_ALPHA, linewidths=0
-            )
+        for seed in by_share:
+            axes.scatter(shares, by_share[seed], s=30, color=color, **_POINTS)
     axes.set_xscale("log")
     axes.set_xticks(shares, [_percent(share) for share in shares])
     axes.minorticks_off()
@@ -85,30 +77,29 @@ def draw_curves(
     run has none. `best_of` is `max` or `min`.
     """
     shares = list(dict.fromkeys(share for share, _ in curves))
-    labels = list(dict.fromkeys(label for _, label in curves))
+    colors = dict(zip(dict.fromkeys(label for _, label in curves), (_BASELINE_COLOR, _ELMO_COLOR)))
     num_columns = min(len(shares), _MAX_PANELS)
-    num_rows = math.ceil(len(shares) / num_columns)
+    num_rows = -(-len(shares) // num_columns)
     figure = _figure(3.2 * num_columns + 0.8, 3.2 * num_rows + 1.0)
     grid = figure.subplots(num_rows, num_columns, sharey=True, squeeze=False)
+    panels = dict(zip(shares, grid.flat))
     for axes in grid.flat[len(shares) :]:
         axes.remove()
-    handles: Dict[str, Any] = {}
-    for axes, share in zip(grid.flat, shares):
-        for label, color in zip(labels, (_BASELINE_COLOR, _ELMO_COLOR)):
-            for curve in filter(None, curves[share, label]):
-                (line,) = axes.plot(range(1, len(curve) + 1), curve, color=color, alpha=_SEED_ALPHA)
-                best = best_of(curve)
-                axes.scatter([curve.index(best) + 1], [best], s=24, color=color, zorder=3)
-                handles.setdefault(label, line)
+    for (share, label), runs in curves.items():
+        axes, color = panels[share], colors[label]
+        for curve in filter(None, runs):
+            axes.plot(range(1, len(curve) + 1), curve, color=color, alpha=_POINTS["alpha"])
+            best = best_of(curve)
+            axes.scatter([curve.index(best) + 1], [best], s=24, color=color, zorder=3)
         axes.set_title(f"{_percent(share)} of the training data", fontsize="medium")
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.25)
+        axes.grid(visible=True, alpha=0.25)
+    for label, color in colors.items():
+        grid[0, 0].plot([], [], color=color, label=label)
     for axes in grid[:, 0]:
         axes.set_ylabel(f"dev {metric}")
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=2, frameon=False
-    )
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(title)
     return figure
 
@@ -134,11 +125,20 @@ def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figur
         styles = ((_ELMO_COLOR, "o", 1), (_CONTROL_COLOR, "s", -1))
         for bilm, (color, marker, side) in zip(bilms, styles):
             means, stds = (list(table.loc[bilm, measure]) for table in (all_means, all_stds))
-            shared: Dict[str, Any] = {"color": color, "marker": marker, "capsize": 3}
-            axes.errorbar(range(len(layers) - 1), means[:-1], stds[:-1], label=bilm, **shared)
-            axes.errorbar([len(layers) - 1], means[-1:], stds[-1:], linestyle="none", **shared)
-            for place, (mean, std) in enumerate(zip(means, stds)):
-                _annotate(axes, mean, (place, mean + side * std), (0, 11 * side), color, "center")
+            places = range(len(layers))
+            axes.errorbar(
+                places,
+                means,
+                stds,
+                color=color,
+                marker=marker,
+                capsize=3,
+                linestyle="none",
+                label=bilm,
+            )
+            axes.plot(places[:-1], means[:-1], color=color)
+            for place, mean, std in zip(places, means, stds):
+                _annotate(axes, mean, (place, mean + side * std), (0, 11 * side), color)
         mean = all_means.loc[baseline, measure].mean()
         axes.axhline(mean, color=_BASELINE_COLOR, linestyle="--", linewidth=1.2, label=baseline)
         _annotate(axes, mean, (len(layers) - 0.55, mean), (0, 7), _BASELINE_COLOR, "right")
@@ -192,6 +192,8 @@ def draw_perplexities(title: str, perplexities: "pandas.DataFrame") -> "Figure":
     below it the paper's. `perplexities` has rows of (text, biLM) and columns `before` and `after`, and may
     have `paper before` and `paper after`, missing where the paper has no figures.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
     num_rows = len(perplexities)
     figure = _figure(7, 1.7 + 0.7 * num_rows)
     axes = figure.subplots()
@@ -200,23 +202,22 @@ def draw_perplexities(title: str, perplexities: "pandas.DataFrame") -> "Figure":
         ("paper ", _PAPER_OFFSET, _BASELINE_COLOR, "the paper, on its text"),
     )
     for prefix, offset, color, label in kinds:
-        if f"{prefix}after" in perplexities:
-            ends = perplexities[[f"{prefix}before", f"{prefix}after"]].astype(float)
-            for row, (before, after) in enumerate(ends.to_numpy()):
-                if not numpy.isnan(after):
-                    _draw_arrow(axes, row + offset, (before, after), color)
-            axes.plot([], [], color=color, marker="o", label=label)
+        if f"{prefix}after" not in perplexities:
+            continue
+        ends = perplexities[[f"{prefix}before", f"{prefix}after"]].astype(float)
+        for row, (before, after) in enumerate(ends.to_numpy()):
+            if not numpy.isnan(after):
+                _draw_arrow(axes, row + offset, before, after, color)
+        axes.plot([], [], color=color, marker="o", label=label)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.15)
     axes.set_ylim(num_rows - 0.4, -0.5)  # the first on top
     has_several = perplexities.index.unique(1).size > 1
     labels = [f"{text}\n{bilm}" if has_several else text for text, bilm in perplexities.index]
     axes.set_yticks(range(num_rows), labels)
-    low, high = axes.get_xlim()
-    ticks = [digit * 10**power for power in range(5) for digit in (1, 2, 5)]
-    ticks = [tick for tick in ticks if low <= tick <= high]
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.minorticks_off()
     axes.set_xlabel("held-out perplexity; from before (hollow) to after (full)")
     axes.set_title(title)
     axes.grid(axis="x", alpha=0.25)
@@ -231,12 +232,12 @@ def _figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _draw_arrow(axes: "Axes", row: float, ends: Tuple[float, float], color: str) -> None:
-    before, after = ends
+def _draw_arrow(axes: "Axes", row: float, before: float, after: float, color: str) -> None:
     arrow = {"arrowstyle": "->", "color": color, "shrinkA": 6, "shrinkB": 6, "linewidth": 1.5}
     axes.annotate("", (after, row), (before, row), arrowprops=arrow)
-    axes.scatter([before], [row], s=36, facecolors="none", edgecolors=color, zorder=3)
-    axes.scatter([after], [row], s=36, color=color, zorder=3)
+    axes.scatter(
+        [before, after], [row, row], facecolors=["none", color], edgecolors=color, zorder=3
+    )
     for value, is_left in ((before, before <= after), (after, after < before)):
         offset, side = (-8, "right") if is_left else (8, "left")
         _annotate(axes, value, (value, row), (offset, 0), color, side)
@@ -248,19 +249,13 @@ def _annotate(
     position: Tuple[float, float],
     offset: Tuple[float, float],
     color: str,
-    side: str,
+    side: str = "center",
 ) -> None:
     if not numpy.isnan(value):
+        style: Dict[str, Any] = {"ha": side, "va": "center", "fontsize": "small", "color": color}
+        box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0}
         axes.annotate(
-            f"{value:.1f}",
-            position,
-            offset,
-            textcoords="offset points",
-            ha=side,
-            va="center",
-            fontsize="small",
-            color=color,
-            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0},
+            f"{value:.1f}", position, offset, textcoords="offset points", bbox=box, **style
         )
 
 

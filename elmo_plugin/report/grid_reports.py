@@ -12,8 +12,13 @@ from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_variants
 from elmo_plugin.report.tables import Part, Report, check_option
-from elmo_plugin.report.task_grid import DIFFERENCE_NOTE, NO_ELMO, TaskOptions, train_grid
-from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, Variant
+from elmo_plugin.report.task_scores import (
+    NO_ELMO,
+    differences_part,
+    train_variants,
+    write_task_report,
+)
+from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, TaskOptions, Variant
 
 PLACEMENT_LABELS = {
     "none": NO_ELMO,
@@ -55,8 +60,8 @@ _LAYERS_NOTE = (
 )
 
 _PLACEMENT_NOTE = (
-    "Input: ELMo is added to the input of the task's RNN; output: to its output; each place has a mix of "
-    "its own over one pass of the biLM (paper, section 5.2 and table 3). Everything else is as in the "
+    "Input: ELMo is added to the input of the task's RNN; output: to its output; each place has a "
+    "separate mix over one pass of the biLM (paper, section 5.2 and table 3). Everything else is as in the "
     "config."
 )
 
@@ -187,17 +192,19 @@ def _compare(
     experiment: TaskExperiment,
     variants: Sequence[Variant],
 ) -> Optional[Report]:
-    grid = train_grid(options, experiment, {variant.label: variant for variant in variants})
-    if grid is None:
+    by_label = {variant.label: variant for variant in variants}
+    scores = train_variants(options, experiment, by_label)
+    if scores is None:
         return None
-    scores = grid.scores().rename_axis("ELMo").reset_index()
+    table = scores.table().rename_axis("ELMo").reset_index()
     labels, task_scores = _PAPER.get(report, ((), {}))
     if experiment.task in task_scores:
         metric = "accuracy" if experiment.task == "snli" else "F1"
-        by_label = dict(zip(labels, task_scores[experiment.task]))
-        scores[f"paper, dev {metric} (%)"] = scores["ELMo"].map(by_label)
-    figure = draw_variants(f"{title}: {experiment.name}", grid.metric, grid.by_seed("validation"))
-    parts = {"": Part(title, scores, [note, *grid.notes()], figure)}
+        paper = dict(zip(labels, task_scores[experiment.task]))
+        table[f"paper, dev {metric} (%)"] = table["ELMo"].map(paper)
+    by_seed = scores.by_seed("validation")
+    figure = draw_variants(f"{title}: {experiment.name}", scores.metric, by_seed)
+    parts = {"": Part(title, table, [note, *scores.notes()], figure)}
     if len(variants) > 1:
-        parts["differences"] = Part(f"{title}, differences", grid.differences(), [DIFFERENCE_NOTE])
-    return grid.write(report, parts)
+        parts["differences"] = differences_part(f"{title}, differences", scores.differences())
+    return write_task_report(report, options, scores, parts)

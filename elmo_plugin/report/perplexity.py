@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from elmo_plugin.arguments import option, option_group
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
@@ -15,11 +15,11 @@ from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 from elmo_plugin.report.figures import draw_perplexities
 from elmo_plugin.report.probes import DEFAULT_BILM, bilm_files, is_archive
-from elmo_plugin.report.run_folder import METRICS_NAME, RunFolder, RunResult
-from elmo_plugin.report.runs import RunOptions, failures_of, recorded_versions, run_all
+from elmo_plugin.report.run_folder import METRICS_NAME, RunFolder
+from elmo_plugin.report.runs import Run, RunOptions, train
 from elmo_plugin.report.tables import FAILED, Part, Report, settings_of, write_report
 from elmo_plugin.report.task_text import TaskText, TextFiles, write_task_text
-from elmo_plugin.report.variants import Experiment, Run, check_name
+from elmo_plugin.report.variants import Experiment, check_name
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
@@ -112,38 +112,32 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     folder = options.runs.runs_folder
     texts = [(text, write_task_text(text, folder / "texts" / text.name)) for text in options.text]
     starts = [prepare_start(name, folder / "vocabularies") for name in options.bilm]
-    experiments = {
-        (text.name, start.name): prepare_experiment(options, text, start, files)
-        for start, (text, files) in product(starts, texts)
-    }
+    pairs = [(start, text, files) for start, (text, files) in product(starts, texts)]
+    experiments = [prepare_experiment(options, *pair) for pair in pairs]
     runs = {
-        (*pair, seed): _run(experiment, seed)
-        for pair, experiment in experiments.items()
+        (text.name, start.name, seed): _run(experiment, seed)
+        for (start, text, _), experiment in zip(pairs, experiments)
         for seed in options.runs.seeds
     }
-    metric = next(iter(experiments.values())).metric
-    results = run_all(runs, options.runs, metric)
-    if results is None:
+    trained = train(runs, options.runs, experiments[0].metric)
+    if trained is None:
         return None
-    frame = _scores(texts, starts, results, folder)
-    trained = frame[frame["seeds"] > 0]
+    rows = [
+        [*key[:2], *_perplexities(RunFolder(folder / runs[key].name)), scores.minutes]
+        for key, scores in trained.scores.items()
+        if scores is not None
+    ]
+    table = _table(pairs, rows)
     title = "Perplexity before and after adapting"
-    figure = draw_perplexities(title, trained) if len(trained) else None
-    failures = failures_of(results.values())
-    failure_notes = ["Means are of the runs that did not fail.", *failures] if failures else []
+    finished = table[table["seeds"] > 0]
     part = Part(
         f"{title} the biLM to a task's text",
-        frame.reset_index(),
-        [*_NOTES, *failure_notes],
-        figure,
+        table.reset_index(),
+        [*_NOTES, *trained.notes()],
+        draw_perplexities(title, finished) if len(finished) else None,
     )
-    settings = settings_of(
-        "perplexity",
-        options,
-        seeds=list(options.runs.seeds),
-        versions=recorded_versions(results.values()),
-    )
-    return write_report(options.runs.output, {"perplexity": part}, settings, failures)
+    settings = settings_of(seeds=list(options.runs.seeds), versions=trained.versions)
+    return write_report(options.runs.output, {"perplexity": part}, settings, trained.failures)
 
 
 def prepare_start(name: str, folder: Path) -> Start:
@@ -171,7 +165,7 @@ def prepare_start(name: str, folder: Path) -> Start:
 
 
 def prepare_experiment(
-    options: PerplexityOptions, text: TaskText, start: Start, files: TextFiles
+    options: PerplexityOptions, start: Start, text: TaskText, files: TextFiles
 ) -> Experiment:
     """Evaluate the config for a biLM and a text. It must measure perplexity before training."""
     experiment = Experiment(
@@ -197,35 +191,33 @@ def prepare_experiment(
     return experiment
 
 
-def _scores(
-    texts: Sequence[Tuple[TaskText, TextFiles]],
-    starts: Sequence[Start],
-    results: Mapping[Tuple[str, str, int], RunResult],
-    folder: Path,
+def _table(
+    pairs: Sequence[Tuple[Start, TaskText, TextFiles]], rows: List[List[Any]]
 ) -> "pandas.DataFrame":
-    """Return a row for each text and biLM, with the means of the runs that did not fail."""
+    """
+    Return a row for each biLM and text, with the means of the runs that did not fail.
+
+    # Parameters
+
+    rows : `List[List[Any]]`
+        For each of these runs the names of text and biLM, what `_perplexities` returns, and minutes.
+    """
     import pandas
 
-    rows = [
-        [text, bilm, *_perplexities(RunFolder(folder / result.run.name)), result.scores.minutes]
-        for (text, bilm, _), result in results.items()
-        if result.scores is not None
-    ]
     directions = [
         f"{way} {when}" for way in ("forward", "backward") for when in ("before", "after")
     ]
     names = ["before", "after", *directions, "minutes"]
     runs = pandas.DataFrame(rows, columns=["text", "biLM", *names])
     groups = runs.astype(dict.fromkeys(names, float)).groupby(["text", "biLM"])
-    pairs = [(text, files, start) for start, (text, files) in product(starts, texts)]
     index = pandas.MultiIndex.from_tuples(
-        [(text.name, start.name) for text, _, start in pairs], names=["text", "biLM"]
+        [(text.name, start.name) for start, text, _ in pairs], names=["text", "biLM"]
     )
     means = groups.mean().reindex(index)
     seeds = groups.size().reindex(index, fill_value=0)
     columns = {
-        "training words": [files.num_train_words for _, files, _ in pairs],
-        "held-out words": [files.num_held_out_words for _, files, _ in pairs],
+        "training words": [files.num_train_words for *_, files in pairs],
+        "held-out words": [files.num_held_out_words for *_, files in pairs],
         "seeds": seeds,
         **{name: means[name].round(1).astype(object) for name in ("before", "after")},
         "std": groups["after"].std().round(2).reindex(index),
@@ -233,12 +225,12 @@ def _scores(
         **means[directions].round(1),
         "minutes": means["minutes"].round(2),
     }
-    frame = pandas.DataFrame(columns, index)
-    frame.loc[seeds == 0, ["before", "after"]] = FAILED
-    papers = [_PAPER.get(text.kind, (None, None, None)) for text, _, _ in pairs]
+    table = pandas.DataFrame(columns, index)
+    table.loc[seeds == 0, ["before", "after"]] = FAILED
+    papers = [_PAPER.get(text.kind, (None, None, None)) for _, text, _ in pairs]
     if any(map(any, papers)):
-        frame[["paper's text", "paper before", "paper after"]] = papers
-    return frame
+        table[["paper's text", "paper before", "paper after"]] = papers
+    return table
 
 
 def _perplexities(folder: RunFolder) -> List[float]:

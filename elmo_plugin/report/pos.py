@@ -5,13 +5,12 @@ import time
 import warnings
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, DefaultDict, Dict, List, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, DefaultDict, Dict, List, NamedTuple, Sequence
 
 import numpy
 from more_itertools import chunked
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import accuracy_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -49,7 +48,7 @@ _NOTES = (
     "Treebank, with a larger biLM and other text. Its two figures are from a summary by others, not from "
     "the paper itself. (CoVe's two layers: 93.3 and 92.8.)",
 )
-_HELD_OUT_SHARE = 0.1  # of the training sentences, to choose the regularization by
+_HELD_OUT_SHARE = 0.1  # of the training sentences, to choose the regularization
 _MIN_TRAIN_SENTENCES = 10  # so that one is held out
 _TEST_BLOCK = 512  # sentences whose vectors are held together
 _MAX_ITERATIONS = 500
@@ -117,7 +116,7 @@ class PosOptions(ProbeOptions):
 
 
 class TagDivision(NamedTuple):
-    """The sentences to fit classifiers to, to choose their regularization by, and to score them with."""
+    """The sentences that fit classifiers, choose their regularization, and score them."""
 
     training: List[Conll2012Sentence]
     held_out: List[Conll2012Sentence]
@@ -129,13 +128,17 @@ def read_tagged(paths: Sequence[str]) -> List[Conll2012Sentence]:
     Read the sentences of CoNLL-2012 files, or of folders of them. Raises an error if all words have the same
     part of speech, as in files whose column was not filled.
     """
-    documents = [document for path in paths for document in read_conll_2012(path)]
-    sentences = [sentence for document in documents for sentence in document.sentences()]
+    sentences = [
+        sentence
+        for path in paths
+        for document in read_conll_2012(path)
+        for sentence in document.sentences()
+    ]
     tags = set(_tags_of(sentences))
     if len(tags) < 2:
         raise ConfigurationError(
-            f"{', '.join(paths)}: the fifth column holds nothing but {' '.join(sorted(tags))}, expected "
-            "the parts of speech of the words, two or more different ones. Give files that have them."
+            f"{', '.join(paths)}: the fifth column holds only {' '.join(sorted(tags))}, expected two or "
+            "more parts of speech. Give files that have them."
         )
     return sentences
 
@@ -184,12 +187,9 @@ def fit_probe(
     probes = []
     for strength in sorted(strengths):
         classifier = LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS, tol=_TOLERANCE)
-        probe = make_pipeline(StandardScaler(), classifier)
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", ConvergenceWarning
-            )  # a note of the table names these classifiers
-            probes.append(probe.fit(vectors, tags))
+        with warnings.catch_warnings():  # a note of the table names these classifiers
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            probes.append(make_pipeline(StandardScaler(), classifier).fit(vectors, tags))
     return max(probes, key=lambda probe: probe.score(held_out_vectors, held_out_tags))
 
 
@@ -202,38 +202,34 @@ def compare_tags(options: PosOptions) -> Report:
     divisions = divide(options)
     bilm = options.model.load()
     scores = _measure(options, bilm, divisions)
-    parts = divisions[options.seeds[0]]._asdict().items()
-    classifier = "scikit-learn's LogisticRegression on dimensions of mean 0 and variance 1"
-    settings = options.settings(
-        "pos",
-        bilm,
-        classifier=f"{classifier}, tol={_TOLERANCE}",
-        **{
-            "sentences, first seed": {part: len(sentences) for part, sentences in parts},
-            "words, first seed": {part: len(_tags_of(sentences)) for part, sentences in parts},
-        },
-    )
     names = ["accuracy (%)", "std", "unseen words (%)", "unseen std"]
     table = layer_table(scores[[ACCURACY, UNSEEN]], names)
     chosen = scores["C"].groupby(level=["vectors", "layer"], sort=False)
     table["C"] = chosen.agg(lambda values: ", ".join(f"{c:g}" for c in values.dropna()))
     add_paper(table, bilm, "paper, WSJ (%)", _PAPER)
-    notes = list(_NOTES)
     unfinished = scores.index[scores["converged"].eq(False)]
-    if len(unfinished):
-        runs = [f"seed {seed}, {vectors}, layer {layer}" for vectors, layer, seed in unfinished]
-        notes.append(f"Stopped before they had converged: {'; '.join(runs)}.")
+    stopped = [f"seed {seed}, {vectors}, layer {layer}" for vectors, layer, seed in unfinished]
+    warning = [f"Stopped before they had converged: {'; '.join(stopped)}."] if stopped else []
     title = "Parts of speech by layer"
     measures = scores[[ACCURACY, UNSEEN]].dropna(axis=1, how="all")
     figure = draw_layers(f"{title}, found by a linear classifier", measures, MOST_FREQUENT)
-    differences = differences_part(
-        "Parts of speech", scores[ACCURACY], "accuracy", options.model, "sentences"
-    )
-    report = {
-        "pos": Part(title, table.reset_index(), notes, figure),
-        "pos-differences": differences,
+    parts = {
+        "pos": Part(title, table.reset_index(), [*_NOTES, *warning], figure),
+        "pos-differences": differences_part(
+            "Parts of speech", scores[ACCURACY], "accuracy", options.model, "sentences"
+        ),
     }
-    return write_report(options.output, report, settings)
+    first = divisions[options.seeds[0]]._asdict().items()
+    classifier = "scikit-learn's LogisticRegression on dimensions of mean 0 and variance 1"
+    settings = options.settings(
+        bilm,
+        classifier=f"{classifier}, tol={_TOLERANCE}",
+        **{
+            "sentences, first seed": {part: len(sentences) for part, sentences in first},
+            "words, first seed": {part: len(_tags_of(sentences)) for part, sentences in first},
+        },
+    )
+    return write_report(options.output, parts, settings)
 
 
 def divide(options: PosOptions) -> Dict[int, TagDivision]:
@@ -267,33 +263,33 @@ def _measure(
     rows: List[Dict[str, Any]] = []
     for seed, division in divisions.items():
         words, tags = _words_of(division.test), _tags_of(division.test)
-        known = _words_of(division.training)
+        known, known_tags = _words_of(division.training), _tags_of(division.training)
         is_unseen = ~numpy.isin(words, known)
-        baseline = frequent_tags(words, known, _tags_of(division.training))
-        results: Dict[Tuple[str, str], Tuple[numpy.ndarray, Dict[str, Any]]] = {
-            (MOST_FREQUENT, ""): (baseline, {})
-        }
         embedders = {options.model.name: options.model.embedder(bilm)}
         if options.control:
             embedders[RANDOM_WEIGHTS] = options.model.random_embedder(bilm, seed)
+        baseline: Dict[str, Any] = {"vectors": MOST_FREQUENT, "layer": ""}
+        results = [(baseline, frequent_tags(words, known, known_tags))]
         for name, embedder in embedders.items():
-            for layer, (probe, found) in _fit_layers(embedder, division, options.strengths).items():
-                has_converged = bool(probe[-1].n_iter_.max() < _MAX_ITERATIONS)
-                results[name, layer] = (found, {"C": probe[-1].C, "converged": has_converged})
-        for (name, layer), (found, further) in results.items():
-            row = {"vectors": name, "layer": layer, "seed": seed, **further}
-            row[ACCURACY] = 100 * accuracy_score(tags, found)
-            row[UNSEEN] = numpy.nan
+            probes = _fit_layers(embedder, division, options.strengths)
+            for layer, found in _predict_layers(embedder, division.test, probes).items():
+                classifier = probes[layer][-1]
+                has_converged = bool(classifier.n_iter_.max() < _MAX_ITERATIONS)
+                fitted = {"C": classifier.C, "converged": has_converged}
+                results.append(({"vectors": name, "layer": layer, **fitted}, found))
+        for row, found in results:
+            is_right = found == tags
+            scores = {ACCURACY: 100 * is_right.mean(), UNSEEN: numpy.nan}
             if is_unseen.any():
-                row[UNSEEN] = 100 * accuracy_score(tags[is_unseen], found[is_unseen])
-            rows.append(row)
+                scores[UNSEEN] = 100 * is_right[is_unseen].mean()
+            rows.append({**row, "seed": seed, **scores})
     return pandas.DataFrame(rows).set_index(["vectors", "layer", "seed"])
 
 
 def _fit_layers(
     embedder: ElmoEmbedder, division: TagDivision, strengths: Sequence[float]
-) -> Dict[str, Tuple[Pipeline, numpy.ndarray]]:
-    """Return, by layer, the classifier and the tags that it finds in the test part, `(num_words,)`."""
+) -> Dict[str, Pipeline]:
+    """Return the classifier of each layer."""
     sentences = [*division.training, *division.held_out]
     words = [sentence.words for sentence in sentences]
     # (num_layers, num_words, dim)
@@ -308,12 +304,19 @@ def _fit_layers(
         )
         seconds = time.monotonic() - start
         logger.info("Layer %s: C = %g after %.0f s", layer, probes[layer][-1].C, seconds)
+    return probes
+
+
+def _predict_layers(
+    embedder: ElmoEmbedder, sentences: Sequence[Conll2012Sentence], probes: Dict[str, Pipeline]
+) -> Dict[str, numpy.ndarray]:
+    """Return the tags that the classifier of each layer finds, `(num_words,)`."""
     found: DefaultDict[str, List[numpy.ndarray]] = defaultdict(list)
-    words = [sentence.words for sentence in division.test]
+    words = [sentence.words for sentence in sentences]
     for block in chunked(embed_sentences(embedder, words, "test part"), _TEST_BLOCK):
         for layer, layer_vectors in named_layers(numpy.concatenate(block, axis=1)):
             found[layer].append(probes[layer].predict(layer_vectors))
-    return {layer: (probe, numpy.concatenate(found[layer])) for layer, probe in probes.items()}
+    return {layer: numpy.concatenate(tags) for layer, tags in found.items()}
 
 
 def _words_of(sentences: Sequence[Conll2012Sentence]) -> numpy.ndarray:

@@ -19,13 +19,14 @@ from elmo_plugin.bilm.model_files import (
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.bilm_options import DeviceOptions
-from elmo_plugin.embedding.layers import frozen_copy
+from elmo_plugin.embedding.elmo_embedder import checked_device
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.starting_point import bilm_in
 from elmo_plugin.report.tables import (
     DEFAULT_SEEDS,
     Part,
     check_seeds_and_output,
+    difference_notes,
     paired_differences,
     settings_of,
     without_machine_paths,
@@ -35,11 +36,7 @@ if TYPE_CHECKING:  # --include-package imports every module, also where pandas i
     import pandas
 
 DEFAULT_BILM = "elmo_mini"
-
-# Names in tables: the control, the plain mean of all layers, and the token representation.
-RANDOM_WEIGHTS = "random weights"
-MEAN = "mean of all"
-CHARACTERS = "0 (characters)"
+RANDOM_WEIGHTS = "random weights"  # the control, in tables
 
 SEED_NOTE = (
     "std: of the sample, over seeds. Each seed draws new random weights. Neither std nor intervals cover "
@@ -73,24 +70,24 @@ class BiLMChoice(DeviceOptions):
         return without_machine_paths(name)
 
     def load(self) -> BiLM:
-        """Load the biLM, frozen."""
-        settings: Dict[str, Any] = {"precision": self.precision, "kernel": self.kernel}
-        files = (self.options_file, self.weight_file)
-        if files != (None, None):
+        """Load the biLM."""
+        if (self.options_file, self.weight_file) != (None, None):
             if self.bilm is not None:
                 raise ConfigurationError(
-                    f"--bilm {self.bilm} stands for options and weights, but --options-file is "
+                    f"--bilm {self.bilm} names options and weights, but --options-file is "
                     f"{self.options_file} and --weight-file is {self.weight_file}. Leave --bilm out, or "
                     "the other two."
                 )
-            return BiLM.from_files(*files, **settings)
+            return BiLM.from_files(self.options_file, self.weight_file)
         name = self.bilm or DEFAULT_BILM
         if is_archive(name):
-            return frozen_copy(bilm_in(opened_archive(name).model, name), **settings)
-        return BiLM.from_files(*bilm_files(name), **settings)
+            return bilm_in(opened_archive(name).model, name)
+        return BiLM.from_files(*bilm_files(name))
 
     def embedder(self, bilm: BiLM) -> ElmoEmbedder:
-        return ElmoEmbedder.from_bilm(bilm, self.cuda_device)
+        """Return the embedder of a biLM with the precision, kernel and device of these options."""
+        bilm = bilm.to(checked_device(self.cuda_device))
+        return ElmoEmbedder.from_bilm(bilm.freeze(precision=self.precision, kernel=self.kernel))
 
     def random_embedder(self, bilm: BiLM, seed: int) -> ElmoEmbedder:
         """
@@ -99,8 +96,7 @@ class BiLMChoice(DeviceOptions):
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            untrained = BiLM(bilm.options, precision=self.precision, kernel=self.kernel)
-        return self.embedder(untrained.requires_grad_(False))
+            return self.embedder(BiLM(bilm.options))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,16 +118,15 @@ class ProbeOptions:
         """Raise an error for invalid options, before any work."""
         check_seeds_and_output(self.seeds, self.output)
 
-    def settings(self, report: str, bilm: BiLM, **more: Any) -> Dict[str, Any]:
+    def settings(self, bilm: BiLM, **more: Any) -> Dict[str, Any]:
         """Return the settings of a report's tables."""
         sizes = {
             "LSTM layers": bilm.options.num_layers,
             "cells": bilm.options.cell_size,
             "projection": bilm.options.projection_dim,
-            "character filters": bilm.options.num_filters,
+            "character filters": bilm.options.encoder.num_filters,
         }
-        seeds = list(self.seeds)
-        return settings_of(report, self, seeds=seeds, biLM=self.model.name, sizes=sizes, **more)
+        return settings_of(seeds=list(self.seeds), biLM=self.model.name, sizes=sizes, **more)
 
 
 def is_archive(name: str) -> bool:
@@ -144,9 +139,9 @@ def bilm_files(name: str) -> Tuple[Path, Path]:
     if names_both_files(name):
         return resolve_model_files(name, None)
     raise ConfigurationError(
-        f"--bilm {name}: there is no such folder, expected one of: {', '.join(pretrained_names())}, which "
-        "come with this package; a folder with options.json and weights.hdf5; a .zip with both; an archive, "
-        "*.tar.gz. Correct the name, or give --options-file and --weight-file."
+        f"--bilm {name}: no such folder, expected one of: {', '.join(pretrained_names())}, which come with "
+        "this package; a folder with options.json and weights.hdf5; a .zip with both; an archive, *.tar.gz. "
+        "Correct the name, or give --options-file and --weight-file."
     )
 
 
@@ -155,7 +150,7 @@ def named_layers(vectors: numpy.ndarray) -> Iterator[Tuple[str, numpy.ndarray]]:
     Return the vectors of each layer, and their plain mean, with their names in tables. `vectors` is
     `(num_layers, num_tokens, dim)`, the token representation first.
     """
-    names = [CHARACTERS, *(str(number) for number in range(1, len(vectors))), MEAN]
+    names = ["0 (characters)", *(str(number) for number in range(1, len(vectors))), "mean of all"]
     return zip(names, [*vectors, vectors.mean(axis=0)])
 
 
@@ -194,7 +189,7 @@ def differences_part(
     by_seed = scores.loc[model.name].unstack("seed")
     layers = [layer for layer in scores.index.unique("layer") if layer]  # a baseline has none
     frame = paired_differences(by_seed.loc[layers], measure)
-    notes = [f"Over the same {same}. {SEED_NOTE}"]
+    notes = difference_notes(f"Over the same {same}. {SEED_NOTE}", frame)
     return Part(f"{title}, differences of layers of {model.name}", frame, notes)
 
 

@@ -1,4 +1,4 @@
-"""The folder of a training run: its config, the hashes of its data, and its scores."""
+"""The folder of a training run: the record of its config and data, and its scores."""
 
 import hashlib
 import json
@@ -8,20 +8,20 @@ import signal
 from functools import lru_cache
 from glob import glob
 from pathlib import Path
-from typing import Any, Collection, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from allennlp.common import Params
 
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.replaced_file import replaced_file
 from elmo_plugin.report.tables import versions
-from elmo_plugin.report.variants import Run
 
-CONFIG_NAME, METRICS_NAME = "config.json", "metrics.json"  # of `allennlp train`
-RECORD_NAME = "elmo_report.json"
+METRICS_NAME = "metrics.json"  # of `allennlp train`
 
 _SHOWN_DIFFERENCES = 3
-# Dotted keys of a config whose values name files, or of the items of such a list.
-_FILE_KEY = re.compile(r"(^|[._])(paths?|files?|directory)(\.\d+)*$")
+# Keys of a config whose values name files.
+_FILE_KEY = re.compile(r"(^|_)(paths?|files?|directory)$")
 # The last line of a traceback, such as `allennlp.common.checks.ConfigurationError: ...`.
 _ERROR_LINE = re.compile(
     r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Received)\b.*", re.MULTILINE
@@ -43,25 +43,18 @@ class RunScores(NamedTuple):
         return len(self.curve)
 
 
-class RunResult(NamedTuple):
-    """A run with its scores, or with the reason of its failure and the path of the log."""
-
-    run: Run
-    scores: Optional[RunScores]
-    failure: str = ""
-    versions: Dict[str, str] = {}  # that it was trained with, if they are known
-
-
 class RunFolder:
     """
     The `--serialization-dir` of `allennlp train`, which may not exist yet. Beside it are the config of the
-    run and its log.
+    run, its log, and a record: the versions that it was started with, and its config with a hash of the
+    content in place of each path.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path.with_name(f"{path.name}.json")
         self.log_file = path.with_name(f"{path.name}.log")
+        self.record_file = path.with_name(f"{path.name}.record.json")
 
     def is_finished(self) -> bool:
         return (self.path / METRICS_NAME).is_file()
@@ -70,79 +63,55 @@ class RunFolder:
         """Return whether `allennlp train --recover` can resume the run."""
         return any(self.path.glob("training_state_*.th"))
 
-    def write_record(self, hashes: Dict[str, str]) -> None:
-        """Write the hashes of the run's data, and the versions of this process, which started it."""
-        write_json({"data": hashes, "versions": versions()}, self.path / RECORD_NAME)
+    def prepare(self, config: Dict[str, Any]) -> None:
+        """Write the config and the record of a run. Call it before the run reads its data."""
+        _write_json(config, self.config_file)
+        _write_json({"config": hashed(config), "versions": versions()}, self.record_file)
 
     def check(self, config: Dict[str, Any]) -> None:
         """
-        Raise an error if the folder contains anything other than a run of this config on the current content
-        of its data, which may have moved since. Without a record (of a run of an earlier version, or one that
-        a scheduler started), the paths must be the same, and data that was modified after the start of the
-        run counts as changed.
+        Raise an error if the folder contains anything other than a run of this config on the present content
+        of its data, wherever that is.
         """
-        config_file = self.path / CONFIG_NAME
         if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
             return
         advice = "Give another results folder, another --name, or --overwrite to replace it."
         try:
-            found = json.loads(config_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            found = self._record()["config"]
+        except (OSError, ValueError, KeyError) as error:
             raise ConfigurationError(
-                f"{self.path}: exists, but has no {CONFIG_NAME} of a training run ({error}). Expected an "
-                f"empty folder or a run of this config. {advice}"
+                f"{self.path}: has no record of the config and data of a run ({error}), expected an empty "
+                f"folder or a run that a report has started. {advice}"
             ) from error
-        record = self._record()
-        present = data_hashes(config) if record else {}
-        unchanged = {key for key in present if record["data"].get(key) == present[key]}
-        differences = _differences(found, config, ignored=unchanged)
+        expected = hashed(config)
+        differences = [
+            f"{key} is {_shown(found, key)}, expected {_shown(expected, key)}"
+            for key in {**expected, **found}
+            if key not in found or key not in expected or found[key] != expected[key]
+        ]
         if differences:
             more = len(differences) - _SHOWN_DIFFERENCES
             shown = differences[:_SHOWN_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
             raise ConfigurationError(
-                f"{self.path}: is a run of another config: {'; '.join(shown)}. {advice}"
-            )
-        if record:
-            changed = [key for key in present if key not in unchanged]
-            if changed:
-                raise ConfigurationError(
-                    f"{self.path}: is a run on other data: the content of {_named(config, changed)} has "
-                    f"changed since. {advice}"
-                )
-            return
-        start = config_file.stat().st_mtime
-        files_of = {key: _files_of(value) for key, value in _file_values(config).items()}
-        changed = [
-            key
-            for key in files_of
-            if any(f.stat().st_mtime > start for f in files_of[key].values())
-        ]
-        if changed:
-            raise ConfigurationError(
-                f"{self.path}: may be a run on other data: {_named(config, changed)} changed after it "
-                f"started, and it has no {RECORD_NAME}. {advice} If the content is the same, `touch "
-                f"{config_file}`."
+                f"{self.path}: is a run of another config or on other data: {'; '.join(shown)}. {advice}"
             )
 
-    def result(self, run: Run, metric: str) -> RunResult:
-        """Return the result of a finished run, or a failure if its scores cannot be read."""
-        try:
-            return RunResult(run, self.scores(metric), versions=self._record().get("versions", {}))
-        except ConfigurationError as error:
-            return RunResult(run, None, str(error))
+    def versions(self) -> Dict[str, str]:
+        """Return the versions that the run was started with."""
+        return self._record()["versions"]
 
     def scores(self, metric: str) -> RunScores:
         """Read the scores of a finished run. Raises as `metrics`."""
         import pandas
 
-        best, test = f"best_validation_{metric}", f"test_{metric}"
+        best = f"best_validation_{metric}"
         names = (best, "epoch", "best_epoch", "training_duration", "peak_worker_0_memory_MB")
         metrics = self.metrics(METRICS_NAME, names)
         key = f"validation_{metric}"
         epochs = range(metrics["epoch"] + 1)
         return RunScores(
             validation=metrics[best],
-            test=metrics.get(test),
+            test=metrics.get(f"test_{metric}"),
             curve=[self.metrics(f"metrics_epoch_{epoch}.json", [key])[key] for epoch in epochs],
             best_epoch=metrics["best_epoch"] + 1,
             minutes=pandas.Timedelta(metrics["training_duration"]).total_seconds() / 60,
@@ -155,13 +124,13 @@ class RunFolder:
         try:
             metrics = json.loads(path.read_text(encoding="utf-8"))
             missing = [key for key in keys if key not in metrics]
-            found = f"found no {', '.join(missing)}" if missing else ""
+            problem = f"found no {', '.join(missing)}" if missing else ""
         except (OSError, ValueError) as error:
-            found = f"cannot be read as JSON ({error})"
-        if found:
+            problem = f"cannot be read as JSON ({error})"
+        if problem:
             raise ConfigurationError(
-                f"{path}: {found}, expected metrics of `allennlp train`, including the one that the config's "
-                f"trainer.validation_metric names. Remove {self.path} to train it again."
+                f"{path}: {problem}, expected metrics of `allennlp train`, including the one that the "
+                f"config's trainer.validation_metric names. Remove {self.path} to train it again."
             )
         return metrics
 
@@ -175,64 +144,31 @@ class RunFolder:
         lines = [line.strip() for line in lines if line.strip()]
         return lines[-1] if lines else f"exited with code {return_code} and an empty log"
 
-    def _record(self) -> Dict[str, Dict[str, str]]:
-        """Read the hashes and versions of the run; empty if no report started it."""
-        path = self.path / RECORD_NAME
-        return json.loads(path.read_text()) if path.is_file() else {}
+    def _record(self) -> Dict[str, Any]:
+        return json.loads(self.record_file.read_text(encoding="utf-8"))
 
 
-def write_json(values: Dict[str, Any], path: Path) -> None:
-    """Write indented JSON. The file appears only when it is complete."""
-    with replaced_file(path) as partial_file:
-        partial_file.write_text(json.dumps(values, indent=2) + "\n")
-
-
-def data_hashes(config: Dict[str, Any]) -> Dict[str, str]:
+def hashed(config: Dict[str, Any]) -> Dict[str, Any]:
     """
-    Return the SHA-256 of the content of each path in a config: a file, a folder, a glob pattern or the name
-    of a biLM of this package, under a key such as `train_data_path` or `model.options_file`. Values that name
-    no local file, such as URLs, are left out.
+    Return the values of a config by dotted keys such as `model.dropout`, with a hash of the content in place
+    of each path: of a file, a folder, a glob pattern, or a biLM of this package by its name. Values that name
+    no local file, such as URLs, stay as they are.
     """
-    hashes = {}
-    for key, value in _file_values(config).items():
-        contents = []
-        for name, file in _files_of(value).items():
-            stat = file.stat()
-            contents.append((name, _file_hash(str(file), stat.st_size, stat.st_mtime_ns)))
-        if contents:
-            hashes[key] = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
-    return hashes
+    return Params(_hashed(config, "")).as_flat_dict()
 
 
-@lru_cache(maxsize=4096)
-def _file_hash(path: str, size: int, modified: int) -> str:
-    """Size and time of modification are only keys of the cache, as the runs of a report share their data."""
-    result = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            result.update(block)
-    return result.hexdigest()
-
-
-def _flat(value: Any, key: str = "") -> Dict[str, Any]:
-    """Return the values in dictionaries and lists by dotted keys such as `model.layers.0`. `{}` has none."""
-    if not isinstance(value, (dict, list)) or value == []:
-        return {key: value}
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    return {
-        inner_key: inner
-        for name, item in items
-        for inner_key, inner in _flat(item, f"{key}.{name}" if key else str(name)).items()
-    }
-
-
-def _file_values(config: Dict[str, Any]) -> Dict[str, str]:
-    """Return the strings of a config that name files, by their dotted keys."""
-    return {
-        key: value
-        for key, value in _flat(config).items()
-        if isinstance(value, str) and _FILE_KEY.search(key)
-    }
+def _hashed(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _hashed(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_hashed(item, key) for item in value]
+    files = _files_of(value) if isinstance(value, str) and _FILE_KEY.search(key) else {}
+    contents = []
+    for name, file in files.items():
+        stat = file.stat()
+        contents.append((name, _file_hash(str(file), stat.st_size, stat.st_mtime_ns)))
+    digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
+    return f"content {digest}" if contents else value
 
 
 def _files_of(value: str) -> Dict[str, Path]:
@@ -247,24 +183,20 @@ def _files_of(value: str) -> Dict[str, Path]:
     return {os.path.relpath(file, value): file for file in files}
 
 
-def _named(config: Dict[str, Any], keys: Sequence[str]) -> str:
-    values = _file_values(config)
-    return ", ".join(f"{key} ({values[key]})" for key in keys)
+@lru_cache(maxsize=4096)
+def _file_hash(path: str, size: int, modified: int) -> str:
+    """Return the SHA-256 of a file. Size and time are keys of the cache: the runs of a report share data."""
+    result = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            result.update(block)
+    return result.hexdigest()
 
 
-def _differences(
-    found: Dict[str, Any], expected: Dict[str, Any], ignored: Collection[str]
-) -> List[str]:
-    """Describe the dotted keys in which two configs differ, other than the ignored ones."""
-    found, expected = _flat(found), _flat(expected)
+def _shown(values: Dict[str, Any], key: str) -> str:
+    return json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
 
-    def shown(config: Dict[str, Any], key: str) -> str:
-        return json.dumps(config[key], ensure_ascii=False) if key in config else "nothing"
 
-    return [
-        f"{key} is {shown(found, key)}, expected {shown(expected, key)}"
-        for key in {**expected, **found}
-        if key not in found
-        or key not in expected
-        or (found[key] != expected[key] and key not in ignored)
-    ]
+def _write_json(values: Dict[str, Any], path: Path) -> None:
+    with replaced_file(path) as partial_file:
+        partial_file.write_text(json.dumps(values, indent=2) + "\n")

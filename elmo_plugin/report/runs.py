@@ -1,4 +1,4 @@
-"""Trains the runs of a report, several in parallel, and reads their scores. Finished runs are reused."""
+"""Train the runs of a report, several in parallel, and read their scores. Finished runs are reused."""
 
 import logging
 import os
@@ -14,19 +14,16 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.claimed_folder import claimed_folder
-from elmo_plugin.report.run_folder import RunFolder, RunResult, data_hashes, write_json
+from elmo_plugin.report.run_folder import RunFolder, RunScores
 from elmo_plugin.report.tables import (
     DEFAULT_SEEDS,
     check_option,
     check_seeds_and_output,
     shell_command,
-    versions,
 )
-from elmo_plugin.report.variants import Run
 
 _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_POLL = 0.05
-_UNKNOWN_VERSION = "not recorded"
 
 logger = logging.getLogger(__name__)
 
@@ -53,25 +50,21 @@ class RunOptions:
         "number of parallel runs, which share the cores (default: the number of cores)",
         None,
         metavar="N",
-        recorded=False,
     )
     dry_run: bool = option(
         "write the configs of the runs that are not finished, and print their commands, one per line, for "
         "your own scheduler; afterwards the same call without --dry-run only collects the results. The "
         "commands need this folder and this Python",
         False,
-        recorded=False,
     )
     recover: bool = option(
         "resume interrupted runs at their last checkpoint (default: restart them, because the seed alone "
         "does not determine the random numbers of a resumed run)",
         False,
-        recorded=False,
     )
     overwrite: bool = option(
         "replace runs of another config or of other data (default: stop before training)",
         False,
-        recorded=False,
     )
     include_package: Sequence[str] = option(
         "additional package to import, which registers what a config names",
@@ -90,6 +83,25 @@ class RunOptions:
         return Path(self.output) / "runs"
 
 
+class Run(NamedTuple):
+    """A training run. All reports give the same variant of a config the same name."""
+
+    name: str
+    config: Dict[str, Any]
+
+
+class TrainedRuns(NamedTuple):
+    """The results of runs."""
+
+    scores: Dict[Any, Optional[RunScores]]  # by the key of the run; `None` if it failed
+    failures: List[str]  # a line for each run that failed
+    versions: Dict[str, str]  # that the others were trained with
+
+    def notes(self) -> List[str]:
+        """Return the notes about failures for the tables of a report."""
+        return ["Means are of the runs that did not fail.", *self.failures] if self.failures else []
+
+
 class _Job(NamedTuple):
     """A run to train; `recovers` says whether it resumes what its folder holds, or replaces it."""
 
@@ -98,16 +110,14 @@ class _Job(NamedTuple):
     recovers: bool
 
 
-def run_all(
-    runs: Mapping[Any, Run], options: RunOptions, metric: str
-) -> Optional[Dict[Any, RunResult]]:
+def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional[TrainedRuns]:
     """
     Train the runs that are not finished, and return the results of all. A run that fails does not stop the
     others. Runs of the same name are trained once.
 
     # Returns
 
-    The result of each run, under its key; `None` after a dry run.
+    The results by the keys of `runs`; `None` after a dry run.
 
     # Raises
 
@@ -119,37 +129,16 @@ def run_all(
         jobs = _unfinished(runs.values(), options)
         num_threads = {"OMP_NUM_THREADS": str(_divide_cores(jobs, options)[1])}
         for job in jobs:
-            write_json(job.run.config, job.folder.config_file)
+            job.folder.prepare(job.run.config)
             print(shell_command(train_command(job.folder, options, job.recovers), num_threads))
         return None
     with claimed_folder(
         options.runs_folder,
-        f"--output: another elmo-report is training runs in {options.runs_folder}. Wait for it, or give "
+        f"--output: another `elmo report` is training runs in {options.runs_folder}. Wait for it, or give "
         "another folder. If reports need the same runs, the second one finds those of the first.",
     ):
         failures = _train(_unfinished(runs.values(), options), options, metric)
-        return {
-            key: RunResult(run, None, failures[run.name])
-            if run.name in failures
-            else RunFolder(options.runs_folder / run.name).result(run, metric)
-            for key, run in runs.items()
-        }
-
-
-def recorded_versions(results: Iterable[RunResult]) -> Dict[str, str]:
-    """Return the versions that runs were trained with: `not recorded` for runs without a record."""
-    finished = [result.versions for result in results if result.scores is not None]
-    return {
-        name: ", ".join(dict.fromkeys(known.get(name, _UNKNOWN_VERSION) for known in finished))
-        for name in versions()
-        if finished
-    }
-
-
-def failures_of(results: Iterable[RunResult]) -> List[str]:
-    """Return a line for each run that failed."""
-    lines = {result.run.name: result.failure for result in results if result.failure}
-    return [f"{name}: {failure}" for name, failure in lines.items()]
+        return _collect(runs, options, metric, failures)
 
 
 def train_command(folder: RunFolder, options: RunOptions, recovers: bool) -> List[str]:
@@ -201,24 +190,22 @@ def _train(jobs: Sequence[_Job], options: RunOptions, metric: str) -> Dict[str, 
     )
     environment = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
     waiting = list(jobs)
-    running: Dict[subprocess.Popen, Tuple[_Job, Dict[str, str]]] = {}
+    running: Dict[subprocess.Popen, _Job] = {}
     start, num_ended = time.monotonic(), 0
     try:
         while waiting or running:
             while waiting and len(running) < num_parallel:
                 job = waiting.pop(0)
-                hashes = data_hashes(job.run.config)  # before the run reads the files
-                running[_start(job, options, environment)] = (job, hashes)
+                running[_start(job, options, environment)] = job
             time.sleep(_SECONDS_TO_POLL)
             for process in [process for process in running if process.poll() is not None]:
-                job, hashes = running.pop(process)
-                result = _ended(job, hashes, process.returncode, metric)
-                if result.scores is None:
-                    failures[job.run.name] = result.failure
-                    outcome = f"failed: {result.failure}"
-                else:
-                    scores = result.scores
+                job = running.pop(process)
+                try:
+                    scores = _scores_of(job.folder, process.returncode, metric)
                     outcome = f"{metric} {scores.validation:.4g} after {scores.minutes:.1f} minutes"
+                except ConfigurationError as error:
+                    failures[job.run.name] = str(error)
+                    outcome = f"failed: {error}"
                 num_ended += 1
                 minutes = (time.monotonic() - start) / 60 / num_ended * (len(jobs) - num_ended)
                 logger.info(
@@ -232,7 +219,7 @@ def _train(jobs: Sequence[_Job], options: RunOptions, metric: str) -> Dict[str, 
 
 def _start(job: _Job, options: RunOptions, environment: Dict[str, str]) -> subprocess.Popen:
     folder = job.folder
-    write_json(job.run.config, folder.config_file)
+    folder.prepare(job.run.config)
     logger.info("%s: started, its log is %s", job.run.name, folder.log_file)
     with open(folder.log_file, "w", encoding="utf-8") as log:
         return subprocess.Popen(
@@ -241,17 +228,16 @@ def _start(job: _Job, options: RunOptions, environment: Dict[str, str]) -> subpr
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            # A group of its own, so that it can be stopped with the processes that it starts.
+            # A process group, so that it can be stopped with the processes that it starts.
             start_new_session=True,
         )
 
 
-def _ended(job: _Job, hashes: Dict[str, str], return_code: int, metric: str) -> RunResult:
-    if return_code == 0 and job.folder.is_finished():
-        job.folder.write_record(hashes)
-        return job.folder.result(job.run, metric)
-    failure = f"{job.folder.failure(return_code)} (log: {job.folder.log_file})"
-    return RunResult(job.run, None, failure)
+def _scores_of(folder: RunFolder, return_code: int, metric: str) -> RunScores:
+    """Read the scores of a run whose process has ended, or raise an error with the reason of its failure."""
+    if return_code != 0 or not folder.is_finished():
+        raise ConfigurationError(f"{folder.failure(return_code)} (log: {folder.log_file})")
+    return folder.scores(metric)
 
 
 def _stop(processes: Iterable[subprocess.Popen]) -> None:
@@ -266,3 +252,28 @@ def _stop(processes: Iterable[subprocess.Popen]) -> None:
 def _signal_group(process: subprocess.Popen, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):  # it has already ended
         os.killpg(process.pid, number)
+
+
+def _collect(
+    runs: Mapping[Any, Run], options: RunOptions, metric: str, failures: Dict[str, str]
+) -> TrainedRuns:
+    """Read the scores of all runs. `failures` has the reasons of those that failed just now, by name."""
+    scores: Dict[Any, Optional[RunScores]] = {}
+    versions: Dict[str, Dict[str, None]] = {}  # the inner dictionaries are ordered sets
+    for key, run in runs.items():
+        folder = RunFolder(options.runs_folder / run.name)
+        scores[key] = None
+        if run.name not in failures:
+            try:
+                scores[key] = folder.scores(metric)
+            except ConfigurationError as error:
+                failures[run.name] = str(error)
+                continue
+            for package, version in folder.versions().items():
+                versions.setdefault(package, {})[version] = None
+    names = dict.fromkeys(run.name for run in runs.values())
+    return TrainedRuns(
+        scores,
+        [f"{name}: {failures[name]}" for name in names if name in failures],
+        {package: ", ".join(found) for package, found in versions.items()},
+    )

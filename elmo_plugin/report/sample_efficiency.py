@@ -3,6 +3,7 @@
 import copy
 import math
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from allennlp.common import Params
@@ -13,14 +14,14 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_curves, draw_shares
 from elmo_plugin.report.share_reader import check_share, share_size
 from elmo_plugin.report.tables import FAILED, Part, Report
-from elmo_plugin.report.task_grid import (
-    DIFFERENCE_NOTE,
+from elmo_plugin.report.task_scores import (
     NO_ELMO,
-    TaskGrid,
-    TaskOptions,
-    train_grid,
+    TaskScores,
+    differences_part,
+    train_variants,
+    write_task_report,
 )
-from elmo_plugin.report.variants import TaskExperiment, Variant
+from elmo_plugin.report.variants import TaskExperiment, TaskOptions, Variant
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
@@ -28,9 +29,16 @@ if TYPE_CHECKING:  # --include-package imports every module, also where pandas i
 ELMO = "ELMo"
 
 _SHARE_NOTE = (
-    "A share is a part of the instances that the config's reader makes of the training data. The seed of "
-    "the run chooses it; smaller shares are parts of larger ones. Validation and test data are whole. The "
-    "vocabulary is made as in the config (by default of the share, the validation and the test data)."
+    "A share is a part of the instances that the config's reader reads from the training data. The seed "
+    "of the run chooses it; smaller shares are parts of larger ones. Validation and test data are whole. "
+    "The vocabulary is made as in the config (by default from the share, the validation and test data)."
+)
+_BATCHES_NOTE = (
+    "An epoch has as many batches for each share as for all of the data, so that small shares have as many "
+    "updates."
+)
+_ONCE_NOTE = (
+    "An epoch is one pass over the share, so smaller shares have fewer updates in as many epochs."
 )
 _CURVE_NOTE = (
     "Epochs are counted from 1. Passes: the first epoch in which ELMo scores higher than the best without "
@@ -44,7 +52,7 @@ class SampleEfficiencyOptions(TaskOptions):
     How much less data does a task need with ELMo? Trains a config with and without it on shares of the
     training data, and shows scores by share and by epoch: the paper's figure 1.
 
-    A share is a part of the instances that the config's reader makes of the training file: sentences of NER
+    A share is a part of the instances that the config's reader reads from the training file: sentences of NER
     and SST (and phrases, with subtrees), pairs of SNLI, questions of SQuAD, predicates of SRL, documents of
     coreference. The seed of the run chooses it at random; a smaller share is a part of a larger one.
 
@@ -95,38 +103,31 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
         for share in shares
         for label, placement in ((NO_ELMO, "none"), (ELMO, None))
     }
-    grid = train_grid(options, experiment, variants)
-    if grid is None:
+    scores = train_variants(options, experiment, variants)
+    if scores is None:
         return None
-    scores = grid.scores().rename_axis(["share", "ELMo"]).reset_index()
-    scores.insert(1, "instances", [share_size(num_instances, share) for share in scores["share"]])
+    table = scores.table().rename_axis(["share", "ELMo"]).reset_index()
+    table.insert(1, "instances", [share_size(num_instances, share) for share in table["share"]])
     differences = pandas.concat(
-        {share: grid.differences(share) for share in shares}, names=["share"]
+        {share: scores.differences(share) for share in shares}, names=["share"]
     ).reset_index("share")
     by_share = draw_shares(
-        f"How much data: {experiment.name}", grid.metric, grid.by_seed("validation")
+        f"How much data: {experiment.name}", scores.metric, scores.by_seed("validation")
     )
     by_epoch = draw_curves(
         f"How many epochs: {experiment.name}",
-        grid.metric,
+        scores.metric,
         max if experiment.is_larger_better else min,
-        {key: [grid.curve(key, seed) for seed in grid.seeds] for key in variants},
+        {key: [scores.curve(key, seed) for seed in scores.seeds] for key in variants},
     )
-    notes = [
-        _SHARE_NOTE,
-        "An epoch is one pass over the share, so smaller shares have fewer updates in as many epochs."
-        if options.once_through
-        else "An epoch has as many batches for each share as for all of the data, so that small shares "
-        "have as many updates.",
-    ]
+    notes = [_SHARE_NOTE, _ONCE_NOTE if options.once_through else _BATCHES_NOTE]
+    best_epochs = _best_epochs(scores, shares)
     parts = {
-        "": Part("How much data", scores, [*notes, *grid.notes()], by_share),
-        "epochs": Part(
-            "How many epochs", _best_epochs(grid, shares), [_CURVE_NOTE, *notes], by_epoch
-        ),
-        "differences": Part("With and without ELMo", differences, [DIFFERENCE_NOTE]),
+        "": Part("How much data", table, [*notes, *scores.notes()], by_share),
+        "epochs": Part("How many epochs", best_epochs, [_CURVE_NOTE, *notes], by_epoch),
+        "differences": differences_part("With and without ELMo", differences),
     }
-    return grid.write("sample-efficiency", parts)
+    return write_task_report("sample-efficiency", options, scores, parts)
 
 
 def _count_training_instances(experiment: TaskExperiment) -> int:
@@ -152,24 +153,23 @@ def _batch_size(experiment: TaskExperiment) -> int:
     return size
 
 
-def _best_epochs(grid: TaskGrid, shares: Sequence[float]) -> "pandas.DataFrame":
+def _best_epochs(scores: TaskScores, shares: Sequence[float]) -> "pandas.DataFrame":
     """Return the best epochs of each share and seed, and when the scores with ELMo pass the best without."""
     import pandas
 
-    scores, epochs = grid.by_seed("validation"), grid.by_seed("best_epoch")
-    sign = 1 if grid.experiment.is_larger_better else -1
+    best, epochs = scores.by_seed("validation"), scores.by_seed("best_epoch")
+    sign = 1 if scores.experiment.is_larger_better else -1
     rows: List[Dict[str, Any]] = []
-    for share in shares:
-        for seed in grid.seeds:
-            row: Dict[str, Any] = {"share": share, "seed": seed}
-            for label in (NO_ELMO, ELMO):
-                score, epoch = scores.loc[(share, label), seed], epochs.loc[(share, label), seed]
-                has_failed = math.isnan(score)
-                row[f"{label}, best dev {grid.metric}"] = FAILED if has_failed else round(score, 2)
-                row[f"{label}, in epoch"] = None if has_failed else int(epoch)
-            baseline = scores.loc[(share, NO_ELMO), seed]
-            curve = enumerate(grid.curve((share, ELMO), seed), start=1)
-            better = (epoch for epoch, score in curve if sign * score > sign * baseline)
-            row["passes in epoch"] = next(better, None)
-            rows.append(row)
+    for share, seed in product(shares, scores.seeds):
+        row: Dict[str, Any] = {"share": share, "seed": seed}
+        for label in (NO_ELMO, ELMO):
+            score, epoch = best.loc[(share, label), seed], epochs.loc[(share, label), seed]
+            has_failed = math.isnan(score)
+            row[f"{label}, best dev {scores.metric}"] = FAILED if has_failed else round(score, 2)
+            row[f"{label}, in epoch"] = None if has_failed else int(epoch)
+        baseline = best.loc[(share, NO_ELMO), seed]
+        curve = enumerate(scores.curve((share, ELMO), seed), start=1)
+        better = (epoch for epoch, score in curve if sign * score > sign * baseline)
+        row["passes in epoch"] = next(better, None)
+        rows.append(row)
     return pandas.DataFrame(rows, dtype=object)

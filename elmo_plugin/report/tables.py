@@ -4,18 +4,29 @@ import json
 import platform
 import re
 import shlex
-from dataclasses import dataclass, fields
+import sys
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from itertools import combinations
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+)
 
 import torch
 from scipy import stats
 
 from elmo_plugin import __version__
-from elmo_plugin.arguments import command_arguments
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.figure_file import SUFFIXES, save_figure
 from elmo_plugin.files.replaced_file import replaced_file
@@ -28,6 +39,10 @@ if TYPE_CHECKING:  # --include-package imports every module, also where these ar
 DEFAULT_SEEDS = (1, 2, 3, 4, 5)
 FAILED = "failed"
 
+_TWO_SEEDS_WARNING = (
+    "Warning: an interval from two seeds reaches 12.7 standard errors to each side and shows almost "
+    "nothing. Give more --seeds: with five it is 2.8."
+)
 _PART = r"[^/\s\"',;()]+"
 _START_OF_PATH = r"(?<![\w:/.~-])"  # not within a word, a URL or a relative path
 _LONG_ABSOLUTE_PATH = re.compile(rf"{_START_OF_PATH}/(?:{_PART}/)+(?={_PART}/{_PART})")
@@ -48,7 +63,7 @@ class ReportTable:
         """Return the table as Markdown, with notes and settings."""
         lines = [f"# {self.title}", "", _markdown_row(self.columns)]
         lines.append("|" + " --- |" * len(self.columns))
-        lines += [_markdown_row([format_cell(cell) for cell in row]) for row in self.rows]
+        lines += [_markdown_row(map(format_cell, row)) for row in self.rows]
         lines += [f"\n{note}" for note in self.notes]
         if self.settings:
             lines.append("\n## Settings\n")
@@ -95,6 +110,8 @@ def write_report(
     failures : `Sequence[str]`, optional
         A line for each run that failed.
     """
+    import pandas
+
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     tables, files = [], []
@@ -103,36 +120,38 @@ def write_report(
         texts = without_machine_paths(json.dumps([part.notes, settings], ensure_ascii=False))
         table = ReportTable(name, part.title, cells["columns"], cells["data"], *json.loads(texts))
         tables.append(table)
-        files += _write_table(table, folder)
-        if part.figure is not None:
-            for suffix in SUFFIXES:
-                files.append(folder / f"{name}{suffix}")
-                save_figure(part.figure, files[-1])
+        frame = pandas.DataFrame(table.rows, columns=table.columns, dtype=object)
+        contents = {
+            ".md": table.markdown(),
+            ".csv": frame.to_csv(index=False),
+            ".json": json.dumps(asdict(table), indent=2, ensure_ascii=False) + "\n",
+        }
+        for suffix, text in contents.items():
+            files.append(folder / f"{name}{suffix}")
+            with replaced_file(files[-1]) as partial_file:
+                partial_file.write_text(text, encoding="utf-8", newline="")
+        for suffix in SUFFIXES if part.figure is not None else ():
+            files.append(folder / f"{name}{suffix}")
+            save_figure(part.figure, files[-1])
     return Report(tables, files, failures)
 
 
 def read_table(json_path: Union[str, PathLike]) -> ReportTable:
     """Read the table in a JSON file of `write_report`."""
-    import pandas
-
     try:
-        table = ReportTable(**json.loads(Path(json_path).read_text(encoding="utf-8")))
-        pandas.DataFrame(table.rows, columns=table.columns)  # checks the lengths of the rows
+        return ReportTable(**json.loads(Path(json_path).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise ConfigurationError(
-            f"{json_path}: found no table ({error}), expected one that elmo-report wrote, with the keys "
+            f"{json_path}: found no table ({error}), expected one that `elmo report` wrote, with the keys "
             f"{', '.join(field.name for field in fields(ReportTable))}. Make the table again."
         ) from error
-    return table
 
 
 def format_cell(value: Any) -> str:
     """Return the text of a cell: empty for `None`, floats with at most three decimals."""
     if value is None:
         return ""
-    if isinstance(value, float):
-        return f"{value:.3f}".rstrip("0").rstrip(".")
-    return str(value)
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFrame":
@@ -145,6 +164,8 @@ def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFra
 
     scores : `pandas.DataFrame`
         A row for each variant and a column for each seed; missing where a run failed.
+    name : `str`
+        Of the scores, in the columns.
     """
     import pandas
 
@@ -161,12 +182,21 @@ def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFra
     return pandas.DataFrame(rows, columns=columns)
 
 
-def settings_of(
-    report: str, options: Any, variables: Mapping[str, str] = {}, **more: Any
-) -> Dict[str, Any]:
-    """Return the settings of a report's tables: the command that makes them, the versions, and `more`."""
-    command = ["allennlp", "elmo-report", report, *command_arguments(options)]
-    return {"command": shell_command(command, variables), "versions": versions(), **more}
+def difference_notes(note: str, differences: "pandas.DataFrame") -> List[str]:
+    """Return the notes of a table of `paired_differences`: this one, and a warning about two seeds."""
+    return [note, _TWO_SEEDS_WARNING] if differences["seeds"].eq(2).any() else [note]
+
+
+def settings_of(variables: Mapping[str, str] = {}, **more: Any) -> Dict[str, Any]:
+    """
+    Return the settings of a report's tables: the command as it was typed, with the environment variables
+    that it needs, the versions, and `more`.
+    """
+    program = Path(sys.argv[0])
+    is_module = program.name == "__main__.py"
+    words = ["python", "-m", program.parent.name] if is_module else [program.name]
+    command = shell_command([*words, *sys.argv[1:]], variables)
+    return {"command": command, "versions": versions(), **more}
 
 
 def shell_command(command: Sequence[str], variables: Mapping[str, str]) -> str:
@@ -209,21 +239,5 @@ def check_seeds_and_output(seeds: Sequence[int], output: str) -> None:
     check_option("--output", f"the file {output}", is_folder, "a folder for the results")
 
 
-def _write_table(table: ReportTable, folder: Path) -> List[Path]:
-    import pandas
-
-    frame = pandas.DataFrame(table.rows, columns=table.columns, dtype=object)
-    texts = {
-        ".md": table.markdown(),
-        ".csv": frame.to_csv(index=False),
-        ".json": json.dumps(vars(table), indent=2, ensure_ascii=False) + "\n",
-    }
-    paths = [folder / f"{table.name}{suffix}" for suffix in texts]
-    for path, text in zip(paths, texts.values()):
-        with replaced_file(path) as partial_file:
-            partial_file.write_text(text, encoding="utf-8", newline="")
-    return paths
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
+def _markdown_row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

@@ -38,7 +38,7 @@ class TextFiles(NamedTuple):
 def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     """
     Write the text of a task's data, each sentence once, into a subfolder of `folder`. The name of the
-    subfolder is a hash of the text, so that runs on another text are never reused.
+    subfolder is a hash of the text, so that no text is replaced while a biLM is trained on it.
     """
     if text.kind not in TEXT_KINDS:
         raise ConfigurationError(
@@ -47,9 +47,8 @@ def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     texts = [_distinct_sentences(text.kind, path) for path in (text.train, text.heldout)]
     contents = ["".join(f"{sentence}\n" for sentence in sentences) for sentences in texts]
     digest = hashlib.sha256("\0".join(contents).encode("utf-8")).hexdigest()[:_DIGEST_LENGTH]
-    folder = folder / digest
-    folder.mkdir(parents=True, exist_ok=True)
-    train, held_out = folder / "train.txt", folder / "heldout.txt"
+    (folder / digest).mkdir(parents=True, exist_ok=True)
+    train, held_out = (folder / digest / name for name in ("train.txt", "heldout.txt"))
     for path, content in zip((train, held_out), contents):
         with replaced_file(path) as new_file:
             new_file.write_text(content, encoding="utf-8", newline="\n")
@@ -94,7 +93,7 @@ def _conll_2003(path: str) -> Iterator[Sequence[str]]:
 
 
 def _squad(path: str, part: str) -> Iterator[Sequence[str]]:
-    """Yield each paragraph, or question, as one sequence, as in the paper's model for this task."""
+    """Yield each paragraph or question as one sequence, as in the paper's model for this task."""
     tokenizer = RuleBasedTokenizer()
     for record in squad_records(path):
         yield _words(tokenizer, getattr(record.checked(require_answers=False), part))

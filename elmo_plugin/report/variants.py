@@ -1,8 +1,9 @@
-"""The config of a training run, and the variants of it that reports train."""
+"""The config of an experiment, and the variants of it that reports train."""
 
 import json
 import os
 import re
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
@@ -10,8 +11,10 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 from allennlp.common import Params
 from allennlp.common.params import with_overrides
 
+from elmo_plugin.arguments import option, option_group
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.placed_elmo import PLACES_OF
+from elmo_plugin.report.runs import Run, RunOptions
 
 ELMO_KEY = "model.text_encoder.elmo"
 SEED_KEYS = ("random_seed", "numpy_seed", "pytorch_seed")
@@ -21,27 +24,40 @@ _MIX_PARAMETERS = "scalar_parameters"
 _MIX_PARAMETER_NAME = f"text_encoder.elmo.elmo.scalar_mix_0.{_MIX_PARAMETERS}.0"
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """The options of all reports that train a task."""
+
+    config_file: str = option(
+        "a config of `allennlp train` with model.text_encoder.elmo; the environment variables that it "
+        "reads must be set",
+        positional=True,
+        metavar="CONFIG",
+    )
+    name: Optional[str] = option(
+        "name of the experiment in the names of runs and files (default: the task's); other data need "
+        "another name",
+        None,
+    )
+    runs: RunOptions = option_group("training runs")
+
+    def experiment(self) -> "TaskExperiment":
+        """Check the options and read the config."""
+        self.runs.check()
+        return TaskExperiment(self.config_file, self.runs.overrides, self.name)
+
+
 class Variant(NamedTuple):
     """The changes that a report makes to a config. `None` keeps the value of the config."""
 
     label: str  # in tables
     placement: Optional[str] = None  # of ELMo: one of `PLACES_OF`
     last_layer_only: Optional[bool] = None  # rather than a mix of all
-    scalar_mix_l2: Optional[float] = (
-        None  # the paper's lambda: L2 regularization of the mix weights
-    )
+    scalar_mix_l2: Optional[float] = None  # the paper's lambda, on the weights of the mix
     share: float = 1.0  # of the training data, chosen by the seed of the run
     batches_per_epoch: Optional[int] = None
     bilm: Optional[str] = None  # its name or folder
     word_vectors: Optional[str] = None  # a file in GloVe's text format
-
-
-class Run(NamedTuple):
-    """A training run. All reports give the same variant of a config the same name."""
-
-    name: str
-    seed: int
-    config: Dict[str, Any]
 
 
 class Experiment:
@@ -87,7 +103,7 @@ class Experiment:
     def run(self, name: str, changes: Dict[str, Any], seed: int) -> Run:
         """Return the run with these changes to the config and this seed."""
         changes = {**changes, **dict.fromkeys(SEED_KEYS, seed)}
-        return Run(f"{name}-seed{seed}", seed, with_overrides(self.config, changes))
+        return Run(f"{name}-seed{seed}", with_overrides(self.config, changes))
 
     def variables(self) -> Dict[str, str]:
         """Return the environment variables that the config reads (`std.extVar`), with their values."""
@@ -181,13 +197,13 @@ class TaskExperiment(Experiment):
         if len(embeddings) != 1:
             raise ConfigurationError(
                 f"{self.config_file}: found {len(embeddings)} embedders of type 'embedding' "
-                f"({', '.join(embeddings) or 'none'}), expected one, whose word vectors are to be read from "
+                f"({', '.join(embeddings) or 'none'}), expected one, to start from the word vectors in "
                 f"{file}."
             )
-        dim = _width_of_vectors(file)
+        embedding = embeddings[0]
         return {
-            f"{embeddings[0]}.pretrained_file": file,
-            f"{embeddings[0]}.embedding_dim": dim,
+            f"{embedding}.pretrained_file": file,
+            f"{embedding}.embedding_dim": _width_of_vectors(file),
         }
 
     def _regularizer(self, l2: float) -> Dict[str, Any]:
@@ -227,8 +243,7 @@ def _evaluated(
 ) -> Dict[str, Any]:
     if not Path(config_file).is_file():
         raise ConfigurationError(
-            f"config: there is no file {config_file}, expected a config of `allennlp train`. Correct the "
-            "path."
+            f"config: no such file {config_file}, expected a config of `allennlp train`. Correct the path."
         )
     try:
         params = Params.from_file(config_file, json.dumps(overrides or {}), variables)

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from elmo_plugin.arguments import option
 from elmo_plugin.compat.archives import opened_archive
-from elmo_plugin.embedding.layers import mixes_in
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.modules.model_mixes import mixes_in
 from elmo_plugin.report.figures import draw_weights
 from elmo_plugin.report.tables import Part, Report, check_option, settings_of, write_report
 
@@ -29,7 +29,7 @@ class WeightsOptions:
     each place where a trained model has ELMo: the paper's figure 2.
 
     Archives of the same name, such as those of several seeds, are averaged. The name of an archive is that of
-    its folder, without the -seedN of elmo-report's own runs.
+    its folder, without the -seedN of the runs of `elmo report`.
 
     examples:
       elmo report weights results/runs/*-both-seed*/ -s results
@@ -60,12 +60,12 @@ class WeightsOptions:
 
 
 class MixWeights(NamedTuple):
-    """A mix of a trained model."""
+    """The scalar mix of a trained model."""
 
     place: str  # input, output (of the task's RNN), embedder, or the name of the mix in the model
     weights: List[float]  # the share of each layer; they sum to 1
-    gamma: float  # the scale
-    is_learnt: bool  # whether the shares were learnt
+    gamma: float
+    is_learnt: bool
 
 
 def compare_weights(options: WeightsOptions) -> Report:
@@ -83,16 +83,15 @@ def compare_weights(options: WeightsOptions) -> Report:
             rows.append({**row, "gamma": mix.gamma})
             if not mix.is_learnt:
                 fixed.append(f"{name}, {mix.place}: the shares are fixed by the config.")
-    frame = pandas.DataFrame(rows)
-    frame["gamma"] = frame.pop("gamma")  # last, even if a later model has more layers
-    groups = frame.groupby(["task", "ELMo at"], sort=False)
+    mixes = pandas.DataFrame(rows)
+    mixes["gamma"] = mixes.pop("gamma")  # last, even if a later model has more layers
+    groups = mixes.groupby(["task", "ELMo at"], sort=False)
     for (name, place), group in groups:
-        num_archives = names.count(name)
-        layer_counts = sorted(set(group["layers"]))
-        if len(group) != num_archives or len(layer_counts) > 1:
+        num_archives, num_layers = names.count(name), sorted(group["layers"].unique())
+        if len(group) != num_archives or len(num_layers) > 1:
             raise ConfigurationError(
                 f"--names: of the {num_archives} archives called '{name}', {len(group)} have ELMo at "
-                f"'{place}', with {' and '.join(map(str, layer_counts))} layers. Expected archives of one "
+                f"'{place}', with {' and '.join(map(str, num_layers))} layers. Expected archives of one "
                 "name to be alike, because they are averaged. Give archives that differ other names."
             )
     means, stds = (groups.agg(what).drop(columns="layers").round(4) for what in ("mean", "std"))
@@ -103,7 +102,7 @@ def compare_weights(options: WeightsOptions) -> Report:
         table = table.join(stds.add_suffix(", std"))
         notes.insert(1, "Means over archives of the same name, with sample standard deviations.")
     part = Part(_TITLE, table.reset_index(), notes, draw_weights(_TITLE, means))
-    return write_report(options.output, {"weights": part}, settings_of("weights", options))
+    return write_report(options.output, {"weights": part}, settings_of())
 
 
 def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> List[MixWeights]:
@@ -129,7 +128,7 @@ def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> L
 
 
 def default_name(archive_file: str) -> str:
-    """Return the name of an archive's folder, without the `-seedN` of a run of `elmo-report`."""
+    """Return the name of an archive's folder, without the `-seedN` of a run of `elmo report`."""
     path = Path(archive_file).absolute()
     folder = path if path.is_dir() else path.parent
     return re.sub(r"-seed\d+$", "", folder.name)

@@ -132,16 +132,13 @@ class AmbiguousWord(NamedTuple):
 
         For each test part a boolean array `(num_instances,)`, `True` at its instances.
         """
-        number_of: Dict[Tuple[str, ...], int] = {}
-        for instance in self.instances:
-            number_of.setdefault(instance.tokens, len(number_of))
-        numbers = numpy.array([number_of[instance.tokens] for instance in self.instances])
-        sense_of_sentence = self.senses[numpy.unique(numbers, return_index=True)[1]]
-        if options.test_share is None:
-            flag, num_parts = f"--folds {options.folds}", options.folds
-        else:
-            flag, num_parts = f"--test-share {options.test_share}", 2
-        counts = Counter(sense_of_sentence.tolist())
+        sense_of = {i.tokens: i.sense for i in reversed(self.instances)}  # the first of a sentence
+        sentences = list(dict.fromkeys(instance.tokens for instance in self.instances))
+        sentence_senses = numpy.array([sense_of[tokens] for tokens in sentences])
+        share = options.test_share
+        flag = f"--folds {options.folds}" if share is None else f"--test-share {share}"
+        num_parts = options.folds if share is None else 2
+        counts = Counter(sentence_senses.tolist())
         for sense, num_instances in sorted(Counter(self.senses.tolist()).items()):
             if counts[sense] < num_parts:
                 raise ConfigurationError(
@@ -153,15 +150,16 @@ class AmbiguousWord(NamedTuple):
         try:
             splitter = (
                 StratifiedKFold(options.folds, shuffle=True, random_state=seed)
-                if options.test_share is None
-                else StratifiedShuffleSplit(1, test_size=options.test_share, random_state=seed)
+                if share is None
+                else StratifiedShuffleSplit(1, test_size=share, random_state=seed)
             )
-            parts = list(splitter.split(sense_of_sentence, sense_of_sentence))
+            parts = list(splitter.split(sentence_senses, sentence_senses))
         except ValueError as error:
             raise ConfigurationError(
                 f"{flag}: makes no parts of {self.file_path} ({error}). Give another value."
             ) from error
-        return [numpy.isin(numbers, test) for _, test in parts]
+        test_sentences = [{sentences[number] for number in test} for _, test in parts]
+        return [numpy.array([i.tokens in part for i in self.instances]) for part in test_sentences]
 
 
 def read_senses(path: Union[str, PathLike], min_instances: int = 1) -> AmbiguousWord:
@@ -211,9 +209,7 @@ def nearest_senses(
     training_vectors = training_vectors.astype(numpy.float64) - origin
     vectors = vectors.astype(numpy.float64) - origin
     senses = by_frequency(training_senses)
-    means = numpy.stack(
-        [training_vectors[training_senses == sense].mean(axis=0) for sense in senses]
-    )
+    means = [training_vectors[training_senses == sense].mean(axis=0) for sense in senses]
     # (num_vectors, num_senses)
     if distance == COSINE:
         similarities = cosine_similarity(vectors, means)
@@ -251,16 +247,6 @@ def compare_senses(options: SenseOptions) -> Report:
     bilm = options.model.load()
     scores = _measure(options, words, bilm)
     means = scores.groupby(level=["vectors", "layer", "seed"], sort=False).mean()
-    share = options.test_share
-    settings = options.settings(
-        "wsd",
-        bilm,
-        **{"test parts": f"{options.folds} folds" if share is None else f"a share of {share:g}"},
-        data={
-            word.file_path: f"{len(word.instances)} occurrences, {len(set(word.senses))} senses"
-            for word in words
-        },
-    )
     columns = ["accuracy (%)", "std", "balanced (%)", "balanced std"]
     word_tables = {w.name: layer_table(scores.xs(w.name, level="word"), columns) for w in words}
     all_words = layer_table(means, ["mean (%)", "std", "balanced mean (%)", "balanced std"])
@@ -280,6 +266,15 @@ def compare_senses(options: SenseOptions) -> Report:
             "Word senses", means[BALANCED], "balanced", options.model, "test parts"
         ),
     }
+    share = options.test_share
+    settings = options.settings(
+        bilm,
+        **{"test parts": f"{options.folds} folds" if share is None else f"a share of {share:g}"},
+        data={
+            word.file_path: f"{len(word.instances)} occurrences, {len(set(word.senses))} senses"
+            for word in words
+        },
+    )
     return write_report(options.output, parts, settings)
 
 
@@ -294,14 +289,13 @@ def _measure(
     for seed in options.seeds:
         if options.control:
             vectors[RANDOM_WEIGHTS] = _embed(options.model.random_embedder(bilm, seed), words)
-        for number, word in enumerate(words):
-            senses = word.senses
+        for word in words:
             for is_test in word.test_parts(seed, options):
-                training, expected = senses[~is_test], senses[is_test]
+                training, expected = word.senses[~is_test], word.senses[is_test]
                 baseline = numpy.repeat(by_frequency(training)[0], len(expected))
                 found = {(MOST_FREQUENT, ""): baseline}
                 for name, word_vectors in vectors.items():
-                    for layer, layer_vectors in named_layers(word_vectors[number]):
+                    for layer, layer_vectors in named_layers(word_vectors[word.name]):
                         found[name, layer] = nearest_senses(
                             layer_vectors[~is_test],
                             training,
@@ -309,31 +303,24 @@ def _measure(
                             options.distance,
                             options.centre,
                         )
-                for key, senses_found in found.items():
-                    accuracy = 100 * accuracy_score(expected, senses_found)
-                    balanced = 100 * balanced_accuracy_score(expected, senses_found)
+                for key, senses in found.items():
+                    accuracy = 100 * accuracy_score(expected, senses)
+                    balanced = 100 * balanced_accuracy_score(expected, senses)
                     rows.append([*key, word.name, seed, accuracy, balanced])
         logger.info("Seed %d: measured.", seed)
     columns = ["vectors", "layer", "word", "seed", ACCURACY, BALANCED]
     return pandas.DataFrame(rows, columns=columns).groupby(columns[:4], sort=False).mean()
 
 
-def _embed(embedder: ElmoEmbedder, words: Sequence[AmbiguousWord]) -> List[numpy.ndarray]:
+def _embed(embedder: ElmoEmbedder, words: Sequence[AmbiguousWord]) -> Dict[str, numpy.ndarray]:
     """Return the vectors of each word, `(num_layers, num_instances, dim)`."""
-    return [
-        numpy.stack(
-            [
-                # A copy, so that the vectors of the other tokens are released.
-                layers[:, instance.position].copy()
-                for instance, layers in zip(
-                    word.instances,
-                    embed_sentences(embedder, [i.tokens for i in word.instances], word.name),
-                )
-            ],
-            axis=1,
-        )
-        for word in words
-    ]
+    vectors = {}
+    for word in words:
+        sentences = embed_sentences(embedder, [i.tokens for i in word.instances], word.name)
+        # Copies, so that the vectors of the other tokens are released.
+        rows = [layers[:, i.position].copy() for layers, i in zip(sentences, word.instances)]
+        vectors[word.name] = numpy.stack(rows, axis=1)
+    return vectors
 
 
 def _left_out_notes(words: Sequence[AmbiguousWord]) -> List[str]:
@@ -342,9 +329,8 @@ def _left_out_notes(words: Sequence[AmbiguousWord]) -> List[str]:
         for word in words
         if word.left_out
     ]
-    if not left_out:
-        return []
-    return [f"Rare senses that are left out, with their occurrences: {'; '.join(left_out)}."]
+    note = f"Rare senses that are left out, with their occurrences: {'; '.join(left_out)}."
+    return [note] if left_out else []
 
 
 def _instance(line: str) -> SenseInstance:

@@ -4,29 +4,22 @@ import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple
 
-from elmo_plugin.serving.limits import Limits
-
-
-class QueueFullError(Exception):
-    """As many requests wait as may wait."""
-
-
-class NoAnswerInTimeError(Exception):
-    """A request had no answer when its time was over."""
+from elmo_plugin.serving.options import Limits
+from elmo_plugin.serving.request_checks import RequestError
 
 
 class _Request(NamedTuple):
     item: Any
-    answer: "asyncio.Future[Any]"
+    answer: "asyncio.Future[Any]"  # its result can be an exception: a future refuses to hold a StopIteration
 
 
 class Batcher:
     """
-    A queue of requests, and one thread that answers them. The thread takes as many of those that wait as fit
-    in a batch, the oldest first, and does not wait for more: alone, a request has no delay, and the more
-    there are, the larger the batches.
+    A queue of requests, and one thread that answers them. The thread takes as many waiting requests as fit in
+    a batch, the oldest first, and does not wait for more: a single request has no delay, and the more
+    requests there are, the larger the batches.
 
     All methods are called in the event loop's thread.
 
@@ -35,8 +28,8 @@ class Batcher:
     name : `str`
         Name of the thread.
     answer_batch : `Callable[[List[Any]], Sequence[Any]]`
-        Returns for each request its answer, or the exception that it ends with. If it raises, the requests
-        are answered one by one, so that only one with which it raises again ends with the exception.
+        Returns for each request its answer, or the exception to raise for it. If it raises, the requests are
+        answered one by one, so that only a request for which it raises again fails.
     limits : `Limits`
         `max_batch`, `max_waiting` and `timeout` are used.
     """
@@ -50,20 +43,13 @@ class Batcher:
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._worker: Optional[asyncio.Task[None]] = None
-        self.num_batches = 0
-        self.num_answered = 0
-
-    @property
-    def num_waiting(self) -> int:
-        """Number of requests in the queue, without those of the batch that runs."""
-        return len(self._waiting)
 
     def start(self) -> None:
         """Start to answer."""
         self._worker = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """Stop. Requests that wait are not answered, and a batch that runs ends in its thread."""
+        """Stop. Waiting requests are not answered, and a batch that runs ends in its thread."""
         if self._worker is not None:
             self._worker.cancel()
             with suppress(asyncio.CancelledError):
@@ -76,22 +62,28 @@ class Batcher:
 
         # Raises
 
-        `QueueFullError`, `NoAnswerInTimeError`, and the exception that `answer_batch` returns for it.
+        `RequestError` with status 429 if the queue is full, and 504 if there is no answer in time: the
+        request is then not computed, unless its batch runs already. Other exceptions of `answer_batch`.
         """
         if len(self._waiting) >= self._limits.max_waiting:
-            raise QueueFullError
+            raise RequestError(429, "Too many requests wait. Try again later.")
         request = _Request(item, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         self._arrived.set()
         try:
             # Cancels the future when the time is over.
-            return await asyncio.wait_for(request.answer, self._limits.timeout)
+            answer = await asyncio.wait_for(request.answer, self._limits.timeout)
         except asyncio.TimeoutError as error:
-            raise NoAnswerInTimeError from error
+            raise RequestError(
+                504, "No answer in time. Try again later, or send less text."
+            ) from error
         finally:
             if request.answer.cancelled():
-                with suppress(ValueError):  # it is no longer in the queue
+                with suppress(ValueError):  # it has left the queue
                     self._waiting.remove(request)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -101,24 +93,20 @@ class Batcher:
             batch = [self._waiting.popleft() for _ in range(num_requests)]
             if not self._waiting:
                 self._arrived.clear()
-            if not batch:
-                continue  # the time of those that arrived is over
-            items = [request.item for request in batch]
-            answers = await loop.run_in_executor(self._thread, self._answers, items)
-            self.num_batches += 1
-            self.num_answered += len(batch)
-            for request, answer in zip(batch, answers):
-                if request.answer.done():
-                    continue  # its time is over
-                if isinstance(answer, Exception):
-                    request.answer.set_exception(answer)
-                else:
+            answers = await loop.run_in_executor(self._thread, self._answers, batch)
+            for request, answer in answers:
+                if not request.answer.done():  # its time may be over
                     request.answer.set_result(answer)
 
-    def _answers(self, items: List[Any]) -> Sequence[Any]:
+    def _answers(self, batch: Sequence[_Request]) -> List[Tuple[_Request, Any]]:
+        """Compute the answers to those requests that somebody still waits for."""
+        current = [request for request in batch if not request.answer.done()]
+        if not current:
+            return []
         try:
-            return self._answer_batch(items)
+            answers = self._answer_batch([request.item for request in current])
+            return list(zip(current, answers, strict=True))
         except Exception as error:
-            if len(items) == 1:
-                return [error]
-            return [answer for item in items for answer in self._answers([item])]
+            if len(current) == 1:
+                return [(current[0], error)]
+            return [pair for request in current for pair in self._answers([request])]

@@ -80,6 +80,13 @@ class TaskPredictor(Predictor):
         """Return the instances of an input, at least one. Raise `ConfigurationError` if it is invalid."""
         raise NotImplementedError
 
+    def completed(self, groups: List[List[Instance]]) -> List[List[Instance]]:
+        """
+        Return the instances to predict, from those of several inputs: the same, unless a task first needs a
+        pass of the model, which this can make over all inputs together.
+        """
+        return groups
+
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         """
         Return the answer to an input, from its instances and the model's human-readable output for each.
@@ -138,14 +145,10 @@ class TaskPredictor(Predictor):
                 groups.append(self.instances_from_json(one_input))
             except ConfigurationError as error:
                 groups.append(error)
-        good_groups = [group for group in groups if isinstance(group, list)]
-        outputs = iter(self._run([instance for group in good_groups for instance in group]))
-        return [
-            self._answer(group, [next(outputs) for _ in group])
-            if isinstance(group, list)
-            else group
-            for group in groups
-        ]
+        valid = self.completed([group for group in groups if isinstance(group, list)])
+        outputs = iter(self._run([instance for group in valid for instance in group]))
+        answers = iter([self._answer(group, [next(outputs) for _ in group]) for group in valid])
+        return [next(answers) if isinstance(group, list) else group for group in groups]
 
     def predict_instance(self, instance: Instance) -> JsonDict:
         return self.predict_batch_instance([instance])[0]
@@ -166,7 +169,8 @@ class TaskPredictor(Predictor):
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
         # AllenNLP's interpreters and attackers call it.
-        return self.instances_from_json(json_dict)[0]
+        [instances] = self.completed([self.instances_from_json(json_dict)])
+        return instances[0]
 
     def outputs_in_batches(
         self, instances: Sequence[Instance]

@@ -1,6 +1,5 @@
 import itertools
 import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List
@@ -14,27 +13,27 @@ from torch import Tensor
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
+from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.bilm.slow_bilm import SlowBiLM
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, randomize
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, randomize, with_encoder
 
 WriteBiLM = Callable[..., BiLMFiles]
 
 # Shapes that AllenNLP can load (it requires skip connections), each varying something.
 SHAPES = {
     "tiny": TINY_OPTIONS,
-    "tanh": replace(TINY_OPTIONS, activation="tanh"),
-    "no highway": replace(TINY_OPTIONS, num_highway=0),
-    "three highways": replace(TINY_OPTIONS, num_highway=3),
+    "tanh": with_encoder(TINY_OPTIONS, activation="tanh"),
+    "no highway": with_encoder(TINY_OPTIONS, num_highway=0),
+    "three highways": with_encoder(TINY_OPTIONS, num_highway=3),
     "one layer": replace(TINY_OPTIONS, num_layers=1),
     "three layers": replace(TINY_OPTIONS, num_layers=3),
     "no clips": replace(TINY_OPTIONS, cell_clip=None, proj_clip=None),
     "tight clips": replace(TINY_OPTIONS, cell_clip=0.3, proj_clip=0.1),
-    "one wide filter": replace(TINY_OPTIONS, filters=((50, 5),)),
-    "filters in any order": replace(TINY_OPTIONS, filters=((7, 3), (1, 2), (7, 2))),
+    "one wide filter": with_encoder(TINY_OPTIONS, filters=((50, 5),)),
+    "filters in any order": with_encoder(TINY_OPTIONS, filters=((7, 3), (1, 2), (7, 2))),
     "fixture of bilm-tf": BiLMOptions(
-        character_embedding_dim=4,
-        filters=((1, 4), (2, 8), (3, 16), (4, 32), (5, 64)),
+        CharacterEncoderOptions("relu", 4, ((1, 4), (2, 8), (3, 16), (4, 32), (5, 64))),
         cell_size=64,
         projection_dim=16,
     ),
@@ -69,7 +68,9 @@ def slow_activations(files: BiLMFiles, batches: List[List[List[str]]]) -> List[L
 @pytest.mark.parametrize("shape", SHAPES)
 def test_values_equal_those_of_allennlp(shape: str, write_bilm: WriteBiLM) -> None:
     # 1e-5 is absolute: weights are such that activations stay within about 10, as a trained model's do.
-    files = write_bilm(SHAPES[shape], scale=0.15 if SHAPES[shape].num_filters > 100 else 0.5)
+    files = write_bilm(
+        SHAPES[shape], scale=0.15 if SHAPES[shape].encoder.num_filters > 100 else 0.5
+    )
     character_ids = batch_to_ids(SENTENCES)
     ours, theirs = BiLM.from_files(*files)(character_ids), allennlp_bilm(files)(character_ids)
     assert torch.equal(ours["mask"], theirs["mask"])
@@ -122,7 +123,7 @@ def check_gradients(files: BiLMFiles, sentences: List[List[str]]) -> None:
     ]
     + [
         replace(TINY_OPTIONS, cell_size=6),  # no state projection
-        replace(TINY_OPTIONS, filters=((2, 6),)),  # no token projection
+        with_encoder(TINY_OPTIONS, filters=((2, 6),)),  # no token projection
     ],
     ids=str,
 )
@@ -208,13 +209,13 @@ def test_a_sentence_that_stands_in_a_batch_several_times_is_read_once(
     is_frozen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: List[List[int]] = []
-    run_layers = BiLM._run_layers
+    run_layers = BiLM.run_layers
 
     def record(self: BiLM, inputs: Any, step_sizes: List[int], *others: Any) -> Any:
         read.append(step_sizes)
         return run_layers(self, inputs, step_sizes, *others)
 
-    monkeypatch.setattr(BiLM, "_run_layers", record)
+    monkeypatch.setattr(BiLM, "run_layers", record)
     bilm = randomize(BiLM(TINY_OPTIONS)).requires_grad_(not is_frozen)
     sentences = [["a", "b"], ["c"], ["a", "b"], ["a", "b", "c"], ["c"], []]
     output = bilm(batch_to_ids(sentences))
@@ -281,11 +282,10 @@ class TestFrozen:
         assert not bilm.is_frozen
         assert bilm(batch_to_ids(SENTENCES))["activations"][0].requires_grad
 
-    @pytest.mark.parametrize("is_frozen", [True, False])
-    def test_words_are_encoded_once_and_by_a_frozen_bilm_remembered(
-        self, is_frozen: bool, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    def test_words_are_encoded_once(
+        self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        bilm = BiLM.from_files(*bilm_files, kernel="reference").requires_grad_(not is_frozen)
+        bilm = BiLM.from_files(*bilm_files)
         encoded: List[int] = []
         encode = bilm.character_encoder.forward
         monkeypatch.setattr(
@@ -295,106 +295,17 @@ class TestFrozen:
         )
         bilm(batch_to_ids([["a", "b", "a"], ["b"]]))
         bilm(batch_to_ids([["a", "c", "c"]]))
-        bilm(batch_to_ids([["c", "b", "a"]]))
-        # a, b and the two marks; then c; then nothing.
-        assert encoded == ([4, 1] if is_frozen else [4, 4, 5])
-        assert bilm.word_cache.hit_rate == pytest.approx(8 / 13 if is_frozen else 0)
+        # a, b and the two marks; then a, c and the two marks: nothing is kept.
+        assert encoded == [4, 4]
 
-    @pytest.mark.parametrize("size", [0, 1, 3, 1000])
-    def test_the_cache_does_not_change_values(self, size: int, bilm_files: BiLMFiles) -> None:
-        cached = BiLM.from_files(*bilm_files, word_cache_size=size)
-        uncached = BiLM.from_files(*bilm_files, word_cache_size=0)
-        for batch in (SENTENCES[:2], SENTENCES, SENTENCES[::-1]):
-            character_ids = batch_to_ids(batch)
-            difference = largest_difference(
-                cached(character_ids)["activations"], uncached(character_ids)["activations"]
-            )
-            assert difference < 1e-5
-            assert len(cached.word_cache) <= size
-
-    def test_modes_may_change_between_batches(self, bilm_files: BiLMFiles) -> None:
+    def test_autocast_says_in_what_to_multiply(self, bilm_files: BiLMFiles) -> None:
         bilm = BiLM.from_files(*bilm_files)
-        first, second = batch_to_ids(SENTENCES), batch_to_ids([["some", "new", "words", "the"]])
-        expected = bilm(first)["activations"]
-        with torch.inference_mode():
-            bilm(first)
-            bilm(second)
-        assert largest_difference(bilm(second)["activations"], bilm(second)["activations"]) == 0
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            low = bilm(first)["activations"]
-        assert largest_difference(bilm(first)["activations"], expected) < 1e-6
-        assert 0 < largest_difference([layer.float() for layer in low], expected) < 1
-        with torch.autocast("cpu", dtype=torch.float16):
-            bilm(second)
-
-
-class TestCachedVocabulary:
-    VOCABULARY = ["@@PADDING@@", "the", "naïve", "日本語"]
-
-    def word_ids(self) -> Tensor:
-        return torch.tensor([[1, 2, 3], [3, 0, 0]])
-
-    def character_ids(self) -> Tensor:
-        return batch_to_ids([self.VOCABULARY[1:], ["日本語"]])
-
-    def test_word_ids_give_the_same_as_characters(self, bilm_files: BiLMFiles) -> None:
-        bilm = BiLM.from_files(*bilm_files)
-        expected = bilm(self.character_ids())
-        bilm.cache_vocabulary(self.VOCABULARY)
-        # Characters of the right shape, but of other words: they are not read.
-        ours = bilm(torch.ones_like(self.character_ids()), self.word_ids())
-        assert largest_difference(ours["activations"], expected["activations"]) < 1e-5
-        assert torch.equal(ours["mask"], expected["mask"])
-
-    def test_word_ids_outside_the_vocabulary_are_said_once_and_go_by_characters(
-        self, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        bilm = BiLM.from_files(*bilm_files)
-        expected = bilm(self.character_ids())["activations"]
-        bilm.cache_vocabulary(self.VOCABULARY)
-        with caplog.at_level(logging.WARNING):
-            for _ in range(2):
-                ours = bilm(self.character_ids(), self.word_ids() + 1)["activations"]
-        assert largest_difference(ours, expected) < 1e-6
-        assert caplog.text.count("outside the cached vocabulary of 4 words") == 1
-
-    def test_word_ids_without_a_vocabulary_are_ignored_with_one_warning(
-        self, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        bilm = BiLM.from_files(*bilm_files)
-        with caplog.at_level(logging.WARNING):
-            for _ in range(2):
-                ours = bilm(self.character_ids(), self.word_ids())["activations"]
-        assert caplog.text.count("no vocabulary is cached") == 1
-        assert largest_difference(ours, bilm(self.character_ids())["activations"]) == 0
-
-    def test_a_trainable_bilm_trains_the_cached_words(
-        self, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        bilm = BiLM.from_files(*bilm_files).requires_grad_(True)
-        bilm.cache_vocabulary(self.VOCABULARY)
-        assert "cached words train their own vectors" in caplog.text
-        for _ in range(2):
-            bilm(self.character_ids(), self.word_ids())["activations"][-1].sum().backward()
-        assert bilm.word_embedding.weight.grad.abs().sum() > 0
-
-    def test_an_empty_vocabulary_is_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="vocab_to_cache is an empty list"):
-            BiLM.from_files(*bilm_files).cache_vocabulary([])
-
-    def test_negative_word_ids_are_located(self, bilm_files: BiLMFiles) -> None:
-        bilm = BiLM.from_files(*bilm_files)
-        bilm.cache_vocabulary(self.VOCABULARY)
-        word_ids = self.word_ids()
-        word_ids[0, 1] = -2
-        with pytest.raises(ValueError, match=r"word_ids\[0, 1\] is -2, expected 0 \(padding\) or"):
-            bilm(self.character_ids(), word_ids)
-
-    def test_word_ids_of_another_shape_are_refused(self, bilm_files: BiLMFiles) -> None:
-        bilm = BiLM.from_files(*bilm_files)
-        bilm.cache_vocabulary(self.VOCABULARY)
-        with pytest.raises(ValueError, match=r"word_ids has shape \(2, 2\), expected .* \(2, 3\)"):
-            bilm(self.character_ids(), self.word_ids()[:, :2])
+        character_ids = batch_to_ids(SENTENCES)
+        expected = bilm(character_ids)["activations"]
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", dtype=dtype):
+                low = bilm(character_ids)["activations"]
+            assert 0 < largest_difference([layer.float() for layer in low], expected) < 1
 
 
 class TestBadInput:
@@ -440,11 +351,9 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"Row 3 has padding .* at step 1 before a word"):
             BiLM.from_files(*bilm_files)(character_ids)
 
-    def test_an_unknown_precision_is_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(
-            ConfigurationError, match="precision is 'float8', expected one of: float32"
-        ):
-            BiLM.from_files(*bilm_files, precision="float8")
+    def test_word_ids_are_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ValueError, match="was given word ids, expected character ids only"):
+            BiLM.from_files(*bilm_files)(batch_to_ids([["a"]]), torch.ones(1, 1))
 
 
 def test_short_integer_character_ids_are_accepted(bilm_files: BiLMFiles) -> None:

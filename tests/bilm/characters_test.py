@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin import batch_to_ids
-from elmo_plugin.bilm import characters
-from elmo_plugin.bilm.characters import distinct_words, sentence_marks
+from elmo_plugin.bilm import batch
+from elmo_plugin.bilm.batch import distinct_words
+from elmo_plugin.bilm.characters import sentence_marks
 from tests.conftest import SENTENCES, of_allennlp
 
 
@@ -44,7 +45,7 @@ def test_types_are_distinct_and_give_back_the_words(words: list) -> None:
 
 
 def test_types_are_right_even_if_all_hashes_collide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(characters, "_multipliers", lambda words: torch.zeros(50, dtype=torch.long))
+    monkeypatch.setattr(batch, "_multipliers", lambda words: torch.zeros(50, dtype=torch.long))
     character_ids = batch_to_ids([["a", "b", "a", "c"]])[0]
     types, index = distinct_words(character_ids)
     assert len(types) == 3

@@ -1,6 +1,6 @@
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Optional
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from allennlp.models import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
+from elmo_plugin.bilm.checkpoints import archived_bilm
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
 
@@ -33,6 +34,11 @@ def save_state_dict(
     return model
 
 
+def bilm_in(folder: Any, *names: str) -> Optional[BiLM]:
+    found = archived_bilm(folder, *names)
+    return None if found is None else BiLM.from_state_dict(*found)
+
+
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("weights_name", ["weights.th", "best.th"])
 def test_each_bilm_is_found_by_the_names_of_its_files(
@@ -42,12 +48,11 @@ def test_each_bilm_is_found_by_the_names_of_its_files(
     character_ids = batch_to_ids(SENTENCES)
     for name, files in two_elmos.items():
         random_state = torch.get_rng_state()
-        bilm = BiLM.from_archive(tmp_path, *files, stateful=False, word_cache_size=7)
+        bilm = bilm_in(tmp_path, *files)
         # No initial values are drawn, which would take as long as all else.
         assert torch.equal(torch.get_rng_state(), random_state)
         assert bilm is not None
         assert bilm.is_frozen
-        assert bilm.word_cache.capacity == 7
         expected = model[name].bilm(character_ids)["activations"][-1]
         assert torch.equal(bilm(character_ids)["activations"][-1], expected)
 
@@ -57,7 +62,7 @@ def test_a_file_that_changes_does_not_change_the_bilm(
 ) -> None:
     path = tmp_path / "weights.th"
     model = save_state_dict(two_elmos, path)
-    bilm = BiLM.from_archive(tmp_path, *two_elmos["source"])
+    bilm = bilm_in(tmp_path, *two_elmos["source"])
     assert bilm is not None
     path.write_bytes(bytes(path.stat().st_size))
     character_ids = batch_to_ids(SENTENCES)
@@ -73,20 +78,20 @@ def test_a_damaged_file_is_named(
     save_state_dict(two_elmos, path)
     path.write_bytes(path.read_bytes()[: int(kept_share * path.stat().st_size)])
     with pytest.raises(ConfigurationError, match=r"weights\.th: cannot be read as weights"):
-        BiLM.from_archive(tmp_path, *two_elmos["source"])
+        bilm_in(tmp_path, *two_elmos["source"])
 
 
 def test_a_cached_vocabulary_does_not_get_in_the_way(
     two_elmos: Dict[str, BiLMFiles], tmp_path: Path
 ) -> None:
     save_state_dict(two_elmos, tmp_path / "weights.th", vocab_to_cache=["@@PADDING@@", "the"])
-    assert BiLM.from_archive(tmp_path, *two_elmos["source"]) is not None
+    assert bilm_in(tmp_path, *two_elmos["source"]) is not None
 
 
 def test_other_names_find_nothing(two_elmos: Dict[str, BiLMFiles], tmp_path: Path) -> None:
     save_state_dict(two_elmos, tmp_path / "weights.th")
     names = (two_elmos["source"].options_file, two_elmos["target"].weight_file)
-    assert BiLM.from_archive(tmp_path, *names) is None
+    assert bilm_in(tmp_path, *names) is None
 
 
 @pytest.mark.parametrize("folder", [None, "nowhere", ""])
@@ -94,12 +99,12 @@ def test_a_folder_without_weights_holds_nothing(
     folder: Any, bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
     place = None if folder is None else tmp_path / folder
-    assert BiLM.from_archive(place, *bilm_files) is None
+    assert bilm_in(place, *bilm_files) is None
 
 
 def test_a_state_dict_of_others_holds_nothing(bilm_files: BiLMFiles, tmp_path: Path) -> None:
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.th")
-    assert BiLM.from_archive(tmp_path, *bilm_files) is None
+    assert bilm_in(tmp_path, *bilm_files) is None
 
 
 def test_a_tagger_with_placed_elmo_predicts_the_same_without_its_bilms_files(

@@ -1,17 +1,11 @@
-"""Every kernel on the CPU, with layers as small as tests need."""
+"""The `triton` kernel on the CPU."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels import onednn_kernel, triton_kernel
-
-
-@pytest.fixture(autouse=True)
-def onednn_takes_small_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the `onednn` kernel leaves the products of tiny layers to torch."""
-    monkeypatch.setattr(onednn_kernel, "SMALLEST_WEIGHT", 0)
+from elmo_plugin.bilm.runners import triton_runner
 
 
 @pytest.fixture
@@ -20,18 +14,18 @@ def interpreted_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     Makes the `triton` kernel one for CPUs: its functions run in Triton's interpreter. Without Triton, or
     with an older one, it stays as it is.
     """
-    if triton_kernel.triton_problem() is not None:
+    if triton_runner.triton_problem() is not None:
         return
     import triton.language as tl
     from triton.runtime import interpreter
 
-    from elmo_plugin.bilm.kernels import triton_steps
+    from elmo_plugin.bilm.runners import triton_steps
 
     for name in ("write_hidden", "write_state"):
         function = getattr(triton_steps, name).fn
         monkeypatch.setattr(triton_steps, name, interpreter.InterpretedFunction(function))
-    monkeypatch.setattr(triton_kernel.TritonKernel, "device_type", "cpu")
-    monkeypatch.setattr(triton_kernel, "_what_is_missing", lambda device: None)
+    monkeypatch.setattr(triton_runner.TritonRunner, "device_type", "cpu")
+    monkeypatch.setattr(triton_runner, "_what_is_missing", lambda device: None)
 
     # Of bfloat16 the interpreter (Triton 3.7.1) multiplies the bits as if they were integers, and it rounds
     # towards zero, where GPUs round to the nearest.

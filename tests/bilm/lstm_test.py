@@ -1,4 +1,4 @@
-from typing import List, Optional, Set, Tuple
+from typing import List, Optional, Tuple
 
 import pytest
 import torch
@@ -7,11 +7,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from elmo_plugin.bilm import lstm_steps, processor
-from elmo_plugin.bilm.lstm import Packing, ProjectedLSTM, run_side_by_side
-from elmo_plugin.bilm.lstm_steps import LSTMRun
-from elmo_plugin.bilm.simd import library
-from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features, unsupported_reason
+from elmo_plugin.bilm import lstm as lstm_module
+from elmo_plugin.bilm import steps
+from elmo_plugin.bilm.batch import Packing
+from elmo_plugin.bilm.lstm import ProjectedLSTM, run_side_by_side
+from elmo_plugin.bilm.processor import has_bfloat16_products
+from elmo_plugin.bilm.simd.library import (
+    VECTOR_UNITS,
+    best_unit,
+    missing_features,
+    training_unit,
+    unsupported_reason,
+)
+from elmo_plugin.bilm.steps import Run
+from tests.closeness import assert_close
 
 LENGTHS = [3, 7, 1, 5, 7]
 
@@ -21,6 +30,11 @@ def packed_inputs(lengths: List[int], dim: int) -> Tuple[Tensor, Packing]:
     padded = torch.randn(len(lengths), max(lengths), dim)
     packing = Packing.from_lengths(torch.tensor(lengths), max(lengths))
     return padded[packing.row, packing.step], packing
+
+
+def num_terms(lstm: ProjectedLSTM, lengths: List[int]) -> int:
+    """Return the number of values that are summed on the way to the last output."""
+    return max(lengths) * (lstm.input_dim + lstm.projection_dim + lstm.cell_size)
 
 
 def torch_order(gates: Tensor) -> Tensor:
@@ -44,40 +58,46 @@ def test_without_clips_it_is_torchs_lstm(projection_dim: int) -> None:
             theirs.weight_hr_l0.copy_(ours.projection)
     packed = torch.nn.utils.rnn.PackedSequence(inputs, torch.tensor(packing.step_sizes))
     expected, (expected_state, expected_cell) = theirs(packed)
-    outputs, (state, cell) = ours(inputs, packing.step_sizes)
-    assert torch.allclose(outputs, expected.data, atol=1e-6)
-    assert torch.allclose(state, expected_state[0], atol=1e-6)
-    assert torch.allclose(cell, expected_cell[0], atol=1e-6)
+    outputs, state, cell = ours(inputs, packing.step_sizes)
+    for own, their in [
+        (outputs, expected.data),
+        (state, expected_state[0]),
+        (cell, expected_cell[0]),
+    ]:
+        assert_close(own, their, num_terms(ours, LENGTHS))
 
 
 def test_a_sequence_in_two_parts_with_carried_state_is_the_sequence() -> None:
     lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.1)
     inputs, packing = packed_inputs([6, 6, 6], 6)
-    whole, whole_state = lstm(inputs, packing.step_sizes)
-    first, state = lstm(inputs[:9], [3, 3, 3])
-    second, state = lstm(inputs[9:], [3, 3, 3], state)
-    assert torch.allclose(torch.cat([first, second]), whole, atol=1e-6)
-    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(state, whole_state))
+    whole, *whole_state = lstm(inputs, packing.step_sizes)
+    first, *state = lstm(inputs[:9], [3, 3, 3])
+    second, *state = lstm(inputs[9:], [3, 3, 3], state)
+    terms = num_terms(lstm, [6])
+    assert_close(torch.cat([first, second]), whole, terms)
+    for own, expected in zip(state, whole_state):
+        assert_close(own, expected, terms)
 
 
 def test_clips_hold() -> None:
     lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.05)
     inputs, packing = packed_inputs(LENGTHS, 6)
-    outputs, (_, cell) = lstm(10 * inputs, packing.step_sizes)
+    outputs, _, cell = lstm(10 * inputs, packing.step_sizes)
     assert outputs.abs().max().item() == pytest.approx(0.05)
     assert cell.abs().max().item() == pytest.approx(0.2)
 
 
-def test_without_gradients_blocks_of_steps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.1)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_blocks_of_steps_change_nothing(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.1).to(dtype)
     inputs, packing = packed_inputs(LENGTHS, 6)
-    expected, expected_state = lstm(inputs, packing.step_sizes)
+    expected = lstm(inputs, packing.step_sizes)
     for tokens in (1, 7, 10, 1000):
-        monkeypatch.setattr(lstm_steps, "TOKENS_PER_BLOCK", tokens)
-        with torch.no_grad():
-            outputs, state = lstm(inputs, packing.step_sizes)
-        assert torch.allclose(outputs, expected, atol=1e-6)
-        assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(state, expected_state))
+        monkeypatch.setattr(steps, "TOKENS_PER_BLOCK", tokens)
+        for ours, theirs in zip(lstm(inputs, packing.step_sizes), expected):
+            assert_close(ours, theirs, num_terms(lstm, LENGTHS))
 
 
 @pytest.mark.parametrize("projection_dim", [2, 4])
@@ -90,8 +110,7 @@ def test_gradients_are_those_of_finite_differences(projection_dim: int, clip: fl
     state = (torch.randn(3, projection_dim).double(), torch.randn(3, 4).double())
 
     def run(inputs: Tensor, state: Tensor, cell: Tensor, *_: Tensor) -> Tuple[Tensor, ...]:
-        outputs, final_state = lstm(inputs, packing.step_sizes, (state, cell))
-        return (outputs, *final_state)
+        return lstm(inputs, packing.step_sizes, (state, cell))
 
     tensors = [tensor.requires_grad_(True) for tensor in (inputs.double(), *state)]
     assert torch.autograd.gradcheck(run, (*tensors, *lstm.parameters()))
@@ -107,7 +126,7 @@ def results_and_gradients(
         lstm.zero_grad()
         state = torch.randn(step_sizes[0], lstm.projection_dim).mul_(0.1).requires_grad_()
         cell = torch.randn(step_sizes[0], lstm.cell_size).mul_(0.1).requires_grad_()
-        runs.append(LSTMRun(inputs.clone().requires_grad_(), step_sizes, state, cell))
+        runs.append(Run(inputs.clone().requires_grad_(), step_sizes, state, cell))
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         outcomes = run_side_by_side(lstms, runs)
     results = [tensor for outcome in outcomes for tensor in outcome]
@@ -144,42 +163,25 @@ def test_in_cpp_results_and_gradients_are_those_of_torchs_operations(
         # Rounding to bfloat16 decides whether a value reaches a clip, and so about single gradients.
         if dtype == torch.bfloat16 and (unit != "avx512_bf16" or clip is not None):
             continue
-        monkeypatch.setattr(lstm_steps, "training_unit", lambda inputs, dtype: None)
+        monkeypatch.setattr(lstm_module, "training_unit", lambda weight, dtype: None)
         expected = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
-        monkeypatch.setattr(lstm_steps, "training_unit", lambda inputs, dtype: unit)
+        monkeypatch.setattr(lstm_module, "training_unit", lambda weight, dtype: unit)
         ours = results_and_gradients(lstms, inputs, packing.step_sizes, dtype)
         for own, other in zip(ours, expected):
             assert float((own - other).norm()) < tolerance * float(other.norm())
         assert all(float(tensor.abs().max()) > 0 for tensor in expected)
 
 
-@pytest.mark.parametrize(
-    "features, unit, of_float32, of_bfloat16",
-    [
-        ({"avx512_bf16"}, "avx512_bf16", "avx512_bf16", "avx512_bf16"),
-        ({"avx512_bf16", "amx_bf16"}, "avx512_bf16", "avx512_bf16", None),
-        ({"avx2"}, "avx2", "avx2", None),
-        (set(), "plain", None, None),
-    ],
-)
-def test_cpp_runs_float32_on_cpus_and_what_the_processor_multiplies(
-    features: Set[str],
-    unit: str,
-    of_float32: Optional[str],
-    of_bfloat16: Optional[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(library, "best_unit", lambda: unit)
-    monkeypatch.setattr(library, "unsupported_reason", lambda unit: None)
-    for module in (library, processor):
-        monkeypatch.setattr(module, "processor_features", lambda: features)
-    inputs = torch.zeros(1, 1)
-    assert library.training_unit(inputs, torch.float32) == of_float32
-    assert library.training_unit(inputs, torch.bfloat16) == of_bfloat16
-    assert library.training_unit(inputs.double(), torch.float64) is None
-    assert library.training_unit(inputs.to("meta"), torch.float32) is None
-    monkeypatch.setattr(library, "unsupported_reason", lambda unit: "it was not compiled")
-    assert library.training_unit(inputs, torch.float32) is None
+def test_cpp_runs_float32_on_cpus_and_bfloat16_where_the_processor_multiplies_it() -> None:
+    unit = best_unit()
+    if unit == "plain" or unsupported_reason(unit) is not None:
+        pytest.skip("No library is compiled for a vector unit of this processor.")
+    weight = torch.zeros(1, 1)
+    assert training_unit(weight) == unit
+    assert training_unit(weight, torch.bfloat16) == (unit if has_bfloat16_products() else None)
+    assert training_unit(weight, torch.float16) is None
+    assert training_unit(weight.double(), torch.float64) is None
+    assert training_unit(weight.to("meta")) is None
 
 
 def test_initial_values_are_glorots() -> None:

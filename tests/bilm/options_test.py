@@ -73,7 +73,7 @@ def test_absent_highways_and_skip_connections_read_as_in_bilm_tf() -> None:
     values = changed("char_cnn.n_highway", drop=True)
     del values["lstm"]["use_skip_connections"]
     options = BiLMOptions.from_dict(values)
-    assert options.num_highway == 0
+    assert options.encoder.num_highway == 0
     assert not options.use_skip_connections
 
 

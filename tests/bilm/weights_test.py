@@ -1,9 +1,11 @@
 import os
 import random
 import shutil
-from dataclasses import replace
+import subprocess
+import sys
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Callable, List
+from typing import Any, Callable
 
 import h5py
 import numpy
@@ -13,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from elmo_plugin import BiLM, Elmo, batch_to_ids
-from elmo_plugin.bilm import weights
+from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin.bilm import BiLMOptions, weights
 from elmo_plugin.errors import ConfigurationError
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, of_allennlp, with_encoder
 
 WriteBiLM = Callable[..., BiLMFiles]
 
@@ -69,6 +71,12 @@ def test_a_group_in_place_of_a_dataset_is_no_dataset(bilm_files: BiLMFiles) -> N
         BiLM.from_files(*bilm_files)
 
 
+def changed(options: BiLMOptions, **change: Any) -> BiLMOptions:
+    """Return options with one size changed, of the encoder or the LSTMs."""
+    is_of_lstms = set(change) <= {field.name for field in fields(BiLMOptions)}
+    return replace(options, **change) if is_of_lstms else with_encoder(options, **change)
+
+
 @pytest.mark.parametrize(
     "change, dataset",
     [
@@ -84,7 +92,7 @@ def test_weights_that_contradict_the_options_are_named(
     change: dict, dataset: str, write_bilm: WriteBiLM
 ) -> None:
     weights = write_bilm(TINY_OPTIONS, name="right").weight_file
-    options = write_bilm(replace(TINY_OPTIONS, **change), name="other").options_file
+    options = write_bilm(changed(TINY_OPTIONS, **change), name="other").options_file
     with pytest.raises(ConfigurationError, match=f"{dataset}.*must belong to the same model"):
         BiLM.from_files(options, weights)
 
@@ -197,21 +205,14 @@ class TestAFileThatChanges:
             os.remove(files.weight_file)
         assert torch.equal(activations(bilm), expected)
 
-    def test_while_it_is_read_is_refused(
-        self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        check_datasets = weights._check_datasets
-
-        def check_and_touch(*arguments: object) -> None:
-            check_datasets(*arguments)
-            os.utime(bilm_files.weight_file)
-
-        bilm, options = BiLM(TINY_OPTIONS), TINY_OPTIONS
-        monkeypatch.setattr(weights, "_check_datasets", check_and_touch)
-        with pytest.raises(
-            ConfigurationError, match=r"weights\.hdf5: the file changed while it was"
+    def test_while_it_is_read_is_refused(self, bilm_files: BiLMFiles) -> None:
+        with (
+            pytest.raises(
+                ConfigurationError, match=r"weights\.hdf5: the file changed while it was"
+            ),
+            weights.opened_weights(TINY_OPTIONS, bilm_files.weight_file),
         ):
-            weights.load_weights(bilm, options, bilm_files.weight_file)
+            os.utime(bilm_files.weight_file)
 
     def test_is_never_written_to(self, bilm_files: BiLMFiles) -> None:
         before = Path(bilm_files.weight_file).read_bytes()
@@ -250,21 +251,6 @@ class TestParametersAreOrdinary:
         assert torch.equal(activations(other), activations(bilm))
 
 
-def prepared_objects(bilm: BiLM) -> List[int]:
-    activations(bilm)
-    return sorted(id(prepared) for prepared in bilm._frozen._prepared.values())
-
-
-def test_several_elmos_of_one_file_share_prepared_weights(bilm_files: BiLMFiles) -> None:
-    first, second = Elmo(*bilm_files, 1).bilm, Elmo(*bilm_files, 2).bilm
-    assert prepared_objects(first) == prepared_objects(second)
-    other_precision = BiLM.from_files(*bilm_files, precision="bfloat16", kernel="reference")
-    assert not set(prepared_objects(first)) & set(prepared_objects(other_precision))
-    with torch.no_grad():
-        second.forward_layers[0].gate_weight.mul_(2)
-    assert not set(prepared_objects(first)) & set(prepared_objects(second))
-
-
 @pytest.mark.parametrize("form", ["float16", "float64", "chunks", "compressed", "big-endian"])
 def test_files_in_another_form(form: str, bilm_files: BiLMFiles, tmp_path: Path) -> None:
     other = tmp_path / "other.hdf5"
@@ -288,7 +274,33 @@ def test_files_in_another_form(form: str, bilm_files: BiLMFiles, tmp_path: Path)
     assert torch.equal(ours, expected.half().float() if form == "float16" else expected)
 
 
+def test_the_checksum_while_loading_is_that_of_the_model(bilm_files: BiLMFiles) -> None:
+    bilm = BiLM(TINY_OPTIONS)
+    with weights.opened_weights(TINY_OPTIONS, bilm_files.weight_file) as file:
+        for name in bilm.names_of_parts:
+            file.load(bilm, name)
+    assert file.sha256() == weights.weights_checksum(bilm)
+
+
 class TestSaving:
+    def test_at_a_limit_of_file_sizes_it_is_an_os_error(self, bilm_files: BiLMFiles) -> None:
+        """h5py raises a RuntimeError when it closes the file."""
+        code = (
+            "import resource, signal, sys; from elmo_plugin import BiLM\n"
+            "bilm = BiLM.from_files(*sys.argv[1:])\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+            "try: bilm.save('o.json', 'w.hdf5')\n"
+            "except OSError as error: print('OSError', error)\n"
+        )
+        folder = Path(bilm_files.weight_file).parent
+        before = sorted(folder.iterdir())
+        result = subprocess.run(
+            [sys.executable, "-c", code, *bilm_files], cwd=folder, capture_output=True, text=True
+        )
+        assert result.stdout.startswith("OSError"), result.stderr
+        assert sorted(folder.iterdir()) == before
+
     def test_a_failed_save_leaves_the_previous_file_and_nothing_else(
         self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:

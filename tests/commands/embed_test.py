@@ -242,24 +242,6 @@ class TestFurtherFlags:
         numpy.testing.assert_allclose(numpy.load("out.npy/vectors.npy"), top, atol=1e-5)
         assert "out.npy: 4 sentences, 9 tokens, 0.0 MB" in capsys.readouterr().out
 
-    def test_a_run_is_resumed_with_the_same_pool_only(self, run: Run) -> None:
-        run("--top", "--pool", "mean", output="out.npy")
-        run("--top", "--pool", "mean", "--resume", output="out.npy")
-        for pool in (["--pool", "max"], []):
-            with pytest.raises(ConfigurationError, match="pool was 'mean', now "):
-                run("--top", *pool, "--resume", output="out.npy")
-
-    def test_pool_in_parquet(self, run: Run) -> None:
-        parquet = pytest.importorskip("pyarrow.parquet")
-        run("--average", output="tokens.parquet")
-        run("--average", "--pool", "mean", output="out.parquet")
-        tokens, sentences = (
-            parquet.read_table(name).to_pylist() for name in ("tokens.parquet", "out.parquet")
-        )
-        for of_tokens, of_sentence in zip(tokens, sentences, strict=True):
-            mean = numpy.mean(of_tokens["vectors"], axis=0)
-            numpy.testing.assert_allclose(of_sentence["vector"], mean, atol=1e-5)
-
     def test_parquet_is_embedded_like_text(self, run: Run) -> None:
         pyarrow = pytest.importorskip("pyarrow")
         parquet = pytest.importorskip("pyarrow.parquet")

@@ -1,20 +1,21 @@
-"""`allennlp elmo-report` as users call it."""
+"""`elmo report` as users call it."""
 
-import argparse
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Callable, List
 
 import pytest
-from allennlp.commands import main
-from allennlp.commands.subcommand import Subcommand
+from allennlp.commands import main as allennlp_main
 
+from elmo_plugin.commands.main import main
 from elmo_plugin.commands.report import REPORTS
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.tables import read_table
-from tests.command_line_test import allennlp
 from tests.report.conftest import REPOSITORY, FakeTraining, options, training
 
 __all__ = ["options", "training"]  # fixtures
@@ -24,11 +25,8 @@ Options = Callable[..., Any]
 
 
 def run(*arguments: Any) -> None:
-    """What `allennlp elmo-report` does with the arguments, in this process."""
-    parser = argparse.ArgumentParser()
-    Subcommand.by_name("elmo-report")().add_subparser(parser.add_subparsers())
-    args = parser.parse_args(["elmo-report", *map(str, arguments)])
-    args.func(args)
+    """Run `elmo report` in this process."""
+    main(["report", *map(str, arguments)])
 
 
 class TestHelp:
@@ -73,14 +71,25 @@ class TestHelp:
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with two runs that were trained, from a folder that is not the project's."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    (folder / ".allennlp_plugins").write_text("elmo_plugin\n")
-    result = allennlp(
-        *("elmo-report", "sample-efficiency", str(TINY / "experiment_elmo.jsonnet")),
-        *("-s", "results", "--seeds", "5", "--fractions", "0.5", "--jobs", "2"),
-        *("--overrides", json.dumps({"trainer.num_epochs": 2, "trainer.cuda_device": -1})),
-        folder=folder,
+    overrides = json.dumps({"trainer.num_epochs": 2, "trainer.cuda_device": -1})
+    command = [
+        *("python", "-m", "elmo_plugin", "report", "sample-efficiency"),
+        *(str(TINY / "experiment_elmo.jsonnet"), "-s", "results", "--seeds", "5"),
+        *("--fractions", "0.5", "--jobs", "2", "--overrides", overrides),
+    ]
+    result = subprocess.run(
+        [sys.executable, *command[1:]],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0, result.stderr
+    recorded = shlex.split(
+        read_table(folder / "results" / "sample-efficiency-ner.json").settings["command"]
+    )
+    command[5] = ".../tiny/experiment_elmo.jsonnet"
+    assert recorded == command
     names = [line for line in result.stdout.splitlines() if line.startswith("results/")]
     assert len(names) == 13 and all((folder / name).is_file() for name in names)
     assert "2 of 2 runs, about 0 minutes left" in result.stderr
@@ -108,7 +117,7 @@ def test_the_runs_were_of_half_of_the_sentences(results: Path) -> None:
 def test_a_run_that_is_done_is_known_by_its_config(
     results: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """What `allennlp train` wrote is compared with what this process makes of the config."""
+    """The record of the process that trained is compared with what this process makes of the config."""
     overrides = json.dumps({"trainer.num_epochs": 2, "trainer.cuda_device": -1})
     arguments = [TINY / "experiment_elmo.jsonnet", "-s", results, "--seeds", 5]
     former = {path: path.stat().st_mtime_ns for path in results.glob("runs/*/metrics.json")}
@@ -117,7 +126,7 @@ def test_a_run_that_is_done_is_known_by_its_config(
     assert {path: path.stat().st_mtime_ns for path in former} == former
     with pytest.raises(SystemExit, match="2"):
         run("sample-efficiency", *arguments, "--fractions", 0.5)
-    assert "another config: trainer.num_epochs is 2" in capsys.readouterr().err
+    assert "trainer.num_epochs is 2, expected" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -141,7 +150,7 @@ def test_predictions_come_from_a_model_that_was_trained_on_a_share(
     archive = results / "runs" / "ner-both-share_0.5-batches_2-seed5" / "model.tar.gz"
     files = [str(archive), str(TINY / "inputs.jsonl"), "--output-file", str(tmp_path / "out.jsonl")]
     monkeypatch.setattr(sys, "argv", ["allennlp", "predict", *files, "--silent"])
-    main()
+    allennlp_main()
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert len(lines) == 3 and all("tags" in json.loads(line) for line in lines)
 
@@ -179,7 +188,7 @@ class TestArguments:
         with pytest.raises(SystemExit, match="2"):
             run("placement", *self.arguments(options), *changed)
         (line,) = capsys.readouterr().err.splitlines()  # no traceback
-        assert re.search("elmo-report placement: error: .* is a run of another config", line)
+        assert re.search("elmo report placement: error: .* is a run of another config", line)
         with pytest.raises(ConfigurationError, match="run of another config"):
             run("placement", *self.arguments(options), *changed, "--debug")
         run("placement", *self.arguments(options), *changed, "--overwrite")

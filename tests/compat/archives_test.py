@@ -244,10 +244,9 @@ def test_other_bilms_stay_in_the_archive(change: str) -> None:
             f"{ELMO}.weight_file": str(folder / "weights.hdf5"),
         }
     archive_file = train(Path("run"), **overrides)
-    card_file = export_model(archive_file, "exported", task_model=True)[-1]
+    export_model(archive_file, "exported", task_model=True)
     assert torch.equal(logits("exported"), logits(archive_file))
     assert any("_elmo_lstm" in key for key in torch.load("exported/weights.th"))
-    assert "the biLM is not in the file" not in card_file.read_text()
 
 
 def test_a_model_that_was_loaded_by_name_can_be_saved_whole(
@@ -283,9 +282,9 @@ def test_the_command_writes_float16_and_a_card_with_scores(
     }
     assert "\n# out\n\nTags\nweather.\n\nNot for: rain.\n" in card
     assert "| Wiki, test | 0.5 | 0.625 |\n| web | 0.5 | 0.625 |" in card
-    assert "the biLM is not in the file: it is `tiny_bilm` of elmo_plugin" in card
     metrics = json.loads((run_of(names) / "metrics.json").read_text())
-    assert f"- f1 on `{TINY / 'train.conll'}`: {metrics['best_validation_f1']:.4g}\n" in card
+    assert f"on `{TINY / 'train.conll'}`: " in card
+    assert f"f1 {metrics['best_validation_f1']:.4g}" in card
 
 
 @pytest.mark.parametrize(

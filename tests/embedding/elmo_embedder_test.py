@@ -9,8 +9,9 @@ from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
-from elmo_plugin import BiLM, ElmoEmbedder, ElmoTokenEmbedder
-from elmo_plugin.bilm.kernels import choose_kernel
+from elmo_plugin import ElmoEmbedder, ElmoTokenEmbedder, FrozenBiLM
+from elmo_plugin.bilm.runners import choose_runner
+from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.embedding import elmo_embedder
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, BiLMFiles
@@ -75,7 +76,7 @@ def assert_all_close(
 
 
 def skip_without_simd() -> None:
-    if choose_kernel("auto", "float32", torch.device("cpu")).name != "simd":
+    if choose_runner("auto", "float32", torch.device("cpu"))[0] != SIMDRunner.prepare:
         pytest.skip("The simd kernel is not the fastest here.")
 
 
@@ -242,11 +243,11 @@ class TestStreams:
 def shapes_of_batches(embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch) -> List[tuple]:
     """Filled with `(batch_size, timesteps)` of each batch that the biLM runs from now on."""
     shapes: List[tuple] = []
-    forward = BiLM.forward
+    run = embedder.elmo_bilm._run
     monkeypatch.setattr(
         embedder.elmo_bilm,
-        "forward",
-        lambda ids: (shapes.append(tuple(ids.shape[:2])), forward(embedder.elmo_bilm, ids))[1],
+        "_run",
+        lambda ids, states: (shapes.append(tuple(ids.shape[:2])), run(ids, states))[1],
     )
     return shapes
 
@@ -261,16 +262,16 @@ class TestConstruction:
 
     def test_settings_reach_the_bilm(self, bilm_files: BiLMFiles) -> None:
         bilm = ElmoEmbedder(
-            *bilm_files, stateful=True, precision="int8", kernel="reference", word_cache_size=7
+            *bilm_files, precision="int8", kernel="reference", word_cache_size=7
         ).elmo_bilm
-        assert (bilm.stateful, bilm.precision, bilm.kernel) == (True, "int8", "reference")
-        assert bilm.word_cache.capacity == 7
+        assert (bilm.precision, bilm.kernel) == ("int8", "reference")
+        assert bilm.words.capacity == 7
 
     def test_a_bilm_can_replace_files(self, bilm_files: BiLMFiles) -> None:
-        bilm = BiLM.from_files(*bilm_files).requires_grad_(True).train()
+        bilm = FrozenBiLM.from_files(*bilm_files)
         embedder = ElmoEmbedder.from_bilm(bilm)
         assert embedder.elmo_bilm is bilm
-        assert bilm.is_frozen and not bilm.training
+        assert embedder.cuda_device == -1
         assert isinstance(embedder.indexer, ELMoTokenCharactersIndexer)
         expected = ElmoEmbedder(*bilm_files).embed_batch(SENTENCES)
         assert_all_close(embedder.embed_batch(SENTENCES), expected)
@@ -280,7 +281,7 @@ class TestConstruction:
     def test_a_gpu_gives_the_same_arrays(self, stateful: bool, bilm_files: BiLMFiles) -> None:
         # Convolutions may run in TF32 there, so the tolerance is wide.
         on_gpu = ElmoEmbedder(*bilm_files, cuda_device=0, stateful=stateful)
-        assert next(on_gpu.parameters()).device == torch.device("cuda", 0)
+        assert on_gpu.elmo_bilm.device == torch.device("cuda", 0)
         expected = ElmoEmbedder(*bilm_files, stateful=stateful).embed_batch(SENTENCES)
         assert_all_close(on_gpu.embed_batch(SENTENCES), expected, tolerance=1e-3)
         activations, mask = on_gpu.batch_to_embeddings(SENTENCES)

@@ -10,6 +10,7 @@ import pytest
 
 from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.formats import (
+    FORMATS,
     HDF5Format,
     NpyFormat,
     OutputFormat,
@@ -17,7 +18,6 @@ from elmo_plugin.embedding.formats import (
     about_output,
     format_of,
 )
-from elmo_plugin.embedding.parts import Block
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
 
@@ -26,7 +26,12 @@ SENTENCES = [
     Sentence(1, "Hi", ["Hi"]),
     Sentence(4, "a  b", ["a", "b"]),
 ]
-ABOUT = {"settings": {"made": "so"}}
+ABOUT = {"settings": {"layers": "top"}}
+
+
+def made_as_described(output: Path, format: str) -> bool:
+    about = about_output(output, format)
+    return about is not None and about["settings"] == ABOUT["settings"]
 
 
 def write(
@@ -36,15 +41,14 @@ def write(
     sentences: Sequence[Sentence] = SENTENCES,
 ) -> Path:
     """Write a part for each sentence, and make the output."""
-    parts = {}
+    parts = []
     for sentence, array in zip(sentences, vectors):
-        part = Block(0, "in.txt", [sentence]).part
-        path = folder / part.file_name(format.part_ending)
-        with open(path, "wb") as file:
-            format.write_part(file, part, [sentence], [array.astype(format.dtype)])
-        assert format.read_part(path) == part
-        parts[part] = path
-    return format.finish(parts, folder, ABOUT)
+        parts.append(folder / f"part-{sentence.line_index}.{format.part_ending}")
+        with open(parts[-1], "wb") as file:
+            format.write_part(file, "in.txt", [sentence], [array.astype(format.dtype)])
+    num_tokens = sum(len(sentence.tokens) for sentence in sentences)
+    counts = {"num_sentences": len(sentences), "num_tokens": num_tokens}
+    return format.finish(parts, folder, {**ABOUT, **counts})
 
 
 def made_vectors(*num_layers: int) -> List[numpy.ndarray]:
@@ -72,7 +76,7 @@ def test_a_row_of_parquet_is_a_sentence_with_a_column_for_each_layer(
         assert Sentence(row["line"], row["sentence"], row["tokens"]) == sentence
         found = numpy.array([row[column] for column in columns], dtype=dtype)
         assert (found.reshape(array.shape) == array.astype(dtype)).all()
-    assert about_output(tmp_path, "parquet") == ABOUT
+    assert made_as_described(tmp_path, "parquet")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -97,7 +101,7 @@ def test_npy_can_be_memory_mapped_and_has_an_index(
         assert (arrays["vectors"][start:end] == expected).all()
     rows = (product / "sentences.jsonl").read_text(encoding="utf-8").splitlines()
     assert [Sentence(*json.loads(row).values()) for row in rows] == SENTENCES
-    assert about_output(product, "npy") == ABOUT
+    assert made_as_described(product, "npy")
 
 
 def write_lines(folder: Path, lines: List[str], **keys: bool) -> Path:
@@ -134,7 +138,7 @@ class TestHDF5:
         assert all((datasets[key] == int(key)).all() for key in datasets)
         assert index.shape == (1,)
         assert json.loads(index[0]) == {"a b": "2", "é": "1"}
-        assert about_output(path, "hdf5") == ABOUT
+        assert made_as_described(path, "hdf5")
 
     def test_sentence_to_index_can_be_left_out(self, tmp_path: Path) -> None:
         path = write_lines(tmp_path, ["a b", "a b"], forget_sentences=True)
@@ -184,69 +188,42 @@ class TestHDF5:
         assert about_output(tmp_path, "npy") is None
 
 
-@pytest.mark.parametrize(
-    "output, format",
-    [("a.parquet", "parquet"), ("b.NPY", "npy"), ("c.h5", "hdf5"), ("d.hdf5", "hdf5")],
-)
-def test_without_a_format_the_ending_decides(output: str, format: str) -> None:
-    assert format_of(output) == format
-    assert format_of(output, "npy") == "npy"
-
-
-@pytest.mark.parametrize("output", ["out.npz", "out", "out.txt"])
-def test_an_unknown_ending_is_an_error(output: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"expected one of \.hdf5, .*--format"):
-        format_of(output)
-    assert format_of(output, "hdf5") == "hdf5"
+def test_without_a_format_the_ending_decides() -> None:
+    endings = {"a.parquet": "parquet", "b.NPY": "npy", "c.h5": "hdf5", "d.hdf5": "hdf5"}
+    for output, format in endings.items():
+        assert format_of(output) == format
+        assert format_of(output, "npy") == "npy"
+    for output in ("out.npz", "out", "out.txt"):
+        with pytest.raises(ConfigurationError, match=r"expected one of \.hdf5, .*--format"):
+            format_of(output)
+        assert format_of(output, "hdf5") == "hdf5"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("num_layers", [(), (3,)])
+@pytest.mark.parametrize("name", FORMATS)
 def test_pooled_vectors_have_no_dimension_of_tokens(
-    tmp_path: Path, dtype: str, num_layers: Any
+    tmp_path: Path, name: str, dtype: str, num_layers: Any
 ) -> None:
-    generator = numpy.random.default_rng(0)
-    vectors = [generator.standard_normal((*num_layers, 6), dtype="float32") for _ in SENTENCES]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    vectors = [array[..., 0, :] for array in made_vectors(*num_layers)]
     expected = numpy.stack(vectors).astype(dtype)
-    shape = (*num_layers, 6)
-
-    npy = tmp_path / "npy"
-    npy.mkdir()
-    product = write(npy, NpyFormat(shape, dtype, is_pooled=True), vectors)
-    stored = numpy.load(product / "vectors.npy", mmap_mode="r")
-    assert stored.dtype == dtype
-    assert (stored == expected).all()
-    assert numpy.load(product / "lines.npy").tolist() == [0, 1, 4]
-    assert not (product / "offsets.npy").exists()
-
-    hdf5 = tmp_path / "hdf5"
-    hdf5.mkdir()
-    with h5py.File(write(hdf5, HDF5Format(shape, dtype, is_pooled=True), vectors)) as file:
-        for key, array in zip(("0", "1", "4"), expected):
-            assert (file[key][...] == array).all()
-
-    pytest.importorskip("pyarrow")
-    parquet = tmp_path / "parquet"
-    parquet.mkdir()
-    folder = write(parquet, ParquetFormat(shape, dtype, is_pooled=True), vectors)
-    columns = ["layer_0", "layer_1", "layer_2"] if num_layers else ["vector"]
-    rows = pytest.importorskip("pyarrow.parquet").read_table(folder).to_pylist()
-    for row, sentence, array in zip(rows, SENTENCES, expected, strict=True):
-        assert list(row) == ["source", "line", "sentence", "tokens", *columns]
-        assert row["tokens"] == sentence.tokens
-        found = numpy.array([row[column] for column in columns], dtype=dtype)
-        assert (found.reshape(array.shape) == array).all()
-
-
-def test_heads_of_parts_can_be_read_in_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Parsing Python in threads fails at times in CPython 3.11, with a SystemError; numpy.load does it."""
-    format = HDF5Format((6,), "float32")
-    part = Block(0, "in.txt", SENTENCES[:1]).part
-    with open(tmp_path / "part", "wb") as file:
-        format.write_part(file, part, SENTENCES[:1], made_vectors()[:1])
-    with monkeypatch.context() as patch:
-        patch.delattr("ast.parse")
-        found = format.read_part(tmp_path / "part")
-    assert found == part
+    format_class = {"hdf5": HDF5Format, "npy": NpyFormat, "parquet": ParquetFormat}[name]
+    product = write(tmp_path, format_class((*num_layers, 6), dtype, is_pooled=True), vectors)
+    if name == "npy":
+        found = numpy.load(product / "vectors.npy", mmap_mode="r")
+        assert numpy.load(product / "lines.npy").tolist() == [0, 1, 4]
+        assert not (product / "offsets.npy").exists()
+    elif name == "hdf5":
+        with h5py.File(product) as file:
+            found = numpy.stack([file[key][...] for key in ("0", "1", "4")])
+    else:
+        columns = ["layer_0", "layer_1", "layer_2"] if num_layers else ["vector"]
+        table = parquet.read_table(product)
+        assert table.column_names == ["source", "line", "sentence", "tokens", *columns]
+        rows = table.to_pylist()
+        assert [row["tokens"] for row in rows] == [sentence.tokens for sentence in SENTENCES]
+        found = numpy.array([[row[column] for column in columns] for row in rows], dtype=dtype)
+        found = found.reshape(expected.shape)
+    assert found.dtype == dtype
+    assert (found == expected).all()

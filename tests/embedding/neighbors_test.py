@@ -1,6 +1,6 @@
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional
 
 import numpy
 import pytest
@@ -11,7 +11,6 @@ from elmo_plugin.embedding.neighbors import (
     Occurrence,
     cluster_occurrences,
     embed_occurrences,
-    find_in_sentence,
     find_occurrences,
     nearest_occurrences,
     num_distinct_contexts,
@@ -26,11 +25,11 @@ Find = Callable[..., FoundOccurrences]
 
 @pytest.fixture
 def find(tmp_path: Path) -> Find:
-    def find(word: str, lines: List[str] = LINES, **arguments: Any) -> FoundOccurrences:
+    def find(word: Optional[str], lines: List[str] = LINES, **arguments: Any) -> FoundOccurrences:
         path = tmp_path / "text.txt"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         source = SentenceSource(path, InputOptions(skip_blank=True))
-        return find_occurrences(source, word, **arguments)
+        return find_occurrences(source.sentences(), word, source.name, **arguments)
 
     return find
 
@@ -77,12 +76,11 @@ class TestFindOccurrences:
         assert find("play", max_occurrences=4) == find("play")
 
 
-class TestFindInSentence:
-    def test_the_first_of_several_is_taken(self) -> None:
-        occurrence = find_in_sentence(" they  play and play", "play")
-        assert occurrence == Occurrence(("they", "play", "and", "play"), 1, None)
-        assert find_in_sentence("Play and play", "play").position == 2
-        assert find_in_sentence("Play and play", "play", ignore_case=True).position == 0
+def test_a_text_without_a_word_holds_its_sentences(find: Find) -> None:
+    occurrences, num_found = find(None)
+    assert [occurrence.line_index for occurrence in occurrences] == [0, 2, 3, 4, 5]
+    assert occurrences[0] == Occurrence(("a", "play", "by", "him"), None, 0)
+    assert (occurrences[0].text, num_found) == ("a play by him", 5)
 
 
 def test_distinct_contexts_are_counted_by_sentence_and_of_layer_0_by_spelling(find: Find) -> None:

@@ -1,28 +1,27 @@
 """Parts: which sentences they hold, and which sentences are still to be embedded."""
 
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import List, Tuple
 
 import pytest
 
+from elmo_plugin.embedding.formats import HDF5Format
 from elmo_plugin.embedding.parts import (
     Block,
     Content,
     Part,
     check_complete,
     content_of,
+    contents_in,
     parts_by_source,
     read_blocks,
 )
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError
 
-# Of 1, 2, 1, 2, 3, 3 and 1 tokens; lines 2, 6 and 7 are blank.
+# Of 1, 2, 1, 2, 3, 3 and 1 tokens; lines 3, 7 and 8 are blank.
 LINES = ["a", "b b", "", "c", "d d", "e e e", "", "", "f f f", "g"]
-
-
-def no_check(line_index: int, text: str) -> None:
-    pass
+FORMAT = HDF5Format((3,), "float32")
 
 
 @pytest.fixture
@@ -40,38 +39,35 @@ def part_of(source: SentenceSource, first_line: int, last_line: int) -> Part:
     return Block(0, source.name, sentences).part
 
 
-def blocks(source: SentenceSource, done: List[Tuple[int, int]], *limits: int) -> List[List[int]]:
-    """The lines of each block."""
-    parts = [part_of(source, *lines) for lines in done]
-    found = []
-
-    def read() -> Any:
-        content = yield from read_blocks(0, source, parts, no_check, *limits)
-        assert content == content_of(source, parts, no_check)
-
-    for block in read():
-        found.append([sentence.line_index for sentence in block.sentences])
-    return found
+def lines_of_blocks(
+    source: SentenceSource, finished: List[Tuple[int, int]], *limits: int
+) -> List[List[int]]:
+    """The lines of each block. With the finished parts, the blocks hold all sentences."""
+    parts = [part_of(source, *lines) for lines in finished]
+    blocks = list(read_blocks(0, source, parts, FORMAT, *limits))
+    written = contents_in([*parts, *(block.part for block in blocks)], ["in.txt"])
+    assert written == [content_of(source, parts, FORMAT)]
+    return [[sentence.line_index for sentence in block.sentences] for block in blocks]
 
 
 def test_a_part_is_named_by_its_sentences() -> None:
     sentences = [Sentence(7, "a b", ["a", "b"]), Sentence(9, "the c", ["the", "c"])]
     part = Block(3, "a.txt", sentences).part
     assert part[:6] == (3, 7, 9, "a.txt", 2, 4)
-    assert part.file_name("arrays") == "part-00003-0000000007.arrays"
+    assert part.name == "part-00003-0000000007"
     other = Block(3, "a.txt", [sentences[0], Sentence(9, "the d", ["the", "d"])]).part
     assert part.digest != other.digest
 
 
 def test_blocks_are_cut_by_sentences_and_by_tokens(source: SentenceSource) -> None:
-    assert blocks(source, [], 100, 100) == [[0, 1, 3, 4, 5, 8, 9]]
-    assert blocks(source, [], 3, 100) == [[0, 1, 3], [4, 5, 8], [9]]
-    assert blocks(source, [], 100, 4) == [[0, 1, 3], [4], [5], [8, 9]]
-    assert blocks(source, [], 100, 1) == [[0], [1], [3], [4], [5], [8], [9]]
+    assert lines_of_blocks(source, [], 100, 100) == [[0, 1, 3, 4, 5, 8, 9]]
+    assert lines_of_blocks(source, [], 3, 100) == [[0, 1, 3], [4, 5, 8], [9]]
+    assert lines_of_blocks(source, [], 100, 4) == [[0, 1, 3], [4], [5], [8, 9]]
+    assert lines_of_blocks(source, [], 100, 1) == [[0], [1], [3], [4], [5], [8], [9]]
 
 
 @pytest.mark.parametrize(
-    "done, expected",
+    "finished, expected",
     [
         ([(0, 9)], []),
         ([(0, 1), (3, 9)], []),
@@ -82,9 +78,9 @@ def test_blocks_are_cut_by_sentences_and_by_tokens(source: SentenceSource) -> No
     ],
 )
 def test_no_block_has_sentences_from_before_and_after_a_part(
-    source: SentenceSource, done: List[Tuple[int, int]], expected: List[List[int]]
+    source: SentenceSource, finished: List[Tuple[int, int]], expected: List[List[int]]
 ) -> None:
-    assert blocks(source, done, 100, 100) == expected
+    assert lines_of_blocks(source, finished, 100, 100) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,16 +100,16 @@ def test_a_part_made_from_other_sentences_is_an_error(
     (tmp_path / "in.txt").write_text("\n".join(lines))
     match = r"another input: lines 4 to 5 of .*in\.txt are not the 2 sentences that it has written"
     with pytest.raises(ConfigurationError, match=match):
-        content_of(source, [part], no_check)
+        content_of(source, [part], FORMAT)
     with pytest.raises(ConfigurationError, match=match):
-        list(read_blocks(0, source, [part], no_check, 100, 100))
+        list(read_blocks(0, source, [part], FORMAT, 100, 100))
 
 
-CONTENTS = [Content("a.txt", 5, 9, ""), Content("b.txt", 2, 2, "")]
+CONTENTS = [Content("a.txt", 5, 9, 30), Content("b.txt", 2, 2, 7)]
 PARTS = [
-    Part(0, 0, 3, "a.txt", 3, 5, ""),
-    Part(0, 4, 6, "a.txt", 2, 4, ""),
-    Part(1, 0, 1, "b.txt", 2, 2, ""),
+    Part(0, 0, 3, "a.txt", 3, 5, 10),
+    Part(0, 4, 6, "a.txt", 2, 4, 20),
+    Part(1, 0, 1, "b.txt", 2, 2, 7),
 ]
 
 
@@ -130,19 +126,16 @@ def test_parts_must_be_of_the_files_of_this_run() -> None:
 @pytest.mark.parametrize(
     "parts, match",
     [
-        (PARTS[1:], r"a\.txt: 5 sentences were found and 2 are written\."),
-        (PARTS[:2], r"b\.txt: 2 sentences were found and 0 are written\."),
-        (
-            [PARTS[0], Part(0, 3, 6, "a.txt", 2, 4, ""), PARTS[2]],
-            r"a\.txt: 5 sentences were found and 5 are written, some of them twice\.",
-        ),
-        (
-            [*PARTS, Part(1, 7, 7, "b.txt", 1, 1, "")],
-            r"b\.txt: 2 sentences were found and 3 are written\.",
-        ),
+        (PARTS[1:], r"a\.txt: 5 sentences were found, and the 2 that"),
+        (PARTS[:2], r"b\.txt: 2 sentences were found, and the 0 that"),
+        # One twice and one missing.
+        ([PARTS[0], Part(0, 3, 6, "a.txt", 2, 4, 19), PARTS[2]], r"a\.txt: 5 .* and the 5 that"),
+        ([*PARTS, Part(1, 7, 7, "b.txt", 1, 1, 2)], r"b\.txt: 2 .* and the 3 that"),
     ],
 )
-def test_each_sentence_must_be_in_exactly_one_part(parts: List[Part], match: Any) -> None:
-    check_complete(PARTS, CONTENTS)
-    with pytest.raises(ConfigurationError, match=f"{match}.*--overwrite"):
-        check_complete(parts, CONTENTS)
+def test_each_sentence_must_be_in_exactly_one_part(parts: List[Part], match: str) -> None:
+    names = ["a.txt", "b.txt"]
+    assert contents_in(PARTS, names) == CONTENTS
+    check_complete(contents_in(PARTS, names), CONTENTS)
+    with pytest.raises(ConfigurationError, match=f"{match} are written are not .*--overwrite"):
+        check_complete(contents_in(parts, names), CONTENTS)

@@ -48,7 +48,7 @@ def test_a_sentence_of_one_token_is_its_token_and_one_without_is_zeros(pool: str
 
 def test_first_last_holds_the_last_states_of_both_lstms() -> None:
     """Each half is the state after all tokens, from which the LSTM of its direction reads what comes next."""
-    embedder = ElmoEmbedder.from_bilm(randomize(BiLM(TINY_OPTIONS)))
+    embedder = ElmoEmbedder.from_bilm(randomize(BiLM(TINY_OPTIONS)).freeze())
     tokens, longer = ["a", "b", "c"], ["a", "b", "c", "d"]
     half = TINY_OPTIONS.projection_dim
     forward, backward = numpy.split(embedder.embed_sentence(tokens, pool="first-last"), 2, axis=1)

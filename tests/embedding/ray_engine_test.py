@@ -4,16 +4,18 @@ import errno
 import functools
 import glob
 import gzip
+import io
 import multiprocessing
 import os
+import pickle
 import random
+import re
 import shutil
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
+import traceback
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -23,17 +25,15 @@ import numpy
 import pytest
 import torch
 
-from elmo_plugin import BiLM, ElmoEmbedder
+from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.commands.user_errors import INTERRUPTED
-from elmo_plugin.embedding import local_engine, ray_engine, run
+from elmo_plugin.embedding import partial_output, ray_engine, run
 from elmo_plugin.embedding.formats import FORMATS, about_output
 from elmo_plugin.embedding.layers import LayerChoice, layer_choice
 from elmo_plugin.embedding.partial_output import PartialOutput, WriteError
 from elmo_plugin.embedding.ray_engine import (
     EngineOptions,
     RayWorkers,
-    SharedBiLM,
-    original_errors,
     ray_session,
 )
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
@@ -41,10 +41,12 @@ from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 from tests.embedding.run_test import contents
+from tests.markdown_blocks import code_blocks
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is built without Parquet")
 
+REPOSITORY = Path(__file__).parents[2]
 # Of three kinds of files; a blank line in the first, which is skipped.
 LINES = {
     "a.txt": [" ".join(["word"] * (number % 6 + 1)) + f" no {number}" for number in range(30)],
@@ -59,8 +61,8 @@ NUM_INTERRUPTS = int(os.environ.get("ELMO_RAY_INTERRUPTS", 1))
 
 
 @pytest.fixture(scope="module")
-def bilm(tiny_files: BiLMFiles) -> BiLM:
-    return BiLM.from_files(*tiny_files)
+def bilm(tiny_files: BiLMFiles) -> FrozenBiLM:
+    return FrozenBiLM.from_files(*tiny_files)
 
 
 @pytest.fixture
@@ -78,7 +80,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def embed(bilm: BiLM, layers: Any = "top", inputs: Any = "texts", **options: Any) -> EmbeddedFile:
+def embed(
+    bilm: FrozenBiLM, layers: Any = "top", inputs: Any = "texts", **options: Any
+) -> EmbeddedFile:
     names = [field.name for field in fields(EngineOptions) if field.name in options]
     engine = EngineOptions(**{"engine": "ray", **{name: options.pop(name) for name in names}})
     embedder = ElmoEmbedder.from_bilm(bilm)
@@ -92,7 +96,7 @@ def embed(bilm: BiLM, layers: Any = "top", inputs: Any = "texts", **options: Any
     return one_run.embed(embedder, layer_choice(layers) if isinstance(layers, str) else layers)
 
 
-def check_rows(bilm: BiLM, output: str = "out") -> None:
+def check_rows(bilm: FrozenBiLM, output: str = "out") -> None:
     """
     Check that the output has each sentence once, in order, with the top layer that one process computes.
     """
@@ -116,19 +120,14 @@ def remove(path: str) -> None:
     shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
-def num_parts_now() -> int:
-    """Number of parts of an unfinished output, while another process may rename their folder."""
-    return len(glob.glob("out.partial/parts*/part-*"))
-
-
-def parts_of(folder: Path) -> Dict[str, int]:
+def finished_parts(pattern: str = "out.partial/parts*/descriptions/*") -> Dict[str, int]:
     """Return the names of parts, and the inode of each."""
-    return {path.name: path.stat().st_ino for path in folder.glob("part-*.parquet")}
+    return {path.name: path.stat().st_ino for path in map(Path, glob.glob(pattern))}
 
 
 class TestRuns:
     def test_rows_equal_those_of_one_process_even_if_a_worker_is_killed(
-        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
+        self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path
     ) -> None:
         driver = os.getpid()
         workers = folder / "workers"
@@ -143,7 +142,7 @@ class TestRuns:
         killed: List[int] = []
 
         def kill_a_worker() -> None:
-            while len(parts_of(PartialOutput("out").parts_folder)) < 2:
+            while len(finished_parts()) < 2:
                 time.sleep(0.01)
             killed.append(int(min(workers.iterdir()).name))
             os.kill(killed[0], signal.SIGKILL)
@@ -155,8 +154,8 @@ class TestRuns:
         assert killed and len(list(workers.iterdir())) > 1
         assert result == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
         check_rows(bilm)
-        # Of 29, 20 and 10 sentences.
-        assert len(parts_of(folder / "out")) == 5 + 3 + 2
+        before = finished_parts("out/*.parquet")
+        assert len(before) == 5 + 3 + 2  # of 29, 20 and 10 sentences
         assert sorted(os.listdir()) == ["out", "texts", "workers"]
         about = about_output("out", "parquet")
         assert about is not None and about["num_sentences"] == NUM_SENTENCES
@@ -166,55 +165,16 @@ class TestRuns:
         assert about["settings"]["layers"] == "top" and about["settings"]["column"] == "sentence"
 
         # What is complete is not done again; and only the same counts as complete.
-        before = parts_of(folder / "out")
         assert embed(bilm, num_workers=2, resume=True) == result
-        assert parts_of(folder / "out") == before
         with open("texts/a.txt", "a") as file:
             file.write("one more\n")
         with pytest.raises(ConfigurationError, match="out is complete, and was made from another"):
             embed(bilm, resume=True)
-        assert parts_of(folder / "out") == before
+        assert finished_parts("out/*.parquet") == before
 
-    def test_a_run_that_a_full_disk_ended_is_resumed_by_one_process(
-        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
-    ) -> None:
-        driver = os.getpid()
-        count = folder / "count"  # a byte for each sentence, as long as the disk has little room
-        count.touch()
-
-        def failing_top(layers: numpy.ndarray) -> numpy.ndarray:
-            if os.getpid() != driver and count.exists():
-                with open(count, "ab") as file:
-                    file.write(b".")
-                if count.stat().st_size == 40:
-                    raise WriteError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return layers[-1]
-
-        match = r"out: cannot be written \(No space left.*parts are kept in .*Make room"
-        with pytest.raises(WriteError, match=match) as raised:
-            embed(bilm, LayerChoice("top", failing_top))
-        assert raised.value.errno == errno.ENOSPC
-        count.unlink()
-        kept = parts_of(PartialOutput("out").parts_folder)
-        assert 2 <= len(kept) < 10
-        with pytest.raises(ConfigurationError, match=r"another input: file 1 was texts/a.txt"):
-            embed(bilm, "top", ["texts/b.txt.gz", "texts"], resume=True)
-
-        local = EmbeddingRun(
-            "texts", "out", InputOptions(skip_blank=True), OutputOptions("parquet", resume=True)
-        )
-        embedder = ElmoEmbedder.from_bilm(bilm)
-        result = local.embed(embedder, layer_choice("top"))
-        assert result == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
-        check_rows(bilm)
-        parts = parts_of(folder / "out")
-        assert len(parts) == 10 and kept.items() <= parts.items()
-        assert sorted(os.listdir()) == ["out", "texts"]
-
-    @pytest.mark.parametrize("number", [1, 3])
-    @pytest.mark.parametrize("format", ["hdf5", "parquet"])
-    def test_parts_written_before_the_disk_is_full_are_kept(
-        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path, format: str, number: int
+    @pytest.mark.parametrize("format, number", [("hdf5", 1), ("parquet", 3)])
+    def test_parts_written_before_the_disk_is_full_are_kept_and_resumed_by_one_process(
+        self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path, format: str, number: int
     ) -> None:
         driver = os.getpid()
         calls: List[int] = []
@@ -225,7 +185,7 @@ class TestRuns:
                 if len(calls) > 7 * (number - 1):
                     # Writing to this device fails as on a full disk.
                     full = functools.partial(open, "/dev/full")
-                    local_engine.open = lambda path, mode: full(mode)
+                    partial_output.open = lambda path, mode: full(mode)
             return numpy.sign(layers[-1])
 
         options = {"inputs": "texts/a.txt", "format": format}
@@ -235,66 +195,13 @@ class TestRuns:
         with pytest.raises(WriteError, match=match) as raised:
             embed(bilm, layers, **options)
         assert raised.value.errno == errno.ENOSPC
-        assert PartialOutput("out").num_parts == number - 1
+        assert PartialOutput("out").parts_folder.num_parts == number - 1
         assert sorted(os.listdir()) == ["out.partial"] * (number > 1) + ["texts"]
         embed(bilm, layers, engine="local", resume=True, **options)
         resumed = contents()
         remove("out")
         embed(bilm, layers, engine="local", **options)
         assert contents() == resumed
-
-    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-    def test_a_run_that_was_interrupted_is_resumed(
-        self,
-        ray_on_two_cores: Any,
-        bilm: BiLM,
-        tiny_files: BiLMFiles,
-        folder: Path,
-        number: int,
-    ) -> None:
-        script = """
-            import signal, sys, time
-            from elmo_plugin import ElmoEmbedder
-            from elmo_plugin.embedding import run
-            from elmo_plugin.embedding.layers import LayerChoice
-            from elmo_plugin.embedding.ray_engine import EngineOptions
-            from elmo_plugin.embedding.sentences import InputOptions
-
-            def slow_top(layers):
-                time.sleep(0.2)
-                return layers[-1]
-
-            # What runs in the background of a shell ignores the signal.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            run.SENTENCES_PER_PART = 7
-            run.EmbeddingRun(
-                "texts", "out", InputOptions(skip_blank=True), run.OutputOptions("parquet"),
-                engine=EngineOptions("ray"),
-            ).embed(ElmoEmbedder(*sys.argv[1:]), LayerChoice("top", slow_top))
-        """
-        command = [sys.executable, "-c", textwrap.dedent(script), *tiny_files]
-        with open("log", "w") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-        while process.poll() is None and not parts_of(PartialOutput("out").parts_folder):
-            time.sleep(0.05)
-        assert process.poll() is None, (folder / "log").read_text()
-        process.send_signal(number)
-        process.wait()
-        kept = parts_of(PartialOutput("out").parts_folder)
-        assert 1 <= len(kept) < 10 and not (folder / "out").exists()
-        assert embed(bilm, resume=True) == EmbeddedFile(NUM_SENTENCES, NUM_TOKENS)
-        check_rows(bilm)
-        assert len(parts_of(folder / "out")) == 10
-        assert sorted(os.listdir()) == ["log", "out", "texts"]
-
-    def test_other_formats_are_written_too(
-        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
-    ) -> None:
-        embed(bilm, inputs="texts/b.txt.gz", format="npy", num_workers=2)
-        vectors = numpy.load("out/vectors.npy")
-        embedder = ElmoEmbedder.from_bilm(bilm)
-        expected = [embedder.embed_sentence(line.split())[-1] for line in LINES["b.txt.gz"]]
-        numpy.testing.assert_allclose(vectors, numpy.concatenate(expected), atol=1e-5)
 
 
 def slow_signs() -> LayerChoice:
@@ -321,9 +228,12 @@ def embed_in_process(
     with open("log", "a") as sys.stderr:
         try:
             has_begun.set()
-            embed(BiLM.from_files(*files), slow_signs(), ray_address=address, **options)
+            embed(FrozenBiLM.from_files(*files), slow_signs(), ray_address=address, **options)
         except KeyboardInterrupt:
             os._exit(INTERRUPTED)
+        except Exception:
+            traceback.print_exc()
+            raise
 
 
 class TestInterruptsAtRandomTimes:
@@ -344,7 +254,7 @@ class TestInterruptsAtRandomTimes:
         self,
         ray_on_two_cores: Any,
         context: Any,
-        bilm: BiLM,
+        bilm: FrozenBiLM,
         tiny_files: BiLMFiles,
         folder: Path,
         format: str,
@@ -369,7 +279,7 @@ class TestInterruptsAtRandomTimes:
                 assert has_begun.wait(timeout=120)
                 # At a random number of parts: at a random time, most runs would have none yet.
                 num_parts = generator.randint(0, self.NUM_PARTS)
-                while process.is_alive() and num_parts_now() < num_parts:
+                while process.is_alive() and len(finished_parts()) < num_parts:
                     time.sleep(0.002)
                 time.sleep(generator.uniform(0, 0.1 if num_parts else duration))
                 with suppress(ProcessLookupError):  # it may be done
@@ -395,7 +305,7 @@ class TestBadInput:
         monkeypatch.setattr(ray_engine.RayEngine, "write_parts", unused)
 
     def test_all_files_are_checked_before_work_starts(
-        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path, monkeypatch: pytest.MonkeyPatch
+        self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (folder / "texts/d.txt").write_bytes(b"a\n\xff\n")
         (folder / "texts/e.txt").write_bytes(b"a\nb\x00\n")
@@ -412,7 +322,7 @@ class TestBadInput:
         assert os.listdir() == ["texts"]
 
     def test_missing_gpus_are_an_error(
-        self, ray_on_two_cores: Any, bilm: BiLM, folder: Path
+        self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path
     ) -> None:
         one_run = EmbeddingRun(
             "texts",
@@ -433,40 +343,44 @@ class TestBadInput:
             EmbeddingRun("texts", "out.parquet", engine=EngineOptions("ray"))
 
 
-def test_an_unexpected_error_of_a_worker_keeps_its_traceback(ray_on_two_cores: Any) -> None:
-    @ray_on_two_cores.remote
-    def wrong() -> None:
-        raise KeyError("a bug")
+def test_an_unexpected_error_of_a_worker_keeps_its_traceback(
+    ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path
+) -> None:
+    driver = os.getpid()
 
-    with (
-        pytest.raises(ray_on_two_cores.exceptions.RayTaskError, match="a bug"),
-        original_errors(),
-    ):
-        ray_on_two_cores.get(wrong.remote())
+    def wrong(layers: numpy.ndarray) -> numpy.ndarray:
+        if os.getpid() != driver:
+            raise KeyError("a bug")
+        return layers[-1]
+
+    with pytest.raises(ray_on_two_cores.exceptions.RayTaskError, match="a bug"):
+        embed(bilm, LayerChoice("wrong", wrong))
 
 
 class TestSession:
     """Connections, with a fake of Ray's functions, since a real one takes seconds."""
 
+    @pytest.fixture
+    def ray(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        ray = pytest.importorskip("ray")
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        return ray
+
     def test_an_address_where_no_cluster_answers_is_named(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, ray: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(**arguments: Any) -> None:
             raise ConnectionError("refused")
 
-        ray = pytest.importorskip("ray")
-        monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", refuse)
         match = r"--ray-address: no Ray cluster answers at 10\.0\.0\.1:6379 \(refused\)"
         with pytest.raises(ConfigurationError, match=match), ray_session("10.0.0.1:6379"):
             pass
 
     def test_the_connection_is_closed_after_an_error_too(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, ray: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls: List[str] = []
-        ray = pytest.importorskip("ray")
-        monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", lambda **arguments: calls.append(arguments["address"]))
         monkeypatch.setattr(ray, "shutdown", lambda: calls.append("left"))
         with pytest.raises(KeyError), ray_session("10.0.0.1:6379"):
@@ -486,35 +400,64 @@ def is_in_shared_memory(address: int) -> bool:
         first, end = (int(bound, 16) for bound in bounds.split("-"))
         if first <= address < end:
             return permissions[3] == "s"
-    raise AssertionError(f"nothing is mapped at {address}")
+    raise AssertionError(f"no memory is mapped at {address}")
 
 
-class TestSharedBiLM:
+def addresses_of(bilm: FrozenBiLM) -> List[int]:
+    """Return where the tensors of a biLM are in memory."""
+    found: List[int] = []
+
+    class Finder(pickle.Pickler):
+        def persistent_id(self, value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                found.append(value.data_ptr())
+                return len(found)
+            return None
+
+    Finder(io.BytesIO()).dump(bilm)
+    return found
+
+
+def shared_module(module: Any) -> Any:
+    """Return what a process of the cluster gets of an object with tensors."""
+    file = io.BytesIO()
+    pickler = ray_engine._PicklerOfTensors(file)
+    pickler.dump(module)
+    ray = ray_engine.import_ray()
+    arrays = ray.get(ray.put(pickler.arrays))
+    return ray_engine._UnpicklerOfTensors(io.BytesIO(file.getvalue()), arrays, "cpu").load()
+
+
+class TestSharedEmbedder:
     def test_its_weights_are_views_of_shared_memory(
-        self, ray_on_two_cores: Any, bilm: BiLM
+        self, ray_on_two_cores: Any, bilm: FrozenBiLM
     ) -> None:
-        shared = SharedBiLM(bilm)
-        first, second = shared.bilm(), shared.bilm()
-        assert first.is_frozen and first.options == bilm.options
-        state = bilm.state_dict()
-        for name, parameter in first.named_parameters():
-            assert torch.equal(parameter, state[name])
-            assert parameter.data_ptr() == second.get_parameter(name).data_ptr()
-            assert is_in_shared_memory(parameter.data_ptr())
-            assert not is_in_shared_memory(bilm.get_parameter(name).data_ptr())
+        embedder = ElmoEmbedder.from_bilm(bilm)
+        shared = ray_engine._Pickled(embedder).put()
+        first, second = shared.embedder(), shared.embedder()
+        tokens = ["the", "naïve", "cat"]
+        numpy.testing.assert_array_equal(
+            first.embed_sentence(tokens), embedder.embed_sentence(tokens)
+        )
+        addresses = [addresses_of(one.elmo_bilm) for one in (first, second)]
+        assert len(addresses[0]) > 10
+        assert addresses[0] == addresses[1]
+        assert all(map(is_in_shared_memory, addresses[0]))
 
-    def test_settings_are_copied_and_the_original_is_unchanged(
-        self, ray_on_two_cores: Any, tiny_files: BiLMFiles
-    ) -> None:
-        bilm = BiLM.from_files(*tiny_files, precision="bfloat16", kernel="reference")
-        bilm.requires_grad_(True)
-        copy = SharedBiLM(bilm).bilm()
-        assert (copy.precision, copy.kernel, copy.is_frozen) == ("bfloat16", "reference", True)
-        assert not bilm.is_frozen and all(parameter is not None for parameter in bilm.parameters())
+    def test_tensors_of_any_type_and_order_are_shared(self, ray_on_two_cores: Any) -> None:
+        module = torch.nn.Module()
+        module.lowered = torch.nn.Parameter(torch.randn(3, 4).bfloat16(), requires_grad=False)
+        module.bytes = torch.arange(6, dtype=torch.uint8).reshape(2, 3).T
+        module.same = module.bytes
+        copy = shared_module(module)
+        assert torch.equal(copy.lowered, module.lowered) and copy.lowered.dtype == torch.bfloat16
+        assert torch.equal(copy.bytes, module.bytes) and copy.bytes.stride() == (1, 3)
+        assert copy.same.data_ptr() == copy.bytes.data_ptr()
 
 
 class TestWorkers:
-    def nodes(self, monkeypatch: pytest.MonkeyPatch, ray: Any, *nodes: Dict[str, float]) -> None:
+    def nodes(self, monkeypatch: pytest.MonkeyPatch, *nodes: Dict[str, float]) -> None:
+        ray = pytest.importorskip("ray")
         listed = [{"Alive": True, "Resources": node} for node in nodes]
         listed.append({"Alive": False, "Resources": {"CPU": 1000.0, "GPU": 8.0}})
         monkeypatch.setattr(ray, "nodes", lambda: listed)
@@ -539,21 +482,62 @@ class TestWorkers:
         num_threads: int,
         num_cpus: float,
     ) -> None:
-        ray = pytest.importorskip("ray")
-        self.nodes(monkeypatch, ray, *({"CPU": float(n)} for n in cores))
+        self.nodes(monkeypatch, *({"CPU": float(n)} for n in cores))
         workers = RayWorkers.on_cluster(number)
         assert workers == RayWorkers(number, num_cpus, 0)
         assert workers.num_threads == num_threads
 
     def test_workers_need_enough_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        ray = pytest.importorskip("ray")
-        self.nodes(monkeypatch, ray, {"CPU": 32.0}, {"CPU": 16.0, "GPU": 2.0})
+        self.nodes(monkeypatch, {"CPU": 32.0}, {"CPU": 16.0, "GPU": 2.0})
         assert RayWorkers.on_cluster(4, num_gpus=0.5).num_threads == 4
         with pytest.raises(ConfigurationError, match=r"0\.5 for 5 workers, but Ray finds 2 GPUs"):
             RayWorkers.on_cluster(5, num_gpus=0.5)
+
+    def test_a_worker_runs_on_its_first_visible_gpu(
+        self, ray_on_two_cores: Any, bilm: FrozenBiLM, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # A device that every machine has, in place of a GPU.
+        monkeypatch.setattr(ray_engine, "FIRST_GPU", "meta")
+        monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
+        shared = ray_engine._Pickled(ElmoEmbedder.from_bilm(bilm)).put()
+        devices = [
+            ray_engine._Worker(shared, RayWorkers(1, 1, num_gpus), None)._embedder.elmo_bilm.device
+            for num_gpus in (0.5, 0)
+        ]
+        assert [device.type for device in devices] == ["meta", "cpu"]
+
+    def test_gpus_need_weights_that_can_go_there(self, bilm: FrozenBiLM) -> None:
+        if bilm.kernel == "reference":
+            pytest.skip("No library is compiled for a vector unit of this processor.")
+        options = EngineOptions("ray", num_gpus_per_worker=1)
+        with (
+            pytest.raises(ConfigurationError, match=r"packed for the kernel simd\. Add --kernel"),
+            ray_engine.ray_engine(ElmoEmbedder.from_bilm(bilm), options),
+        ):
+            pass
 
     @pytest.mark.parametrize("numbers", [(0,), (1, 0), (1, 1, -1)])
     def test_numbers_must_be_positive(self, numbers: Any) -> None:
         pytest.importorskip("ray")
         with pytest.raises(ConfigurationError, match="expected at least one worker, a positive"):
             RayWorkers.on_cluster(*numbers)
+
+
+def test_the_recipe_with_ray_data(
+    ray_on_two_cores: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What docs/scaling.md shows, on a small dataset."""
+    monkeypatch.chdir(tmp_path)
+    texts = [" ".join(["word"] * (number % 7 + 1)) + f" no {number} ." for number in range(60)]
+    Path("texts").mkdir()
+    parquet.write_table(pyarrow.table({"id": range(60), "text": texts}), "texts/a.parquet")
+    (recipe,) = code_blocks((REPOSITORY / "docs" / "scaling.md").read_text("utf-8"), "python")
+    # Absolute: the workers of this cluster run in another folder.
+    exec(re.sub(r'"(\w+/)"', rf'"{tmp_path}/\1"', recipe.text), {"__name__": "__main__"})
+    rows = parquet.read_table("vectors").to_pylist()
+    assert sorted(row["id"] for row in rows) == list(range(60))
+    embedder = ElmoEmbedder("elmo_mini")
+    for row in rows:
+        assert row["text"] == texts[row["id"]]
+        expected = embedder.embed_sentence(row["text"].split(), pool="mean").mean(axis=0)
+        numpy.testing.assert_allclose(row["vector"], expected, atol=1e-5)

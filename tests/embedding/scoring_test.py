@@ -11,16 +11,15 @@ import pytest
 import torch
 from allennlp.data import Batch
 
-from elmo_plugin import BiLM, SentenceScorer
+from elmo_plugin import BiLM, FrozenBiLM, SentenceScorer
 from elmo_plugin.bilm import batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
-from elmo_plugin.bilm.softmax import ExactFullSoftmax
+from elmo_plugin.bilm.softmax import ExactSoftmax
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.embedding import scoring
 from elmo_plugin.embedding.scoring import ScoreTotals, SentenceScore
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import (
-    AdaptiveSoftmax,
     BiLMReader,
     BiLMTrainingModel,
     FullSoftmax,
@@ -39,11 +38,9 @@ VOCABULARY = LMVocabulary.from_file(VOCABULARY_FILE)
 TOLERANCE = 1e-5
 
 
-def random_softmax(kind: str = "full") -> LMSoftmax:
+def random_softmax() -> LMSoftmax:
     sizes = {"num_words": len(VOCABULARY), "input_dim": TINY_OPTIONS.projection_dim}
     torch.manual_seed(0)
-    if kind == "adaptive":
-        return AdaptiveSoftmax(**sizes, cutoffs=[20, 100], div_value=2.0)
     softmax = FullSoftmax(**sizes)
     torch.nn.init.normal_(softmax.word_biases.weight)
     return softmax
@@ -83,11 +80,10 @@ def assert_equal(found: SentenceScore, expected: SentenceScore) -> None:
 
 
 class TestAgainstPretraining:
-    @pytest.mark.parametrize("kind", ["full", "adaptive"])
     def test_perplexities_are_those_of_its_evaluation_on_whole_sentences(
-        self, kind: str, tmp_path: Path
+        self, tmp_path: Path
     ) -> None:
-        softmax = random_softmax(kind)
+        softmax = random_softmax()
         folder = write_model(tmp_path / "model", softmax)
         vocab = LMWordVocabulary.from_vocabulary_file(str(VOCABULARY_FILE))
         model = BiLMTrainingModel(vocab, randomize(BiLM(TINY_OPTIONS)), softmax).eval()
@@ -300,8 +296,8 @@ class TestFiles:
             model_folder, softmax_file=CHECKPOINT, vocabulary_file=tmp_path / "vocab.txt"
         )
         weight = torch.arange(48.0).view(8, 6) / 16 - 1
-        softmax = ExactFullSoftmax(weight, -torch.arange(8.0) / 4)
-        expected = SentenceScorer(BiLM.from_files(model_folder), softmax, vocabulary)
+        softmax = ExactSoftmax(weight, -torch.arange(8.0) / 4)
+        expected = SentenceScorer(FrozenBiLM.from_files(model_folder), softmax, vocabulary)
         tokens = ["a", "house", "."]
         assert_equal(scorer.score_sentence(tokens), expected.score_sentence(tokens))
 
@@ -324,14 +320,9 @@ class TestFiles:
             SentenceScorer.from_files(model_folder, vocabulary_file=tmp_path / "vocab.txt")
 
     def test_a_softmax_of_another_width_is_refused(self) -> None:
-        softmax = ExactFullSoftmax(torch.zeros(len(VOCABULARY), 5), torch.zeros(len(VOCABULARY)))
+        softmax = ExactSoftmax(torch.zeros(len(VOCABULARY), 5), torch.zeros(len(VOCABULARY)))
         with pytest.raises(ConfigurationError, match=r"states of width 5, expected .* 6"):
-            SentenceScorer(BiLM(TINY_OPTIONS), softmax, VOCABULARY)
-
-    def test_a_stateful_bilm_is_refused(self) -> None:
-        softmax = random_softmax().exact()
-        with pytest.raises(ConfigurationError, match="stateful, expected a stateless one"):
-            SentenceScorer(BiLM(TINY_OPTIONS, stateful=True), softmax, VOCABULARY)
+            SentenceScorer(BiLM(TINY_OPTIONS).freeze(), softmax, VOCABULARY)
 
     def test_a_gpu_that_is_not_there_is_refused_before_files_are_read(self) -> None:
         with pytest.raises(ConfigurationError, match="cuda_device is 99"):
@@ -349,7 +340,7 @@ def test_any_number_of_layers_and_no_skip_connections() -> None:
     """The states that predict are those of the last layer, whatever the layers."""
     options = replace(TINY_OPTIONS, num_layers=3, use_skip_connections=False)
     bilm, softmax = randomize(BiLM(options)), random_softmax().exact()
-    score = SentenceScorer(bilm, softmax, VOCABULARY).score_sentence(["It"])
+    score = SentenceScorer(bilm.freeze(), softmax, VOCABULARY).score_sentence(["It"])
     with torch.no_grad():
         top = bilm(batch_to_ids([["It"]]))["activations"][-1][0]  # (3, 2 * projection_dim)
     after_begin = softmax.log_probabilities(top[:1, : options.projection_dim])

@@ -224,9 +224,8 @@ class TestParquet:
         with pytest.raises(ConfigurationError, match="row 4001: found the control character"):
             next(source)
 
-    def test_blank_rows_that_are_skipped_are_counted(self, write_table: Any) -> None:
+    def test_null_and_lists_without_text_are_blank(self, write_table: Any) -> None:
         path = write_table([None, "a", " \t", "b", ""])
-        assert sentences_of(path, skip_blank=True) == [(1, "a", ["a"]), (3, "b", ["b"])]
         assert check(path, skip_blank=True) == [(1, "a"), (3, "b")]
         path = write_table([None, ["a"], [], [""]], pyarrow.list_(pyarrow.string()))
         assert sentences_of(path, skip_blank=True) == [(1, "a", ["a"])]
@@ -289,17 +288,13 @@ class TestBadParquet:
         with pytest.raises(ConfigurationError, match=f"'{column}' is of type {type}, expected"):
             sentences_of(path, column=column)
 
-    def test_a_file_that_cannot_be_opened_is_named(self) -> None:
-        with pytest.raises(
-            ConfigurationError, match=r"missing\.parquet: cannot be read as a Parquet file"
-        ):
-            SentenceSource("missing.parquet")
-
-    def test_a_truncated_file_is_an_error(self, write_table: Any) -> None:
+    def test_a_file_that_cannot_be_read_is_named(self, write_table: Any) -> None:
         path = write_table(TEXT)
         path.write_bytes(path.read_bytes()[:-20])
-        with pytest.raises(ConfigurationError, match=r"in\.parquet: cannot be read"):
-            SentenceSource(path)
+        for name in ("missing.parquet", path):
+            match = rf"{Path(name).name}: cannot be read as a Parquet file"
+            with pytest.raises(ConfigurationError, match=match):
+                SentenceSource(name)
 
     def test_a_file_with_damaged_pages_is_an_error(self, write_table: Any) -> None:
         path = write_table([f"word {number}" for number in range(3000)])

@@ -4,7 +4,7 @@ from typing import Any, Dict
 import pytest
 import torch
 
-from elmo_plugin import BiLM, Elmo, batch_to_ids
+from elmo_plugin import BiLM, Elmo, FrozenBiLM, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, BiLMFiles, of_allennlp
 
@@ -83,11 +83,8 @@ def test_several_mixes_take_one_pass_of_the_bilm(
 ) -> None:
     elmo = Elmo(*bilm_files, 3)
     passes = []
-    monkeypatch.setattr(
-        elmo.bilm,
-        "forward",
-        lambda *args, forward=elmo.bilm.forward: (passes.append(1), forward(*args))[1],
-    )
+    run = FrozenBiLM._run
+    monkeypatch.setattr(FrozenBiLM, "_run", lambda *args: (passes.append(1), run(*args))[1])
     assert len(elmo(batch_to_ids(SENTENCES))["elmo_representations"]) == 3
     assert len(passes) == 1
 
@@ -288,11 +285,11 @@ class TestInPieces:
         elmo = Elmo(*bilm_files, 2, max_tokens=max_tokens, **ARGUMENTS[arguments]).eval()
         whole = elmo(character_ids, word_inputs)  # with gradients, for the mixes
         shapes = []
-        forward = BiLM.forward
+        run = FrozenBiLM._run
         monkeypatch.setattr(
-            BiLM,
-            "forward",
-            lambda bilm, ids, *others: (shapes.append(ids.shape), forward(bilm, ids, *others))[1],
+            FrozenBiLM,
+            "_run",
+            lambda bilm, ids, *others: (shapes.append(ids.shape), run(bilm, ids, *others))[1],
         )
         with torch.no_grad():
             pieces = elmo(character_ids, word_inputs)
@@ -335,12 +332,15 @@ class TestBadInput:
             Elmo(*bilm_files, 0)
 
 
-def test_precision_and_kernel_reach_the_bilm(bilm_files: BiLMFiles) -> None:
+def test_settings_of_inference_reach_the_snapshot(
+    bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
+) -> None:
     exact = Elmo(*bilm_files, 1, dropout=0.0)
     for precision in ("bfloat16", "int8"):
         elmo = Elmo(*bilm_files, 1, dropout=0.0, precision=precision, kernel="reference")
-        assert (elmo.bilm.precision, elmo.bilm.kernel) == (precision, "reference")
-        ours = elmo(batch_to_ids(SENTENCES))["elmo_representations"][0]
+        with caplog.at_level("INFO", "elmo_plugin.bilm.snapshot"):
+            ours = elmo(batch_to_ids(SENTENCES))["elmo_representations"][0]
+        assert f"runs in {precision} on the reference kernel (cpu)" in caplog.text
         theirs = exact(batch_to_ids(SENTENCES))["elmo_representations"][0]
         error = float((ours - theirs).detach().norm() / theirs.detach().norm())
         assert 1e-4 < error < 0.1
@@ -349,3 +349,86 @@ def test_precision_and_kernel_reach_the_bilm(bilm_files: BiLMFiles) -> None:
 def test_low_precision_with_a_trainable_bilm_is_an_error(bilm_files: BiLMFiles) -> None:
     with pytest.raises(ConfigurationError, match="precision is 'int8' with requires_grad"):
         Elmo(*bilm_files, 1, requires_grad=True, precision="int8")
+
+
+class TestWordInputs:
+    WORD_IDS = torch.tensor([[1, 2, 3], [3, 0, 0]])
+    CHARACTER_IDS = batch_to_ids([VOCABULARY[1:], ["日本語"]])
+
+    @pytest.fixture
+    def elmo(self, bilm_files: BiLMFiles) -> Elmo:
+        return Elmo(*bilm_files, 1, dropout=0.0, vocab_to_cache=VOCABULARY)
+
+    def test_characters_are_not_read_beside_them(self, elmo: Elmo) -> None:
+        expected = elmo(self.CHARACTER_IDS)
+        ours = elmo(torch.ones_like(self.CHARACTER_IDS), self.WORD_IDS)
+        assert torch.equal(ours["mask"], expected["mask"])
+        assert torch.equal(ours["elmo_representations"][0], expected["elmo_representations"][0])
+
+    def test_with_indices_beyond_the_vocabulary_characters_are_read(self, elmo: Elmo) -> None:
+        expected = elmo(self.CHARACTER_IDS)["elmo_representations"][0]
+        ours = elmo(self.CHARACTER_IDS, self.WORD_IDS + 1)["elmo_representations"][0]
+        assert torch.equal(ours, expected)
+
+    def test_without_a_vocabulary_they_are_ignored_with_one_warning(
+        self, bilm_files: BiLMFiles, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        elmo = Elmo(*bilm_files, 1, dropout=0.0)
+        expected = elmo(self.CHARACTER_IDS)["elmo_representations"][0]
+        for _ in range(2):
+            ours = elmo(self.CHARACTER_IDS, self.WORD_IDS)["elmo_representations"][0]
+            assert torch.equal(ours, expected)
+        assert caplog.text.count("Word ids were given, but no vocab_to_cache") == 1
+
+    def test_of_a_batch_without_words(self, elmo: Elmo) -> None:
+        empty = torch.zeros(2, 0, dtype=torch.long)
+        output = elmo(torch.zeros(2, 0, 50, dtype=torch.long), empty)
+        assert output["elmo_representations"][0].shape == (2, 0, 12)
+
+    @pytest.mark.parametrize(
+        "word_ids, message",
+        [
+            (WORD_IDS - 2, "word_inputs holds -2, expected 0 .* or the index of a word"),
+            (WORD_IDS[:, :2], r"word_inputs has shape \(2, 2\), expected .* \(2, 3\)"),
+        ],
+        ids=["negative", "shape"],
+    )
+    def test_that_are_wrong_are_refused(
+        self, word_ids: torch.Tensor, message: str, elmo: Elmo
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            elmo(self.CHARACTER_IDS, word_ids)
+
+    def test_an_empty_vocabulary_is_refused(self, bilm_files: BiLMFiles) -> None:
+        with pytest.raises(ConfigurationError, match="vocab_to_cache is an empty list"):
+            Elmo(*bilm_files, 1, vocab_to_cache=[])
+
+    def test_trained_vectors_of_allennlps_vocabulary_are_refused(
+        self, elmo: Elmo, bilm_files: BiLMFiles
+    ) -> None:
+        theirs = allennlp_elmo(bilm_files, 1, vocab_to_cache=VOCABULARY, requires_grad=True)
+        elmo.load_state_dict(theirs.state_dict())
+        with torch.no_grad():
+            theirs._elmo_lstm._word_embedding.weight.mul_(1.1)
+        with pytest.raises(ConfigurationError, match="vectors of the cached vocabulary that were"):
+            elmo.load_state_dict(theirs.state_dict())
+
+
+class TestMaskOfAModule:
+    """A module that is no `BiLM` may give a mask of numbers, as AllenNLP 1 did."""
+
+    class Numbers(torch.nn.Module):
+        num_layers = 1
+
+        def get_output_dim(self) -> int:
+            return 2
+
+        def forward(self, character_ids: torch.Tensor, word_ids: Any) -> Dict[str, Any]:
+            mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+            return {"activations": [torch.ones(2, 4, 2)], "mask": mask}
+
+    def test_is_read_as_booleans(self) -> None:
+        elmo = Elmo(None, None, 1, dropout=0.0, module=self.Numbers())
+        output = elmo(torch.ones(2, 2, 50, dtype=torch.long))
+        assert output["mask"].tolist() == [[True, True], [False, False]]
+        assert output["elmo_representations"][0][:, :, 0].tolist() == [[1, 1], [0, 0]]

@@ -3,7 +3,7 @@ import pickle
 
 import pytest
 import torch
-from allennlp.common import Params, checks
+from allennlp.common import Params
 from allennlp.data import Token, Vocabulary
 from allennlp.data.fields import TextField
 from allennlp.data.token_indexers import TokenIndexer
@@ -54,15 +54,14 @@ def test_a_namespace_of_the_vocabulary_is_cached(bilm_files: BiLMFiles) -> None:
 
 
 def test_the_elmo_inside_is_public(bilm_files: BiLMFiles) -> None:
-    embedder = ElmoTokenEmbedder(*bilm_files, stateful=True, word_cache_size=3, requires_grad=True)
+    embedder = ElmoTokenEmbedder(*bilm_files, stateful=True, requires_grad=True)
     assert embedder.elmo.bilm.stateful
-    assert embedder.elmo.bilm.word_cache.capacity == 3
     assert not embedder.elmo.bilm.is_frozen
 
 
 class TestBadConfig:
     def test_a_misspelled_argument_is_an_error(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(checks.ConfigurationError, match="droput"):
+        with pytest.raises(ConfigurationError, match="ELMo has no argument 'droput'"):
             TokenEmbedder.from_params(
                 Params({"type": "elmo", **bilm_files._asdict(), "droput": 0.1})
             )

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, List, NoReturn
+from typing import Any, List, NoReturn, Optional
 
 import pytest
 from allennlp.commands.train import train_model_from_file
@@ -72,47 +72,44 @@ def test_a_corpus_of_too_few_sentences_is_refused_but_held_out_text_is_not(tmp_p
         train(tmp_path / "other", validation_data_path=few)
 
 
-def test_more_rows_than_the_corpus_fills_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"\.txt: found .*\(rows 5000 x unroll_steps 10\)"):
-        train(tmp_path, **{"data_loader.rows": 5000})
-
-
 # What else it can be wrong in: lm_vocabulary_test.py.
+@pytest.mark.parametrize("key", ["dataset_reader", "vocabulary"])
 @pytest.mark.parametrize(
     "words, message",
     [
-        (WORDS[3:], r"vocab\.txt, line 1: found '.*', expected <S>"),
+        (WORDS[3:], r"other\.txt, line 1: found '.*', expected <S>"),
+        # A config names its vocabulary twice, and the two must be the same.
         (
-            WORDS[:3] + WORDS[:2:-1],
-            r"vocab\.txt: the words are not sorted by descending frequency: '",
+            WORDS[:-1],
+            r"dataset_reader\.vocabulary_file has other words .*: found 69\d words, expected 69\d",
         ),
+        (None, r"other\.txt: cannot read the vocabulary file"),
     ],
-    ids=["no specials", "unsorted"],
+    ids=["no specials", "another one", "missing"],
 )
-def test_a_faulty_vocabulary_is_refused(words: List[str], message: str, tmp_path: Path) -> None:
-    path = tmp_path / "vocab.txt"
-    path.write_text("".join(f"{word}\n" for word in words))
-    keys = ("dataset_reader.vocabulary_file", "vocabulary.vocabulary_file")
-    with pytest.raises(ConfigurationError, match=message):
-        train(tmp_path, **dict.fromkeys(keys, str(path)))
-
-
-@pytest.mark.parametrize("key", ["dataset_reader", "vocabulary"])
-def test_a_missing_vocabulary_is_refused(key: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"none\.txt: cannot read the vocabulary file"):
-        train(tmp_path, **{f"{key}.vocabulary_file": str(tmp_path / "none.txt")})
-
-
-@pytest.mark.parametrize("key", ["dataset_reader", "vocabulary"])
-def test_two_vocabularies_are_refused(key: str, tmp_path: Path) -> None:
+def test_a_faulty_vocabulary_is_refused(
+    words: Optional[List[str]], message: str, key: str, tmp_path: Path
+) -> None:
     path = tmp_path / "other.txt"
-    path.write_text("".join(f"{word}\n" for word in WORDS[:-1]))
-    message = rf"dataset_reader\.vocabulary_file has .* one on line {len(WORDS)}: .*None"
+    if words is not None:
+        path.write_text("".join(f"{word}\n" for word in words))
     with pytest.raises(ConfigurationError, match=message):
         train(tmp_path, **{f"{key}.vocabulary_file": str(path)})
 
 
-def test_more_negatives_than_words_are_refused(tmp_path: Path) -> None:
-    message = rf"softmax\.num_samples is 9999, but the vocabulary has only {len(WORDS)} words"
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        (
+            "model.softmax.num_samples",
+            9999,
+            rf"softmax\.num_samples is 9999, but the vocabulary has only {len(WORDS)} words",
+        ),
+        ("data_loader.rows", 5000, r"\.txt: found .*\(rows 5000 x unroll_steps 10\)"),
+    ],
+)
+def test_numbers_larger_than_the_data_are_refused(
+    key: str, value: int, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        train(tmp_path, **{"model.softmax.num_samples": 9999})
+        train(tmp_path, **{key: value})

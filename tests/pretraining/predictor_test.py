@@ -100,11 +100,6 @@ def test_an_invalid_line_does_not_stop_the_others(
     assert before == after == predictor.predict_json({"tokens": ["It", "was"]})
 
 
-def test_invalid_input_from_python_is_an_error(predictor: Predictor) -> None:
-    with pytest.raises(ConfigurationError, match="expected exactly one of 'sentence', 'tokens'"):
-        predictor.predict_json({"text": "It was"})
-
-
 def test_instances_of_the_reader_are_refused(predictor: Predictor) -> None:
     assert isinstance(predictor, BiLMPredictor)
     instance = predictor._dataset_reader.text_to_instance(["It"])

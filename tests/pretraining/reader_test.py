@@ -1,7 +1,6 @@
 import pytest
 import torch
-from allennlp.common import Params
-from allennlp.data import Batch, DatasetReader, Vocabulary
+from allennlp.data import Batch
 
 from elmo_plugin import batch_to_ids
 from elmo_plugin.errors import ConfigurationError
@@ -54,19 +53,6 @@ def test_files_are_read_in_order(reader, tmp_path):
     ):
         instances = list(reader.read(data_path))
         assert [instance["forward_targets"].tensor.tolist() for instance in instances] == expected
-
-
-def test_it_is_named_in_configurations(vocabulary_file):
-    reader = DatasetReader.from_params(
-        Params({"type": "elmo_bilm", "vocabulary_file": vocabulary_file, "max_instances": 1})
-    )
-    assert isinstance(reader, BiLMReader)
-    assert len(reader.vocabulary) == 5
-
-
-def test_instances_need_no_allennlp_vocabulary(reader):
-    instance = reader.text_to_instance(["It"])
-    assert Vocabulary.from_instances([instance]).get_namespaces() == set()
 
 
 def test_a_sentence_without_words_is_an_error(reader):

@@ -183,15 +183,6 @@ def test_another_number_of_words_is_refused(pretrained: Path, tmp_path: Path) ->
         train(tmp_path / "b", {key: str(path) for key, path in files.items()}, **other)
 
 
-def test_another_kind_of_softmax_is_refused(pretrained: Path, tmp_path: Path) -> None:
-    model = {
-        **start_of("archive", pretrained),
-        "softmax": {"type": "elmo_adaptive", "cutoffs": [50]},
-    }
-    with pytest.raises(ConfigurationError, match=r"dataset softmax/W has shape .* expected none"):
-        train(tmp_path, model)
-
-
 @pytest.mark.parametrize(
     "model, message",
     [

@@ -1,23 +1,20 @@
-"""Grids of runs that are not trained."""
+"""Runs that are not trained."""
 
-import argparse
 import json
 import os
-import shlex
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Type
+from typing import Any, Callable, List, Optional, Set, Type
 
 import pytest
 
-from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.report import runs
 from elmo_plugin.report.grid_reports import LayersOptions
 from elmo_plugin.report.run_folder import RunFolder
 from elmo_plugin.report.runs import RunOptions
 from elmo_plugin.report.tables import ReportTable
-from elmo_plugin.report.task_grid import TaskOptions
+from elmo_plugin.report.variants import TaskOptions
 from tests.report import fake_runs
 
 REPOSITORY = Path(__file__).parents[2]
@@ -27,44 +24,20 @@ def column(table: ReportTable, name: str) -> List[Any]:
     return [row[table.columns.index(name)] for row in table.rows]
 
 
-def options_of(options_class: Type[Any], table: ReportTable) -> Any:
-    """The options of the command in the settings of a table."""
-    parser = argparse.ArgumentParser()
-    add_options(parser, options_class)
-    arguments = shlex.split(table.settings["command"])[3:]  # after: allennlp elmo-report REPORT
-    return options_from(options_class, parser.parse_args(arguments))
-
-
 class FakeTraining:
-    """
-    Stands in for `allennlp train`.
-
-    # Parameters
-
-    started : `List[str]`
-        The names of runs that were started.
-    failing : `Set[str]`
-        The names of runs that are to fail.
-    """
+    """Stands in for `allennlp train`."""
 
     script = [str(fake_runs.__file__)]
 
     def __init__(self) -> None:
-        self.started: List[str] = []
-        self.failing: set = set()
+        self.started: List[str] = []  # the names of runs
+        self.failing: Set[str] = set()  # the names of runs that are to fail
 
     def command(self, folder: RunFolder, options: RunOptions, recovers: bool) -> List[str]:
         name = folder.path.name
         self.started.append(name)
-        fails = json.dumps(name in self.failing)
-        return [
-            sys.executable,
-            "-S",
-            *self.script,
-            str(folder.path),
-            str(folder.config_file),
-            fails,
-        ]
+        arguments = [str(folder.path), str(folder.config_file), json.dumps(name in self.failing)]
+        return [sys.executable, "-S", *self.script, *arguments]
 
     def installed(self, monkeypatch: pytest.MonkeyPatch) -> "FakeTraining":
         monkeypatch.setattr(runs, "train_command", self.command)

@@ -1,7 +1,8 @@
-"""`layers`, `placement` and `sample-efficiency`: training is faked, its results are not."""
+"""`layers`, `placement` and `vectors`: training is faked, its results are not."""
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -15,13 +16,11 @@ from elmo_plugin.report.grid_reports import (
     compare_placements,
     compare_vectors,
 )
-from elmo_plugin.report.sample_efficiency import SampleEfficiencyOptions, compare_shares
 from elmo_plugin.report.tables import read_table, versions
 from elmo_plugin.report.variants import ELMO_KEY
 from tests.report.conftest import REPOSITORY, FakeTraining, column
 from tests.report.fake_runs import FAILURE, write_run
 
-TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
 LABELS = ["no ELMo", "last layer only", "all layers, λ = 1", "all layers, λ = 0.001"]
 Options = Callable[..., Any]
 
@@ -72,7 +71,7 @@ class TestLayers:
         assert column(table, "dev 95 % interval")[3] == "5.00 to 5.00"
         assert column(table, "test difference")[3] == 5.0
 
-    def test_the_settings_say_how_to_make_it_again_without_paths_of_this_machine(
+    def test_the_settings_have_the_command_as_it_was_typed_without_paths_of_this_machine(
         self,
         training: FakeTraining,
         options: Options,
@@ -81,29 +80,33 @@ class TestLayers:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("NER_DATA", "/mnt/disk/corpora/wikigold")
-        overrides = {"trainer.num_epochs": 2}
-        given = options(
-            overrides=overrides, name="wikigold", include_package=("json",), output="results"
-        )
-        report = compare_layers(given)
+        words = ["report", "layers", "/a/b/c/ner_small.jsonnet", "-s", "results", "--jobs", "1"]
+        monkeypatch.setattr(sys, "argv", ["/usr/local/bin/elmo", *words])
+        report = compare_layers(options())
         assert report is not None
         settings = report.tables[0].settings
-        words = shlex.split(settings["command"])
-        assert words == [
-            *(
-                "ELMO=elmo_mini",
-                "NER_DATA=.../corpora/wikigold",
-                "allennlp",
-                "elmo-report",
-                "layers",
-            ),
-            *(".../training_configs/ner_small.jsonnet", "--name", "wikigold"),
-            *("--output", "results", "--seeds", "1", "2"),
-            *("--overrides", json.dumps(overrides), "--include-package", "json"),
-        ]
+        variables = ["ELMO=elmo_mini", "NER_DATA=.../corpora/wikigold"]
+        words[2] = ".../c/ner_small.jsonnet"
+        assert shlex.split(settings["command"]) == [*variables, "elmo", *words]
         assert settings["seeds"] == [1, 2]
         assert settings["train_data_path"] == ".../wikigold/train.conll"
         assert settings["versions"] == versions()
+
+    def test_a_row_that_has_not_learnt_and_an_interval_of_two_seeds_have_a_warning(
+        self, training: FakeTraining, options: Options
+    ) -> None:
+        report = compare_layers(options())
+        assert report is not None
+        assert not any("Warning" in note for note in report.tables[0].notes)
+        assert report.tables[1].notes[1].startswith("Warning: an interval from two seeds")
+        folder = options().runs.runs_folder / "ner-none-seed2"
+        write_run(folder, json.loads((folder / "config.json").read_text()), [0.0, 0.0])
+        report = compare_layers(options())
+        assert report is not None
+        warning = "Warning: models with a dev f1 of 0 have not learnt: no ELMo, seed 2. Train them "
+        assert any(note.startswith(warning) for note in report.tables[0].notes)
+        report = compare_layers(options(seeds=(1, 2, 3)))
+        assert report is not None and len(report.tables[1].notes) == 1
 
     @pytest.mark.parametrize(
         "task, scores", [("snli", [88.1, 89.1, 89.3, 89.5]), ("srl", [81.6, 84.1, 84.6, 84.8])]
@@ -154,11 +157,11 @@ class TestLayers:
         assert report is not None
         assert column(report.tables[0], "dev f1, seed 1") == [0.31, 0.46, 0.51, 0.51]
 
-    def test_a_dry_run_writes_only_configs(self, options: Options, capsys: Any) -> None:
+    def test_a_dry_run_writes_only_configs_and_records(self, options: Options, capsys: Any) -> None:
         assert compare_layers(options(dry_run=True)) is None
         assert len(capsys.readouterr().out.splitlines()) == 8
         files = {path for path in Path(options().runs.output).rglob("*") if path.is_file()}
-        assert len(files) == 8 and {path.parent.name for path in files} == {"runs"}
+        assert len(files) == 16 and {path.parent.name for path in files} == {"runs"}
 
     @pytest.mark.parametrize(
         "overrides, match",
@@ -183,7 +186,6 @@ class TestPlacement:
         assert table.name == "placement-ner"
         assert column(table, "ELMo") == ["no ELMo", "input", "input and output", "output"]
         assert column(table, "dev mean") == [31.5, 51.5, 61.5, 41.5]
-        assert "--placements" not in table.settings["command"]
 
     def test_some_places_are_enough_in_the_papers_order(
         self, training: FakeTraining, options: Options
@@ -194,7 +196,6 @@ class TestPlacement:
         table = report.tables[0]
         assert column(table, "ELMo") == ["no ELMo", "output"]
         assert column(table, "paper, dev F1 (%)") == [81.6, 80.9]
-        assert table.settings["command"].endswith("--placements output none")
 
     def test_equal_runs_are_trained_once_for_both_reports(
         self, training: FakeTraining, options: Options
@@ -283,122 +284,4 @@ class TestVectors:
             compare_vectors(options(VectorsOptions, bilms=("elmo_large",)))
         with pytest.raises(ConfigurationError, match="found ELMo a, ELMo a, expected"):
             compare_vectors(options(VectorsOptions, bilms=("one/a", "two/a")))
-        assert training.started == []
-
-
-class TestSampleEfficiency:
-    @pytest.fixture
-    def shares(self, options: Options) -> Options:
-        """Of the tiny config: eight sentences, in batches of four."""
-
-        def make(**changes: Any) -> SampleEfficiencyOptions:
-            given = {"config_file": TINY / "experiment_elmo.jsonnet", "seeds": (1,), **changes}
-            return options(SampleEfficiencyOptions, **given)
-
-        return make
-
-    def test_scores_by_share(self, training: FakeTraining, shares: Options) -> None:
-        report = compare_shares(shares(fractions=(1.0, 0.5, 0.25, 0.5), seeds=(1, 2)))
-        assert report is not None
-        table, _, differences = report.tables
-        assert table.name == "sample-efficiency-ner"
-        assert column(table, "share") == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
-        assert column(table, "instances") == [2, 2, 4, 4, 8, 8]
-        assert column(table, "ELMo") == ["no ELMo", "ELMo"] * 3
-        assert column(table, "dev f1 (%), seed 1") == [7.75, 15.25, 15.5, 30.5, 31.0, 61.0]
-        assert [row[:5] for row in differences.rows] == [
-            [0.25, "ELMo", "no ELMo", 2, 7.5],
-            [0.5, "ELMo", "no ELMo", 2, 15.0],
-            [1.0, "ELMo", "no ELMo", 2, 30.0],
-        ]
-        assert len(report.files) == 13 and all(path.is_file() for path in report.files)
-        assert training.started[-2:] == ["ner-both-seed1", "ner-both-seed2"]
-
-    def test_scores_by_epoch(self, training: FakeTraining, shares: Options) -> None:
-        given = shares(fractions=(0.5, 1.0))
-        report = compare_shares(given)
-        assert report is not None
-        by_epoch = report.tables[1]
-        assert by_epoch.name == "sample-efficiency-epochs-ner"
-        assert by_epoch.columns[:3] == ["share", "seed", "no ELMo, best dev f1 (%)"]
-        # The fake runs are best in their second epoch, and with ELMo half as good in the first.
-        assert by_epoch.rows == [[0.5, 1, 15.5, 2, 30.5, 2, 2], [1.0, 1, 31.0, 2, 61.0, 2, 2]]
-        folder = given.runs.runs_folder / "ner-both-seed1"
-        config = json.loads((folder / "config.json").read_text())
-        for curve, passes in [([0.4, 0.5], 1), ([0.31, 0.32, 0.5], 2), ([0.3, 0.31], None)]:
-            write_run(folder, config, curve)
-            again = compare_shares(shares(fractions=(1.0,)))
-            assert again is not None and column(again.tables[1], "passes in epoch") == [passes]
-
-    def test_of_a_loss_the_smallest_is_best(self, training: FakeTraining, shares: Options) -> None:
-        overrides = {"trainer.validation_metric": "-f1"}
-        report = compare_shares(shares(overrides=overrides, fractions=(1.0,)))
-        # 0.305 in its first epoch is less than 0.31.
-        assert report is not None and report.tables[1].rows == [[1.0, 1, 0.31, 2, 0.61, 2, 1]]
-
-    @pytest.mark.parametrize("once_through, num_batches", [(False, 2), (True, None)])
-    def test_batches_of_an_epoch(
-        self,
-        once_through: bool,
-        num_batches: Optional[int],
-        training: FakeTraining,
-        shares: Options,
-    ) -> None:
-        given = shares(fractions=(0.25, 1.0), once_through=once_through)
-        report = compare_shares(given)
-        part = "" if once_through else "-batches_2"
-        assert training.started[0] == f"ner-none-share_0.25{part}-seed1"
-        config_file = given.runs.runs_folder / training.started[1] / "config.json"
-        config = json.loads(config_file.read_text())
-        assert config["data_loader"].get("batches_per_epoch") == num_batches
-        assert (config["dataset_reader"]["share"], config["dataset_reader"]["seed"]) == (0.25, 1)
-        assert report is not None
-        assert ("--once-through" in report.tables[0].settings["command"]) == once_through
-        notes = " ".join(report.tables[0].notes)
-        assert ("as many batches for each share" in notes) != once_through
-
-    def test_batches_are_those_of_a_sampler(self, training: FakeTraining, shares: Options) -> None:
-        loader = {"batch_sampler": {"type": "bucket", "batch_size": 3, "sorting_keys": ["tokens"]}}
-        compare_shares(shares(overrides={"data_loader": loader}, fractions=(0.5,)))
-        assert training.started[0] == "ner-none-share_0.5-batches_3-seed1"
-
-    def test_failed_runs_are_marked_in_both_tables(
-        self, training: FakeTraining, shares: Options
-    ) -> None:
-        training.failing = {"ner-both-share_0.5-batches_2-seed1", "ner-none-seed1"}
-        report = compare_shares(shares(fractions=(0.5, 1.0)))
-        assert report is not None and len(report.failures) == 2
-        by_share, by_epoch, _ = report.tables
-        assert column(by_share, "dev f1 (%), seed 1") == [15.5, "failed", "failed", 61.0]
-        assert by_epoch.rows == [
-            [0.5, 1, 15.5, 2, "failed", None, None],
-            [1.0, 1, "failed", None, 61.0, 2, None],
-        ]
-
-    def test_a_dry_run_reads_data_only_to_count_batches(
-        self, shares: Options, capsys: pytest.CaptureFixture
-    ) -> None:
-        assert compare_shares(shares(dry_run=True, fractions=(0.5,))) is None
-        lines = capsys.readouterr().out.splitlines()
-        assert len(lines) == 2
-        assert all("share_0.5-batches_2" in line for line in lines)
-        overrides = {"train_data_path": "no/such/file"}
-        assert compare_shares(shares(dry_run=True, overrides=overrides, once_through=True)) is None
-
-    @pytest.mark.parametrize(
-        "changes, match",
-        [
-            ({"fractions": (0.5, 0.0)}, r"--fractions: found 0\.0, .*larger than 0, at most 1"),
-            ({"fractions": (float("nan"),)}, "--fractions: found nan"),
-            ({"overrides": {f"{ELMO_KEY}.placement": "none"}}, "placement is 'none'"),
-            ({"overrides": {"train_data_path": "no/such/file"}}, "no/such/file"),
-            ({"overrides": {"dataset_reader.max_instances": 0}}, "found no instance"),
-            ({"overrides": {"data_loader": {"batch_sampler": {"type": "a"}}}}, "neither data_load"),
-        ],
-    )
-    def test_what_has_no_shares_is_refused_before_training(
-        self, changes: Dict[str, Any], match: str, training: FakeTraining, shares: Options
-    ) -> None:
-        with pytest.raises(ConfigurationError, match=match):
-            compare_shares(shares(**changes))
         assert training.started == []

@@ -1,6 +1,6 @@
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict
 
 import numpy
 import pytest
@@ -9,14 +9,11 @@ from allennlp.commands.train import train_model_from_file
 
 from elmo_plugin import BiLM
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.probes import BiLMChoice, bilm_files, named_layers
+from elmo_plugin.report import probes
+from elmo_plugin.report.probes import BiLMChoice, named_layers
 from tests.conftest import TINY_OPTIONS, BiLMFiles
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-
-
-def parameters_of(bilm: BiLM) -> torch.Tensor:
-    return torch.cat([parameter.flatten() for parameter in bilm.parameters()])
 
 
 @pytest.fixture
@@ -28,73 +25,72 @@ def folder(bilm_files: BiLMFiles, tmp_path: Path) -> Path:
     return folder
 
 
-def loaded(**choice: Any) -> BiLM:
-    return BiLMChoice(**choice).load()
+def vectors_of(**choice: Any) -> numpy.ndarray:
+    chosen = BiLMChoice(**choice)
+    return chosen.embedder(chosen.load()).embed_sentence(["a", "word"])
 
 
-class TestBiLMChoice:
-    def test_the_default_is_the_one_that_comes_with_the_package(self) -> None:
-        bilm = loaded()
-        assert bilm.options == BiLM.from_files("elmo_mini").options
-        assert bilm.is_frozen
+def test_the_default_comes_with_the_package() -> None:
+    assert BiLMChoice().load().options == BiLM.from_files("elmo_mini").options
+    assert BiLMChoice().name == "elmo_mini"
 
-    def test_a_folder_a_zip_and_two_files_are_the_same(
-        self, folder: Path, bilm_files: BiLMFiles
-    ) -> None:
-        named = loaded(bilm=str(folder))
-        archive = shutil.make_archive(str(folder), "zip", folder)
-        options_file, weight_file = map(str, bilm_files)
-        for bilm in (
-            loaded(bilm=archive),
-            loaded(options_file=options_file, weight_file=weight_file),
-        ):
-            assert torch.equal(parameters_of(named), parameters_of(bilm))
-            assert bilm.is_frozen
 
-    def test_the_bilm_of_an_archive_is_loaded(self, tmp_path: Path) -> None:
-        model = train_model_from_file(
-            FIXTURES / "lm" / "experiment.jsonnet",
-            tmp_path / "run",
-            overrides='{"trainer.num_epochs": 1, "trainer.callbacks": []}',
-        )
-        assert model is not None
-        bilm = loaded(bilm=str(tmp_path / "run" / "model.tar.gz"))
-        assert torch.equal(parameters_of(bilm), parameters_of(model.bilm))
-        assert bilm.is_frozen and not bilm.stateful
+def test_a_folder_a_zip_and_two_files_are_the_same(folder: Path, bilm_files: BiLMFiles) -> None:
+    archive = shutil.make_archive(str(folder), "zip", folder)
+    options_file, weight_file = map(str, bilm_files)
+    expected = vectors_of(bilm=str(folder))
+    assert numpy.array_equal(vectors_of(bilm=archive), expected)
+    files = {"options_file": options_file, "weight_file": weight_file}
+    assert numpy.array_equal(vectors_of(**files), expected)
 
-    def test_precision_and_kernel_are_those_asked_for(self, folder: Path) -> None:
-        bilm = loaded(bilm=str(folder), precision="bfloat16", kernel="reference")
-        assert (bilm.precision, bilm.kernel) == ("bfloat16", "reference")
 
-    def test_a_name_beside_files_is_refused(self) -> None:
-        with pytest.raises(
-            ConfigurationError, match=r"--bilm elmo_mini stands for .* Leave --bilm"
-        ):
-            loaded(bilm="elmo_mini", options_file="a", weight_file="b")
+def test_the_bilm_of_an_archive_is_loaded(tmp_path: Path) -> None:
+    model = train_model_from_file(
+        FIXTURES / "lm" / "experiment.jsonnet",
+        tmp_path / "run",
+        overrides='{"trainer.num_epochs": 1, "trainer.callbacks": []}',
+    )
+    assert model is not None
+    choice = BiLMChoice(bilm=str(tmp_path / "run" / "model.tar.gz"))
+    found, expected = choice.load().state_dict(), model.bilm.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert not choice.embedder(choice.load()).stateful
 
-    def test_an_unknown_name_lists_what_is_expected(self) -> None:
-        with pytest.raises(
-            ConfigurationError, match="--bilm no: there is no such folder, expected"
-        ):
-            loaded(bilm="no")
 
-    def test_a_folder_without_weights_is_refused(self, folder: Path) -> None:
-        (folder / "weights.hdf5").unlink()
-        with pytest.raises(ConfigurationError, match=r"holds no weights\.hdf5, expected"):
-            bilm_files(str(folder))
+def test_the_precision_is_the_one_asked_for(folder: Path) -> None:
+    exact = vectors_of(bilm=str(folder), kernel="reference")
+    rounded = vectors_of(bilm=str(folder), precision="bfloat16", kernel="reference")
+    assert not numpy.array_equal(exact, rounded)
 
-    def test_random_weights_depend_only_on_the_seed(self) -> None:
-        torch.manual_seed(5)
-        expected = torch.rand(1)
-        torch.manual_seed(5)
-        bilm = BiLM(TINY_OPTIONS)
-        torch.manual_seed(5)
-        vectors = [
-            BiLMChoice().random_embedder(bilm, seed).embed_sentence(["a"]) for seed in (1, 1, 2)
-        ]
-        assert numpy.array_equal(vectors[0], vectors[1])
-        assert not numpy.array_equal(vectors[0], vectors[2])
-        assert torch.equal(torch.rand(1), expected)
+
+@pytest.mark.parametrize(
+    "choice, message",
+    [
+        ({"bilm": "a", "options_file": "b", "weight_file": "c"}, r"--bilm a names .* Leave --bilm"),
+        ({"bilm": "no"}, "--bilm no: no such folder, expected one of: elmo_mini"),
+    ],
+)
+def test_invalid_choices(choice: Dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        BiLMChoice(**choice).load()
+
+
+def test_a_folder_without_weights_is_refused(folder: Path) -> None:
+    (folder / "weights.hdf5").unlink()
+    with pytest.raises(ConfigurationError, match=r"holds no weights\.hdf5, expected"):
+        probes.bilm_files(str(folder))
+
+
+def test_random_weights_depend_only_on_the_seed() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    bilm = BiLM(TINY_OPTIONS)
+    torch.manual_seed(5)
+    vectors = [BiLMChoice().random_embedder(bilm, seed).embed_sentence(["a"]) for seed in (1, 1, 2)]
+    assert numpy.array_equal(vectors[0], vectors[1])
+    assert not numpy.array_equal(vectors[0], vectors[2])
+    assert torch.equal(torch.rand(1), expected)
 
 
 def test_layers_are_named_and_their_mean_is_the_last() -> None:

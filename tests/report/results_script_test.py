@@ -63,7 +63,7 @@ def test_an_unknown_step_is_named(tmp_path: Path) -> None:
     arguments = ["bash", SCRIPT, tmp_path, "tasks", "layer"]
     result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 2
-    assert "no step layer" in result.stderr
+    assert "No step layer" in result.stderr
 
 
 def test_its_steps_give_what_the_next_ones_read(calls: List[List[str]]) -> None:

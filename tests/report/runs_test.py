@@ -15,18 +15,35 @@ import pytest
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.claimed_folder import claimed_folder
 from elmo_plugin.report import runs
-from elmo_plugin.report.run_folder import RunFolder, RunResult, data_hashes
-from elmo_plugin.report.runs import recorded_versions, run_all
+from elmo_plugin.report.runs import Run, TrainedRuns, train
 from elmo_plugin.report.tables import versions
-from elmo_plugin.report.task_grid import TaskOptions
-from elmo_plugin.report.variants import Run, Variant
+from elmo_plugin.report.variants import TaskOptions, Variant
 from tests.report.conftest import FakeTraining
-from tests.report.fake_runs import FAILURE, write_run
+from tests.report.fake_runs import FAILURE
 
 VARIANTS = (Variant("no ELMo", placement="none"), Variant("ELMo"))
 NAMES = ["ner-none-seed1", "ner-none-seed2", "ner-input-seed1", "ner-input-seed2"]
-CONFIG: Dict[str, Any] = {"model": {"type": "elmo_ner", "dropout": 0.5}, "trainer": {"lr": 1}}
 Options = Callable[..., TaskOptions]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("train", "dev", "test"):
+        (folder / f"{name}.conll").write_text("a -X- O O\n")
+    monkeypatch.setenv("NER_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture
+def move_data(data: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
+    def move() -> Path:
+        moved = data.rename(data.with_name("moved"))
+        monkeypatch.setenv("NER_DATA", str(moved))
+        return moved
+
+    return move
 
 
 def runs_of(options: TaskOptions) -> List[Run]:
@@ -34,23 +51,22 @@ def runs_of(options: TaskOptions) -> List[Run]:
     return [experiment.run_of(variant, seed) for variant in VARIANTS for seed in options.runs.seeds]
 
 
-def run(options: TaskOptions, metric: str = "f1") -> Optional[List[RunResult]]:
-    results = run_all(dict(enumerate(runs_of(options))), options.runs, metric)
-    return None if results is None else list(results.values())
+def run(options: TaskOptions, metric: str = "f1") -> Optional[TrainedRuns]:
+    return train(dict(enumerate(runs_of(options))), options.runs, metric)
 
 
-def scores(results: Optional[List[RunResult]]) -> List[Optional[float]]:
-    assert results is not None
-    return [None if r.scores is None else round(r.scores.validation, 6) for r in results]
+def scores(trained: Optional[TrainedRuns]) -> List[Optional[float]]:
+    assert trained is not None
+    return [s if s is None else round(s.validation, 6) for s in trained.scores.values()]
 
 
-class TestRunAll:
+class TestTrain:
     def test_every_run_is_trained_once(self, training: FakeTraining, options: Options) -> None:
         given = options()
         runs = runs_of(given)
-        results = run_all(dict(enumerate([*runs, runs[0]])), given.runs, "f1")
-        assert training.started == NAMES and results is not None
-        assert scores(list(results.values())) == [0.31, 0.32, 0.51, 0.52, 0.31]
+        trained = train(dict(enumerate([*runs, runs[0]])), given.runs, "f1")
+        assert training.started == NAMES
+        assert scores(trained) == [0.31, 0.32, 0.51, 0.52, 0.31]
 
     def test_finished_runs_are_kept_and_the_others_are_restarted(
         self, training: FakeTraining, options: Options
@@ -61,11 +77,24 @@ class TestRunAll:
         assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
         assert training.started == [NAMES[1]]
 
+    def test_finished_runs_are_kept_where_data_and_results_have_moved(
+        self, training: FakeTraining, options: Options, data: Path, move_data: Callable[[], Path]
+    ) -> None:
+        run(options())
+        moved = move_data()
+        output = Path(options().runs.output)
+        given = options(output=str(output.rename(output.with_name("moved_results"))))
+        assert scores(run(given)) == [0.31, 0.32, 0.51, 0.52]
+        assert training.started == NAMES
+        (moved / "dev.conll").write_text("b -X- O O\n")
+        with pytest.raises(ConfigurationError, match="on other data: validation_data_path is"):
+            run(given)
+
     def test_a_folder_in_which_another_report_trains_is_refused(
         self, training: FakeTraining, options: Options
     ) -> None:
         with claimed_folder(options().runs.runs_folder, "claimed"):
-            with pytest.raises(ConfigurationError, match="another elmo-report is training runs in"):
+            with pytest.raises(ConfigurationError, match="another `elmo report` is training runs"):
                 run(options())
             assert run(options(dry_run=True)) is None
         assert training.started == NAMES  # by the dry run, which asks for their commands
@@ -91,11 +120,11 @@ class TestRunAll:
     ) -> None:
         training.failing = {NAMES[0], NAMES[2]}
         with caplog.at_level("INFO"):
-            results = run(options())
-        assert scores(results) == [None, 0.32, None, 0.52]
-        assert results is not None
+            trained = run(options())
+        assert scores(trained) == [None, 0.32, None, 0.52]
+        assert trained is not None
         log = options().runs.runs_folder / f"{NAMES[0]}.log"
-        assert results[0].failure == f"{FAILURE} (log: {log})"
+        assert trained.failures[0] == f"{NAMES[0]}: {FAILURE} (log: {log})"
         assert f"{NAMES[0]}: failed: {FAILURE}" in caplog.text
         assert f"{NAMES[1]}: f1 0.32 after 1.5 minutes. 2 of 4 runs, about" in caplog.text
         training.failing.clear()
@@ -108,20 +137,21 @@ class TestRunAll:
     ) -> None:
         command = [sys.executable, "-S", "-c", "print('hm')"]
         monkeypatch.setattr(runs, "train_command", lambda *args: command)
-        results = run(options(seeds=(1,)))
-        assert results is not None
-        assert [result.failure.split(" (")[0] for result in results] == ["hm", "hm"]
+        trained = run(options(seeds=(1,)))
+        assert trained is not None
+        expected = [f"{name}: hm" for name in NAMES[::2]]
+        assert [failure.split(" (")[0] for failure in trained.failures] == expected
 
     def test_damaged_or_other_metrics_are_a_failure(
         self, training: FakeTraining, options: Options
     ) -> None:
         run(options())
         (options().runs.runs_folder / NAMES[1] / "metrics_epoch_0.json").unlink()
-        results = run(options())
-        assert scores(results) == [0.31, None, 0.51, 0.52]
-        assert results is not None and "metrics_epoch_0.json: cannot be read" in results[1].failure
-        results = run(options(seeds=(1,)), metric="recall")
-        assert results is not None and "found no best_validation_recall" in results[0].failure
+        trained = run(options())
+        assert scores(trained) == [0.31, None, 0.51, 0.52]
+        assert trained is not None and "metrics_epoch_0.json: cannot be read" in trained.failures[0]
+        trained = run(options(seeds=(1,)), metric="recall")
+        assert trained is not None and "found no best_validation_recall" in trained.failures[0]
 
     def test_another_config_is_refused_before_anything_is_trained(
         self, training: FakeTraining, options: Options
@@ -130,11 +160,7 @@ class TestRunAll:
         training.started.clear()
         changes = {"overrides": {"trainer.num_epochs": 2}}
         for dry_run in (False, True):
-            with pytest.raises(
-                ConfigurationError,
-                match=r"ner-none-seed2: is a run of another config: trainer\.num_epochs is 20, "
-                r"expected 2\. .*--overwrite to replace it",
-            ):
+            with pytest.raises(ConfigurationError, match=r"num_epochs is 20, expected 2\."):
                 run(options(**changes, dry_run=dry_run))
         assert training.started == []
         run(options(seeds=(2,), **changes, overwrite=True))
@@ -142,19 +168,29 @@ class TestRunAll:
         assert json.loads((folder / "config.json").read_text())["trainer"]["num_epochs"] == 2
 
     def test_interrupted_runs_are_resumed_only_if_asked_for(
-        self, options: Options, capsys: pytest.CaptureFixture
+        self, training: FakeTraining, options: Options, monkeypatch: pytest.MonkeyPatch, capsys: Any
     ) -> None:
+        run(options(seeds=(1,)))
+        monkeypatch.undo()
         folder = options().runs.runs_folder / NAMES[0]
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(runs_of(options())[0].config))
+        (folder / "metrics.json").unlink()
         for has_checkpoint, recover in ((False, True), (True, False), (True, True)):
             if has_checkpoint:
                 (folder / "training_state_e1_b0.th").touch()
-            run(options(dry_run=True, recover=recover))
-            lines = capsys.readouterr().out.splitlines()
-            recovers = has_checkpoint and recover
-            assert [" --recover " in line for line in lines] == [recovers, False, False, False]
-            assert [" --force " in line for line in lines] == [not recovers, True, True, True]
+            run(options(seeds=(1,), dry_run=True, recover=recover))
+            (line,) = capsys.readouterr().out.splitlines()
+            flags = [flag for flag in ("--recover", "--force") if f" {flag} " in line]
+            assert flags == ["--recover" if has_checkpoint and recover else "--force"]
+
+    def test_versions_are_those_of_the_runs(self, training: FakeTraining, options: Options) -> None:
+        trained = run(options())
+        assert trained is not None and trained.versions == versions()
+        record = options().runs.runs_folder / f"{NAMES[0]}.record.json"
+        values = json.loads(record.read_text())
+        values["versions"]["torch"] = "1.0"
+        record.write_text(json.dumps(values))
+        later = run(options())
+        assert later is not None and later.versions["torch"] == f"1.0, {versions()['torch']}"
 
     @pytest.mark.parametrize(
         "changes, match",
@@ -165,125 +201,9 @@ class TestRunAll:
             ({"output": __file__}, "--output: found the file .*runs_test.py, expected a folder"),
         ],
     )
-    def test_options_that_make_no_runs(
-        self, changes: Dict[str, Any], match: str, options: Options
-    ) -> None:
+    def test_invalid_options(self, changes: Dict[str, Any], match: str, options: Options) -> None:
         with pytest.raises(ConfigurationError, match=match):
             options(**changes).experiment()
-
-
-class TestDataOfRuns:
-    """Runs are keyed by the content of their data, too."""
-
-    @pytest.fixture(autouse=True)
-    def data(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        folder = tmp_path / "data"
-        folder.mkdir()
-        for name in ("train", "dev", "test"):
-            (folder / f"{name}.conll").write_text("a -X- O O\n")
-        monkeypatch.setenv("NER_DATA", str(folder))
-        return folder
-
-    def test_changed_data_under_the_same_path_is_not_a_finished_run(
-        self, training: FakeTraining, options: Options, data: Path
-    ) -> None:
-        run(options())
-        train = data / "train.conll"
-        times = train.stat()
-        train.write_text("b -X- O O\n")
-        os.utime(
-            train, ns=(times.st_atime_ns, times.st_mtime_ns - 10**12)
-        )  # a file that looks older
-        training.started.clear()
-        match = r"ner-none-seed1: is a run on other data: the content of train_data_path \(.*train\.conll\)"
-        with pytest.raises(ConfigurationError, match=match + r" has changed.*--overwrite"):
-            run(options())
-        assert training.started == []
-        run(options(overwrite=True))
-        assert training.started == NAMES
-        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
-        assert training.started == NAMES
-
-    def test_the_same_content_may_be_written_again(
-        self, training: FakeTraining, options: Options, data: Path
-    ) -> None:
-        run(options())
-        (data / "train.conll").write_text("a -X- O O\n")
-        os.utime(data / "train.conll", (2e9, 2e9))
-        run(options())
-        assert training.started == NAMES
-
-    def test_the_same_data_may_have_moved(
-        self,
-        training: FakeTraining,
-        options: Options,
-        data: Path,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """Another spelling of a path, or a results folder from another machine."""
-        run(options())
-        moved = data.rename(tmp_path / "moved")
-        monkeypatch.setenv("NER_DATA", str(moved))
-        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
-        assert training.started == NAMES
-        (moved / "dev.conll").write_text("b -X- O O\n")
-        match = r'another config: validation_data_path is ".*data/dev.conll", expected ".*moved/dev.conll"\.'
-        with pytest.raises(ConfigurationError, match=match):
-            run(options())
-
-    def test_a_run_without_a_record_counts_if_its_data_is_older(
-        self, training: FakeTraining, options: Options, data: Path
-    ) -> None:
-        """As those of earlier versions, and those that a scheduler trained after a dry run."""
-        results = run(options())
-        assert results is not None
-        for name in NAMES:
-            (options().runs.runs_folder / name / "elmo_report.json").unlink()
-        training.started.clear()
-        again = run(options())
-        assert scores(again) == scores(results) and training.started == []
-        assert again is not None
-        assert set(recorded_versions(again).values()) == {"not recorded"}
-        os.utime(data / "dev.conll", (2e9, 2e9))
-        with pytest.raises(
-            ConfigurationError,
-            match=r"may be a run on other data: validation_data_path .* changed after it started.*touch",
-        ):
-            run(options())
-
-    def test_versions_are_those_of_the_run(self, training: FakeTraining, options: Options) -> None:
-        results = run(options())
-        assert results is not None and recorded_versions(results) == versions()
-        record = options().runs.runs_folder / NAMES[0] / "elmo_report.json"
-        values = json.loads(record.read_text())
-        values["versions"]["torch"] = "1.0"
-        record.write_text(json.dumps(values))
-        later = run(options())
-        assert later is not None
-        assert recorded_versions(later)["torch"] == f"1.0, {versions()['torch']}"
-
-    def test_what_a_config_names(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "a").mkdir()
-        for name in ("a/1", "a/2", "b1.txt", "b2.txt"):
-            (tmp_path / name).write_text(name)
-        config = {
-            "train_data_path": [str(tmp_path / "a"), str(tmp_path / "b*.txt")],
-            "model": {"weight_file": str(tmp_path / "b1.txt"), "type": str(tmp_path / "a")},
-            "test_data_path": "https://example.org/b1.txt",
-            "options_file": "elmo_mini",
-        }
-        hashes = data_hashes(config)
-        # The last is a name, which another version of this package may give to other weights.
-        data = ["train_data_path.0", "train_data_path.1", "model.weight_file"]
-        assert list(hashes) == [*data, "options_file"]
-        (tmp_path / "a" / "2").write_text("a/3")
-        changed = data_hashes(config)
-        assert [key for key in hashes if hashes[key] != changed[key]] == ["train_data_path.0"]
-        (tmp_path / "b2.txt").rename(tmp_path / "b3.txt")
-        assert data_hashes(config)["train_data_path.1"] != hashes["train_data_path.1"]
-        monkeypatch.chdir(tmp_path)  # the same weights, wherever the package is
-        assert data_hashes(config)["options_file"] == hashes["options_file"]
 
 
 class TestDryRun:
@@ -295,17 +215,20 @@ class TestDryRun:
         for line, expected in zip(lines, runs_of(options()), strict=True):
             words = shlex.split(line)
             folder = f"{options().runs.output}/runs/{expected.name}"
-            assert words[:7] == [
-                f"OMP_NUM_THREADS={runs.num_cores()}",
-                *(sys.executable, "-m", "allennlp", "train", f"{folder}.json", "-s"),
-            ]
-            assert words[7] == folder
+            threads = f"OMP_NUM_THREADS={runs.num_cores()}"
+            program = [threads, sys.executable, "-m", "allennlp", "train"]
+            assert words[:8] == [*program, f"{folder}.json", "-s", folder]
             assert json.loads(Path(f"{folder}.json").read_text()) == expected.config
             packages = [words[i + 1] for i, word in enumerate(words) if word == "--include-package"]
             assert packages == ["elmo_plugin", "mine"]
 
-    def test_a_shell_runs_the_lines_and_then_they_are_only_collected(
-        self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
+    def test_runs_of_a_scheduler_are_collected_where_their_data_have_moved(
+        self,
+        training: FakeTraining,
+        options: Options,
+        data: Path,
+        move_data: Callable[[], Path],
+        capsys: pytest.CaptureFixture,
     ) -> None:
         run(options(seeds=(1,)))
         run(options(dry_run=True))
@@ -313,6 +236,7 @@ class TestDryRun:
         assert [name for name in NAMES if f"/{name} " in lines] == [NAMES[1], NAMES[3]]
         subprocess.run(["sh", "-e"], input=lines, text=True, check=True)
         training.started.clear()
+        os.utime(move_data() / "train.conll", (2e9, 2e9))
         assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
         assert training.started == []
 
@@ -352,66 +276,8 @@ while True:
     assert len(set(written.split())) == 4  # the runs that had not started were not
 
 
-def test_there_are_cores_where_the_system_does_not_say_which(
+def test_the_cores_are_counted_where_the_system_has_no_affinity(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert runs.num_cores() >= 1
-
-
-class TestRunFolder:
-    @pytest.fixture
-    def folder(self, tmp_path: Path) -> RunFolder:
-        return RunFolder(tmp_path / "runs" / "ner-none-seed1")
-
-    def test_an_empty_place_is_of_any_config(self, folder: RunFolder) -> None:
-        folder.check(CONFIG)
-        folder.path.mkdir(parents=True)
-        folder.check(CONFIG)
-
-    def test_a_run_of_another_config_is_refused_with_the_differences(
-        self, folder: RunFolder
-    ) -> None:
-        write_run(folder.path, CONFIG, [0.3])
-        model = {"type": "elmo_ner", "dropout": 0.25, "words": "日本語"}
-        with pytest.raises(
-            ConfigurationError,
-            match=r"ner-none-seed1: is a run of another config: model\.dropout is 0\.5, expected 0\.25; "
-            r'model\.words is nothing, expected "日本語"; a is nothing, expected 1; and 1 more\..*--ove',
-        ):
-            folder.check({"model": model, "trainer": {}, "a": 1})
-
-    @pytest.mark.parametrize("content", [None, "{"])
-    def test_something_else_is_refused(self, content: Any, folder: RunFolder) -> None:
-        folder.path.mkdir(parents=True)
-        (folder.path / "thesis.tex").touch()
-        if content is not None:
-            (folder.path / "config.json").write_text(content)
-        with pytest.raises(ConfigurationError, match=r"has no config\.json of a training run"):
-            folder.check(CONFIG)
-
-    def test_scores_are_those_of_the_best_epoch(self, folder: RunFolder) -> None:
-        write_run(folder.path, CONFIG, [0.3, 0.5, 0.4], test=0.45, duration="1 day, 2:03:30.5")
-        scores = folder.scores("f1")
-        assert scores[:4] == (0.5, 0.45, [0.3, 0.5, 0.4], 2)
-        assert scores.minutes == pytest.approx(26 * 60 + 3.5, abs=0.01)
-        assert scores.peak_gigabytes == 1.25
-
-    @pytest.mark.parametrize(
-        "log, return_code, failure",
-        [
-            ("Traceback\nallennlp.common.checks.ConfigurationError: no data\nbye\n", 1,
-             "allennlp.common.checks.ConfigurationError: no data"),
-            ("ValueError: first\nRuntimeError: then\n", 1, "RuntimeError: then"),
-            ("the last line\n\n", 3, "the last line"),
-            ("", 3, "exited with code 3 and an empty log"),
-            ("RuntimeError: earlier\n", -9, "stopped by signal 9, perhaps for lack of memory"),
-            ("", -15, "stopped by signal 15"),
-        ],
-    )  # fmt: skip
-    def test_a_failure_is_one_line(
-        self, log: str, return_code: int, failure: str, folder: RunFolder
-    ) -> None:
-        folder.path.parent.mkdir()
-        folder.log_file.write_text(log)
-        assert folder.failure(return_code) == failure

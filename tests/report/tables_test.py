@@ -1,6 +1,6 @@
 import csv
-import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, List
@@ -8,15 +8,19 @@ from typing import Any, List
 import numpy
 import pandas
 import pytest
+from scipy import stats
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.tables import (
     Part,
     Report,
     ReportTable,
+    difference_notes,
     format_cell,
     paired_differences,
     read_table,
+    settings_of,
+    versions,
     without_machine_paths,
     write_report,
 )
@@ -73,22 +77,12 @@ def test_a_frame_becomes_a_table_of_plain_numbers(tmp_path: Path) -> None:
     assert {type(cell) for row in rows for cell in row} == {int, float, type(None)}
 
 
-@pytest.mark.parametrize(
-    "changes", [{"rows": [["no ELMo", 42.8, 1, 2]]}, {"columns": ["a"]}, {"more": 1}]
-)
-def test_what_is_no_table_is_refused(changes: Any, tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps({**vars(TABLE), **changes}))
-    with pytest.raises(ConfigurationError, match=r"x\.json: found no table"):
-        read_table(path)
-
-
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"name": "a"}', '{"no": 1}'])
-def test_files_of_something_else_are_named(content: Any, tmp_path: Path) -> None:
+def test_other_files_are_refused(content: Any, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(ConfigurationError, match=r"x\.json: found no table .*elmo-report wrote"):
+    with pytest.raises(ConfigurationError, match=r"x\.json: found no table .*`elmo report` wrote"):
         read_table(path)
 
 
@@ -98,6 +92,21 @@ def test_files_of_something_else_are_named(content: Any, tmp_path: Path) -> None
 )
 def test_cells_for_readers(value: Any, text: str) -> None:
     assert format_cell(value) == text
+
+
+@pytest.mark.parametrize(
+    "arguments, command",
+    [
+        (["/usr/bin/elmo", "report", "pos", "a b"], "ELMO=mini elmo report pos 'a b'"),
+        (["/x/allennlp/__main__.py", "elmo-report"], "ELMO=mini python -m allennlp elmo-report"),
+    ],
+)
+def test_the_command_is_recorded_as_it_was_typed(
+    arguments: List[str], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", arguments)
+    settings = settings_of({"ELMO": "mini"}, seeds=[1])
+    assert settings == {"command": command, "versions": versions(), "seeds": [1]}
 
 
 def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
@@ -113,6 +122,13 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert rows[1] == ["c", "a", 1, -40.0, None]
     assert rows[2] == ["d", "a", 0, None, None]
     assert len(rows) == 6
+    frame = paired_differences(scores, "dev")
+    assert difference_notes("Note.", frame) == ["Note."]
+    frame = paired_differences(scores[[1, 2]], "dev")
+    _, warning = difference_notes("Note.", frame)
+    # Student's t with one and with four degrees of freedom.
+    for num_seeds, factor in ((2, "12.7"), (5, "2.8")):
+        assert f"{stats.t.ppf(0.975, num_seeds - 1):.1f}" == factor and factor in warning
 
 
 @pytest.mark.parametrize(

@@ -156,86 +156,88 @@ def test_variables_of_imported_files_count(tmp_path: Path) -> None:
     assert "NER_DATA" in TaskExperiment(tmp_path / "config.jsonnet").variables()
 
 
-class TestBadInput:
-    def test_an_unknown_file(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"there is no file no/such\.jsonnet"):
-            TaskExperiment("no/such.jsonnet")
+@pytest.mark.parametrize(
+    "task, overrides, message",
+    [
+        ("ner", {"model.no.such": 1}, r"ner_small\.jsonnet: cannot be evaluated"),
+        ("ner", {"model.type.a": 1}, r"ner_small\.jsonnet: cannot be evaluated"),
+        ("ner", {"model.text_encoder.elmo": None}, r"text_encoder\.elmo is missing"),
+        (
+            "ner",
+            {"dataset_reader.token_indexers": {"tokens": {"type": "single_id"}}},
+            r"dataset_reader\.token_indexers has no 'elmo'",
+        ),
+        ("ner", {f"{ELMO_KEY}.indexer": "other"}, "token_indexers has no 'other'"),
+        (
+            "squad",
+            {"validation_dataset_reader": {"type": "elmo_squad"}},
+            r"validation_dataset_reader\.token_indexers",
+        ),
+        (
+            "ner",
+            {f"{ELMO_KEY}.placement": "inside"},
+            r"placement is 'inside'\. Expected .* of none",
+        ),
+        ("ner", {"validation_data_path": None}, "found no validation_data_path"),
+        ("ner", {"trainer.validation_metric": "f1"}, "validation_metric is .*expected one metric"),
+        (
+            "ner",
+            {"trainer.validation_metric": ["+f1", "+recall"]},
+            "validation_metric is .*expected one metric",
+        ),
+    ],
+)
+def test_overrides_that_make_no_experiment(
+    task: str, overrides: Dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        small(task, overrides)
 
-    def test_a_variable_that_is_not_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("NER_DATA")
-        with pytest.raises(ConfigurationError, match="Set the environment variable NER_DATA"):
-            small("ner")
 
-    @pytest.mark.parametrize("overrides", [{"model.no.such": 1}, {"model.type.a": 1}])
-    def test_overrides_that_do_not_fit(self, overrides: Dict[str, Any]) -> None:
-        with pytest.raises(ConfigurationError, match=r"ner_small\.jsonnet: cannot be evaluated"):
-            small("ner", overrides)
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (None, r"no such file .*config\.json"),
+        ("{", r"config\.json: cannot be evaluated"),
+        ('{"validation_data_path": "dev", "trainer": {"a": 1}}', r"text_encoder\.elmo is missing"),
+        ("{a: std.extVar('NO_SUCH')}", "Set the environment variable NO_SUCH, which"),
+    ],
+)
+def test_files_that_are_no_experiment(text: Optional[str], message: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        TaskExperiment(tmp_path / "config.json")
 
-    def test_a_config_that_is_no_json(self, tmp_path: Path) -> None:
-        (tmp_path / "config.json").write_text("{")
-        with pytest.raises(ConfigurationError, match=r"config\.json: cannot be evaluated"):
-            TaskExperiment(tmp_path / "config.json")
 
-    def test_a_config_without_a_place_for_elmo(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"elmo is missing\. Expected.*indexer"):
-            TaskExperiment(TINY / "experiment.jsonnet")
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("experiment", r"elmo is missing\. Expected.*indexer"),
+        (
+            "experiment_elmo_inside",
+            r"is the embedder model\.text_encoder\.text_field_embedder\.token_embedders\.elmo",
+        ),
+    ],
+)
+def test_a_config_without_a_place_for_elmo(name: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        TaskExperiment(TINY / f"{name}.jsonnet")
 
-    @pytest.mark.parametrize("config", [{}, {"model": {"text_encoder": {"elmo": None}}}])
-    def test_a_config_of_something_else(self, config: Dict[str, Any], tmp_path: Path) -> None:
-        scored = {"validation_data_path": "dev", "trainer": {"validation_metric": "+f1"}}
-        (tmp_path / "config.json").write_text(json.dumps({**scored, **config}))
-        with pytest.raises(ConfigurationError, match=r"text_encoder\.elmo is missing"):
-            TaskExperiment(tmp_path / "config.json")
 
-    def test_elmo_among_the_embedders_is_named(self) -> None:
-        with pytest.raises(
-            ConfigurationError,
-            match=r"is the embedder model\.text_encoder\.text_field_embedder\.token_embedders\.elmo",
-        ):
-            TaskExperiment(TINY / "experiment_elmo_inside.jsonnet")
+@pytest.mark.parametrize("name", ["a/b", ".a", "a b"])
+def test_a_name_that_files_cannot_have(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"--name: found the name '{name}'"):
+        TaskExperiment(CONFIGS / "ner_small.jsonnet", name=name)
 
-    def test_a_reader_without_the_indexer(self) -> None:
-        overrides = {"dataset_reader.token_indexers": {"tokens": {"type": "single_id"}}}
-        with pytest.raises(
-            ConfigurationError, match=r"dataset_reader\.token_indexers has no 'elmo'"
-        ):
-            small("ner", overrides)
-        with pytest.raises(ConfigurationError, match="token_indexers has no 'characters'"):
-            small("ner", {f"{ELMO_KEY}.indexer": "characters"})
-        with pytest.raises(ConfigurationError, match=r"validation_dataset_reader\.token_indexers"):
-            small("squad", {"validation_dataset_reader": {"type": "elmo_squad"}})
 
-    def test_another_placement(self) -> None:
-        with pytest.raises(
-            ConfigurationError, match=r"placement is 'inside'\. Expected .* one of none"
-        ):
-            small("ner", {f"{ELMO_KEY}.placement": "inside"})
-
-    @pytest.mark.parametrize("name", ["a/b", "", ".a", "a b"])
-    def test_a_name_that_files_cannot_have(self, name: str) -> None:
-        if name:
-            with pytest.raises(ConfigurationError, match=f"--name: found the name '{name}'"):
-                TaskExperiment(CONFIGS / "ner_small.jsonnet", name=name)
-        else:  # none was given
-            assert TaskExperiment(CONFIGS / "ner_small.jsonnet", name=name).name == "ner"
-
-    def test_nothing_to_validate_on(self) -> None:
-        with pytest.raises(ConfigurationError, match="found no validation_data_path"):
-            small("ner", {"validation_data_path": None})
-
-    @pytest.mark.parametrize("metric", ["f1", ["+f1", "+recall"]])
-    def test_a_metric_that_is_not_one(self, metric: Any) -> None:
-        with pytest.raises(ConfigurationError, match=r"validation_metric is .*expected one metric"):
-            small("ner", {"trainer.validation_metric": metric})
-
-    def test_a_baseline_config(self) -> None:
-        experiment = small("ner", {f"{ELMO_KEY}.placement": "none"})
-        with pytest.raises(ConfigurationError, match="placement is 'none', expected a config with"):
-            experiment.check_has_elmo()
-        small("ner").check_has_elmo()
+def test_a_baseline_config() -> None:
+    experiment = small("ner", {f"{ELMO_KEY}.placement": "none"})
+    with pytest.raises(ConfigurationError, match="placement is 'none', expected a config with"):
+        experiment.check_has_elmo()
+    small("ner").check_has_elmo()
 
 
 def test_allennlps_own_metric_is_the_loss() -> None:
-    trainer = {"optimizer": "adam"}
-    experiment = small("ner", {"trainer": trainer})
+    experiment = small("ner", {"trainer": {"optimizer": "adam"}})
     assert (experiment.metric, experiment.is_larger_better) == ("loss", False)

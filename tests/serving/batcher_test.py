@@ -6,8 +6,11 @@ from typing import Any, Callable, List
 
 import pytest
 
-from elmo_plugin.serving.batcher import Batcher, NoAnswerInTimeError, QueueFullError
-from elmo_plugin.serving.limits import Limits
+from elmo_plugin.serving.batcher import Batcher
+from elmo_plugin.serving.options import Limits
+from elmo_plugin.serving.request_checks import RequestError
+
+BUG, STOP, TOO_FEW = 13, 14, 15
 
 
 class Doubling:
@@ -23,9 +26,16 @@ class Doubling:
         self.batches.append(list(batch))
         self.threads.append(threading.current_thread().name)
         assert self.may_run.wait(20)
-        if 13 in batch:
-            raise RuntimeError("13 is a bug")
-        return [ValueError(number) if number < 0 else 2 * number for number in batch]
+        if BUG in batch:
+            raise RuntimeError("a bug")
+        if STOP in batch:
+            raise StopIteration
+        answers = [ValueError(number) if number < 0 else 2 * number for number in batch]
+        return answers[: -1 if TOO_FEW in batch else None]
+
+    async def has_started(self) -> None:
+        while not self.batches:
+            await asyncio.sleep(0.001)
 
 
 def run(limits: Limits, model: Callable[..., Any], use: Callable[[Batcher], Any]) -> Any:
@@ -46,36 +56,42 @@ async def all_of(batcher: Batcher, numbers: List[int]) -> List[Any]:
     return await asyncio.gather(*map(batcher.answer, numbers), return_exceptions=True)
 
 
+def statuses(answers: List[Any]) -> List[Any]:
+    return [
+        answer.status if isinstance(answer, RequestError) else type(answer) for answer in answers
+    ]
+
+
 def test_requests_that_arrive_while_a_batch_runs_are_the_next_one() -> None:
     model = Doubling()
 
     async def use(batcher: Batcher) -> List[Any]:
         model.may_run.clear()
         first = asyncio.create_task(batcher.answer(1))
-        while not model.batches:
-            await asyncio.sleep(0.001)
-        others = asyncio.create_task(all_of(batcher, list(range(2, 12))))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert batcher.num_waiting == 10
+        await model.has_started()
+        others = asyncio.create_task(all_of(batcher, [*range(2, 12)]))
+        await asyncio.sleep(0.01)
         model.may_run.set()
-        answers = [await first, *await others]
-        assert (batcher.num_waiting, batcher.num_batches, batcher.num_answered) == (0, 4, 11)
-        return answers
+        return [await first, *await others]
 
     assert run(Limits(max_batch=4), model, use) == [2 * number for number in range(1, 12)]
     assert model.batches == [[1], [2, 3, 4, 5], [6, 7, 8, 9], [10, 11]]
     assert len(set(model.threads)) == 1
 
 
-def test_an_error_of_one_request_is_no_error_of_the_others() -> None:
+@pytest.mark.parametrize("number", [BUG, STOP, TOO_FEW])
+def test_an_error_of_one_request_is_no_error_of_the_others(number: int) -> None:
     model = Doubling()
-    answers = run(Limits(), model, lambda batcher: all_of(batcher, [1, -2, 13, 4]))
-    assert answers[0] == 2 and answers[3] == 8
-    assert isinstance(answers[1], ValueError)
-    assert isinstance(answers[2], RuntimeError)
+
+    async def use(batcher: Batcher) -> List[Any]:
+        return [*await all_of(batcher, [1, -2, number, 4]), await batcher.answer(5)]
+
+    answers = run(Limits(timeout=5.0), model, use)
+    assert (answers[0], answers[3], answers[4]) == (2, 8, 10)
+    error = ValueError if number == TOO_FEW else RuntimeError
+    assert statuses(answers[1:3]) == [ValueError, error]
     # The batch that raised is answered one by one.
-    assert model.batches == [[1, -2, 13, 4], [1], [-2], [13], [4]]
+    assert model.batches == [[1, -2, number, 4], [1], [-2], [number], [4], [5]]
 
 
 def test_a_full_queue_refuses_requests_and_then_accepts_them_again() -> None:
@@ -84,12 +100,10 @@ def test_a_full_queue_refuses_requests_and_then_accepts_them_again() -> None:
     async def use(batcher: Batcher) -> None:
         model.may_run.clear()
         first = asyncio.create_task(batcher.answer(1))
-        while not model.batches:
-            await asyncio.sleep(0.001)
+        await model.has_started()
         waiting = asyncio.create_task(all_of(batcher, [2, 3]))
         await asyncio.sleep(0.01)
-        with pytest.raises(QueueFullError):
-            await batcher.answer(4)
+        assert statuses(await all_of(batcher, [4])) == [429]
         model.may_run.set()
         assert [await first, await waiting, await batcher.answer(4)] == [2, [4, 6], 8]
 
@@ -102,20 +116,25 @@ def test_a_request_whose_time_is_over_leaves_the_queue() -> None:
     async def use(batcher: Batcher) -> None:
         model.may_run.clear()
         late = asyncio.create_task(all_of(batcher, [1]))
-        while not model.batches:
-            await asyncio.sleep(0.001)
-        assert isinstance((await all_of(batcher, [2]))[0], NoAnswerInTimeError)
-        assert batcher.num_waiting == 0
-        assert isinstance((await late)[0], NoAnswerInTimeError)
+        await model.has_started()
+        # One waits at a time: the place of the first is free again.
+        assert statuses([*await all_of(batcher, [2]), *await all_of(batcher, [3])]) == [504] * 2
+        assert statuses(await late) == [504]
+        model.may_run.set()
+        assert await batcher.answer(4) == 8
+
+    run(Limits(timeout=0.1, max_waiting=1), model, use)
+    assert model.batches == [[1], [4]]
+
+
+def test_a_request_whose_time_is_over_is_not_computed_again_after_an_error() -> None:
+    model = Doubling()
+
+    async def use(batcher: Batcher) -> None:
+        model.may_run.clear()
+        assert statuses(await all_of(batcher, [1, BUG, 2])) == [504] * 3
         model.may_run.set()
         assert await batcher.answer(3) == 6
 
     run(Limits(timeout=0.1), model, use)
-    assert model.batches == [[1], [3]]
-
-
-@pytest.mark.parametrize("name", ["max_body", "max_tokens", "max_batch", "max_waiting", "timeout"])
-@pytest.mark.parametrize("value", [0, -1, float("nan")])
-def test_limits_are_positive(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"--{name.replace('_', '-')}: found {value}, expected"):
-        Limits(**{name: value})
+    assert model.batches == [[1, BUG, 2], [3]]

@@ -1,37 +1,36 @@
 """Small models of all tasks, as the server holds them."""
 
-import json
-from pathlib import Path
-from typing import Any, Dict, List
+from typing import Dict
 
 import pytest
 
 pytest.importorskip("fastapi", reason="FastAPI (elmo-plugin[serve]) is not installed")
 
 from elmo_plugin import ElmoEmbedder
-from elmo_plugin.serving.senses import SenseFinder
+from elmo_plugin.serving.options import Limits
 from elmo_plugin.serving.served_model import ServedModel
+from elmo_plugin.serving.words_in_context import WordsInContext
+from tests.tasks.task_testing import FIXTURES, overfitted_archive
 
-REPOSITORY = Path(__file__).parents[2]
-EARLIER = REPOSITORY / "fixtures" / "earlier"
 TASKS = ("coref", "ner", "snli", "squad", "srl", "sst")
-MAX_TOKENS = 60
-
-
-def examples(task: str) -> List[Dict[str, Any]]:
-    """Inputs of a task, each with the answer of a small model."""
-    return [
-        json.loads(line) for line in (EARLIER / f"{task}.jsonl").read_text("utf-8").splitlines()
-    ]
+LIMITS = Limits(max_body=4000, max_tokens=60)
 
 
 @pytest.fixture(scope="session")
-def models() -> Dict[str, ServedModel]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, ServedModel]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(REPOSITORY)  # paths in the archives are relative to it
-        return {task: ServedModel(task, EARLIER / f"{task}.tar.gz", MAX_TOKENS) for task in TASKS}
+        patch.chdir(FIXTURES.parent)  # paths in the experiments are relative to it
+        archives = {
+            task: overfitted_archive(
+                FIXTURES / task / "tiny" / "experiment_elmo.jsonnet",
+                tmp_path_factory.mktemp(task),
+                num_steps=10,
+            )
+            for task in TASKS
+        }
+        return {task: ServedModel(task, archive, LIMITS) for task, archive in archives.items()}
 
 
 @pytest.fixture(scope="session")
-def senses() -> SenseFinder:
-    return SenseFinder("elmo_mini", ElmoEmbedder("elmo_mini"), MAX_TOKENS)
+def words() -> WordsInContext:
+    return WordsInContext("elmo_mini", ElmoEmbedder("elmo_mini"), LIMITS)

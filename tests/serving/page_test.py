@@ -12,11 +12,9 @@ import pytest
 import uvicorn
 
 from elmo_plugin.serving.app import make_app
-from elmo_plugin.serving.highlights import Span, stacked
-from elmo_plugin.serving.limits import Limits
-from elmo_plugin.serving.senses import SenseFinder
 from elmo_plugin.serving.served_model import ServedModel
-from tests.serving.conftest import MAX_TOKENS, TASKS
+from elmo_plugin.serving.words_in_context import WordsInContext
+from tests.serving.conftest import LIMITS, TASKS
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright, which drives the browser, is not installed"
@@ -34,18 +32,17 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium or Chrome on the path"),
 ]
 
-ATTACKS = (
-    "<img src=x onerror=attack()>",
-    "<script>attack()</script>",
-    '"><svg onload=attack()>',
-    "javascript:attack()",
+ATTACK = (
+    "<img src=x onerror=attack()> <script>attack()</script> "
+    '"><svg onload=attack()> javascript:attack()'
 )
+ALL = ("elmo_ner_mini", *TASKS, "~words")
 
 
 @pytest.fixture(scope="module")
-def address(models: Dict[str, ServedModel], senses: SenseFinder) -> Iterator[str]:
-    all_models = [ServedModel("elmo_ner_mini", "elmo_ner_mini", MAX_TOKENS), *models.values()]
-    app = make_app(all_models, senses, Limits(max_tokens=MAX_TOKENS))
+def address(models: Dict[str, ServedModel], words: WordsInContext) -> Iterator[str]:
+    all_models = [ServedModel("elmo_ner_mini", "elmo_ner_mini", LIMITS), *models.values()]
+    app = make_app(all_models, words, LIMITS)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=asyncio.run, args=(server.serve(),))
     thread.start()
@@ -117,7 +114,7 @@ def text_of(page: Page, selector: str) -> str:
     return str(page.page.inner_text(selector))
 
 
-@pytest.mark.parametrize("name", ["elmo_ner_mini", *TASKS, "~words"])
+@pytest.mark.parametrize("name", ALL)
 def test_each_task_shows_an_answer(name: str, page: Page) -> None:
     page.open(name)
     page.run()
@@ -149,25 +146,14 @@ def test_nested_mentions_are_lines_that_do_not_overlap(
     """The small model finds no mentions: the answer is one that a better model gives."""
     words = NESTED.replace("'s", " 's").replace(".", " .").replace(",", " ,").split()
     spans = [
-        *(Span(0, 6, "1"), Span(0, 4, "2"), Span(3, 4, "3"), Span(7, 8, "2"), Span(20, 21, "1")),
-        *(
-            Span(22, 23, "3"),
-            Span(25, 27, "2"),
-            Span(28, 29, "3"),
-            Span(32, 33, "1"),
-            Span(34, 35, "2"),
-        ),
+        *((0, 6, 1), (0, 4, 2), (3, 4, 3), (7, 8, 2), (20, 21, 1), (22, 23, 3), (25, 27, 2)),
+        *((28, 29, 3), (32, 33, 1), (34, 35, 2)),
     ]
     mentions = [
-        {"cluster": int(span.label), "text": " ".join(words[span.start : span.end])}
-        for span in spans
+        {"start": start, "end": end, "cluster": cluster, "text": " ".join(words[start:end])}
+        for start, end, cluster in spans
     ]
-    answer = {
-        "words": words,
-        "clusters": [[], [], []],
-        "mentions": mentions,
-        "html": [stacked(words, spans, NESTED)],
-    }
+    answer = {"document": NESTED, "words": words, "clusters": [[], [], []], "mentions": mentions}
     page = Page(browser, address, viewport={"width": 360, "height": 740}, color_scheme=scheme)
     page.open("coref")
     page.page.route("**/predict*", lambda route: route.fulfill(json=answer))
@@ -182,35 +168,45 @@ def test_nested_mentions_are_lines_that_do_not_overlap(
         })"""
     )
     assert len(boxes) == len(spans)
+    labels = page.page.locator(".stacked b").all_inner_texts()
+    assert labels == [str(cluster) for _, _, cluster in spans]
+    # Spain is in three spans, and no text is lost.
+    spain = page.page.locator(".stacked", has_text="Spain").first
+    assert spain.locator("i").count() == 3
+    page.picture(f"nested-{scheme}")
+    shown = page.page.evaluate(
+        """() => Array.from(document.querySelectorAll(".stacked b"), (e) => e.remove())
+            && document.querySelector(".spans").textContent"""
+    )
+    assert shown == NESTED
     for number, (left, top, right, bottom) in enumerate(boxes):
         for other in boxes[:number]:
             assert right <= other[0] or left >= other[2] or bottom <= other[1] or top >= other[3]
-    page.picture(f"nested-{scheme}")
     page.context.close()
 
 
-def test_all_examples_are_answered(page: Page) -> None:
-    for name in ("elmo_ner_mini", *TASKS, "~words"):
+def test_all_examples_are_answered_and_everything_has_a_name_for_screen_readers(page: Page) -> None:
+    for name in ALL:
         page.open(name)
         for button in page.page.locator("#examples button").all():
             button.click()
             page.wait()
             assert page.page.is_hidden("#error"), text_of(page, "#error")
+        unnamed = page.page.evaluate(
+            """() => Array.from(document.querySelectorAll("input, textarea, select, button"))
+                .filter((e) => !e.labels?.length && !e.innerText && !e.getAttribute("aria-label"))
+                .map((e) => e.outerHTML)"""
+        )
+        assert unnamed == []
+    assert page.page.get_attribute("#status", "role") == "status"
+    assert page.page.get_attribute("html", "lang") == "en"
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_no_text_runs_a_script(attack: str, page: Page) -> None:
-    for name, keys in (
-        ("elmo_ner_mini", ["sentence"]),
-        ("coref", ["document"]),
-        ("squad", ["passage", "question"]),
-        ("snli", ["premise", "hypothesis"]),
-        ("sst", ["sentence"]),
-        ("srl", ["sentence"]),
-    ):
+def test_no_text_runs_a_script(page: Page) -> None:
+    for name in ("elmo_ner_mini", *TASKS):
         page.open(name)
-        for key in keys:
-            page.page.fill(f"#field-{key}", f"Mary met {attack} in Paris. She saw {attack}.")
+        for field in page.page.locator("#fields textarea, #fields input").all():
+            field.fill(f"Mary met {ATTACK} in Paris.")
         page.run()
         if name == "srl":
             for box in page.page.locator("#predicates input").all():
@@ -220,8 +216,8 @@ def test_no_text_runs_a_script(attack: str, page: Page) -> None:
         assert page.page.locator("#result img, #result script, #result svg").count() == 0
     page.open("~words")
     page.page.fill("#field-word", "Mary")
-    page.page.fill("#field-sentence", f"Mary {attack}")
-    page.page.fill("#field-sentences", f"Mary and {attack}\n{attack} Mary")
+    page.page.fill("#field-sentence", f"Mary {ATTACK}")
+    page.page.fill("#field-sentences", f"Mary and {ATTACK}\n{ATTACK} Mary")
     page.run()
     assert page.page.locator("#answer mark").count() == 2
     assert page.page.locator("#result img, #result script, #result svg").count() == 0
@@ -238,12 +234,13 @@ def test_offsets_count_characters_beyond_the_first_plane(page: Page) -> None:
 
 def test_errors_are_shown_and_announced(page: Page) -> None:
     page.open("sst")
-    page.page.fill("#field-sentence", "")
-    page.run()
-    assert "expected a text that is not empty" in text_of(page, "[role=alert]")
-    page.page.fill("#field-sentence", "a " * (MAX_TOKENS + 1))
-    page.run()
-    assert f"expected at most {MAX_TOKENS}" in text_of(page, "[role=alert]")
+    for text, message in (
+        ("", "expected a text that is not empty"),
+        ("a " * (LIMITS.max_tokens + 1), f"expected at most {LIMITS.max_tokens}"),
+    ):
+        page.page.fill("#field-sentence", text)
+        page.run()
+        assert message in text_of(page, "[role=alert]")
     page.picture("error")
     page.page.fill("#field-sentence", "Good.")
     page.run()
@@ -256,12 +253,9 @@ def test_errors_are_shown_and_announced(page: Page) -> None:
 def test_the_keyboard_alone_is_enough(page: Page) -> None:
     page.open()
     focused = "document.activeElement.id || document.activeElement.value || document.activeElement.innerText"
-    page.page.keyboard.press("Tab")
-    assert page.page.evaluate(focused) == "Skip to the result"
-    page.page.keyboard.press("Tab")
-    assert page.page.evaluate(focused) == "API"
-    page.page.keyboard.press("Tab")
-    assert page.page.evaluate(focused) == "elmo_ner_mini"
+    for name in ("Skip to the result", "API", "elmo_ner_mini"):
+        page.page.keyboard.press("Tab")
+        assert page.page.evaluate(focused) == name
     for _ in range(6):
         page.page.keyboard.press("ArrowDown")
     assert page.page.evaluate(focused) == "sst"
@@ -278,25 +272,12 @@ def test_the_keyboard_alone_is_enough(page: Page) -> None:
     assert outline == "solid"
 
 
-def test_everything_has_a_name_for_screen_readers(page: Page) -> None:
-    for name in ("elmo_ner_mini", *TASKS, "~words"):
-        page.open(name)
-        page.run()
-        unnamed = page.page.evaluate(
-            """() => Array.from(document.querySelectorAll("input, textarea, select, button"))
-                .filter((e) => !e.labels?.length && !e.innerText && !e.getAttribute("aria-label"))
-                .map((e) => e.outerHTML)"""
-        )
-        assert unnamed == []
-    assert page.page.get_attribute("#status", "role") == "status"
-    assert page.page.get_attribute("html", "lang") == "en"
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["elmo_ner_mini", "coref", "srl", "snli", "~words"])
-def test_it_fits_on_a_phone_in_light_and_dark(
+def test_it_fits_on_a_phone_and_has_contrast_in_light_and_dark(
     name: str, scheme: str, browser: Any, address: str
 ) -> None:
+    """Contrast of at least 4.5, as WCAG 2 asks for (AA)."""
     page = Page(browser, address, viewport={"width": 360, "height": 740}, color_scheme=scheme)
     page.open(name)
     page.run()
@@ -304,20 +285,8 @@ def test_it_fits_on_a_phone_in_light_and_dark(
         page.page.check("#predicates label:has-text('sat') input")
         page.run()
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.page.evaluate(LOW_CONTRAST) == []
     page.picture(f"{name.strip('~')}-phone-{scheme}")
-    page.context.close()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_contrast(scheme: str, browser: Any, address: str) -> None:
-    """At least 4.5, as WCAG 2 asks for (AA)."""
-    page = Page(browser, address, color_scheme=scheme)
-    for name in ("elmo_ner_mini", "coref", "~words"):
-        page.open(name)
-        page.run()
-        low = page.page.evaluate(LOW_CONTRAST)
-        assert low == []
-        page.picture(f"{name.strip('~')}-{scheme}")
     page.context.close()
 
 
@@ -357,7 +326,24 @@ def test_a_server_that_is_gone(page: Page) -> None:
     page.messages.clear()
 
 
-def test_the_documentation(page: Page) -> None:
-    page.page.goto(page.address + "docs")
-    assert "POST /api/neighbors" in text_of(page, "main")
-    page.picture("docs")
+@pytest.mark.parametrize(
+    "tokens, expected",
+    [
+        (["Mary", "Smith", "saw", "Paris", "."], "Mary  Smith PER saw Paris LOC."),
+        (["Mary", "Smith", "met", "Rome", "."], "Mary Smith PER met Rome LOC ."),  # not the text's
+    ],
+)
+def test_spans_are_marked_in_the_text_as_it_was_given(
+    tokens: List[str], expected: str, page: Page
+) -> None:
+    labels = [(3, 4, "LOC"), (0, 2, "PER")]
+    spans = [
+        {"start": start, "end": end, "label": label, "text": ""} for start, end, label in labels
+    ]
+    answer = {"sentence": "Mary  Smith saw Paris.", "words": tokens, "spans": spans}
+    page.open("ner")
+    page.page.route("**/predict*", lambda route: route.fulfill(json=answer))
+    page.run()
+    assert page.page.text_content(".entities") == expected
+    classes = page.page.locator("mark").evaluate_all("(marks) => marks.map((e) => e.className)")
+    assert classes == ["hue-0", "hue-1"]

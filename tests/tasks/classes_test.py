@@ -94,11 +94,13 @@ def test_a_class_that_the_vocabulary_got_later_is_refused():
     assert metrics.get_metric()["accuracy"] == 0.0
 
 
-def test_a_namespace_without_classes_is_refused():
-    with pytest.raises(ConfigurationError, match="namespace 'nli_labels' is empty"):
-        ClassMetrics(vocabulary_of(*CLASSES), "nli_labels")
-
-
-def test_a_namespace_with_padding_is_refused():
-    with pytest.raises(ConfigurationError, match="namespace 'classes' has an entry for padding"):
-        ClassMetrics(vocabulary_of(*CLASSES, namespace="classes"), "classes")
+@pytest.mark.parametrize(
+    "namespace, message",
+    [
+        ("nli_labels", "namespace 'nli_labels' is empty"),
+        ("classes", "namespace 'classes' has an entry for padding"),
+    ],
+)
+def test_a_namespace_without_classes_or_with_padding_is_refused(namespace, message):
+    with pytest.raises(ConfigurationError, match=message):
+        ClassMetrics(vocabulary_of(*CLASSES, namespace="classes"), namespace)

@@ -112,10 +112,6 @@ class TestTraining(ModelTestCase):
         )
 
 
-def test_there_are_tasks() -> None:
-    assert len(TASKS) == 6
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_an_initializer_reaches_all_parameters(task: str) -> None:
     zero = {"regexes": [[".*", {"type": "constant", "val": 0.0}]]}
@@ -166,14 +162,6 @@ def test_the_best_epoch_is_evaluated_as_in_training(trained: Path, tmp_path: Pat
     for name, value in evaluated.items():
         if f"best_validation_{name}" in metrics:
             assert value == pytest.approx(metrics[f"best_validation_{name}"], abs=1e-4), name
-
-
-def test_predictions_in_a_batch_equal_single_ones(
-    predictor: Predictor, inputs: List[Dict[str, Any]]
-) -> None:
-    assert len(inputs) >= 3
-    singly = [predictor.predict_json(one_input) for one_input in inputs]
-    assert predictor.predict_batch_json(inputs) == [rounded(output) for output in singly]
 
 
 def test_without_gold_labels_there_is_no_loss_and_nothing_to_measure(

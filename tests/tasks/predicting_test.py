@@ -7,36 +7,11 @@ from elmo_plugin.tasks import RuleBasedTokenizer
 from elmo_plugin.tasks.predicting import bracketed, build_sentence_tokenizer, described_span
 
 
-def test_rules_are_the_default():
-    assert isinstance(build_sentence_tokenizer(), RuleBasedTokenizer)
-
-
-def test_a_tokenizer_is_taken_as_it_is():
-    tokenizer = WhitespaceTokenizer()
-    assert build_sentence_tokenizer(tokenizer) is tokenizer
-
-
-def test_a_configuration_is_built_and_not_emptied():
-    configuration = {"type": "whitespace"}
-    assert isinstance(build_sentence_tokenizer(configuration), WhitespaceTokenizer)
-    assert configuration == {"type": "whitespace"}
-
-
 def test_a_spacy_model_on_this_machine_is_used(tmp_path):
     spacy.blank("de").to_disk(tmp_path / "german")
     tokenizer = build_sentence_tokenizer(spacy_model=str(tmp_path / "german"))
     assert isinstance(tokenizer, SpacyTokenizer)
     assert [token.text for token in tokenizer.tokenize("Er kam ca. um zwei.")][2] == "ca."
-
-
-def test_a_missing_spacy_model_is_an_error_and_no_download():
-    with pytest.raises(ConfigurationError, match="Run `python -m spacy download xx_none_sm`"):
-        build_sentence_tokenizer(spacy_model="xx_none_sm")
-
-
-def test_tokenizer_and_spacy_model_together_are_refused():
-    with pytest.raises(ConfigurationError, match="are both given, expected at most one"):
-        build_sentence_tokenizer({"type": "whitespace"}, spacy_model="en_core_web_sm")
 
 
 def test_spans_are_in_brackets_and_nest():
@@ -52,3 +27,24 @@ def test_the_text_of_a_span_is_as_written_where_tokens_know_their_characters():
     assert described_span(metadata, 0, 2) == expected
     metadata["document"] = metadata.pop("sentence")
     assert described_span(metadata, 0, 2) == expected
+
+
+def test_the_tokenizer_is_the_one_that_is_given_or_splits_by_rules():
+    assert isinstance(build_sentence_tokenizer(), RuleBasedTokenizer)
+    tokenizer = WhitespaceTokenizer()
+    assert build_sentence_tokenizer(tokenizer) is tokenizer
+    configuration = {"type": "whitespace"}
+    assert isinstance(build_sentence_tokenizer(configuration), WhitespaceTokenizer)
+    assert configuration == {"type": "whitespace"}  # not emptied
+
+
+@pytest.mark.parametrize(
+    "tokenizer, spacy_model, message",
+    [
+        (None, "xx_none_sm", "Run `python -m spacy download xx_none_sm`"),
+        ({"type": "whitespace"}, "en_core_web_sm", "are both given, expected at most one"),
+    ],
+)
+def test_other_tokenizers_are_refused(tokenizer, spacy_model, message):
+    with pytest.raises(ConfigurationError, match=message):
+        build_sentence_tokenizer(tokenizer, spacy_model)

@@ -94,14 +94,19 @@ local words = import 'words.libsonnet';
       initializer: {
         regexes: [
           ['text_encoder\\.encoder\\..*weight_[ih]h', { type: 'orthogonal' }],
-          ['(_feedforward|_score|_scorer\\.first_layer|_scorer\\.further_layers).*weight', { type: 'xavier_uniform' }],
+          ['^mention_(feedforward|score)\\..*weight$', { type: 'xavier_uniform' }],
+          // All but the embedding of genres, whose row of the unknown genre stays zeros.
+          [
+            '^antecedent_scorer\\.(distance_embedding|speaker_embedding|first_layer|further_layers|score)\\..*weight$',
+            { type: 'xavier_uniform' },
+          ],
         ],
       },
     },
 
     // A document at a time.
     data_loader: { batch_size: 1, shuffle: true },
-    validation_data_loader: { batch_size: 1 },
+    validation_data_loader: { batch_sampler: { type: 'elmo_even', batch_size: 1, sorting_keys: ['speakers'] } },
     trainer: {
       optimizer: { type: 'adam', lr: learning_rate },
       learning_rate_scheduler: learning_rate_scheduler,

@@ -10,8 +10,8 @@
   // Batches of texts of similar length, of the fields in `sorting_keys`: what stands in a batch changes no result. So
   // `allennlp evaluate` reads the longest texts last; `elmo predict` answers in the order of the file.
   loaders(batch_size, sorting_keys):: {
-    local sampler = { type: 'bucket', batch_size: batch_size, sorting_keys: sorting_keys },
-    data_loader: { batch_sampler: sampler },
-    validation_data_loader: { batch_sampler: sampler { shuffle: false } },
+    local sampler = { batch_size: batch_size, sorting_keys: sorting_keys },
+    data_loader: { batch_sampler: sampler { type: 'bucket' } },
+    validation_data_loader: { batch_sampler: sampler { type: 'elmo_even' } },
   },
 }

@@ -5,7 +5,7 @@
 #include "nonlinearities.h"
 #include "products.h"
 
-// The fields of these structs are those of simd/character_encoder.py.
+// The fields of these structs are those of character_encoder.py.
 
 struct Convolution {
     Matrix weight;      // float32; a row of a window is that of its first character, then of the next ...

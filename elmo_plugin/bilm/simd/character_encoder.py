@@ -2,26 +2,22 @@
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple, cast
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
-from torch.nn import Conv1d
 
 from elmo_plugin.bilm.simd.library import (
     MULTIPLICATIONS_PER_THREAD,
     CMatrix,
     PanelMatrix,
-    address,
     c_matrix,
     in_panels,
     library_of,
+    pointer,
     raise_problem,
     vector_in_panels,
 )
-
-if TYPE_CHECKING:
-    from elmo_plugin.bilm.character_encoder import CharacterEncoder, Highway
 
 # Windows of a word, about, to decide on the number of threads.
 _WINDOWS_PER_WORD = 10
@@ -82,39 +78,6 @@ class PanelEncoder:
     output_dim: int
     uses_tanh: bool
 
-    @classmethod
-    def of(cls, encoder: "CharacterEncoder", precision: str, unit: str) -> "PanelEncoder":
-        """Pack an encoder for a vector unit. Convolutions are float32 in every precision."""
-
-        def linear(weights: List[Tensor], biases: List[Tensor]) -> PanelLinear:
-            return PanelLinear.of(weights, biases, precision, unit)
-
-        convolutions = [cast(Conv1d, module) for module in encoder.convolutions]
-        highways = [cast("Highway", module) for module in encoder.highways]
-        projection, output_dim = None, sum(module.out_channels for module in convolutions)
-        if isinstance(encoder.projection, torch.nn.Linear):
-            projection = linear([encoder.projection.weight], [encoder.projection.bias])
-            output_dim = encoder.projection.out_features
-        return cls(
-            encoder.character_embedding.weight.detach().clone(),
-            [
-                _convolution(by_window(one.weight), cast(Tensor, one.bias), unit)
-                for one in convolutions
-            ],
-            [convolution.kernel_size[0] for convolution in convolutions],
-            [convolution.out_channels for convolution in convolutions],
-            [
-                linear(
-                    [highway.transform.weight, highway.carry.weight],
-                    [highway.transform.bias, highway.carry.bias],
-                )
-                for highway in highways
-            ],
-            projection,
-            output_dim,
-            encoder.activation is torch.tanh,
-        )
-
     def __call__(self, words: Tensor) -> Tensor:
         """
         Return the vectors of words.
@@ -133,13 +96,13 @@ class PanelEncoder:
         convolutions = _c_convolutions(self.convolutions, self.widths, self.counts)
         highways = (_CHighway * len(self.highways))(
             *(
-                _CHighway(c_matrix(highway.weight), address(highway.bias))
+                _CHighway(c_matrix(highway.weight), pointer(highway.bias))
                 for highway in self.highways
             )
         )
         projection = self.projection
         encoder = _CEncoder(
-            address(self.embedding),
+            pointer(self.embedding),
             self.embedding.size(1),
             sum(self.counts),
             self.output_dim,
@@ -148,7 +111,7 @@ class PanelEncoder:
             ctypes.cast(highways, ctypes.c_void_p),
             len(highways),
             c_matrix(None if projection is None else projection.weight),
-            address(None if projection is None else projection.bias),
+            pointer(None if projection is None else projection.bias),
             self.uses_tanh,
         )
         linears = [*self.highways, *([projection] if projection else [])]
@@ -156,7 +119,7 @@ class PanelEncoder:
         problem = library_of(self.convolutions[0].weight.unit).functions.encode_words(
             last.element_size(),
             ctypes.byref(encoder),
-            ctypes.byref(_CWords(address(words), *words.shape, address(vectors))),
+            ctypes.byref(_CWords(pointer(words, torch.long), *words.shape, pointer(vectors))),
             _num_threads(len(words), self.convolutions, linears),
         )
         if problem:
@@ -183,15 +146,16 @@ def pool_words(
 
     The maxima and, int32, the first characters of their windows, `(num_words, num_filters)` each.
     """
+    embedding = embedding.contiguous()
     convolutions = [
-        _convolution(by_window(weight), bias, unit) for weight, bias in zip(weights, biases)
+        convolution_in_panels(weight, bias, unit) for weight, bias in zip(weights, biases)
     ]
     counts = [len(bias) for bias in biases]
     structs = _c_convolutions(convolutions, [weight.size(2) for weight in weights], counts)
     maxima = embedding.new_empty(len(words), sum(counts))
     places = torch.empty_like(maxima, dtype=torch.int32)
     encoder = _CEncoder(
-        embedding=address(embedding),
+        embedding=pointer(embedding),
         embedding_dim=embedding.size(1),
         num_filters=maxima.size(1),
         convolutions=ctypes.cast(structs, ctypes.c_void_p),
@@ -199,8 +163,8 @@ def pool_words(
     )
     problem = library_of(unit).functions.pool_words(
         ctypes.byref(encoder),
-        ctypes.byref(_CWords(address(words), *words.shape)),
-        ctypes.byref(_CMaxima(address(maxima), address(places))),
+        ctypes.byref(_CWords(pointer(words, torch.long), *words.shape)),
+        ctypes.byref(_CMaxima(pointer(maxima), pointer(places, torch.int32))),
         _num_threads(len(words), convolutions),
     )
     if problem:
@@ -221,11 +185,12 @@ def pool_words_backward(
 
     The other parameters are those of `pool_words`, and what it returned.
     """
-    plain = [by_window(weight) for weight in weights]
+    embedding = embedding.contiguous()
+    plain = [_by_window(weight).contiguous() for weight in weights]
     gradients = [torch.zeros_like(weight) for weight in plain]
     filters = (_CFilters * len(weights))(
         *(
-            _CFilters(address(weight), address(own), original.size(2), original.size(0))
+            _CFilters(pointer(weight), pointer(own), original.size(2), original.size(0))
             for weight, own, original in zip(plain, gradients, weights)
         )
     )
@@ -234,14 +199,17 @@ def pool_words_backward(
     # Filter by filter.
     gradient, places = gradient.t().contiguous(), places.t().contiguous()
     problem = library_of(unit).functions.pool_words_backward(
-        ctypes.c_void_p(address(embedding)),
+        ctypes.c_void_p(pointer(embedding)),
         ctypes.c_int64(embedding.size(1)),
         filters,
         ctypes.c_int64(len(filters)),
-        ctypes.byref(_CWords(address(words), *words.shape)),
+        ctypes.byref(_CWords(pointer(words, torch.long), *words.shape)),
         ctypes.byref(
             _CMaximaGradients(
-                address(gradient), address(places), address(embedding_gradients), embedding.size(0)
+                pointer(gradient),
+                pointer(places, torch.int32),
+                pointer(embedding_gradients),
+                embedding.size(0),
             )
         ),
         num_threads,
@@ -253,13 +221,14 @@ def pool_words_backward(
     ]
 
 
-def by_window(weight: Tensor) -> Tensor:
-    """Bring a convolution, `(count, embedding_dim, width)`, into `(count, width * embedding_dim)`."""
+def convolution_in_panels(weight: Tensor, bias: Tensor, unit: str) -> PanelLinear:
+    """Pack a convolution, `(count, embedding_dim, width)`, in float32."""
+    return PanelLinear.of([_by_window(weight)], [bias], "float32", unit)
+
+
+def _by_window(weight: Tensor) -> Tensor:
+    # (count, width * embedding_dim)
     return weight.detach().transpose(1, 2).flatten(1)
-
-
-def _convolution(weight: Tensor, bias: Tensor, unit: str) -> PanelLinear:
-    return PanelLinear.of([weight], [bias], "float32", unit)
 
 
 def _c_convolutions(
@@ -267,7 +236,7 @@ def _c_convolutions(
 ) -> "ctypes.Array[_CConvolution]":
     return (_CConvolution * len(convolutions))(
         *(
-            _CConvolution(c_matrix(convolution.weight), address(convolution.bias), width, count)
+            _CConvolution(c_matrix(convolution.weight), pointer(convolution.bias), width, count)
             for convolution, width, count in zip(convolutions, widths, counts)
         )
     )

@@ -101,13 +101,15 @@ def in_panels(weight: Tensor, precision: str, unit: str) -> PanelMatrix:
     group = 4 // dtype.itemsize
     num_panels = math.ceil(weight.size(0) * weight.size(1) / library.panel_columns)
     depth = math.ceil(weight.size(2) / group) * group
-    panels = torch.empty(num_panels, depth, library.panel_columns, dtype=dtype)
+    panels = torch.empty(num_panels, depth, library.panel_columns, dtype=dtype, device="cpu")
     scales = offsets = None
     if precision == "int8":
-        scales = torch.empty(num_panels * library.panel_columns)
-        offsets = torch.empty(num_panels * library.panel_columns, dtype=torch.int32)
-    plain = _Plain(weight.data_ptr(), *weight.shape, *weight.stride())
-    packed = _Packed(panels.data_ptr(), address(scales), address(offsets))
+        num_columns = num_panels * library.panel_columns
+        scales = torch.empty(num_columns, dtype=torch.float32, device="cpu")
+        offsets = torch.empty(num_columns, dtype=torch.int32, device="cpu")
+    # Strides say where the numbers are, so that the weight may be a view of a larger one.
+    plain = _Plain(pointer(weight, any_strides=True), *weight.shape, *weight.stride())
+    packed = _Packed(pointer(panels, dtype), pointer(scales), pointer(offsets, torch.int32))
     threads = torch.get_num_threads()
     problem = library.functions.pack(
         dtype.itemsize, ctypes.byref(plain), ctypes.byref(packed), threads
@@ -126,17 +128,56 @@ def vector_in_panels(vector: Tensor, unit: str) -> Tensor:
     return padded.view(groups, num_panels, outputs_per_panel).transpose(0, 1).flatten()
 
 
-def address(tensor: Optional[Tensor]) -> Optional[int]:
-    """Return where the numbers of a tensor stand; `None` if there is none."""
-    return None if tensor is None else tensor.data_ptr()
+def pointer(
+    tensor: Optional[Tensor],
+    dtype: torch.dtype = torch.float32,
+    shape: Optional[Sequence[int]] = None,
+    any_strides: bool = False,
+) -> Optional[int]:
+    """
+    Return the address of a tensor's numbers, `None` for no tensor. Every address that the library gets comes
+    from here.
+
+    # Parameters
+
+    tensor : `Tensor`, optional
+    dtype, shape
+        What the library reads or writes there; without a `shape`, any.
+    any_strides : `bool`, optional (default = `False`)
+        The library gets the strides, too. Else the tensor must be contiguous.
+
+    # Raises
+
+    `ValueError` for a tensor on another device, of another type or shape, or with gaps between its numbers.
+    """
+    if tensor is None:
+        return None
+    if (
+        tensor.device.type != "cpu"
+        or tensor.dtype != dtype
+        or (shape is not None and tensor.shape != tuple(shape))
+        or not (any_strides or tensor.is_contiguous())
+    ):
+        raise ValueError(
+            f"The simd kernel was given a tensor {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device} "
+            f"with strides {tensor.stride()}, expected "
+            f"{'any shape' if shape is None else tuple(shape)} of {dtype} on the CPU"
+            f"{'' if any_strides else ', contiguous'}."
+        )
+    return tensor.data_ptr()
 
 
 def c_matrix(matrix: Optional[PanelMatrix]) -> "CMatrix":
     """Return the struct of a matrix, which does not keep it alive."""
     if matrix is None:
         return CMatrix()
-    panels, scales, offsets = matrix.panels, matrix.scales, matrix.offsets
-    return CMatrix(panels.data_ptr(), address(scales), address(offsets), panels.size(1))
+    panels = matrix.panels
+    return CMatrix(
+        pointer(panels, panels.dtype),
+        pointer(matrix.scales),
+        pointer(matrix.offsets, torch.int32),
+        panels.size(1),
+    )
 
 
 class CMatrix(ctypes.Structure):
@@ -234,15 +275,15 @@ def best_unit() -> str:
 
 def training_unit(tensor: Tensor, product_type: torch.dtype = torch.float32) -> Optional[str]:
     """
-    Return the vector unit whose C++ runs a pass with gradients through a parameter or input, with products in
-    that type; `None` if torch's operations are to run it.
+    Return the vector unit whose C++ runs the modules of a biLM that have this weight, with products in that
+    type; `None` if torch's operations are to run them.
     """
     unit = best_unit()
     if tensor.device.type != "cpu" or tensor.dtype != torch.float32 or unit == "plain":
         return None
-    # torch multiplies bfloat16 in AMX's tiles, where there are some.
-    has_products = has_bfloat16_products() and "amx_bf16" not in processor_features()
-    if product_type != torch.float32 and not (product_type == torch.bfloat16 and has_products):
+    if product_type not in (torch.float32, torch.bfloat16):
+        return None
+    if product_type == torch.bfloat16 and not has_bfloat16_products():
         return None
     return unit if unsupported_reason(unit) is None else None
 

@@ -7,7 +7,7 @@
 #include "nonlinearities.h"
 #include "products.h"
 
-// The fields of these structs are those of simd_kernel.py.
+// The fields of these structs are those of lstm.py.
 
 struct Layer {
     Matrix input_weight, state_weight, projection;

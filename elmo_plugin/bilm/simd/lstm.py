@@ -1,10 +1,10 @@
-"""LSTM layers in C++: lstm.h."""
+"""LSTM layers in C++ without gradients: lstm.h."""
 
 import ctypes
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -13,16 +13,14 @@ from elmo_plugin.bilm.simd.library import (
     MULTIPLICATIONS_PER_THREAD,
     CMatrix,
     PanelMatrix,
-    address,
     c_matrix,
     in_panels,
     library_of,
+    pointer,
     raise_problem,
     vector_in_panels,
 )
-
-if TYPE_CHECKING:
-    from elmo_plugin.bilm.lstm_steps import LSTMRun, Outcome
+from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
 
 # Products of inputs are kept for about this many tokens: 16 MiB at 4 x 4096 gates.
 TOKENS_PER_BLOCK = 256
@@ -39,7 +37,7 @@ BYTES_SIDE_BY_SIDE = 4 * 1024**2
 @dataclass(frozen=True)
 class PanelLayer:
     """
-    An LSTM layer.
+    An LSTM layer packed for a vector unit. It shares no memory with the layer that it was made from.
 
     # Parameters
 
@@ -47,7 +45,7 @@ class PanelLayer:
         A panel holds the gates i, g, f and o of as many cells as a vector has lanes.
     projection : `PanelMatrix`, optional
     bias : `Tensor`
-        `(num_panels * 4 * lanes,)`, what is added to the forget gate included.
+        `(num_panels * 4 * lanes,)`, with what is added to the forget gate.
     input_dim, cell_size, state_dim : `int`
     cell_clip, proj_clip : `float`
         Largest magnitudes; infinite where nothing is clipped.
@@ -64,25 +62,19 @@ class PanelLayer:
     proj_clip: float
 
     @classmethod
-    def of(cls, layer: "LayerTensors", precision: str, unit: str) -> "PanelLayer":
-        """Pack a layer for a vector unit."""
-        state_dim = layer.weight.size(1) - layer.input_dim
-
-        def gates() -> Tensor:  # (4, cell_size, input_dim + state_dim)
-            return layer.weight.detach().unflatten(0, (4, -1))
-
-        input_weight = in_panels(gates()[:, :, :-state_dim], precision, unit)
-        state_weight = in_panels(gates()[:, :, -state_dim:], precision, unit)
+    def of(cls, layer: LSTMTensors, precision: str, unit: str) -> "PanelLayer":
+        """Pack a layer."""
+        gates = layer.weight.detach().unflatten(0, (4, -1))  # (4, cell_size, input_dim + state_dim)
         projection = layer.projection
         return cls(
-            input_weight,
-            state_weight,
+            in_panels(gates[:, :, : layer.input_dim], precision, unit),
+            in_panels(gates[:, :, layer.input_dim :], precision, unit),
             None if projection is None else in_panels(projection.detach()[None], precision, unit),
-            vector_in_panels(layer.bias.detach().view(4, -1), unit),
+            vector_in_panels(layer.bias.detach().reshape(4, -1), unit),
             layer.input_dim,
-            layer.weight.size(0) // 4,
-            state_dim,
-            *_clips(layer),
+            layer.cell_size,
+            layer.state_dim,
+            *clips(layer),
         )
 
     @functools.cached_property
@@ -92,7 +84,7 @@ class PanelLayer:
             c_matrix(self.input_weight),
             c_matrix(self.state_weight),
             c_matrix(self.projection),
-            address(self.bias),
+            pointer(self.bias),
             self.input_dim,
             self.cell_size,
             self.state_dim,
@@ -100,163 +92,46 @@ class PanelLayer:
             self.proj_clip,
         )
 
+    def __getstate__(self) -> Dict[str, Any]:
+        # The struct has addresses of this process.
+        return {name: value for name, value in vars(self).items() if name != "struct"}
 
-class LayerTensors(NamedTuple):
+
+def run_layers(
+    layers: Sequence[PanelLayer], runs: Sequence[Run], traces: "Optional[Sequence[CTrace]]" = None
+) -> List[Outcome]:
     """
-    The tensors of an LSTM layer.
-
-    # Parameters
-
-    weight : `Tensor`
-        `(4 * cell_size, input_dim + state_dim)`, of the gates i, g, f, o.
-    bias : `Tensor`
-        `(4 * cell_size,)`, what is added to the forget gate included.
-    projection : `Tensor`, optional
-        `(state_dim, cell_size)`
-    input_dim : `int`
-    cell_clip, proj_clip : `float`, optional
-        Largest magnitudes; `None` does not clip.
+    Run layers that do not depend on each other, all of one vector unit and precision. `traces` are written to
+    for a backward pass.
     """
-
-    weight: Tensor
-    bias: Tensor
-    projection: Optional[Tensor]
-    input_dim: int
-    cell_clip: Optional[float]
-    proj_clip: Optional[float]
-
-
-class BackwardRun(NamedTuple):
-    """
-    What the backward pass of a layer reads and writes.
-
-    # Parameters
-
-    step_sizes : `List[int]`
-        Number of sequences at each step, never rising.
-    gates, cells, tanh_cells, outputs : `Tensor`
-        Of every token, as the forward pass made them.
-    first_cells : `Tensor`
-        `(num_sequences, cell_size)`, before the first step.
-    output_gradients : `Tensor`
-        `(num_tokens, state_dim)`. The pass leaves the gradients of what left the projection in it.
-    state_gradients, cell_gradients : `Tensor`
-        `(num_sequences, state_dim)` and `(num_sequences, cell_size)`, of what the last steps wrote. The pass
-        leaves the gradients of what the first step read in them.
-    """
-
-    step_sizes: List[int]
-    gates: Tensor
-    cells: Tensor
-    tanh_cells: Tensor
-    outputs: Tensor
-    first_cells: Tensor
-    output_gradients: Tensor
-    state_gradients: Tensor
-    cell_gradients: Tensor
-
-
-def run_layers(layers: Sequence[PanelLayer], runs: Sequence["LSTMRun"]) -> "List[Outcome]":
-    """Run layers that do not depend on each other, all of one vector unit and precision."""
-    return _run_layers(layers, runs, [_CTrace()] * len(runs))
-
-
-def trace_layers(
-    layers: Sequence[PanelLayer], runs: Sequence["LSTMRun"]
-) -> "List[Tuple[Tuple[Tensor, ...], Outcome]]":
-    """
-    Run layers like `run_layers`, and return for each what its backward pass needs of every token, too: gates,
-    after sigmoid and tanh, `(num_tokens, 4 * cell_size)`; cells, tanh of cells, and hidden values before the
-    projection, `(num_tokens, cell_size)` each.
-    """
-    traces = []
-    for layer, run in zip(layers, runs):
-        num_tokens, cell_size = run.inputs.size(0), run.cell.size(1)
-        num_hidden = 2 if layer.projection is None else 3
-        rest = [run.inputs.new_empty(num_tokens, cell_size) for _ in range(num_hidden)]
-        traces.append((run.inputs.new_empty(num_tokens, 4 * cell_size), *rest))
-    outcomes = _run_layers(layers, runs, [_CTrace(*map(address, trace)) for trace in traces])
-    # Without projection, hidden values are the outputs.
-    return [((*trace, outcome[0])[:4], outcome) for trace, outcome in zip(traces, outcomes)]
-
-
-def run_layers_backward(
-    layers: Sequence[LayerTensors], runs: Sequence[BackwardRun], precision: str, unit: str
-) -> List[Tensor]:
-    """
-    Run the backward passes of layers that do not depend on each other.
-
-    # Returns
-
-    For each the gradients of its gates before sigmoid and tanh, `(num_tokens, 4 * cell_size)`.
-    """
-    gradients, structs, kept_alive = [], [], []
-    for layer, run in zip(layers, runs):
-        gradients.append(torch.empty_like(run.gates))
-        state_dim = run.outputs.size(1)
-        state_weight = in_panels(layer.weight.detach()[:, -state_dim:].t()[None], precision, unit)
-        projection: Optional[PanelMatrix] = None
-        if layer.projection is not None:
-            projection = in_panels(layer.projection.detach().t()[None], precision, unit)
-        step_sizes = torch.tensor(run.step_sizes)
-        kept_alive.append((state_weight, projection, step_sizes))
-        structs.append(
-            (
-                _CBackwardLayer(
-                    c_matrix(state_weight),
-                    c_matrix(projection),
-                    run.cells.size(1),
-                    state_dim,
-                    *_clips(layer),
-                ),
-                _CBackwardSequences(
-                    address(step_sizes),
-                    len(step_sizes),
-                    _CTrace(*map(address, (run.gates, run.cells, run.tanh_cells))),
-                    *map(address, run[4:]),
-                    address(gradients[-1]),
-                ),
-            )
-        )
-    rows_per_step = runs[0].outputs.size(0) / len(runs[0].step_sizes)
-    state_weight, projection, _ = kept_alive[0]
-    _call("run_layers_backward", structs, rows_per_step, state_weight, projection)
-    return gradients
-
-
-def _run_layers(
-    layers: Sequence[PanelLayer], runs: Sequence["LSTMRun"], traces: "Sequence[_CTrace]"
-) -> "List[Outcome]":
     outcomes, structs, kept_alive = [], [], []
-    for layer, run, trace in zip(layers, runs, traces):
+    for number, (layer, run) in enumerate(zip(layers, runs)):
+        num_sequences = run.step_sizes[0]
         inputs = run.inputs.contiguous()
-        # Written to by the call.
-        state, cell = run.state.clone(), run.cell.clone()
-        outputs = inputs.new_empty(inputs.size(0), state.size(1))
-        outcomes.append((outputs, state, cell))
-        step_sizes = torch.tensor(run.step_sizes)
+        # Copies, which are written to.
+        state = run.state.clone(memory_format=torch.contiguous_format)
+        cell = run.cell.clone(memory_format=torch.contiguous_format)
+        outputs = inputs.new_empty(inputs.size(0), layer.state_dim)
+        outcomes.append(Outcome(outputs, state, cell))
+        step_sizes = torch.tensor(run.step_sizes, dtype=torch.long, device="cpu")
         kept_alive.append((inputs, step_sizes))
-        structs.append(
-            (
-                layer.struct,
-                _CSequences(
-                    inputs.data_ptr(),
-                    step_sizes.data_ptr(),
-                    len(step_sizes),
-                    outputs.data_ptr(),
-                    state.data_ptr(),
-                    cell.data_ptr(),
-                    TOKENS_PER_BLOCK,
-                    trace,
-                ),
-            )
+        sequences = _CSequences(
+            pointer(inputs, shape=(sum(run.step_sizes), layer.input_dim)),
+            pointer(step_sizes, torch.long),
+            len(step_sizes),
+            pointer(outputs),
+            pointer(state, shape=(num_sequences, layer.state_dim)),
+            pointer(cell, shape=(num_sequences, layer.cell_size)),
+            TOKENS_PER_BLOCK,
+            CTrace() if traces is None else traces[number],
         )
+        structs.append((layer.struct, sequences))
     rows_per_step = runs[0].inputs.size(0) / len(runs[0].step_sizes)
-    _call("run_layers", structs, rows_per_step, layers[0].state_weight, layers[0].projection)
+    call("run_layers", structs, rows_per_step, layers[0].state_weight, layers[0].projection)
     return outcomes
 
 
-def _call(
+def call(
     function: str,
     structs: Sequence[Tuple[ctypes.Structure, ctypes.Structure]],
     rows_per_step: float,
@@ -269,7 +144,7 @@ def _call(
     # Parameters
 
     rows_per_step : `float`
-        Sequences of a step, in the mean.
+        Mean number of sequences of a step.
     state_weight, projection : `PanelMatrix`
         What each step of a layer multiplies by; as large in the other layers.
     """
@@ -297,12 +172,12 @@ def _call(
         raise_problem(problem)
 
 
-def _clips(layer: LayerTensors) -> Tuple[float, float]:
+def clips(layer: LSTMTensors) -> Tuple[float, float]:
     """Return the largest magnitudes of cells and states; infinite where nothing is clipped."""
-    no_state_clip = layer.proj_clip is None or layer.projection is None
+    proj_clip = None if layer.projection is None else layer.proj_clip
     return (
         math.inf if layer.cell_clip is None else layer.cell_clip,
-        math.inf if no_state_clip else cast(float, layer.proj_clip),
+        math.inf if proj_clip is None else proj_clip,
     )
 
 
@@ -320,7 +195,9 @@ class _CLayer(ctypes.Structure):
     ]
 
 
-class _CTrace(ctypes.Structure):
+class CTrace(ctypes.Structure):
+    """What a forward pass keeps of every token for the backward pass."""
+
     _fields_ = [(name, ctypes.c_void_p) for name in ("gates", "cells", "tanh_cells", "hidden")]
 
 
@@ -333,30 +210,5 @@ class _CSequences(ctypes.Structure):
         ("states", ctypes.c_void_p),
         ("cells", ctypes.c_void_p),
         ("tokens_per_block", ctypes.c_int64),
-        ("trace", _CTrace),
-    ]
-
-
-class _CBackwardLayer(ctypes.Structure):
-    _fields_ = [
-        ("state_weight", CMatrix),
-        ("projection", CMatrix),
-        ("cell_size", ctypes.c_int64),
-        ("state_dim", ctypes.c_int64),
-        ("cell_clip", ctypes.c_float),
-        ("proj_clip", ctypes.c_float),
-    ]
-
-
-class _CBackwardSequences(ctypes.Structure):
-    _fields_ = [
-        ("step_sizes", ctypes.c_void_p),
-        ("num_steps", ctypes.c_int64),
-        ("trace", _CTrace),
-        ("outputs", ctypes.c_void_p),
-        ("first_cells", ctypes.c_void_p),
-        ("output_gradients", ctypes.c_void_p),
-        ("state_gradients", ctypes.c_void_p),
-        ("cell_gradients", ctypes.c_void_p),
-        ("gate_gradients", ctypes.c_void_p),
+        ("trace", CTrace),
     ]

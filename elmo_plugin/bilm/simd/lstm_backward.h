@@ -1,11 +1,11 @@
-// The backward pass of an LSTM layer through its steps (see lstm.py): from the gradients of outputs to those of gates,
+// The backward pass of an LSTM layer through its steps (see training.py): from the gradients of outputs to those of gates,
 // before their non-linearities. The gradients of weights and inputs are products of these, made by torch.
 
 #pragma once
 
 #include "lstm.h"
 
-// The fields of these structs are those of simd/lstm.py.
+// The fields of these structs are those of training.py.
 
 struct BackwardLayer {
     Matrix state_weight;  // from gates to states: the transpose of the forward pass's

@@ -17,7 +17,7 @@
 #include "threads.h"
 #include "vectors.h"
 
-// The fields of these structs are those of simd_kernel.py.
+// The fields of these structs are those of library.py.
 
 // A matrix in panels. `scales` and `offsets` are of int8: a column's scale, and 128 times its sum.
 struct Matrix {

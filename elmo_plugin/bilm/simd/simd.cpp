@@ -1,4 +1,4 @@
-// The library behind simd_kernel.py: one source, compiled once for each vector unit (see setup.py).
+// The library that library.py loads: one source, compiled once for each vector unit (see setup.py).
 
 #include <exception>
 
@@ -28,7 +28,7 @@ int for_type(int weight_bytes, const Function& function) {
 
 extern "C" {
 
-// Of the functions and structs that simd_kernel.py calls with. Raise it in both files whenever they change.
+// Of the functions and structs of this library. Raise it here and in library.py whenever they change.
 int abi_version() { return 6; }
 
 // Numbers in a vector; a panel has four times as many columns.

@@ -1,6 +1,6 @@
 """Score each mention with each of the mentions before it."""
 
-from typing import List, Optional
+from typing import List, NamedTuple, Optional
 
 import torch
 from allennlp.common import FromParams
@@ -113,69 +113,97 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         `(num_mentions, max_antecedents)`. Column 0 is the mention just before, column 1 the one before that;
         `-inf` where there is none.
         """
+        document = self._project(mentions, mention_scores, speakers, genre)
         num_mentions = len(mentions)
         # At least one column, so that a document with one mention is no special case.
         max_antecedents = max(1, min(self.max_antecedents, num_mentions - 1))
-        indices = torch.arange(num_mentions, device=mentions.device)
-        offsets = torch.arange(1, max_antecedents + 1, device=mentions.device)
+        hidden_dim, span_dim = document.product_weight.shape
+        # For each mention a block holds weights and the hidden vectors of its pairs.
+        held = num_mentions * hidden_dim * (span_dim + max_antecedents + self.mentions_per_block)
+        computed_again = torch.is_grad_enabled() and held > _MAX_HELD
+        blocks = []
+        for first in range(0, num_mentions, self.mentions_per_block):
+            block = (document, first, min(first + self.mentions_per_block, num_mentions))
+            if computed_again:
+                scores = checkpoint(self._score_block, *block, max_antecedents, use_reentrant=False)
+            else:
+                scores = self._score_block(*block, max_antecedents)
+            blocks.append(scores)
+        return torch.cat(blocks)  # (num_mentions, max_antecedents)
 
+    def _project(
+        self, mentions: Tensor, mention_scores: Tensor, speakers: Tensor, genre: Tensor
+    ) -> "_ProjectedDocument":
+        """Compute the parts of the first layer's output that depend on one mention or one feature."""
         by_mention, by_antecedent, by_product, by_distance, by_speaker, by_genre = (
             self.first_layer.weight.split(self._part_dims, dim=-1)
         )
         # Genres that training did not see, with ids that the vocabulary got later, are unknown.
         known = genre < self.genre_embedding.num_embeddings
         genre = torch.where(known, genre, self.unknown_genre)
-        # (hidden_dim)
-        genre_part = linear(self.dropout(self.genre_embedding(genre)), by_genre)
-        # (num_mentions, hidden_dim)
-        mention_part = linear(mentions, by_mention, self.first_layer.bias) + genre_part
-        antecedent_part = linear(mentions, by_antecedent)  # (num_mentions, hidden_dim)
-        # The same units are dropped for all pairs of a bucket. Each (num_buckets, hidden_dim).
-        distance_part = linear(self.dropout(self.distance_embedding.weight), by_distance)
-        speaker_part = linear(self.dropout(self.speaker_embedding.weight), by_speaker)
+        genre_part = linear(self.dropout(self.genre_embedding(genre)), by_genre)  # (hidden_dim)
+        return _ProjectedDocument(
+            mentions,
+            mention_scores,
+            speakers,
+            product_weight=by_product,
+            mention_part=linear(mentions, by_mention, self.first_layer.bias) + genre_part,
+            antecedent_part=linear(mentions, by_antecedent),
+            # The same units are dropped for all pairs of a bucket.
+            distance_part=linear(self.dropout(self.distance_embedding.weight), by_distance),
+            speaker_part=linear(self.dropout(self.speaker_embedding.weight), by_speaker),
+        )
 
-        def score_block(first: int, last: int) -> Tensor:
-            # Adjacent mentions have the same antecedents, except at the ends.
-            earliest = max(0, first - max_antecedents)
-            antecedents = mentions[earliest:last]  # (num_antecedents, span_dim)
-            # W (g_i * g_j) = (W * g_i) g_j: one product of matrices for all pairs.
-            # (mentions of the block, hidden_dim, span_dim)
-            scaled = mentions[first:last].unsqueeze(1) * by_product
-            # (num_antecedents, mentions of the block, hidden_dim)
-            hidden = linear(antecedents, scaled.flatten(0, 1)).view(
-                len(antecedents), last - first, -1
-            )
-            hidden = hidden.transpose(0, 1)  # (mentions of the block, num_antecedents, hidden_dim)
-            distances = indices[first:last].unsqueeze(-1) - indices[earliest:last]
-            hidden = hidden + distance_part[bucket_values(distances.clamp(min=1))]
-            hidden = (
-                hidden
-                + speaker_part[_compare_speakers(speakers[first:last], speakers[earliest:last])]
-            )
-            hidden = hidden + mention_part[first:last].unsqueeze(1)
-            hidden = hidden + antecedent_part[earliest:last]
-            hidden = self.further_layers(self.dropout(self.activation(hidden)))
-            # (mentions of the block, num_antecedents)
-            scores = self.score(hidden).squeeze(-1)
-            scores = scores + mention_scores[first:last].unsqueeze(-1)
-            scores = scores + mention_scores[earliest:last]
-            # From all pairs to the max_antecedents nearest, the nearest first.
-            columns = indices[first:last].unsqueeze(-1) - offsets - earliest
-            return scores.gather(1, columns.clamp(min=0))
+    def _score_block(
+        self, document: "_ProjectedDocument", first: int, last: int, max_antecedents: int
+    ) -> Tensor:
+        """Score the mentions from `first` to `last` (exclusive), `(last - first, max_antecedents)`."""
+        # Adjacent mentions have the same antecedents, except at the ends.
+        earliest = max(0, first - max_antecedents)
+        mentions = document.mentions[first:last]
+        antecedents = document.mentions[earliest:last]  # (num_antecedents, span_dim)
+        indices = torch.arange(first, last, device=mentions.device).unsqueeze(-1)
+        # W (g_i * g_j) = (W * g_i) g_j: one product of matrices for all pairs.
+        # (mentions of the block, hidden_dim, span_dim)
+        scaled = mentions.unsqueeze(1) * document.product_weight
+        # (num_antecedents, mentions of the block, hidden_dim)
+        products = linear(antecedents, scaled.flatten(0, 1)).unflatten(1, (last - first, -1))
+        distances = indices - torch.arange(earliest, last, device=mentions.device)
+        same_speaker = _compare_speakers(
+            document.speakers[first:last], document.speakers[earliest:last]
+        )
+        hidden = (
+            products.transpose(0, 1)  # (mentions of the block, num_antecedents, hidden_dim)
+            + document.distance_part[bucket_values(distances.clamp(min=1))]
+            + document.speaker_part[same_speaker]
+            + document.mention_part[first:last].unsqueeze(1)
+            + document.antecedent_part[earliest:last]
+        )
+        hidden = self.further_layers(self.dropout(self.activation(hidden)))
+        # (mentions of the block, num_antecedents)
+        scores = self.score(hidden).squeeze(-1)
+        scores = scores + document.mention_scores[first:last].unsqueeze(-1)
+        scores = scores + document.mention_scores[earliest:last]
+        # From all pairs to the max_antecedents nearest, the nearest first.
+        nearest = indices - torch.arange(1, max_antecedents + 1, device=mentions.device)
+        scores = scores.gather(1, (nearest - earliest).clamp(min=0))
+        return scores.masked_fill(nearest < 0, -torch.inf)
 
-        hidden_dim, span_dim = by_product.shape
-        # For each mention a block holds weights and the hidden vectors of its pairs.
-        held = num_mentions * hidden_dim * (span_dim + max_antecedents + self.mentions_per_block)
-        computed_anew = torch.is_grad_enabled() and held > _MAX_HELD
-        blocks = []
-        for first in range(0, num_mentions, self.mentions_per_block):
-            last = min(first + self.mentions_per_block, num_mentions)
-            if computed_anew:
-                blocks.append(checkpoint(score_block, first, last, use_reentrant=False))
-            else:
-                blocks.append(score_block(first, last))
-        scores = torch.cat(blocks)  # (num_mentions, max_antecedents)
-        return scores.masked_fill(indices.unsqueeze(-1) < offsets, -torch.inf)
+
+class _ProjectedDocument(NamedTuple):
+    """
+    The mentions of a document, and the parts of the first layer's output that depend on one mention or one
+    feature.
+    """
+
+    mentions: Tensor  # (num_mentions, span_dim)
+    mention_scores: Tensor  # (num_mentions)
+    speakers: Tensor  # (num_mentions)
+    product_weight: Tensor  # (hidden_dim, span_dim), of g_i * g_j
+    mention_part: Tensor  # (num_mentions, hidden_dim), with the bias and the genre
+    antecedent_part: Tensor  # (num_mentions, hidden_dim)
+    distance_part: Tensor  # (num_buckets, hidden_dim)
+    speaker_part: Tensor  # (3, hidden_dim)
 
 
 def _compare_speakers(speakers: Tensor, antecedent_speakers: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def muc(predicted: Clusters, gold: Clusters) -> ScoreParts:
 
     parts: List[float] = []
     for clusters, others in ((predicted, gold), (gold, predicted)):
-        # A mention that is in no other cluster is a part of its own, and adds 0.
+        # A mention that no other cluster contains counts as a separate part, and adds 0.
         parts.append(sum(share.total() - len(share) for share in _shares(clusters, others)))
         parts.append(sum(len(cluster) - 1 for cluster in clusters))
     return ScoreParts(*parts)

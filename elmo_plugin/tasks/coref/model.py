@@ -88,7 +88,7 @@ class CoreferenceResolver(Model):
     head_scores : `str`, optional (default = `"embedded"`)
         Vectors from which tokens are scored as the head of a span: `contextualized`, the output of the text
         encoder, as in Lee et al. and in this project's configs; or `embedded`, its input, as in AllenNLP's
-        model and in archives whose config has no such key.
+        model.
     spans_per_block, words_per_block : `int`, optional (defaults = `1024`, `4096`)
         Number of spans that are scored, and of words that are encoded, at once. Affect only time and memory.
     """
@@ -340,7 +340,7 @@ def encode_document(
     sentences, mask : `TextFieldTensors`, `BoolTensor`
         `(num_sentences, timesteps, ...)`. At least one sentence; none is empty.
     words_per_block : `int`
-        Number of words, including padding, that are encoded at once. A longer sentence is a block of its own.
+        Number of words, including padding, that are encoded at once. A longer sentence is encoded alone.
 
     # Returns
 

@@ -181,7 +181,7 @@ class QuestionAnswerer(Model):
         return passage_mask, self.dropout(vectors)
 
     def _with_dropout(self, contextualized: Tensor) -> Tensor:
-        # Output ELMo follows the output of the RNN, and has dropout of its own.
+        # Output ELMo follows the output of the RNN, and has its own dropout.
         rnn_dim = self.text_encoder.encoder.get_output_dim()
         rnn_output, output_elmo = contextualized[..., :rnn_dim], contextualized[..., rnn_dim:]
         return torch.cat([self.dropout(rnn_output), output_elmo], dim=-1)

@@ -1,6 +1,5 @@
 """Read questions about passages."""
 
-import json
 import logging
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -13,6 +12,7 @@ from allennlp.data.tokenizers import Token, Tokenizer
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import TEXT, is_text, shown_json
+from elmo_plugin.files.text_file import parse_json
 from elmo_plugin.tasks.checks import check_positive
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, data_file
 
@@ -159,23 +159,11 @@ def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
 def _data_of(file_path: Union[str, PathLike]) -> list:
     content = data_file(file_path).read_bytes()
     try:
-        parsed = json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        line_number = content.count(b"\n", 0, error.start) + 1
+        parsed = parse_json(content.decode("utf-8-sig"))
+    except ValueError as error:
         raise ConfigurationError(
-            f"{file_path}, line {line_number}: found the bytes {content[error.start : error.end]!r}, "
-            "expected UTF-8. Convert the file, for instance with iconv; if it is compressed, unpack it."
-        ) from error
-    except json.JSONDecodeError as error:
-        found = "lines of JSON" if error.msg == "Extra data" else "no JSON"
-        raise ConfigurationError(
-            f"{file_path}, line {error.lineno}, column {error.colno}: found {found} ({error.msg}), expected "
-            f"{_SHAPE}. Give the path of such a file, or get another copy of it."
-        ) from error
-    except RecursionError as error:
-        raise ConfigurationError(
-            f"{file_path}: found JSON nested too deeply to be read, expected {_SHAPE}. Give the path of such "
-            "a file."
+            f"{file_path}: found no JSON in UTF-8 ({error}), expected {_SHAPE}. Give the path of such a "
+            "file, or get another copy of it."
         ) from error
     if not isinstance(parsed, dict) or not isinstance(parsed.get("data"), list):
         fault = _no_list_at("data", parsed)
@@ -280,8 +268,9 @@ class SquadReader(TaskReader):
     max_question_tokens : `int`, optional
         Number of tokens after which questions are cut.
     require_answers : `bool`, optional (default = `True`)
-        Refuse questions without answers. Set it to `False` for files to predict from. Questions that are
-        marked as impossible are always refused.
+        Refuse questions without answers. Set it to `False` for files to predict from: instances then have no
+        `span_start` and `span_end`, and answers, if a question has them, are measured but not learned from.
+        Questions that are marked as impossible are always refused.
 
     The other parameters are those of `TaskReader`, whose records are questions here.
     """
@@ -321,7 +310,12 @@ class SquadReader(TaskReader):
         tokenizer = tokenizer or self.tokenizer
         tokens = tokenizer.tokenize(question)
         tokenized = TokenizedPassage.from_text(passage, tokenizer)
-        return _instance(question, tokens, tokenized, answers or (), question_id)
+        answer_tokens = None
+        if answers:
+            answer_tokens = tokenized.covering_tokens(*answers[0].characters)
+            if answer_tokens is None:
+                raise _no_tokens("The passage", answers[0])
+        return _instance(question, tokens, tokenized, answers or (), answer_tokens, question_id)
 
     def _read_file(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
         num_answers, num_in_tokens = 0, 0
@@ -346,17 +340,17 @@ class SquadReader(TaskReader):
         if passage is None or passage.text != text:
             passage = TokenizedPassage.from_text(text, self.tokenizer, self._max_passage_tokens)
             self._latest_passage = passage
-        if answers and passage.covering_tokens(*answers[0].characters) is None:
-            if self._max_passage_tokens is None:
-                raise ConfigurationError(
-                    f"{place}: the tokenizer makes no token of the answer '{answers[0].text}', expected at "
-                    "least one. Use another tokenizer."
-                )
-            maximum = f"max_passage_tokens, {self._max_passage_tokens}"
-            left_out[f"questions with an answer beyond {maximum}"] += 1
-            return
+        answer_tokens = None
+        if self._require_answers:
+            answer_tokens = passage.covering_tokens(*answers[0].characters)
+            if answer_tokens is None and self._max_passage_tokens is None:
+                raise _no_tokens(place, answers[0])
+            if answer_tokens is None:
+                maximum = f"max_passage_tokens, {self._max_passage_tokens}"
+                left_out[f"questions with an answer beyond {maximum}"] += 1
+                return
         question_tokens = self.tokenizer.tokenize(question)[: self._max_question_tokens]
-        yield _instance(question, question_tokens, passage, answers, id_)
+        yield _instance(question, question_tokens, passage, answers, answer_tokens, id_)
 
 
 def _instance(
@@ -364,6 +358,7 @@ def _instance(
     question_tokens: List[Token],
     passage: TokenizedPassage,
     answers: Sequence[Answer],
+    answer_tokens: Optional[Tuple[int, int]],
     question_id: Optional[str],
 ) -> Instance:
     checked_words(question_tokens, "question")
@@ -379,14 +374,17 @@ def _instance(
         "passage": passage.field,
         "metadata": MetadataField(metadata),
     }
-    if answers:
-        span = passage.covering_tokens(*answers[0].characters)
-        if span is None:
-            raise ConfigurationError(
-                f"Found the answer {answers[0]}, expected a part of the passage with tokens in it."
-            )
-        fields["span_start"] = IndexField(span[0], passage.field)
-        fields["span_end"] = IndexField(span[1], passage.field)
-        is_whole = passage.characters_of(*span) == answers[0].characters
+    if answer_tokens is not None:
+        first, last = answer_tokens
+        fields["span_start"] = IndexField(first, passage.field)
+        fields["span_end"] = IndexField(last, passage.field)
+        is_whole = passage.characters_of(first, last) == answers[0].characters
         metadata["answer_is_whole_tokens"] = is_whole
     return Instance(fields)
+
+
+def _no_tokens(place: str, answer: Answer) -> ConfigurationError:
+    return ConfigurationError(
+        f"{place}: the tokenizer makes no token of the answer '{answer.text}', expected at least one. Use "
+        "another tokenizer."
+    )

@@ -112,7 +112,8 @@ class SrlTagger(Tagger):
             if predicates is not None:
                 is_counted = mask & (predicates >= 0)
                 predicates = predicates.clamp(min=0)
-                self._predicate_f1(found, predicates, is_counted)
+                if self._is_measured():
+                    self._predicate_f1(found, predicates, is_counted)
                 finder_loss = sequence_cross_entropy_with_logits(found, predicates, is_counted)
         if tags is not None:
             output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss

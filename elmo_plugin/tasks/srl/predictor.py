@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional
 
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
+from allennlp.data.fields import MetadataField
 from allennlp.data.tokenizers import SpacyTokenizer, Token
 from allennlp.predictors import Predictor
 
@@ -13,6 +14,9 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key
 from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, described_span
 from elmo_plugin.tasks.tags import tags_to_spans
+
+# The key in the metadata of a sentence whose predicates the model is to find.
+_TO_BE_FOUND = "predicates_to_be_found"
 
 # Of Universal Dependencies, as spaCy tags them. PropBank has auxiliaries as predicates, too.
 _VERB_TAGS = ("VERB", "AUX")
@@ -52,15 +56,28 @@ class SrlPredictor(SentencePredictor):
         return self._predict({"sentence": sentence}, predicates)
 
     def instances_of_tokens(self, tokens: List[Token], inputs: JsonDict) -> List[Instance]:
+        to_instance = partial(self._dataset_reader.text_to_instance, tokens)
         if "predicates" not in inputs and self._model.predicate_finder is not None:
-            predicates = self._find_predicates(tokens)
-        elif "sentence" in inputs and "predicates" not in inputs:
+            instance = to_instance()
+            instance["metadata"].metadata[_TO_BE_FOUND] = True
+            return [instance]
+        if "sentence" in inputs and "predicates" not in inputs:
             predicates = self._find_verbs(tokens)
         else:
             predicates = self._get_predicates(inputs, len(tokens))
-        to_instance = partial(self._dataset_reader.text_to_instance, tokens)
         # A sentence without predicates has one instance.
-        return [to_instance(index) for index in predicates] or [to_instance(None)]
+        return [to_instance(index) for index in predicates] or [to_instance()]
+
+    def completed(self, groups: List[List[Instance]]) -> List[List[Instance]]:
+        """Find the predicates of all sentences that have none given, in one batched pass."""
+        to_search = [group[0] for group in groups if _TO_BE_FOUND in group[0]["metadata"].metadata]
+        outputs = iter(self._run(to_search))
+        return [
+            self._with_predicates(group[0], next(outputs)["predicate_probabilities"])
+            if _TO_BE_FOUND in group[0]["metadata"].metadata
+            else group
+            for group in groups
+        ]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         metadata = instances[0]["metadata"].metadata
@@ -76,11 +93,17 @@ class SrlPredictor(SentencePredictor):
             inputs["predicates"] = predicates
         return self.predict_json(inputs)
 
-    def _find_predicates(self, tokens: List[Token]) -> List[int]:
-        instance = self._dataset_reader.text_to_instance(tokens)
-        self._dataset_reader.apply_token_indexers(instance)
-        probabilities = self._model.forward_on_instance(instance)["predicate_probabilities"]
-        return [index for index in range(len(tokens)) if probabilities[index] > 0.5]
+    def _with_predicates(self, sentence: Instance, probabilities: List[float]) -> List[Instance]:
+        """Return an instance for each probable predicate of a sentence, or the sentence if there is none."""
+        tokens = sentence["tokens"].tokens
+        instances = []
+        for index in range(len(tokens)):
+            if probabilities[index] > 0.5:
+                instance = self._dataset_reader.text_to_instance(tokens, index)
+                metadata = {**sentence["metadata"].metadata, **instance["metadata"].metadata}
+                instance.fields["metadata"] = MetadataField(metadata)
+                instances.append(instance)
+        return instances or [sentence]
 
     def _find_verbs(self, tokens: List[Token]) -> List[int]:
         if not any(token.pos_ for token in tokens):

@@ -31,7 +31,7 @@ class SrlSpanF1(Metric):
     - an argument is correct if its role and words are those of a gold argument of the same predicate;
     - `C-X` continues the last `X` before it: both are one argument, which is correct as a whole or not at
       all; without an `X` before it, it is an `X` itself;
-    - a reference `R-X` is a role of its own;
+    - a reference `R-X` is a separate role;
     - `V`, the predicate, and its continuations are not counted.
 
     AllenNLP's `SpanBasedF1Measure` differs: if there is a `C-X`, it makes one span from the first to the last

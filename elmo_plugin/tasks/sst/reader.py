@@ -24,8 +24,8 @@ _LABELS = ("0", "1", "2", "3", "4")
 _PIECE = re.compile(r"[()]|[^() \t]+")
 _MAX_SHOWN = 60  # characters of an invalid line in an error
 _EXAMPLE = "(3 (2 A) (4 (3 good) (2 film)))"
-# The Penn Treebank's spellings of its own marks, and of quotes. They are undone, because text for biLMs and
-# for predictors is not spelled like that.
+# The Penn Treebank's spellings of brackets and quotes. They are replaced, because the text of biLMs and
+# predictors does not have them.
 _PLAIN_SPELLINGS = {
     "-LRB-": "(",
     "-RRB-": ")",

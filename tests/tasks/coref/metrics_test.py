@@ -9,11 +9,10 @@ from elmo_plugin.tasks.coref import CoreferenceScores
 from elmo_plugin.tasks.coref.metrics import b_cubed, ceaf_phi4, muc
 
 
-def precision_recall_f1(parts):
+def f1_of(parts):
     precision = parts.precision_numerator / parts.precision_denominator
     recall = parts.recall_numerator / parts.recall_denominator
-    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-    return precision, recall, f1
+    return 2 * precision * recall / (precision + recall)
 
 
 def clusters(*texts):
@@ -21,112 +20,56 @@ def clusters(*texts):
     return [list(text) for text in texts]
 
 
-class TestExamplesOfVilainEtAl1995:
-    """`A model-theoretic coreference scoring scheme`, MUC."""
-
-    def test_a_missing_link_costs_recall(self):
-        # Key {A B C D}: 3 links. The response has it in 2 pieces: 3 - 1 = 2 of 3.
-        # Response {A B}, {C D}: 1 link each, both in one piece of the key: 2 of 2.
-        parts = muc(clusters("AB", "CD"), clusters("ABCD"))
-        assert parts == (2, 2, 2, 3)
-
-    def test_an_extra_link_lowers_precision(self):
-        # As above with the sides exchanged.
-        parts = muc(clusters("ABCD"), clusters("AB", "CD"))
-        assert parts == (2, 3, 2, 2)
-
-    def test_a_mention_that_the_response_has_not_is_a_piece_of_its_own(self):
-        # Key {A B C}: pieces {A B}, {C}: (3 - 2) of 2. Response {A B D}: pieces {A B}, {D}: 1 of 2.
-        assert muc(clusters("ABD"), clusters("ABC")) == (1, 2, 1, 2)
-
-
 # Bagga and Baldwin 1998, `Algorithms for scoring coreference chains`: 12 mentions of three entities. One
-# response merges the small entity with a big one, the other the two big ones.
+# response merges the small entity with a big one, the other the two big ones. Luo 2005, `On coreference
+# resolution performance metrics`, has two more, and the F1 scores.
 KEY = clusters("12345", "67", "89ABC")
-MERGES_SMALL_AND_BIG = clusters("12345", "6789ABC")
-MERGES_BOTH_BIG = clusters("1234589ABC", "67")
-# Luo 2005, `On coreference resolution performance metrics`, has two more.
+SMALL_AND_BIG = clusters("12345", "6789ABC")
+BOTH_BIG = clusters("1234589ABC", "67")
 ONE_CLUSTER = clusters("123456789ABC")
 ALL_SINGLE = clusters(*"123456789ABC")
+# Pradhan et al. 2014, `Scoring coreference partitions of predicted mentions`: key and response have other
+# mentions.
+GOLD, PREDICTED = clusters("abc", "defg"), clusters("ab", "cd", "fghi")
 
 
-class TestExamplesOfBaggaAndBaldwin1998AndOfLuo2005:
-    @pytest.mark.parametrize("response", [MERGES_SMALL_AND_BIG, MERGES_BOTH_BIG])
-    def test_muc_finds_both_mergers_as_bad(self, response):
-        # Response: 12 mentions in 2 clusters, 10 links; 3 pieces of the key, so 9 of them are right. Recall:
-        # all 12 - 3 = 9 links of the key are there. F1 = 2 * 0.9 / 1.9 = 0.947 (Luo, table 1).
-        assert precision_recall_f1(muc(response, KEY)) == pytest.approx((0.9, 1.0, 0.947), abs=5e-4)
-
-    def test_muc_of_one_cluster(self):
-        # 11 links, 2 too many: 9 / 11. F1 = 2 * 9 / (11 + 9) = 0.9 (Luo).
-        assert precision_recall_f1(muc(ONE_CLUSTER, KEY)) == pytest.approx((9 / 11, 1, 0.9))
-
-    def test_muc_of_singletons_has_no_links(self):
-        # Luo gives none: 0 of 0 links.
-        assert muc(ALL_SINGLE, KEY) == (0, 0, 0, 9)
-
-    @pytest.mark.parametrize(
-        "response, precision, recall, f1",
-        [
-            # (5 * 5/5 + 2 * 2/7 + 5 * 5/7) / 12 = 16/21 = 76 %; every key entity is whole. F1 0.865 (Luo).
-            (MERGES_SMALL_AND_BIG, 16 / 21, 1.0, 0.865),
-            # (10 * 5/10 + 2 * 2/2) / 12 = 7/12 = 58 %. F1 0.737.
-            (MERGES_BOTH_BIG, 7 / 12, 1.0, 0.737),
-            # (10 * 5/12 + 2 * 2/12) / 12 = 54/144. F1 0.545.
-            (ONE_CLUSTER, 54 / 144, 1.0, 0.545),
-            # Recall: (10 * 1/5 + 2 * 1/2) / 12 = 3/12. F1 0.4.
-            (ALL_SINGLE, 1.0, 0.25, 0.400),
-        ],
-    )
-    def test_b_cubed(self, response, precision, recall, f1):
-        parts = b_cubed(response, KEY)
-        assert precision_recall_f1(parts) == pytest.approx((precision, recall, f1), abs=5e-4)
-
-    @pytest.mark.parametrize(
-        "response, similarity, f1",
-        [
-            # {1-5} = {1-5}: 1. {6-C} with {8-C}: 2 * 5 / (7 + 5) = 5/6. F1 = 2 * 11/6 / (2 + 3) = 0.733.
-            (MERGES_SMALL_AND_BIG, 1 + 5 / 6, 0.733),
-            # {67} = {67}: 1. The other with {1-5}: 2 * 5 / (10 + 5) = 2/3. F1 = 2 * 5/3 / 5 = 0.667.
-            (MERGES_BOTH_BIG, 1 + 2 / 3, 0.667),
-            # With one of 5: 2 * 5 / (12 + 5) = 10/17. F1 = 2 * 10/17 / (1 + 3) = 0.294.
-            (ONE_CLUSTER, 10 / 17, 0.294),
-            # One mention with each: 2/6 + 2/3 + 2/6 = 4/3. F1 = 2 * 4/3 / (12 + 3) = 0.178.
-            (ALL_SINGLE, 4 / 3, 0.178),
-        ],
-    )
-    def test_ceaf(self, response, similarity, f1):
-        parts = ceaf_phi4(response, KEY)
-        assert parts == pytest.approx((similarity, len(response), similarity, 3))
-        assert precision_recall_f1(parts)[2] == pytest.approx(f1, abs=5e-4)
-
-
-class TestExampleOfPradhanEtAl2014:
-    """`Scoring coreference partitions of predicted mentions`: key and response have other mentions."""
-
-    KEY = clusters("abc", "defg")
-    RESPONSE = clusters("ab", "cd", "fghi")
-
-    def test_muc(self):
-        # {abc} has pieces {ab}, {c}: 1 of 2 links. {defg} has {d}, {e} (in no cluster), {fg}: 1 of 3.
-        # Recall 2/5.
-        # {ab}: 1 of 1. {cd}: 0 of 1. {fghi} has {fg}, {h}, {i}: 1 of 3. Precision 2/5. Published: 0.40, 0.40.
-        assert muc(self.RESPONSE, self.KEY) == (2, 5, 2, 5)
-
-    def test_b_cubed(self):
-        # Recall: a, b 2/3 each, c 1/3; d 1/4, e 0, f, g 2/4 each: (5/3 + 5/4) / 7 = 0.4167. Published: 0.42.
-        # Precision: a, b 1 each; c, d 1/2 each; f, g 2/4 each; h, i 0: 4 / 8 = 0.5. Published: 0.50; F1 0.46.
-        parts = b_cubed(self.RESPONSE, self.KEY)
-        assert parts == pytest.approx((4, 8, 5 / 3 + 5 / 4, 7))
-        assert precision_recall_f1(parts) == pytest.approx((0.50, 0.42, 0.46), abs=6e-3)
-
-    def test_ceaf(self):
-        # {abc} with {ab}: 2 * 2 / 5 = 0.8, with {cd}: 2/5. {defg} with {cd}: 2/6, with {fghi}: 4/8 = 0.5.
-        # The best is 0.8 + 0.5: recall 1.3 / 2 = 0.65, precision 1.3 / 3 = 0.43. Published: 0.65, 0.43;
-        # F1 0.52.
-        parts = ceaf_phi4(self.RESPONSE, self.KEY)
-        assert parts == pytest.approx((1.3, 3, 1.3, 2))
-        assert precision_recall_f1(parts) == pytest.approx((0.43, 0.65, 0.52), abs=5e-3)
+@pytest.mark.parametrize(
+    "metric, response, key, parts, published_f1",
+    [
+        # Vilain et al. 1995. Key: 3 links; the response has it in 2 pieces, so 3 - 1 = 2 of 3 are found.
+        (muc, clusters("AB", "CD"), clusters("ABCD"), (2, 2, 2, 3), None),
+        (muc, clusters("ABCD"), clusters("AB", "CD"), (2, 3, 2, 2), None),
+        # A mention that the other side lacks is a separate piece: {A B}, {C}, and {A B}, {D}.
+        (muc, clusters("ABD"), clusters("ABC"), (1, 2, 1, 2), None),
+        # 12 mentions in 2 clusters have 10 links, of which 9 are right; all 9 of the key are found.
+        (muc, SMALL_AND_BIG, KEY, (9, 10, 9, 9), 0.947),
+        (muc, BOTH_BIG, KEY, (9, 10, 9, 9), 0.947),
+        (muc, ONE_CLUSTER, KEY, (9, 11, 9, 9), 0.9),
+        (muc, ALL_SINGLE, KEY, (0, 0, 0, 9), None),
+        # {abc} has pieces {ab}, {c}; {defg} has {d}, {e}, {fg}. {ab}: 1 of 1, {cd}: 0, {fghi}: 1 of 3.
+        (muc, PREDICTED, GOLD, (2, 5, 2, 5), 0.40),
+        (b_cubed, SMALL_AND_BIG, KEY, (5 + 2 * 2 / 7 + 5 * 5 / 7, 12, 12, 12), 0.865),
+        (b_cubed, BOTH_BIG, KEY, (10 * 5 / 10 + 2, 12, 12, 12), 0.737),
+        (b_cubed, ONE_CLUSTER, KEY, (10 * 5 / 12 + 2 * 2 / 12, 12, 12, 12), 0.545),
+        (b_cubed, ALL_SINGLE, KEY, (12, 12, 10 / 5 + 2 / 2, 12), 0.4),
+        # Recall: a, b 2/3 each, c 1/3; d 1/4, f, g 2/4 each. Precision: a, b 1, c, d, f, g 1/2 each.
+        (b_cubed, PREDICTED, GOLD, (4, 8, 5 / 3 + 5 / 4, 7), 0.46),
+        # {1-5} is whole; {6-C} with {8-C}: 2 * 5 / (7 + 5).
+        (ceaf_phi4, SMALL_AND_BIG, KEY, (1 + 5 / 6, 2, 1 + 5 / 6, 3), 0.733),
+        (ceaf_phi4, BOTH_BIG, KEY, (1 + 2 / 3, 2, 1 + 2 / 3, 3), 0.667),
+        (ceaf_phi4, ONE_CLUSTER, KEY, (10 / 17, 1, 10 / 17, 3), 0.294),
+        # One mention with each: 2/6 + 2/3 + 2/6.
+        (ceaf_phi4, ALL_SINGLE, KEY, (4 / 3, 12, 4 / 3, 3), 0.178),
+        # {abc} with {ab}: 2 * 2 / 5; {defg} with {fghi}: 4/8.
+        (ceaf_phi4, PREDICTED, GOLD, (1.3, 3, 1.3, 2), 0.52),
+    ],
+)
+def test_examples_of_the_papers(metric, response, key, parts, published_f1):
+    found = metric(response, key)
+    assert found == pytest.approx(parts)
+    if published_f1 is not None:
+        # Published with two or three digits, some of them from rounded precision and recall.
+        assert f1_of(found) == pytest.approx(published_f1, abs=6e-3)
 
 
 @st.composite
@@ -175,14 +118,12 @@ def test_b_cubed_is_the_mean_over_mentions(predicted, gold):
     assert parts.recall_numerator == pytest.approx(total(gold, predicted))
 
 
-# Pradhan et al. 2014; the parts are worked out in cluster_scores_test.py.
-GOLD, PREDICTED = clusters("abc", "defg"), clusters("ab", "cd", "fghi")
-CONSIDERED = list("abcdfghi")  # all gold mentions but e
+KEPT_SPANS = list("abcdfghi")  # all gold mentions but e
 
 
 def test_the_mean_of_the_three_f1_scores():
     scores = CoreferenceScores()
-    scores([PREDICTED], [GOLD], [CONSIDERED])
+    scores([PREDICTED], [GOLD], [KEPT_SPANS])
     metrics = scores.get_metric(reset=True)
     b_cubed_recall = (5 / 3 + 5 / 4) / 7
     b_cubed_f1 = 2 * 0.5 * b_cubed_recall / (0.5 + b_cubed_recall)
@@ -207,23 +148,9 @@ def test_the_mean_of_the_three_f1_scores():
     assert set(scores.get_metric().values()) == {0.0}
 
 
-def test_documents_are_summed_before_they_are_divided():
-    # The same letters in two documents are not the same mentions.
-    at_once, one_by_one = CoreferenceScores(), CoreferenceScores()
-    other_predicted, other_gold = clusters("ab"), clusters("abcd")
-    at_once([PREDICTED, other_predicted], [GOLD, other_gold], [CONSIDERED, list("ab")])
-    one_by_one([PREDICTED], [GOLD], [CONSIDERED])
-    one_by_one([other_predicted], [other_gold], [list("ab")])
-    metrics = at_once.get_metric()
-    assert metrics == pytest.approx(one_by_one.get_metric())
-    # Recall: (2 + 1) of (5 + 3) links; precision: (2 + 1) of (5 + 1).
-    assert (metrics["_muc_recall"], metrics["_muc_precision"]) == (3 / 8, 3 / 6)
-    assert metrics["mention_recall"] == (6 + 2) / (7 + 4)
-
-
 def _score_one_document_of_two(rank, world_size, gpu_id, expected):
     scores = CoreferenceScores()
-    documents = [(PREDICTED, GOLD, CONSIDERED), (clusters("ab"), clusters("abcd"), list("ab"))]
+    documents = [(PREDICTED, GOLD, KEPT_SPANS), (clusters("ab"), clusters("abcd"), list("ab"))]
     predicted, gold, kept_spans = documents[rank]
     scores([predicted], [gold], [kept_spans])
     assert scores.get_metric() == pytest.approx(expected)
@@ -231,5 +158,10 @@ def _score_one_document_of_two(rank, world_size, gpu_id, expected):
 
 def test_workers_that_share_the_documents_have_the_scores_of_all():
     scores = CoreferenceScores()
-    scores([PREDICTED, clusters("ab")], [GOLD, clusters("abcd")], [CONSIDERED, list("ab")])
-    run_distributed_test([-1, -1], _score_one_document_of_two, scores.get_metric())
+    scores([PREDICTED, clusters("ab")], [GOLD, clusters("abcd")], [KEPT_SPANS, list("ab")])
+    metrics = scores.get_metric()
+    # Documents are summed before they are divided. Recall: (2 + 1) of (5 + 3) links; precision: (2 + 1) of
+    # (5 + 1).
+    assert (metrics["_muc_recall"], metrics["_muc_precision"]) == (3 / 8, 3 / 6)
+    assert metrics["mention_recall"] == (6 + 2) / (7 + 4)
+    run_distributed_test([-1, -1], _score_one_document_of_two, metrics)

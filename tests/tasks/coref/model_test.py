@@ -1,13 +1,13 @@
 import pytest
 import torch
+from allennlp.common import Params
 from allennlp.data.tokenizers import Token
 from allennlp.nn.util import move_to_device
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.coref import CoreferenceReader
-from elmo_plugin.tasks.coref.model import encode_document
 from elmo_plugin.tasks.coref.spans import SpanRepresentation
-from tests.tasks.task_testing import as_tensors, build_tiny, overfit, read_tiny
+from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, overfit, read_tiny
 
 
 @pytest.fixture(scope="module")
@@ -83,23 +83,6 @@ def test_blocks_equal_the_whole_in_values_and_gradients(instances, vocab, option
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_words_are_in_order_and_encoded_with_their_own_sentence(instances, vocab):
-    model = build_tiny("coref", vocab).eval()
-    tensors = as_tensors(instances[:1], vocab)
-    sentences = {"tokens": {"tokens": tensors["sentences"]["tokens"]["tokens"][0]}}
-    mask = sentences["tokens"]["tokens"] > 0
-    contextualized, embedded = encode_document(model.text_encoder, sentences, mask, 13)
-    first = 0
-    for row, length in enumerate(mask.sum(dim=1).tolist()):
-        words = sentences["tokens"]["tokens"][row : row + 1, :length]
-        encoded = model.text_encoder({"tokens": {"tokens": words}})
-        last = first + length
-        torch.testing.assert_close(contextualized[first:last], encoded.contextualized[0])
-        torch.testing.assert_close(embedded[first:last], encoded.embedded[0])
-        first = last
-    assert len(contextualized) == len(embedded) == first
-
-
 @pytest.mark.parametrize("scores_contextualized", [True, False])
 def test_a_span_has_its_ends_its_width_and_its_words_weighted_by_scores(scores_contextualized):
     torch.manual_seed(0)
@@ -126,7 +109,6 @@ def test_a_span_has_its_ends_its_width_and_its_words_weighted_by_scores(scores_c
 
 def test_heads_are_scored_as_the_config_says(vocab):
     for head_scores, dim in (("contextualized", 20), ("embedded", 8), (None, 8)):
-        # Archives of a version without the key were trained on embedded words.
         options = {} if head_scores is None else {"head_scores": head_scores}
         model = build_tiny("coref", vocab, **options)
         assert model.span_representation.attended._global_attention._module.in_features == dim
@@ -161,6 +143,32 @@ def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instan
         expected = expected - (right / sum(weights.values())).log()
     assert num_gold_pairs > 0
     torch.testing.assert_close(output["loss"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_experiments_initialize_layers_but_not_the_zeros_of_the_unknown_genre(vocab):
+    config = FIXTURES.parent / "training_configs" / "coref.jsonnet"
+    ext_vars = {"COREF_DATA": "data", "WORD_VECTORS": "vectors.txt"}
+    initializer = Params.from_file(config, ext_vars=ext_vars)["model"]["initializer"].as_dict()
+    for regex in initializer["regexes"]:
+        regex[1] = {"type": "constant", "val": 7.0}
+    model = build_tiny("coref", vocab, initializer=initializer)
+    scorer = model.antecedent_scorer
+    assert not scorer.genre_embedding.weight[scorer.unknown_genre].any()
+    initialized = {name for name, value in model.named_parameters() if (value == 7).all()}
+    assert initialized == {
+        *(
+            f"text_encoder.encoder._module.weight_{kind}_l0{end}"
+            for kind in ("ih", "hh")
+            for end in ("", "_reverse")
+        ),
+        "mention_feedforward._linear_layers.0.weight",
+        "mention_score.weight",
+        "antecedent_scorer.distance_embedding.weight",
+        "antecedent_scorer.speaker_embedding.weight",
+        "antecedent_scorer.first_layer.weight",
+        "antecedent_scorer.further_layers._linear_layers.0.weight",
+        "antecedent_scorer.score.weight",
+    }
 
 
 def test_documents_without_mentions_and_of_one_word_are_learned_from(vocab):

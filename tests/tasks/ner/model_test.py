@@ -102,25 +102,6 @@ def test_metrics_count_exact_spans_overall_and_by_label(verbose):
     assert model.get_metrics() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
-def test_wrong_schemes_and_vocabularies_are_refused():
-    _, vocab = read_tiny("ner")
-    with pytest.raises(ConfigurationError, match="label_scheme is 'IOB1', expected one of: BIO, B"):
-        build_tiny("ner", vocab, label_scheme="IOB1")
-    with pytest.raises(
-        ConfigurationError, match=r"has 'L-LOC', .* expected only tags of the BIO sch"
-    ):
-        build_tiny("ner", vocab, label_scheme="BIO")
-
-
-def test_gold_tags_that_the_model_was_not_built_for_are_refused():
-    instances, vocab = read_tiny("ner")
-    model = build_tiny("ner", vocab).eval()
-    tensors = as_tensors(instances, vocab)
-    tensors["tags"][0, 0] = vocab.add_token_to_namespace("U-EVENT", "labels")
-    with pytest.raises(ConfigurationError, match="Found the gold label 'U-EVENT', expected one of"):
-        model(**tensors)
-
-
 @pytest.mark.parametrize("include_ends", [True, False])
 def test_a_token_without_a_tag_may_be_in_an_entity_that_its_file_does_not_mark(include_ends):
     instances, vocab = read_bio()
@@ -178,3 +159,18 @@ def test_metrics_leave_out_classes_that_a_file_does_not_mark():
         ConfigurationError, match=r"has the class 'Org', expected .*: LOC, ORG, PER"
     ):
         model(**as_tensors(instances[:1], vocab))
+
+
+def test_other_tags_and_schemes_are_refused():
+    instances, vocab = read_tiny("ner")
+    model = build_tiny("ner", vocab).eval()
+    tensors = as_tensors(instances, vocab)
+    tensors["tags"][0, 0] = vocab.add_token_to_namespace("U-EVENT", "labels")
+    with pytest.raises(ConfigurationError, match="Found the gold label 'U-EVENT', expected one of"):
+        model(**tensors)
+    for scheme, message in (
+        ("IOB1", "label_scheme is 'IOB1', expected one of: BIO, B"),
+        ("BIO", r"has 'L-LOC', .* expected only tags of the BIO sch"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            build_tiny("ner", vocab, label_scheme=scheme)

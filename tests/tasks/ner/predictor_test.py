@@ -46,11 +46,6 @@ def test_tokens_are_taken_as_they_are(predictor):
     assert predictor.predict_json({"words": words, "id": 3}) == expected
 
 
-def test_a_sentence_without_entities_has_no_spans(predictor):
-    output = predictor.predict_sentence("The storm passed.")
-    assert (output["spans"], output["tagged"]) == ([], "The storm passed .")
-
-
 def test_another_tokenizer_can_be_given(archive):
     model, reader = archive.model, archive.validation_dataset_reader
     predictor = NerPredictor(model, reader, tokenizer=WhitespaceTokenizer())

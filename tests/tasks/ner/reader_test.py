@@ -72,24 +72,6 @@ def test_metadata_has_character_offsets_if_the_tokens_have():
     assert metadata == {"words": ["New", "York"], "character_offsets": [(2, 5), (6, 10)]}
 
 
-def test_the_sample_for_the_demo_can_be_read():
-    train = list(NerReader().read(FIXTURES / "wikigold" / "train.conll"))
-    dev = list(NerReader().read(FIXTURES / "wikigold" / "dev.conll"))
-    assert (len(train), len(dev)) == (1202, 161)
-    assert not {tuple(words_of(sentence)) for sentence in train if len(words_of(sentence)) > 8} & {
-        tuple(words_of(sentence)) for sentence in dev
-    }
-
-
-@pytest.mark.parametrize("between", ["", "NNP ", "NNP I-NP ", "1 NNP _ _ x "])
-def test_the_token_is_the_first_column_and_its_tag_the_last(tmp_path, between):
-    file_path = tmp_path / "data.conll"
-    file_path.write_text(f"-DOCSTART- O\n\nMary {between}B-PER\nSmith {between}I-PER\n")
-    [instance] = NerReader().read(file_path)
-    assert words_of(instance) == ["Mary", "Smith"]
-    assert list(instance["tags"]) == ["B-PER", "L-PER"]
-
-
 @pytest.mark.parametrize(
     "tags, message",
     [
@@ -119,16 +101,6 @@ def test_tags_of_no_one_scheme_are_counted_and_the_odd_ones_named(tmp_path, capl
     assert len(list(NerReader(skip_invalid=True).read(file_path))) == 3
 
 
-@pytest.mark.parametrize("tag", ["PER", "S-PER", "L-PER", "I-", "I_PER", "o"])
-def test_a_tag_that_no_scheme_has_is_named_with_its_line(tmp_path, tag):
-    file_path = write(tmp_path, ("Mary", "I-PER"), ("ran", tag))
-    message = (
-        rf"data\.conll, line 2: found tag '{tag}', impossible in the IOB1 .* Correct the tag\."
-    )
-    with pytest.raises(ConfigurationError, match=message):
-        list(NerReader(input_scheme="IOB1").read(file_path))
-
-
 @pytest.mark.parametrize(
     "input_scheme, tags, fault, fitting",
     [
@@ -138,6 +110,8 @@ def test_a_tag_that_no_scheme_has_is_named_with_its_line(tmp_path, tag):
         ("BIO", ["O", "U-PER"], "line 2: found tag 'U-PER'", "BIOUL"),
         ("BIOUL", ["O", "B-PER"], "line 2: found tag 'B-PER' at the end", "BIO"),
         ("BIOUL", ["B-PER", "O"], "line 2: found tag 'O' after 'B-PER'", "BIO"),
+        ("IOB1", ["I-PER", "S-PER"], "line 2: found tag 'S-PER', impossible in the IOB1", None),
+        ("IOB1", ["I-PER", "I_PER"], "line 2: found tag 'I_PER', impossible in the IOB1", None),
     ],
 )
 def test_the_error_for_another_scheme_names_the_right_one(
@@ -146,7 +120,8 @@ def test_the_error_for_another_scheme_names_the_right_one(
     file_path = write(tmp_path, *zip(["Mary", "ran"], tags, strict=True))
     with pytest.raises(ConfigurationError, match=fault) as error:
         list(NerReader(input_scheme=input_scheme).read(file_path))
-    assert f'give the reader "input_scheme": "{fitting}"' in str(error.value)
+    advice = f'give the reader "input_scheme": "{fitting}"' if fitting else ". Correct the tag."
+    assert advice in str(error.value)
 
 
 def test_an_impossible_tag_without_a_file_is_named_with_its_token():

@@ -3,7 +3,6 @@ from typing import List
 import pytest
 import torch
 from allennlp.data import TensorDict, Vocabulary
-from allennlp.nn.util import move_to_device
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -105,25 +104,6 @@ def test_a_vocabulary_without_the_three_labels_is_refused(labels: List[str], fou
     message = f"'labels' has {found}, expected entailment, neutral, contradiction"
     with pytest.raises(ConfigurationError, match=message):
         build_tiny("snli", vocabulary_of(*labels))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_gives_what_a_cpu_gives() -> None:
-    instances, vocab = read_tiny("snli", "experiment_elmo")
-    model = build_tiny("snli", vocab, "experiment_elmo").eval()
-    batch = as_tensors(instances, vocab)
-    on_cpu = model(**batch)["logits"]
-    on_gpu = model.cuda()(**move_to_device(batch, torch.device("cuda")))["logits"].cpu()
-    assert_close(on_gpu, on_cpu, atol=1e-4, rtol=1e-3)
-
-
-def test_rows_follow_each_other_and_the_shorter_ones_are_padded() -> None:
-    first = {"words": {"tokens": torch.tensor([[1, 2, 3]])}}
-    second = {"words": {"tokens": torch.tensor([[4], [5]])}}
-    both = concatenate_text_fields(first, second)
-    assert both["words"]["tokens"].tolist() == [[1, 2, 3], [4, 0, 0], [5, 0, 0]]
-    both = concatenate_text_fields(second, first)
-    assert both["words"]["tokens"].tolist() == [[4, 0, 0], [5, 0, 0], [1, 2, 3]]
 
 
 def test_all_tensors_of_all_indexers_are_padded_in_every_dimension() -> None:

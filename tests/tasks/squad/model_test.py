@@ -3,6 +3,7 @@ import json
 import pytest
 import torch
 from allennlp.common import Params
+from allennlp.data import DatasetReader
 from allennlp.models import Model
 from allennlp.nn import Initializer
 from hypothesis import given
@@ -11,8 +12,9 @@ from torch.testing import assert_close
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.tasks.squad.answer_metrics import word_f1
 from elmo_plugin.tasks.squad.model import best_span
-from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, read_tiny
+from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, experiment_of, read_tiny
 
 BILM_FILES = [str(FIXTURES / "bilm" / "tiny" / name) for name in ("options.json", "weights.hdf5")]
 
@@ -33,6 +35,26 @@ def test_loss_is_the_mean_over_questions_of_both_cross_entropies(data):
             scores = output[logits][row, :length]
             losses.append(scores.logsumexp(0) - scores[instance[span].sequence_index])
     assert_close(output["loss"], sum(losses) / len(instances), rtol=1e-5, atol=1e-6)
+
+
+def test_a_file_in_which_only_some_questions_have_answers_is_measured_on_these(data, tmp_path):
+    content = json.loads((FIXTURES / "squad" / "tiny" / "train.json").read_text())
+    for paragraph in content["data"][0]["paragraphs"]:
+        del paragraph["qas"][0]["answers"]
+    file_path = tmp_path / "some.json"
+    file_path.write_text(json.dumps(content))
+    params = experiment_of("squad")["dataset_reader"]
+    reader = DatasetReader.from_params(params, require_answers=False)
+    instances = list(reader.read(file_path))
+    for instance in instances:
+        reader.apply_token_indexers(instance)
+    model = build_tiny("squad", data[1]).eval()
+    output = model(**as_tensors(instances, data[1]))
+    assert "loss" not in output
+    answers = [instance["metadata"]["answers"] for instance in instances]
+    assert 0 < sum(map(bool, answers)) < len(answers)
+    scores = [word_f1(text, gold) for text, gold in zip(output["best_span_text"], answers) if gold]
+    assert model.get_metrics()["f1"] == pytest.approx(sum(scores) / len(scores))
 
 
 def test_padding_changes_nothing_and_is_never_an_answer(data):

@@ -106,7 +106,6 @@ def test_a_finder_learns_which_words_are_predicates(data):
     model = build_tiny("srl", vocab, finder_dim=12)
     overfit(model, instances, num_steps=80)
     model.eval()
-    model.get_metrics(reset=True)
     batch = as_tensors(instances, vocab)
     probabilities = model(**batch)["predicate_probabilities"]
     gold = batch["predicates"]
@@ -117,6 +116,21 @@ def test_a_finder_learns_which_words_are_predicates(data):
     # What it says of a word does not depend on the predicate whose roles are labelled.
     batch["predicate_indicator"] = torch.zeros_like(batch["predicate_indicator"])
     assert_close(model(**batch)["predicate_probabilities"], probabilities, rtol=1e-5, atol=1e-6)
+
+
+def test_metrics_of_the_finder_do_not_count_training(data):
+    instances, vocab = data
+    model = build_tiny("srl", vocab, finder_dim=4)
+    batch = as_tensors(instances, vocab)
+    model.eval()(**batch)
+    expected = model.get_metrics(reset=True)
+    assert "predicate_f1" in expected
+    # As the trainer does: an epoch of training, its metrics, then validation.
+    flipped = {**batch, "predicates": (1 - batch["predicates"]).clamp(max=1)}
+    model.train()(**flipped)
+    assert model.get_metrics(reset=True) == {}
+    model.eval()(**batch)
+    assert model.get_metrics(reset=True) == expected
 
 
 def test_a_finder_counts_a_sentence_once(data):

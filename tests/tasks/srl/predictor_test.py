@@ -174,3 +174,11 @@ def test_a_model_with_a_finder_needs_no_predicates():
     assert predictor.predict_tokens(WORDS, [])["predicates"] == []
     with pytest.raises(ConfigurationError, match=r'as in \{"sentence": "The cat'):
         predictor.predict_sentence("")
+    # In two passes, one to find and one to label, whatever the number of sentences.
+    passes = []
+    model.register_forward_hook(lambda *_: passes.append(None))
+    given = {"tokens": WORDS, "predicates": [4]}
+    answers = predictor.predict_batch_json([{"tokens": WORDS}, given, {"tokens": WORDS}, "{}"])
+    assert answers[:3] == [expected, {"words": WORDS, "predicates": [SLEPT]}, expected]
+    assert list(answers[3]) == ["error"]
+    assert len(passes) == 2

@@ -72,8 +72,13 @@ def test_predicates_of_several_words_continued_arguments_and_references_are_read
     assert look == "B-V B-ARG1 B-C-V B-ARGM-TMP O"
 
 
-def test_sentences_without_a_predicate_are_left_out_and_counted(caplog):
+def test_sentences_without_a_predicate_are_left_out_and_counted(tmp_path, caplog):
     caplog.set_level(logging.WARNING)
+    # The columns of coreference, without arguments.
+    path = write(tmp_path, row("Rain"), row("fell"), "", row("Hail"))
+    message = r"no instance is left of 1 records read \(2 sentences without a predicate\)"
+    with pytest.raises(ConfigurationError, match=message):
+        read(path)
     assert "Hello" not in {word for instance in read(TINY_FILE) for word in words_of(instance)}
     assert "left out: 1 sentences without a predicate" in caplog.text
 
@@ -95,75 +100,6 @@ def test_a_sentence_may_have_no_predicate():
     instance = SrlReader().text_to_instance([Token("Rain"), Token("!")])
     assert instance["predicate_indicator"].labels == [0, 0]
     assert instance["metadata"].metadata["predicate_index"] is None
-
-
-@pytest.mark.parametrize(
-    "cells, line, problem",
-    [
-        (
-            ["(ARG0*", "(V*)"],
-            3,
-            r"found '\(V\*\)' before the end of the span \(ARG0\* of line 2, e",
-        ),
-        (
-            ["(ARG0(ARG1*))", "(V*)"],
-            2,
-            r"found '\(ARG0\(ARG1\*\)\)', expected each span as \(LABEL",
-        ),
-        (["(ARG0*))", "(V*)"], 2, r"found '\(ARG0\*\)\)', expected each span as \(LABEL\*"),
-        (["*)", "(V*)"], 2, r"found '\*\)' outside of a span, expected each span as"),
-        (["*", "(V*)", "(ARG1*"], 4, r"found no end of the span \(ARG1\* of line 4, expected each"),
-        (["(*)", "(V*)"], 2, r"found '\(\*\)', expected each span as"),
-        (["-", "(V*)"], 2, r"found '-', expected each span as"),
-        (["*", "(V*)", "(V*)"], 4, r"found a second span \(V\* .*parts are C-V"),
-        (["(V*)", "*"], 2, r"found the predicate 'w0' without a lemma in column 7, expected as"),
-    ],
-)
-def test_a_wrong_argument_column_is_named_with_its_line_and_document(
-    tmp_path, cells, line, problem
-):
-    path = write(tmp_path, *sentence(*cells))
-    place = rf"data\.gold_conll, line {line}, column 12, document tale, part 003: "
-    with pytest.raises(ConfigurationError, match=place + problem) as error:
-        read(path)
-    assert str(error.value).endswith("Correct the argument column.")
-
-
-def test_two_columns_for_one_predicate_are_refused(tmp_path):
-    path = write(tmp_path, row("Run", "(V*)", "(V*)", lemma="run"), row("!", "*", "*", lemma="x"))
-    message = (
-        r"data\.gold_conll, line 2, column 13, document tale, part 003: found the predicate 'Run', which "
-        "column 12 has too, expected one column for each predicate"
-    )
-    with pytest.raises(ConfigurationError, match=message):
-        read(path)
-
-
-def test_more_argument_columns_than_lemmas_are_refused(tmp_path):
-    path = write(tmp_path, row("Go", "(V*)", "*", lemma="go"), row("run", "*", "(V*)"))
-    message = (
-        r"line 3, column 13, .* found the predicate 'run' without a lemma in column 7, expected"
-    )
-    with pytest.raises(ConfigurationError, match=message):
-        read(path)
-
-
-@pytest.mark.parametrize("word", ["[WORD]", "\u00a0"])
-def test_a_missing_word_is_named_with_its_line(tmp_path, word):
-    path = write(tmp_path, row("Rain", "*"), row(word, "(V*)", lemma="fall"))
-    message = (
-        r"data\.gold_conll, line 3, column 4, document tale, part 003: found .*, expected a word"
-    )
-    with pytest.raises(ConfigurationError, match=message):
-        read(path)
-
-
-def test_files_of_coreference_are_refused(tmp_path):
-    # The columns of coreference, without arguments.
-    path = write(tmp_path, row("Rain"), row("fell"), "", row("Hail"))
-    message = r"no instance is left of 1 records read \(2 sentences without a predicate\)"
-    with pytest.raises(ConfigurationError, match=message):
-        read(path)
 
 
 def test_a_predicate_without_a_v_is_left_out_and_counted_in_its_document(tmp_path, caplog):
@@ -230,3 +166,74 @@ def test_predicates_are_marked_once_in_each_sentence(tmp_path):
     assert words_of(last) == ["Hello"]
     assert last["predicates"].labels == last["predicate_indicator"].labels == [0]
     assert last["tags"].labels == ["O"]
+
+
+@pytest.mark.parametrize(
+    "lines, line, column, problem",
+    [
+        (
+            sentence("(ARG0*", "(V*)"),
+            3,
+            12,
+            r"found '\(V\*\)' before the end of the span \(ARG0\* of line 2",
+        ),
+        (
+            sentence("(ARG0(ARG1*))", "(V*)"),
+            2,
+            12,
+            r"found '\(ARG0\(ARG1\*\)\)', expected each span as",
+        ),
+        (
+            sentence("(ARG0*))", "(V*)"),
+            2,
+            12,
+            r"found '\(ARG0\*\)\)', expected each span as \(LABEL\*",
+        ),
+        (sentence("*)", "(V*)"), 2, 12, r"found '\*\)' outside of a span, expected each span as"),
+        (
+            sentence("*", "(V*)", "(ARG1*"),
+            4,
+            12,
+            r"found no end of the span \(ARG1\* of line 4, expected",
+        ),
+        (sentence("(*)", "(V*)"), 2, 12, r"found '\(\*\)', expected each span as"),
+        (sentence("-", "(V*)"), 2, 12, r"found '-', expected each span as"),
+        (sentence("*", "(V*)", "(V*)"), 4, 12, r"found a second span \(V\* .*parts are C-V"),
+        (
+            sentence("(V*)", "*"),
+            2,
+            12,
+            "found the predicate 'w0' without a lemma in column 7, expected",
+        ),
+        (
+            [row("Run", "(V*)", "(V*)", lemma="run"), row("!", "*", "*", lemma="x")],
+            2,
+            13,
+            "found the predicate 'Run', which column 12 has too, expected one column for each",
+        ),
+        (
+            [row("Go", "(V*)", "*", lemma="go"), row("run", "*", "(V*)")],
+            3,
+            13,
+            "found the predicate 'run' without a lemma in column 7, expected",
+        ),
+        (
+            [row("Rain", "*"), row("[WORD]", "(V*)", lemma="fall")],
+            3,
+            4,
+            "found .*, expected a word",
+        ),
+        (
+            [row("Rain", "*"), row("\u00a0", "(V*)", lemma="fall")],
+            3,
+            4,
+            "found .*, expected a word",
+        ),
+    ],
+)
+def test_an_invalid_line_is_named_with_its_column_and_document(
+    tmp_path, lines, line, column, problem
+):
+    place = rf"data\.gold_conll, line {line}, column {column}, document tale, part 003: "
+    with pytest.raises(ConfigurationError, match=place + problem):
+        read(write(tmp_path, *lines))

@@ -1,0 +1,118 @@
+"""
+Compare our LSTM layers with torch's own products of matrices and with the machine's memory.
+
+    python benchmarks/layers.py --bilm random
+"""
+
+import argparse
+from typing import Any, Dict, Iterator, List, Optional
+
+import torch
+from measurement import (
+    Run,
+    Table,
+    bilm_title,
+    float32_files,
+    frozen_bilm,
+    run_benchmark,
+    spread_note,
+    time_in_turns,
+)
+from torch.utils.benchmark import Measurement
+
+from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm.processor import has_bfloat16_products
+
+LSTM_ROWS, LSTM_STEPS = 64, 25
+# By type of device: on a GPU less is over before it can be timed.
+PEAK_SIZES = {"cpu": 2048, "cuda": 8192}
+COPIED_BYTES = {"cpu": 2**28, "cuda": 2**30}
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    names = ("bilm", "precisions", "kernel", "device", "threads", "rounds", "seconds")
+    run_benchmark(__doc__, names, tables, argv)
+
+
+def tables(settings: argparse.Namespace) -> Iterator[Table]:
+    """Yield one table: speeds of each precision, and shares of the machine's own."""
+    device = torch.device(settings.device)
+    with float32_files(settings.bilm) as files:
+        options = BiLMOptions.from_file(files[0])
+        bilms = {
+            precision: frozen_bilm(files, precision, settings.kernel, settings.device)
+            for precision in settings.precisions
+        }
+    runs = layer_runs(bilms, options, device)
+    measured = time_in_turns("layers", runs, settings.rounds, settings.seconds)
+    peak_size = PEAK_SIZES[device.type]
+    yield Table(
+        f"LSTM layers alone, {bilm_title(settings.bilm, options)}",
+        [layer_row(name, options, measured, device) for name in settings.precisions],
+        f"{LSTM_ROWS} sequences of {LSTM_STEPS} steps. Peak: the fastest torch.mm of two {peak_size} x "
+        f"{peak_size} matrices in that precision (int8: torch._int_mm). One row: a single sequence, whose "
+        "steps read all weights for states anew; beside it the fastest copy, read and written. Weights that "
+        f"stay in a cache are read faster. {spread_note(list(measured.values()))}",
+    )
+
+
+def layer_runs(bilms: Dict[str, Any], options: BiLMOptions, device: torch.device) -> Dict[str, Run]:
+    """Return the layers of each precision, over one row (`row`), its `peak`, and a copy (`memory`)."""
+    inputs = torch.randn(LSTM_ROWS * LSTM_STEPS, options.projection_dim, device=device)
+
+    @torch.no_grad()
+    def run_layers(bilm: Any, num_rows: int) -> None:
+        bilm.run_layers([inputs[: num_rows * LSTM_STEPS]] * 2, [num_rows] * LSTM_STEPS)
+
+    runs: Dict[str, Run] = {}
+    size = PEAK_SIZES[device.type]
+    for name, bilm in bilms.items():
+        runs[name] = lambda bilm=bilm: run_layers(bilm, LSTM_ROWS)
+        runs[f"row {name}"] = lambda bilm=bilm: run_layers(bilm, 1)
+        if name == "int8":
+            factors = torch.randint(-127, 128, (2, size, size), dtype=torch.int8, device=device)
+            runs[f"peak {name}"] = lambda factors=factors: torch._int_mm(*factors)
+        else:
+            # torch imitates products that the processor lacks, at a fraction of the speed of float32.
+            is_slow = name == "bfloat16" and not has_bfloat16_products(device)
+            dtype = torch.float32 if is_slow else getattr(torch, name)
+            factors = torch.randn(2, size, size, dtype=dtype, device=device)
+            runs[f"peak {name}"] = lambda factors=factors: torch.mm(*factors)
+    source = torch.zeros(COPIED_BYTES[device.type], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    runs["memory"] = lambda: target.copy_(source)
+    return runs
+
+
+def layer_row(
+    precision: str, options: BiLMOptions, measured: Dict[str, Measurement], device: torch.device
+) -> Dict[str, Any]:
+    """Return speeds in 10^9 operations and bytes per second, and shares of the machine's own."""
+    # Of a layer in one direction.
+    input_weights = state_weights = 4 * options.cell_size * options.projection_dim
+    if options.has_state_projection:
+        state_weights += options.cell_size * options.projection_dim
+    num_layers = 2 * options.num_layers
+    # A multiplication and an addition count as two.
+    operations = 2 * (input_weights + state_weights) * LSTM_ROWS * LSTM_STEPS * num_layers
+    # States depend on each other, so each step reads their weights anew.
+    weights_read = (input_weights + LSTM_STEPS * state_weights) * num_layers
+    bytes_read = weights_read * getattr(torch, precision).itemsize
+    median, row_median = measured[precision].median, measured[f"row {precision}"].median
+    speed = operations / median / 1e9
+    peak = 2 * PEAK_SIZES[device.type] ** 3 / min(measured[f"peak {precision}"].times) / 1e9
+    copied = 2 * COPIED_BYTES[device.type] / min(measured["memory"].times) / 1e9
+    return {
+        "precision": precision,
+        "ms": round(1000 * median, 1),
+        "GFLOP/s": round(speed, 1),
+        "peak GFLOP/s": round(peak, 1),
+        "share of the peak": f"{speed / peak:.0%}",
+        "one row, ms": round(1000 * row_median, 1),
+        "its weights, GB/s": round(bytes_read / row_median / 1e9, 1),
+        "copy, GB/s": round(copied, 1),
+    }
+
+
+if __name__ == "__main__":
+    main()

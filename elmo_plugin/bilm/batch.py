@@ -1,0 +1,426 @@
+"""A batch of sentences as the biLM reads it: each distinct word once, and no padding."""
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
+from elmo_plugin.bilm.options import BiLMOptions
+from elmo_plugin.bilm.steps import Outcome, Run, State
+
+_ADVICE = "Make it with batch_to_ids or the elmo_characters indexer."
+
+# Runs both directions of the layer of this number.
+RunLayer = Callable[[int, List[Run]], List[Outcome]]
+
+
+class Batch(NamedTuple):
+    """
+    What `read_batch` makes of character ids.
+
+    # Parameters
+
+    mask : `Tensor`
+        `(batch_size, timesteps + 2)`, `True` at words and sentence marks.
+    types : `Tensor`
+        `(num_types, 50)`, the distinct words, sentence marks included.
+    type_of : `Tensor`
+        `(num_tokens,)`, the row in `types` of each packed token.
+    packing : `Packing`
+        Of the distinct sentences, sentence marks included.
+    sentence_of : `Tensor`, optional
+        `(batch_size,)`, for each row its place among the distinct sentences; `None`: all rows are read.
+    """
+
+    mask: Tensor
+    types: Tensor
+    type_of: Tensor
+    packing: "Packing"
+    sentence_of: Optional[Tensor]
+
+    def activations(self, tokens: Tensor, layers: Sequence[Sequence[Tensor]]) -> List[Tensor]:
+        """
+        Return the activations of every layer, `(batch_size, timesteps + 2, 2 * projection_dim)`, token
+        representation first, zero at padding.
+
+        # Parameters
+
+        tokens : `Tensor`
+            `(num_tokens, projection_dim)`, the token vectors, packed.
+        layers : `Sequence[Sequence[Tensor]]`
+            What `run_layers` gave.
+        """
+        packed = [torch.cat([tokens, tokens], dim=1)]
+        for forward_output, backward_output in layers:
+            backward_output = backward_output.index_select(0, self.packing.reverse)
+            packed.append(torch.cat([forward_output, backward_output], dim=1))
+        activations = [self.packing.unpack(layer.to(tokens)) for layer in packed]
+        if self.sentence_of is None:
+            return activations
+        return [layer.index_select(0, self.sentence_of) for layer in activations]
+
+
+def read_batch(character_ids: Tensor, marks: Tensor, merge_sentences: bool) -> Batch:
+    """
+    Find the distinct words of a batch, and pack its sentences with their marks.
+
+    # Parameters
+
+    character_ids : `Tensor`
+        `(batch_size, timesteps, 50)`, at least one row. Rows of zeros are padding and stand at the end.
+    marks : `Tensor`
+        `(2, 50)`, the character ids of the begin and the end of a sentence, on the same device.
+    merge_sentences : `bool`
+        Read a sentence that stands in the batch several times (as in SRL, once for each of its predicates)
+        only once. Carried states would tell such rows apart.
+
+    # Raises
+
+    `ValueError` if a tensor has the wrong shape or type, if an id is out of range, or if padding stands
+    before a word.
+    """
+    mask = mask_of(character_ids)
+    lengths = mask.sum(dim=1)
+    batch_size, timesteps = mask.shape
+    # index: (num_words + 2,), the type of each word and of the two marks
+    types, index = distinct_words(torch.cat([character_ids[mask].long(), marks]))
+    # (batch_size, timesteps + 2): which type stands where, -1 at padding.
+    type_at = index.new_full((batch_size, timesteps + 2), -1)
+    type_at[:, 0] = index[-2]
+    type_at[:, 1:-1][mask] = index[:-2]
+    type_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
+    mask_with_boundaries = type_at >= 0
+    sentence_of: Optional[Tensor] = None
+    if merge_sentences and batch_size > 1:
+        distinct, inverse = torch.unique(type_at, dim=0, return_inverse=True)
+        if distinct.size(0) < batch_size:
+            type_at, sentence_of = distinct, inverse
+    packing = Packing.from_lengths((type_at >= 0).sum(dim=1), timesteps + 2)
+    type_of = type_at[packing.row, packing.step]
+    return Batch(mask_with_boundaries, types, type_of, packing, sentence_of)
+
+
+def run_layers(
+    inputs: Sequence[Tensor],
+    step_sizes: List[int],
+    initial_states: Sequence[State],
+    run_layer: RunLayer,
+    use_skip_connections: bool,
+    drop: Optional[Callable[[Tensor], Tensor]] = None,
+) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
+    """
+    Run all LSTM layers in both directions, skip connections included.
+
+    # Parameters
+
+    inputs : `Sequence[Tensor]`
+        Token vectors of the forward and of the backward direction, `(num_tokens, projection_dim)`, packed as
+        `Packing` says; the backward ones are already reversed.
+    step_sizes : `List[int]`
+        Number of sequences at each step, never rising.
+    initial_states : `Sequence[State]`
+        What each LSTM starts from: forward and backward of layer 0, then of layer 1 ...
+    run_layer : `RunLayer`
+        Runs the two directions of a layer.
+    use_skip_connections : `bool`
+        Add the input of each layer but the first to its output.
+    drop : `Callable[[Tensor], Tensor]`, optional
+        Applied to the inputs of each layer: dropout.
+
+    # Returns
+
+    The outputs of both directions for each layer, packed like the inputs; and the states after the last step,
+    in the order of `initial_states`.
+    """
+    outputs: List[Tuple[Tensor, Tensor]] = []
+    final_states: List[State] = []
+    for number in range(len(initial_states) // 2):
+        if drop is not None:
+            inputs = [drop(vectors) for vectors in inputs]
+        states = initial_states[2 * number : 2 * number + 2]
+        runs = [Run(vectors, step_sizes, *state) for vectors, state in zip(inputs, states)]
+        outcomes = run_layer(number, runs)
+        # The states that are carried exclude the skip connection.
+        final_states += [(outcome.state, outcome.cell) for outcome in outcomes]
+        forward_output, backward_output = (outcome.outputs for outcome in outcomes)
+        if use_skip_connections and number > 0:
+            forward_output = forward_output + inputs[0]
+            backward_output = backward_output + inputs[1]
+        inputs = forward_output, backward_output
+        outputs.append(inputs)
+    return outputs, final_states
+
+
+def zero_states(options: BiLMOptions, num_sequences: int, like: Tensor) -> List[State]:
+    """Return zeros for each LSTM of a biLM to start from."""
+    zeros = (
+        like.new_zeros(num_sequences, options.projection_dim),
+        like.new_zeros(num_sequences, options.cell_size),
+    )
+    return [zeros] * (2 * options.num_layers)
+
+
+def no_activations(options: BiLMOptions, character_ids: Tensor, like: Tensor) -> Dict[str, Any]:
+    """Return what a biLM makes of a batch without rows."""
+    mask = mask_of(character_ids)
+    shape = (0, mask.size(1) + 2)
+    return {
+        "activations": [
+            like.new_zeros(*shape, 2 * options.projection_dim)
+            for _ in range(options.num_layers + 1)
+        ],
+        "mask": mask.new_zeros(shape),
+    }
+
+
+def mask_of(character_ids: Tensor) -> Tensor:
+    """
+    Return where the words are, `(batch_size, timesteps)`.
+
+    # Raises
+
+    `ValueError` as `read_batch` does.
+    """
+    check_character_ids(character_ids, NUM_CHARACTER_IDS)
+    mask = (character_ids > 0).any(dim=2)
+    check_padding(mask, mask.sum(dim=1))
+    return mask
+
+
+def check_character_ids(character_ids: Tensor, num_ids: int) -> None:
+    """Raise `ValueError` unless this is `(batch_size, timesteps, 50)` of ids from 0 to `num_ids - 1`."""
+    if character_ids.dim() != 3 or character_ids.size(2) != MAX_CHARACTERS_PER_TOKEN:
+        raise ValueError(
+            f"character_ids has shape {tuple(character_ids.shape)}, expected "
+            f"(batch_size, timesteps, {MAX_CHARACTERS_PER_TOKEN}). {_ADVICE}"
+        )
+    if character_ids.dtype not in (torch.long, torch.int, torch.short):
+        raise ValueError(
+            f"character_ids has type {character_ids.dtype}, expected integers (torch.long). {_ADVICE}"
+        )
+    wrong = _value_out_of_range(character_ids, num_ids)
+    if wrong is not None:
+        row, step, position = (character_ids == wrong).nonzero()[0].tolist()
+        raise ValueError(
+            f"character_ids[{row}, {step}, {position}] is {wrong}, expected 0 (padding) to "
+            f"{num_ids - 1}. {_ADVICE}"
+        )
+
+
+def check_padding(mask: Tensor, lengths: Tensor) -> None:
+    """Raise `ValueError` unless each row of `mask` is `True` at its first `lengths` steps and only there."""
+    positions = torch.arange(mask.size(1), device=mask.device)
+    misplaced = mask != (positions.unsqueeze(0) < lengths.unsqueeze(1))
+    if bool(misplaced.any()):
+        row, step = misplaced.nonzero()[0].tolist()
+        raise ValueError(
+            f"Row {row} has padding (only zeros) at step {step} before a word, expected all padding at "
+            "the end of the row."
+        )
+
+
+def distinct_words(words: Tensor) -> Tuple[Tensor, Tensor]:
+    """
+    Find the word types among the rows of `words`, exactly.
+
+    # Parameters
+
+    words : `Tensor`
+        `(num_words, num_characters)`, character ids.
+
+    # Returns
+
+    `Tuple[Tensor, Tensor]`
+        The types, `(num_types, num_characters)`, and for every word the index of its type,
+        `(num_words,)`: `types[index]` equals `words`.
+    """
+    # Sorting one hash per word is many times faster than sorting rows of 50 characters.
+    hashes = (words * _multipliers(words)).sum(dim=1)
+    unique_hashes, index = torch.unique(hashes, return_inverse=True)
+    example = words.new_zeros(unique_hashes.size(0)).scatter_(
+        0, index, torch.arange(words.size(0), device=words.device)
+    )
+    types = words[example]
+    if not torch.equal(types[index], words):
+        # Two words share a hash: next to impossible, and then the slow way is still right.
+        types, index = torch.unique(words, dim=0, return_inverse=True)
+    return types, index
+
+
+@dataclass(frozen=True)
+class Packing:
+    """
+    The order in which an LSTM reads a batch: step by step, the longest sequence first, no padding.
+
+    Packed tensors have one row per real token. Rows of step `t` follow those of step `t - 1`; within a
+    step the rows are the sequences that are at least `t + 1` long, by falling length. As the number of
+    sequences at a step does not depend on the reading direction, both directions share one packing.
+
+    # Parameters
+
+    batch_size, timesteps : `int`
+        The shape of the padded batch.
+    step_sizes : `List[int]`
+        How many sequences each step has; never rising.
+    order : `Tensor`
+        `(batch_size,)`. The row of the padded batch that is i-th longest.
+    row, step : `Tensor`
+        `(num_tokens,)` each. The place of each packed token in the padded batch.
+    reverse : `Tensor`
+        `(num_tokens,)`. Packed indices that turn every sequence around; its own inverse.
+    position : `Tensor`
+        `(batch_size, timesteps)`. The packed index of each place in the padded batch; -1 at padding.
+    """
+
+    batch_size: int
+    timesteps: int
+    step_sizes: List[int]
+    order: Tensor
+    row: Tensor
+    step: Tensor
+    reverse: Tensor
+    position: Tensor
+
+    @classmethod
+    def from_lengths(cls, lengths: Tensor, timesteps: int) -> "Packing":
+        """
+        # Parameters
+
+        lengths : `Tensor`
+            `(batch_size,)`, on any device. Tokens of each row, at least 1.
+        timesteps : `int`
+            Width of the padded batch.
+        """
+        device = lengths.device
+        # numpy: of so few numbers, an operation of torch takes several times as long.
+        array = lengths.cpu().numpy()
+        order = numpy.argsort(-array, kind="stable")
+        sorted_lengths = array[order]
+        # (longest, batch_size): whether the i-th longest sequence reaches step t.
+        present = numpy.arange(sorted_lengths[0])[:, None] < sorted_lengths
+        step, rank = present.nonzero()
+        row = order[rank]
+        step_sizes = present.sum(axis=1)
+        step_starts = step_sizes.cumsum() - step_sizes
+        reverse = step_starts[sorted_lengths[rank] - 1 - step] + rank
+        position = numpy.full((len(array), timesteps), -1)
+        position[row, step] = numpy.arange(len(row))
+
+        def tensor(numbers: numpy.ndarray) -> Tensor:
+            return torch.from_numpy(numbers).to(device)
+
+        return cls(
+            batch_size=len(array),
+            timesteps=timesteps,
+            step_sizes=step_sizes.tolist(),
+            order=tensor(order),
+            row=tensor(row),
+            step=tensor(step),
+            reverse=tensor(reverse),
+            position=tensor(position),
+        )
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """
+        Put packed rows, `(num_tokens, dim)`, back in place: `(batch_size, timesteps, dim)`, padding zero.
+        """
+        # By indices of rows: other indexing wakes torch's threads even for a short sentence, and they keep a
+        # core busy for a while, which the C++ library could use.
+        padded = packed.index_select(0, self.position.flatten().clamp(min=0))
+        padded = padded.view(self.batch_size, self.timesteps, packed.size(-1))
+        return padded.masked_fill_((self.position < 0).unsqueeze(-1), 0)
+
+
+def _value_out_of_range(tensor: Tensor, limit: int) -> Optional[int]:
+    if tensor.numel() == 0:
+        return None
+    smallest, largest = (int(value) for value in torch.aminmax(tensor))
+    if smallest < 0:
+        return smallest
+    return largest if largest >= limit else None
+
+
+def _multipliers(words: Tensor) -> Tensor:
+    generator = torch.Generator("cpu").manual_seed(0)
+    multipliers = torch.randint(
+        torch.iinfo(torch.long).min,
+        torch.iinfo(torch.long).max,
+        (words.size(1),),
+        generator=generator,
+        device="cpu",
+    )
+    return multipliers.to(words.device)
+
+
+class CarriedStates:
+    """
+    State and memory cell of every row, for each LSTM, detached from the graph. Whoever carries states from
+    batch to batch has one.
+
+    A batch uses and updates those of the first rows that have tokens. New rows start from zeros; rows beyond
+    a smaller batch stay as they are, as in bilm-tf and AllenNLP.
+
+    # Attributes
+
+    states : `List[State]`, optional
+        Of forward and backward of layer 0, then of layer 1 ...: `(num_rows, projection_dim)` and
+        `(num_rows, cell_size)`. `None` before the first batch.
+    """
+
+    def __init__(self) -> None:
+        self.states: Optional[List[State]] = None
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows that have states."""
+        return 0 if self.states is None else self.states[0][0].size(0)
+
+    def reset(self, rows: Optional[Tensor] = None) -> None:
+        """Let the next batch start from zeros: in all rows, or where `rows`, `(num_rows,)`, is true."""
+        if rows is None or self.states is None:
+            self.states = None
+        else:
+            kept = ~rows.unsqueeze(1).to(self.states[0][0].device)
+            self.states = [(state * kept, cell * kept) for state, cell in self.states]
+
+    def initial(self, packing: Packing, like: Tensor) -> Optional[List[State]]:
+        """
+        Return for each LSTM the states to start a batch from, longest row first, with the type and on the
+        device of `like`; `None` for zeros.
+        """
+        if self.states is None:
+            return None
+        rows, num_rows = _rows_with_tokens(packing), packing.batch_size
+
+        def of_rows(tensor: Tensor) -> Tensor:
+            # The biLM may have been moved or cast in the meantime.
+            return _lengthened(tensor, num_rows).to(like)[rows]
+
+        return [(of_rows(state), of_rows(cell)) for state, cell in self.states]
+
+    def keep(self, states: List[State], packing: Packing) -> None:
+        """Keep the states after a batch, given longest row first."""
+        rows = _rows_with_tokens(packing).to(states[0][0].device)
+
+        def updated(old: Tensor, new: Tensor) -> Tensor:
+            return _lengthened(old.to(new), packing.batch_size).index_copy(0, rows, new)
+
+        states = [(state.detach(), cell.detach()) for state, cell in states]
+        old_states = self.states or [(state[:0], cell[:0]) for state, cell in states]
+        self.states = [
+            (updated(old_state, state), updated(old_cell, cell))
+            for (old_state, old_cell), (state, cell) in zip(old_states, states)
+        ]
+
+
+def _rows_with_tokens(packing: Packing) -> Tensor:
+    return packing.order[: packing.step_sizes[0]]
+
+
+def _lengthened(tensor: Tensor, num_rows: int) -> Tensor:
+    """`(rows, dim)` with zeros up to `num_rows`, where there are fewer."""
+    missing = max(0, num_rows - tensor.size(0))
+    return torch.nn.functional.pad(tensor, (0, 0, 0, missing))

@@ -1,0 +1,121 @@
+"""The runner that the others are measured by, and that runs everywhere."""
+
+import copy
+import functools
+from typing import Iterator, List, Optional, Tuple, cast
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
+from elmo_plugin.bilm.steps import LoopLayer, Outcome, Product, Run, run_loop
+
+
+class ReferenceRunner(Runner):
+    """
+    A loop over time of operations of torch, on any device; the products of inputs are made before it.
+
+    `bfloat16` rounds weights, rows and products; `int8` imitates the rounding to integers in float32, which
+    takes longer than float32 itself.
+    """
+
+    name = "reference"
+
+    def __init__(self, encode: Encode, layers: List[LoopLayer]) -> None:
+        self.encode = encode
+        num_layers = len(layers) // 2
+        self._layers = list(zip(layers[:num_layers], layers[num_layers:]))
+
+    @classmethod
+    def unsupported_reason(cls, precision: str, device: torch.device) -> Optional[str]:
+        return None
+
+    @classmethod
+    def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "ReferenceRunner":
+        encode = frozen_encoder(next(modules), lambda one: encoder_in_torch(one, precision))
+        layers = [_loop_layer(cast(ProjectedLSTM, module), precision) for module in modules]
+        return cls(encode, layers)
+
+    def run_layer(self, number: int, runs: List[Run]) -> List[Outcome]:
+        return [run_loop(layer, run) for layer, run in zip(self._layers[number], runs)]
+
+
+def encoder_in_torch(encoder: CharacterEncoder, precision: str) -> Encode:
+    """Return a copy of an encoder whose linear layers are rounded to a precision."""
+    encoder = copy.deepcopy(encoder).requires_grad_(False)
+    if precision != "float32":
+        for name, module in list(encoder.named_modules()):
+            if isinstance(module, torch.nn.Linear):
+                owner, _, attribute = name.rpartition(".")
+                rounded = _RoundedLinear(module, precision)
+                setattr(encoder.get_submodule(owner), attribute, rounded)
+    return encoder
+
+
+class _RoundedLinear(torch.nn.Module):
+    def __init__(self, linear: torch.nn.Linear, precision: str) -> None:
+        super().__init__()
+        self._product = product_by(linear.weight, precision)
+        self._bias = linear.bias
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self._product(rows) + self._bias
+
+
+def product_by(weight: Tensor, precision: str) -> Product:
+    """Return what multiplies rows by a copy of `weight`, `(output_dim, input_dim)`, in a precision."""
+    if precision == "int8":
+        integers, scales = quantized(weight, largest_of_pairs(weight))
+        return functools.partial(_quantized_product, integers, scales)
+    # A copy also where the type is the same.
+    return functools.partial(_product, weight.detach().to(getattr(torch, precision), copy=True))
+
+
+def _product(weight: Tensor, rows: Tensor) -> Tensor:
+    return linear(rows.to(weight), weight).to(rows)
+
+
+def _quantized_product(integers: Tensor, scales: Tensor, rows: Tensor) -> Tensor:
+    # Integers are held and multiplied as float32, which is exact for up to 1,040 of them in a sum, and slow:
+    # this is what faster runners are measured by.
+    rounded, row_scales = quantized(rows, rows.abs().amax(dim=1))
+    return linear(rounded, integers).mul_(row_scales.unsqueeze(1)).mul_(scales)
+
+
+def quantized(rows: Tensor, largest: Tensor) -> Tuple[Tensor, Tensor]:
+    """
+    Return integers, still as floating-point numbers, and the scale of each row, `(num_rows,)`, such that
+    `integers * scales.unsqueeze(1)` is near `rows`, and 127 stands for `largest`, `(num_rows,)`. Rows with
+    NaN or infinities have neither: products with them are NaN.
+    """
+    factors = 127 / largest
+    # Infinite where all values are zeros, or nearly so.
+    factors = torch.where(factors.isinf(), 0.0, factors)
+    scales = torch.where(largest.isinf(), torch.nan, largest / 127)
+    return (rows * factors.unsqueeze(1)).round_(), scales
+
+
+def largest_of_pairs(weight: Tensor) -> Tensor:
+    """
+    Return for each row of `weight` its largest magnitude, `(num_rows,)`, where the neighbours 0 and 1, 2 and
+    3, ... count together if they have the same sign. Scaled to 127, two neighbouring products with integers
+    of up to 255 fit into 16 bits, which is how processors without better instructions add them.
+    """
+    pairs = torch.nn.functional.pad(weight, (0, weight.size(1) % 2)).unflatten(1, (-1, 2))
+    same_sign = pairs.sum(dim=2).abs()
+    return torch.maximum(pairs.abs().amax(dim=(1, 2)), same_sign.amax(dim=1))
+
+
+def _loop_layer(module: ProjectedLSTM, precision: str) -> LoopLayer:
+    layer = module.tensors()
+    return LoopLayer(
+        product_by(layer.weight[:, : layer.input_dim], precision),
+        product_by(layer.weight[:, layer.input_dim :], precision),
+        None if layer.projection is None else product_by(layer.projection, precision),
+        layer.bias.detach(),
+        layer.cell_clip,
+        layer.proj_clip,
+    )

@@ -1,0 +1,63 @@
+"""What runs a frozen biLM."""
+
+import copy
+import functools
+from abc import ABC, abstractmethod
+from typing import Callable, Iterator, List, Optional
+
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
+from elmo_plugin.bilm.many_langs import ManyLangsEncoder
+from elmo_plugin.bilm.steps import Outcome, Run
+
+# From character ids, `(num_words, 50)`, to vectors, `(num_words, projection_dim)`.
+Encode = Callable[[Tensor], Tensor]
+
+
+class Runner(ABC):
+    """
+    The weights of a biLM in the form that it multiplies by, and how it does that. All runners give what the
+    reference gives, but for rounding. None is changed once it is made.
+
+    # Attributes
+
+    name : `str`
+        As configs and logs have it.
+    encode : `Encode`
+        Gives the vectors of words.
+    """
+
+    name: str
+    encode: Encode
+
+    @classmethod
+    @abstractmethod
+    def unsupported_reason(cls, precision: str, device: torch.device) -> Optional[str]:
+        """Return why it cannot run in this precision on this device, as a clause; `None` if it can."""
+
+    @classmethod
+    @abstractmethod
+    def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "Runner":
+        """
+        Copy the weights of a character encoder, the LSTMs of the forward direction and those of the backward
+        direction. Each is used before the next is asked for.
+        """
+
+    @abstractmethod
+    def run_layer(self, number: int, runs: List[Run]) -> List[Outcome]:
+        """Run both directions of a layer, forward first."""
+
+
+def frozen_encoder(
+    encoder: torch.nn.Module, prepare: Callable[[CharacterEncoder], Encode]
+) -> Encode:
+    """Return what to call in place of an encoder: what `prepare` makes of its convolutions and highways."""
+    if isinstance(encoder, CharacterEncoder):
+        return prepare(encoder)
+    assert isinstance(encoder, ManyLangsEncoder)
+    encode_characters = None if encoder.characters is None else prepare(encoder.characters)
+    rest = copy.deepcopy(encoder)
+    rest.characters = None
+    return functools.partial(rest.encode, encode_characters)

@@ -1,0 +1,205 @@
+"""Both directions of a layer together on NVIDIA GPUs, in two launches a step."""
+
+import functools
+import importlib.metadata
+import subprocess
+from typing import Iterator, List, NamedTuple, Optional, Sequence, cast
+
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.runners.reference_runner import encoder_in_torch
+from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
+from elmo_plugin.bilm.steps import Outcome, Run, blocks_of_steps
+
+# Of each direction, products of inputs are kept for about this many tokens: in float32 64 MiB at 4 x 4096
+# gates.
+TOKENS_PER_BLOCK = 1024
+
+# Tests pass on it. Earlier ones do not compile a product of few rows in float32.
+OLDEST_TRITON = (3, 6)
+
+_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class TritonLayer(NamedTuple):
+    """A layer with matrices in the type that they are multiplied in."""
+
+    input_weight: Tensor  # (4 * cell_size, input_dim)
+    state_weight: Tensor  # (4 * cell_size, state_dim)
+    projection: Optional[Tensor]  # (state_dim, cell_size)
+    bias: Tensor  # (4 * cell_size,), what is added to the forget gate included
+    cell_clip: Optional[float]
+    proj_clip: Optional[float]
+
+
+class TritonRunner(Runner):
+    """
+    The products of inputs are made before the loop over time, a block of steps at once. Then a step of both
+    directions is two launches: one makes gates, cells and hidden values, the other projects them. From step
+    to step nothing allocates memory or waits for the GPU.
+
+    What bounds a step is that it reads all weights for states, 84 MB of float32 or 42 of bfloat16 in the
+    original's shape, for one sentence as for many; with many, in float32, its multiplications, which are not
+    rounded to TF32. (Those of inputs are torch's: `torch.backends.cuda.matmul.allow_tf32` says if they are.)
+
+    The loop is not captured as a CUDA graph: each shape of a batch would need a graph of its own, and hardly
+    two batches of text have the same. Triton compiles what it needs when it first needs it, some seconds in
+    all, and keeps it on disk for later processes.
+
+    Runs only where a config names it, until it has been measured on a GPU.
+
+    `bfloat16` rounds weights, rows and the products of inputs; sums, cells and states are float32.
+
+    Tested in Triton's interpreter, and compiled for compute capabilities 8.0 and 9.0. It has not run on a GPU
+    yet: none was at hand.
+    """
+
+    name = "triton"
+    device_type = "cuda"
+
+    def __init__(self, encode: Encode, layers: List[TritonLayer]) -> None:
+        self.encode = encode
+        num_layers = len(layers) // 2
+        self._layers = list(zip(layers[:num_layers], layers[num_layers:]))
+
+    @classmethod
+    def unsupported_reason(cls, precision: str, device: torch.device) -> Optional[str]:
+        if precision not in _TYPES:
+            return f"it has no {precision}"
+        if device.type != cls.device_type:
+            return f"it runs on NVIDIA GPUs, not on {device.type}"
+        return _what_is_missing(device)
+
+    @classmethod
+    def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "TritonRunner":
+        encode = frozen_encoder(next(modules), lambda one: encoder_in_torch(one, precision))
+        layers = [_triton_layer(cast(ProjectedLSTM, module), precision) for module in modules]
+        return cls(encode, layers)
+
+    def run_layer(self, number: int, runs: List[Run]) -> List[Outcome]:
+        # Triton launches on the current device.
+        with torch.cuda.device_of(runs[0].inputs):
+            return _run_together(self._layers[number], runs)
+
+
+def _triton_layer(module: ProjectedLSTM, precision: str) -> TritonLayer:
+    layer, dtype = module.tensors(), _TYPES[precision]
+
+    def copied(tensor: Tensor) -> Tensor:
+        return tensor.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)
+
+    return TritonLayer(
+        copied(layer.weight[:, : layer.input_dim]),
+        copied(layer.weight[:, layer.input_dim :]),
+        None if layer.projection is None else copied(layer.projection),
+        layer.bias.detach(),
+        layer.cell_clip,
+        layer.proj_clip,
+    )
+
+
+class _Buffers(NamedTuple):
+    """What the directions read and write."""
+
+    products: Tensor  # (num_directions, tokens of a block, 4 * cell_size)
+    bias: Tensor  # (num_directions, 4 * cell_size)
+    state: Tensor  # (num_directions, num_sequences, state_dim)
+    cell: Tensor  # (num_directions, num_sequences, cell_size)
+    hidden: (
+        Tensor  # like the cell, in the type that is multiplied in; without projection the outputs
+    )
+    outputs: Tensor  # (num_directions, num_tokens, state_dim)
+
+
+def triton_problem() -> Optional[str]:
+    """Return why the installed Triton, if any, cannot run the kernel, as a clause; `None` if it can."""
+    try:
+        found = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return "Triton is not installed (torch's builds for NVIDIA GPUs bring it on Linux)"
+    oldest = ".".join(map(str, OLDEST_TRITON))
+    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_TRITON:
+        return f"it needs Triton {oldest} or later, and this is {found}; install a newer torch"
+    return None
+
+
+def _what_is_missing(device: torch.device) -> Optional[str]:
+    """Return why Triton's kernels cannot run on a GPU here; `None` if they can."""
+    problem = triton_problem()
+    if problem is not None:
+        return problem
+    if not torch.cuda.is_available() or torch.version.hip is not None:
+        return "torch finds no NVIDIA GPU here"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (8, 0):
+        return f"it needs compute capability 8.0, and this GPU has {capability[0]}.{capability[1]}"
+    return _why_triton_does_not_start()
+
+
+@functools.lru_cache(maxsize=1)
+def _why_triton_does_not_start() -> Optional[str]:
+    from triton.runtime import driver
+
+    try:
+        # Builds a small library when it is asked for the first time on a machine.
+        driver.active.get_current_target()
+    except (AssertionError, OSError, RuntimeError, subprocess.CalledProcessError) as error:
+        return (
+            f"Triton does not start here, which takes a C compiler and Python's headers ({error})"
+        )
+    return None
+
+
+def _run_together(layers: Sequence[TritonLayer], runs: Sequence[Run]) -> List[Outcome]:
+    """Run both directions of a layer, which have the same sizes."""
+    # Here, since Triton need not be installed.
+    from elmo_plugin.bilm.runners import triton_steps
+
+    blocks = blocks_of_steps(runs[0].step_sizes, TOKENS_PER_BLOCK)
+    buffers = _new_buffers(layers, runs, max(sum(sizes) for sizes in blocks))
+    products, bias, state, cell, hidden, outputs = buffers
+    state_weights = [layer.state_weight for layer in layers]
+    projections = [layer.projection for layer in layers if layer.projection is not None]
+    write_hidden = triton_steps.hidden_writer(
+        products, bias, state, cell, hidden, state_weights, layers[0].cell_clip
+    )
+    if projections:
+        write_state = triton_steps.state_writer(
+            hidden, state, outputs, projections, layers[0].proj_clip
+        )
+    token = 0
+    for sizes in blocks:
+        block = slice(token, token + sum(sizes))
+        for layer, run, own_products in zip(layers, runs, products):
+            inputs = run.inputs[block].to(products.dtype)
+            torch.mm(inputs, layer.input_weight.t(), out=own_products[: inputs.size(0)])
+        for size in sizes:
+            if projections:
+                write_hidden(size, token - block.start, 0)
+                write_state(size, token)
+            else:
+                write_hidden(size, token - block.start, token)
+                state[:, :size].copy_(outputs[:, token : token + size])
+            token += size
+    return [Outcome(*tensors) for tensors in zip(outputs, state, cell)]
+
+
+def _new_buffers(
+    layers: Sequence[TritonLayer], runs: Sequence[Run], tokens_per_block: int
+) -> _Buffers:
+    layer, inputs = layers[0], runs[0].inputs
+    # Copies, which are written to. Rows of sequences that have ended stay as they are.
+    state = torch.stack([run.state for run in runs])
+    cell = torch.stack([run.cell for run in runs])
+    dtype = layer.state_weight.dtype
+    outputs = inputs.new_empty(len(runs), inputs.size(0), state.size(2))
+    return _Buffers(
+        inputs.new_empty(len(runs), tokens_per_block, 4 * cell.size(2), dtype=dtype),
+        torch.stack([layer.bias for layer in layers]),
+        state,
+        cell,
+        outputs if layer.projection is None else torch.empty_like(cell, dtype=dtype),
+        outputs,
+    )

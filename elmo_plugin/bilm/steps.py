@@ -1,0 +1,150 @@
+"""The steps of an LSTM over packed sequences, in operations of torch."""
+
+from typing import Callable, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+# State and memory cell of each sequence.
+State = Tuple[Tensor, Tensor]
+
+# Gates are made for about this many tokens at a time, so that without gradients memory does not grow with
+# the length of a document: 128 MiB at 4 x 4096 gates.
+TOKENS_PER_BLOCK = 2048
+
+
+class LSTMTensors(NamedTuple):
+    """
+    The weights of an LSTM layer.
+
+    # Parameters
+
+    weight : `Tensor`
+        `(4 * cell_size, input_dim + state_dim)`, of the gates i, g, f, o.
+    bias : `Tensor`
+        `(4 * cell_size,)`, with what is added to the forget gate.
+    projection : `Tensor`, optional
+        `(state_dim, cell_size)`; `None`: the state is as wide as the cell, and is not clipped.
+    cell_clip, proj_clip : `float`, optional
+        Largest magnitudes of cell and state; `None` does not clip.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    projection: Optional[Tensor]
+    cell_clip: Optional[float]
+    proj_clip: Optional[float]
+
+    @property
+    def cell_size(self) -> int:
+        """Width of the memory cell."""
+        return self.weight.size(0) // 4
+
+    @property
+    def state_dim(self) -> int:
+        """Width of the state."""
+        return self.cell_size if self.projection is None else self.projection.size(0)
+
+    @property
+    def input_dim(self) -> int:
+        """Width of the inputs."""
+        return self.weight.size(1) - self.state_dim
+
+
+class Run(NamedTuple):
+    """
+    What a layer in one direction reads. Nothing of it is written to.
+
+    # Parameters
+
+    inputs : `Tensor`
+        `(num_tokens, input_dim)`, packed, see `Packing`.
+    step_sizes : `List[int]`
+        Number of sequences at each step, never rising.
+    state, cell : `Tensor`
+        `(num_sequences, state_dim)` and `(num_sequences, cell_size)` before the first step.
+    """
+
+    inputs: Tensor
+    step_sizes: List[int]
+    state: Tensor
+    cell: Tensor
+
+
+class Outcome(NamedTuple):
+    """
+    What a layer in one direction gives.
+
+    # Parameters
+
+    outputs : `Tensor`
+        `(num_tokens, state_dim)`, packed like the inputs.
+    state, cell : `Tensor`
+        Of every sequence after its last step.
+    """
+
+    outputs: Tensor
+    state: Tensor
+    cell: Tensor
+
+
+# Multiplies rows, `(num_rows, depth)`, by a matrix: `rows @ weight.t()`.
+Product = Callable[[Tensor], Tensor]
+
+
+class LoopLayer(NamedTuple):
+    """A layer as `run_loop` multiplies by it; `bias`, `cell_clip` and `proj_clip` as in `LSTMTensors`."""
+
+    input_product: Product
+    state_product: Product
+    projection: Optional[Product]
+    bias: Tensor
+    cell_clip: Optional[float]
+    proj_clip: Optional[float]
+
+
+def run_loop(layer: LoopLayer, run: Run) -> Outcome:
+    """
+    Run a layer in one direction, step by step: `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and
+    `h = clip((sigmoid(o) * tanh(c)) W_P)`. Autograd follows it.
+    """
+    state, cell = run.state, run.cell
+    outputs: List[Tensor] = []
+    # Of the sequences that have ended, the shortest first.
+    final_states: List[State] = []
+    start = 0
+    for block_sizes in blocks_of_steps(run.step_sizes, TOKENS_PER_BLOCK):
+        # Inputs do not wait for states: one product for all steps of the block.
+        num_tokens = sum(block_sizes)
+        block_gates = layer.input_product(run.inputs[start : start + num_tokens]) + layer.bias
+        start += num_tokens
+        for size, gates in zip(block_sizes, block_gates.split(block_sizes)):
+            if size < len(state):
+                final_states.append((state[size:], cell[size:]))
+                state, cell = state[:size], cell[:size]
+            i, g, f, o = (gates + layer.state_product(state)).chunk(4, dim=1)
+            cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+            if layer.cell_clip is not None:
+                cell = cell.clamp(-layer.cell_clip, layer.cell_clip)
+            state = torch.sigmoid(o) * torch.tanh(cell)
+            if layer.projection is not None:
+                state = layer.projection(state).to(cell)
+                if layer.proj_clip is not None:
+                    state = state.clamp(-layer.proj_clip, layer.proj_clip)
+            outputs.append(state)
+    final_states.append((state, cell))
+    states, cells = zip(*reversed(final_states))
+    return Outcome(torch.cat(outputs), torch.cat(states), torch.cat(cells))
+
+
+def blocks_of_steps(step_sizes: List[int], tokens_per_block: int) -> List[List[int]]:
+    """Cut the steps into runs of about `tokens_per_block` tokens."""
+    blocks: List[List[int]] = []
+    num_tokens = tokens_per_block  # in the last block; full, so that the first step opens one
+    for size in step_sizes:
+        if num_tokens >= tokens_per_block:
+            blocks.append([])
+            num_tokens = 0
+        blocks[-1].append(size)
+        num_tokens += size
+    return blocks

@@ -1,0 +1,1 @@
+"""ELMo in other libraries: `spacy` and `sklearn`. Neither is imported before it is needed."""

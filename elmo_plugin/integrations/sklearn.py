@@ -1,0 +1,145 @@
+"""Sentence vectors as features in scikit-learn."""
+
+from os import PathLike
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
+
+import numpy
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from elmo_plugin.embedding.elmo_embedder import DEFAULT_BATCH_SIZE, ElmoEmbedder
+from elmo_plugin.embedding.neighbors import AVERAGE, Layer, check_layer
+from elmo_plugin.embedding.pooling import MEAN, check_pool, pool_tokens
+from elmo_plugin.embedding.sentence_batches import BatchOptions
+from elmo_plugin.embedding.sentences import TOKENIZERS, WHITESPACE, tokenizer_of
+from elmo_plugin.errors import ConfigurationError
+
+FileName = Optional[Union[str, PathLike]]
+
+
+class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """
+    Turn sentences into vectors of a frozen biLM, float32 `(num_sentences, dim)`, as a transformer of
+    scikit-learn: `make_pipeline(ElmoSentenceVectors("elmo_mini"), LogisticRegression())`.
+
+    Nothing is learned: `fit` checks the arguments and loads the biLM. Copies, pickles and processes of joblib
+    hold the arguments only, and load the biLM when they first need it, from the same files.
+
+    # Parameters
+
+    options_file, weight_file : `str` or `PathLike`, optional
+        See `BiLM.from_files`. If one name stands for both files, leave out the other.
+    layer : `int` or `str`, optional (default = `"average"`)
+        0 for the token representation, 1, 2, ... for LSTM layers, -1 for the last one, or `average`, the mean
+        of all.
+    pool : `str`, optional (default = `"mean"`)
+        How the vectors of the tokens become one: `mean`, `max` or `first-last`, see `pool_tokens`.
+    tokenizer : `str`, optional (default = `"whitespace"`)
+        How sentences that are strings are split into tokens: `whitespace`, or `spacy` with its rules for
+        English.
+    batch_size : `int`, optional (default = `64`)
+        Number of sentences in a batch.
+    cuda_device, precision, kernel
+        See `ElmoEmbedder`.
+    """
+
+    def __init__(
+        self,
+        options_file: FileName = "elmo_mini",
+        weight_file: FileName = None,
+        *,
+        layer: Layer = AVERAGE,
+        pool: str = MEAN,
+        tokenizer: str = WHITESPACE,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        cuda_device: int = -1,
+        precision: str = "float32",
+        kernel: str = "auto",
+    ) -> None:
+        self.options_file = options_file
+        self.weight_file = weight_file
+        self.layer = layer
+        self.pool = pool
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.cuda_device = cuda_device
+        self.precision = precision
+        self.kernel = kernel
+
+    def fit(self, X: Any = None, y: Any = None) -> "ElmoSentenceVectors":
+        """
+        Check the arguments, and load the biLM. `X` and `y` are not read.
+
+        # Raises
+
+        `ConfigurationError` for invalid arguments, and as `ElmoEmbedder`.
+        """
+        embedder = self._embedder()
+        check_layer(self.layer, embedder.num_layers, "layer")
+        check_pool(self.pool)
+        BatchOptions(self.batch_size)
+        if self.tokenizer not in TOKENIZERS:
+            raise ConfigurationError(
+                f"tokenizer is '{self.tokenizer}', expected one of {', '.join(TOKENIZERS)}."
+            )
+        # The number of names that `get_feature_names_out` returns.
+        self._n_features_out = embedder.get_output_dim()
+        return self
+
+    def transform(self, X: Iterable[Union[str, Sequence[str]]]) -> numpy.ndarray:
+        """
+        Compute the vectors of sentences.
+
+        # Parameters
+
+        X : `Iterable[Union[str, Sequence[str]]]`
+            Sentences: strings, which are split by the tokenizer, or lists of tokens. A list, a
+            one-dimensional array, or a column of a data frame.
+
+        # Returns
+
+        float32 array of shape `(num_sentences, dim)`. A sentence without tokens has a vector of zeros.
+
+        # Raises
+
+        `ValueError` for anything else, naming the sentence; `ConfigurationError` as `fit`.
+        """
+        if isinstance(X, (str, bytes)) or getattr(X, "ndim", 1) != 1:
+            raise ValueError(
+                f"X is {type(X).__name__} of {getattr(X, 'ndim', 0)} dimensions, expected a sequence of "
+                "sentences: a list, a one-dimensional array, or one column of a data frame."
+            )
+        self.fit()
+        tokenize = tokenizer_of(self.tokenizer)
+        sentences = (tokenize(one) if isinstance(one, str) else one for one in X)
+        vectors: List[numpy.ndarray] = []
+        # (num_layers, num_tokens, dim)
+        for layers in self._embedder().embed_sentences(sentences, self.batch_size):
+            of_tokens = layers.mean(axis=0) if isinstance(self.layer, str) else layers[self.layer]
+            vectors.append(pool_tokens(of_tokens, self.pool))
+        return (
+            numpy.stack(vectors) if vectors else numpy.zeros((0, self._n_features_out), "float32")
+        )
+
+    def _embedder(self) -> ElmoEmbedder:
+        settings: Dict[str, Any] = {
+            "options_file": self.options_file,
+            "weight_file": self.weight_file,
+            "cuda_device": self.cuda_device,
+            "precision": self.precision,
+            "kernel": self.kernel,
+        }
+        loaded_settings, embedder = getattr(self, "_loaded", (None, None))
+        if embedder is None or loaded_settings != settings:
+            embedder = ElmoEmbedder(**settings)
+            self._loaded = (settings, embedder)
+        return embedder
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
+
+    def __sklearn_tags__(self) -> Any:
+        # scikit-learn reads this from 1.6 on.
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags

@@ -1,0 +1,185 @@
+"""Checks of a request before a model sees it: host and origin, size and time of the body, length of texts."""
+
+import asyncio
+import ipaddress
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set, Sized
+from urllib.parse import urlsplit
+
+from elmo_plugin.serving.options import Limits
+
+# Characters between white space. spaCy's tokenizer takes quadratic time for a word that it must split: 20 ms
+# for 500 brackets, minutes for 65,000.
+MAX_WORD_CHARACTERS = 300
+
+_HEADERS_OF_ANSWERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
+class RequestError(Exception):
+    """
+    Answers a request with an error.
+
+    # Parameters
+
+    status : `int`
+        HTTP status of the answer.
+    message : `str`
+        What is wrong, in one line.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def error_response(status: int, message: str, headers: Optional[Mapping[str, str]] = None) -> Any:
+    """Return a `JSONResponse` with the one key `error`."""
+    from starlette.responses import JSONResponse
+
+    return JSONResponse({"error": "; ".join(message.splitlines())}, status, headers)
+
+
+def check_length(key: str, value: Any, tokenize: Callable[[str], Sized], limits: Limits) -> None:
+    """
+    Check the length of a value of a request: a text, a list of words, or a list of such lists.
+    Values of other types pass, since the task checks them. Characters are checked before `tokenize` is
+    called.
+
+    # Raises
+
+    `RequestError` with status 413.
+    """
+    if isinstance(value, list):
+        num_tokens = sum(len(item) if isinstance(item, list) else 1 for item in value)
+    elif isinstance(value, str):
+        longest = max(map(len, value.split()), default=0)
+        if longest > MAX_WORD_CHARACTERS:
+            raise RequestError(
+                413,
+                f"{key} has a word of {longest:,} characters, expected at most {MAX_WORD_CHARACTERS}. "
+                "Separate words by spaces.",
+            )
+        _check_number(key, len(value), "characters", limits.max_characters)
+        # A token has at least one character.
+        num_tokens = len(tokenize(value)) if len(value) > limits.max_tokens else 0
+    else:
+        return
+    _check_number(key, num_tokens, "tokens", limits.max_tokens)
+
+
+def _check_number(key: str, found: int, unit: str, maximum: int) -> None:
+    if found > maximum:
+        raise RequestError(
+            413,
+            f"{key} has {found:,} {unit}, expected at most {maximum:,}. Send it in parts, or start the "
+            "server with a larger --max-tokens.",
+        )
+
+
+class RequestChecks:
+    """
+    ASGI middleware that answers unacceptable requests itself. It passes on others with their whole body, as
+    JSON whatever type they name (`curl -d` names another one).
+
+    # Parameters
+
+    app : `ASGIApp`
+        The application.
+    limits : `Limits`
+        `max_body` and `timeout` are used.
+    allowed_hosts : `Sequence[str]`, optional
+        Names that a request can address, besides the address at which it arrived.
+    """
+
+    def __init__(self, app: Any, limits: Limits, allowed_hosts: Sequence[str] = ()) -> None:
+        self._app = app
+        self._limits = limits
+        self._allowed_hosts = {host.lower() for host in allowed_hosts}
+
+    async def __call__(self, scope: Dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_HEADERS_OF_ANSWERS]
+            await send(message)
+
+        headers = dict(scope["headers"])
+        try:
+            self._check_host(headers, scope["server"][0])
+            body = await self._read_body(receive)
+        except RequestError as error:
+            response = error_response(error.status, str(error))
+            await response(scope, receive, send_with_headers)
+            return
+        messages = iter([{"type": "http.request", "body": body}])
+
+        async def receive_again() -> Any:
+            return next(messages, None) or await receive()
+
+        headers[b"content-type"] = b"application/json"
+        scope = {**scope, "headers": list(headers.items())}
+        await self._app(scope, receive_again, send_with_headers)
+
+    def _check_host(self, headers: Dict[bytes, bytes], address: str) -> None:
+        """
+        Check the host that a request addresses, and the origin of the page that sends it. Without this a page
+        of another site could read answers, by a name of its own that it makes resolve to this server's
+        address (DNS rebinding), or make the models work.
+        """
+        host = headers.get(b"host", b"").decode("latin-1")
+        if _host_name(host) not in self._allowed_hosts | _names_of(address):
+            raise RequestError(
+                403,
+                f"The host '{host[:80]}' is not served here. Use the address at which the server listens, or "
+                "start it with --allowed-host and this name.",
+            )
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        authority = origin.partition("//")[2]
+        if origin and authority != host and _host_name(authority) not in self._allowed_hosts:
+            raise RequestError(
+                403,
+                f"Pages of '{origin[:80]}' cannot use this server. Start it with --allowed-host and the name "
+                "of the site, if this is the site's own server.",
+            )
+
+    async def _read_body(self, receive: Any) -> bytes:
+        """Return the body. Read no more of it than is accepted."""
+
+        async def read() -> bytes:
+            body = bytearray()
+            more_body = True
+            while more_body:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise RequestError(400, "The body did not arrive.")  # nobody reads it
+                body += message.get("body", b"")
+                if len(body) > self._limits.max_body:
+                    raise RequestError(
+                        413,
+                        f"The body is larger than {self._limits.max_body:,} bytes. Send the text in parts, "
+                        "or start the server with a larger --max-body.",
+                    )
+                more_body = message.get("more_body", False)
+            return bytes(body)
+
+        try:
+            return await asyncio.wait_for(read(), self._limits.timeout)
+        except asyncio.TimeoutError as error:
+            raise RequestError(408, "The body did not arrive in time.") from error
+
+
+def _host_name(authority: str) -> str:
+    """Return the host without its port, in lower case; nothing if there is none."""
+    try:
+        return (urlsplit(f"//{authority}").hostname or "").rstrip(".")
+    except ValueError:  # such as an open bracket
+        return ""
+
+
+def _names_of(address: str) -> Set[str]:
+    """Return the hosts by which clients name an IP address of this machine."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    found = getattr(found, "ipv4_mapped", None) or found
+    return {"localhost", "127.0.0.1", "::1", str(found)} if found.is_loopback else {str(found)}

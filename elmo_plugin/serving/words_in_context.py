@@ -1,0 +1,170 @@
+"""Nearest occurrences of a word among the sentences of a request, found as `elmo neighbors` finds them."""
+
+from importlib import resources
+from typing import Annotated, Any, Dict, Iterator, List, Literal, Optional, Sequence, Union
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.neighbors import (
+    TOP_LAYER,
+    Neighbor,
+    Occurrence,
+    check_layer,
+    embed_occurrences,
+    find_occurrences,
+    nearest_occurrences,
+)
+from elmo_plugin.embedding.sentences import Sentence, tokenizer_of
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import shown_json
+from elmo_plugin.serving.options import Limits
+from elmo_plugin.serving.request_checks import RequestError, check_length
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+EXAMPLE: Dict[str, Any] = {"word": "bank", "sentence": "They sat on the river bank."}
+
+
+class WordRequest(BaseModel):
+    """A word in a sentence, and the sentences whose occurrences of the word are compared with it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
+
+    word: Text = Field(
+        description="A token of the sentence, in upper or lower case. Its first occurrence counts."
+    )
+    sentence: Text = Field(description="Split into tokens by spaCy's rules for English.")
+    sentences: Optional[List[Text]] = Field(
+        default=None,
+        min_length=1,
+        description="What to compare with; by default the sentences that come with the package.",
+    )
+    layer: Union[int, Literal["average"]] = Field(
+        default=TOP_LAYER,
+        description="0: the token representation, which does not depend on the context; 1, 2, ...: LSTM "
+        "layers; -1: the last one; average: the mean of all.",
+    )
+    top: int = Field(default=10, ge=1, description="Maximum number of occurrences to return.")
+
+
+class SimilarWord(BaseModel):
+    """An occurrence of the word, and its similarity to that of the request."""
+
+    sentence: str
+    index: int = Field(description="of the sentence among those compared with")
+    words: List[str] = Field(description="tokens of the sentence")
+    position: int = Field(description="index of the word among the tokens")
+    start_char: int
+    end_char: int = Field(description="exclusive")
+    similarity: float = Field(description="cosine, from -1 to 1")
+
+
+class WordAnswer(BaseModel):
+    """The nearest occurrences."""
+
+    bilm: str
+    layer: Union[int, str]
+    num_occurrences: int = Field(description="number of occurrences that were compared")
+    neighbors: List[SimilarWord] = Field(description="the nearest first")
+
+
+class WordsDescription(BaseModel):
+    """The biLM that compares words, and the sentences that come with the package."""
+
+    bilm: str
+    num_layers: int
+    sentences: List[str]
+
+
+class WordsInContext:
+    """
+    Compares occurrences of words by their vectors in context.
+
+    # Parameters
+
+    name : `str`
+        Name of the biLM.
+    embedder : `ElmoEmbedder`
+        The biLM.
+    limits : `Limits`
+        Limits of the texts of a request.
+    """
+
+    def __init__(self, name: str, embedder: ElmoEmbedder, limits: Limits) -> None:
+        self._name = name
+        self._embedder = embedder
+        self._limits = limits
+        self._tokenize = tokenizer_of("spacy")
+        text = resources.files("elmo_plugin.serving").joinpath("sentences.txt").read_text("utf-8")
+        self._sentences = text.splitlines()
+
+    def description(self) -> WordsDescription:
+        """Describe the biLM to clients."""
+        return WordsDescription(
+            bilm=self._name, num_layers=self._embedder.num_layers, sentences=self._sentences
+        )
+
+    def answers(self, batch: Sequence[WordRequest]) -> List[Union[WordAnswer, Exception]]:
+        """
+        Return the answer to each request, or its error: `RequestError` if it is too long,
+        `ConfigurationError` if it is invalid.
+        """
+        answers: List[Union[WordAnswer, Exception]] = []
+        for request in batch:
+            try:
+                answers.append(self._answer(request))
+            except (ConfigurationError, RequestError) as error:
+                answers.append(error)
+        return answers
+
+    def _answer(self, request: WordRequest) -> WordAnswer:
+        word, layer = request.word, request.layer
+        check_layer(layer, self._embedder.num_layers, "'layer'")
+        check_length("'word'", word, self._tokenize, self._limits)
+        if self._tokenize(word) != [word]:
+            raise ConfigurationError(
+                f"'word' is {shown_json(word)}, expected one token. Send a single word of the sentence."
+            )
+        sentences = self._sentences if request.sentences is None else request.sentences
+        query = self._find(word, [request.sentence], "'sentence'")[0]
+        others = self._find(word, sentences, "'sentences'")
+        vectors = embed_occurrences(
+            self._embedder, [query, *others], layer, show_progress=False
+        )  # (1 + num_others, dim)
+        nearest = nearest_occurrences(query, vectors[0], others, vectors[1:], request.top)
+        return WordAnswer(
+            bilm=self._name,
+            layer=layer,
+            num_occurrences=len(others),
+            neighbors=[_similar_word(neighbor, sentences) for neighbor in nearest],
+        )
+
+    def _find(self, word: str, sentences: Sequence[str], key: str) -> List[Occurrence]:
+        def with_word() -> Iterator[Sentence]:
+            for index, text in enumerate(sentences):
+                if word.casefold() in text.casefold():  # most do not hold it, and need no tokens
+                    place = f"{key}[{index}]" if len(sentences) > 1 else key
+                    check_length(place, text, self._tokenize, self._limits)
+                    yield Sentence(index, text, self._tokenize(text))
+
+        return find_occurrences(with_word(), word, key, ignore_case=True).occurrences
+
+
+def _similar_word(neighbor: Neighbor, sentences: Sequence[str]) -> SimilarWord:
+    (words, position, index), similarity = neighbor
+    assert position is not None and index is not None  # a word of a numbered sentence
+    start = end = 0
+    # spaCy's tokens are parts of the text.
+    for word in words[: position + 1]:
+        start = sentences[index].index(word, end)
+        end = start + len(word)
+    return SimilarWord(
+        sentence=sentences[index],
+        index=index,
+        words=list(words),
+        position=position,
+        start_char=start,
+        end_char=end,
+        similarity=similarity,
+    )

@@ -1,0 +1,529 @@
+"""Every kernel against the reference, and the reference against the arithmetic that it stands for."""
+
+import copy
+import functools
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from elmo_plugin.bilm.batch import Packing
+from elmo_plugin.bilm.character_encoder import CharacterEncoder
+from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.bilm.lstm import ProjectedLSTM, zero_state
+from elmo_plugin.bilm.options import CharacterEncoderOptions
+from elmo_plugin.bilm.runners import PRECISIONS, Runner, check_kernel, choose_runner
+from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
+from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
+from elmo_plugin.bilm.runners.triton_runner import TritonRunner
+from elmo_plugin.bilm.simd import character_encoder as simd_character_encoder
+from elmo_plugin.bilm.simd import lstm as simd_lstm
+from elmo_plugin.bilm.simd.library import (
+    VECTOR_UNITS,
+    _openmp,
+    library_of,
+    missing_features,
+    unsupported_reason,
+)
+from elmo_plugin.bilm.steps import Outcome, Run, State
+from elmo_plugin.errors import ConfigurationError
+from tests.closeness import assert_close
+
+CPU = torch.device("cpu")
+
+pytestmark = [
+    pytest.mark.usefixtures("interpreted_triton"),
+    # Triton's interpreter computes in numpy, which says that sigmoid(-100) is 0 by way of infinity.
+    pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning"),
+]
+
+
+# Those of other kinds of processor are left out; those that this processor lacks are skipped.
+UNITS = [unit.name for unit in VECTOR_UNITS if missing_features(unit) is not None]
+
+KERNELS = ["reference", "triton", *UNITS]
+
+
+def skip_without(name: str, precision: str) -> None:
+    reasons = {
+        "reference": ReferenceRunner.unsupported_reason,
+        "triton": TritonRunner.unsupported_reason,
+    }
+    reason = reasons[name](precision, CPU) if name in reasons else unsupported_reason(name)
+    if reason is not None:
+        pytest.skip(f"{name} does not run {precision} here: {reason}.")
+
+
+def prepared(name: str, precision: str, *modules: torch.nn.Module) -> Runner:
+    """Return a runner of an encoder, forward layers and backward layers."""
+    skip_without(name, precision)
+    if name in UNITS:
+        return SIMDRunner.prepare(iter(modules), precision, name)
+    runner = ReferenceRunner if name == "reference" else TritonRunner
+    return runner.prepare(iter(modules), precision)
+
+
+CASES = [
+    (name, precision)
+    for name in KERNELS
+    for precision in PRECISIONS
+    if name != "reference" and (name, precision) != ("triton", "int8")
+]
+SIMD_CASES = [(unit, precision) for unit in UNITS for precision in PRECISIONS]
+
+# Widths that fill vectors and panels, and widths that do not.
+SHAPES = [(64, 64, 32), (7, 10, 6), (5, 33, 70), (16, 12, 12)]
+
+ALL_TILES_OF_ROWS = list(range(1, 14))
+ONE_LONG_AMONG_SHORT_ONES = [15, 1, 2, 1, 1, 3]
+FORMS = [(shape, ALL_TILES_OF_ROWS) for shape in SHAPES] + [
+    ((5, 33, 70), lengths) for lengths in ([1], [9], [4] * 7, ONE_LONG_AMONG_SHORT_ONES)
+]
+
+
+def new_layer(shape: Tuple[int, int, int], clip: Optional[float] = 0.6) -> ProjectedLSTM:
+    torch.manual_seed(0)
+    layer = ProjectedLSTM(*shape, cell_clip=clip, proj_clip=clip and clip / 2)
+    torch.nn.init.normal_(layer.gate_weight, std=shape[0] ** -0.5)
+    torch.nn.init.normal_(layer.gate_bias)
+    return layer.requires_grad_(False)
+
+
+def inputs_of(lengths: List[int], dim: int) -> Tuple[Tensor, List[int]]:
+    generator = torch.Generator().manual_seed(1)
+    packing = Packing.from_lengths(torch.tensor(lengths), max(lengths))
+    return torch.randn(sum(lengths), dim, generator=generator), packing.step_sizes
+
+
+def new_run(
+    layer: ProjectedLSTM, inputs: Tensor, step_sizes: List[int], state: Optional[State] = None
+) -> Run:
+    """From zeros if there is no state."""
+    return Run(inputs, step_sizes, *(state or zero_state(layer, step_sizes[0])))
+
+
+def layer_runner(name: str, precision: str, layer: ProjectedLSTM) -> Runner:
+    """Return a runner of a layer, for both directions."""
+    return prepared(name, precision, new_encoder("relu"), layer, layer)
+
+
+def run(
+    name: str,
+    precision: str,
+    layer: ProjectedLSTM,
+    inputs: Tensor,
+    step_sizes: List[int],
+    state: Optional[State] = None,
+) -> Outcome:
+    one_run = new_run(layer, inputs, step_sizes, state)
+    return layer_runner(name, precision, layer).run_layer(0, [one_run, one_run])[1]
+
+
+def assert_outcomes_are_close(
+    ours: Iterable[Tensor],
+    theirs: Iterable[Tensor],
+    layer: ProjectedLSTM,
+    step_sizes: List[int],
+    products: str,
+) -> None:
+    """Compare outputs and states of two kernels; `products` is the precision of their products."""
+    # Each step sums over inputs and states for the gates, and over cells for the projection.
+    terms = len(step_sizes) * (layer.input_dim + layer.projection_dim + layer.cell_size)
+    for own, their in zip(ours, theirs):
+        # What a cell sums are products of gates, up to 1 before it is clipped. Sums for gates may be
+        # larger, but a relative error e of a sum x changes the gate by e * x * sigmoid'(x) < e / 4, and
+        # by less than e / 2 through tanh.
+        scale = max(1.0, float(their.nan_to_num(0, 0, 0).abs().max()))
+        # Each step rounds what both its products multiply.
+        roundings = 2 * len(step_sizes)
+        assert_close(own, their, terms, scale, products, roundings, equal_nan=True)
+
+
+def reference_outcome(
+    name: str, precision: str, layer: ProjectedLSTM, *arguments: Any
+) -> Tuple[Outcome, str]:
+    """Return what the reference gives in a kernel's place, and the precision of the kernel's products."""
+    if precision == "bfloat16" and name in UNITS and name != "avx512_bf16":
+        # These have no products of bfloat16: rows are not rounded.
+        layer = copy.deepcopy(layer)
+        for weight in (layer.gate_weight, layer.projection):
+            if weight is not None:
+                weight.copy_(weight.bfloat16())
+        precision = "float32"
+    return run("reference", precision, layer, *arguments), precision
+
+
+def assert_equal_to_the_reference(
+    name: str,
+    precision: str,
+    layer: ProjectedLSTM,
+    lengths: List[int],
+    state: Optional[State] = None,
+) -> None:
+    inputs, step_sizes = inputs_of(lengths, layer.input_dim)
+    results = run(name, precision, layer, inputs, step_sizes, state)
+    expected, products = reference_outcome(name, precision, layer, inputs, step_sizes, state)
+    assert_outcomes_are_close(results, expected, layer, step_sizes, products)
+    assert float(expected[0].abs().max()) > 0.02
+
+
+@pytest.mark.parametrize("shape, lengths", FORMS, ids=str)
+@pytest.mark.parametrize("name, precision", CASES)
+def test_lengths_and_widths(
+    name: str, precision: str, shape: Tuple[int, int, int], lengths: List[int]
+) -> None:
+    assert_equal_to_the_reference(name, precision, new_layer(shape), lengths)
+
+
+@pytest.mark.parametrize("clip", [None, 0.05, 3.0])
+@pytest.mark.parametrize("name, precision", CASES)
+def test_clips(name: str, precision: str, clip: Optional[float]) -> None:
+    layer = new_layer((32, 48, 24), clip)
+    torch.nn.init.normal_(layer.gate_weight, std=1.0)
+    assert_equal_to_the_reference(name, precision, layer, [5, 3, 8])
+
+
+@pytest.mark.parametrize("name, precision", CASES)
+def test_initial_states_are_read_and_not_written_to(name: str, precision: str) -> None:
+    layer = new_layer((32, 48, 24))
+    torch.manual_seed(2)
+    state = (torch.randn(3, 24), torch.randn(3, 48))
+    before = [tensor.clone() for tensor in state]
+    assert_equal_to_the_reference(name, precision, layer, [5, 3, 8], state)
+    assert all(torch.equal(tensor, old) for tensor, old in zip(state, before))
+
+
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_large_values_saturate_like_the_references(unit: str, precision: str) -> None:
+    layer = new_layer((32, 48, 24), clip=None)
+    torch.nn.init.normal_(layer.gate_weight, std=100.0)
+    inputs, step_sizes = inputs_of([4, 4], 32)
+    ours = run(unit, precision, layer, 1e4 * inputs, step_sizes)
+    assert all(bool(tensor.isfinite().all()) for tensor in ours)
+    zeros = run(unit, precision, layer, torch.zeros_like(inputs), step_sizes)
+    assert all(bool(tensor.isfinite().all()) for tensor in zeros)
+
+
+@pytest.fixture
+def set_threads_of_small_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Sets the number of threads, which then divide whatever small work there is."""
+    for module, limit in (
+        (simd_lstm, "MULTIPLICATIONS_PER_THREAD"),
+        (simd_lstm, "MULTIPLICATIONS_PER_STEP"),
+        (simd_character_encoder, "MULTIPLICATIONS_PER_THREAD"),
+    ):
+        monkeypatch.setattr(module, limit, 1)
+    num_threads = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(num_threads)
+
+
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_threads_and_blocks_change_nothing(
+    unit: str,
+    precision: str,
+    set_threads_of_small_work: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = new_layer((64, 80, 96))
+    inputs, step_sizes = inputs_of([9, 4, 7, 1, 9, 9, 2], 64)
+    expected = run(unit, precision, layer, inputs, step_sizes)
+    runner, one_run = layer_runner(unit, precision, layer), new_run(layer, inputs, step_sizes)
+    for num_threads, tokens, bytes_side_by_side in [
+        *[(num_threads, tokens, 0) for num_threads in (2, 3, 5) for tokens in (1, 8, 1000)],
+        *[(num_threads, 256, 10**9) for num_threads in (2, 3, 5)],
+    ]:
+        set_threads_of_small_work(num_threads)
+        monkeypatch.setattr(simd_lstm, "TOKENS_PER_BLOCK", tokens)
+        monkeypatch.setattr(simd_lstm, "BYTES_SIDE_BY_SIDE", bytes_side_by_side)
+        for ours in runner.run_layer(0, [one_run] * 2):
+            assert all(torch.equal(a, b) for a, b in zip(ours, expected))
+
+
+THREADS = """
+import multiprocessing, os, torch
+from elmo_plugin import FrozenBiLM, batch_to_ids
+torch.set_num_threads(3)
+words = batch_to_ids([["word"] * 24])
+expected = FrozenBiLM.from_files("elmo_mini")(words)["activations"][-1]
+bilm = FrozenBiLM.from_files("elmo_mini")
+def run():
+    os._exit(0 if torch.equal(bilm(words)["activations"][-1], expected) else 1)
+torch.set_num_threads(1)
+assert torch.equal(bilm(words)["activations"][-1], expected)
+torch.set_num_threads(3)
+child = multiprocessing.get_context("fork").Process(target=run)
+child.start()
+child.join(60)
+assert child.exitcode == 0, child.exitcode
+"""
+
+
+@pytest.mark.parametrize("limit", ["", "2"], ids=["no_limit", "limit"])
+def test_threads_that_are_limited_or_gone(limit: str) -> None:
+    # Few words: for more, torch's own operations would use threads, and wait in vain in the forked process.
+    environment = {**os.environ, **({"OMP_THREAD_LIMIT": limit} if limit else {})}
+    subprocess.run([sys.executable, "-c", THREADS], env=environment, check=True, timeout=120)
+
+
+def test_torch_and_simd_share_threads() -> None:
+    assert all(_openmp()) == ("OpenMP" in torch.__config__.parallel_info())
+
+
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_threads_of_its_own_change_nothing(
+    unit: str, precision: str, set_threads_of_small_work: Callable[[int], None]
+) -> None:
+    layer = new_layer((64, 80, 96))
+    inputs, step_sizes = inputs_of([9, 4, 7], 64)
+    expected = run(unit, precision, layer, inputs, step_sizes)
+    functions = library_of(unit).functions
+    set_threads_of_small_work(3)
+    functions.use_openmp(None, None, None, None)
+    try:
+        ours = run(unit, precision, layer, inputs, step_sizes)
+        assert all(torch.equal(a, b) for a, b in zip(ours, expected))
+    finally:
+        functions.use_openmp(*_openmp())
+
+
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_the_vectors_of_a_sequence_are_the_same_to_the_bit_in_any_batch(
+    unit: str, precision: str
+) -> None:
+    layer = new_layer((64, 80, 96))
+    inputs, step_sizes = inputs_of([8] * 13, 64)
+    together = run(unit, precision, layer, inputs, step_sizes)[0].view(8, 13, -1)
+    for row in range(13):
+        alone = run(unit, precision, layer, inputs[row::13], [1] * 8)[0]
+        assert torch.equal(alone, together[:, row])
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf], ids=str)
+@pytest.mark.parametrize("where", ["inputs", "gate_weight", "projection", "gate_bias"])
+@pytest.mark.parametrize("name, precision", CASES)
+def test_what_is_not_finite_passes_as_in_the_reference(
+    name: str, precision: str, where: str, number: float
+) -> None:
+    # The first number stands in a full vector, the last one does not.
+    for place in (0, -1):
+        layer = new_layer((37, 50, 27))
+        inputs, step_sizes = inputs_of([3, 3], 37)
+        tensor = inputs if where == "inputs" else getattr(layer, where)
+        tensor[place].flatten()[place].fill_(math.copysign(number, place))  # -inf in the last place
+        ours = run(name, precision, layer, inputs, step_sizes)
+        theirs, products = reference_outcome(name, precision, layer, inputs, step_sizes)
+        assert_outcomes_are_close(ours, theirs, layer, step_sizes, products)
+        assert bool(theirs[0].isnan().any()) or math.isinf(number)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_rows_of_tiny_numbers_are_not_taken_for_infinite(precision: str) -> None:
+    layer = new_layer((32, 48, 24))
+    inputs, step_sizes = inputs_of([3, 3], 32)
+    for name in ("reference", *UNITS):
+        if name in UNITS and unsupported_reason(name) is not None:
+            continue
+        ours = run(name, precision, layer, 1e-42 * inputs, step_sizes)
+        zeros = run(name, precision, layer, 0 * inputs, step_sizes)
+        assert all(torch.allclose(own, zero) for own, zero in zip(ours, zeros))
+
+
+# Filters that fill vectors and panels, and that do not; windows that are longer than words.
+ENCODERS = {
+    "relu": (CharacterEncoderOptions(filters=((1, 64), (3, 64))), 64),
+    "tanh": (CharacterEncoderOptions("tanh", 5, ((2, 7), (4, 33), (50, 3)), num_highway=1), 21),
+    "neither highways nor a projection": (
+        CharacterEncoderOptions(filters=((1, 4), (7, 30)), num_highway=0),
+        34,
+    ),
+}
+WORDS = ["a", "words", "<S>", "x" * 47, "y" * 60, "", "ελληνικά", *"abcdefg"]
+
+
+def new_encoder(form: str, seed: int = 0) -> CharacterEncoder:
+    torch.manual_seed(seed)
+    encoder = CharacterEncoder(*ENCODERS[form]).requires_grad_(False)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=parameter.size(-1) ** -0.5)
+    return encoder
+
+
+def encoded_by_reference(
+    name: str, precision: str, encoder: CharacterEncoder, words: Tensor
+) -> Tuple[Tensor, str]:
+    """Return what the reference gives in a kernel's place, and the precision of the kernel's products."""
+    if precision == "bfloat16" and name in UNITS and name != "avx512_bf16":
+        encoder = copy.deepcopy(encoder)
+        for linear in encoder.modules():
+            if isinstance(linear, torch.nn.Linear):
+                linear.weight.copy_(linear.weight.bfloat16())
+        precision = "float32"
+    return prepared("reference", precision, encoder).encode(words), precision
+
+
+@pytest.mark.parametrize("form", ENCODERS)
+@pytest.mark.parametrize("name, precision", CASES)
+def test_character_encoders(name: str, precision: str, form: str) -> None:
+    encoder = new_encoder(form)
+    words = batch_to_ids([WORDS])[0]
+    expected, products = encoded_by_reference(name, precision, encoder, words)
+    encode = prepared(name, precision, encoder).encode
+    # The widest window of characters, then a sum over all filters for each highway and for the projection.
+    terms = sum(parameter.shape[-1] for parameter in encoder.parameters() if parameter.dim() == 2)
+    terms += max(convolution.weight[0].numel() for convolution in encoder.convolutions)
+    # What the convolutions, both matrices of a highway, and the projection multiply.
+    roundings = sum(
+        isinstance(module, (torch.nn.Conv1d, torch.nn.Linear)) for module in encoder.modules()
+    )
+    assert_close(encode(words), expected, terms, dtype=products, roundings=roundings)
+    assert encode(words[:0]).shape == (0, encoder(words).size(1))
+    assert float(expected.abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_threads_and_other_words_do_not_change_the_vector_of_a_word(
+    unit: str, precision: str, set_threads_of_small_work: Callable[[int], None]
+) -> None:
+    encoder = prepared(unit, precision, new_encoder("tanh")).encode
+    words = batch_to_ids([[f"{word}{number}" for word in WORDS for number in range(40)]])[0]
+    expected = torch.cat([encoder(words[row : row + 1]) for row in range(len(words))])
+    for num_threads in (1, 2, 3):
+        set_threads_of_small_work(num_threads)
+        assert torch.equal(encoder(words), expected)
+
+
+@pytest.mark.parametrize("where", ["character_embedding", "convolutions.0", "projection"])
+@pytest.mark.parametrize("unit, precision", SIMD_CASES)
+def test_a_character_encoder_passes_nan_on_as_the_reference_does(
+    unit: str, precision: str, where: str
+) -> None:
+    encoder = new_encoder("tanh")
+    encoder.get_submodule(where).weight[20 if where == "character_embedding" else 0].fill_(math.nan)
+    words = batch_to_ids([["a", "b\x13", "c"]])[0]
+    ours = prepared(unit, precision, encoder).encode(words)
+    expected, _ = encoded_by_reference(unit, precision, encoder, words)
+    assert torch.equal(ours.isnan(), expected.isnan())
+    assert bool(ours[1].isnan().any())
+    # Its first word does not have the character of that embedding.
+    assert bool(ours[0].isnan().any()) == (where != "character_embedding")
+
+
+def test_out_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = new_layer((32, 48, 24))
+    one_run = new_run(layer, *inputs_of([3], 32))
+    runner = layer_runner(UNITS[-1], "float32", layer)
+    # Products of inputs for so many tokens could not be had.
+    monkeypatch.setattr(simd_lstm, "pointer", untruthful_pointer)
+    with pytest.raises(MemoryError, match="Take smaller batches"):
+        runner.run_layer(0, [one_run, one_run])
+
+
+def untruthful_pointer(tensor: Any, dtype: Any = torch.float32, shape: Any = None) -> Any:
+    """Says of steps that they have more sequences than fit into memory."""
+    if dtype == torch.long:
+        tensor.fill_(2**50)
+    return tensor.data_ptr()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_an_interrupt_waits_for_the_end_of_a_call_and_harms_nothing(unit: str) -> None:
+    layer = new_layer((64, 80, 96))
+    one_run = new_run(layer, *inputs_of([2000] * 8, 64))
+    runner = layer_runner(unit, "float32", layer)
+    expected = runner.run_layer(0, [one_run, one_run])[0]
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.005, signal.raise_signal, [signal.SIGINT])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            while True:
+                runner.run_layer(0, [one_run, one_run])
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, handler)
+    assert all(map(torch.equal, runner.run_layer(0, [one_run, one_run])[0], expected))
+
+
+def rounded_to_eight_bits(rows: Tensor, pairs: bool = False) -> Tensor:
+    """With 127 for the largest magnitude; of pairs of neighbours with the same sign, of their sum."""
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    if pairs:
+        sums = (rows[:, 0::2] + rows[:, 1::2]).abs().amax(dim=1, keepdim=True)
+        largest = torch.maximum(largest, sums)
+    return torch.round(rows / largest * 127) * largest / 127
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_reference_rounds_weights_and_rows_and_nothing_else(precision: str) -> None:
+    """One step, by hand: from there on, rounded numbers are rounded again."""
+    layer = new_layer((16, 24, 12), clip=None)
+    torch.manual_seed(3)
+    inputs, state, cell = torch.randn(3, 16), torch.randn(3, 12), torch.randn(3, 24)
+    lowered = {
+        "float32": lambda tensor: tensor,
+        "bfloat16": lambda tensor: tensor.bfloat16().float(),
+        "int8": rounded_to_eight_bits,
+    }[precision]
+    assert layer.projection is not None
+    input_weight, state_weight = layer.gate_weight.split([16, 12], dim=1)
+    lowered_weight = lowered
+    if precision == "int8":
+        lowered_weight = functools.partial(rounded_to_eight_bits, pairs=True)
+    gates = lowered(inputs) @ lowered_weight(input_weight).t()
+    gates = gates + lowered(state) @ lowered_weight(state_weight).t()
+    i, g, f, o = (gates + layer.gate_bias).chunk(4, dim=1)
+    expected_cell = torch.sigmoid(f + 1) * cell + torch.sigmoid(i) * torch.tanh(g)
+    hidden = torch.sigmoid(o) * torch.tanh(expected_cell)
+    expected = lowered(hidden) @ lowered_weight(layer.projection).t()
+    ours, _, our_cell = run("reference", precision, layer, inputs, [3], (state, cell))
+    assert_close(our_cell, expected_cell, terms=16 + 12, dtype=precision)
+    assert_close(ours, expected, terms=16 + 12 + 24, dtype=precision)
+    if precision != "float32":
+        exact = run("reference", "float32", layer, inputs, [3])[0]
+        assert not torch.equal(ours, exact)
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        "kernel, precision, message",
+        [
+            ("simd", "float8", "precision is 'float8', expected one of: float32"),
+            ("fastest", "float32", "kernel is 'fastest', expected one of: auto, simd, triton"),
+            ("triton", "int8", "kernel is 'triton', but it has no int8. Use 'auto'"),
+        ],
+    )
+    def test_what_cannot_be_is_refused(self, kernel: str, precision: str, message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            check_kernel(kernel, precision)
+
+    def test_a_device_that_a_kernel_is_not_made_for_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="it runs on CPUs, not on meta"):
+            choose_runner("simd", "float32", torch.device("meta"))
+
+    @pytest.mark.parametrize("precision", PRECISIONS)
+    def test_auto_takes_simd_on_cpus_that_have_a_vector_unit(self, precision: str) -> None:
+        skip_without(UNITS[0], precision)
+        prepare, chosen = choose_runner("auto", precision, CPU)
+        assert prepare == SIMDRunner.prepare
+        assert chosen == precision
+
+    def test_where_a_precision_is_slow_auto_runs_float32_and_says_so_once(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        # Whatever the machine: another processor has no such unit.
+        monkeypatch.setattr("elmo_plugin.bilm.runners.best_unit", lambda: "plain")
+        for _ in range(2):
+            prepare, chosen = choose_runner("auto", "int8", CPU)
+            assert prepare == ReferenceRunner.prepare
+            assert chosen == "float32"
+        assert caplog.text.count("precision is 'int8', but float32 is faster on this cpu") == 1
+        assert choose_runner("reference", "int8", CPU)[1] == "int8"
+        assert "The reference kernel is slower in int8" in caplog.text

@@ -1,0 +1,228 @@
+"""The `triton` kernel: in Triton's interpreter, compiled for GPUs, and on a GPU where there is one."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Tuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from elmo_plugin import FrozenBiLM, batch_to_ids
+from elmo_plugin.bilm.lstm import ProjectedLSTM
+from elmo_plugin.bilm.runners import Runner, triton_runner
+from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
+from elmo_plugin.bilm.runners.triton_runner import TritonRunner
+from elmo_plugin.bilm.steps import Outcome, Run
+from tests.bilm.runners_test import new_encoder, new_run
+from tests.closeness import assert_close
+from tests.conftest import SENTENCES, BiLMFiles
+
+if triton_runner.triton_problem() is not None:
+    pytest.skip(str(triton_runner.triton_problem()), allow_module_level=True)
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from elmo_plugin.bilm.runners import triton_steps
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+def new_layers(
+    cell_size: int, projection_dim: int, clip: Optional[float] = 0.6
+) -> List[ProjectedLSTM]:
+    """Return a layer for each direction."""
+    torch.manual_seed(0)
+    layers = [
+        ProjectedLSTM(projection_dim, cell_size, projection_dim, clip, clip and clip / 2)
+        for _ in range(2)
+    ]
+    for layer in layers:
+        torch.nn.init.normal_(layer.gate_weight, std=projection_dim**-0.5)
+        torch.nn.init.normal_(layer.gate_bias)
+    return [layer.requires_grad_(False) for layer in layers]
+
+
+def new_runner(
+    runner: "type[Runner]", layers: List[ProjectedLSTM], precision: str, device: str = "cpu"
+) -> Runner:
+    modules = [module.to(device) for module in (new_encoder("relu"), *layers)]
+    return runner.prepare(iter(modules), precision)
+
+
+def run(
+    runner: "type[Runner]",
+    layers: List[ProjectedLSTM],
+    step_sizes: List[int],
+    precision: str,
+    device: str = "cpu",
+) -> List[Outcome]:
+    """Both directions, over inputs and from states of their own."""
+    generator = torch.Generator().manual_seed(1)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device)
+
+    runs = [
+        Run(
+            normal(sum(step_sizes), layer.input_dim),
+            step_sizes,
+            normal(step_sizes[0], layer.projection_dim),
+            normal(step_sizes[0], layer.cell_size),
+        )
+        for layer in layers
+    ]
+    return new_runner(runner, layers, precision, device).run_layer(0, runs)
+
+
+def assert_equals_the_reference(
+    layers: List[ProjectedLSTM], step_sizes: List[int], precision: str, device: str = "cpu"
+) -> None:
+    ours, theirs = (
+        run(runner, layers, step_sizes, precision, device)
+        for runner in (TritonRunner, ReferenceRunner)
+    )
+    # Each step sums over inputs and states for the gates, and over cells for the projection, and rounds what
+    # both products multiply. What a cell sums are products of gates, up to 1.
+    layer = layers[0]
+    terms = len(step_sizes) * (layer.input_dim + layer.projection_dim + layer.cell_size)
+    for own_tensors, their_tensors in zip(ours, theirs):
+        for own, their in zip(own_tensors, their_tensors):
+            scale = max(1.0, float(their.abs().max()))
+            assert_close(own, their, terms, scale, precision, 2 * len(step_sizes))
+    assert not torch.equal(ours[0].outputs, ours[1].outputs)
+
+
+@pytest.mark.usefixtures("interpreted_triton")
+class TestInTheInterpreter:
+    @pytest.mark.parametrize("projection_dim", [24, 40], ids=["projected", "not projected"])
+    @pytest.mark.parametrize("precision", PRECISIONS)
+    def test_it_equals_the_reference(self, precision: str, projection_dim: int) -> None:
+        # As many rows as each kind of program takes, and more.
+        assert_equals_the_reference(new_layers(40, projection_dim), [70, 33, 17, 16, 1], precision)
+
+    def test_weights_in_another_order_in_memory(self) -> None:
+        layers = new_layers(40, 24)
+        layers[1].gate_weight.data = layers[1].gate_weight.t().contiguous().t()
+        assert_equals_the_reference(layers, [3, 2, 1], "float32")
+
+    @pytest.mark.parametrize("tokens", [1, 8, 30])
+    def test_blocks_change_nothing(self, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(triton_runner, "TOKENS_PER_BLOCK", tokens)
+        assert_equals_the_reference(new_layers(40, 24), [9, 9, 5, 1, 1, 1], "float32")
+
+
+class Target:
+    """A GPU that Triton compiles for and that is not there."""
+
+    def __init__(self, capability: int) -> None:
+        self._capability = capability
+
+    def get_current_target(self) -> Any:
+        return GPUTarget("cuda", self._capability, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+class _CompiledFunction:
+    def __init__(self, function: Any, compiled: List[Any]) -> None:
+        self._function = function
+        self._compiled = compiled
+
+    def __getitem__(self, grid: Tuple[int, ...]) -> Callable[..., None]:
+        def compile_for(*args: Any, **kwargs: Any) -> None:
+            self._compiled.append(self._function.warmup(*args, grid=grid, **kwargs))
+
+        return compile_for
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_it_compiles_for_gpus(
+    precision: str, capability: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(driver, "_active", Target(capability))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    compiled: List[Any] = []
+    for name in ("write_hidden", "write_state"):
+        function = JITFunction(
+            getattr(triton_steps, name).fn, do_not_specialize=triton_steps.CHANGING
+        )
+        monkeypatch.setattr(triton_steps, name, _CompiledFunction(function, compiled))
+    layers, step_sizes = new_layers(512, 128), [64, 16, 1]
+    runs = [new_run(layer, torch.randn(81, 128), step_sizes) for layer in layers]
+    new_runner(TritonRunner, layers, precision).run_layer(0, runs)
+    # Two launches a step, for both directions together.
+    assert len(compiled) == 2 * len(step_sizes)
+    for function in compiled:
+        ptx = function.asm["ptx"]
+        # Tensor cores multiply bfloat16, and would round float32 to TF32.
+        assert ("mma" in ptx) == (precision == "bfloat16") and "tf32" not in ptx
+        assert registers_spilt(function.asm["cubin"], tmp_path) == 0
+
+
+def registers_spilt(cubin: bytes, folder: Path) -> int:
+    """Bytes of memory that a compiled function keeps registers in."""
+    file = folder / "function.cubin"
+    file.write_bytes(cubin)
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    usage = subprocess.run(
+        [tool, "-res-usage", file], capture_output=True, text=True, check=True
+    ).stdout
+    (stack, local) = re.findall(r"(?:STACK|LOCAL):(\d+)", usage)
+    return int(stack) + int(local)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestOnAGPU:
+    @pytest.mark.parametrize("clip", [None, 0.6])
+    @pytest.mark.parametrize("projection_dim", [48, 96], ids=["projected", "not projected"])
+    @pytest.mark.parametrize("precision", PRECISIONS)
+    def test_it_equals_the_reference(
+        self, precision: str, projection_dim: int, clip: Optional[float]
+    ) -> None:
+        step_sizes = [70, 64, 33, 32, 17, 16, 16, 2, 1, 1]
+        assert_equals_the_reference(
+            new_layers(96, projection_dim, clip), step_sizes, precision, "cuda"
+        )
+
+    @pytest.mark.parametrize("precision", PRECISIONS)
+    def test_it_does_not_wait_for_the_gpu(self, precision: str) -> None:
+        layers = new_layers(96, 48)
+        runner = new_runner(TritonRunner, layers, precision, "cuda")
+        inputs = torch.randn(6, 48, device="cuda")
+        runs = [new_run(layer, inputs, [3, 2, 1]) for layer in layers]
+        # First it compiles.
+        runner.run_layer(0, runs)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            runner.run_layer(0, runs)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    @pytest.mark.parametrize("precision", PRECISIONS)
+    def test_a_bilm_gives_what_the_reference_gives(
+        self, precision: str, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # By default torch rounds convolutions, as those of characters, to TF32.
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+        ids = batch_to_ids(SENTENCES)
+        ours, theirs = (
+            FrozenBiLM.from_files(*bilm_files, device=device, kernel=kernel, precision=precision)(
+                ids
+            )["activations"]
+            for device, kernel in (("cuda", "triton"), ("cpu", "reference"))
+        )
+        # 9 steps of two layers, and the encoder.
+        terms, roundings = 2 * 9 * (6 + 6 + 20) + 72, 2 * 2 * 9 + 3
+        for own, their in zip(ours, theirs):
+            assert_close(own, their, terms, dtype=precision, roundings=roundings)

@@ -1,0 +1,134 @@
+"""`assert_close`: compares computed numbers within a limit that is derived and not chosen."""
+
+import json
+import math
+import os
+import sys
+from typing import Any, Optional, Union
+
+import torch
+from torch import Tensor
+
+# The distance from 1 to the next number. int8: numbers are multiples of 1/127 of the largest in their row.
+SPACINGS = {
+    torch.float64: torch.finfo(torch.float64).eps,
+    torch.float32: torch.finfo(torch.float32).eps,
+    torch.float16: torch.finfo(torch.float16).eps,
+    torch.bfloat16: torch.finfo(torch.bfloat16).eps,
+    torch.int8: 1 / 127,
+}
+
+# The file that gets a JSON line for each comparison; `make test-margins` reads it.
+MARGINS_VARIABLE = "ELMO_TEST_MARGINS"
+
+
+def assert_close(
+    actual: Any,
+    expected: Any,
+    terms: int = 1,
+    scale: Optional[float] = None,
+    dtype: Union[torch.dtype, str, None] = None,
+    roundings: int = 1,
+    equal_nan: bool = False,
+) -> None:
+    """
+    Check that two computations of the same numbers differ by no more than rounding explains.
+
+    A sum of n terms is rounded n times. Each rounding changes it by at most half the spacing of
+    floating-point numbers at that size, `spacing * scale / 2`, evenly distributed; its standard deviation is
+    `spacing * scale / sqrt(12)`. Roundings are nearly independent: n of them have `sqrt(n)` times that. A
+    processor that sums in another order has an error of the same size, so the standard deviation of the
+    difference is `sqrt(2 * n / 12) * spacing * scale`, about 0.4 * sqrt(n) spacings. The limit
+
+        2 * sqrt(terms) * spacing * scale
+
+    is five of these, even if every partial sum is as large as the largest. It depends on no processor.
+
+    Products of bfloat16, float16 and int8 are summed in float32. Their error arises before the sum: where
+    the numbers to be rounded differ in the last place of float32, two computations may round them to
+    neighbours. Even if this happens to each term, sums of random signs differ by one spacing of the low
+    precision in relation to their size, whatever the number of terms. A chain of k such products adds up k
+    of these errors, which are nearly independent. The limit is then
+
+        2 * (sqrt(terms) * float32's spacing + sqrt(roundings) * the low precision's spacing) * scale
+
+    # Parameters
+
+    actual, expected
+        Tensors, numpy arrays, numbers or nested lists of numbers, of the same shape.
+    terms : `int`
+        The number of values that are summed on the way to a number. For a chain of sums, such as the layers
+        of a network or the steps of an LSTM, the sum of their lengths.
+    scale : `float`
+        The largest magnitude of what is summed: of terms and partial sums. Default: of `expected`. State it
+        where terms cancel, such as in a mean around 0 or in a loss that is the difference of two logits.
+    dtype : `torch.dtype` or its name
+        The precision in which products are computed. Default: the less precise one of the two tensors. State
+        it for numbers that are Python floats, and for products of rounded numbers that give float32.
+    roundings : `int`
+        The number of times that numbers are rounded to a low precision on the way to a number, one after the
+        other: of the layers of a network or the steps of an LSTM. Without effect in float32 and float64.
+    equal_nan : `bool`
+        Whether NaN equals NaN.
+    """
+    actual_tensor, expected_tensor = torch.as_tensor(actual), torch.as_tensor(expected)
+    if dtype is None:
+        precision = max(_precision(actual), _precision(expected), key=SPACINGS.__getitem__)
+    else:
+        precision = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    # In float64, so that the comparison itself rounds nothing.
+    actual_tensor, expected_tensor = (
+        tensor.detach().cpu().double() for tensor in (actual_tensor, expected_tensor)
+    )
+    if scale is None:
+        scale = _largest(expected_tensor)
+    limit = largest_difference(precision, terms, scale, roundings)
+    if os.environ.get(MARGINS_VARIABLE) and actual_tensor.shape == expected_tensor.shape:
+        _record(_largest(actual_tensor - expected_tensor), limit)
+    torch.testing.assert_close(
+        actual_tensor,
+        expected_tensor,
+        rtol=0,
+        atol=limit,
+        equal_nan=equal_nan,
+        msg=lambda message: (
+            f"{message}\nThe limit is that of {precision} for {terms} terms of up to {scale:.6g}."
+        ),
+    )
+
+
+def largest_difference(dtype: torch.dtype, terms: int, scale: float, roundings: int = 1) -> float:
+    """Return the limit that `assert_close` explains."""
+    if dtype in (torch.float64, torch.float32):
+        return 2 * math.sqrt(terms) * SPACINGS[dtype] * scale
+    sums = math.sqrt(terms) * SPACINGS[torch.float32]
+    return 2 * (sums + math.sqrt(roundings) * SPACINGS[dtype]) * scale
+
+
+def _precision(numbers: Any) -> torch.dtype:
+    """Return the type of a tensor or an array; Python floats and whole numbers are as good as float64."""
+    if isinstance(numbers, Tensor) or hasattr(numbers, "dtype"):
+        dtype = torch.as_tensor(numbers).dtype
+        if dtype.is_floating_point:
+            return dtype
+    return torch.float64
+
+
+def _largest(tensor: Tensor) -> float:
+    """Return the largest finite magnitude, 0 if there is none."""
+    finite = tensor[tensor.isfinite()]
+    return float(finite.abs().max()) if finite.numel() > 0 else 0.0
+
+
+def _record(difference: float, limit: float) -> None:
+    caller = sys._getframe(2)
+    line = {
+        "test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
+        "place": f"{os.path.relpath(caller.f_code.co_filename)}:{caller.f_lineno}",
+        "share": 0.0 if difference == 0 else difference / limit if limit > 0 else math.inf,
+        "difference": difference,
+        "limit": limit,
+    }
+    # One write in append mode: lines of several processes do not mix.
+    with open(os.environ[MARGINS_VARIABLE], "a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")

@@ -1,0 +1,132 @@
+import contextlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from scripts import test_margins
+from scripts.test_margins import Comparison, near_their_limit
+from tests import conftest
+from tests.closeness import SPACINGS, assert_close, largest_difference
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("terms", [1, 10, 1000, 100_000])
+def test_sums_in_another_order_are_close(terms: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = 2 * torch.rand(terms, 50, generator=generator, dtype=dtype) - 1
+    forwards, backwards = values.cumsum(0), values.flip(0).cumsum(0)
+    scale = float(torch.stack([forwards, backwards]).abs().max())
+    assert_close(backwards[-1], forwards[-1], terms=terms, scale=scale)
+
+
+def test_the_limit_finds_an_error_of_a_wrong_term() -> None:
+    values = torch.rand(1000, 50, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(AssertionError, match=r"torch\.float32 for 1000 terms of up to 5"):
+        assert_close(values[1:].sum(0), values.sum(0), terms=1000)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8], ids=str)
+def test_products_of_a_low_precision_are_close_if_every_factor_is_rounded_to_a_neighbour(
+    dtype: torch.dtype,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows, weight = (torch.randn(size, generator=generator) for size in ((20, 400), (400, 30)))
+    largest = rows.abs().amax(dim=1, keepdim=True) if dtype is torch.int8 else rows.abs()
+    sign = torch.randn(rows.shape, generator=generator).sign()
+    other_rows = rows + sign * SPACINGS[dtype] / 2 * largest
+    assert_close(other_rows @ weight, rows @ weight, terms=400, dtype=dtype)
+    with pytest.raises(AssertionError):
+        assert_close(other_rows @ weight, rows @ weight, terms=400)
+
+
+@pytest.mark.parametrize(
+    "actual, expected, limit",
+    [
+        (torch.ones(2), torch.ones(2), 2**-22),
+        (torch.ones(2), torch.ones(2).double(), 2**-22),
+        (np.ones(2, dtype=np.float16), torch.ones(2), 2 * (2**-10 + 2**-23)),
+        ([1.0, 1.0], torch.ones(2).double(), 2**-51),
+        (1.0, -4, 2**-49),
+        (torch.full((2,), 3.0), torch.tensor([0.0, torch.inf]), 0.0),
+    ],
+    ids=["float32", "less precise", "numpy", "list", "numbers", "infinite"],
+)
+def test_the_limit_follows_from_types_and_sizes(
+    actual: object, expected: object, limit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELMO_TEST_MARGINS", str(tmp_path / "margins"))
+    with contextlib.suppress(AssertionError):
+        assert_close(actual, expected)
+    assert json.loads((tmp_path / "margins").read_text())["limit"] == limit
+
+
+def test_shapes_and_what_is_not_a_number() -> None:
+    for actual, expected in (([1.0], [[1.0]]), ([torch.nan], [1.0]), ([torch.nan], [torch.nan])):
+        with pytest.raises(AssertionError):
+            assert_close(actual, expected)
+    assert_close([torch.nan, 1.0], [torch.nan, 1.0], equal_nan=True)
+    assert_close([], [])
+
+
+def test_a_comparison_records_how_much_of_its_limit_it_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELMO_TEST_MARGINS", str(tmp_path / "margins"))
+    limit = largest_difference(torch.float32, 4, 2.0)
+    assert limit == 8 * 2**-23
+    assert_close(2.0 + limit / 2, 2.0, terms=4, dtype="float32")
+    with pytest.raises(AssertionError):
+        assert_close(2.0 + 3 * limit, 2.0, terms=4, dtype=torch.float32)
+    first, second = map(json.loads, (tmp_path / "margins").read_text().splitlines())
+    assert first["share"] == 0.5 and second["share"] == 3.0
+    assert first["test"].endswith("::test_a_comparison_records_how_much_of_its_limit_it_uses")
+    assert first["place"].startswith("tests/closeness_test.py:")
+    assert first["place"] != second["place"]
+
+
+def test_comparisons_near_their_limit_are_listed_once_for_each_test() -> None:
+    comparisons = [
+        Comparison(0.3, "a.py:1", "a.py::test_a", "as it is"),
+        Comparison(0.5, "a.py:2", "a.py::test_b[one]", "as it is"),
+        Comparison(0.6, "a.py:2", "a.py::test_b[two]", "--threads 2"),
+        Comparison(float("inf"), "b.py:7", "b.py::test_c", "--threads 3"),
+    ]
+    assert near_their_limit(comparisons) == [comparisons[3], comparisons[2]]
+
+
+@pytest.mark.slow
+def test_margins_are_collected_from_each_setting(
+    capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = [({"ATEN_CPU_CAPABILITY": "default"}, ["--threads", "2"])]
+    monkeypatch.setattr(test_margins, "SETTINGS", settings)
+    arguments = ["tests/closeness_test.py", "-k", "another_order", "-p", "no:cacheprovider"]
+    assert test_margins.main(arguments) == 0
+    printed = capfd.readouterr().out
+    assert "== ATEN_CPU_CAPABILITY=default --threads 2\n" in printed
+    assert "8 comparisons in 1 settings.\n" in printed
+
+
+def test_other_seeds_draw_other_numbers_that_can_be_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def draws() -> list:
+        torch.manual_seed(1)
+        return [
+            float(torch.rand(())),
+            float(torch.rand((), generator=torch.Generator().manual_seed(1))),
+            np.random.default_rng(1).random(),
+            np.random.RandomState(1).rand(),
+            conftest.random.Random(1).random(),
+        ]
+
+    usual = draws()
+    with monkeypatch.context() as context:
+        conftest.shift_seeds(1000, context)
+        other = draws()
+        assert other == draws()
+    assert all(one != another for one, another in zip(usual, other))
+    assert draws() == usual

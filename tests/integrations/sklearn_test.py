@@ -1,0 +1,160 @@
+"""Sentence vectors in scikit-learn's pipelines."""
+
+import pickle
+from pathlib import Path
+from typing import Any, List
+
+import numpy
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
+
+from elmo_plugin import ElmoEmbedder
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.integrations.sklearn import ElmoSentenceVectors
+from tests.conftest import BiLMFiles
+
+SENTENCES = [
+    "It rained .",
+    "",
+    ["The", "naïve", "bank"],
+    "They sat on the bank of the river .",
+    ("It", "rained", "."),
+]
+TEXTS = ["It rained .", "He slept .", "We won !", "She ran !", "It froze .", "You won !"]
+
+
+@pytest.mark.parametrize("layer", [0, numpy.int64(2), -1, "average"])
+@pytest.mark.parametrize("pool", ["mean", "max", "first-last"])
+def test_rows_are_the_pooled_layer_of_each_sentence(
+    tiny_files: BiLMFiles, layer: Any, pool: str
+) -> None:
+    vectorizer = ElmoSentenceVectors(*tiny_files, layer=layer, pool=pool, batch_size=2)
+    vectors = vectorizer.fit_transform(SENTENCES)
+    assert vectors.shape == (5, 12)
+    assert vectors.dtype == numpy.float32
+    numpy.testing.assert_array_equal(vectors[1], 0)
+    layers = ElmoEmbedder(*tiny_files).embed_sentence(["It", "rained", "."])  # (3, 3, 12)
+    rows = layers.mean(axis=0) if layer == "average" else layers[layer]
+    expected = {
+        "mean": rows.mean(axis=0),
+        "max": rows.max(axis=0),
+        "first-last": numpy.concatenate([rows[-1, :6], rows[0, 6:]]),
+    }
+    for row in (vectors[0], vectors[4]):
+        numpy.testing.assert_allclose(row, expected[pool], rtol=0, atol=1e-5)
+
+
+def test_columns_of_data_frames_and_named_features(tiny_files: BiLMFiles) -> None:
+    pandas = pytest.importorskip("pandas")
+    vectorizer = ElmoSentenceVectors(*tiny_files).set_output(transform="pandas")
+    frame = pandas.DataFrame({"text": TEXTS}, index=range(10, 16))
+    features = vectorizer.fit_transform(frame["text"])
+    assert list(features.columns) == [f"elmosentencevectors{number}" for number in range(12)]
+    assert list(features.index) == list(frame.index)
+    assert list(vectorizer.get_feature_names_out()) == list(features.columns)
+    expected = ElmoSentenceVectors(*tiny_files).transform(numpy.array(TEXTS))
+    numpy.testing.assert_array_equal(features.to_numpy(), expected)
+
+
+def test_spacy_splits_raw_text(tiny_files: BiLMFiles) -> None:
+    raw = ElmoSentenceVectors(*tiny_files, tokenizer="spacy").transform(["It  rained."])
+    split = ElmoSentenceVectors(*tiny_files).transform(["It rained ."])
+    numpy.testing.assert_array_equal(raw, split)
+
+
+def test_it_is_searched_and_cached_in_a_pipeline(tiny_files: BiLMFiles, tmp_path: Path) -> None:
+    pipeline = make_pipeline(
+        ElmoSentenceVectors(*tiny_files), LogisticRegression(), memory=str(tmp_path)
+    )
+    labels = [text.endswith("!") for text in TEXTS]
+    grid = {
+        "elmosentencevectors__layer": [0, "average"],
+        "elmosentencevectors__pool": ["mean", "max"],
+    }
+    search = GridSearchCV(pipeline, grid, cv=2).fit(TEXTS, labels)
+    assert search.predict(TEXTS).tolist() == labels
+    assert len(search.cv_results_["params"]) == 4
+
+
+def test_copies_and_pickles_hold_no_weights(tiny_files: BiLMFiles) -> None:
+    fitted = ElmoSentenceVectors(*tiny_files, layer=1).fit(TEXTS)
+    vectors = fitted.transform(TEXTS)
+    content = pickle.dumps(fitted)
+    assert len(content) < 1500
+    for copy in (clone(fitted), pickle.loads(content)):
+        assert copy.get_params() == fitted.get_params()
+        numpy.testing.assert_allclose(copy.transform(TEXTS), vectors, rtol=0, atol=1e-5)
+    assert len(pickle.loads(content).get_feature_names_out()) == 12
+
+
+def test_arguments_that_are_set_later_count(tiny_files: BiLMFiles) -> None:
+    vectorizer = ElmoSentenceVectors(*tiny_files).fit()
+    vectors = vectorizer.set_params(layer=0).transform(TEXTS)
+    expected = ElmoSentenceVectors(*tiny_files, layer=0).transform(TEXTS)
+    numpy.testing.assert_array_equal(vectors, expected)
+    vectorizer.set_params(options_file="elmo_mini", weight_file=None)
+    assert vectorizer.transform(["Hi"]).shape == (1, 256)
+
+
+# scikit-learn runs no checks of its own on transformers of text: these are the ones that need no numbers.
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_do_not_raise_errors_in_init_or_set_params",
+        "check_estimator_cloneable",
+        "check_estimator_repr",
+        "check_estimator_tags_renamed",
+        "check_get_params_invariance",
+        "check_mixin_order",
+        "check_no_attributes_set_in_init",
+        "check_parameters_default_constructible",
+        "check_set_params",
+        "check_valid_tag_types",
+    ],
+)
+def test_scikit_learns_checks(check: str) -> None:
+    function = getattr(estimator_checks, check, None)
+    if function is None:
+        pytest.skip(f"this scikit-learn has no {check}")
+    function("ElmoSentenceVectors", ElmoSentenceVectors())
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"layer": 3}, "layer: found 3, expected a number from 0 .* to 2"),
+        ({"layer": "all"}, "layer: found all"),
+        ({"pool": "sum"}, "pool is 'sum', expected one of mean, max, first-last"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"tokenizer": "nltk"}, "tokenizer is 'nltk', expected one of whitespace, spacy"),
+        ({"options_file": "missing.json"}, "cannot find missing.json"),
+    ],
+)
+def test_wrong_arguments(tiny_files: BiLMFiles, arguments: Any, message: str) -> None:
+    vectorizer = ElmoSentenceVectors(*tiny_files).set_params(**arguments)
+    for call in (vectorizer.fit, vectorizer.transform):
+        with pytest.raises(ConfigurationError, match=message):
+            call(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "sentences, message",
+    [
+        ("It rained .", "X is str of 0 dimensions, expected a sequence of sentences"),
+        (numpy.array([["It rained ."]]), "X is ndarray of 2 dimensions"),
+        (["It", None], "Sentence 1 is None"),
+        ([["It", 3]], "Token 1 of sentence 0 is 3"),
+    ],
+)
+def test_wrong_sentences(tiny_files: BiLMFiles, sentences: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ElmoSentenceVectors(*tiny_files).fit_transform(sentences)
+
+
+def test_no_sentences(tiny_files: BiLMFiles) -> None:
+    nothing: List[str] = []
+    assert ElmoSentenceVectors(*tiny_files).transform(nothing).shape == (0, 12)

@@ -1,0 +1,578 @@
+"""ELMo in spaCy: the component `elmo` and the layer `elmo_plugin.Elmo.v1`, added by name as users do."""
+
+import logging
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import numpy
+import pytest
+import spacy
+import torch
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
+from spacy.training import Example
+from thinc.api import fix_random_seed
+
+from elmo_plugin import ElmoEmbedder, FrozenBiLM
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.integrations import spacy as integration
+from elmo_plugin.integrations.spacy import TrainedMix, add_vector_hooks
+from tests.conftest import TINY_OPTIONS, BiLMFiles
+
+MANY_LANGS = str(Path(__file__).parents[2] / "fixtures" / "bilm" / "many_langs" / "both")
+TEXT = "The bank of the river. My  bank\nhas the money."
+TEXTS = [TEXT, "", "Hi", " \n\n\t", "naïve 日本語 .", "The bank of the river ."]
+# Other batches change the order of sums, and with it their last digits.
+TOLERANCE = {"rtol": 0, "atol": 1e-5}
+
+
+def pipeline(files: BiLMFiles, sentencizer: bool = False, **config: Any) -> Language:
+    nlp = spacy.blank("en")
+    if sentencizer:
+        nlp.add_pipe("sentencizer")
+    nlp.add_pipe("elmo", config={**files._asdict(), **config})
+    return nlp
+
+
+def words(doc: Doc) -> List[str]:
+    return [token.text for token in doc]
+
+
+def layers_of(files: BiLMFiles, sentence: List[str]) -> numpy.ndarray:
+    """`(num_layers, num_tokens, dim)`."""
+    return ElmoEmbedder(*files).embed_sentence(sentence)
+
+
+# The component.
+
+
+@pytest.mark.slow
+def test_spacy_finds_component_and_layer_without_an_import_of_the_package(tmp_path: Path) -> None:
+    program = (
+        "import spacy, sys\n"
+        "nlp = spacy.blank('en')\n"
+        "assert 'allennlp' not in sys.modules  # those who use no ELMo do not wait for it\n"
+        "assert 'elmo_plugin.Elmo.v1' in spacy.registry.architectures\n"
+        "nlp.add_pipe('elmo', config={'options_file': 'elmo_mini'})\n"
+        "doc = nlp('The bank of the river and the bank with the money.')\n"
+        "print(doc.tensor.shape, 0.0 < doc[1].similarity(doc[7]) < 0.999)\n"
+    )
+    # In another folder: metadata of a build in the checkout would come before those of the installation.
+    outcome = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert outcome.stdout == "(12, 256) True\n", outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "config, weights",
+    [
+        ({}, [1 / 3, 1 / 3, 1 / 3]),
+        ({"layers": "top"}, [0, 0, 1]),
+        ({"scalar_mix_parameters": [0.0, numpy.log(2.0), 0], "gamma": 3.0}, [0.75, 1.5, 0.75]),
+        ({"sentencizer": True, "by_sentence": False}, [1 / 3, 1 / 3, 1 / 3]),
+    ],
+)
+def test_the_tensor_is_the_chosen_sum_of_layers_of_the_doc(
+    tiny_files: BiLMFiles, config: Any, weights: List[float]
+) -> None:
+    doc = pipeline(tiny_files, **config)(TEXT)
+    expected = numpy.tensordot(weights, layers_of(tiny_files, words(doc)), axes=1)
+    assert doc.tensor.dtype == numpy.float32
+    numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
+    assert doc._.elmo_layers is None
+
+
+def test_all_gives_every_layer_and_their_mean_as_the_tensor(tiny_files: BiLMFiles) -> None:
+    doc = pipeline(tiny_files, sentencizer=True, layers="all")(TEXT)
+    assert [len(sentence) for sentence in doc.sents] == [6, 8]  # each embedded by itself
+    expected = [layers_of(tiny_files, [token.text for token in sentence]) for sentence in doc.sents]
+    numpy.testing.assert_allclose(
+        doc._.elmo_layers, numpy.concatenate(expected, axis=1), **TOLERANCE
+    )
+    numpy.testing.assert_allclose(doc.tensor, doc._.elmo_layers.mean(axis=0), **TOLERANCE)
+
+
+def test_white_space_tokens_are_words_of_these_characters(tiny_files: BiLMFiles) -> None:
+    doc = pipeline(tiny_files)("a   b\n\nc")
+    assert words(doc) == ["a", "  ", "b", "\n\n", "c"]
+    expected = layers_of(tiny_files, words(doc)).mean(axis=0)
+    numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
+    # Neither padding nor each other.
+    others = pipeline(tiny_files)(Doc(doc.vocab, ["a", "\t", "b", " ", "c"]))
+    for position in (1, 3):
+        assert not numpy.allclose(doc.tensor[position], others.tensor[position], atol=1e-3)
+
+
+@pytest.mark.parametrize("sentencizer", [False, True])
+def test_an_empty_doc_has_no_rows_and_a_zero_vector(
+    tiny_files: BiLMFiles, sentencizer: bool
+) -> None:
+    nlp = pipeline(tiny_files, sentencizer, layers="all")
+    doc = nlp("")
+    assert doc.tensor.shape == (0, 12)
+    assert doc._.elmo_layers.shape == (3, 0, 12)
+    assert not doc.has_vector
+    assert doc.vector_norm == 0.0
+    assert numpy.array_equal(doc.vector, numpy.zeros(12))
+    assert doc.similarity(nlp("Hi")) == 0.0
+
+
+def test_vectors_of_tokens_spans_and_docs_come_from_the_tensor(tiny_files: BiLMFiles) -> None:
+    nlp = pipeline(tiny_files)
+    # Word vectors of the pipeline would come first, but for the hooks.
+    nlp.vocab.set_vector("bank", numpy.ones(300, dtype=numpy.float32))
+    doc = nlp.make_doc(TEXT)
+    assert doc.vector_norm > 0  # which spaCy keeps
+    nlp.get_pipe("elmo")(doc)
+    for token in doc:
+        assert numpy.array_equal(token.vector, doc.tensor[token.i])
+    for tokens, rows in ((doc[2:5], doc.tensor[2:5]), (doc, doc.tensor), (doc[2], doc.tensor[2:3])):
+        assert tokens.has_vector
+        numpy.testing.assert_allclose(tokens.vector, rows.mean(axis=0), **TOLERANCE)
+        assert tokens.vector_norm == pytest.approx(numpy.linalg.norm(tokens.vector), rel=1e-6)
+    copied = doc[2:5].as_doc()
+    numpy.testing.assert_allclose(copied[0].vector, doc[2].vector)
+
+
+def test_similarity_is_the_cosine_also_of_equal_words(tiny_files: BiLMFiles) -> None:
+    nlp = pipeline(tiny_files)
+    doc = nlp(TEXT)
+    banks = [token for token in doc if token.text == "bank"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # spaCy's own warns where there are no word vectors
+        assert banks[0].similarity(banks[1]) < 0.9999
+        assert banks[0].similarity(banks[0]) == pytest.approx(1.0)
+        for tokens in (doc, doc[1:3], doc[0], banks[0]):
+            for others in (nlp("Hi there"), doc[3:6], doc[2], banks[1]):
+                expected = numpy.dot(tokens.vector, others.vector) / (
+                    numpy.linalg.norm(tokens.vector) * numpy.linalg.norm(others.vector)
+                )
+                assert tokens.similarity(others) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [64, 2])
+def test_pipe_equals_single_calls_in_order(tiny_files: BiLMFiles, batch_size: int) -> None:
+    nlp = pipeline(tiny_files, sentencizer=True, layers="all", batch_size=batch_size)
+    for docs_at_once in (1, 2, 100):
+        docs = list(nlp.pipe(TEXTS, batch_size=docs_at_once))
+        assert [doc.text for doc in docs] == TEXTS
+        for doc in docs:
+            alone = nlp(doc.text)
+            numpy.testing.assert_allclose(doc.tensor, alone.tensor, **TOLERANCE)
+            numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
+
+
+def test_pipe_reads_at_most_one_batch_ahead(tiny_files: BiLMFiles) -> None:
+    nlp = pipeline(tiny_files)
+    read: List[Doc] = []
+
+    def stream() -> Any:
+        while True:
+            read.append(nlp.make_doc("An endless stream"))
+            yield read[-1]
+
+    docs = nlp.get_pipe("elmo").pipe(stream(), batch_size=3)
+    assert next(docs) is read[0]
+    assert len(read) == 3
+
+
+@pytest.mark.parametrize("change", ["none", "rename", "source"])
+def test_a_saved_pipeline_needs_no_other_files(
+    write_bilm: Callable[..., BiLMFiles], tmp_path: Path, change: str
+) -> None:
+    files = write_bilm(name="gone")
+    nlp = pipeline(files, layers="all", scalar_mix_parameters=[1.0, 0.0, 2.0], gamma=0.5)
+    if change == "rename":
+        nlp.rename_pipe("elmo", "vectors")
+    elif change == "source":
+        source, nlp = nlp, spacy.blank("en")
+        nlp.add_pipe("sentencizer")
+        nlp.add_pipe("elmo", source=source)
+    expected = nlp(TEXT)
+    nlp.to_disk(tmp_path / "saved")
+    for file in files:
+        Path(file).unlink()
+    shutil.move(tmp_path / "saved", tmp_path / "moved")
+    loaded = spacy.load(tmp_path / "moved")
+    assert loaded.pipe_names == nlp.pipe_names
+    numpy.testing.assert_array_equal(loaded(TEXT).tensor, expected.tensor)
+    numpy.testing.assert_array_equal(loaded(TEXT)._.elmo_layers, expected._.elmo_layers)
+    # Also over the files that it was loaded from, and from a pipeline that was loaded.
+    loaded.to_disk(tmp_path / "moved")
+    again = spacy.load(tmp_path / "moved")
+    numpy.testing.assert_array_equal(again(TEXT).tensor, expected.tensor)
+
+
+@pytest.mark.parametrize(
+    "options, seed", [(TINY_OPTIONS, 1), (replace(TINY_OPTIONS, cell_clip=0.1), 0)]
+)
+def test_files_that_have_changed_are_not_saved_in_place_of_the_loaded_ones(
+    write_bilm: Callable[..., BiLMFiles], tmp_path: Path, options: Any, seed: int
+) -> None:
+    nlp = pipeline(write_bilm())
+    write_bilm(options, seed)
+    with pytest.raises(ConfigurationError, match="found another biLM than the one that"):
+        nlp.to_disk(tmp_path / "saved")
+
+
+def test_a_component_that_was_not_saved_is_made_from_the_files_of_its_config(
+    tiny_files: BiLMFiles, tmp_path: Path
+) -> None:
+    nlp = pipeline(tiny_files)
+    component, other = (
+        type(nlp).from_config(nlp.config, meta=nlp.meta).get_pipe("elmo") for _ in range(2)
+    )
+    other.to_disk(tmp_path)
+    for made in (component, other, component.from_disk(tmp_path)):
+        doc = made(nlp.make_doc(TEXT))
+        numpy.testing.assert_array_equal(doc.tensor, nlp(TEXT).tensor)
+
+
+def test_from_bytes_loads_the_weights_of_another_pipeline(
+    write_bilm: Callable[..., BiLMFiles],
+) -> None:
+    first, second, third = (pipeline(write_bilm(seed=seed, name=str(seed))) for seed in range(3))
+    assert not numpy.allclose(second(TEXT).tensor, first(TEXT).tensor, atol=1e-3)
+    second.from_bytes(first.to_bytes())
+    third.from_bytes(second.to_bytes())
+    for nlp in (second, third):
+        numpy.testing.assert_allclose(nlp(TEXT).tensor, first(TEXT).tensor, **TOLERANCE)
+
+
+def test_a_doc_from_bytes_has_its_vectors_and_hooks_can_be_added_again(
+    tiny_files: BiLMFiles,
+) -> None:
+    nlp = pipeline(tiny_files, layers="all")
+    doc = nlp(TEXT)
+    with pytest.warns(UserWarning, match="W109"):
+        read = Doc(nlp.vocab).from_bytes(doc.to_bytes())
+    assert read.user_token_hooks == {}
+    kept = next(iter(DocBin(docs=[doc], store_user_data=True).get_docs(nlp.vocab)))
+    for copy in (read, kept):
+        numpy.testing.assert_array_equal(copy._.elmo_layers, doc._.elmo_layers)
+    numpy.testing.assert_array_equal(read[1].vector, doc[1].vector)
+    add_vector_hooks(read)
+    assert read[1].similarity(read[8]) == doc[1].similarity(doc[8])
+
+
+def test_component_and_docs_can_be_pickled(tiny_files: BiLMFiles) -> None:
+    nlp = pipeline(tiny_files)
+    doc = nlp(TEXT)
+    component = pickle.loads(pickle.dumps(nlp.get_pipe("elmo")))
+    numpy.testing.assert_array_equal(component(nlp.make_doc(TEXT)).tensor, doc.tensor)
+    assert pickle.loads(pickle.dumps(doc))[1].similarity(doc[1]) == pytest.approx(1.0)
+
+
+def test_several_processes_give_the_vectors_of_one(tiny_files: BiLMFiles) -> None:
+    nlp = pipeline(tiny_files, sentencizer=True, layers="all")
+    expected = list(nlp.pipe(TEXTS))
+    found = list(nlp.pipe(TEXTS, n_process=2, batch_size=2))
+    for doc, alone in zip(found, expected, strict=True):
+        numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
+        for token in doc:
+            numpy.testing.assert_allclose(token.vector, alone.tensor[token.i], **TOLERANCE)
+
+
+# Long enough for torch to use its threads.
+MANY_THREADS_THEN_SEVERAL_PROCESSES = """
+import numpy, spacy, sys, torch
+
+torch.set_num_threads(2)
+nlp = spacy.blank("en")
+nlp.add_pipe("elmo", config={"options_file": "elmo_mini", "kernel": sys.argv[1]})
+texts = [f"The bank of the river and the money in bank number {number} ." for number in range(128)]
+expected = list(nlp.pipe(texts))
+found = list(nlp.pipe(texts, n_process=2, batch_size=64))
+for doc, alone in zip(found, expected, strict=True):
+    numpy.testing.assert_allclose(doc.tensor, alone.tensor, rtol=0, atol=1e-5)
+print(len(found), torch.get_num_threads())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Processes are not forked here.")
+@pytest.mark.parametrize("kernel", ["auto", "reference"])
+def test_several_processes_do_not_wait_for_threads_of_the_parent(
+    kernel: str, tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", MANY_THREADS_THEN_SEVERAL_PROCESSES, kernel],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        # With its own processes, which are those that wait.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        pytest.fail("nlp.pipe with n_process=2 did not end within two minutes.")
+    # This process keeps its threads.
+    assert output == "128 2\n", errors
+
+
+def test_torch_uses_one_thread_in_a_forked_process_unless_set_otherwise_there(
+    tiny_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nlp = pipeline(tiny_files)
+    torch.set_num_threads(2)
+    try:
+        nlp("Hi")
+        assert torch.get_num_threads() == 2
+        # As if this were another process.
+        monkeypatch.setattr(integration, "_process", 0)
+        with caplog.at_level(logging.INFO):
+            nlp("Hi")
+        assert torch.get_num_threads() == 1
+        assert f"Process {os.getpid()} was forked: torch uses one thread in it." in caplog.text
+        torch.set_num_threads(2)
+        nlp("Hi")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({"layers": "average"}, "layers is 'average', expected one of mix, top, all"),
+        ({"layers": "top", "gamma": 2.0}, "which the last layer does not use"),
+        ({"layers": "top", "scalar_mix_parameters": [0.0, 0.0, 0.0]}, "does not use"),
+        ({"scalar_mix_parameters": [1.0, 2.0]}, "scalar_mix_parameters has 2 .* expected 3"),
+        ({"scalar_mix_parameters": [1.0, 2.0, "3"]}, "scalar_mix_parameters is .* numbers"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"cuda_device": 99}, "cuda_device is 99"),
+        ({"precision": "float8"}, "float8"),
+        ({"kernel": "fastest"}, "fastest"),
+        ({"options_file": "nowhere.json"}, "cannot find nowhere.json"),
+        ({"options_file": None, "weight_file": None}, "expected the options"),
+    ],
+)
+def test_a_wrong_value_is_an_error_when_the_component_is_added(
+    tiny_files: BiLMFiles, config: Any, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        pipeline(tiny_files, **config)
+    # Also where a component of this name was before.
+    nlp = pipeline(tiny_files)
+    nlp.remove_pipe("elmo")
+    with pytest.raises(ConfigurationError, match=message):
+        nlp.add_pipe("elmo", config={**tiny_files._asdict(), **config})
+
+
+@pytest.mark.parametrize("config", [{"layer": "top"}, {"options_file": 3}, {"by_sentence": "no"}])
+def test_unknown_names_and_wrong_types_are_errors_of_spacy(
+    tiny_files: BiLMFiles, config: Any
+) -> None:
+    with pytest.raises(ValueError, match=next(iter(config))):
+        pipeline(tiny_files, **config)
+
+
+# The layer.
+
+TAGGED = {
+    "The bank lent money .": "DET NOUN VERB NOUN PUNCT",
+    "It rained .": "PRON VERB PUNCT",
+    "They sat on the bank .": "PRON VERB ADP DET NOUN PUNCT",
+}
+
+
+@pytest.fixture
+def same_start() -> Iterator[None]:
+    """The same initial values in each test."""
+    state = torch.get_rng_state()
+    fix_random_seed(0)
+    yield
+    torch.set_rng_state(state)
+
+
+in_training = pytest.mark.usefixtures("same_start")
+
+
+def tagger(files: BiLMFiles, **options: Any) -> Language:
+    layer = {"@architectures": "elmo_plugin.Elmo.v1", **files._asdict(), "width": 16, **options}
+    listener = {"@architectures": "spacy.Tok2VecListener.v1", "width": 16}
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tok2vec", config={"model": layer})
+    nlp.add_pipe(
+        "tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": listener}}
+    )
+    return nlp
+
+
+def tagged_examples(nlp: Language) -> List[Example]:
+    return [
+        Example.from_dict(Doc(nlp.vocab, text.split()), {"tags": tags.split()})
+        for text, tags in TAGGED.items()
+    ]
+
+
+def train(nlp: Language, examples: List[Example], num_epochs: int, drop: float = 0) -> List[float]:
+    """Train, and return the losses of the component that learns from labels."""
+    optimizer = nlp.initialize(lambda: examples)
+    optimizer.learn_rate = 0.02
+    losses: List[float] = []
+    for _ in range(num_epochs):
+        losses_of_epoch: Dict[str, float] = {}
+        nlp.update(examples, sgd=optimizer, losses=losses_of_epoch, drop=drop)
+        losses.append(losses_of_epoch[nlp.pipe_names[-1]])
+    return losses
+
+
+def trained_mix(nlp: Language) -> TrainedMix:
+    (module,) = (
+        shim._model for node in nlp.get_pipe("tok2vec").model.walk() for shim in node.shims
+    )
+    return module
+
+
+@in_training
+def test_a_tagger_learns_through_the_mix(tiny_files: BiLMFiles, tmp_path: Path) -> None:
+    nlp = tagger(tiny_files)
+    losses = train(nlp, tagged_examples(nlp), 30, drop=0.1)
+    assert losses[-1] < 0.5 * losses[0]
+    mix = trained_mix(nlp).mix
+    assert abs(mix.gamma.item() - 1) > 0.01
+    assert mix.normalized_weights.max() - mix.normalized_weights.min() > 0.01
+
+    docs = [nlp(text) for text in TAGGED]
+    assert [doc.tensor.shape for doc in docs] == [(5, 16), (3, 16), (6, 16)]
+    nlp.to_disk(tmp_path / "saved")
+    # Not the weights of the biLM: its largest matrix alone would be larger.
+    assert (tmp_path / "saved" / "tok2vec" / "model").stat().st_size < 8_000
+    loaded = spacy.load(tmp_path / "saved")
+    for doc in docs:
+        again = loaded(doc.text)
+        numpy.testing.assert_allclose(again.tensor, doc.tensor, **TOLERANCE)
+        assert [token.tag_ for token in again] == [token.tag_ for token in doc]
+    # A copy of the layer in the component that uses it.
+    loaded.replace_listeners("tok2vec", "tagger", ["model.tok2vec"])
+    loaded.remove_pipe("tok2vec")
+    assert [token.tag_ for token in loaded(docs[0].text)] == [token.tag_ for token in docs[0]]
+
+
+@pytest.mark.parametrize("cache_mb, num_read_again", [(250, 0), (0, 6)])
+def test_training_reads_a_sentence_once_if_there_is_a_cache(
+    cache_mb: float,
+    num_read_again: int,
+    tiny_files: BiLMFiles,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nlp = tagger(tiny_files, sentence_cache_mb=cache_mb)
+    model = nlp.get_pipe("tok2vec").model
+    docs = [Doc(nlp.vocab, text.split()) for text in [*TAGGED, *TAGGED]]
+    num_read: List[int] = []
+    run = FrozenBiLM._run
+    monkeypatch.setattr(
+        FrozenBiLM,
+        "_run",
+        lambda bilm, ids, *rest: (num_read.append(len(ids)), run(bilm, ids, *rest))[1],
+    )
+    # Prediction keeps none.
+    expected = model.predict(docs)
+    for num_expected in (6, num_read_again):
+        num_read.clear()
+        vectors, _ = model.begin_update(docs)
+        assert sum(num_read) == num_expected
+        for of_doc, expected_of_doc in zip(vectors, expected, strict=True):
+            numpy.testing.assert_allclose(of_doc, expected_of_doc, **TOLERANCE)
+
+
+def test_without_a_projection_it_starts_as_the_mean_of_the_layers(tiny_files: BiLMFiles) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    model = {"@architectures": "elmo_plugin.Elmo.v1", **tiny_files._asdict()}
+    nlp.add_pipe("tok2vec", config={"model": model})
+    nlp.initialize()
+    docs = list(nlp.pipe(["It rained. We slept.", "", "Hi"]))
+    for doc, sentences in zip(docs, ([["It", "rained", "."], ["We", "slept", "."]], [], [["Hi"]])):
+        vectors = [layers_of(tiny_files, sentence).mean(axis=0) for sentence in sentences]
+        expected = numpy.concatenate([numpy.zeros((0, 12)), *vectors])
+        numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
+
+
+@in_training
+def test_names_are_learned_by_a_component_with_a_layer_inside(tiny_files: BiLMFiles) -> None:
+    nlp = spacy.blank("en")
+    layer = {"@architectures": "elmo_plugin.Elmo.v1", **tiny_files._asdict()}
+    nlp.add_pipe("ner", config={"model": {"tok2vec": layer}})
+    texts = {"Ada lives in London .": [(0, 3, "PER"), (13, 19, "LOC")], "It rained .": []}
+    examples = [
+        Example.from_dict(nlp.make_doc(text), {"entities": names}) for text, names in texts.items()
+    ]
+    losses = train(nlp, examples, 30)
+    assert losses[-1] < 0.2 * losses[0]
+    names = [(entity.text, entity.label_) for entity in nlp("Ada lives in London .").ents]
+    assert names == [("Ada", "PER"), ("London", "LOC")]
+
+
+def test_gradients_are_those_of_torch(tiny_files: BiLMFiles) -> None:
+    nlp = tagger(tiny_files)
+    docs = [Doc(nlp.vocab, text.split()) for text in TAGGED] + [Doc(nlp.vocab)]
+    vectors, backprop = nlp.get_pipe("tok2vec").model.begin_update(docs)
+    generator = numpy.random.default_rng(0)
+    factors = [generator.normal(size=rows.shape).astype("float32") for rows in vectors]
+    backprop(factors)
+    mix = trained_mix(nlp)
+    found = [parameter.grad.clone() for parameter in mix.parameters()]
+    mix.zero_grad()
+    layers = torch.from_numpy(  # (3, 14, 12)
+        numpy.concatenate([layers_of(tiny_files, words(doc)) for doc in docs], axis=1)
+    )
+    (mix(layers) * torch.from_numpy(numpy.concatenate(factors))).sum().backward()
+    assert len(found) == 3 + 1 + 2
+    for gradient, parameter in zip(found, mix.parameters()):
+        torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_models_of_many_langs() -> None:
+    nlp, loaded = (tagger(BiLMFiles(MANY_LANGS, None)) for _ in range(2))  # type: ignore[arg-type]
+    nlp.initialize(lambda: tagged_examples(nlp))
+    loaded.from_bytes(nlp.to_bytes())
+    tensor = nlp("It rained .").tensor
+    numpy.testing.assert_allclose(loaded("It rained .").tensor, tensor, **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "options, seed", [(TINY_OPTIONS, 1), (replace(TINY_OPTIONS, cell_clip=0.1), 0)]
+)
+def test_another_bilm_under_the_same_name_is_an_error(
+    write_bilm: Callable[..., BiLMFiles], tmp_path: Path, options: Any, seed: int
+) -> None:
+    nlp = tagger(write_bilm())
+    nlp.initialize(lambda: tagged_examples(nlp))
+    nlp.to_disk(tmp_path / "saved")
+    write_bilm(options, seed)
+    with pytest.raises(
+        ConfigurationError, match=r"expected \w+: the biLM that this model was trained with"
+    ):
+        spacy.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"width": 0}, "width is 0, expected at least 1"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"sentence_cache_mb": -1}, "sentence_cache_mb is -1"),
+        ({"options_file": "missing.json"}, "cannot find missing.json"),
+        ({"mix_weights": [1.0]}, "mix_weights"),
+    ],
+)
+def test_wrong_options_of_the_layer(
+    tiny_files: BiLMFiles, options: Dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        tagger(tiny_files, **options)

@@ -1,0 +1,452 @@
+"""What `Elmo` runs in place of the modules of a frozen biLM has their vectors, whatever happens to them."""
+
+import copy
+import functools
+import json
+import pickle
+import threading
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils import parametrize, prune
+from torch.utils.checkpoint import checkpoint
+
+from elmo_plugin import BiLM, Elmo, batch_to_ids
+from tests.closeness import assert_close
+from tests.conftest import TINY_OPTIONS, BiLMFiles, of_allennlp, randomize
+
+CHARACTER_IDS = batch_to_ids([["The", "naïve", "日本語"], ["the"], [], ["The", "x" * 80]])
+
+# The sums on the way to a vector: encoder, highway, projection, and 7 steps of gates and projections in each
+# of two layers; values reach about 10.
+TERMS = 24 + 24 + 24 + 2 * 7 * (6 + 6 + 20)
+SCALE = 10.0
+
+# Fused ones and AllenNLP's change parameters without raising their `_version`.
+OPTIMIZERS: Dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
+    "Adam": lambda module: torch.optim.Adam(module.parameters(), lr=0.1),
+    "fused Adam": lambda module: torch.optim.Adam(module.parameters(), lr=0.1, fused=True),
+    "fused Adagrad": lambda module: torch.optim.Adagrad(module.parameters(), lr=0.1, fused=True),
+    "DenseSparseAdam": lambda module: of_allennlp("training.optimizers.DenseSparseAdam")(
+        list(module.named_parameters()), lr=0.1
+    ),
+}
+
+
+def layers_of(elmo: Elmo, character_ids: Tensor = CHARACTER_IDS) -> Tensor:
+    """Return what an `Elmo` of `new_elmo` gives: each layer, `(num_layers, batch_size, timesteps, dim)`."""
+    return torch.stack(elmo(character_ids)["elmo_representations"]).detach()
+
+
+def new_elmo(files: Any, **arguments: Any) -> Elmo:
+    """Return an `Elmo` that has run, whose representations are the layers."""
+    elmo = Elmo(*map(str, files), 3, dropout=0.0, **arguments)
+    with torch.no_grad():
+        for layer, mix in enumerate(elmo.scalar_mixes):
+            for number, parameter in enumerate(mix.scalar_parameters):
+                parameter.fill_(0.0 if number == layer else -9e10)
+    layers_of(elmo)
+    return elmo
+
+
+def assert_up_to_date(elmo: Elmo, dtype: torch.dtype = torch.float32) -> None:
+    """It gives what the modules of its biLM give when they are called; some have weights of `dtype`."""
+    with torch.no_grad():
+        expected = torch.stack(module_activations(elmo.bilm))
+    # Encoder, highway, projection, and two products in each step of each layer.
+    roundings = 3 + 2 * 2 * 7
+    for _ in range(2):
+        assert_close(layers_of(elmo).float(), expected, TERMS, SCALE, dtype, roundings)
+
+
+def module_activations(bilm: BiLM) -> List[Tensor]:
+    """Return the layers without sentence marks, in float32 by a loop over sentences and words."""
+    rows = []
+    for row in CHARACTER_IDS:
+        words = torch.cat([bilm_marks()[:1], row[(row > 0).any(dim=1)], bilm_marks()[1:]])
+        tokens = bilm.character_encoder(words)
+        inputs = [tokens, tokens.flip(0)]
+        layers = [torch.cat([tokens, tokens], dim=1)]
+        for number in range(bilm.options.num_layers):
+            outputs = []
+            for vectors, stack in zip(inputs, (bilm.forward_layers, bilm.backward_layers)):
+                output = stack[number](vectors, [1] * len(words))[0]
+                outputs.append(output.to(vectors) + vectors if number > 0 else output.to(vectors))
+            inputs = outputs
+            layers.append(torch.cat([outputs[0], outputs[1].flip(0)], dim=1))
+        rows.append(torch.stack(layers)[:, 1:-1].float())
+    longest = max(row.size(1) for row in rows)
+    padded = [torch.nn.functional.pad(row, (0, 0, 0, longest - row.size(1))) for row in rows]
+    return list(torch.stack(padded, dim=1))
+
+
+@functools.cache
+def bilm_marks() -> Tensor:
+    return batch_to_ids([["<S>", "</S>"]])[0]
+
+
+@pytest.fixture(params=[False, True], ids=["words", "words and sentences"])
+def elmo(request: pytest.FixtureRequest, bilm_files: BiLMFiles) -> Elmo:
+    """Frozen, and has run."""
+    elmo = new_elmo(bilm_files).train(request.param)
+    layers_of(elmo)
+    return elmo
+
+
+def test_the_loop_gives_what_a_new_elmo_gives(elmo: Elmo) -> None:
+    assert_up_to_date(elmo)
+
+
+class TestModelsOfOneFile:
+    """They differ in what a weight file does not say."""
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            ("lstm", "cell_clip", 0.1),
+            ("lstm", "proj_clip", 0.05),
+            ("char_cnn", "activation", "tanh"),
+        ],
+        ids=lambda change: change[1],
+    )
+    def test_with_other_options_they_have_other_vectors(
+        self, change: Tuple[str, str, Any], bilm_files: BiLMFiles, tmp_path: Path
+    ) -> None:
+        options = json.loads(Path(bilm_files.options_file).read_text("utf-8"))
+        group, key, value = change
+        options[group][key] = value
+        other_options = tmp_path / "other.json"
+        other_options.write_text(json.dumps(options), encoding="utf-8")
+        first = new_elmo(bilm_files)
+        second = new_elmo((other_options, bilm_files.weight_file))
+        assert_up_to_date(second)
+        assert float((layers_of(first) - layers_of(second)).abs().max()) > 0.01
+
+    def test_one_is_trained_and_the_other_stays(self, bilm_files: BiLMFiles) -> None:
+        frozen, trained = (new_elmo(bilm_files, kernel="reference") for _ in range(2))
+        expected = layers_of(frozen)
+        with torch.no_grad():
+            for parameter in trained.bilm.parameters():
+                parameter.mul_(1.5)
+        assert torch.equal(layers_of(frozen), expected)
+
+
+class TestTraining:
+    @pytest.mark.parametrize("what", ["Elmo", "biLM"])
+    @pytest.mark.parametrize("optimizer", OPTIMIZERS)
+    @pytest.mark.parametrize("is_zeroed", [True, False], ids=["zeroed", "not zeroed"])
+    def test_and_freezing_again(
+        self, is_zeroed: bool, optimizer: str, what: str, elmo: Elmo
+    ) -> None:
+        before = layers_of(elmo)
+        steps = OPTIMIZERS[optimizer](elmo.bilm)
+        for _ in range(2):
+            elmo.bilm.requires_grad_(True)
+            if what == "Elmo":
+                outputs = elmo(CHARACTER_IDS)["elmo_representations"]
+            else:
+                outputs = elmo.bilm(CHARACTER_IDS)["activations"]
+            sum(output.pow(2).sum() for output in outputs).backward()
+            steps.step()
+            if is_zeroed:
+                steps.zero_grad()
+            elmo.bilm.requires_grad_(False)
+            assert_up_to_date(elmo)
+        assert float((layers_of(elmo) - before).abs().max()) > 0.01
+
+    @pytest.mark.parametrize("optimizer", OPTIMIZERS)
+    def test_a_step_after_freezing(self, optimizer: str, elmo: Elmo) -> None:
+        """Optimizers apply gradients also to parameters that no longer require them."""
+        steps = OPTIMIZERS[optimizer](elmo.bilm)
+        elmo.bilm.requires_grad_(True)
+        elmo(CHARACTER_IDS)["elmo_representations"][2].pow(2).sum().backward()
+        elmo.bilm.requires_grad_(False)
+        layers_of(elmo)
+        steps.step()
+        assert_up_to_date(elmo)
+
+    @pytest.mark.parametrize("use_reentrant", [True, False])
+    def test_under_checkpoint(self, use_reentrant: bool, bilm_files: BiLMFiles) -> None:
+        bilm = BiLM.from_files(*bilm_files).requires_grad_(True)
+
+        def run(bilm: Any, unused: Tensor) -> Tensor:
+            return torch.stack(bilm(CHARACTER_IDS)["activations"]).square().mean()
+
+        one = torch.ones(1, requires_grad=True)
+        checkpoint(run, bilm, one, use_reentrant=use_reentrant).backward()
+        gradients = [parameter.grad.clone() for parameter in bilm.parameters()]
+        bilm.zero_grad()
+        run(bilm, one).backward()
+        for parameter, gradient in zip(bilm.parameters(), gradients):
+            assert torch.equal(parameter.grad, gradient)
+
+
+class TestChangedModules:
+    def test_hooks(self, elmo: Elmo) -> None:
+        for name, module in elmo.bilm.named_modules():
+            if name == "" or not list(module.parameters(recurse=False)):
+                continue
+            with module.register_forward_hook(doubled_output):
+                assert_up_to_date(elmo)
+            with module.register_forward_pre_hook(doubled_input):
+                if not isinstance(module, torch.nn.Embedding):
+                    assert_up_to_date(elmo)
+        assert_up_to_date(elmo)
+
+    @pytest.mark.parametrize(
+        "name, weight",
+        [
+            ("character_encoder.highways.0.carry", "weight"),
+            ("character_encoder.projection", "weight"),
+            ("character_encoder.convolutions.1", "weight"),
+            ("forward_layers.1", "gate_weight"),
+            ("backward_layers.0", "projection"),
+        ],
+    )
+    @pytest.mark.parametrize("how", ["adapter", "prune", "parametrize"])
+    def test_replaced_or_wrapped(self, how: str, name: str, weight: str, elmo: Elmo) -> None:
+        before = layers_of(elmo)
+        module = elmo.bilm.get_submodule(name)
+        if how == "adapter":
+            owner, _, attribute = name.rpartition(".")
+            setattr(elmo.bilm.get_submodule(owner), attribute, Adapter(module))
+        elif how == "prune":
+            prune.l1_unstructured(module, weight, amount=0.5)
+        else:
+            parametrize.register_parametrization(module, weight, Halved())
+        for parameter in elmo.bilm.parameters():
+            parameter.requires_grad_(False)
+        assert_up_to_date(elmo)
+        assert not torch.allclose(layers_of(elmo), before, atol=1e-3)
+
+    def test_another_forward(self, elmo: Elmo, monkeypatch: pytest.MonkeyPatch) -> None:
+        layer = elmo.bilm.forward_layers[1]
+        forward = layer.forward
+
+        def doubled(*arguments: Any) -> Any:
+            outputs, *states = forward(*arguments)
+            return (2 * outputs, *states)
+
+        monkeypatch.setattr(layer, "forward", doubled)
+        assert_up_to_date(elmo)
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+    def test_quantize_dynamic(self, elmo: Elmo) -> None:
+        quantized = torch.ao.quantization.quantize_dynamic(elmo.eval(), {torch.nn.Linear})
+        error = (layers_of(quantized) - layers_of(elmo)).abs().max()
+        # Linear layers of words only, in steps of 1/255 of the range.
+        assert 0 < float(error) < 1
+
+    def test_new_parameters_of_the_same_address(self, elmo: Elmo) -> None:
+        layer = elmo.bilm.forward_layers[0]
+        for _ in range(5):
+            value = 1.5 * layer.gate_weight.detach()
+            # Freed memory is given out again first.
+            del layer.gate_weight
+            layer.gate_weight = torch.nn.Parameter(value, requires_grad=False)
+            assert_up_to_date(elmo)
+
+    def test_weights_of_a_functional_call(self, elmo: Elmo) -> None:
+        before = layers_of(elmo)
+        doubled = {f"_elmo_lstm.{name}": 2 * value for name, value in elmo.bilm.named_parameters()}
+        other = copy.deepcopy(elmo)
+        other.load_state_dict({**elmo.state_dict(), **doubled})
+        theirs = torch.func.functional_call(elmo, doubled, CHARACTER_IDS)["elmo_representations"]
+        assert_close(torch.stack(theirs), layers_of(other), TERMS, 2 * SCALE)
+        assert torch.equal(layers_of(elmo), before)
+
+
+class TestWrites:
+    def test_in_place(self, elmo: Elmo) -> None:
+        for name, parameter in elmo.bilm.named_parameters():
+            before = layers_of(elmo)
+            with torch.no_grad():
+                parameter.mul_(0.9)
+            assert_up_to_date(elmo)
+            assert not torch.equal(layers_of(elmo), before), name
+
+    @pytest.mark.parametrize("assign", [True, False])
+    def test_load_state_dict(self, assign: bool, elmo: Elmo) -> None:
+        other = randomize(BiLM(TINY_OPTIONS), seed=7).requires_grad_(False)
+        elmo.bilm.load_state_dict(other.state_dict(), assign=assign)
+        assert_up_to_date(elmo)
+
+    def test_load_state_dict_with_tensors_that_are_not_contiguous(self, elmo: Elmo) -> None:
+        other = randomize(BiLM(TINY_OPTIONS), seed=7).state_dict()
+        # The same numbers in memory by columns.
+        by_columns = {
+            name: value.t().contiguous().t() if value.dim() == 2 else value
+            for name, value in other.items()
+        }
+        elmo.bilm.load_state_dict(by_columns, assign=True)
+        elmo.bilm.requires_grad_(False)
+        assert_up_to_date(elmo)
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.float16])
+    @pytest.mark.parametrize("part", ["forward_layers", "backward_layers.1", ""])
+    def test_casts_of_parts(self, part: str, dtype: torch.dtype, elmo: Elmo) -> None:
+        elmo.bilm.get_submodule(part).to(dtype)
+        # Of parts in float64 the others are still in float32.
+        assert_up_to_date(elmo, torch.float32 if dtype == torch.float64 else dtype)
+        elmo.bilm.float()
+        assert_up_to_date(elmo)
+
+    def test_of_states_that_are_not_contiguous(self, bilm_files: BiLMFiles) -> None:
+        expected, ours = (new_elmo(bilm_files, stateful=True) for _ in range(2))
+        for elmo in (expected, ours):
+            elmo.reset_states()
+            layers_of(elmo)
+        carried = next(
+            value for value in vars(ours.bilm).values() if type(value).__name__ == "CarriedStates"
+        )
+        carried.states = [
+            tuple(state.t().contiguous().t() for state in pair) for pair in carried.states
+        ]
+        assert torch.equal(layers_of(ours), layers_of(expected))
+
+    def test_while_another_thread_reads(self, bilm_files: BiLMFiles) -> None:
+        """What a thread computed before is not kept for after."""
+        elmo = new_elmo(bilm_files).train()
+        encoder = elmo.bilm.character_encoder
+        stop = threading.Event()
+        failures: List[BaseException] = []
+
+        def read() -> None:
+            try:
+                while not stop.is_set():
+                    elmo(CHARACTER_IDS)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=read) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        with torch.no_grad():
+            for _ in range(20):
+                encoder.character_embedding.weight.mul_(0.97)
+                elmo(CHARACTER_IDS)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert not failures
+        assert_up_to_date(elmo)
+
+
+class TestModesOfTorch:
+    def test_another_default_device(self, bilm_files: BiLMFiles) -> None:
+        expected = layers_of(new_elmo(bilm_files))
+        with torch.device("meta"):
+            elmo = new_elmo_on_cpu(bilm_files)
+            assert torch.equal(layers_of(elmo), expected)
+
+    def test_another_default_type(self, bilm_files: BiLMFiles) -> None:
+        expected = layers_of(new_elmo(bilm_files))
+        torch.set_default_dtype(torch.float64)
+        try:
+            bilm = BiLM.from_files(*bilm_files)
+            assert {parameter.dtype for parameter in bilm.parameters()} == {torch.float32}
+            assert torch.equal(layers_of(new_elmo(bilm_files)).float(), expected)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    def test_inference_mode_and_gradients_in_turn(self, bilm_files: BiLMFiles) -> None:
+        elmo = new_elmo(bilm_files).train()
+        with torch.inference_mode():
+            elmo(CHARACTER_IDS)
+        elmo(CHARACTER_IDS)["elmo_representations"][0].sum().backward()
+        assert_up_to_date(elmo)
+
+    def test_a_bilm_moved_in_inference_mode(self, elmo: Elmo) -> None:
+        """Its parameters have no version."""
+        with torch.inference_mode():
+            elmo.bilm.double().float()
+            for _ in range(2):
+                for parameter in elmo.bilm.parameters():
+                    parameter.mul_(0.9)
+                assert_up_to_date(elmo)
+
+    def test_autocast_says_in_what_a_float32_bilm_multiplies(self, elmo: Elmo) -> None:
+        expected = layers_of(elmo)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            ours = layers_of(elmo).float()
+        assert not torch.equal(ours, expected)
+        assert float((ours - expected).norm() / expected.norm()) < 0.05
+
+    def test_autocast_does_not_change_what_precision_says(self, bilm_files: BiLMFiles) -> None:
+        elmo = new_elmo(bilm_files, precision="int8")
+        expected = layers_of(elmo)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(elmo.bilm and layers_of(elmo), expected)
+
+    @pytest.mark.slow
+    def test_compiled(self, elmo: Elmo) -> None:
+        expected = layers_of(elmo)
+        head = torch.nn.Linear(12, 2)
+
+        def model(character_ids: Tensor) -> Tensor:
+            return head(elmo(character_ids)["elmo_representations"][2])
+
+        compiled = torch.compile(model, backend="eager")
+        for _ in range(2):
+            assert_close(compiled(CHARACTER_IDS).detach(), head(expected[2]).detach(), TERMS, SCALE)
+
+    def test_traced_it_is_refused(self, elmo: Elmo) -> None:
+        with pytest.raises(RuntimeError, match=r"torch\.jit\.trace met a biLM"):
+            torch.jit.trace(lambda ids: elmo(ids)["elmo_representations"][0], CHARACTER_IDS)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda elmo: pickle.loads(pickle.dumps(elmo))], ids=["copy", "pickle"]
+)
+def test_copies_are_independent(elmo: Elmo, copied: Callable[[Elmo], Elmo]) -> None:
+    expected = layers_of(elmo)
+    other = copied(elmo)
+    assert torch.equal(layers_of(other), expected)
+    with torch.no_grad():
+        other.bilm.forward_layers[0].gate_weight.mul_(2)
+    assert_up_to_date(other)
+    assert torch.equal(layers_of(elmo), expected)
+
+
+def new_elmo_on_cpu(files: BiLMFiles) -> Elmo:
+    """Return an `Elmo` whose own parameters are on the CPU, whatever device is the default."""
+    elmo = Elmo(*files, 3, dropout=0.0)
+    for layer, mix in enumerate(elmo.scalar_mixes):
+        mix.gamma = torch.nn.Parameter(torch.ones(1, device="cpu"))
+        for number in range(3):
+            value = 0.0 if number == layer else -9e10
+            mix.scalar_parameters[number] = torch.nn.Parameter(torch.tensor([value], device="cpu"))
+    return elmo
+
+
+class Adapter(torch.nn.Module):
+    """What it wraps, with outputs changed."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *arguments: Any) -> Any:
+        outputs = self.module(*arguments)
+        if isinstance(outputs, Tensor):
+            return 1.1 * outputs
+        return (1.1 * outputs[0], *outputs[1:])
+
+
+class Halved(torch.nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight / 2
+
+
+def doubled_output(unused: Any, arguments: Any, outputs: Any) -> Any:
+    if isinstance(outputs, Tensor):
+        return 2 * outputs
+    return (2 * outputs[0], *outputs[1:])
+
+
+def doubled_input(unused: Any, arguments: Tuple[Any, ...]) -> Any:
+    first = arguments[0]
+    return (first if first.dtype == torch.long else 2 * first, *arguments[1:])
