@@ -72,10 +72,13 @@ class InferenceSettings:
 
     def __post_init__(self) -> None:
         check_kernel(self.kernel, self.precision)
-        for name in ("word_cache_size", "sentence_cache_mb"):
+        for name, kinds, unit in (
+            ("word_cache_size", int, "a number of words"),
+            ("sentence_cache_mb", (int, float), "a number of MB"),
+        ):
             size = getattr(self, name)
-            if isinstance(size, bool) or not isinstance(size, (int, float)) or not size >= 0:
-                raise ConfigurationError(f"{name} is {size!r}, expected 0 (no cache) or more.")
+            if isinstance(size, bool) or not isinstance(size, kinds) or not size >= 0:
+                raise ConfigurationError(f"{name} is {size!r}, expected {unit}, or 0 for no cache.")
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "InferenceSettings":

@@ -50,7 +50,8 @@ def opened_archive(
 ) -> Archive:
     """
     Load an archive: `model.tar.gz`, the folder of a training run, or the name of a task model that comes with
-    this package; with `overrides` of its config, and with `weights_file` in place of its own weights.
+    this package; with `overrides` of its config, and with `weights_file` in place of its own weights. No
+    parameter of the model requires a gradient.
 
     # Raises
 
@@ -62,7 +63,10 @@ def opened_archive(
     except checks.ConfigurationError as error:
         raise ConfigurationError(f"cuda_device is {cuda_device}: {error.message}") from error
     try:
-        return load_archive(archive_file, cuda_device, overrides, weights_file)
+        archive = load_archive(archive_file, cuda_device, overrides, weights_file)
+        # It is opened to be used: a biLM that was fine-tuned runs as fast as any other then.
+        archive.model.requires_grad_(False)
+        return archive
     except ConfigurationError:
         raise
     except _LOADING_ERRORS as error:

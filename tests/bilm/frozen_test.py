@@ -216,8 +216,9 @@ class TestErrors:
         [
             ({"precision": "float8"}, "precision is 'float8', expected one of: float32"),
             ({"kernel": "fastest"}, "kernel is 'fastest', expected one of: auto"),
-            ({"word_cache_size": -1}, "word_cache_size is -1, expected 0"),
-            ({"sentence_cache_mb": float("nan")}, "sentence_cache_mb is nan, expected 0"),
+            ({"word_cache_size": -1}, "word_cache_size is -1, expected a number of words"),
+            ({"word_cache_size": 2.5}, r"word_cache_size is 2\.5, expected a number of words"),
+            ({"sentence_cache_mb": float("nan")}, "sentence_cache_mb is nan, expected a number"),
             ({"presicion": "int8"}, "ELMo has no argument 'presicion'. Those of inference are"),
         ],
         ids=str,

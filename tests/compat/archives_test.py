@@ -325,3 +325,10 @@ def test_existing_files_are_replaced_only_on_request(names: Path) -> None:
     export_model("tiny_ner", "out", overwrite=True, task_model=True)
     assert not Path("out/vocabulary/old.txt").exists()
     assert torch.equal(logits("out"), logits("tiny_ner"))
+
+
+def test_a_bilm_that_was_fine_tuned_runs_as_a_snapshot(names: Path, tmp_path: Path) -> None:
+    archive_file = train(tmp_path / "fine_tuned", **{f"{ELMO}.requires_grad": True})
+    elmo = opened_archive(archive_file).model.text_encoder.elmo.elmo
+    assert elmo.bilm.is_frozen
+    assert elmo.frozen_bilm is not None
