@@ -24,7 +24,9 @@ from torch import Tensor
 from elmo_plugin.bilm import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
+from elmo_plugin.embedding.layers import layer_choice
 from elmo_plugin.embedding.pooling import check_pool, pool_tokens
+from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import (
     DEFAULT_BATCH_SIZE,
     BatchOptions,
@@ -266,10 +268,6 @@ class ElmoEmbedder:
 
         As `EmbeddingRun`.
         """
-        # Imported here, since these modules import this one.
-        from elmo_plugin.embedding.layers import layer_choice
-        from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
-
         options = OutputOptions(
             format="hdf5",
             forget_sentences=forget_sentences,
