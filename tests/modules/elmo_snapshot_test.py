@@ -42,8 +42,11 @@ def layers_of(elmo: Elmo, character_ids: Tensor = CHARACTER_IDS) -> Tensor:
 
 
 def new_elmo(files: Any, **arguments: Any) -> Elmo:
-    """Return an `Elmo` that has run, whose representations are the layers."""
-    elmo = Elmo(*map(str, files), 3, dropout=0.0, **arguments)
+    """
+    Return an `Elmo` that has run, whose representations are the layers. It is in `eval` mode, in which it
+    keeps no sentences.
+    """
+    elmo = Elmo(*map(str, files), 3, dropout=0.0, **arguments).eval()
     with torch.no_grad():
         for layer, mix in enumerate(elmo.scalar_mixes):
             for number, parameter in enumerate(mix.scalar_parameters):
@@ -125,8 +128,13 @@ class TestModelsOfOneFile:
         assert_up_to_date(second)
         assert float((layers_of(first) - layers_of(second)).abs().max()) > 0.01
 
-    def test_one_is_trained_and_the_other_stays(self, bilm_files: BiLMFiles) -> None:
-        frozen, trained = (new_elmo(bilm_files, kernel="reference") for _ in range(2))
+    @pytest.mark.parametrize("number", [0, 1], ids=["the first", "the second"])
+    @pytest.mark.parametrize("kernel", ["auto", "reference"])
+    def test_one_is_trained_and_the_other_stays(
+        self, kernel: str, number: int, bilm_files: BiLMFiles
+    ) -> None:
+        elmos = [new_elmo(bilm_files, kernel=kernel, word_cache_size=0) for _ in range(2)]
+        trained, frozen = elmos[number], elmos[1 - number]
         expected = layers_of(frozen)
         with torch.no_grad():
             for parameter in trained.bilm.parameters():
