@@ -28,6 +28,7 @@ if importlib.util.find_spec("allennlp") is None:
     collect_ignore = [
         "bilm/checkpoints_test.py",
         "modules/elmo_token_embedder_test.py",
+        "modules/model_mixes_test.py",
         "modules/text_encoder_test.py",
     ]
 else:

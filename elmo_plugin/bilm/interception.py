@@ -26,7 +26,13 @@ def is_plain(module: torch.nn.Module, built_as: Type[torch.nn.Module]) -> bool:
 
 def has_global_hooks() -> bool:
     """Return whether hooks run at every module of the process, see `register_module_forward_hook`."""
-    return torch.nn.modules.module._has_any_global_hook()
+    hooks = torch.nn.modules.module
+    return bool(
+        hooks._global_forward_pre_hooks
+        or hooks._global_forward_hooks
+        or hooks._global_backward_pre_hooks
+        or hooks._global_backward_hooks
+    )
 
 
 def eager(call: Call) -> Call:

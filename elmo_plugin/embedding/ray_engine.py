@@ -143,11 +143,6 @@ def ray_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator["Ra
     `ConfigurationError` if workers are to have GPUs and the embedder's biLM is packed for CPUs, and as
     `ray_session`.
     """
-    if options.num_gpus_per_worker and embedder.elmo_bilm.kernel != "reference":
-        raise ConfigurationError(
-            f"--num-gpus-per-worker is {options.num_gpus_per_worker:g}, but the biLM is packed for the "
-            f"kernel {embedder.elmo_bilm.kernel}. Add --kernel reference, whose weights go to GPUs."
-        )
     shared = _Pickled(embedder)
     with ray_session(options.ray_address, shared.num_bytes):
         workers = RayWorkers.on_cluster(
@@ -155,6 +150,11 @@ def ray_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator["Ra
             options.num_cpus_per_worker,
             options.num_gpus_per_worker or 0,
         )
+        if workers.num_gpus and embedder.elmo_bilm.kernel != "reference":
+            raise ConfigurationError(
+                f"--num-gpus-per-worker is {workers.num_gpus:g}, but the biLM is packed for the kernel "
+                f"{embedder.elmo_bilm.kernel}. Add --kernel reference, whose weights go to GPUs."
+            )
         yield RayEngine(shared.put(), workers)
 
 

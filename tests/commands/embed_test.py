@@ -264,7 +264,7 @@ class TestFurtherFlags:
         Path("texts/a.txt").write_text("\n".join(LINES[:2]), encoding="utf-8")
         Path("texts/b.txt").write_text("\n".join(LINES[2:]), encoding="utf-8")
         # In a process of its own, as Ray is started anew by other tests.
-        Path(".allennlp_plugins").write_text("elmo_plugin\n")
+        Path(".allennlp_plugins").write_text("elmo_plugin.plugin\n")
         command = [
             *(sys.executable, "-m", "allennlp", "elmo", "texts/*.txt", "out.parquet", "--average"),
             *("--engine", "ray", "--num-workers", "2", "--resume"),
@@ -494,7 +494,7 @@ def test_the_class_writes_the_same_file(run: Run, bilm_files: BiLMFiles) -> None
 
 @pytest.mark.slow
 def test_a_pipe_through_the_real_command_line(folder: Path) -> None:
-    (folder / ".allennlp_plugins").write_text("elmo_plugin\n")
+    (folder / ".allennlp_plugins").write_text("elmo_plugin.plugin\n")
     result = subprocess.run(
         [
             *(sys.executable, "-m", "allennlp", "elmo", "-", "out.hdf5", "--average"),

@@ -506,7 +506,10 @@ class TestWorkers:
         ]
         assert [device.type for device in devices] == ["meta", "cpu"]
 
-    def test_gpus_need_weights_that_can_go_there(self, bilm: FrozenBiLM) -> None:
+    def test_gpus_need_weights_that_can_go_there(
+        self, ray_on_two_cores: Any, bilm: FrozenBiLM, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.nodes(monkeypatch, {"CPU": 2.0, "GPU": 1.0})
         if bilm.kernel == "reference":
             pytest.skip("No library is compiled for a vector unit of this processor.")
         options = EngineOptions("ray", num_gpus_per_worker=1)
