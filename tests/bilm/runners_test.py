@@ -328,12 +328,15 @@ def test_what_is_not_finite_passes_as_in_the_reference(
 def test_rows_of_tiny_numbers_are_not_taken_for_infinite(precision: str) -> None:
     layer = new_layer((32, 48, 24))
     inputs, step_sizes = inputs_of([3, 3], 32)
+    terms = 3 * (32 + 24 + 48)
     for name in ("reference", *UNITS):
         if name in UNITS and unsupported_reason(name) is not None:
             continue
         ours = run(name, precision, layer, 1e-42 * inputs, step_sizes)
         zeros = run(name, precision, layer, 0 * inputs, step_sizes)
-        assert all(torch.allclose(own, zero) for own, zero in zip(ours, zeros))
+        for own, zero in zip(ours, zeros):
+            # Numbers too small to change a sum: the same sums, of states only.
+            assert_close(own, zero, terms, dtype=torch.float32)
 
 
 # Filters that fill vectors and panels, and that do not; windows that are longer than words.

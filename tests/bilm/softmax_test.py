@@ -13,8 +13,12 @@ from elmo_plugin.bilm.softmax import (
     softmax_of,
 )
 from elmo_plugin.errors import ConfigurationError
+from tests.closeness import assert_close, largest_difference
 
 NUM_WORDS, INPUT_DIM, NUM_POSITIONS = 37, 8, 5
+
+# The sums on the way to a probability: a logit, and the exponentials of all.
+TERMS = INPUT_DIM + 1 + NUM_WORDS
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -34,8 +38,10 @@ def test_its_sizes_are_those_of_the_datasets(softmax: ExactSoftmax) -> None:
 
 
 def test_probabilities_sum_to_one(softmax: ExactSoftmax) -> None:
-    sums = softmax.log_probabilities(random(NUM_POSITIONS, INPUT_DIM)).exp().sum(dim=1)
-    assert torch.allclose(sums, torch.ones(NUM_POSITIONS), atol=1e-5)
+    table = softmax.log_probabilities(random(NUM_POSITIONS, INPUT_DIM))
+    # An error of a logarithm is a relative one of its exponential.
+    scale = float(table.abs().max())
+    assert_close(table.exp().sum(dim=1), torch.ones(NUM_POSITIONS), TERMS + NUM_WORDS, scale)
 
 
 def test_the_loss_of_a_word_is_its_negative_log_probability(softmax: ExactSoftmax) -> None:
@@ -44,14 +50,14 @@ def test_the_loss_of_a_word_is_its_negative_log_probability(softmax: ExactSoftma
     for word in range(NUM_WORDS):
         nll = softmax.nll(states, torch.full((NUM_POSITIONS,), word))
         assert nll.dtype == torch.float64
-        assert torch.allclose(-nll.float(), table[:, word], atol=1e-5)
+        assert_close(-nll, table[:, word], TERMS, scale=float(table.abs().max()))
 
 
 def test_probabilities_are_torchs(softmax: ExactSoftmax) -> None:
     states = random(NUM_POSITIONS, INPUT_DIM)
     expected = torch.nn.functional.linear(states, FULL["W"], FULL["b"]).log_softmax(dim=1)
     found = softmax.log_probabilities(states)
-    assert torch.allclose(found, expected, atol=1e-6)
+    assert_close(found, expected, TERMS)
 
 
 def test_half_precision_and_autocast_do_not_change_results(softmax: ExactSoftmax) -> None:
@@ -59,6 +65,7 @@ def test_half_precision_and_autocast_do_not_change_results(softmax: ExactSoftmax
     expected = softmax.nll(states, words), softmax.log_probabilities(states)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = softmax.nll(states, words), softmax.log_probabilities(states)
+    # Autocast is off inside: the same call twice.
     assert all(map(torch.equal, found, expected))
 
 
@@ -81,13 +88,20 @@ def test_other_datasets_are_refused(datasets: Dict[str, Tensor], message: str) -
 
 def test_perplexities() -> None:
     found = perplexities([3 * math.log(10), 3 * math.log(1000)], 3)
-    assert found == {
-        "forward_perplexity": pytest.approx(10),
-        "backward_perplexity": pytest.approx(1000),
-        "perplexity": pytest.approx(505),
-        "bilm_tf_perplexity": pytest.approx(100),
+    expected = {
+        "forward_perplexity": 10,
+        "backward_perplexity": 1000,
+        "perplexity": 505,
+        "bilm_tf_perplexity": 100,
     }
-    assert perplexities([1e9, 1e9], 1)["perplexity"] == pytest.approx(math.exp(700))
+    assert found.keys() == expected.keys()
+    for name, perplexity in expected.items():
+        # An error of a logarithm, of up to log(1000), is a relative one of its exponential.
+        assert found[name] == pytest.approx(
+            perplexity, rel=0, abs=largest_difference(torch.float64, 3, 1000 * math.log(1000))
+        )
+    # The bound of overflows: the same exponential.
+    assert perplexities([1e9, 1e9], 1)["perplexity"] == math.exp(700)
 
 
 def test_a_nearly_certain_word_has_no_negative_loss(softmax: ExactSoftmax) -> None:

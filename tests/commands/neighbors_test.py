@@ -90,6 +90,7 @@ class TestSentences:
         similarities = cosine_similarities(query[None], numpy.stack(others))[0]
         expected = sorted(zip(similarities, texts), key=lambda pair: -pair[0])
         found = rows(output)
+        # Printed with few digits.
         assert [float(similarity) for similarity, _, _ in found] == pytest.approx(
             [similarity for similarity, _ in expected], abs=0.001
         )

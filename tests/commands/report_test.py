@@ -104,6 +104,7 @@ def test_the_runs_were_of_half_of_the_sentences(results: Path) -> None:
         folder = results / "runs" / f"ner-{name}-share_0.5-batches_2-seed5"
         metrics = json.loads((folder / "metrics.json").read_text())
         score = row[by_share.columns.index("dev f1 (%), seed 5")]
+        # Written with two digits.
         assert score == pytest.approx(100 * metrics["best_validation_f1"], abs=0.01)
         assert row[by_share.columns.index("epochs")] == 2
         # Training data and validation data are the same file here; the latter is whole.

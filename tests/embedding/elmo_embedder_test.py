@@ -16,8 +16,8 @@ from elmo_plugin.embedding import elmo_embedder
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, BiLMFiles
 
-# For sums of another order, in another batch or in AllenNLP's code.
-TOLERANCE = 1e-5
+# Documented: in any batch (`ElmoEmbedder`), and beside AllenNLP's (docs/from_allennlp.md).
+ACCURACY = 1e-5
 
 ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "defaults": {},
@@ -66,7 +66,7 @@ def allennlps_character_ids(batch: Sequence[List[str]]) -> torch.Tensor:
 
 
 def assert_all_close(
-    found: Sequence[numpy.ndarray], expected: Sequence[numpy.ndarray], tolerance: float = TOLERANCE
+    found: Sequence[numpy.ndarray], expected: Sequence[numpy.ndarray], tolerance: float = ACCURACY
 ) -> None:
     assert len(found) == len(expected)
     for vectors, expected_vectors in zip(found, expected):

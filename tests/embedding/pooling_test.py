@@ -9,7 +9,11 @@ from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.embedding.layers import layer_choice
 from elmo_plugin.embedding.pooling import POOLS, cosine_similarities, of_length_one, pool_tokens
 from elmo_plugin.errors import ConfigurationError
+from tests.closeness import assert_close
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
+
+# Documented, of sentences in any batch: `ElmoEmbedder`.
+BATCH_ACCURACY = 1e-5
 
 LAYERS = numpy.random.default_rng(0).normal(size=(3, 4, 6)).astype("float32")
 
@@ -30,7 +34,8 @@ def slow_pool(tokens: numpy.ndarray, pool: str) -> List[float]:
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_pool_is_a_slow_loop_over_tokens(pool: str) -> None:
     for layer in LAYERS:
-        numpy.testing.assert_allclose(pool_tokens(layer, pool), slow_pool(layer, pool), atol=1e-6)
+        largest = float(abs(layer).max())
+        assert_close(pool_tokens(layer, pool), slow_pool(layer, pool), len(layer), largest)
     of_layers = pool_tokens(LAYERS, pool)
     assert of_layers.shape == (3, 6)
     assert of_layers.dtype == numpy.float32
@@ -54,8 +59,8 @@ def test_first_last_holds_the_last_states_of_both_lstms() -> None:
     forward, backward = numpy.split(embedder.embed_sentence(tokens, pool="first-last"), 2, axis=1)
     # A token at the end changes no forward state before it, and one at the begin no backward state after it.
     after, before = (embedder.embed_sentence(words) for words in (longer, ["d", "a", "b", "c"]))
-    numpy.testing.assert_allclose(after[:, 2, :half], forward, atol=1e-5)
-    numpy.testing.assert_allclose(before[:, 1, half:], backward, atol=1e-5)
+    numpy.testing.assert_allclose(after[:, 2, :half], forward, rtol=0, atol=BATCH_ACCURACY)
+    numpy.testing.assert_allclose(before[:, 1, half:], backward, rtol=0, atol=BATCH_ACCURACY)
     # Each has read all tokens: the LSTM layers depend on the farthest one.
     other = numpy.split(embedder.embed_sentence(["x", "b", "y"], pool="first-last"), 2, axis=1)
     assert (abs(other[0][1:] - forward[1:]).max(axis=1) > 1e-4).all()
@@ -74,7 +79,7 @@ def test_the_methods_of_the_embedder_pool(bilm_files: BiLMFiles, pool: str) -> N
         for array, other in zip(found, expected):
             assert array.shape == (3, embedder.get_output_dim())
             assert array.dtype == numpy.float32
-            numpy.testing.assert_allclose(array, other, atol=1e-5)
+            numpy.testing.assert_allclose(array, other, rtol=0, atol=BATCH_ACCURACY)
 
 
 def test_a_stateful_embedder_pools_what_it_embeds(bilm_files: BiLMFiles) -> None:
@@ -84,7 +89,8 @@ def test_a_stateful_embedder_pools_what_it_embeds(bilm_files: BiLMFiles) -> None
             pool_tokens(layers, "mean") for layers in plain.embed_batch([["a"], ["b", "c"]])
         ]
         for array, other in zip(pooling.embed_batch([["a"], ["b", "c"]], "mean"), expected):
-            numpy.testing.assert_allclose(array, other, atol=1e-6)
+            # The same batch and states; the mean of up to two tokens.
+            assert_close(array, other, terms=2)
 
 
 def test_unknown_pools_are_refused_at_once(bilm_files: BiLMFiles) -> None:
@@ -102,9 +108,12 @@ def test_unknown_pools_are_refused_at_once(bilm_files: BiLMFiles) -> None:
 def test_cosine_similarities() -> None:
     vectors = numpy.array([[3.0, 4.0], [-6.0, -8.0], [4.0, -3.0], [0.0, 0.0]])
     expected = [[1, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    numpy.testing.assert_allclose(cosine_similarities(vectors, vectors), expected, atol=1e-12)
+    # Two products in the dot product and in each norm, of vectors of length 1.
+    found = cosine_similarities(vectors, vectors)
+    assert found.dtype == numpy.float64
+    assert_close(found, numpy.array(expected, dtype=float), terms=3 * 2)
     assert cosine_similarities(vectors[:1], vectors).shape == (1, 4)
-    numpy.testing.assert_allclose(of_length_one(vectors)[0], [0.6, 0.8])
+    assert_close(of_length_one(vectors)[0], numpy.array([0.6, 0.8]), terms=2)
 
 
 def test_sentences_about_the_same_are_more_similar_than_others() -> None:

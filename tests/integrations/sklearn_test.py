@@ -17,6 +17,9 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.integrations.sklearn import ElmoSentenceVectors
 from tests.conftest import BiLMFiles
 
+# Documented, of sentences in any batch: `ElmoEmbedder`.
+BATCH_ACCURACY = 1e-5
+
 SENTENCES = [
     "It rained .",
     "",
@@ -45,7 +48,7 @@ def test_rows_are_the_pooled_layer_of_each_sentence(
         "first-last": numpy.concatenate([rows[-1, :6], rows[0, 6:]]),
     }
     for row in (vectors[0], vectors[4]):
-        numpy.testing.assert_allclose(row, expected[pool], rtol=0, atol=1e-5)
+        numpy.testing.assert_allclose(row, expected[pool], rtol=0, atol=BATCH_ACCURACY)
 
 
 def test_columns_of_data_frames_and_named_features(tiny_files: BiLMFiles) -> None:
@@ -87,7 +90,7 @@ def test_copies_and_pickles_hold_no_weights(tiny_files: BiLMFiles) -> None:
     assert len(content) < 1500
     for copy in (clone(fitted), pickle.loads(content)):
         assert copy.get_params() == fitted.get_params()
-        numpy.testing.assert_allclose(copy.transform(TEXTS), vectors, rtol=0, atol=1e-5)
+        numpy.testing.assert_allclose(copy.transform(TEXTS), vectors, rtol=0, atol=BATCH_ACCURACY)
     assert len(pickle.loads(content).get_feature_names_out()) == 12
 
 

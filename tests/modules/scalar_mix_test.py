@@ -6,6 +6,7 @@ from torch import Tensor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules import ScalarMix
+from tests.closeness import assert_close
 from tests.conftest import of_allennlp
 
 MASK = torch.tensor([[True, True, True], [True, False, False]])
@@ -27,27 +28,36 @@ def test_values_and_gradients_equal_those_of_allennlp(do_layer_norm: bool, weigh
     inputs = [layer.requires_grad_(True) for layer in layers()]
     their_inputs = [layer.requires_grad_(True) for layer in layers()]
     mixed, expected = ours(inputs, MASK), theirs(their_inputs, MASK)
-    assert torch.allclose(mixed, expected, atol=1e-6)
+    # The softmax and the mix; the mean and the variance of the layer norm, over 4 real tokens of width 4.
+    terms = 3 + 3 + 2 * 16
+    largest = 1.7 * max(float(layer.detach().abs().max()) for layer in inputs)
+    assert_close(mixed, expected, terms, scale=largest)
     mixed.pow(2).sum().backward()
     expected.pow(2).sum().backward()
     for ours_input, their_input in zip(inputs, their_inputs):
-        assert torch.allclose(ours_input.grad, their_input.grad, atol=1e-4)
+        # 2 * mixed * weight, through the layer norm again.
+        assert_close(ours_input.grad, their_input.grad, 2 * terms, scale=2 * 1.7 * largest)
+    # Sums over 2 * 3 * 4 numbers of 2 * mixed * layer, with both signs.
+    scale = float(2 * expected.detach().abs().sum() * largest)
     for name, parameter in ours.named_parameters():
-        assert torch.allclose(parameter.grad, theirs.get_parameter(name).grad, rtol=1e-4), name
+        their_parameter = theirs.get_parameter(name)
+        assert_close(parameter.grad, their_parameter.grad, 2 * terms + 24, scale)
 
 
 def test_initial_weights_are_even_and_gamma_scales() -> None:
     mix = ScalarMix(3)
-    assert torch.allclose(mix.normalized_weights, torch.full((3,), 1 / 3))
+    # The softmax sums three exponentials, and a mix as many layers.
+    assert_close(mix.normalized_weights, torch.full((3,), 1 / 3), terms=3)
+    scale = float(torch.stack(layers()).abs().max())
     average = torch.stack(layers()).mean(dim=0)
-    assert torch.allclose(mix(layers()), average, atol=1e-6)
+    assert_close(mix(layers()), average, terms=6, scale=scale)
     mix.gamma.data.fill_(2.0)
-    assert torch.allclose(mix(layers()), 2 * average, atol=1e-6)
+    assert_close(mix(layers()), 2 * average, terms=6, scale=2 * scale)
 
 
 def test_weights_sum_to_one() -> None:
     mix = ScalarMix(4, initial_scalar_parameters=[3.0, -1.0, 0.0, 7.0])
-    assert mix.normalized_weights.sum().item() == pytest.approx(1.0)
+    assert_close(mix.normalized_weights.sum(), 1.0, terms=4 + 4)
 
 
 def test_fixed_weights_and_their_gamma_are_not_trained() -> None:
@@ -60,7 +70,9 @@ def test_padding_does_not_change_layer_norm_of_real_tokens() -> None:
     changed = [layer.clone() for layer in layers()]
     for layer in changed:
         layer[1, 1:] = 100.0
-    assert torch.allclose(mix(layers(), MASK)[MASK], mix(changed, MASK)[MASK], atol=1e-6)
+    expected = mix(layers(), MASK)[MASK]
+    # Mean and variance over 4 real tokens of width 4; padding adds zeros. Values of up to 10 are subtracted.
+    assert_close(mix(changed, MASK)[MASK], expected, terms=2 * 16 + 3, scale=10.0)
 
 
 def test_a_wrong_number_of_weights_is_an_error() -> None:
