@@ -16,9 +16,12 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
+from tests.closeness import assert_close
 from tests.conftest import SENTENCES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+# To AllenNLP's `Elmo`, as README.md says.
+DOCUMENTED_ACCURACY = 1e-5
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +52,17 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path, tmp_path: Path) 
     character_ids = batch_to_ids(SENTENCES)
     with torch.no_grad():
         expected = trained.bilm(character_ids)["activations"]
+    # The widest filter, the highway layer and the projection; for each step of the longest sentence, two
+    # layers of an LSTM with 24 cells and 12 outputs.
+    steps = max(map(len, SENTENCES)) + 2
+    terms = 3 * 4 + 2 * 24 + steps * 2 * (2 * 12 + 24)
     for ours, theirs in zip(exported(character_ids)["activations"], expected):
-        assert torch.allclose(ours, theirs, atol=1e-6)
+        assert_close(ours, theirs, terms=terms)
     # And for AllenNLP.
     representation = AllenNlpElmo(*map(str, files[:2]), 1, dropout=0.0)(character_ids)
     mixed = torch.stack(expected).mean(dim=0)[0, 1:-1]
-    assert torch.allclose(representation["elmo_representations"][0][0], mixed, atol=1e-5)
+    difference = representation["elmo_representations"][0][0] - mixed
+    assert difference.abs().max() < DOCUMENTED_ACCURACY
     assert files[2].read_text() == (FIXTURES / "lm" / "vocab.txt").read_text()
     with h5py.File(files[1]) as weights:
         assert torch.equal(torch.from_numpy(weights["softmax/W"][...]), trained.softmax.weight)
@@ -112,7 +120,10 @@ def test_existing_files_are_replaced_only_on_request(pretrained: Path, tmp_path:
 
 
 def test_a_task_archive_with_a_model_of_elmoformanylangs(tmp_path: Path) -> None:
-    """Its biLM is not exported; the task model is, and needs no other files."""
+    """
+    Its biLM is not exported; the task model is, and needs no other files. Its weights are copied bit by bit,
+    so that the same program gives the same bits.
+    """
     bilm = shutil.copytree(FIXTURES / "bilm" / "many_langs" / "both", tmp_path / "bilm")
     overrides = {
         "trainer.num_epochs": 1,

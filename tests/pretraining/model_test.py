@@ -28,12 +28,30 @@ from elmo_plugin.pretraining import (
 )
 from elmo_plugin.warn_once import warn_once
 from tests.bilm.slow_bilm import SlowBiLM
+from tests.closeness import assert_close
 from tests.conftest import TINY_OPTIONS, randomize
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
 VOCABULARY_FILE = str(FIXTURES / "vocab.txt")
 TENSORS = ("forward_inputs", "forward_targets", "backward_inputs", "backward_targets")
 OPTIONS = replace(TINY_OPTIONS, cell_clip=0.5, proj_clip=0.5)
+
+
+def assert_close_losses(actual: float, expected: float, steps: int, scale: float = 1.0) -> None:
+    """
+    Check the mean negative log-likelihood after that many steps of the LSTMs; of a loss, which is
+    the mean times the steps of a window, `scale` is the steps.
+
+    A state is at most 1, as two layers are clipped to 0.5 each and added; and the sum of
+    exponentials, relative to its size, is 1.
+    """
+    characters = 3 * 4 + 2 * 24  # the widest filter, the highway layer and the projection
+    lstms = 2 * (
+        2 * OPTIONS.projection_dim + OPTIONS.cell_size
+    )  # of two layers, gates and projection
+    softmax = OPTIONS.projection_dim + 1 + len(LMVocabulary.from_file(VOCABULARY_FILE))
+    terms = characters + steps * lstms + softmax
+    assert_close(actual, expected, terms=terms, scale=scale, dtype=torch.float32)
 
 
 def windows(num_batches: int, rows: int = 3, steps: int = 4) -> List[Dict[str, Tensor]]:
@@ -90,10 +108,10 @@ def test_perplexity_is_that_of_a_slow_float64_loop(
                 log_sums = numpy.log(numpy.exp(logits).sum(axis=1))
                 targets = batch[f"{direction}_targets"][row].numpy()
                 negative_log_likelihoods.extend(log_sums - logits[range(len(targets)), targets])
-        expected = numpy.exp(numpy.mean(negative_log_likelihoods))
-        assert metrics[f"{direction}_perplexity"] == pytest.approx(expected, rel=1e-5)
+        found = numpy.log(metrics[f"{direction}_perplexity"])
+        assert_close_losses(found, numpy.mean(negative_log_likelihoods), steps=3 * 4)
     mean = (metrics["forward_perplexity"] + metrics["backward_perplexity"]) / 2
-    assert metrics["perplexity"] == pytest.approx(mean)
+    assert_close(metrics["perplexity"], mean, terms=2)
 
 
 def held_out(rows: int, steps: int = 4) -> List[Dict[str, Any]]:
@@ -131,7 +149,8 @@ def test_every_held_out_prediction_counts_for_any_number_of_rows(
                 model(**long_row)
     expected = model.get_metrics(reset=True)
     for name in ("forward_perplexity", "backward_perplexity"):
-        assert metrics[name] == pytest.approx(expected[name], rel=1e-5)
+        found, expected_mean = numpy.log(metrics[name]), numpy.log(expected[name])
+        assert_close_losses(found, expected_mean, steps=-(-num_predictions // rows))
 
 
 def test_the_speed_leaves_out_what_ran_between_two_validations(
@@ -187,7 +206,8 @@ def test_loss_is_the_mean_of_both_directions_times_the_steps() -> None:
     loss = model(**windows(1)[0])["loss"]
     metrics = model.get_metrics()
     mean = sum(numpy.log(metrics[f"{name}_perplexity"]) for name in ("forward", "backward")) / 2
-    assert loss.item() == pytest.approx(4 * mean, rel=1e-5)
+    # The mean over three rows of four steps, in two directions.
+    assert_close(loss, 4 * mean, terms=2 * 3 * 4)
 
 
 def test_evaluation_has_separate_states_which_a_reset_clears() -> None:
@@ -199,7 +219,7 @@ def test_evaluation_has_separate_states_which_a_reset_clears() -> None:
     model.train()
     model(**second)
     model.eval()
-    assert model(**first)["loss"].item() == pytest.approx(expected)
+    assert_close_losses(model(**first)["loss"], expected, steps=4, scale=4)
     # Without a reset the state continues.
     assert model(**first)["loss"].item() != pytest.approx(expected, rel=1e-4)
     # And training continues where it was.
@@ -207,7 +227,7 @@ def test_evaluation_has_separate_states_which_a_reset_clears() -> None:
     continued = model(**third)["loss"].item()
     fresh = build().train()
     fresh(**second)
-    assert continued == pytest.approx(fresh(**third)["loss"].item(), rel=1e-6)
+    assert_close_losses(continued, fresh(**third)["loss"], steps=2 * 4, scale=4)
 
 
 @pytest.mark.parametrize("sampled", [False, True])
@@ -262,7 +282,7 @@ def test_rows_are_reset_with_the_given_probability_only_in_training() -> None:
         model.state_reset = state_reset
         model(**first)
         losses[state_reset] = model(**second)["loss"].item()
-    assert losses[1.0] == pytest.approx(build()(**second)["loss"].item(), rel=1e-6)
+    assert_close_losses(losses[1.0], build()(**second)["loss"], steps=4, scale=4)
     assert losses[0.0] != pytest.approx(losses[1.0], rel=1e-4)
     evaluated = []
     for state_reset in (0.0, 1.0):
@@ -278,7 +298,7 @@ def test_another_number_of_rows_starts_from_zeros() -> None:
     model(**windows(1, rows=3)[0])
     two_rows = windows(1, rows=2)[0]
     loss = model(**two_rows)["loss"].item()
-    assert loss == pytest.approx(build().eval()(**two_rows)["loss"].item())
+    assert_close_losses(loss, build().eval()(**two_rows)["loss"], steps=4, scale=4)
 
 
 def sentences(texts: List[str]) -> Dict[str, Tensor]:
@@ -290,6 +310,7 @@ def sentences(texts: List[str]) -> Dict[str, Tensor]:
 
 
 TEXTS = ["the rain fell .", "he", "they went out into the street", "it was late ."]
+LONGEST = 7  # steps: six words and a boundary
 
 
 def test_whole_sentences_in_a_batch_have_their_own_perplexity() -> None:
@@ -300,13 +321,15 @@ def test_whole_sentences_in_a_batch_have_their_own_perplexity() -> None:
     for text in TEXTS:
         alone.append(model(**sentences([text]))["loss"].item())
     # Each the sum over the steps of its row: the mean over rows is that of the batch.
-    assert together == pytest.approx(numpy.mean(alone), rel=1e-6)
+    assert_close_losses(together, numpy.mean(alone), steps=LONGEST, scale=LONGEST)
     each = model.get_metrics(reset=True)
     for name in ("forward_perplexity", "backward_perplexity"):
-        assert metrics[name] == pytest.approx(each[name], rel=1e-6)
+        assert_close_losses(numpy.log(metrics[name]), numpy.log(each[name]), steps=LONGEST)
     num_predictions = sum(len(text.split()) + 1 for text in TEXTS)
     mean = sum(numpy.log(metrics[f"{name}_perplexity"]) for name in ("forward", "backward")) / 2
-    assert together * len(TEXTS) / num_predictions == pytest.approx(mean, rel=1e-6)
+    # The same losses, added once more.
+    found = together * len(TEXTS) / num_predictions
+    assert_close(found, mean, terms=2 * num_predictions, dtype=torch.float32)
 
 
 def test_whole_sentences_neither_read_nor_write_the_states_of_streams() -> None:
@@ -316,8 +339,10 @@ def test_whole_sentences_neither_read_nor_write_the_states_of_streams() -> None:
     model = build()
     model(**first)
     lone = model(**sentences(TEXTS[:3]))["loss"].item()
-    assert lone == pytest.approx(build()(**sentences(TEXTS[:3]))["loss"].item(), rel=1e-6)
-    assert model(**second)["loss"].item() == pytest.approx(expected(**second)["loss"].item())
+    expected_lone = build()(**sentences(TEXTS[:3]))["loss"]
+    assert_close_losses(lone, expected_lone, steps=LONGEST, scale=LONGEST)
+    found, expected_loss = model(**second)["loss"], expected(**second)["loss"]
+    assert_close_losses(found, expected_loss, steps=2 * 4, scale=4)
 
 
 def test_directions_of_other_lengths_are_refused() -> None:

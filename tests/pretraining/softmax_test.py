@@ -8,8 +8,12 @@ from torch import Tensor
 from elmo_plugin.bilm import softmax
 from elmo_plugin.pretraining import FullSoftmax, LMSoftmax, SampledSoftmax
 from elmo_plugin.pretraining import softmax as training_softmax
+from tests.closeness import assert_close
 
 NUM_WORDS, INPUT_DIM, NUM_POSITIONS = 37, 6, 11
+# A logit sums products and a bias; a loss sums exponentials of logits.
+LOGIT_TERMS = INPUT_DIM + 1
+LOSS_TERMS = LOGIT_TERMS + NUM_WORDS
 
 
 def softmax_with_biases() -> FullSoftmax:
@@ -37,6 +41,12 @@ def brute_force_nll(full: FullSoftmax, states: Tensor, targets: Tensor) -> Tenso
     return torch.stack(nll)
 
 
+def largest_logit(full: FullSoftmax, states: Tensor) -> float:
+    """The largest that a partial sum can be, whatever the order."""
+    sizes = states.detach().abs() @ full.weight.detach().abs().T + full.bias.detach().abs()
+    return sizes.max().item()
+
+
 def set_chunks(monkeypatch: pytest.MonkeyPatch, logits: int, positions_per_chunk: int) -> None:
     monkeypatch.setattr(softmax, "LOGITS_PER_CHUNK", logits)
     monkeypatch.setattr(softmax, "POSITIONS_PER_CHUNK", positions_per_chunk)
@@ -51,12 +61,12 @@ def test_losses_equal_brute_force_for_any_chunks(
     full = softmax_with_biases()
     states, targets = positions(scale)
     expected = brute_force_nll(full, states, targets)
-    # float32 products: some units in the seventh digit of the largest logit.
-    tolerance = 1e-6 * max(1.0, scale)
+    largest = largest_logit(full, states)
     exact = full.exact_nll(states, targets)
     assert exact.dtype == torch.float64 and not exact.requires_grad
-    assert torch.allclose(exact, expected, rtol=0, atol=tolerance)
-    assert torch.allclose(full(states, targets).double(), expected, rtol=0, atol=2 * tolerance)
+    # Products in float32, exponentials summed in float64.
+    assert_close(exact, expected, terms=LOGIT_TERMS, scale=largest, dtype=torch.float32)
+    assert_close(full(states, targets), expected, terms=LOSS_TERMS, scale=largest)
 
 
 @pytest.mark.parametrize("chunks", [(2**20, 4096), (24, 4), (1, 1)])
@@ -73,8 +83,12 @@ def test_gradients_are_those_of_cross_entropy(
     logits = torch.nn.functional.linear(states, full.weight, full.bias)
     expected_loss = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
     expected = torch.autograd.grad((weights * expected_loss).sum(), inputs)
+    # Sums over words or positions of a weight times a state or a row, where probabilities have the
+    # rounding of losses.
+    largest = max(tensor.abs().max().item() for tensor in (states, full.weight))
+    scale = weights.abs().max().item() * largest
     for gradient, expected_gradient in zip(gradients, expected):
-        assert torch.allclose(gradient, expected_gradient, rtol=0, atol=2e-6)
+        assert_close(gradient, expected_gradient, terms=LOSS_TERMS + NUM_WORDS, scale=scale)
 
 
 def test_no_chunk_of_logits_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +123,21 @@ def test_autocast_changes_training_by_rounding_only() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = full(states, targets)
     assert loss.dtype == torch.float32
-    # bfloat16 has 8 bits: three digits at most.
-    assert torch.allclose(loss, expected, rtol=0, atol=0.03)
+    largest = largest_logit(full, states)
+    assert_close(loss, expected, terms=LOSS_TERMS, scale=largest, dtype=torch.bfloat16)
     for gradient, expected_gradient in zip(
         torch.autograd.grad(loss.mean(), inputs), expected_gradients
     ):
         assert gradient.dtype == torch.float32
-        assert torch.allclose(gradient, expected_gradient, rtol=0, atol=0.003)
+        # The mean over positions. Rounded twice: the logits, and the products of the backward pass.
+        assert_close(
+            gradient,
+            expected_gradient,
+            terms=LOSS_TERMS + NUM_WORDS,
+            scale=largest / NUM_POSITIONS,
+            dtype=torch.bfloat16,
+            roundings=2,
+        )
 
 
 def test_initial_values_are_bilm_tfs() -> None:
@@ -123,7 +145,8 @@ def test_initial_values_are_bilm_tfs() -> None:
     full = FullSoftmax(4000, 16)
     assert full.weight.shape == (4000, 16)
     assert full.bias.shape == (4000,)
-    # 64,000 values: the deviation is known to 0.3%.
+    # 64,000 values: the standard deviation has one of its own of 1 / sqrt(2 * 64,000) = 0.3% of it, and the
+    # mean one of 0.25 / sqrt(64,000) = 0.001.
     assert full.weight.std().item() == pytest.approx(16**-0.5, rel=0.02)
     assert full.weight.mean().item() == pytest.approx(0.0, abs=0.005)
     assert not full.bias.any()

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any, List, Tuple
 
@@ -56,6 +57,21 @@ def as_tensors(instances: List[Instance], vocab: Vocabulary) -> TensorDict:
     batch = Batch(instances)
     batch.index_instances(vocab)
     return batch.as_tensor_dict()
+
+
+def num_terms(model: Model, num_steps: int) -> int:
+    """
+    Return the length of the chain of sums from the input to the output of a model, for `assert_close`.
+
+    A number in the output of a matrix sums the columns of the matrix; those of an RNN are used once in each
+    step. Both directions are counted, and so is a biLM that is trained; what attention sums is not.
+    """
+    terms = 0
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            recurrent = re.search(r"weight_[ih]h_l|input_linearity|state_linearity", name)
+            terms += parameter[0].numel() * (num_steps if recurrent else 1)
+    return terms
 
 
 def overfit(

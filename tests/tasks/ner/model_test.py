@@ -3,11 +3,11 @@ import itertools
 import pytest
 import torch
 from allennlp.data import Vocabulary
-from torch.testing import assert_close
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.ner import NerReader
 from elmo_plugin.tasks.tags import find_tag_fault
+from tests.closeness import assert_close
 from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, read_tiny
 
 DATA = FIXTURES / "ner" / "tiny" / "train.conll"
@@ -44,15 +44,18 @@ def test_loss_is_the_mean_over_sentences_of_the_negative_log_likelihood(include_
             total = total + crf.transitions[tag_id, next_tag_id]
         return total
 
-    losses = []
+    losses, log_sums = [], []
     for sentence, instance in enumerate(short):
         length = len(instance["tokens"])
         all_sequences = itertools.product(range(len(model.tags)), repeat=length)
         all_scores = torch.stack([score(sentence, sequence) for sequence in all_sequences])
         gold = tensors["tags"][sentence, :length].tolist()
-        losses.append(all_scores.logsumexp(0) - score(sentence, gold))
-    # Sums of some hundred float32 numbers.
-    assert_close(output["loss"], torch.stack(losses).mean(), rtol=1e-5, atol=1e-5)
+        log_sums.append(all_scores.logsumexp(0))
+        losses.append(log_sums[-1] - score(sentence, gold))
+    # A score sums logits, transitions and both ends; their exponentials are summed over all sequences.
+    terms = 4 + 3 + 2 + len(model.tags) ** 4
+    scale = max(log_sums).item()
+    assert_close(output["loss"], torch.stack(losses).mean(), terms=terms, scale=scale)
 
 
 @pytest.mark.parametrize("label_scheme", ["BIO", "BIOUL"])
@@ -116,7 +119,7 @@ def test_a_token_without_a_tag_may_be_in_an_entity_that_its_file_does_not_mark(i
             assert not {"B-LOC", "B-ORG"} & set(instance["tags"].labels)
     tensors = as_tensors(short, vocab)
     output = model(**tensors)
-    losses = []
+    losses, sizes = [], []
     for sentence, instance in enumerate(short):
         gold = [model.tags[tag] for tag in tensors["tags"][sentence, : len(instance["tokens"])]]
         agreeing = [[model.tags.index(tag)] for tag in gold]
@@ -134,8 +137,10 @@ def test_a_token_without_a_tag_may_be_in_an_entity_that_its_file_does_not_mark(i
             for sequence in sequences
         ]
         losses.append(-torch.stack(log_likelihoods).logsumexp(0))
-    assert_close(output["loss"], torch.stack(losses).mean(), rtol=1e-5, atol=1e-5)
-    assert_close(losses[1], every_loss[1], rtol=1e-5, atol=1e-5)
+        sizes += [-log_likelihood.item() for log_likelihood in log_likelihoods]
+    terms = 4 + 3 + 2 + len(model.tags) ** 4
+    assert_close(output["loss"], torch.stack(losses).mean(), terms=terms, scale=max(sizes))
+    assert_close(losses[1], every_loss[1], terms=terms, scale=max(sizes))
     assert losses[0] < every_loss[0]
 
 

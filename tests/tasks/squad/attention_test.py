@@ -1,8 +1,8 @@
 import torch
 from allennlp.modules.seq2seq_encoders import GruSeq2SeqEncoder
-from numpy.testing import assert_allclose
 
 from elmo_plugin.tasks.squad.attention import BidirectionalAttention, ResidualSelfAttention
+from tests.closeness import assert_close
 
 
 def tri_linear(attention, one, other):
@@ -32,8 +32,9 @@ def test_attention_is_what_a_slow_loop_computes():
         seen_question = sum(w * q for w, q in zip(similarity[index].softmax(dim=0), question[0]))
         own = passage[0, index]
         expected = torch.cat([own, seen_question, own * seen_question, own * seen_passage])
-        # Sums of a dozen float32 numbers.
-        assert_allclose(attended[0, index].numpy(), expected.numpy(), atol=1e-6)
+        # A similarity sums three vectors of four; then vectors of words are summed.
+        largest = max(expected.abs().max().item(), similarity.abs().max().item())
+        assert_close(attended[0, index], expected, terms=3 * 4 + passage_length, scale=largest)
 
 
 def build_block(dropout=0.0):
@@ -60,8 +61,8 @@ def test_self_attention_is_what_a_slow_loop_computes():
             attended = sum(w * encoded[other] for w, other in zip(attention, others))
             merged = torch.cat([attended, encoded[index], attended * encoded[index]])
             expected = inputs[0, index] + block.projection(merged).relu()
-            # Sums of a dozen float32 numbers.
-            assert_allclose(outputs[0, index].numpy(), expected.numpy(), atol=1e-6)
+            # A score and the projection sum three vectors of four; attention sums vectors of three words.
+            assert_close(outputs[0, index], expected, terms=2 * 3 * 4 + 3)
 
 
 def test_no_product_of_all_pairs_of_vectors_is_made():

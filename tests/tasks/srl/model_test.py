@@ -4,12 +4,12 @@ from typing import List
 import pytest
 import torch
 from torch import Tensor
-from torch.testing import assert_close
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.srl.model import BioDecoder
 from elmo_plugin.tasks.tags import find_tag_fault
-from tests.tasks.task_testing import as_tensors, build_tiny, overfit, read_tiny
+from tests.closeness import assert_close
+from tests.tasks.task_testing import as_tensors, build_tiny, num_terms, overfit, read_tiny
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,9 @@ def test_loss_is_the_cross_entropy_averaged_over_tokens_and_then_over_sentences(
         log_probabilities = logits.log_softmax(dim=-1)
         length = int(mask.sum())
         losses.append(-sum(log_probabilities[t, tags[t]] for t in range(length)) / length)
-    assert_close(output["loss"], torch.stack(losses).mean(), rtol=1e-5, atol=1e-6)
+    # Exponentials of tags, then losses of tokens and of sentences.
+    terms = output["logits"].shape[2] + output["logits"].shape[1] + len(losses)
+    assert_close(output["loss"], torch.stack(losses).mean(), terms=terms)
 
 
 def test_the_model_depends_on_the_predicate(data):
@@ -50,8 +52,9 @@ def test_the_model_depends_on_the_predicate(data):
     assert batch["tokens"]["tokens"]["tokens"][0].equal(batch["tokens"]["tokens"]["tokens"][1])
     assert not torch.allclose(logits[0], logits[1])
     batch["predicate_indicator"] = batch["predicate_indicator"][[1, 0]]
-    # Sums of some dozen float32 numbers.
-    assert_close(model(**batch)["logits"], logits[[1, 0]], rtol=1e-5, atol=1e-6)
+    # Outputs of the LSTMs, which the logits sum, are at most 1.
+    terms = num_terms(model, logits.size(1))
+    assert_close(model(**batch)["logits"], logits[[1, 0]], terms=terms, scale=1.0)
 
 
 def test_only_possible_sequences_are_predicted(data):
@@ -115,7 +118,9 @@ def test_a_finder_learns_which_words_are_predicates(data):
     assert metrics["predicate_f1"] == 1
     # What it says of a word does not depend on the predicate whose roles are labelled.
     batch["predicate_indicator"] = torch.zeros_like(batch["predicate_indicator"])
-    assert_close(model(**batch)["predicate_probabilities"], probabilities, rtol=1e-5, atol=1e-6)
+    terms = num_terms(model, gold.size(1))
+    found = model(**batch)["predicate_probabilities"]
+    assert_close(found, probabilities, terms=terms, scale=1.0)
 
 
 def test_metrics_of_the_finder_do_not_count_training(data):
@@ -144,7 +149,8 @@ def test_a_finder_counts_a_sentence_once(data):
     assert 0 < first.sum() < len(first)
     # Labels of sentences that are not counted mean nothing.
     batch["predicates"] = torch.where(first[:, None], batch["predicates"], -7)
-    assert_close(model(**batch)["loss"], loss)
+    # The losses of the labels of all tokens, as before.
+    assert_close(model(**batch)["loss"], loss, terms=batch["tags"].numel())
 
 
 TAGS = ["I-ARG0", "O", "B-ARG0", "B-V", "I-V"]

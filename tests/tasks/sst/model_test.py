@@ -3,12 +3,12 @@ import torch
 from allennlp.data import Vocabulary
 from allennlp.modules import FeedForward
 from allennlp.modules.seq2seq_encoders import LstmSeq2SeqEncoder
-from torch.testing import assert_close
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.sst import BiattentiveClassifier, SstReader
 from elmo_plugin.tasks.sst.model import FourWayPooling
-from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, read_tiny
+from tests.closeness import assert_close
+from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, num_terms, read_tiny
 
 CLASSES = ["very_negative", "negative", "neutral", "positive", "very_positive"]
 
@@ -16,6 +16,9 @@ CLASSES = ["very_negative", "negative", "neutral", "positive", "very_positive"]
 def test_the_scores_are_those_of_a_slow_model():
     instances, vocab = read_tiny("sst")
     model = build_tiny("sst", vocab).eval()
+    # Attention sums products of two tokens, then tokens. Outputs of the LSTMs are at most 1.
+    longest = max(len(instance["tokens"]) for instance in instances)
+    terms = num_terms(model, longest) + 12 + longest
     batched = model(**as_tensors(instances, vocab))["logits"]
     for row, instance in enumerate(instances):
         tensors = as_tensors([instance], vocab)
@@ -32,11 +35,10 @@ def test_the_scores_are_those_of_a_slow_model():
         pooled.append((weights * integrated).sum(0))
         scores = model.label_projection(model.output_layer(torch.cat(pooled)))
         output = model(**tensors)
-        # Sums of some dozen float32 numbers, in another order.
-        assert_close(output["logits"][0], scores, rtol=1e-4, atol=1e-6)
-        assert_close(batched[row], scores, rtol=1e-4, atol=1e-5)
+        assert_close(output["logits"][0], scores, terms=terms, scale=1.0)
+        assert_close(batched[row], scores, terms=terms, scale=1.0)
         gold = CLASSES.index(instance["label"].label)
-        assert_close(output["loss"], -scores.softmax(0)[gold].log(), rtol=1e-4, atol=1e-6)
+        assert_close(output["loss"], -scores.softmax(0)[gold].log(), terms=terms)
 
 
 def test_two_classes_make_a_model_of_two():
@@ -87,5 +89,6 @@ def test_pooling_a_batch_equals_pooling_single_sentences(shift, padding):
         tokens[row, : len(sentence)] = sentence
         mask[row, : len(sentence)] = True
     expected = torch.stack([pool_slowly(pooling, sentence) for sentence in sentences])
-    # Sums of a few float32 numbers up to 40.
-    assert_close(pooling(tokens, mask), expected, rtol=1e-5, atol=1e-5)
+    # The score of a token sums five numbers; then up to seven tokens are summed.
+    scale = 5 * expected.abs().max().item()
+    assert_close(pooling(tokens, mask), expected, terms=5 + 7, scale=scale)
