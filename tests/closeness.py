@@ -71,15 +71,12 @@ def assert_close(
     equal_nan : `bool`
         Whether NaN equals NaN.
     """
-    actual_tensor, expected_tensor = torch.as_tensor(actual), torch.as_tensor(expected)
     if dtype is None:
         precision = max(_precision(actual), _precision(expected), key=SPACINGS.__getitem__)
     else:
         precision = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     # In float64, so that the comparison itself rounds nothing.
-    actual_tensor, expected_tensor = (
-        tensor.detach().cpu().double() for tensor in (actual_tensor, expected_tensor)
-    )
+    actual_tensor, expected_tensor = _float64(actual), _float64(expected)
     if scale is None:
         scale = _largest(expected_tensor)
     limit = largest_difference(precision, terms, scale, roundings)
@@ -103,6 +100,13 @@ def largest_difference(dtype: torch.dtype, terms: int, scale: float, roundings: 
         return 2 * math.sqrt(terms) * SPACINGS[dtype] * scale
     sums = math.sqrt(terms) * SPACINGS[torch.float32]
     return 2 * (sums + math.sqrt(roundings) * SPACINGS[dtype]) * scale
+
+
+def _float64(numbers: Any) -> Tensor:
+    """Return the numbers on the CPU. By itself torch makes float32 of Python's floats."""
+    if isinstance(numbers, Tensor):
+        return numbers.detach().cpu().double()
+    return torch.as_tensor(numbers, dtype=torch.float64)
 
 
 def _precision(numbers: Any) -> torch.dtype:

