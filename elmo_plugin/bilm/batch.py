@@ -1,7 +1,7 @@
 """A batch of sentences as the biLM reads it: each distinct word once, and no padding."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
 import torch
@@ -101,6 +101,49 @@ def read_batch(character_ids: Tensor, marks: Tensor, merge_sentences: bool) -> B
     packing = Packing.from_lengths((type_at >= 0).sum(dim=1), timesteps + 2)
     type_of = type_at[packing.row, packing.step]
     return Batch(mask_with_boundaries, types, type_of, packing, sentence_of)
+
+
+def run_batch(
+    character_ids: Tensor,
+    marks: Tensor,
+    encode: Callable[[Tensor], Tensor],
+    run_all_layers: Callable[..., Tuple[List[Tuple[Tensor, Tensor]], List[State]]],
+    states: Optional["CarriedStates"],
+) -> Dict[str, Union[Tensor, List[Tensor]]]:
+    """
+    Run a biLM on a batch: what `BiLM` and `FrozenBiLM` have in common.
+
+    # Parameters
+
+    character_ids, marks : `Tensor`
+        As for `read_batch`.
+    encode : `Callable[[Tensor], Tensor]`
+        From distinct words, `(num_types, 50)`, to their vectors, `(num_types, projection_dim)`.
+    run_all_layers : `Callable`
+        `run_layers` of the biLM: of inputs, step sizes and initial states, `None` for zeros.
+    states : `CarriedStates`, optional
+        Where rows start, and where their states are kept after the batch. Without, all start from zeros.
+
+    # Returns
+
+    A dictionary with `activations` and `mask`, see `BiLM.forward`.
+
+    # Raises
+
+    `ValueError` as `read_batch`.
+    """
+    batch = read_batch(character_ids, marks, merge_sentences=states is None)
+    packing = batch.packing
+    vectors = encode(batch.types)
+    tokens = vectors.index_select(0, batch.type_of)  # (num_tokens, projection_dim)
+    layers, final_states = run_all_layers(
+        [tokens, tokens.index_select(0, packing.reverse)],
+        packing.step_sizes,
+        None if states is None else states.initial(packing, tokens),
+    )
+    if states is not None:
+        states.keep(final_states, packing)
+    return {"activations": batch.activations(tokens, layers), "mask": batch.mask}
 
 
 def run_layers(

@@ -9,7 +9,7 @@ from torch import Tensor
 from elmo_plugin.bilm.batch import (
     CarriedStates,
     no_activations,
-    read_batch,
+    run_batch,
     run_layers,
     zero_states,
 )
@@ -222,18 +222,9 @@ class BiLM(torch.nn.Module):
             return no_activations(self.options, character_ids, next(self.parameters()))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             states = self.carried_states if self.stateful else None
-            batch = read_batch(character_ids, self._marks, merge_sentences=not self.stateful)
-            packing = batch.packing
-            vectors = self.character_encoder(batch.types)  # (num_types, projection_dim)
-            tokens = vectors.index_select(0, batch.type_of)  # (num_tokens, projection_dim)
-            layers, final_states = self.run_layers(
-                [tokens, tokens.index_select(0, packing.reverse)],
-                packing.step_sizes,
-                None if states is None else states.initial(packing, tokens),
+            return run_batch(
+                character_ids, self._marks, self.character_encoder, self.run_layers, states
             )
-            if states is not None:
-                states.keep(final_states, packing)
-            return {"activations": batch.activations(tokens, layers), "mask": batch.mask}
 
     def run_layers(
         self,

@@ -15,7 +15,7 @@ from elmo_plugin.bilm.batch import (
     CarriedStates,
     mask_of,
     no_activations,
-    read_batch,
+    run_batch,
     run_layers,
     zero_states,
 )
@@ -274,18 +274,10 @@ class FrozenBiLM:
             return self._run(character_ids, states)
 
     def _run(self, character_ids: Tensor, states: Optional[CarriedStates] = None) -> Output:
-        batch = read_batch(character_ids, self._marks, merge_sentences=states is None)
-        packing = batch.packing
-        vectors = self.words.read(batch.types, self._runner.encode)  # (num_types, projection_dim)
-        tokens = vectors.index_select(0, batch.type_of)  # (num_tokens, projection_dim)
-        layers, final_states = self.run_layers(
-            [tokens, tokens.index_select(0, packing.reverse)],
-            packing.step_sizes,
-            None if states is None else states.initial(packing, tokens),
-        )
-        if states is not None:
-            states.keep(final_states, packing)
-        return {"activations": batch.activations(tokens, layers), "mask": batch.mask}
+        return run_batch(character_ids, self._marks, self._encode, self.run_layers, states)
+
+    def _encode(self, types: Tensor) -> Tensor:
+        return self.words.read(types, self._runner.encode)
 
     def run_layers(
         self,
