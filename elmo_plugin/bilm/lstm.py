@@ -11,7 +11,7 @@ from elmo_plugin.bilm.interception import has_global_hooks, is_plain
 from elmo_plugin.bilm.simd.library import training_unit
 from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
 from elmo_plugin.bilm.simd.training import Products, run_with_gradients
-from elmo_plugin.bilm.steps import LoopLayer, LSTMTensors, Outcome, Product, Run, State, run_loop
+from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Product, Run, State, loop_layer, run_loop
 
 
 class ProjectedLSTM(torch.nn.Module):
@@ -138,7 +138,7 @@ def _run_together(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[
         product_type = torch.get_autocast_dtype(device_type)
     unit = training_unit(like, product_type)
     if unit is None or any(layer.weight.dtype != torch.float32 for layer in tensors):
-        return [run_loop(_loop_layer(layer), run) for layer, run in zip(tensors, runs)]
+        return [run_loop(loop_layer(layer, _product_by), run) for layer, run in zip(tensors, runs)]
     products = Products(product_type, unit)
     # Autocast's own casts do not reach tensors that are written to.
     with torch.autocast(device_type, enabled=False):
@@ -148,15 +148,5 @@ def _run_together(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[
         return run_layers(panels, runs)
 
 
-def _loop_layer(layer: LSTMTensors) -> LoopLayer:
-    def product(weight: Tensor) -> Product:
-        return lambda rows: linear(rows, weight)
-
-    return LoopLayer(
-        product(layer.weight[:, : layer.input_dim]),
-        product(layer.weight[:, layer.input_dim :]),
-        None if layer.projection is None else product(layer.projection),
-        layer.bias,
-        layer.cell_clip,
-        layer.proj_clip,
-    )
+def _product_by(weight: Tensor) -> Product:
+    return lambda rows: linear(rows, weight)

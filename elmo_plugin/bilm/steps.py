@@ -103,6 +103,18 @@ class LoopLayer(NamedTuple):
     proj_clip: Optional[float]
 
 
+def loop_layer(layer: LSTMTensors, product_by: Callable[[Tensor], Product]) -> LoopLayer:
+    """Return a layer for `run_loop`, whose products `product_by` makes of matrices."""
+    return LoopLayer(
+        product_by(layer.weight[:, : layer.input_dim]),
+        product_by(layer.weight[:, layer.input_dim :]),
+        None if layer.projection is None else product_by(layer.projection),
+        layer.bias,
+        layer.cell_clip,
+        layer.proj_clip,
+    )
+
+
 def run_loop(layer: LoopLayer, run: Run) -> Outcome:
     """
     Run a layer in one direction, step by step: `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and

@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
-from elmo_plugin.bilm.steps import LoopLayer, Outcome, Product, Run, run_loop
+from elmo_plugin.bilm.steps import LoopLayer, Outcome, Product, Run, loop_layer, run_loop
 
 
 class ReferenceRunner(Runner):
@@ -111,11 +111,6 @@ def largest_of_pairs(weight: Tensor) -> Tensor:
 
 def _loop_layer(module: ProjectedLSTM, precision: str) -> LoopLayer:
     layer = module.tensors()
-    return LoopLayer(
-        product_by(layer.weight[:, : layer.input_dim], precision),
-        product_by(layer.weight[:, layer.input_dim :], precision),
-        None if layer.projection is None else product_by(layer.projection, precision),
-        layer.bias.detach(),
-        layer.cell_clip,
-        layer.proj_clip,
+    return loop_layer(
+        layer._replace(bias=layer.bias.detach()), lambda weight: product_by(weight, precision)
     )
