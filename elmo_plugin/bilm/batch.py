@@ -1,7 +1,7 @@
 """A batch of sentences as the biLM reads it: each distinct word once, and no padding."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
 import torch
@@ -19,7 +19,7 @@ RunLayer = Callable[[int, List[Run]], List[Outcome]]
 
 class Batch(NamedTuple):
     """
-    What `read_batch` makes of character ids.
+    A batch, read by `read_batch`.
 
     # Parameters
 
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
         tokens : `Tensor`
             `(num_tokens, projection_dim)`, the token vectors, packed.
         layers : `Sequence[Sequence[Tensor]]`
-            What `run_layers` gave.
+            The outputs of `run_layers`.
         """
         packed = [torch.cat([tokens, tokens], dim=1)]
         for forward_output, backward_output in layers:
@@ -61,46 +61,6 @@ class Batch(NamedTuple):
         if self.sentence_of is None:
             return activations
         return [layer.index_select(0, self.sentence_of) for layer in activations]
-
-
-def read_batch(character_ids: Tensor, marks: Tensor, merge_sentences: bool) -> Batch:
-    """
-    Find the distinct words of a batch, and pack its sentences with their marks.
-
-    # Parameters
-
-    character_ids : `Tensor`
-        `(batch_size, timesteps, 50)`, at least one row. Rows of zeros are padding and stand at the end.
-    marks : `Tensor`
-        `(2, 50)`, the character ids of the begin and the end of a sentence, on the same device.
-    merge_sentences : `bool`
-        Read a sentence that stands in the batch several times (as in SRL, once for each of its predicates)
-        only once. Carried states would tell such rows apart.
-
-    # Raises
-
-    `ValueError` if a tensor has the wrong shape or type, if an id is out of range, or if padding stands
-    before a word.
-    """
-    mask = mask_of(character_ids)
-    lengths = mask.sum(dim=1)
-    batch_size, timesteps = mask.shape
-    # index: (num_words + 2,), the type of each word and of the two marks
-    types, index = distinct_words(torch.cat([character_ids[mask].long(), marks]))
-    # (batch_size, timesteps + 2): which type stands where, -1 at padding.
-    type_at = index.new_full((batch_size, timesteps + 2), -1)
-    type_at[:, 0] = index[-2]
-    type_at[:, 1:-1][mask] = index[:-2]
-    type_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
-    mask_with_boundaries = type_at >= 0
-    sentence_of: Optional[Tensor] = None
-    if merge_sentences and batch_size > 1:
-        distinct, inverse = torch.unique(type_at, dim=0, return_inverse=True)
-        if distinct.size(0) < batch_size:
-            type_at, sentence_of = distinct, inverse
-    packing = Packing.from_lengths((type_at >= 0).sum(dim=1), timesteps + 2)
-    type_of = type_at[packing.row, packing.step]
-    return Batch(mask_with_boundaries, types, type_of, packing, sentence_of)
 
 
 def run_batch(
@@ -132,6 +92,12 @@ def run_batch(
 
     `ValueError` as `read_batch`.
     """
+    if character_ids.size(0) == 0:
+        # The shapes of an empty row, without that row.
+        row = character_ids.new_zeros(1, *character_ids.shape[1:])
+        output = run_batch(row, marks, encode, run_all_layers, None)
+        activations = [layer[:0] for layer in output["activations"]]
+        return {"activations": activations, "mask": output["mask"][:0]}  # type: ignore[index]
     batch = read_batch(character_ids, marks, merge_sentences=states is None)
     packing = batch.packing
     vectors = encode(batch.types)
@@ -144,6 +110,46 @@ def run_batch(
     if states is not None:
         states.keep(final_states, packing)
     return {"activations": batch.activations(tokens, layers), "mask": batch.mask}
+
+
+def read_batch(character_ids: Tensor, marks: Tensor, merge_sentences: bool) -> Batch:
+    """
+    Find the distinct words of a batch, and pack its sentences with their marks.
+
+    # Parameters
+
+    character_ids : `Tensor`
+        `(batch_size, timesteps, 50)`, at least one row. Rows of zeros are padding and stand at the end.
+    marks : `Tensor`
+        `(2, 50)`, the character ids of the begin and the end of a sentence, on the same device.
+    merge_sentences : `bool`
+        Read a sentence that stands in the batch several times (as in SRL, once for each of its predicates)
+        only once. Not with carried states, which belong to rows.
+
+    # Raises
+
+    `ValueError` if a tensor has the wrong shape or type, if an id is out of range, or if padding stands
+    before a word.
+    """
+    mask = mask_of(character_ids)
+    lengths = mask.sum(dim=1)
+    batch_size, timesteps = mask.shape
+    # index: (num_words + 2,), the type of each word and of the two marks
+    types, index = distinct_words(torch.cat([character_ids[mask].long(), marks]))
+    # (batch_size, timesteps + 2): which type stands where, -1 at padding.
+    type_at = index.new_full((batch_size, timesteps + 2), -1)
+    type_at[:, 0] = index[-2]
+    type_at[:, 1:-1][mask] = index[:-2]
+    type_at[torch.arange(batch_size, device=index.device), lengths + 1] = index[-1]
+    mask_with_boundaries = type_at >= 0
+    sentence_of: Optional[Tensor] = None
+    if merge_sentences and batch_size > 1:
+        distinct, inverse = torch.unique(type_at, dim=0, return_inverse=True)
+        if distinct.size(0) < batch_size:
+            type_at, sentence_of = distinct, inverse
+    packing = Packing.from_lengths((type_at >= 0).sum(dim=1), timesteps + 2)
+    type_of = type_at[packing.row, packing.step]
+    return Batch(mask_with_boundaries, types, type_of, packing, sentence_of)
 
 
 def run_layers(
@@ -185,14 +191,13 @@ def run_layers(
             inputs = [drop(vectors) for vectors in inputs]
         states = initial_states[2 * number : 2 * number + 2]
         runs = [Run(vectors, step_sizes, *state) for vectors, state in zip(inputs, states)]
-        outcomes = run_layer(number, runs)
+        forward, backward = run_layer(number, runs)
         # The states that are carried exclude the skip connection.
-        final_states += [(outcome.state, outcome.cell) for outcome in outcomes]
-        forward_output, backward_output = (outcome.outputs for outcome in outcomes)
+        final_states += [(forward.state, forward.cell), (backward.state, backward.cell)]
         if use_skip_connections and number > 0:
-            forward_output = forward_output + inputs[0]
-            backward_output = backward_output + inputs[1]
-        inputs = forward_output, backward_output
+            inputs = forward.outputs + inputs[0], backward.outputs + inputs[1]
+        else:
+            inputs = forward.outputs, backward.outputs
         outputs.append(inputs)
     return outputs, final_states
 
@@ -206,35 +211,14 @@ def zero_states(options: BiLMOptions, num_sequences: int, like: Tensor) -> List[
     return [zeros] * (2 * options.num_layers)
 
 
-def no_activations(options: BiLMOptions, character_ids: Tensor, like: Tensor) -> Dict[str, Any]:
-    """Return what a biLM makes of a batch without rows."""
-    mask = mask_of(character_ids)
-    shape = (0, mask.size(1) + 2)
-    return {
-        "activations": [
-            like.new_zeros(*shape, 2 * options.projection_dim)
-            for _ in range(options.num_layers + 1)
-        ],
-        "mask": mask.new_zeros(shape),
-    }
-
-
 def mask_of(character_ids: Tensor) -> Tensor:
     """
     Return where the words are, `(batch_size, timesteps)`.
 
     # Raises
 
-    `ValueError` as `read_batch` does.
+    `ValueError` as `read_batch`.
     """
-    check_character_ids(character_ids, NUM_CHARACTER_IDS)
-    mask = (character_ids > 0).any(dim=2)
-    check_padding(mask, mask.sum(dim=1))
-    return mask
-
-
-def check_character_ids(character_ids: Tensor, num_ids: int) -> None:
-    """Raise `ValueError` unless this is `(batch_size, timesteps, 50)` of ids from 0 to `num_ids - 1`."""
     if character_ids.dim() != 3 or character_ids.size(2) != MAX_CHARACTERS_PER_TOKEN:
         raise ValueError(
             f"character_ids has shape {tuple(character_ids.shape)}, expected "
@@ -244,19 +228,22 @@ def check_character_ids(character_ids: Tensor, num_ids: int) -> None:
         raise ValueError(
             f"character_ids has type {character_ids.dtype}, expected integers (torch.long). {_ADVICE}"
         )
-    wrong = _value_out_of_range(character_ids, num_ids)
-    if wrong is not None:
-        row, step, position = (character_ids == wrong).nonzero()[0].tolist()
+    out_of_range = (character_ids < 0) | (character_ids >= NUM_CHARACTER_IDS)
+    if bool(out_of_range.any()):
+        row, step, position = out_of_range.nonzero()[0].tolist()
         raise ValueError(
-            f"character_ids[{row}, {step}, {position}] is {wrong}, expected 0 (padding) to "
-            f"{num_ids - 1}. {_ADVICE}"
+            f"character_ids[{row}, {step}, {position}] is {int(character_ids[row, step, position])}, "
+            f"expected 0 (padding) to {NUM_CHARACTER_IDS - 1}. {_ADVICE}"
         )
+    mask = (character_ids > 0).any(dim=2)
+    check_padding(mask, mask.sum(dim=1))
+    return mask
 
 
 def check_padding(mask: Tensor, lengths: Tensor) -> None:
     """Raise `ValueError` unless each row of `mask` is `True` at its first `lengths` steps and only there."""
     positions = torch.arange(mask.size(1), device=mask.device)
-    misplaced = mask != (positions.unsqueeze(0) < lengths.unsqueeze(1))
+    misplaced = mask != (positions < lengths.unsqueeze(1))
     if bool(misplaced.any()):
         row, step = misplaced.nonzero()[0].tolist()
         raise ValueError(
@@ -276,9 +263,8 @@ def distinct_words(words: Tensor) -> Tuple[Tensor, Tensor]:
 
     # Returns
 
-    `Tuple[Tensor, Tensor]`
-        The types, `(num_types, num_characters)`, and for every word the index of its type,
-        `(num_words,)`: `types[index]` equals `words`.
+    The types, `(num_types, num_characters)`, and for every word the index of its type, `(num_words,)`:
+    `types[index]` equals `words`.
     """
     # Sorting one hash per word is many times faster than sorting rows of 50 characters.
     hashes = (words * _multipliers(words)).sum(dim=1)
@@ -352,19 +338,11 @@ class Packing:
         position = numpy.full((len(array), timesteps), -1)
         position[row, step] = numpy.arange(len(row))
 
-        def tensor(numbers: numpy.ndarray) -> Tensor:
-            return torch.from_numpy(numbers).to(device)
-
-        return cls(
-            batch_size=len(array),
-            timesteps=timesteps,
-            step_sizes=step_sizes.tolist(),
-            order=tensor(order),
-            row=tensor(row),
-            step=tensor(step),
-            reverse=tensor(reverse),
-            position=tensor(position),
-        )
+        indices = [
+            torch.from_numpy(numbers).to(device)
+            for numbers in (order, row, step, reverse, position)
+        ]
+        return cls(len(array), timesteps, step_sizes.tolist(), *indices)
 
     def unpack(self, packed: Tensor) -> Tensor:
         """
@@ -375,15 +353,6 @@ class Packing:
         padded = packed.index_select(0, self.position.flatten().clamp(min=0))
         padded = padded.view(self.batch_size, self.timesteps, packed.size(-1))
         return padded.masked_fill_((self.position < 0).unsqueeze(-1), 0)
-
-
-def _value_out_of_range(tensor: Tensor, limit: int) -> Optional[int]:
-    if tensor.numel() == 0:
-        return None
-    smallest, largest = (int(value) for value in torch.aminmax(tensor))
-    if smallest < 0:
-        return smallest
-    return largest if largest >= limit else None
 
 
 def _multipliers(words: Tensor) -> Tensor:

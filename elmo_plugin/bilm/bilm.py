@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.batch import (
-    CarriedStates,
-    no_activations,
-    run_batch,
-    run_layers,
-    zero_states,
-)
+from elmo_plugin.bilm.batch import CarriedStates, run_batch, run_layers, zero_states
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
@@ -36,9 +30,9 @@ class BiLM(torch.nn.Module):
     Forward and backward language model over one character encoder (paper, section 3.1), without the
     softmax: it gives the activations of every layer.
 
-    A new `BiLM(options)` has bilm-tf's initial values and is trainable; `from_files` gives a frozen one,
-    which runs without gradients. It keeps nothing from batch to batch but the states of a stateful one; for
-    fast inference take a `FrozenBiLM`, or `freeze()` this one.
+    A new `BiLM(options)` has bilm-tf's initial values and is trainable; `from_files` returns a frozen one,
+    which runs without gradients. It keeps nothing from batch to batch but the states of a stateful one. For
+    fast inference use a `FrozenBiLM`, or `freeze()` this one.
 
     # Parameters
 
@@ -50,15 +44,16 @@ class BiLM(torch.nn.Module):
 
     # Attributes
 
+    marks : `Tensor`
+        `(2, 50)`, the character ids of the sentence marks, on the device where batches are read.
     carried_states : `CarriedStates`
         Those of a stateful biLM.
     num_trainings : `int`
         Passes with gradients, and calls of `requires_grad_`. Each may be followed by a change of weights that
-        torch does not count, as of optimizers that write to `parameter.data`.
+        torch does not count, such as that of an optimizer that writes to `parameter.data`.
     built_as : `Dict[str, type]`
         The class of each submodule, by name.
     names_of_parameters : `Set[str]`
-        All of them.
     """
 
     # Parameters made in inference mode have no version, so that changes could not be noticed.
@@ -80,8 +75,8 @@ class BiLM(torch.nn.Module):
         self.backward_layers = torch.nn.ModuleList(
             _new_layer(options) for _ in range(options.num_layers)
         )
-        self.register_buffer("_marks", sentence_marks(), persistent=False)  # (2, 50)
-        self._marks: Tensor
+        self.register_buffer("marks", sentence_marks(), persistent=False)
+        self.marks: Tensor
         self.built_as = {name: type(module) for name, module in self.named_modules()}
         self.names_of_parameters = {name for name, _ in self.named_parameters()}
         # The method without underscore is newer than torch 2.4.
@@ -102,22 +97,22 @@ class BiLM(torch.nn.Module):
 
         options_file, weight_file : `str` or `PathLike`
             Path, URL or `hf://` name of the options (JSON) and the weights (HDF5). One name is enough for
-            both, and the other argument is left out, if it is that of a biLM of this package, such as
-            `elmo_mini`, of a folder of both or of a model of ELMoForManyLangs, or of a `.zip` of such a
-            folder, as NLPL publishes them.
+            both, and the other argument is left out, if it names a biLM of this package, such as `elmo_mini`,
+            a folder with both files or with a model of ELMoForManyLangs, or a `.zip` of such a folder, as
+            NLPL publishes them.
         stateful : `bool`, optional (default = `False`)
             See the class.
 
         # Raises
 
-        `ConfigurationError` naming file and key or dataset if a file is missing, is not what it should be,
-        or the two contradict each other.
+        `ConfigurationError` naming file and key or dataset if a file is missing or invalid, or if the two
+        contradict each other.
         """
         options_path, weight_path = resolve_model_files(options_file, weight_file)
         if is_many_langs(weight_path):
             return cls.from_state_dict(*read_many_langs(options_path, weight_path.parent), stateful)
         options = BiLMOptions.from_file(options_path)
-        # Checked first, for wrong options can ask for more memory than there is.
+        # The file is checked before memory is allocated: wrong options can ask for too much.
         with opened_weights(options, weight_path) as weights:
             bilm = cls.without_weights(options, stateful)
             for name in bilm.names_of_parts:
@@ -141,7 +136,7 @@ class BiLM(torch.nn.Module):
         """Return a biLM whose parameters take no memory and have no values until they are replaced."""
         with torch.device("meta"):
             bilm = cls(options, stateful)
-        bilm._marks = sentence_marks()
+        bilm.marks = sentence_marks()
         return bilm
 
     @property
@@ -176,8 +171,8 @@ class BiLM(torch.nn.Module):
         """
         if requires_grad and self.options.is_many_langs:
             raise ConfigurationError(
-                "A biLM of ELMoForManyLangs was asked to be trained, expected to be frozen. Leave out "
-                "requires_grad, or take a biLM in bilm-tf's form."
+                "A biLM of ELMoForManyLangs cannot be trained. Leave out requires_grad, or use a biLM in "
+                "bilm-tf's format."
             )
         self.num_trainings += 1
         return super().requires_grad_(requires_grad)
@@ -218,12 +213,10 @@ class BiLM(torch.nn.Module):
                 "A biLM cannot run under torch.nn.DataParallel. Use one process for each GPU instead: "
                 "DistributedDataParallel, or the 'distributed' key of an AllenNLP config."
             )
-        if len(character_ids) == 0:
-            return no_activations(self.options, character_ids, next(self.parameters()))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             states = self.carried_states if self.stateful else None
             return run_batch(
-                character_ids, self._marks, self.character_encoder, self.run_layers, states
+                character_ids, self.marks, self.character_encoder, self.run_layers, states
             )
 
     def run_layers(
@@ -270,8 +263,8 @@ class BiLM(torch.nn.Module):
 
     def save(self, options_file: FileName, weight_file: FileName) -> None:
         """
-        Write options and weights as bilm-tf does. Both files appear complete or not at all. Those of a model
-        of ELMoForManyLangs can be loaded by this package only.
+        Write options and weights in bilm-tf's format. Both files appear complete or not at all. Those of a
+        model of ELMoForManyLangs can be loaded by this package only.
 
         # Raises
 

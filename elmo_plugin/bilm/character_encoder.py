@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmo_plugin.bilm.characters import NUM_CHARACTER_IDS
-from elmo_plugin.bilm.interception import has_global_hooks, is_plain
+from elmo_plugin.bilm.interception import are_plain
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.simd.character_encoder import pool_words, pool_words_backward
 from elmo_plugin.bilm.simd.library import training_unit
@@ -97,12 +97,12 @@ class CharacterEncoder(torch.nn.Module):
         """As `_maxima`, for training; `None` where torch's operations are to do it."""
         embedding = self.character_embedding.weight
         unit = training_unit(embedding)
-        if unit is None or not torch.is_grad_enabled() or has_global_hooks():
+        if unit is None or not torch.is_grad_enabled():
             return None
         # Modules with hooks, and adapters in their place, have to be called.
-        if not is_plain(self.character_embedding, torch.nn.Embedding) or not all(
-            is_plain(layer, torch.nn.Conv1d) and layer.weight.dtype == torch.float32
-            for layer in self.convolutions
+        convolutions = [(layer, torch.nn.Conv1d) for layer in self.convolutions]
+        if not are_plain([(self.character_embedding, torch.nn.Embedding), *convolutions]) or any(
+            layer.weight.dtype != torch.float32 for layer in self.convolutions
         ):
             return None
         parameters = [

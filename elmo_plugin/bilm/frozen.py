@@ -1,30 +1,22 @@
-"""Fast inference: an immutable snapshot of a biLM, and the vectors that it keeps."""
+"""Fast inference: an immutable snapshot of a biLM, the vectors that it keeps, and when `Elmo` runs one."""
 
 import ctypes
 import logging
 import sys
 import threading
-from dataclasses import dataclass, fields
 from os import PathLike
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.batch import (
-    CarriedStates,
-    mask_of,
-    no_activations,
-    run_batch,
-    run_layers,
-    zero_states,
-)
+from elmo_plugin.bilm.batch import CarriedStates, mask_of, run_batch, run_layers, zero_states
 from elmo_plugin.bilm.bilm import BiLM
 from elmo_plugin.bilm.characters import sentence_marks
-from elmo_plugin.bilm.interception import eager, has_global_hooks, is_plain
+from elmo_plugin.bilm.interception import are_plain, eager
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions
-from elmo_plugin.bilm.runners import AUTO, Runner, check_kernel, choose_runner
+from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
 from elmo_plugin.bilm.steps import State
 from elmo_plugin.bilm.weights import opened_weights
 from elmo_plugin.errors import ConfigurationError
@@ -35,68 +27,8 @@ logger = logging.getLogger(__name__)
 # The table of word vectors starts with room for this many words and doubles up to the capacity.
 INITIAL_ROWS = 1024
 
-# What a biLM gives: `activations` and `mask`.
+# What a biLM returns: `activations` and `mask`.
 Output = Dict[str, Union[Tensor, List[Tensor]]]
-
-
-@dataclass(frozen=True)
-class InferenceSettings:
-    """
-    How a frozen biLM runs.
-
-    # Parameters
-
-    precision : `str`, optional (default = `"float32"`)
-        In what matrices are multiplied: `float32`, `bfloat16` or `int8`. Sums, activations and the
-        convolutions of characters stay float32. The error of each is in PERFORMANCE.md.
-    kernel : `str`, optional (default = `"auto"`)
-        What runs the layers: `simd` (C++ for CPUs), `triton` (NVIDIA GPUs), `reference` (operations of torch,
-        everywhere), or the faster of `simd` and `reference` that runs on the device.
-    word_cache_size : `int`, optional (default = 50,000)
-        Number of distinct words whose vectors are kept; 0 for none. 50,000 words of the paper's model take
-        100 MB.
-    sentence_cache_mb : `float`, optional (default = 250)
-        On a CPU, MB of memory for the activations of sentences that training reads again in each epoch; 0 for
-        none. A token of the paper's model takes 12 kB, one of `elmo_mini` 3 kB. Prediction keeps none.
-
-    # Raises
-
-    `ConfigurationError` for an unknown precision or kernel, a kernel that this machine lacks, and a negative
-    size.
-    """
-
-    precision: str = "float32"
-    kernel: str = AUTO
-    word_cache_size: int = 50_000
-    sentence_cache_mb: float = 250
-
-    def __post_init__(self) -> None:
-        check_kernel(self.kernel, self.precision)
-        for name, kinds, unit in (
-            ("word_cache_size", int, "a number of words"),
-            ("sentence_cache_mb", (int, float), "a number of MB"),
-        ):
-            size = getattr(self, name)
-            if isinstance(size, bool) or not isinstance(size, kinds) or not size >= 0:
-                raise ConfigurationError(f"{name} is {size!r}, expected {unit}, or 0 for no cache.")
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "InferenceSettings":
-        """
-        Check the keywords of a caller or the keys of a config.
-
-        # Raises
-
-        `ConfigurationError` for an unknown one, too.
-        """
-        names = [field.name for field in fields(cls)]
-        unknown = [name for name in values if name not in names]
-        if unknown:
-            raise ConfigurationError(
-                f"ELMo has no argument '{unknown[0]}'. Those of inference are {', '.join(names)}. Correct "
-                "the name, or leave it out."
-            )
-        return cls(**values)
 
 
 class FrozenBiLM:
@@ -117,7 +49,7 @@ class FrozenBiLM:
         The sizes.
     modules : `Iterator[torch.nn.Module]`
         The parts of a `BiLM` in the order of `names_of_parts`, all on `device`. Each is copied before the
-        next is asked for, so that it can be loaded only then.
+        next is requested, so that it can be loaded only then.
     settings : `InferenceSettings`
         How it runs.
     device : `torch.device`
@@ -152,7 +84,11 @@ class FrozenBiLM:
         self.options = options
         self.settings = settings
         self.device = device
-        with _plain_computation(device):
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            torch.autocast(device.type, enabled=False),
+        ):
             self._runner: Runner = prepare(modules, self.precision)
         self.kernel = self._runner.name
         self._marks = sentence_marks().to(device)  # (2, 50)
@@ -170,8 +106,8 @@ class FrozenBiLM:
     ) -> "FrozenBiLM":
         """
         Load files, which are named as for `BiLM.from_files`. `settings` are the fields of
-        `InferenceSettings`. Of bilm-tf's files one part of the biLM at a time is in memory beside what is
-        made of it.
+        `InferenceSettings`. Of bilm-tf's files, one part of the biLM at a time is in memory beside its packed
+        copy.
 
         # Raises
 
@@ -197,7 +133,9 @@ class FrozenBiLM:
 
             frozen = cls(options, modules(), checked, device)
             frozen.weights_sha256 = weights.sha256()
-        _return_free_memory()
+        # glibc would keep what loading has freed: 26 MB for the paper's model.
+        if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
+            ctypes.CDLL(None).malloc_trim(0)
         return frozen
 
     @classmethod
@@ -213,7 +151,7 @@ class FrozenBiLM:
         reason = reason_against_copying(bilm)
         if reason is not None:
             raise ConfigurationError(
-                f"The biLM cannot be frozen: {reason}. Undo that, or run the biLM as it is."
+                f"The biLM cannot be frozen: {reason}. Undo that, or run the BiLM itself."
             )
         modules = (bilm.get_submodule(name) for name in bilm.names_of_parts)
         return cls(bilm.options, modules, settings, next(bilm.parameters()).device)
@@ -265,11 +203,14 @@ class FrozenBiLM:
         `ValueError` as `read_batch`.
         """
         character_ids = character_ids.to(self.device)
-        with _plain_computation(self.device):
-            if len(character_ids) == 0:
-                return no_activations(self.options, character_ids, self._marks.float())
-            may_keep = states is None and self.device.type == "cpu"
-            if keep_sentences and may_keep and self._sentences.capacity_mb > 0:
+        device_type = self.device.type
+        # Results are ordinary tensors in inference mode, too.
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            torch.autocast(device_type, enabled=False),
+        ):
+            if keep_sentences and states is None and device_type == "cpu":
                 return self._sentences.read(character_ids, self._run)
             return self._run(character_ids, states)
 
@@ -293,31 +234,6 @@ class FrozenBiLM:
             self._runner.run_layer,
             self.options.use_skip_connections,
         )
-
-
-def _return_free_memory() -> None:
-    """Give what loading has freed back to the system. glibc would keep it: 26 MB for the paper's model."""
-    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-class _plain_computation:
-    """A context without gradients and autocast, whose results are ordinary tensors in inference mode too."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._modes: Tuple[Any, ...] = (
-            torch.inference_mode(False),
-            torch.no_grad(),
-            torch.autocast(device.type, enabled=False),
-        )
-
-    def __enter__(self) -> None:
-        for mode in self._modes:
-            mode.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for mode in reversed(self._modes):
-            mode.__exit__(*error)
 
 
 class WordVectors:
@@ -434,33 +350,32 @@ class SentenceActivations:
 
     def read(self, character_ids: Tensor, run: Callable[[Tensor], Output]) -> Output:
         """Return what `run` gives for a batch, which is called with the sentences that are not known yet."""
-        lengths = mask_of(character_ids).sum(dim=1) + 2  # with marks
+        if self.capacity_mb == 0 or len(character_ids) == 0:
+            return run(character_ids)
+        lengths = mask_of(character_ids).sum(dim=1)
         characters = character_ids.to(torch.int16).numpy()
-        keys = [
-            characters[row, : length - 2].tobytes() for row, length in enumerate(lengths.tolist())
-        ]
+        keys = [characters[row, :length].tobytes() for row, length in enumerate(lengths.tolist())]
         known = [self._activations_of.get(key) for key in keys]
         unknown = [row for row, activations in enumerate(known) if activations is None]
         if unknown:
-            # (num_layers, num_unknown, timesteps + 2, dim)
-            new = torch.stack(run(character_ids[unknown])["activations"])  # type: ignore[arg-type]
-            for activations, row in zip(new.unbind(1), unknown):
-                self._keep(keys[row], activations[:, : lengths[row]])
-        if len(unknown) == len(keys):
-            whole = new
-        else:
-            like = next(activations for activations in known if activations is not None)
-            whole = like.new_zeros(like.size(0), len(keys), character_ids.size(1) + 2, like.size(2))
-            if unknown:
-                whole[:, unknown] = new
-            for row, kept in enumerate(known):
-                if kept is not None:
-                    whole[:, row, : kept.size(1)] = kept
-        mask = torch.arange(whole.size(2), device=lengths.device) < lengths.unsqueeze(1)
-        return {"activations": list(whole.unbind()), "mask": mask}
+            layers = run(character_ids[unknown])["activations"]
+            for number, row in enumerate(unknown):
+                # (num_layers, tokens, dim), in its own memory: a view would keep the whole batch.
+                num_tokens = int(lengths[row]) + 2
+                known[row] = torch.stack([layer[number, :num_tokens] for layer in layers])
+                self._keep(keys[row], known[row])
+        num_layers, _, dim = known[0].shape
+        shape = (len(keys), character_ids.size(1) + 2, dim)
+        # A tensor for each layer: whoever keeps one does not keep the others.
+        activations = [known[0].new_zeros(shape) for _ in range(num_layers)]
+        for row, kept in enumerate(known):
+            for layer, vectors in zip(activations, kept):
+                layer[row, : len(vectors)] = vectors
+        mask = torch.arange(shape[1], device=lengths.device) < lengths.unsqueeze(1) + 2
+        return {"activations": activations, "mask": mask}
 
     def _keep(self, key: bytes, activations: Tensor) -> None:
-        num_bytes = len(key) + activations.numel() * activations.element_size()
+        num_bytes = len(key) + activations.nbytes
         if self._num_bytes + num_bytes > self.capacity_mb * 1e6:
             warn_once(
                 logger,
@@ -469,19 +384,137 @@ class SentenceActivations:
             )
         elif key not in self._activations_of:
             self._num_bytes += num_bytes
-            # A copy, as a part would keep its whole batch in memory.
-            self._activations_of[key] = activations.clone()
+            self._activations_of[key] = activations
+
+
+class CurrentSnapshot:
+    """
+    The `FrozenBiLM` of a `BiLM` whose weights may change, for `Elmo`.
+
+    A snapshot is used while all of this holds; else a new one is made, or the modules themselves have to run:
+    - no parameter requires a gradient or has one, so that no optimizer can change it;
+    - there was no pass with gradients since, and no call of `requires_grad_`;
+    - each submodule is the object that it was, of exactly the class that `BiLM` built, and nothing runs
+      beside its `forward`;
+    - each parameter is the tensor object that it was, in the same memory, at the same `_version`.
+    Under autocast the modules run, too, unless the settings name a precision.
+
+    A write through `parameter.data` outside of training is not seen; assign a new `CurrentSnapshot` after it.
+
+    # Parameters
+
+    settings : `InferenceSettings`
+        How snapshots run.
+    """
+
+    def __init__(self, settings: InferenceSettings) -> None:
+        self.settings = settings
+        self._made: Optional[Tuple[_Composition, FrozenBiLM]] = None
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return CurrentSnapshot, (self.settings,)
+
+    def of(self, bilm: BiLM) -> Optional[FrozenBiLM]:
+        """Return the snapshot to run in place of the biLM; `None` if its modules have to run."""
+        if self.settings.precision == "float32" and torch.is_autocast_enabled(
+            bilm.marks.device.type
+        ):
+            # Autocast says in what to multiply, which the modules follow.
+            return None
+        if self._made is not None:
+            composition, frozen = self._made
+            if composition.is_still_of(bilm):
+                return frozen
+        self._made = None
+        reason = _reason_against_snapshot(bilm)
+        if reason is not None:
+            if bilm.is_frozen:
+                warn_once(logger, f"The frozen biLM runs slowly, by its modules: {reason}.")
+            return None
+        # Noted before weights are copied: a change from now on is seen.
+        composition = _Composition(bilm)
+        frozen = FrozenBiLM.of(bilm, self.settings)
+        logger.info(
+            "The frozen biLM runs in %s on the %s kernel (%s).",
+            frozen.precision,
+            frozen.kernel,
+            frozen.device,
+        )
+        self._made = composition, frozen
+        return frozen
+
+
+class _Composition:
+    """What a biLM consisted of: objects, which it keeps from being replaced unnoticed."""
+
+    def __init__(self, bilm: BiLM) -> None:
+        self._bilm = bilm
+        self._num_trainings = bilm.num_trainings
+        modules = list(bilm.modules())
+        self._classes = [(module, type(module)) for module in modules]
+        self._submodules = [list(module._modules.values()) for module in modules]
+        self._parameters = [
+            # `None` where there is none, such as a bias or a projection.
+            None if one is None else (one, one.detach(), one._version)
+            for module in modules
+            for one in module._parameters.values()
+        ]
+
+    def is_still_of(self, bilm: BiLM) -> bool:
+        """Return whether all that `CurrentSnapshot` names is unchanged."""
+        if (
+            bilm is not self._bilm
+            or bilm.num_trainings != self._num_trainings
+            or not are_plain(self._classes)
+        ):
+            return False
+        parameters: List[Optional[Tensor]] = []
+        for (module, _), submodules in zip(self._classes, self._submodules):
+            if list(module._modules.values()) != submodules:
+                return False
+            parameters += module._parameters.values()
+        if len(parameters) != len(self._parameters):
+            return False
+        for parameter, noted in zip(parameters, self._parameters):
+            if parameter is None or noted is None:
+                if parameter is not noted:
+                    return False
+                continue
+            noted_parameter, memory, version = noted
+            if (
+                parameter is not noted_parameter
+                or parameter.requires_grad
+                or parameter.grad is not None
+                or parameter._version != version
+                # `Module.to` exchanges the memory of a parameter.
+                or parameter.dtype != memory.dtype
+                or parameter.device != memory.device
+                or not parameter.is_set_to(memory)
+            ):
+                return False
+        return True
+
+
+def _reason_against_snapshot(bilm: BiLM) -> Optional[str]:
+    """Return why the modules of a biLM have to run, as a clause; `None` if a snapshot may run instead."""
+    for parameter in bilm.parameters():
+        if parameter.requires_grad:
+            return "its parameters require gradients"
+        if parameter.grad is not None:
+            return "its parameters have gradients, call zero_grad()"
+        if parameter.is_inference():
+            return "its parameters were moved or cast in inference mode, do that outside of it"
+    return reason_against_copying(bilm)
 
 
 def reason_against_copying(bilm: BiLM) -> Optional[str]:
     """Return why the parameters of a biLM do not say all about it, as a clause; `None` if they do."""
-    if has_global_hooks():
-        return "hooks run at all modules of the process"
-    if {name: type(module) for name, module in bilm.named_modules()} != bilm.built_as:
+    modules = dict(bilm.named_modules())
+    if {name: type(module) for name, module in modules.items()} != bilm.built_as:
         return "modules in it were replaced, added or parametrized"
-    for name, module in bilm.named_modules():
-        if not is_plain(module, bilm.built_as[name]):
-            return f"its module '{name}' has hooks, or a forward of its own"
+    for name, module in modules.items():
+        if not are_plain([(module, type(module))]):
+            return f"hooks or another forward run at its module '{name}'"
     if {name for name, _ in bilm.named_parameters()} != bilm.names_of_parameters:
         return "parameters in it were added or removed"
     kinds = {(parameter.dtype, parameter.device) for parameter in bilm.parameters()}

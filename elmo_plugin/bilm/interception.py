@@ -1,44 +1,45 @@
 """What other code does to a biLM: runs beside or in place of its modules, or records its calls in graphs."""
 
 import functools
-from typing import Any, Callable, Type, TypeVar, cast
+from typing import Any, Callable, Iterable, Tuple, Type, TypeVar, cast
 
 import torch
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
-def is_plain(module: torch.nn.Module, built_as: Type[torch.nn.Module]) -> bool:
+def are_plain(modules: Iterable[Tuple[torch.nn.Module, Type[torch.nn.Module]]]) -> bool:
     """
-    Return whether a module is of exactly this class, and nothing runs beside its `forward`: no hooks (as
-    those of `torch.nn.utils.prune`), no parametrization (which replaces the class), no other `forward`. Its
-    own submodules are not looked at.
+    Return whether each module is of exactly the class beside it, and nothing runs beside its `forward`: no
+    hooks (as those of `torch.nn.utils.prune`), neither its own nor those of all modules of the process, no
+    parametrization (which replaces the class), no other `forward`. Submodules are not checked.
     """
-    attributes = module.__dict__
-    return type(module) is built_as and not (
-        "forward" in attributes
-        or attributes["_forward_pre_hooks"]
-        or attributes["_forward_hooks"]
-        or attributes["_backward_pre_hooks"]
-        or attributes["_backward_hooks"]
-    )
-
-
-def has_global_hooks() -> bool:
-    """Return whether hooks run at every module of the process, see `register_module_forward_hook`."""
-    hooks = torch.nn.modules.module
-    return bool(
-        hooks._global_forward_pre_hooks
-        or hooks._global_forward_hooks
-        or hooks._global_backward_pre_hooks
-        or hooks._global_backward_hooks
-    )
+    process = torch.nn.modules.module
+    if (
+        process._global_forward_pre_hooks
+        or process._global_forward_hooks
+        or process._global_backward_pre_hooks
+        or process._global_backward_hooks
+    ):
+        return False
+    for module, built_as in modules:
+        attributes = module.__dict__
+        if (
+            type(module) is not built_as
+            or "forward" in attributes
+            or attributes["_forward_pre_hooks"]
+            or attributes["_forward_hooks"]
+            or attributes["_backward_pre_hooks"]
+            or attributes["_backward_hooks"]
+        ):
+            return False
+    return True
 
 
 def eager(call: Call) -> Call:
     """
-    Let `torch.compile` leave this call out of its graphs, and `torch.jit.trace` refuse it: what it does
-    depends on the words of a batch.
+    Let `torch.compile` leave a call out of its graphs, and `torch.jit.trace` refuse it: the operations of a
+    biLM depend on the words of a batch.
 
     # Raises
 

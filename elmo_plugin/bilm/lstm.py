@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import linear
 
-from elmo_plugin.bilm.interception import has_global_hooks, is_plain
+from elmo_plugin.bilm.interception import are_plain
 from elmo_plugin.bilm.simd.library import training_unit
 from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
 from elmo_plugin.bilm.simd.training import Products, run_with_gradients
@@ -107,7 +107,7 @@ class ProjectedLSTM(torch.nn.Module):
 
 def run_side_by_side(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[Outcome]:
     """Run layers that do not depend on each other, such as those of the two directions."""
-    if has_global_hooks() or not all(is_plain(layer, ProjectedLSTM) for layer in layers):
+    if not are_plain([(layer, ProjectedLSTM) for layer in layers]):
         # A layer with hooks, or an adapter in its place, has to be called.
         return [
             Outcome(*layer(run.inputs, run.step_sizes, (run.state, run.cell)))

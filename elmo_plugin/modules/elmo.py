@@ -16,9 +16,9 @@ from elmo_plugin.bilm.checkpoints import (
     describe_source,
     keep_own_bilm,
 )
-from elmo_plugin.bilm.frozen import FrozenBiLM, InferenceSettings
+from elmo_plugin.bilm.frozen import CurrentSnapshot, FrozenBiLM
 from elmo_plugin.bilm.model_files import pretrained_files
-from elmo_plugin.bilm.snapshot import CurrentSnapshot
+from elmo_plugin.bilm.runners import InferenceSettings
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.warn_once import warn_once
@@ -41,7 +41,7 @@ class Elmo(torch.nn.Module):
 
     options_file, weight_file : `str`
         bilm-tf's files: path, URL or `hf://` name. One name is enough for both, and the other argument is
-        `None`, if it is that of a biLM of this package, such as `elmo_mini`, or of a folder or `.zip`.
+        `None`, if it names a biLM of this package, such as `elmo_mini`, or a folder or `.zip` with both.
     num_output_representations : `int`
         Number of scalar mixes; 2 for ELMo at the input and the output of a task RNN.
     requires_grad : `bool`, optional (default = `False`)
@@ -51,30 +51,30 @@ class Elmo(torch.nn.Module):
     dropout : `float`, optional (default = `0.5`)
         Dropout on the ELMo representations.
     vocab_to_cache : `List[str]`, optional
-        Words whose indices `forward` accepts in place of their characters. The first entry stands for
-        padding. Their vectors are those of the character encoder, in fine-tuning too, where AllenNLP trains
-        vectors of their own.
+        Words whose indices `forward` accepts in place of their characters. The first entry is padding. Their
+        vectors are those of the character encoder, in fine-tuning too, where AllenNLP trains separate ones.
     keep_sentence_boundaries : `bool`, optional (default = `False`)
         Keep the sentence marks: outputs have `timesteps + 2` steps.
     scalar_mix_parameters : `List[float]`, optional
         Fixed scalar parameters (weights before the softmax) of all mixes; gamma is then fixed at 1.
         `[-9e10, 1, -9e10]` selects the first of two LSTM layers.
     module : `torch.nn.Module`, optional
-        A module to use instead of a biLM from files (which are then both `None`): a `BiLM`, or any other with
-        a `num_layers` attribute, a `get_output_dim` method, and a `forward` that takes character ids and word
-        ids and returns a dictionary with `activations` and `mask`. `requires_grad` does not apply to it.
+        A module to use instead of a biLM from files (which are then both `None`): a `BiLM`, a `FrozenBiLM` or
+        any with a `num_layers` attribute, a `get_output_dim` method, and a `forward` that takes character ids
+        and word ids and returns a dictionary with `activations` and `mask`. `requires_grad` does not apply to
+        it.
     stateful : `bool`, optional (default = `False`)
         Carry LSTM states from batch to batch, as bilm-tf and AllenNLP do.
     top_layer_only : `bool`, optional (default = `False`)
         Use only the last layer, with a trainable gamma (paper, table 2, "last only").
     max_tokens : `int`, optional (default = 20,000)
-        Without gradients, run the biLM on at most so many tokens at a time, padding included, so that memory
-        does not grow with the batch; results are the same.
+        Without gradients, the largest number of tokens that the biLM reads at a time, padding included, so
+        that memory does not grow with the batch. Results are the same.
     serialization_dir : `str`, optional
         Set by AllenNLP, not by configs: the folder that an archive is loaded from. If the archive holds this
         biLM, the files are not needed.
     inference
-        The fields of `InferenceSettings`, such as `precision`: how a frozen biLM runs. They can be changed
+        The fields of `InferenceSettings`, such as `precision`: how a frozen biLM runs. They may differ
         between training and prediction.
 
     # Raises
@@ -115,8 +115,8 @@ class Elmo(torch.nn.Module):
             )
         if vocab_to_cache is not None and not vocab_to_cache:
             raise ConfigurationError(
-                "vocab_to_cache is an empty list, expected words, the first of them standing for padding. "
-                "Leave it out to read every word from its characters."
+                "vocab_to_cache is an empty list, expected words, the first of them the padding. Leave it "
+                "out to read every word from its characters."
             )
         settings = InferenceSettings.of(inference)
         if requires_grad and settings.precision != "float32":
@@ -125,7 +125,7 @@ class Elmo(torch.nn.Module):
                 "frozen biLM. Leave out precision in training; set it for prediction."
             )
         source: Optional[Tensor] = None
-        # AllenNLP's name. `Any`, since `module` may be of any class.
+        # AllenNLP's name.
         self._elmo_lstm: Any
         if module is not None:
             if options_file is not None or weight_file is not None:
@@ -143,6 +143,7 @@ class Elmo(torch.nn.Module):
             bilm = _loaded_bilm(options_file, weight_file, serialization_dir, stateful)
             self._elmo_lstm = bilm.requires_grad_(requires_grad)
             source = describe_source(options_file, weight_file, bilm.options)
+        self._is_of_this_package = isinstance(self._elmo_lstm, (BiLM, FrozenBiLM))
         self._snapshot = CurrentSnapshot(settings)
         self._has_trained = False
         spellings: Optional[Tensor] = None
@@ -193,14 +194,16 @@ class Elmo(torch.nn.Module):
     @property
     def frozen_bilm(self) -> Optional[FrozenBiLM]:
         """The snapshot that runs now in place of a `BiLM`; `None` if the modules run themselves."""
-        return self._snapshot.of(self.bilm) if isinstance(self.bilm, BiLM) else None
+        bilm = self._elmo_lstm
+        if isinstance(bilm, FrozenBiLM):
+            return bilm
+        return self._snapshot.of(bilm) if isinstance(bilm, BiLM) else None
 
     @property
     def scalar_mixes(self) -> List[ScalarMix]:
         """The scalar mix of each representation, in order."""
         return [
-            self.get_submodule(f"scalar_mix_{index}")  # type: ignore[misc]
-            for index in range(self.num_output_representations)
+            getattr(self, f"scalar_mix_{index}") for index in range(self.num_output_representations)
         ]
 
     def get_output_dim(self) -> int:
@@ -210,6 +213,16 @@ class Elmo(torch.nn.Module):
     def reset_states(self) -> None:
         """Reset the states of a stateful biLM, so that the next batch starts from zeros."""
         self._elmo_lstm.reset_states()
+
+    def keep_only_snapshot(self) -> None:
+        """
+        Replace the `BiLM` by its snapshot, where one can run, which takes half of the memory. From then on
+        this `Elmo` can predict, but it can neither be trained nor saved.
+        """
+        frozen = self.frozen_bilm
+        if frozen is not None and isinstance(self.bilm, BiLM) and not self.bilm.stateful:
+            del self._elmo_lstm
+            self._elmo_lstm = frozen
 
     def forward(
         self, inputs: Tensor, word_inputs: Optional[Tensor] = None
@@ -249,7 +262,7 @@ class Elmo(torch.nn.Module):
         rows = inputs.reshape(outer_shape.numel(), *inputs.shape[-2:])
         if word_inputs is not None:
             word_inputs = word_inputs.reshape(outer_shape.numel(), word_inputs.size(-1))
-            if isinstance(self._elmo_lstm, BiLM):
+            if self._is_of_this_package:
                 rows, word_inputs = self._spelled(rows, word_inputs), None
         if rows.size(0) * timesteps > self.max_tokens and self._may_read_in_pieces():
             mixed, mask = self._mix_in_pieces(rows)
@@ -290,10 +303,10 @@ class Elmo(torch.nn.Module):
     ) -> Tuple[List[Tensor], Tensor]:
         """Return each mix, `(num_rows, timesteps, dim)`, and the mask; with marks if those are kept."""
         bilm_output = self._run_bilm(character_ids, word_ids)
-        # A module that is no `BiLM` may give numbers.
+        # Other modules may return numbers.
         mask_with_boundaries = mask = bilm_output["mask"].bool()
         if not self.keep_sentence_boundaries:
-            # The words of a row follow its first mark. Together with both marks it has two tokens more.
+            # Words come first in a row, and there are two fewer than with sentence marks.
             mask = mask_with_boundaries[:, 2:]
         mixed: List[Tensor] = []
         for mix in self.scalar_mixes:
@@ -306,21 +319,21 @@ class Elmo(torch.nn.Module):
 
     def _run_bilm(self, character_ids: Tensor, word_ids: Optional[Tensor]) -> Dict[str, Any]:
         bilm = self._elmo_lstm
-        if not isinstance(bilm, BiLM):
+        if not self._is_of_this_package:
             return bilm(character_ids, word_ids)
         # Prediction keeps no sentences.
         self._has_trained |= self.training
         frozen = self.frozen_bilm
         if frozen is None:
             return bilm(character_ids)
-        states = bilm.carried_states if bilm.stateful else None
+        states = bilm.carried_states if isinstance(bilm, BiLM) and bilm.stateful else None
         return frozen(character_ids, states, keep_sentences=self._has_trained)
 
     def _may_read_in_pieces(self) -> bool:
         # Carried states belong to rows, and statistics of layers to a batch.
         return (
-            isinstance(self._elmo_lstm, BiLM)
-            and not self._elmo_lstm.stateful
+            self._is_of_this_package
+            and not getattr(self._elmo_lstm, "stateful", False)
             and not self.do_layer_norm
             and not torch.is_grad_enabled()
         )
@@ -328,7 +341,7 @@ class Elmo(torch.nn.Module):
     def _mix_in_pieces(self, character_ids: Tensor) -> Tuple[List[Tensor], Tensor]:
         """As `_mix`, of at most `max_tokens` tokens at a time, or one row."""
         num_marks = 2 if self.keep_sentence_boundaries else 0
-        # At once, for messages that name the row.
+        # Checked as a whole, so that errors name the row in the batch.
         lengths = mask_of(character_ids).sum(dim=1)
         num_rows, timesteps = character_ids.shape[:2]
         mask = torch.arange(timesteps + num_marks, device=lengths.device) < (
@@ -377,11 +390,11 @@ def _set_word_vectors_aside(
 
 def _check_word_vectors(elmo: Elmo, unused: Any) -> None:
     """
-    Compare those vectors with what the biLM that was loaded makes of the words.
+    Compare those vectors with what the loaded biLM computes for the words.
 
     # Raises
 
-    `ConfigurationError` if they differ: AllenNLP has trained them, with `requires_grad`.
+    `ConfigurationError` if they differ: AllenNLP trained them, with `requires_grad`.
     """
     vectors, elmo._word_vectors_aside = elmo._word_vectors_aside, None
     if vectors is None or elmo._spellings is None:

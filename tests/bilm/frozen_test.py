@@ -242,7 +242,7 @@ class TestErrors:
             bilm.character_encoder.projection = torch.nn.Identity()
 
         for change, message in [
-            (with_hook, "its module 'forward_layers.0' has hooks"),
+            (with_hook, "hooks or another forward run at its module 'forward_layers.0'"),
             (of_another_class, "modules in it were replaced, added or parametrized"),
             (with_another_parameter, "parameters in it were added or removed"),
             (lambda bilm: bilm.double(), "its parameters are not all float32 on one device"),

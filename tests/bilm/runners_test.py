@@ -19,7 +19,7 @@ from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lstm import ProjectedLSTM, zero_state
 from elmo_plugin.bilm.options import CharacterEncoderOptions
-from elmo_plugin.bilm.runners import PRECISIONS, Runner, check_kernel, choose_runner
+from elmo_plugin.bilm.runners import PRECISIONS, InferenceSettings, Runner, choose_runner
 from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
@@ -505,7 +505,7 @@ class TestChoice:
     )
     def test_what_cannot_be_is_refused(self, kernel: str, precision: str, message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
-            check_kernel(kernel, precision)
+            InferenceSettings(precision, kernel)
 
     def test_a_device_that_a_kernel_is_not_made_for_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="it runs on CPUs, not on meta"):
@@ -522,7 +522,7 @@ class TestChoice:
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         # Whatever the machine: another processor has no such unit.
-        monkeypatch.setattr("elmo_plugin.bilm.runners.best_unit", lambda: "plain")
+        monkeypatch.setattr("elmo_plugin.bilm.runners.settings.best_unit", lambda: "plain")
         for _ in range(2):
             prepare, chosen = choose_runner("auto", "int8", CPU)
             assert prepare == ReferenceRunner.prepare

@@ -361,13 +361,36 @@ def test_settings_of_inference_reach_the_snapshot(
     exact = Elmo(*bilm_files, 1, dropout=0.0)
     for precision in ("bfloat16", "int8"):
         elmo = Elmo(*bilm_files, 1, dropout=0.0, precision=precision, kernel="reference")
-        with caplog.at_level("INFO", "elmo_plugin.bilm.snapshot"):
+        with caplog.at_level("INFO", "elmo_plugin.bilm.frozen"):
             ours = elmo(batch_to_ids(SENTENCES))["elmo_representations"][0]
         assert f"runs in {precision} on the reference kernel (cpu)" in caplog.text
         theirs = exact(batch_to_ids(SENTENCES))["elmo_representations"][0]
         error = float((ours - theirs).detach().norm() / theirs.detach().norm())
         # Far from float32, and near it: PERFORMANCE.md has the errors of trained models.
         assert 1e-4 < error < 0.1
+
+
+class TestOnlyASnapshot:
+    """An `Elmo` without the weights of a `BiLM`."""
+
+    def test_it_gives_the_same(self, bilm_files: BiLMFiles) -> None:
+        character_ids = batch_to_ids(SENTENCES)
+        elmo = Elmo(*bilm_files, 1, dropout=0.0)
+        expected = elmo(character_ids)["elmo_representations"][0]
+        given = Elmo(None, None, 1, dropout=0.0, module=FrozenBiLM.from_files(*bilm_files))
+        elmo.keep_only_snapshot()
+        for one in (elmo, given):
+            # The same kernel and weights.
+            assert torch.equal(one(character_ids)["elmo_representations"][0], expected)
+            assert not [name for name, _ in one.named_parameters() if "_elmo_lstm" in name]
+
+    @pytest.mark.parametrize("arguments", [{"requires_grad": True}, {"stateful": True}], ids=str)
+    def test_where_none_can_run_the_modules_stay(
+        self, arguments: Dict[str, Any], bilm_files: BiLMFiles
+    ) -> None:
+        elmo = Elmo(*bilm_files, 1, **arguments)
+        elmo.keep_only_snapshot()
+        assert isinstance(elmo.bilm, BiLM)
 
 
 def test_low_precision_with_a_trainable_bilm_is_an_error(bilm_files: BiLMFiles) -> None:

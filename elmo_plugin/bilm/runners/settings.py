@@ -1,0 +1,138 @@
+"""The settings of inference, and the runner that they ask for."""
+
+import logging
+from dataclasses import dataclass, fields
+from typing import Any, Callable, Dict, Iterator, Mapping, Tuple, Type
+
+import torch
+
+from elmo_plugin.bilm.processor import has_bfloat16_products
+from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
+from elmo_plugin.bilm.runners.runner import Runner
+from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
+from elmo_plugin.bilm.runners.triton_runner import TritonRunner
+from elmo_plugin.bilm.simd.library import best_unit
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.warn_once import warn_once
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+AUTO = "auto"
+
+_RUNNERS: Dict[str, Type[Runner]] = {
+    runner.name: runner for runner in (SIMDRunner, TritonRunner, ReferenceRunner)
+}
+
+KERNELS = (AUTO, *_RUNNERS)
+
+Prepare = Callable[[Iterator[torch.nn.Module], str], Runner]
+
+
+@dataclass(frozen=True)
+class InferenceSettings:
+    """
+    How a frozen biLM runs.
+
+    # Parameters
+
+    precision : `str`, optional (default = `"float32"`)
+        In what matrices are multiplied: `float32`, `bfloat16` or `int8`. Sums, activations and the
+        convolutions of characters stay float32. The error of each is in PERFORMANCE.md.
+    kernel : `str`, optional (default = `"auto"`)
+        What runs the layers: `simd` (C++ for CPUs), `triton` (NVIDIA GPUs), `reference` (operations of torch,
+        everywhere), or the faster of `simd` and `reference` that runs on the device.
+    word_cache_size : `int`, optional (default = 50,000)
+        Number of distinct words whose vectors are kept; 0 for none. 50,000 words of the paper's model take
+        100 MB.
+    sentence_cache_mb : `float`, optional (default = 250)
+        On a CPU, MB of memory for the activations of sentences that training reads again in each epoch; 0 for
+        none. A token of the paper's model takes 12 kB, one of `elmo_mini` 3 kB. Prediction keeps none.
+
+    # Raises
+
+    `ConfigurationError` for an unknown precision or kernel, a kernel that this machine lacks, and a negative
+    size.
+    """
+
+    precision: str = "float32"
+    kernel: str = AUTO
+    word_cache_size: int = 50_000
+    sentence_cache_mb: float = 250
+
+    def __post_init__(self) -> None:
+        for name, found, known in (
+            ("precision", self.precision, PRECISIONS),
+            ("kernel", self.kernel, KERNELS),
+        ):
+            if found not in known:
+                raise ConfigurationError(
+                    f"{name} is '{found}', expected one of: {', '.join(known)}."
+                )
+        # Whether this machine can run that kernel at all: on its processor, or on its GPU.
+        device = torch.device("cuda" if self.kernel == "triton" else "cpu")
+        choose_runner(self.kernel, self.precision, device)
+        for name, kinds, unit in (
+            ("word_cache_size", int, "a number of words"),
+            ("sentence_cache_mb", (int, float), "a number of MB"),
+        ):
+            size = getattr(self, name)
+            if isinstance(size, bool) or not isinstance(size, kinds) or not size >= 0:
+                raise ConfigurationError(f"{name} is {size!r}, expected {unit}, or 0 for no cache.")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "InferenceSettings":
+        """
+        Check the keywords of a caller or the keys of a config.
+
+        # Raises
+
+        `ConfigurationError` for an unknown one, too.
+        """
+        names = [field.name for field in fields(cls)]
+        unknown = [name for name in values if name not in names]
+        if unknown:
+            raise ConfigurationError(
+                f"ELMo has no argument '{unknown[0]}'. Those of inference are {', '.join(names)}. Correct "
+                "the name, or leave it out."
+            )
+        return cls(**values)
+
+
+def choose_runner(kernel: str, precision: str, device: torch.device) -> Tuple[Prepare, str]:
+    """
+    Return what makes the runner of that name, or for `auto` the faster of `simd` and `reference` that runs on
+    the device; and the precision to run in: the given one, or `float32` if that is faster with every runner
+    that `auto` chooses from. A warning says so once. A named kernel runs as asked, with a warning if that is
+    slow.
+
+    # Raises
+
+    `ConfigurationError` if the named kernel does not run there.
+    """
+    name = kernel
+    if kernel == AUTO:
+        reason = SIMDRunner.unsupported_reason(precision, device)
+        # torch's own products use more instructions than the plain unit.
+        name = "simd" if reason is None and best_unit() != "plain" else "reference"
+    runner = _RUNNERS[name]
+    reason = runner.unsupported_reason(precision, device)
+    if reason is not None:
+        raise ConfigurationError(
+            f"kernel is '{kernel}', but {reason}. Use 'auto', which takes the fastest that runs here."
+        )
+    is_slow = name == "reference" and precision != "float32"
+    if is_slow and not (precision == "bfloat16" and has_bfloat16_products(device)):
+        if kernel == AUTO:
+            warn_once(
+                logger,
+                f"precision is '{precision}', but float32 is faster on this {device.type}, so the biLM runs "
+                "in float32.",
+            )
+            return runner.prepare, "float32"
+        warn_once(
+            logger,
+            f"The {name} kernel is slower in {precision} than in float32 on this {device.type}.",
+        )
+    return runner.prepare, precision
