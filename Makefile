@@ -24,7 +24,8 @@ RUNTIME_STAMP := $(VENV)/.stamp-runtime
 DEV_STAMP := $(VENV)/.stamp-dev
 
 # Workers take whole files, whose fixtures are made once.
-PYTEST := $(VENV)/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile
+PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 
 .PHONY: help demo docs test test-all test-torch test-margins test-seeds sanitize lint wheels clean
 
@@ -54,11 +55,11 @@ test-torch: ## run the tests of the core without AllenNLP, with another torch or
 	.venv-torch-$(TORCH)/bin/python -m pip install --quiet --no-build-isolation --editable . hypothesis pytest safetensors
 	.venv-torch-$(TORCH)/bin/python -m pytest tests/bilm tests/modules
 
-test-margins: $(DEV_STAMP) ## list comparisons of numbers in tests that would be near their limit on another processor (an hour or more)
-	$(VENV)/bin/python scripts/test_margins.py --numprocesses auto --maxprocesses 4 --dist loadfile -m "not slow"
+test-margins: $(DEV_STAMP) ## list comparisons of numbers in tests that would be near their limit on another processor (half an hour)
+	$(VENV)/bin/python scripts/test_margins.py $(PYTEST_OPTIONS) -m "not slow" --tests $(or $(TESTS),tests)
 
-test-seeds: $(DEV_STAMP) ## run the tests with other random inputs, 20 times: make test-seeds TESTS=tests/bilm SEEDS="1 2 3"
-	for seed in $(or $(SEEDS),$(shell seq 1000 1000 20000)); do 	  $(PYTEST) -m "not slow" --quiet --seed-offset $$seed $(or $(TESTS),tests) || exit 1; 	done
+test-seeds: $(DEV_STAMP) ## the same with 20 other random inputs in turn (an hour): make test-seeds TESTS=tests/bilm SEEDS="1 2 3"
+	$(VENV)/bin/python scripts/test_margins.py $(PYTEST_OPTIONS) -m "not slow" --tests $(or $(TESTS),tests) --seeds $(or $(SEEDS),$(shell seq 1000 1000 20000))
 
 sanitize: $(DEV_STAMP) ## test the compiled kernel under the address, undefined behaviour and thread sanitizers, and as ARM's where it is emulated
 	ELMO_SANITIZE_ALL=1 $(PYTEST) tests/bilm/simd/simd_test.py

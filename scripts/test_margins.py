@@ -1,9 +1,11 @@
 """
-Run tests under settings that stand in for other processors, and list comparisons that come near their limit.
+Run tests under settings that stand in for other processors, or with other random inputs, and list comparisons
+that come near their limit.
 
-    scripts/test_margins.py [ARGUMENT OF PYTEST ...]
+    scripts/test_margins.py [--seeds SEED ...] [--tests PATH ...] [OPTION OF PYTEST ...]
 """
 
+import argparse
 import json
 import os
 import re
@@ -11,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Tuple
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -44,23 +46,46 @@ class Comparison(NamedTuple):
 
 
 def main(arguments: List[str]) -> int:
-    comparisons, failed = [], []
-    for variables, options in SETTINGS:
-        setting = " ".join([*(f"{name}={value}" for name, value in variables.items()), *options])
-        setting = setting or "as it is"
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--tests", nargs="+", default=["tests"], metavar="PATH")
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        default=[],
+        help="numbers to add to all seeds, in place of the settings",
+    )
+    options, pytest_options = parser.parse_known_args(arguments)
+    settings = [({}, ["--seed-offset", seed]) for seed in options.seeds] or SETTINGS
+    tests, comparisons, failed = options.tests, [], []
+    for variables, setting_options in settings:
+        names = [*(f"{name}={value}" for name, value in variables.items()), *setting_options]
+        setting = " ".join(names) or "unchanged"
         print(f"== {setting}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             margins = Path(folder) / "margins.jsonl"
             margins.touch()
             status = subprocess.run(
-                [sys.executable, "-m", "pytest", "--quiet", *options, *arguments],
+                [
+                    sys.executable,
+                    "-m",
+                    "pytest",
+                    "--quiet",
+                    *pytest_options,
+                    *setting_options,
+                    *tests,
+                ],
                 cwd=REPOSITORY,
                 env={**os.environ, **variables, "ELMO_TEST_MARGINS": str(margins)},
             ).returncode
-            comparisons += read_comparisons(margins, setting)
+            found = read_comparisons(margins, setting)
         if status != 0:
             failed.append(setting)
-    print(f"{len(comparisons)} comparisons in {len(SETTINGS)} settings.")
+        if not comparisons:
+            # Other settings change nothing in files that neither compare numbers nor draw any.
+            tests = [name for name in test_files(tests) if draws(name)]
+            tests = sorted({*tests, *(comparison.test.partition("::")[0] for comparison in found)})
+        comparisons += found
+    print(f"{len(comparisons)} comparisons in {len(settings)} settings.")
     near = near_their_limit(comparisons)
     for comparison in near:
         place, test, setting = comparison.place, comparison.test, comparison.setting
@@ -68,6 +93,19 @@ def main(arguments: List[str]) -> int:
     for setting in failed:
         print(f"Tests failed: {setting}")
     return 1 if near or failed or not comparisons else 0
+
+
+def test_files(tests: List[str]) -> Iterator[str]:
+    for test in tests:
+        path = REPOSITORY / test.partition("::")[0]
+        files = path.rglob("*_test.py") if path.is_dir() else [path]
+        yield from (str(file.relative_to(REPOSITORY)) for file in files)
+
+
+def draws(test_file: str) -> bool:
+    """Return whether tests of a file have random inputs, or those that hypothesis makes."""
+    text = (REPOSITORY / test_file).read_text(encoding="utf-8")
+    return re.search("seed|rand|@given", text) is not None
 
 
 def read_comparisons(margins: Path, setting: str) -> List[Comparison]:
