@@ -28,7 +28,7 @@ FileName = Union[str, PathLike]
 class BiLM(torch.nn.Module):
     """
     Forward and backward language model over one character encoder (paper, section 3.1), without the
-    softmax: it gives the activations of every layer.
+    softmax: it returns the activations of every layer.
 
     A new `BiLM(options)` has bilm-tf's initial values and is trainable; `from_files` returns a frozen one,
     which runs without gradients. It keeps nothing from batch to batch but the states of a stateful one. For

@@ -71,13 +71,13 @@ class CharacterEncoder(torch.nn.Module):
         if maxima is not None:
             vectors = self._vectors(maxima)
         else:
-            words = words[:, : _num_telling_characters(words, self.widest_filter)]
+            words = words[:, : _num_characters_to_read(words, self.widest_filter)]
             blocks = words.split(WORDS_PER_BLOCK)
             vectors = torch.cat([self._vectors(self._maxima(block)) for block in blocks])
         return vectors
 
     def forward_traceable(self, words: Tensor) -> Tensor:
-        """As `forward`, by operations that are the same for all words. It takes more time and memory."""
+        """As `forward`, by operations that do not depend on the words. It takes more time and memory."""
         return self._vectors(self._maxima(words))
 
     def _vectors(self, maxima: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class CharacterEncoder(torch.nn.Module):
         return torch.cat([layer(characters).amax(dim=2) for layer in self.convolutions], dim=1)
 
     def _maxima_in_cpp(self, words: Tensor) -> Optional[Tensor]:
-        """As `_maxima`, for training; `None` where torch's operations are to do it."""
+        """As `_maxima`, for training; `None` where torch's operations have to do it."""
         embedding = self.character_embedding.weight
         unit = training_unit(embedding)
         if unit is None or not torch.is_grad_enabled():
@@ -113,8 +113,8 @@ class CharacterEncoder(torch.nn.Module):
 
 class _MaximaInCpp(torch.autograd.Function):
     """
-    The maxima over time of convolutions. Only the window that has the maximum has a gradient: the C++ library
-    does for those what autograd would do for all windows.
+    The maxima over time of convolutions. Only the window with the maximum has a gradient: the C++ library
+    computes it for those windows, autograd would for all.
     """
 
     @staticmethod
@@ -182,17 +182,17 @@ def _new_linear(input_dim: int, output_dim: int, bias: float = 0.0) -> torch.nn.
     return linear
 
 
-def _num_telling_characters(words: Tensor, widest_filter: int) -> int:
+def _num_characters_to_read(words: Tensor, widest_filter: int) -> int:
     """
-    How many characters must be convolved so that every window that occurs is seen once.
+    Return how many characters must be convolved so that every distinct window is read once.
 
-    From some position on, every word repeats its last character (padding) to the end. Windows that
-    start there all give the same response, so one such window of the widest filter is enough: the
-    maximum over time is exactly the same, for about half of the work.
+    From some position on, every word repeats its last character (padding) to the end. Windows that start
+    there are all equal, so one of the widest filter is enough: the maximum over time is exactly the same, for
+    about half of the work.
     """
     num_characters = words.size(1)
     if words.size(0) == 0:
         return num_characters
     differs = (words != words[:, -1:]).any(dim=0)  # (50,)
-    telling = int(differs.nonzero().max()) + 1 if bool(differs.any()) else 0
-    return min(num_characters, telling + widest_filter)
+    distinct = int(differs.nonzero().max()) + 1 if bool(differs.any()) else 0
+    return min(num_characters, distinct + widest_filter)

@@ -349,7 +349,7 @@ class SentenceActivations:
         return SentenceActivations, (self.capacity_mb,)
 
     def read(self, character_ids: Tensor, run: Callable[[Tensor], Output]) -> Output:
-        """Return what `run` gives for a batch, which is called with the sentences that are not known yet."""
+        """Return what `run` returns for a batch; it is called for the sentences that are not kept yet."""
         if self.capacity_mb == 0 or len(character_ids) == 0:
             return run(character_ids)
         lengths = mask_of(character_ids).sum(dim=1)

@@ -53,7 +53,7 @@ class LSTMTensors(NamedTuple):
 
 class Run(NamedTuple):
     """
-    What a layer in one direction reads. Nothing of it is written to.
+    The inputs of a layer in one direction. None is written to.
 
     # Parameters
 
@@ -73,7 +73,7 @@ class Run(NamedTuple):
 
 class Outcome(NamedTuple):
     """
-    What a layer in one direction gives.
+    The results of a layer in one direction.
 
     # Parameters
 
@@ -104,7 +104,7 @@ class LoopLayer(NamedTuple):
 
 
 def loop_layer(layer: LSTMTensors, product_by: Callable[[Tensor], Product]) -> LoopLayer:
-    """Return a layer for `run_loop`, whose products `product_by` makes of matrices."""
+    """Return a layer for `run_loop`. `product_by` returns the product with a matrix."""
     return LoopLayer(
         product_by(layer.weight[:, : layer.input_dim]),
         product_by(layer.weight[:, layer.input_dim :]),

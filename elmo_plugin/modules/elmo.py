@@ -229,7 +229,7 @@ class Elmo(torch.nn.Module):
     ) -> Dict[str, Union[Tensor, List[Tensor]]]:
         """
         Compute the ELMo representations of a batch. While no parameter of a `BiLM` requires a gradient, the
-        snapshot of it runs that `CurrentSnapshot` gives.
+        snapshot that `CurrentSnapshot` returns runs in its place.
 
         # Parameters
 

@@ -1,4 +1,4 @@
-"""The runner that the others are measured by, and that runs everywhere."""
+"""The runner of torch's operations: runs everywhere, and is the reference for the others."""
 
 import copy
 import functools
@@ -79,17 +79,17 @@ def _product(weight: Tensor, rows: Tensor) -> Tensor:
 
 
 def _quantized_product(integers: Tensor, scales: Tensor, rows: Tensor) -> Tensor:
-    # Integers are held and multiplied as float32, which is exact for up to 1,040 of them in a sum, and slow:
-    # this is what faster runners are measured by.
+    # Integers are stored and multiplied as float32, which is exact for sums of up to 1,040 of them, and slow:
+    # faster runners are compared with this.
     rounded, row_scales = quantized(rows, rows.abs().amax(dim=1))
     return linear(rounded, integers).mul_(row_scales.unsqueeze(1)).mul_(scales)
 
 
 def quantized(rows: Tensor, largest: Tensor) -> Tuple[Tensor, Tensor]:
     """
-    Return integers, still as floating-point numbers, and the scale of each row, `(num_rows,)`, such that
-    `integers * scales.unsqueeze(1)` is near `rows`, and 127 stands for `largest`, `(num_rows,)`. Rows with
-    NaN or infinities have neither: products with them are NaN.
+    Return integers, stored as floating-point numbers, and the scale of each row, `(num_rows,)`, such that
+    `integers * scales.unsqueeze(1)` approximates `rows`, and `largest`, `(num_rows,)`, becomes 127. Products
+    with rows that hold NaN or infinities are NaN.
     """
     factors = 127 / largest
     # Infinite where all values are zeros, or nearly so.

@@ -18,15 +18,15 @@ Encode = Callable[[Tensor], Tensor]
 
 class Runner(ABC):
     """
-    The weights of a biLM in the form that it multiplies by, and how it does that. All runners give what the
-    reference gives, but for rounding. None is changed once it is made.
+    The weights of a biLM in the layout in which they are multiplied, and the code that does it. All runners
+    return what the reference runner returns, up to rounding. They are immutable.
 
     # Attributes
 
     name : `str`
-        As configs and logs have it.
+        The name in configs and logs.
     encode : `Encode`
-        Gives the vectors of words.
+        Returns the vectors of words.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Runner(ABC):
 def frozen_encoder(
     encoder: torch.nn.Module, prepare: Callable[[CharacterEncoder], Encode]
 ) -> Encode:
-    """Return what to call in place of an encoder: what `prepare` makes of its convolutions and highways."""
+    """Return the frozen copy of an encoder; `prepare` copies its convolutions and highways."""
     if isinstance(encoder, CharacterEncoder):
         return prepare(encoder)
     assert isinstance(encoder, ManyLangsEncoder)
