@@ -242,7 +242,8 @@ class WordVectors:
     words of the next batch.
 
     A row of its table is written before its word is entered, and does not change afterwards. So whatever
-    stops a call in between, and whatever other threads do, a word that is found has its vector.
+    stops a call in between, and whatever other threads do, a word that is found has its vector. Nobody waits
+    for the lock: while a thread enters words (or in a process that was forked meanwhile), others do not.
 
     # Parameters
 
@@ -252,18 +253,16 @@ class WordVectors:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._lock = threading.Lock()
-        # Spelling of a word -> row of the table: 0 for the first that was entered, 1 for the next ...
-        self._row_of_word: Dict[bytes, int] = {}
-        self._table: Optional[Tensor] = None  # (at least as many rows as words, dim)
+        self._entering = threading.Lock()
+        self.clear()
 
     def __len__(self) -> int:
-        return len(self._row_of_word)
+        return len(self._rows_and_table[0])
 
     def clear(self) -> None:
         """Forget every word."""
-        with self._lock:
-            self._row_of_word, self._table = {}, None
+        # The row of each word: 0 for the first that was entered, 1 for the next ...; and their vectors.
+        self._rows_and_table: Tuple[Dict[bytes, int], Optional[Tensor]] = ({}, None)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return WordVectors, (self.capacity,)
@@ -283,40 +282,43 @@ class WordVectors:
         if self.capacity == 0:
             return encode(types)
         words = [row.tobytes() for row in types.to("cpu", torch.int16).numpy()]
-        with self._lock:
-            table = self._table
-            rows = [self._row_of_word.get(word, -1) for word in words]
-        unknown = [number for number, row in enumerate(rows) if row < 0]
-        if len(unknown) == len(words):
+        row_of_word, table = self._rows_and_table
+        num_rows = 0 if table is None else table.size(0)
+        # A row beyond the table is in a larger one, which another thread has made since.
+        rows = [row_of_word.get(word, num_rows) for word in words]
+        unknown = [number for number, row in enumerate(rows) if row >= num_rows]
+        if table is None or len(unknown) == len(words):
             vectors = new_vectors = encode(types)
         else:
-            assert table is not None
-            vectors = table.index_select(0, _index(rows, types.device).clamp_(min=0))
+            vectors = table.index_select(0, _index(rows, types.device).clamp_(max=num_rows - 1))
             if not unknown:
                 return vectors
             unknown_index = _index(unknown, types.device)
             new_vectors = encode(types.index_select(0, unknown_index))
             vectors.index_copy_(0, unknown_index, new_vectors)
-        with self._lock:
-            self._enter([words[number] for number in unknown], new_vectors)
+        if self._entering.acquire(blocking=False):
+            try:
+                self._enter([words[number] for number in unknown], new_vectors)
+            finally:
+                self._entering.release()
         return vectors
 
     def _enter(self, words: List[bytes], vectors: Tensor) -> None:
-        row_of_word, table = self._row_of_word, self._table
+        row_of_word, table = self._rows_and_table
         # Another thread may have entered some.
         new = [number for number, word in enumerate(words) if word not in row_of_word]
         if len(row_of_word) + len(new) > self.capacity:
             row_of_word, table = {}, None
             new = list(range(min(len(words), self.capacity)))
         first, end = len(row_of_word), len(row_of_word) + len(new)
-        if table is None or len(table) < end:
+        if table is None or table.size(0) < end:
             num_rows = min(self.capacity, max(INITIAL_ROWS, 2 * first, end))
             larger = vectors.new_empty(num_rows, vectors.size(1))
             if table is not None:
                 larger[:first] = table[:first]
             table = larger
         table[first:end] = vectors.index_select(0, _index(new, vectors.device))
-        self._row_of_word, self._table = row_of_word, table
+        self._rows_and_table = row_of_word, table
         # Only now: the rows are there.
         row_of_word.update((words[number], first + place) for place, number in enumerate(new))
 

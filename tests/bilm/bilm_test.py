@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo_plugin import BiLM, batch_to_ids
+from elmo_plugin import BiLM, FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
 from elmo_plugin.bilm.options import CharacterEncoderOptions
@@ -268,10 +268,15 @@ def test_forward_states_ignore_later_words_and_backward_states_earlier_ones(
         assert not torch.allclose(backward[0, :4], backward[1, :4], atol=1e-3)
 
 
-def test_a_batch_without_rows_gives_activations_without_rows(bilm_files: BiLMFiles) -> None:
-    output = BiLM.from_files(*bilm_files)(torch.zeros(0, 4, 50, dtype=torch.long))
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_batch_without_rows_gives_activations_without_rows(
+    stateful: bool, bilm_files: BiLMFiles
+) -> None:
+    bilm = BiLM.from_files(*bilm_files, stateful=stateful)
+    output = bilm(torch.zeros(0, 4, 50, dtype=torch.long))
     assert [tuple(layer.shape) for layer in output["activations"]] == [(0, 6, 12)] * 3
     assert output["mask"].shape == (0, 6)
+    assert bilm.carried_states.num_rows == 0
 
 
 def test_a_batch_of_empty_rows_gives_the_marks(bilm_files: BiLMFiles) -> None:
@@ -318,52 +323,52 @@ class TestFrozen:
             assert 0 < largest_difference([layer.float() for layer in low], expected) < 1
 
 
-class TestBadInput:
-    def test_data_parallel_replicas_are_refused(self, bilm_files: BiLMFiles) -> None:
-        bilm = BiLM.from_files(*bilm_files)
-        bilm._is_replica = True  # as torch.nn.parallel.replicate marks its copies
-        with pytest.raises(RuntimeError, match="Use one process for each GPU instead"):
-            bilm(batch_to_ids(SENTENCES))
+def wrong_ids(place: Any, value: int) -> Tensor:
+    character_ids = batch_to_ids(SENTENCES)
+    character_ids[place] = value
+    return character_ids
 
-    def test_sizes_beyond_memory_are_found_before_they_are_allocated(
-        self, write_bilm: WriteBiLM
-    ) -> None:
-        files = write_bilm()
-        options = json.loads(Path(files.options_file).read_text())
-        options["lstm"]["dim"] = 10**10
-        Path(files.options_file).write_text(json.dumps(options))
-        with pytest.raises(ConfigurationError, match=r"W_0 has shape .* belong to the same model"):
-            BiLM.from_files(*files)
 
-    @pytest.mark.parametrize("shape", [(4, 50), (2, 3, 49), (1, 2, 3, 50)])
-    def test_wrong_shapes_are_refused(self, shape: Any, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ValueError, match=r"expected \(batch_size, timesteps, 50\)"):
-            BiLM.from_files(*bilm_files)(torch.ones(*shape, dtype=torch.long))
+@pytest.mark.parametrize(
+    "character_ids, message",
+    [
+        (torch.ones(4, 50, dtype=torch.long), r"expected \(batch_size, timesteps, 50\)"),
+        (torch.ones(2, 3, 49, dtype=torch.long), r"expected \(batch_size, timesteps, 50\)"),
+        (torch.ones(0, 49, dtype=torch.long), r"expected \(batch_size, timesteps, 50\)"),
+        (torch.ones(1, 2, 50), "has type torch.float32, expected integers"),
+        (wrong_ids((3, 1, 4), -1), r"character_ids\[3, 1, 4\] is -1, expected 0 .* 261"),
+        (wrong_ids((3, 1, 4), 262), r"character_ids\[3, 1, 4\] is 262, expected 0 .* 261"),
+        (wrong_ids((3, 1), 0), "Row 3 has padding .* at step 1 before a word"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("make", [BiLM.from_files, FrozenBiLM.from_files], ids=["BiLM", "frozen"])
+def test_wrong_input_is_refused(
+    make: Any, character_ids: Tensor, message: str, bilm_files: BiLMFiles
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(*bilm_files)(character_ids)
 
-    def test_wrong_types_are_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ValueError, match=r"has type torch.float32, expected integers"):
-            BiLM.from_files(*bilm_files)(torch.ones(1, 2, 50))
 
-    @pytest.mark.parametrize("wrong", [-1, 262, 10_000])
-    def test_character_ids_out_of_range_are_located(
-        self, wrong: int, bilm_files: BiLMFiles
-    ) -> None:
-        character_ids = batch_to_ids(SENTENCES)
-        character_ids[3, 1, 4] = wrong
-        with pytest.raises(
-            ValueError, match=rf"character_ids\[3, 1, 4\] is {wrong}, expected 0 .* 261"
-        ):
-            BiLM.from_files(*bilm_files)(character_ids)
+def test_word_ids_are_refused(bilm_files: BiLMFiles) -> None:
+    with pytest.raises(ValueError, match="was given word ids, expected character ids only"):
+        BiLM.from_files(*bilm_files)(batch_to_ids([["a"]]), torch.ones(1, 1))
 
-    def test_padding_before_a_word_is_located(self, bilm_files: BiLMFiles) -> None:
-        character_ids = batch_to_ids(SENTENCES)
-        character_ids[3, 1] = 0
-        with pytest.raises(ValueError, match=r"Row 3 has padding .* at step 1 before a word"):
-            BiLM.from_files(*bilm_files)(character_ids)
 
-    def test_word_ids_are_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ValueError, match="was given word ids, expected character ids only"):
-            BiLM.from_files(*bilm_files)(batch_to_ids([["a"]]), torch.ones(1, 1))
+def test_data_parallel_replicas_are_refused(bilm_files: BiLMFiles) -> None:
+    bilm = BiLM.from_files(*bilm_files)
+    bilm._is_replica = True  # as torch.nn.parallel.replicate marks its copies
+    with pytest.raises(RuntimeError, match="Use one process for each GPU instead"):
+        bilm(batch_to_ids(SENTENCES))
+
+
+def test_sizes_beyond_memory_are_found_before_they_are_allocated(write_bilm: WriteBiLM) -> None:
+    files = write_bilm()
+    options = json.loads(Path(files.options_file).read_text())
+    options["lstm"]["dim"] = 10**10
+    Path(files.options_file).write_text(json.dumps(options))
+    with pytest.raises(ConfigurationError, match=r"W_0 has shape .* belong to the same model"):
+        BiLM.from_files(*files)
 
 
 def test_short_integer_character_ids_are_accepted(bilm_files: BiLMFiles) -> None:

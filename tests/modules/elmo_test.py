@@ -191,14 +191,6 @@ class TestModule:
         )
         assert_close(ours, expected, terms=3 + 3, scale=largest)
 
-    def test_a_module_and_files_are_an_error(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="given both a module and files"):
-            Elmo(*bilm_files, 1, module=BiLM.from_files(*bilm_files))
-
-    def test_neither_is_an_error(self) -> None:
-        with pytest.raises(ConfigurationError, match="neither a weight_file nor a module"):
-            Elmo(None, None, 1)
-
 
 def test_stateful_it_equals_allennlp_until_states_are_reset(bilm_files: BiLMFiles) -> None:
     ours = Elmo(*bilm_files, 1, dropout=0.0, stateful=True)
@@ -216,23 +208,20 @@ def test_stateful_it_equals_allennlp_until_states_are_reset(bilm_files: BiLMFile
     assert not torch.equal(again, representations[-1])
 
 
-class TestTopLayerOnly:
-    def test_it_is_the_last_layer_times_a_trainable_gamma(self, bilm_files: BiLMFiles) -> None:
-        elmo = Elmo(*bilm_files, 1, dropout=0.0, top_layer_only=True)
-        elmo.scalar_mix_0.gamma.data.fill_(2.0)
-        character_ids = batch_to_ids(SENTENCES)
-        top = elmo.bilm(character_ids)["activations"][-1]
-        representation = elmo(character_ids)["elmo_representations"][0]
-        # The snapshot beside the modules: encoder, highway and projection; gates and projections of 9 steps
-        # in two layers; the mix.
-        terms = 24 + 24 + 24 + 2 * 9 * (6 + 6 + 20) + 3
-        assert_close(representation[0], 2 * top[0, 1:-1], terms)
-        trained = {name for name, p in elmo.named_parameters() if p.requires_grad}
-        assert trained == {"scalar_mix_0.gamma"}
-
-    def test_with_weights_it_is_an_error(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="both set the weights of the layers"):
-            Elmo(*bilm_files, 1, top_layer_only=True, scalar_mix_parameters=[0.0, 0.0, 1.0])
+def test_the_top_layer_only_is_the_last_layer_times_a_trainable_gamma(
+    bilm_files: BiLMFiles,
+) -> None:
+    elmo = Elmo(*bilm_files, 1, dropout=0.0, top_layer_only=True)
+    elmo.scalar_mix_0.gamma.data.fill_(2.0)
+    character_ids = batch_to_ids(SENTENCES)
+    top = elmo.bilm(character_ids)["activations"][-1]
+    representation = elmo(character_ids)["elmo_representations"][0]
+    # The snapshot beside the modules: encoder, highway and projection; gates and projections of 9 steps
+    # in two layers; the mix.
+    terms = 24 + 24 + 24 + 2 * 9 * (6 + 6 + 20) + 3
+    assert_close(representation[0], 2 * top[0, 1:-1], terms)
+    trained = {name for name, p in elmo.named_parameters() if p.requires_grad}
+    assert trained == {"scalar_mix_0.gamma"}
 
 
 class TestStateDict:
@@ -339,20 +328,27 @@ class TestInPieces:
         with torch.no_grad(), pytest.raises(ValueError, match="Row 2 has padding"):
             Elmo(*bilm_files, 1, max_tokens=3)(character_ids)
 
-    def test_no_tokens_at_once_are_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="max_tokens is 0, expected at least 1"):
-            Elmo(*bilm_files, 1, max_tokens=0)
 
-
-class TestBadInput:
-    @pytest.mark.parametrize("dropout", [-0.1, 1.5])
-    def test_impossible_dropout_is_an_error(self, dropout: float, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match=f"dropout is {dropout}, expected 0 to 1"):
-            Elmo(*bilm_files, 1, dropout=dropout)
-
-    def test_no_representations_are_an_error(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="num_output_representations is 0"):
-            Elmo(*bilm_files, 0)
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"dropout": -0.1}, "dropout is -0.1, expected 0 to 1"),
+        ({"dropout": 1.5}, "dropout is 1.5, expected 0 to 1"),
+        ({"num_output_representations": 0}, "num_output_representations is 0"),
+        ({"max_tokens": 0}, "max_tokens is 0, expected at least 1"),
+        ({"vocab_to_cache": []}, "vocab_to_cache is an empty list"),
+        ({"requires_grad": True, "precision": "int8"}, "precision is 'int8' with requires_grad"),
+        ({"top_layer_only": True, "scalar_mix_parameters": [0, 0, 1]}, "both set the weights"),
+        ({"module": torch.nn.Identity()}, "given both a module and files"),
+        ({"options_file": None, "weight_file": None}, "neither a weight_file nor a module"),
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be(
+    arguments: Dict[str, Any], message: str, bilm_files: BiLMFiles
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Elmo(**{**bilm_files._asdict(), "num_output_representations": 1, **arguments})
 
 
 def test_settings_of_inference_reach_the_snapshot(
@@ -391,11 +387,6 @@ class TestOnlyASnapshot:
         elmo = Elmo(*bilm_files, 1, **arguments)
         elmo.keep_only_snapshot()
         assert isinstance(elmo.bilm, BiLM)
-
-
-def test_low_precision_with_a_trainable_bilm_is_an_error(bilm_files: BiLMFiles) -> None:
-    with pytest.raises(ConfigurationError, match="precision is 'int8' with requires_grad"):
-        Elmo(*bilm_files, 1, requires_grad=True, precision="int8")
 
 
 class TestWordInputs:
@@ -445,10 +436,6 @@ class TestWordInputs:
     ) -> None:
         with pytest.raises(ValueError, match=message):
             elmo(self.CHARACTER_IDS, word_ids)
-
-    def test_an_empty_vocabulary_is_refused(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="vocab_to_cache is an empty list"):
-            Elmo(*bilm_files, 1, vocab_to_cache=[])
 
     def test_trained_vectors_of_allennlps_vocabulary_are_refused(
         self, elmo: Elmo, bilm_files: BiLMFiles
