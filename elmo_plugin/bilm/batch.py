@@ -153,11 +153,11 @@ def read_batch(character_ids: Tensor, marks: Tensor, merge_sentences: bool) -> B
 
 
 def run_layers(
+    options: BiLMOptions,
+    run_layer: RunLayer,
     inputs: Sequence[Tensor],
     step_sizes: List[int],
-    initial_states: Sequence[State],
-    run_layer: RunLayer,
-    use_skip_connections: bool,
+    initial_states: Optional[Sequence[State]] = None,
     drop: Optional[Callable[[Tensor], Tensor]] = None,
 ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
     """
@@ -165,17 +165,17 @@ def run_layers(
 
     # Parameters
 
+    options : `BiLMOptions`
+        The sizes of the biLM.
+    run_layer : `RunLayer`
+        Runs the two directions of a layer.
     inputs : `Sequence[Tensor]`
         Token vectors of the forward and of the backward direction, `(num_tokens, projection_dim)`, packed as
         `Packing` says; the backward ones are already reversed.
     step_sizes : `List[int]`
         Number of sequences at each step, never rising.
-    initial_states : `Sequence[State]`
-        What each LSTM starts from: forward and backward of layer 0, then of layer 1 ...
-    run_layer : `RunLayer`
-        Runs the two directions of a layer.
-    use_skip_connections : `bool`
-        Add the input of each layer but the first to its output.
+    initial_states : `Sequence[State]`, optional
+        What each LSTM starts from: forward and backward of layer 0, then of layer 1 ... By default zeros.
     drop : `Callable[[Tensor], Tensor]`, optional
         Applied to the inputs of each layer: dropout.
 
@@ -184,9 +184,13 @@ def run_layers(
     The outputs of both directions for each layer, packed like the inputs; and the states after the last step,
     in the order of `initial_states`.
     """
+    if initial_states is None:
+        state = inputs[0].new_zeros(step_sizes[0], options.projection_dim)
+        cell = inputs[0].new_zeros(step_sizes[0], options.cell_size)
+        initial_states = [(state, cell)] * (2 * options.num_layers)
     outputs: List[Tuple[Tensor, Tensor]] = []
     final_states: List[State] = []
-    for number in range(len(initial_states) // 2):
+    for number in range(options.num_layers):
         if drop is not None:
             inputs = [drop(vectors) for vectors in inputs]
         states = initial_states[2 * number : 2 * number + 2]
@@ -194,21 +198,12 @@ def run_layers(
         forward, backward = run_layer(number, runs)
         # The states that are carried exclude the skip connection.
         final_states += [(forward.state, forward.cell), (backward.state, backward.cell)]
-        if use_skip_connections and number > 0:
+        if options.use_skip_connections and number > 0:
             inputs = forward.outputs + inputs[0], backward.outputs + inputs[1]
         else:
             inputs = forward.outputs, backward.outputs
         outputs.append(inputs)
     return outputs, final_states
-
-
-def zero_states(options: BiLMOptions, num_sequences: int, like: Tensor) -> List[State]:
-    """Return zeros for each LSTM of a biLM to start from."""
-    zeros = (
-        like.new_zeros(num_sequences, options.projection_dim),
-        like.new_zeros(num_sequences, options.cell_size),
-    )
-    return [zeros] * (2 * options.num_layers)
 
 
 def mask_of(character_ids: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.batch import CarriedStates, run_batch, run_layers, zero_states
+from elmo_plugin.bilm.batch import CarriedStates, run_batch, run_layers
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.checkpoints import translate_allennlp_bilm
@@ -227,17 +227,11 @@ class BiLM(torch.nn.Module):
         drop: Optional[Callable[[Tensor], Tensor]] = None,
     ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
         """
-        Run all LSTM layers in both directions, skip connections included. Arguments and results are those of
-        `batch.run_layers`; without `initial_states` every sequence starts from zeros.
+        Run all LSTM layers in both directions. Arguments and results are those of `batch.run_layers`.
         """
         if torch.is_grad_enabled() and not self.is_frozen:
             self.num_trainings += 1
-        if initial_states is None:
-            initial_states = zero_states(self.options, step_sizes[0], inputs[0])
-        use_skip_connections = self.options.use_skip_connections
-        return run_layers(
-            inputs, step_sizes, initial_states, self._run_layer, use_skip_connections, drop
-        )
+        return run_layers(self.options, self._run_layer, inputs, step_sizes, initial_states, drop)
 
     def _run_layer(self, number: int, runs: List[Run]) -> List[Outcome]:
         layers = [self.forward_layers[number], self.backward_layers[number]]

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.batch import CarriedStates, mask_of, run_batch, run_layers, zero_states
+from elmo_plugin.bilm.batch import CarriedStates, mask_of, run_batch, run_layers
 from elmo_plugin.bilm.bilm import BiLM
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.interception import are_plain, eager
@@ -227,13 +227,8 @@ class FrozenBiLM:
         initial_states: Optional[Sequence[State]] = None,
     ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
         """Run all LSTM layers in both directions, as `BiLM.run_layers` does, without gradients."""
-        return run_layers(
-            inputs,
-            step_sizes,
-            initial_states or zero_states(self.options, step_sizes[0], inputs[0]),
-            self._runner.run_layer,
-            self.options.use_skip_connections,
-        )
+        run_layer = self._runner.run_layer
+        return run_layers(self.options, run_layer, inputs, step_sizes, initial_states)
 
 
 class WordVectors:
@@ -357,21 +352,22 @@ class SentenceActivations:
         lengths = mask_of(character_ids).sum(dim=1)
         characters = character_ids.to(torch.int16).numpy()
         keys = [characters[row, :length].tobytes() for row, length in enumerate(lengths.tolist())]
-        known = [self._activations_of.get(key) for key in keys]
-        unknown = [row for row, activations in enumerate(known) if activations is None]
+        known = {key: self._activations_of[key] for key in keys if key in self._activations_of}
+        unknown = [row for row, key in enumerate(keys) if key not in known]
         if unknown:
             layers = run(character_ids[unknown])["activations"]
             for number, row in enumerate(unknown):
                 # (num_layers, tokens, dim), in its own memory: a view would keep the whole batch.
                 num_tokens = int(lengths[row]) + 2
-                known[row] = torch.stack([layer[number, :num_tokens] for layer in layers])
-                self._keep(keys[row], known[row])
-        num_layers, _, dim = known[0].shape
+                known[keys[row]] = torch.stack([layer[number, :num_tokens] for layer in layers])
+                self._keep(keys[row], known[keys[row]])
+        like = known[keys[0]]
+        num_layers, _, dim = like.shape
         shape = (len(keys), character_ids.size(1) + 2, dim)
         # A tensor for each layer: whoever keeps one does not keep the others.
-        activations = [known[0].new_zeros(shape) for _ in range(num_layers)]
-        for row, kept in enumerate(known):
-            for layer, vectors in zip(activations, kept):
+        activations = [like.new_zeros(shape) for _ in range(num_layers)]
+        for row, key in enumerate(keys):
+            for layer, vectors in zip(activations, known[key]):
                 layer[row, : len(vectors)] = vectors
         mask = torch.arange(shape[1], device=lengths.device) < lengths.unsqueeze(1) + 2
         return {"activations": activations, "mask": mask}
@@ -479,9 +475,9 @@ class _Composition:
             return False
         for parameter, noted in zip(parameters, self._parameters):
             if parameter is None or noted is None:
-                if parameter is not noted:
-                    return False
-                continue
+                if parameter is None and noted is None:
+                    continue
+                return False
             noted_parameter, memory, version = noted
             if (
                 parameter is not noted_parameter
