@@ -97,7 +97,7 @@ def run_batch(
         row = character_ids.new_zeros(1, *character_ids.shape[1:])
         output = run_batch(row, marks, encode, run_all_layers, None)
         activations = [layer[:0] for layer in output["activations"]]
-        return {"activations": activations, "mask": output["mask"][:0]}  # type: ignore[index]
+        return {"activations": activations, "mask": output["mask"][:0]}
     batch = read_batch(character_ids, marks, merge_sentences=states is None)
     packing = batch.packing
     vectors = encode(batch.types)
