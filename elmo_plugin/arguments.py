@@ -21,7 +21,7 @@ from typing import (
 )
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_file import parse_json
+from elmo_plugin.files.text import parse_json
 
 Options = TypeVar("Options")
 

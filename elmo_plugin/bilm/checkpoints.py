@@ -8,11 +8,10 @@ from typing import Any, Dict, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.model_files import pretrained_names
+from elmo_plugin.bilm.model_files import pretrained_names, read_state_dict
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.state_dict_file import read_state_dict
 
 # The key under which a state dict says what its biLM is, and the prefix of that biLM's parameters.
 SOURCE_KEY = "bilm_source"

@@ -6,8 +6,8 @@ from typing import Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.replaced_file import replaced_file
-from elmo_plugin.files.text_lines import decoded_lines
+from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.text import decoded_lines
 
 # The name that `elmo export` gives it, beside the weights.
 VOCABULARY_NAME = "vocab.txt"

@@ -15,12 +15,11 @@ from elmo_plugin.bilm.model_files import (
     ENCODER_NAME,
     TOKEN_EMBEDDER_NAME,
     WORDS_NAME,
+    read_state_dict,
 )
 from elmo_plugin.bilm.options import OPTIONS_CONTENT, BiLMOptions, ManyLangsEncoderOptions
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.state_dict_file import read_state_dict
-from elmo_plugin.files.text_file import read_json
-from elmo_plugin.files.text_lines import decoded_lines, unreadable
+from elmo_plugin.files.text import decoded_lines, open_text, read_json
 from elmo_plugin.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
@@ -187,11 +186,7 @@ def _sizes(config_path: Path, folder: Path) -> Tuple[Dict[str, Any], str]:
 
 def _read_dictionary(path: Path, required: Sequence[str]) -> Dict[str, int]:
     ids: Dict[str, int] = {}
-    try:
-        file = open(path, "rb")  # noqa: SIM115 - used and closed below, without the except clause
-    except OSError as error:
-        raise unreadable(path, error) from error
-    with file:
+    with open_text(path) as file:
         for line_number, line in enumerate(decoded_lines(file, path, "an entry"), start=1):
             # Entries of white space are an ideographic space there.
             entry, _, number = line.strip().rpartition("\t")

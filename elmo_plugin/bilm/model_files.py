@@ -5,18 +5,14 @@ import os
 import shutil
 import tempfile
 import zipfile
-import zlib
 from os import PathLike
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple, TypeVar, Union
+from typing import Any, Dict, List, Optional, Tuple, TypeVar, Union
+
+import torch
 
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.replaced_file import replaced_file
-
-try:
-    from lzma import LZMAError
-except ImportError:  # a Python that was built without it; zipfile refuses the compression then
-    LZMAError = zlib.error  # type: ignore[misc, assignment]
+from elmo_plugin.files.output import replaced_file
 
 Name = Union[str, PathLike]
 
@@ -34,13 +30,6 @@ ORIGINAL_MODEL = (
 CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
 TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
 MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
-
-# RuntimeError: an encrypted member. NotImplementedError: an unknown compression. OSError: damaged BZIP2, a
-# name that is too long, or a full disk.
-_ZIP_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, NotImplementedError, OSError),
-    *(RuntimeError, UnicodeDecodeError),
-)
 
 GivenName = TypeVar("GivenName", bound=Name)
 
@@ -258,7 +247,10 @@ def _extract(path: Path, name: Name, folder: Path) -> None:
                         open(target, "wb") as file,
                     ):
                         shutil.copyfileobj(source, file)
-        except _ZIP_ERRORS as error:
+        except ConfigurationError:
+            raise
+        # In damaged and encrypted files zipfile finds errors of nearly every class.
+        except Exception as error:
             raise ConfigurationError(
                 f"weight_file: {name} cannot be extracted ({error}), expected a zip with options and "
                 f"weights. Get another copy of the file, or make room in {folder.parent}."
@@ -297,3 +289,27 @@ def _only_member(archive: zipfile.ZipFile, prefix: str, suffix: str, name: Name)
             "expected exactly one. Unpack the zip and give options_file and weight_file."
         )
     return found[0]
+
+
+def read_state_dict(path: Name, advice: str) -> Dict[str, Any]:
+    """
+    Return a state dict that torch has saved, on the CPU. No code that the file may hold is run.
+
+    # Raises
+
+    `ConfigurationError`, which ends in `advice`, if the file cannot be read or holds something else.
+    """
+    try:
+        state_dict = torch.load(path, map_location="cpu", weights_only=True)
+    # In damaged files torch finds errors of nearly every class.
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(
+            f"{path}: cannot be read as weights ({reason}). The file is damaged or of another kind; {advice}"
+        ) from error
+    if not isinstance(state_dict, dict):
+        raise ConfigurationError(
+            f"{path}: found a {type(state_dict).__name__}, expected weights by name. The file is of another "
+            f"kind; {advice}"
+        )
+    return state_dict

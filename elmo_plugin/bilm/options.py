@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_file import read_json
+from elmo_plugin.files.text import read_json
 
 ACTIVATIONS = ("relu", "tanh")
 

@@ -13,7 +13,7 @@ from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import replaced_file
 
 TORCH, ONNX = SUFFIXES = (".pt2", ".onnx")
 OLDEST_TORCH = (2, 12)

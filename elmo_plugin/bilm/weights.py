@@ -22,7 +22,7 @@ from elmo_plugin.bilm.options import (
     ManyLangsEncoderOptions,
 )
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import replaced_file
 
 # Datasets of a weight file live under these groups; others (a softmax, say) are not the biLM's.
 MANY_LANGS_GROUP = "token_embedder"

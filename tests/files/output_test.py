@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output_file import check_free_space, check_output_file, check_output_folder
+from elmo_plugin.files.output import check_free_space, check_output_file, check_output_folder
 
 
 @pytest.fixture(autouse=True)
