@@ -1,4 +1,4 @@
-"""From the names that a user gives for options and weights to files on this machine."""
+"""Find the files of a model by the names that users give: paths, URLs, folders, `.zip` files, `elmo_mini`."""
 
 import hashlib
 import os
@@ -16,8 +16,8 @@ from elmo_plugin.files.output import replaced_file
 
 Name = Union[str, PathLike]
 
-# The models that come with this package, a folder each. The name of a biLM names both of its files, and that
-# of a task model its archive.
+# The models of this package, a folder each. The name of a biLM names both of its files, and that of a task
+# model its archive.
 PRETRAINED_FOLDER = Path(__file__).parents[1] / "pretrained"
 
 # The paper's model, as AI2 publishes it.
@@ -26,7 +26,7 @@ ORIGINAL_MODEL = (
     "elmo_2x4096_512_2048cnn_2xhighway_"
 )
 
-# A model of ELMoForManyLangs is a folder of `config.json` and these.
+# The files of a model of ELMoForManyLangs, beside `config.json`.
 CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
 TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
 MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
@@ -43,10 +43,10 @@ def resolve_model_files(
     # Parameters
 
     options_file, weight_file : `str` or `PathLike`
-        Local path, URL, or `hf://owner/repository/file` name of each. The name of a pretrained biLM that
-        comes with this package, such as `elmo_mini`, names both files, and so does a folder that `elmo
-        export` wrote, the folder of a model of ELMoForManyLangs, or a `.zip` of either (as NLPL's repository
-        publishes them): the other argument is then `None` or the same name.
+        Local path, URL, or `hf://owner/repository/file` name of each. The name of a biLM of this package,
+        such as `elmo_mini`, names both files, and so does a folder that `elmo export` wrote, the folder of a
+        model of ELMoForManyLangs, or a `.zip` of either (as NLPL's repository publishes them): the other
+        argument is then `None` or the same name.
 
     # Returns
 
@@ -54,7 +54,7 @@ def resolve_model_files(
 
     # Raises
 
-    `ConfigurationError` naming what could not be found, and where.
+    `ConfigurationError` naming the argument and the file.
     """
     given = {"options_file": options_file, "weight_file": weight_file}
     names = [name for name in given.values() if name is not None]
@@ -73,14 +73,14 @@ def resolve_model_files(
         missing = " (no such file or folder)" if any(map(_is_missing, names)) else ""
         raise ConfigurationError(
             f"Found {given}{missing}, expected the options (JSON) and the weights (HDF5) of one model. One "
-            "name is enough where it is that of a folder or .zip with both, or of a model that comes with "
-            f"this package: {', '.join(pretrained_names())}."
+            "name is enough for a folder or .zip with both, or for a model of this package: "
+            f"{', '.join(pretrained_names())}."
         )
     return local_path("options_file", options_file), local_path("weight_file", weight_file)
 
 
 def names_both_files(name: Optional[Name]) -> bool:
-    """Return whether a name is that of both files: of a `.zip`, a folder, or a model of this package."""
+    """Return whether a name names both files: that of a `.zip`, a folder, or a biLM of this package."""
     return name is not None and (
         str(name).endswith(".zip") or is_pretrained(name) or Path(name).is_dir()
     )
@@ -90,8 +90,8 @@ def without_unused_default(
     options_file: Optional[GivenName], weight_file: Optional[GivenName]
 ) -> Tuple[Optional[GivenName], Optional[GivenName]]:
     """
-    Replace the default of an argument by `None` if the other argument names both files, as `elmo_mini` does.
-    For classes whose two arguments have the original model's files as defaults.
+    Replace the default of an argument, a file of the original model, by `None` if the other argument names
+    both files, as `elmo_mini` does.
     """
     if _may_name_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
         options_file = None
@@ -101,7 +101,7 @@ def without_unused_default(
 
 
 def _may_name_both_files(name: Optional[Name]) -> bool:
-    # Its folder may be missing: archives hold the biLM.
+    # The folder of an archived biLM may be missing: the archive holds the biLM.
     return names_both_files(name) or (_is_missing(name) and not Path(str(name)).suffix)
 
 
@@ -110,34 +110,34 @@ def _is_missing(name: Optional[Name]) -> bool:
 
 
 def pretrained_names() -> List[str]:
-    """Return the names of the biLMs that come with this package."""
+    """Return the names of the biLMs of this package."""
     return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/options.json"))
 
 
 def pretrained_files(name: str) -> Tuple[Path, Path]:
-    """Return options and weights of a biLM that comes with this package."""
+    """Return options and weights of a biLM of this package."""
     return _in_folder(PRETRAINED_FOLDER / name)
 
 
 def task_model_names() -> List[str]:
-    """Return the names of the task models that come with this package."""
+    """Return the names of the task models of this package."""
     return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/config.json"))
 
 
 def is_task_model(name: Name) -> bool:
-    """Return whether this names a task model of this package, and nothing in the current folder."""
+    """Return whether this is the name of a task model of this package, and of no file or folder."""
     return str(name) in task_model_names() and not Path(name).exists()
 
 
 def archive_path(name: Name) -> Name:
     """
-    Return the folder of a task model that comes with this package for its name, and any other path or URL as
-    it is. A file or folder of this name in the current folder comes first.
+    Return the folder of a task model of this package for its name, and any other path or URL unchanged. A
+    file or folder of this name in the current folder comes first.
 
     # Raises
 
-    `ConfigurationError` for a folder without a config; and, listing the task models, for a plain name, not a
-    path, of nothing at all.
+    `ConfigurationError` for a folder without a config, and for an unknown name, with a list of the task
+    models.
     """
     if is_task_model(name):
         return PRETRAINED_FOLDER / str(name)
@@ -150,8 +150,8 @@ def archive_path(name: Name) -> Name:
         is_bilm = str(name) in pretrained_names()
         raise ConfigurationError(
             f"{name}: {'that is the name of a biLM' if is_bilm else 'no such file or folder'}, expected an "
-            "archive (model.tar.gz), the folder of a training run, or the name of a task model that comes "
-            f"with this package: {', '.join(task_model_names()) or 'there are none'}. Correct the name."
+            "archive (model.tar.gz), the folder of a training run, or the name of a task model of this "
+            f"package: {', '.join(task_model_names())}. Correct the name."
         )
     return name
 
@@ -171,8 +171,7 @@ def local_path(what: str, name: Name) -> Path:
         if not path.exists():
             raise FileNotFoundError("no such file or folder")
         return path
-    # Missing files, unreachable hosts and refused downloads are OSErrors; malformed names of hubs are
-    # ValueErrors.
+    # OSError: missing files, unreachable hosts and refused downloads. ValueError: malformed names of hubs.
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"{what}: cannot find {name} ({error}). Give the path of an existing file, or a URL or hf:// "
@@ -181,12 +180,12 @@ def local_path(what: str, name: Name) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return AllenNLP's folder for downloads: `cache` in `~/.allennlp` or in `ALLENNLP_CACHE_ROOT`."""
+    """Return AllenNLP's folder of downloads: `cache` in `~/.allennlp` or in `ALLENNLP_CACHE_ROOT`."""
     return Path(os.environ.get("ALLENNLP_CACHE_ROOT", Path.home() / ".allennlp")) / "cache"
 
 
 def is_pretrained(name: Name) -> bool:
-    """Return whether this names a biLM of this package, and no file in the current folder."""
+    """Return whether this is the name of a biLM of this package, and of no file."""
     return str(name) in pretrained_names() and not Path(name).is_file()
 
 
@@ -231,8 +230,7 @@ def _files_in_zip(name: Name) -> Tuple[Path, Path]:
 
 def _extract(path: Path, name: Name, folder: Path) -> None:
     """
-    Extract options and weights of a `.zip`, and nothing else, into a new folder, which appears complete or
-    not at all.
+    Extract options and weights of a `.zip` into a new folder, which appears complete or not at all.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
@@ -264,7 +262,7 @@ def _extract(path: Path, name: Name, folder: Path) -> None:
 
 
 def _members(archive: zipfile.ZipFile, name: Name) -> Dict[str, str]:
-    """Return what to extract, by the name of its file."""
+    """Return the members to extract, by the names of their files."""
     by_name = {member.rpartition("/")[2]: member for member in archive.namelist()}
     if ENCODER_NAME in by_name:
         # Among the JSON files may be one with the sizes.

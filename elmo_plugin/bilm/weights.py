@@ -24,11 +24,11 @@ from elmo_plugin.bilm.options import (
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 
-# Datasets of a weight file live under these groups; others (a softmax, say) are not the biLM's.
+# The groups of a biLM in a weight file. Others, such as a softmax, are ignored.
 MANY_LANGS_GROUP = "token_embedder"
 BILM_GROUPS = ("char_embed", "CNN", "CNN_high_", "CNN_proj", "RNN_", MANY_LANGS_GROUP)
 
-# Large datasets are read in parts of this size, so that only one part is in memory twice.
+# Large datasets are read in parts of this size: only one part is in memory twice.
 BYTES_PER_PART = 2**21
 
 FileName = Union[str, PathLike]
@@ -85,15 +85,8 @@ def weight_layout(options: BiLMOptions) -> List[WeightEntry]:
 
 class WeightFile:
     """
-    An open weight file whose names, shapes and types are those of the options. `opened_weights` gives one.
-
-    # Parameters
-
-    file : `h5py.File`
-    layout : `List[WeightEntry]`
-        What to read.
-    name : `str` or `PathLike`
-        The file's name, for errors.
+    An open weight file whose names, shapes and types are those of the options; made by `opened_weights`.
+    `name` is that of the file, for errors.
     """
 
     def __init__(self, file: h5py.File, layout: List[WeightEntry], name: FileName) -> None:
@@ -118,7 +111,7 @@ class WeightFile:
             if not entry.parameter.startswith(f"{part}."):
                 continue
             shape = bilm.get_parameter(entry.parameter).shape
-            # Zeros: not all of the parameter comes from the file.
+            # Zeros: the embedding of padding is not in the file.
             tensor = torch.zeros(shape, dtype=torch.float32, device="cpu")
             self._read(entry, entry.as_dataset(tensor))
             setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
@@ -150,14 +143,14 @@ class WeightFile:
 @contextmanager
 def opened_weights(options: BiLMOptions, weight_file: FileName) -> Iterator[WeightFile]:
     """
-    Open a local HDF5 file within the context, after a comparison of names, shapes and types with what
-    `options` say. Nothing of the file is used afterwards: it can be overwritten or deleted.
+    Open a local HDF5 file within the context, and compare names, shapes and types with `options`. After the
+    context the file may be overwritten or deleted.
 
     # Raises
 
     `ConfigurationError` naming the file and the dataset if the file cannot be read, lacks a dataset, has
-    one of another shape or type, or describes a larger model; and at the end of the context, if the file was
-    written to meanwhile.
+    one of another shape or type, or is of a larger model; and at the end of the context, if the file was
+    changed within it.
     """
     with _opened(weight_file) as file:
         identity = _identity(file)
@@ -172,8 +165,8 @@ def opened_weights(options: BiLMOptions, weight_file: FileName) -> Iterator[Weig
 
 def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
     """
-    Return the datasets of a group that is none of bilm-tf's own, float32, by name; empty if there is no such
-    group.
+    Return the datasets of a group beside the biLM, such as a softmax, as float32; empty if the group does not
+    exist.
 
     # Raises
 
@@ -201,9 +194,9 @@ def save_model(
     # Parameters
 
     bilm, options
-        What to write.
+        The model.
     options_file, weight_file : `str` or `PathLike`
-        Where to.
+        The files to write. Existing ones are replaced.
     dtype : `str`, optional (default = `"float32"`)
         `float32` or `float16`.
     extra : `Mapping[str, Tensor]`, optional
@@ -223,15 +216,15 @@ def save_model(
             with h5py.File(new_weights, "w") as file:
                 for path, tensor in {**arrays, **(extra or {})}.items():
                     file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
-        # h5py's, when the disk is full or a limit of file sizes is met while the file is closed.
+        # h5py raises it when the disk is full or a limit of file sizes is exceeded while the file is closed.
         except RuntimeError as error:
             raise OSError(f"{weight_file}: cannot be written ({error}).") from error
 
 
 def weights_checksum(bilm: Any) -> str:
     """
-    Return the SHA-256 of the weights of a `BiLM`, as a float32 weight file would hold them. It depends
-    neither on the type of the file that they were read from, nor on names of parameters.
+    Return the SHA-256 of the weights of a `BiLM` in float32, by the names of datasets. It is the same
+    whatever the type in the file that they were read from.
     """
     checksum = hashlib.sha256()
     for entry in weight_layout(bilm.options):
@@ -248,7 +241,6 @@ def _checksum_header(dataset: str, shape: Tuple[int, ...]) -> bytes:
 def _encoder_layout(options: CharacterEncoderOptions, output_dim: int) -> List[WeightEntry]:
     character_dim = options.character_embedding_dim
     num_filters = options.num_filters
-
     entries = [
         WeightEntry(
             "char_embed",
@@ -289,7 +281,7 @@ def _encoder_layout(options: CharacterEncoderOptions, output_dim: int) -> List[W
 def _many_langs_encoder_layout(
     options: ManyLangsEncoderOptions, output_dim: int
 ) -> List[WeightEntry]:
-    """Of this package only: bilm-tf has no such encoder."""
+    """Return a layout of this package: bilm-tf has no such encoder."""
     with torch.device("meta"):
         parameters = ManyLangsEncoder(options, output_dim).named_parameters()
     return [
@@ -321,18 +313,16 @@ def _as_array(tensor: Tensor) -> numpy.ndarray:
 
 
 def _check_datasets(file: h5py.File, entries: List[WeightEntry], weight_file: FileName) -> None:
-    """Compare names and shapes before anything is read."""
+    """Compare names, shapes and types before anything is read."""
+    same_model = "Options and weights must belong to the same model."
     for entry in entries:
         dataset = file.get(entry.dataset)
-        if not isinstance(dataset, h5py.Dataset):
+        is_dataset = isinstance(dataset, h5py.Dataset)
+        if not is_dataset or dataset.shape != entry.shape:
+            found = f"has shape {dataset.shape}" if is_dataset else "is missing"
             raise ConfigurationError(
-                f"{weight_file}: dataset {entry.dataset} is missing, expected shape {entry.shape} from "
-                "the options. Options and weights must belong to the same model."
-            )
-        if dataset.shape != entry.shape:
-            raise ConfigurationError(
-                f"{weight_file}: dataset {entry.dataset} has shape {dataset.shape}, expected "
-                f"{entry.shape} from the options. Options and weights must belong to the same model."
+                f"{weight_file}: dataset {entry.dataset} {found}, expected shape {entry.shape} from the "
+                f"options. {same_model}"
             )
         if dataset.dtype.kind != "f":
             raise ConfigurationError(
@@ -347,8 +337,8 @@ def _check_datasets(file: h5py.File, entries: List[WeightEntry], weight_file: Fi
     surplus = [name for name in found if name.startswith(BILM_GROUPS) and name not in expected]
     if surplus:
         raise ConfigurationError(
-            f"{weight_file}: dataset {surplus[0]} is there, but the options describe a smaller model "
-            "without it. Options and weights must belong to the same model."
+            f"{weight_file}: found the dataset {surplus[0]}, expected the smaller model of the options, "
+            f"which has none of this name. {same_model}"
         )
 
 
@@ -359,7 +349,7 @@ def _identity(file: h5py.File) -> Tuple[Any, ...]:
 
 @contextmanager
 def _opened(weight_file: FileName) -> Iterator[h5py.File]:
-    """Open the file to read; whatever is wrong with it becomes a `ConfigurationError`."""
+    """Open a file to read. All errors within the context become a `ConfigurationError`."""
     try:
         with h5py.File(weight_file, "r") as file:
             yield file
