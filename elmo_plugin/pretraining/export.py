@@ -125,5 +125,5 @@ def _save_bilm(bilm: BiLM, model: Model, folder: Path, dtype: str) -> List[Path]
         LMVocabulary(words_of(model.vocab)).to_file(vocabulary_file)
     else:
         paths.remove(vocabulary_file)
-    save_model(bilm, bilm.options, options_file, weight_file, dtype, extra)
+    save_model(bilm, options_file, weight_file, dtype, extra)
     return paths
