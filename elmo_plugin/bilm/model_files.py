@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple, TypeVar, Union
@@ -263,30 +264,25 @@ def _extract(path: Path, name: Name, folder: Path) -> None:
 
 def _members(archive: zipfile.ZipFile, name: Name) -> Dict[str, str]:
     """Return the members to extract, by the names of their files."""
-    by_name = {member.rpartition("/")[2]: member for member in archive.namelist()}
+    members = sorted(archive.namelist())
+    by_name = {member.rpartition("/")[2]: member for member in members}
     if ENCODER_NAME in by_name:
         # Among the JSON files may be one with the sizes.
-        others = [file for file in by_name if file in MANY_LANGS_NAMES or file.endswith(".json")]
-        return {file: by_name[file] for file in (ENCODER_NAME, *others)}
-    members = [
-        _only_member(archive, *names, name) for names in (("options", ".json"), ("", ".hdf5"))
-    ]
-    return dict(zip((path.name for path in _in_folder(Path())), members))
-
-
-def _only_member(archive: zipfile.ZipFile, prefix: str, suffix: str, name: Name) -> str:
-    members = sorted(archive.namelist())
-    found = [
-        member
-        for member in members
-        if (file := member.rpartition("/")[2]).startswith(prefix) and file.endswith(suffix)
-    ]
-    if len(found) != 1:
-        raise ConfigurationError(
-            f"{name}: found {len(found)} files named {prefix}*{suffix} ({', '.join(found) or 'none'}), "
-            "expected exactly one. Unpack the zip and give options_file and weight_file."
-        )
-    return found[0]
+        return {
+            file: member
+            for file, member in by_name.items()
+            if file in MANY_LANGS_NAMES or file.endswith(".json")
+        }
+    found: Dict[str, str] = {}
+    for path, pattern in zip(_in_folder(Path()), ("options*.json", "*.hdf5")):
+        matches = [member for member in members if fnmatch(member.rpartition("/")[2], pattern)]
+        if len(matches) != 1:
+            raise ConfigurationError(
+                f"{name}: found {len(matches)} files named {pattern} ({', '.join(matches) or 'none'}), "
+                "expected exactly one. Unpack the zip and give options_file and weight_file."
+            )
+        found[path.name] = matches[0]
+    return found
 
 
 def read_state_dict(path: Name, advice: str) -> Dict[str, Any]:
