@@ -186,7 +186,7 @@ def _add_argument(
         else:
             settings["nargs"] = "*" if option["positional"] and not is_required else "+"
     if settings.get("action") == "append" and not is_required:
-        settings["default"] = list(field.default)  # argparse appends to a copy of it
+        settings["default"] = list(settings["default"])  # argparse appends to a copy of it
     action = group.add_argument(*names, **settings)
     # Set later, because some versions of BooleanOptionalAction add the default themselves.
     action.help = _with_default(option["help"], field.default)

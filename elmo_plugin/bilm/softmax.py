@@ -24,9 +24,9 @@ WEIGHT, BIAS = "W", "b"
 @dataclass(frozen=True)
 class ExactSoftmax:
     """
-    `softmax(W h + b)`: probabilities over all words of a vocabulary, from the states of a biLM's top layer.
-    Parameters are not trained here; products are computed in float32 (or float64, if the weights are) even
-    under autocast.
+    `softmax(W h + b)`: probabilities of all words of a vocabulary from the states of a biLM's top layer. For
+    evaluation only. Products are computed in float32 (float64 if the weights are float64), also under
+    autocast.
 
     # Parameters
 
@@ -81,7 +81,7 @@ class ExactSoftmax:
 
     @torch.no_grad()
     def log_probabilities(self, states: Tensor) -> Tensor:
-        """Return the log-probabilities of all words, `(num_positions, num_words)`, all of them in memory."""
+        """Return the log-probabilities of all words, `(num_positions, num_words)`, in one tensor."""
         weight, bias = self._for_products()
         with torch.autocast(states.device.type, enabled=False):
             return logits(states.to(weight.dtype), weight, bias).log_softmax(dim=1)

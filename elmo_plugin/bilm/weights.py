@@ -293,9 +293,9 @@ def _check_datasets(
         shape = tuple(entry.as_dataset(bilm.get_parameter(entry.parameter)).shape)
         is_dataset = isinstance(dataset, h5py.Dataset)
         if not is_dataset or dataset.shape != shape:
-            found = f"has shape {dataset.shape}" if is_dataset else "is missing"
+            fault = f"has shape {dataset.shape}" if is_dataset else "is missing"
             raise ConfigurationError(
-                f"{weight_file}: dataset {entry.dataset} {found}, expected shape {shape} from the options. "
+                f"{weight_file}: dataset {entry.dataset} {fault}, expected shape {shape} from the options. "
                 f"{same_model}"
             )
         if dataset.dtype.kind != "f":
