@@ -40,7 +40,7 @@ def _without_padding(embedding: Tensor) -> Tensor:
     return embedding[1:]
 
 
-def _as_tensorflow_convolution(weight: Tensor) -> Tensor:
+def _convolution(weight: Tensor) -> Tensor:
     # (count, character_dim, width) -> (1, width, character_dim, count)
     return weight.permute(2, 1, 0).unsqueeze(0)
 
@@ -49,11 +49,7 @@ def _as_tensorflow_convolution(weight: Tensor) -> Tensor:
 # parameter in the shape of the dataset.
 _ENCODER_LAYOUT = (
     (r"character_encoder\.character_embedding\.weight", "char_embed", _without_padding),
-    (
-        r"character_encoder\.convolutions\.(\d+)\.weight",
-        r"CNN/W_cnn_\1",
-        _as_tensorflow_convolution,
-    ),
+    (r"character_encoder\.convolutions\.(\d+)\.weight", r"CNN/W_cnn_\1", _convolution),
     (r"character_encoder\.convolutions\.(\d+)\.bias", r"CNN/b_cnn_\1", _same),
     (r"character_encoder\.highways\.(\d+)\.(\w+)\.weight", r"CNN_high_\1/W_\2", _transposed),
     (r"character_encoder\.highways\.(\d+)\.(\w+)\.bias", r"CNN_high_\1/b_\2", _same),
@@ -105,13 +101,10 @@ def weight_layout(bilm: Any) -> List[WeightEntry]:
     `ValueError` if it has parameters that `BiLM` does not have, as after a change of its modules.
     """
     is_many_langs = bilm.options.is_many_langs
-    rows = (
-        *(_MANY_LANGS_ENCODER_LAYOUT if is_many_langs else _ENCODER_LAYOUT),
-        *_LSTM_LAYOUT,
-    )
+    encoder_rows = _MANY_LANGS_ENCODER_LAYOUT if is_many_langs else _ENCODER_LAYOUT
     entries: List[WeightEntry] = []
-    for parameter, _ in bilm.named_parameters():
-        for pattern, dataset, as_dataset in rows:
+    for parameter, _ in bilm.named_parameters(remove_duplicate=False):
+        for pattern, dataset, as_dataset in (*encoder_rows, *_LSTM_LAYOUT):
             match = re.fullmatch(pattern, parameter)
             if match is not None:
                 entries.append(WeightEntry(match.expand(dataset), parameter, as_dataset))
