@@ -37,14 +37,8 @@ class CharacterEncoderOptions:
     activation: str = "relu"
     character_embedding_dim: int = 16
     filters: Tuple[Tuple[int, int], ...] = (
-        (1, 32),
-        (2, 32),
-        (3, 64),
-        (4, 128),
-        (5, 256),
-        (6, 512),
-        (7, 1024),
-    )
+        (1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)
+    )  # fmt: skip
     num_highway: int = 2
 
     @property
@@ -127,11 +121,6 @@ class BiLMOptions:
     def is_many_langs(self) -> bool:
         """Whether this is a model of ELMoForManyLangs."""
         return isinstance(self.encoder, ManyLangsEncoderOptions)
-
-    @property
-    def has_state_projection(self) -> bool:
-        """Whether the LSTM cells project their output."""
-        return self.cell_size != self.projection_dim
 
     @classmethod
     def from_file(cls, path: Union[str, PathLike]) -> "BiLMOptions":
