@@ -90,7 +90,7 @@ def layer_row(
     """Return speeds in 10^9 operations and bytes per second, and shares of the machine's own."""
     # Of a layer in one direction.
     input_weights = state_weights = 4 * options.cell_size * options.projection_dim
-    if options.has_state_projection:
+    if options.cell_size != options.projection_dim:
         state_weights += options.cell_size * options.projection_dim
     num_layers = 2 * options.num_layers
     # A multiplication and an addition count as two.

@@ -125,7 +125,7 @@ def main() -> None:
     folder = arguments.output_folder
     folder.mkdir(parents=True, exist_ok=True)
     extra = {f"{SOFTMAX_GROUP}/{name}": tensor for name, tensor in grown.items()}
-    save_model(new, options, folder / "options.json", folder / "weights.hdf5", extra=extra)
+    save_model(new, folder / "options.json", folder / "weights.hdf5", extra=extra)
     vocabulary.to_file(folder / VOCABULARY_NAME)
     num_parameters = sum(parameter.numel() for parameter in new.parameters())
     print(f"{folder}: {num_parameters:,} parameters, and {len(grown[BIAS]):,} words")

@@ -18,7 +18,7 @@ from elmoformanylangs import Embedder
 from elmoformanylangs.frontend import Model
 from elmoformanylangs.modules.embedding_layer import EmbeddingLayer
 
-from elmo_plugin.files.text_lines import split_tokens
+from elmo_plugin.files.text import split_tokens
 
 SPECIALS = ["<oov>", "<bos>", "<eos>", "<pad>", "<bow>", "<eow>"]
 

@@ -1,19 +1,14 @@
-"""Arguments from dataclasses: what they take, what the help says, and the way back to a command line."""
+"""Arguments from dataclasses: which values they accept, and what the help says."""
 
 import argparse
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 import pytest
 from allennlp.commands import ArgumentParserWithDefaults
 
-from elmo_plugin.arguments import (
-    add_options,
-    command_arguments,
-    option,
-    option_group,
-    options_from,
-)
+from elmo_plugin.arguments import add_options, check_choices, option, option_group, options_from
+from elmo_plugin.errors import ConfigurationError
 
 
 class Text(NamedTuple):
@@ -124,12 +119,7 @@ def test_a_field_without_help_is_left_to_the_caller() -> None:
     assert parsed("a -s o").hidden == 7
 
 
-@pytest.mark.parametrize("arguments", ["a b -s out", ALL, 'a -s o --overrides {"x":1}'])
-def test_recorded_arguments_make_the_same_options(arguments: str) -> None:
-    options = parsed(arguments)
-    words: List[str] = command_arguments(options)
-    assert options_from(Options, parser().parse_args(words)) == options
-
-
-def test_recorded_arguments_omit_defaults() -> None:
-    assert command_arguments(parsed("a -s out --seeds 1 2")) == ["a", "--output", "out"]
+def test_choices_are_checked_in_calls_from_python_too() -> None:
+    check_choices(Model("int8"))
+    with pytest.raises(ConfigurationError, match="precision is 'int4', expected one of float32, i"):
+        check_choices(Model("int4"))

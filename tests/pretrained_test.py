@@ -1,4 +1,4 @@
-"""The models that come with the package."""
+"""The models of the package."""
 
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
@@ -9,7 +9,6 @@ from allennlp.common import Lazy, Params
 from allennlp.modules.elmo import Elmo as AllenNLPElmo
 from allennlp.predictors import Predictor
 
-import elmo_plugin
 from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names, task_model_names
 from elmo_plugin.compat.archives import opened_archive
@@ -32,12 +31,6 @@ def test_they_are_small_and_complete(name: str, width: int, most_bytes: int) -> 
     assert {path.name for path in folder.iterdir()} == names
     assert sum(path.stat().st_size for path in folder.iterdir()) <= most_bytes
     assert BiLM.from_files(name).get_output_dim() == width
-
-
-def test_they_are_installed_with_the_package() -> None:
-    assert PRETRAINED_FOLDER.parent == Path(elmo_plugin.__file__).parent
-    metadata = (Path(elmo_plugin.__file__).parents[1] / "pyproject.toml").read_text()
-    assert '"pretrained/*/*"' in metadata
 
 
 @pytest.mark.parametrize("name", BILMS)

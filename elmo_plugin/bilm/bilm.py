@@ -111,10 +111,8 @@ class BiLM(torch.nn.Module):
         options_path, weight_path = resolve_model_files(options_file, weight_file)
         if is_many_langs(weight_path):
             return cls.from_state_dict(*read_many_langs(options_path, weight_path.parent), stateful)
-        options = BiLMOptions.from_file(options_path)
-        # The file is checked before memory is allocated: wrong options can ask for too much.
-        with opened_weights(options, weight_path) as weights:
-            bilm = cls.without_weights(options, stateful)
+        bilm = cls.without_weights(BiLMOptions.from_file(options_path), stateful)
+        with opened_weights(bilm, weight_path) as weights:
             for name in bilm.names_of_parts:
                 weights.load(bilm, name)
         return bilm
@@ -264,7 +262,7 @@ class BiLM(torch.nn.Module):
 
         `OSError` if a file cannot be written.
         """
-        save_model(self, self.options, options_file, weight_file)
+        save_model(self, options_file, weight_file)
 
 
 def _new_layer(options: BiLMOptions) -> ProjectedLSTM:

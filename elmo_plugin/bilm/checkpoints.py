@@ -8,11 +8,10 @@ from typing import Any, Dict, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.model_files import pretrained_names
+from elmo_plugin.bilm.model_files import pretrained_names, read_state_dict
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.state_dict_file import read_state_dict
 
 # The key under which a state dict says what its biLM is, and the prefix of that biLM's parameters.
 SOURCE_KEY = "bilm_source"
@@ -23,20 +22,26 @@ CHECKSUM_KEY = "weights_sha256"
 # What AllenNLP calls a state dict in an unpacked archive, and in a training folder.
 WEIGHTS_NAMES = ("weights.th", "best.th")
 
+# AllenNLP's names of the parameters of a character encoder, and ours.
+_RENAMED = (
+    ("_token_embedder._char_embedding_weights", "character_encoder.character_embedding.weight"),
+    ("_token_embedder.char_conv_", "character_encoder.convolutions."),
+    ("_token_embedder._projection", "character_encoder.projection"),
+)
+
 FileName = Optional[Union[str, PathLike]]
 
 
 def describe_source(options_file: FileName, weight_file: FileName, options: BiLMOptions) -> Tensor:
     """
-    Return what a state dict must say about its biLM, as bytes (uint8), because state dicts hold only tensors.
-
-    The names are kept to find the same biLM again when the archive's config asks for them.
+    Return the description of the biLM of a state dict: the names of its files, by which the config of an
+    archive finds it again, and its options. It is a tensor of bytes, as state dicts hold only tensors.
     """
     return as_bytes({**_names(options_file, weight_file), "options": options.to_dict()})
 
 
 def as_bytes(description: Dict[str, Any]) -> Tensor:
-    """Return a description as a state dict can hold it: JSON, uint8."""
+    """Return a description as a tensor: JSON in UTF-8, uint8."""
     return torch.frombuffer(bytearray(json.dumps(description).encode()), dtype=torch.uint8)
 
 
@@ -53,9 +58,9 @@ def archived_bilm(
 
     # Returns
 
-    Its options and its state dict in float32, which is empty where the archive refers to a biLM that comes
-    with this package. Or `None` if `folder` holds no state dict or that holds no such biLM (it comes from
-    files then: while a model is trained first, or where other names override those of the archive).
+    Its options and its state dict in float32, which is empty if the archive refers to a biLM that comes with
+    this package. `None` if `folder` holds no state dict or the state dict holds no such biLM, which is then
+    loaded from its files: when a model is trained first, or when other names override those of the archive.
 
     # Raises
 
@@ -91,7 +96,7 @@ def referred_name(source: Dict[str, Any]) -> str:
 
 def check_referred_bilm(bilm: torch.nn.Module, source: Dict[str, Any]) -> None:
     """
-    Compare a biLM with the description that a state dict has in place of its weights.
+    Compare a biLM with the description that a state dict holds in place of its weights.
 
     # Raises
 
@@ -111,7 +116,8 @@ def keep_own_bilm(elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused
     Keep the description of the biLM of an `Elmo` when a state dict is loaded (a `load_state_dict` pre-hook),
     and the biLM itself if the state dict only refers to it.
 
-    The description in a state dict may have another length. State dicts of AllenNLP's `Elmo` have none.
+    The description in the state dict may have another length, which torch would refuse. State dicts of
+    AllenNLP's `Elmo` have none.
 
     # Raises
 
@@ -127,7 +133,7 @@ def keep_own_bilm(elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused
     if source is not None:
         state_dict[prefix + SOURCE_KEY] = source
     else:
-        # This biLM was given as `module`, and has no description.
+        # The biLM was given as `module`, and has no description.
         state_dict.pop(prefix + SOURCE_KEY, None)
 
 
@@ -150,48 +156,42 @@ def translate_allennlp_bilm(
     bilm: torch.nn.Module, state_dict: Dict[str, Tensor], prefix: str, *unused: Any
 ) -> None:
     """
-    Rename and reshape, in place, what AllenNLP's `_ElmoBiLm` saved under `prefix`.
+    Rename and reshape, in place, what AllenNLP's `_ElmoBiLm` saved under `prefix`. A state dict of `BiLM`
+    does not change.
 
     A `load_state_dict` pre-hook of `BiLM`: archives that were trained with `elmo_token_embedder` load
-    without conversion, and the LSTMs of ELMoForManyLangs, which have the same names. A state dict of our own
-    is left as it is.
+    without conversion, and so do the LSTMs of ELMoForManyLangs, which have the same names.
     """
-    encoder = f"{prefix}character_encoder"
-    embedding_name = f"{prefix}_token_embedder._char_embedding_weights"
-    if embedding_name in state_dict:
-        state_dict[f"{encoder}.character_embedding.weight"] = state_dict.pop(embedding_name)
-    for name in [name for name in state_dict if name.startswith(prefix)]:
-        owner, _, kind = name[len(prefix) :].rpartition(".")
-        if owner.startswith("_token_embedder.char_conv_"):
-            index = owner[len("_token_embedder.char_conv_") :]
-            state_dict[f"{encoder}.convolutions.{index}.{kind}"] = state_dict.pop(name)
-        elif owner.startswith("_token_embedder._highways._layers."):
-            index = owner[len("_token_embedder._highways._layers.") :]
+    for full_name in [name for name in state_dict if name.startswith(prefix)]:
+        name = full_name[len(prefix) :]
+        if name.startswith("_token_embedder._highways._layers."):
+            number, kind = name.split(".")[-2:]
+            highway = f"{prefix}character_encoder.highways.{number}"
             # AllenNLP stacks both gates, and its gate opens the other path.
-            transform, negative_carry = state_dict.pop(name).chunk(2)
-            state_dict[f"{encoder}.highways.{index}.transform.{kind}"] = transform.clone()
-            state_dict[f"{encoder}.highways.{index}.carry.{kind}"] = -negative_carry
-        elif owner == "_token_embedder._projection":
-            state_dict[f"{encoder}.projection.{kind}"] = state_dict.pop(name)
-    for direction in ("forward", "backward"):
-        layer = 0
-        while f"{prefix}_elmo_lstm.{direction}_layer_{layer}.input_linearity.weight" in state_dict:
-            theirs = f"{prefix}_elmo_lstm.{direction}_layer_{layer}"
-            ours = f"{prefix}{direction}_layers.{layer}"
-            input_weight = state_dict.pop(f"{theirs}.input_linearity.weight")
-            state_weight = state_dict.pop(f"{theirs}.state_linearity.weight")
-            weight = torch.cat([input_weight, state_weight], dim=1)
-            state_dict[f"{ours}.gate_weight"] = with_swapped_gates(weight)
+            transform, negative_carry = state_dict.pop(full_name).chunk(2)
+            state_dict[f"{highway}.transform.{kind}"] = transform.clone()
+            state_dict[f"{highway}.carry.{kind}"] = -negative_carry
+        elif name.startswith("_token_embedder."):
+            for theirs, ours in _RENAMED:
+                name = name.replace(theirs, ours)
+            state_dict[prefix + name] = state_dict.pop(full_name)
+        elif name.startswith("_elmo_lstm.") and name.endswith(".input_linearity.weight"):
+            theirs = full_name.removesuffix(".input_linearity.weight")
+            direction, number = name.split(".")[1].split("_layer_")
+            layer = f"{prefix}{direction}_layers.{number}"
+            weights = [
+                state_dict.pop(f"{theirs}.{kind}_linearity.weight") for kind in ("input", "state")
+            ]
+            state_dict[f"{layer}.gate_weight"] = with_swapped_gates(torch.cat(weights, dim=1))
             bias = state_dict.pop(f"{theirs}.state_linearity.bias").clone()
             # AllenNLP stores the forget bias with TensorFlow's constant 1 added.
             bias.chunk(4)[1].sub_(1.0)
-            state_dict[f"{ours}.gate_bias"] = with_swapped_gates(bias)
-            state_dict[f"{ours}.projection"] = state_dict.pop(f"{theirs}.state_projection.weight")
-            layer += 1
+            state_dict[f"{layer}.gate_bias"] = with_swapped_gates(bias)
+            state_dict[f"{layer}.projection"] = state_dict.pop(f"{theirs}.state_projection.weight")
 
 
 def with_swapped_gates(gates: Tensor) -> Tensor:
-    """Return gates in TensorFlow's order, i, g, f, o, for gates in torch's, i, f, g, o; and back."""
+    """Convert gates from torch's order (i, f, g, o) to TensorFlow's (i, g, f, o), or back."""
     i, second, third, o = gates.chunk(4)
     return torch.cat([i, third, second, o])
 

@@ -121,8 +121,8 @@ class FrozenBiLM:
         if is_many_langs(weight_path):
             return BiLM.from_files(options_path, weight_path).to(device).freeze(**settings)
         options = BiLMOptions.from_file(options_path)
-        with opened_weights(options, weight_path) as weights:
-            bilm = BiLM.without_weights(options)
+        bilm = BiLM.without_weights(options)
+        with opened_weights(bilm, weight_path) as weights:
 
             def modules() -> Iterator[torch.nn.Module]:
                 for name in bilm.names_of_parts:

@@ -1,24 +1,24 @@
 """The words that a biLM predicts: bilm-tf's vocabulary file."""
 
+import math
 import re
 from os import PathLike
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, Union
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.replaced_file import replaced_file
-from elmo_plugin.files.text_lines import decoded_lines
+from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.text import decoded_lines, open_text
 
-# The name that `elmo export` gives it, beside the weights.
+# Beside the weights, as `elmo export` writes it.
 VOCABULARY_NAME = "vocab.txt"
 
 SPECIALS = ("<S>", "</S>", "<UNK>")
 
-# ASCII only. A word with other white space, such as a no-break space, never occurs in a corpus, but keeps its
+# ASCII only: a word with other white space, such as a no-break space, never occurs in a corpus, but has an
 # index in a trained softmax.
 _WHITE_SPACE = re.compile(r"[ \t\n\v\f\r]")
 _COUNTED_WORD = re.compile(r"(\S+)[ \t]+(\d{1,18})")
-_HOW_TO_MAKE = "`elmo vocab CORPUS --output FILE` makes a vocabulary from a corpus."
 
 
 class LMVocabulary:
@@ -67,14 +67,7 @@ class LMVocabulary:
         """
         if str(path) in pretrained_names():
             path = PRETRAINED_FOLDER / str(path) / VOCABULARY_NAME
-        try:
-            file = open(path, "rb")  # noqa: SIM115 - used and closed below, without the except clause
-        except OSError as error:
-            raise ConfigurationError(
-                f"{path}: cannot read the vocabulary file ({error.strerror or error}). Give the path "
-                f"of an existing file; {_HOW_TO_MAKE}"
-            ) from error
-        with file:
+        with open_text(path) as file:
             lines = (line.removesuffix("\r") for line in decoded_lines(file, path, "one word"))
             return cls(_without_counts(lines, str(path)), str(path))
 
@@ -100,23 +93,21 @@ class LMVocabulary:
 
 def _without_counts(lines: Iterable[str], name: str) -> Iterator[str]:
     """Yield the word of each line. Check that counts, where lines have them, do not rise."""
-    previous: Optional[Tuple[str, int]] = None
+    previous = math.inf
     for index, line in enumerate(lines):
         match = _COUNTED_WORD.fullmatch(line)
-        if match is None:
-            yield line
-            continue
-        word, count = match[1], int(match[2])
-        if previous is not None and count > previous[1]:
-            raise ConfigurationError(
-                f"{name}, line {index + 1}: found '{word}', which occurs {count:,} times, after "
-                f"'{previous[0]}', which occurs {previous[1]:,} times, expected counts that do not rise: the "
-                "sampled softmax derives the frequency of a word from its line. Sort the file; "
-                f"{_HOW_TO_MAKE}"
-            )
-        if index >= len(SPECIALS):
-            previous = word, count
-        yield word
+        if match is not None and index >= len(SPECIALS):
+            count = int(match[2])
+            if count > previous:
+                raise _error(
+                    name,
+                    index,
+                    f"the count {count:,} of '{match[1]}' after the count {previous:,}",
+                    "counts that do not rise: the sampled softmax derives the frequency of a word from its "
+                    "line. Sort the file",
+                )
+            previous = count
+        yield line if match is None else match[1]
 
 
 def _checked_indices(words: Iterable[str], name: str) -> Dict[str, int]:
@@ -125,26 +116,26 @@ def _checked_indices(words: Iterable[str], name: str) -> Dict[str, int]:
     for index, word in enumerate(words):
         if index < len(SPECIALS):
             if word != SPECIALS[index]:
-                raise _wrong_special(name, index, repr(word[:60]))
+                raise _error(name, index, repr(word[:60]), _expected_special(index))
         elif not word or _WHITE_SPACE.search(word):
-            raise ConfigurationError(
-                f"{name}, line {index + 1}: found {repr(word[:60]) if word else 'an empty line'}, "
-                f"expected one word without white space. Correct the file; {_HOW_TO_MAKE}"
-            )
+            found = repr(word[:60]) if word else "an empty line"
+            raise _error(name, index, found, "one word without white space. Correct the file")
         elif word in indices:
-            raise ConfigurationError(
-                f"{name}, line {index + 1}: found '{word}' again, which is already on line "
-                f"{indices[word] + 1}, expected each word once. Correct the file; "
-                f"{_HOW_TO_MAKE}"
-            )
+            found = f"'{word}' again, which is already on line {indices[word] + 1}"
+            raise _error(name, index, found, "each word once. Correct the file")
         indices[word] = index
     if len(indices) < len(SPECIALS):
-        raise _wrong_special(name, len(indices), "the end of the file")
+        found = "the end of the file"
+        raise _error(name, len(indices), found, _expected_special(len(indices)))
     return indices
 
 
-def _wrong_special(name: str, index: int, found: str) -> ConfigurationError:
+def _expected_special(index: int) -> str:
+    return f"{SPECIALS[index]}: the first three lines are {', '.join(SPECIALS)}. Put them first"
+
+
+def _error(name: str, index: int, found: str, expected: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{name}, line {index + 1}: found {found}, expected {SPECIALS[index]}: the first three lines "
-        f"are {', '.join(SPECIALS)}. Put them first, each on a line; {_HOW_TO_MAKE}"
+        f"{name}, line {index + 1}: found {found}, expected {expected}; `elmo vocab CORPUS --output FILE` "
+        "makes a vocabulary from a corpus."
     )

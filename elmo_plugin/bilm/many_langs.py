@@ -3,7 +3,7 @@
 import json
 import logging
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -15,12 +15,11 @@ from elmo_plugin.bilm.model_files import (
     ENCODER_NAME,
     TOKEN_EMBEDDER_NAME,
     WORDS_NAME,
+    read_state_dict,
 )
 from elmo_plugin.bilm.options import OPTIONS_CONTENT, BiLMOptions, ManyLangsEncoderOptions
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.state_dict_file import read_state_dict
-from elmo_plugin.files.text_file import read_json
-from elmo_plugin.files.text_lines import decoded_lines, unreadable
+from elmo_plugin.files.text import decoded_lines, open_text, read_json
 from elmo_plugin.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
@@ -44,15 +43,21 @@ _SENTENCE_MARKS = {"<S>": "<bos>", "</S>": "<eos>"}
 _WORD_BEGIN, _WORD_END = "<eow>", "<bow>"
 _OF_CHARACTERS = (_UNKNOWN, _PADDING, _WORD_BEGIN, _WORD_END, *_SENTENCE_MARKS.values())
 
+_RENAMED = (
+    ("word_emb_layer.embedding", "word_embedding"),
+    ("char_emb_layer.embedding", "characters.character_embedding"),
+    ("convolutions", "characters.convolutions"),
+)
+
 
 class ManyLangsEncoder(torch.nn.Module):
     """
-    The token representation of ELMoForManyLangs: a projection of the embedding of a word, and of highway
+    The token representation of ELMoForManyLangs: a projection of the embedding of a word and of highway
     layers over convolutions of its characters.
 
-    It stands in the place of a `CharacterEncoder`, and reads the same character ids, from which it spells the
-    words. These hold 48 bytes of a word, where ELMoForManyLangs reads 48 characters: a warning says once that
-    a longer word was cut.
+    It replaces the `CharacterEncoder`, reads the same character ids, and decodes the words from them. The ids
+    hold 48 bytes of a word, where ELMoForManyLangs reads 48 characters: if a longer word is cut, a warning is
+    logged once.
 
     # Parameters
 
@@ -70,7 +75,7 @@ class ManyLangsEncoder(torch.nn.Module):
             self.word_embedding = torch.nn.Embedding(len(options.words), options.word_dim)
         self.characters: Optional[CharacterEncoder] = None
         if options.convolutions is not None:
-            # Without a projection of its own.
+            # Its output has the width of the filters: without a projection.
             self.characters = CharacterEncoder(
                 options.convolutions, options.num_filters, len(options.characters)
             )
@@ -92,7 +97,7 @@ class ManyLangsEncoder(torch.nn.Module):
     def encode(
         self, encode_characters: Optional[Callable[[Tensor], Tensor]], words: Tensor
     ) -> Tensor:
-        """As `forward`, with what to call in place of `characters`."""
+        """Do the same as `forward`, with another encoder of characters than `characters`."""
         spelled = self._spelled(words)
         vectors: List[Tensor] = []
         if self.word_embedding is not None:
@@ -135,19 +140,19 @@ def read_many_langs(config_path: Path, folder: Path) -> Tuple[BiLMOptions, Dict[
     # Parameters
 
     config_path : `Path`
-        Its `config.json`. The file with the sizes, whose path this one holds, is looked for in the folder, by
-        its path and its name; the one of the published models may be missing.
+        The file `config.json`: the sizes, or the path of a file with the sizes, which is searched in the
+        folder by its path and by its name. Those of the published models are known.
     folder : `Path`
-        Where its dictionaries and weights are.
+        The folder of dictionaries and weights.
 
     # Returns
 
-    Its options, and the state dict of a `BiLM`.
+    The options, and the state dict of a `BiLM`.
 
     # Raises
 
-    `ConfigurationError` naming the file, and the key, line or tensor, if one is missing or damaged, or if
-    they do not belong together.
+    `ConfigurationError` naming the file, and the key, line or tensor, if a file is missing or damaged, or if
+    the files do not belong to the same model.
     """
     config, name = _sizes(config_path, folder)
     dictionaries: Dict[str, Dict[str, int]] = {}
@@ -157,16 +162,28 @@ def read_many_langs(config_path: Path, folder: Path) -> Tuple[BiLMOptions, Dict[
         dictionaries["characters"] = _read_dictionary(folder / CHARACTERS_NAME, _OF_CHARACTERS)
     options = BiLMOptions.from_dict({**config, **dictionaries}, name)
     state_dict: Dict[str, Tensor] = {}
-    for file_name, shapes in _shapes(options).items():
-        tensors = read_state_dict(folder / file_name, "get another copy of the model.")
-        _check_tensors(folder / file_name, tensors, shapes)
-        for tensor_name, tensor in tensors.items():
+    for path in (folder / TOKEN_EMBEDDER_NAME, folder / ENCODER_NAME):
+        for tensor_name, tensor in read_state_dict(path, "get another copy of the model.").items():
+            # NaN and infinity make their sum NaN or infinite.
+            if not isinstance(tensor, Tensor) or not tensor.sum(dtype=torch.float64).isfinite():
+                raise ConfigurationError(
+                    f"{path}: {tensor_name} holds NaN or infinite values or is no tensor, expected finite "
+                    "weights. Get another copy of the model."
+                )
             state_dict.update(_as_bilm(tensor_name, tensor.float()))
+    expected = _shapes(options)
+    for parameter in {**expected, **state_dict}:
+        found = tuple(state_dict[parameter].shape) if parameter in state_dict else "no tensor"
+        if found != expected.get(parameter):
+            raise ConfigurationError(
+                f"{folder}: {parameter}: found {found}, expected {expected.get(parameter, 'no tensor')} from "
+                "the sizes and the dictionaries. All files must belong to the same model."
+            )
     return options, state_dict
 
 
 def _sizes(config_path: Path, folder: Path) -> Tuple[Dict[str, Any], str]:
-    """Return the sizes of a model, and the name of their file."""
+    """Return the sizes of a model, and the path of their file."""
     config = read_json(config_path, OPTIONS_CONTENT)
     path = config_path
     if isinstance(config, dict) and "config_path" in config:
@@ -187,13 +204,9 @@ def _sizes(config_path: Path, folder: Path) -> Tuple[Dict[str, Any], str]:
 
 def _read_dictionary(path: Path, required: Sequence[str]) -> Dict[str, int]:
     ids: Dict[str, int] = {}
-    try:
-        file = open(path, "rb")  # noqa: SIM115 - used and closed below, without the except clause
-    except OSError as error:
-        raise unreadable(path, error) from error
-    with file:
+    with open_text(path) as file:
         for line_number, line in enumerate(decoded_lines(file, path, "an entry"), start=1):
-            # Entries of white space are an ideographic space there.
+            # The only entry of white space is an ideographic space.
             entry, _, number = line.strip().rpartition("\t")
             if "\t" in entry or not number.isdecimal():
                 raise ConfigurationError(
@@ -214,70 +227,39 @@ def _read_dictionary(path: Path, required: Sequence[str]) -> Dict[str, int]:
     return ids
 
 
-def _shapes(options: BiLMOptions) -> Dict[str, Dict[str, Tuple[int, ...]]]:
-    """Return the shapes of the tensors in each file."""
-    words = options.encoder
-    assert isinstance(words, ManyLangsEncoderOptions)
-    dim, num_filters = options.projection_dim, words.num_filters
-    embedder: Dict[str, Tuple[int, ...]] = {
-        "projection.weight": (dim, words.word_dim + num_filters),
-        "projection.bias": (dim,),
+def _shapes(options: BiLMOptions) -> Dict[str, Tuple[int, ...]]:
+    """Return the shape of each tensor, by the names of `_as_bilm`."""
+    assert isinstance(options.encoder, ManyLangsEncoderOptions)
+    dim, num_gates = options.projection_dim, 4 * options.cell_size
+    with torch.device("meta"):
+        encoder = ManyLangsEncoder(options.encoder, dim)
+    shapes: Dict[str, Tuple[int, ...]] = {
+        f"character_encoder.{name}": tuple(tensor.shape)
+        for name, tensor in encoder.state_dict().items()
     }
-    if words.words:
-        embedder["word_emb_layer.embedding.weight"] = (len(words.words), words.word_dim)
-    if words.convolutions is not None:
-        convolutions = words.convolutions
-        character_dim = convolutions.character_embedding_dim
-        embedder["char_emb_layer.embedding.weight"] = (len(words.characters), character_dim)
-        for number, (width, count) in enumerate(convolutions.filters):
-            embedder[f"convolutions.{number}.weight"] = (count, character_dim, width)
-            embedder[f"convolutions.{number}.bias"] = (count,)
-        for number in range(convolutions.num_highway):
-            embedder[f"highways._layers.{number}.weight"] = (2 * num_filters, num_filters)
-            embedder[f"highways._layers.{number}.bias"] = (2 * num_filters,)
-    encoder: Dict[str, Tuple[int, ...]] = {}
     for number in range(options.num_layers):
-        for layer in (f"forward_layer_{number}", f"backward_layer_{number}"):
-            encoder[f"{layer}.input_linearity.weight"] = (4 * options.cell_size, dim)
-            encoder[f"{layer}.state_linearity.weight"] = (4 * options.cell_size, dim)
-            encoder[f"{layer}.state_linearity.bias"] = (4 * options.cell_size,)
-            encoder[f"{layer}.state_projection.weight"] = (dim, options.cell_size)
-    return {TOKEN_EMBEDDER_NAME: embedder, ENCODER_NAME: encoder}
-
-
-def _check_tensors(
-    path: Path, tensors: Mapping[str, Any], shapes: Mapping[str, Tuple[int, ...]]
-) -> None:
-    for name in {**shapes, **tensors}:
-        tensor, expected = tensors.get(name), shapes.get(name, "none of this name")
-        found = tuple(tensor.shape) if isinstance(tensor, Tensor) else "no tensor"
-        if found != expected:
-            raise ConfigurationError(
-                f"{path}: {name}: found {found}, expected {expected} from the sizes and the dictionaries. "
-                "All files must belong to the same model."
-            )
-        # NaN and infinity make their sum NaN or infinite.
-        if not bool(tensors[name].sum(dtype=torch.float64).isfinite()):
-            raise ConfigurationError(
-                f"{path}: {name} holds NaN or infinite values, expected finite weights. Get another copy of "
-                "the model."
-            )
+        for direction in ("forward", "backward"):
+            layer = f"_elmo_lstm.{direction}_layer_{number}"
+            shapes[f"{layer}.input_linearity.weight"] = (num_gates, dim)
+            shapes[f"{layer}.state_linearity.weight"] = (num_gates, dim)
+            shapes[f"{layer}.state_linearity.bias"] = (num_gates,)
+            shapes[f"{layer}.state_projection.weight"] = (dim, options.cell_size)
+    return shapes
 
 
 def _as_bilm(name: str, tensor: Tensor) -> Dict[str, Tensor]:
-    """Return entries of the state dict of a `BiLM`, which knows the names of LSTMs: they are AllenNLP's."""
-    owner, _, kind = name.rpartition(".")
-    if "_layer_" in owner:
+    """Return a tensor by the name in `BiLM`, which reads LSTMs by AllenNLP's names: they have these."""
+    if "_layer_" in name:
         return {f"_elmo_lstm.{name}": tensor}
-    if owner.startswith("highways."):
-        highway = f"character_encoder.characters.highways.{owner.rpartition('.')[2]}"
+    if name.startswith("highways."):
+        number, kind = name.split(".")[-2:]
+        highway = f"character_encoder.characters.highways.{number}"
         # The gate opens the way around the layer, as in AllenNLP.
         transform, negative_carry = tensor.chunk(2)
         return {
             f"{highway}.transform.{kind}": transform,
             f"{highway}.carry.{kind}": -negative_carry,
         }
-    owner = owner.replace("word_emb_layer.embedding", "word_embedding")
-    owner = owner.replace("char_emb_layer.embedding", "characters.character_embedding")
-    owner = owner.replace("convolutions", "characters.convolutions")
-    return {f"character_encoder.{owner}.{kind}": tensor}
+    for theirs, ours in _RENAMED:
+        name = name.replace(theirs, ours)
+    return {f"character_encoder.{name}": tensor}

@@ -1,27 +1,24 @@
-"""From the names that a user gives for options and weights to files on this machine."""
+"""Find the files of a model by the names that users give: paths, URLs, folders, `.zip` files, `elmo_mini`."""
 
 import hashlib
 import os
 import shutil
 import tempfile
 import zipfile
-import zlib
+from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple, TypeVar, Union
+from typing import Any, Dict, List, Optional, Tuple, TypeVar, Union
+
+import torch
 
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.replaced_file import replaced_file
-
-try:
-    from lzma import LZMAError
-except ImportError:  # a Python that was built without it; zipfile refuses the compression then
-    LZMAError = zlib.error  # type: ignore[misc, assignment]
+from elmo_plugin.files.output import replaced_file
 
 Name = Union[str, PathLike]
 
-# The models that come with this package, a folder each. The name of a biLM names both of its files, and that
-# of a task model its archive.
+# The models of this package, a folder each. The name of a biLM names both of its files, and that of a task
+# model its archive.
 PRETRAINED_FOLDER = Path(__file__).parents[1] / "pretrained"
 
 # The paper's model, as AI2 publishes it.
@@ -30,17 +27,10 @@ ORIGINAL_MODEL = (
     "elmo_2x4096_512_2048cnn_2xhighway_"
 )
 
-# A model of ELMoForManyLangs is a folder of `config.json` and these.
+# The files of a model of ELMoForManyLangs, beside `config.json`.
 CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
 TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
 MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
-
-# RuntimeError: an encrypted member. NotImplementedError: an unknown compression. OSError: damaged BZIP2, a
-# name that is too long, or a full disk.
-_ZIP_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, LZMAError, EOFError, NotImplementedError, OSError),
-    *(RuntimeError, UnicodeDecodeError),
-)
 
 GivenName = TypeVar("GivenName", bound=Name)
 
@@ -54,10 +44,10 @@ def resolve_model_files(
     # Parameters
 
     options_file, weight_file : `str` or `PathLike`
-        Local path, URL, or `hf://owner/repository/file` name of each. The name of a pretrained biLM that
-        comes with this package, such as `elmo_mini`, names both files, and so does a folder that `elmo
-        export` wrote, the folder of a model of ELMoForManyLangs, or a `.zip` of either (as NLPL's repository
-        publishes them): the other argument is then `None` or the same name.
+        Local path, URL, or `hf://owner/repository/file` name of each. The name of a biLM of this package,
+        such as `elmo_mini`, names both files, and so does a folder that `elmo export` wrote, the folder of a
+        model of ELMoForManyLangs, or a `.zip` of either (as NLPL's repository publishes them): the other
+        argument is then `None` or the same name.
 
     # Returns
 
@@ -65,7 +55,7 @@ def resolve_model_files(
 
     # Raises
 
-    `ConfigurationError` naming what could not be found, and where.
+    `ConfigurationError` naming the argument and the file.
     """
     given = {"options_file": options_file, "weight_file": weight_file}
     names = [name for name in given.values() if name is not None]
@@ -84,14 +74,14 @@ def resolve_model_files(
         missing = " (no such file or folder)" if any(map(_is_missing, names)) else ""
         raise ConfigurationError(
             f"Found {given}{missing}, expected the options (JSON) and the weights (HDF5) of one model. One "
-            "name is enough where it is that of a folder or .zip with both, or of a model that comes with "
-            f"this package: {', '.join(pretrained_names())}."
+            "name is enough for a folder or .zip with both, or for a model of this package: "
+            f"{', '.join(pretrained_names())}."
         )
     return local_path("options_file", options_file), local_path("weight_file", weight_file)
 
 
 def names_both_files(name: Optional[Name]) -> bool:
-    """Return whether a name is that of both files: of a `.zip`, a folder, or a model of this package."""
+    """Return whether a name names both files: that of a `.zip`, a folder, or a biLM of this package."""
     return name is not None and (
         str(name).endswith(".zip") or is_pretrained(name) or Path(name).is_dir()
     )
@@ -101,8 +91,8 @@ def without_unused_default(
     options_file: Optional[GivenName], weight_file: Optional[GivenName]
 ) -> Tuple[Optional[GivenName], Optional[GivenName]]:
     """
-    Replace the default of an argument by `None` if the other argument names both files, as `elmo_mini` does.
-    For classes whose two arguments have the original model's files as defaults.
+    Replace the default of an argument, a file of the original model, by `None` if the other argument names
+    both files, as `elmo_mini` does.
     """
     if _may_name_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
         options_file = None
@@ -112,7 +102,7 @@ def without_unused_default(
 
 
 def _may_name_both_files(name: Optional[Name]) -> bool:
-    # Its folder may be missing: archives hold the biLM.
+    # The folder of an archived biLM may be missing: the archive holds the biLM.
     return names_both_files(name) or (_is_missing(name) and not Path(str(name)).suffix)
 
 
@@ -121,34 +111,34 @@ def _is_missing(name: Optional[Name]) -> bool:
 
 
 def pretrained_names() -> List[str]:
-    """Return the names of the biLMs that come with this package."""
+    """Return the names of the biLMs of this package."""
     return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/options.json"))
 
 
 def pretrained_files(name: str) -> Tuple[Path, Path]:
-    """Return options and weights of a biLM that comes with this package."""
+    """Return options and weights of a biLM of this package."""
     return _in_folder(PRETRAINED_FOLDER / name)
 
 
 def task_model_names() -> List[str]:
-    """Return the names of the task models that come with this package."""
+    """Return the names of the task models of this package."""
     return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/config.json"))
 
 
 def is_task_model(name: Name) -> bool:
-    """Return whether this names a task model of this package, and nothing in the current folder."""
+    """Return whether this is the name of a task model of this package, and of no file or folder."""
     return str(name) in task_model_names() and not Path(name).exists()
 
 
 def archive_path(name: Name) -> Name:
     """
-    Return the folder of a task model that comes with this package for its name, and any other path or URL as
-    it is. A file or folder of this name in the current folder comes first.
+    Return the folder of a task model of this package for its name, and any other path or URL unchanged. A
+    file or folder of this name in the current folder comes first.
 
     # Raises
 
-    `ConfigurationError` for a folder without a config; and, listing the task models, for a plain name, not a
-    path, of nothing at all.
+    `ConfigurationError` for a folder without a config, and for an unknown name, with a list of the task
+    models.
     """
     if is_task_model(name):
         return PRETRAINED_FOLDER / str(name)
@@ -161,8 +151,8 @@ def archive_path(name: Name) -> Name:
         is_bilm = str(name) in pretrained_names()
         raise ConfigurationError(
             f"{name}: {'that is the name of a biLM' if is_bilm else 'no such file or folder'}, expected an "
-            "archive (model.tar.gz), the folder of a training run, or the name of a task model that comes "
-            f"with this package: {', '.join(task_model_names()) or 'there are none'}. Correct the name."
+            "archive (model.tar.gz), the folder of a training run, or the name of a task model of this "
+            f"package: {', '.join(task_model_names())}. Correct the name."
         )
     return name
 
@@ -182,8 +172,7 @@ def local_path(what: str, name: Name) -> Path:
         if not path.exists():
             raise FileNotFoundError("no such file or folder")
         return path
-    # Missing files, unreachable hosts and refused downloads are OSErrors; malformed names of hubs are
-    # ValueErrors.
+    # OSError: missing files, unreachable hosts and refused downloads. ValueError: malformed names of hubs.
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"{what}: cannot find {name} ({error}). Give the path of an existing file, or a URL or hf:// "
@@ -192,12 +181,12 @@ def local_path(what: str, name: Name) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return AllenNLP's folder for downloads: `cache` in `~/.allennlp` or in `ALLENNLP_CACHE_ROOT`."""
+    """Return AllenNLP's folder of downloads: `cache` in `~/.allennlp` or in `ALLENNLP_CACHE_ROOT`."""
     return Path(os.environ.get("ALLENNLP_CACHE_ROOT", Path.home() / ".allennlp")) / "cache"
 
 
 def is_pretrained(name: Name) -> bool:
-    """Return whether this names a biLM of this package, and no file in the current folder."""
+    """Return whether this is the name of a biLM of this package, and of no file."""
     return str(name) in pretrained_names() and not Path(name).is_file()
 
 
@@ -242,8 +231,7 @@ def _files_in_zip(name: Name) -> Tuple[Path, Path]:
 
 def _extract(path: Path, name: Name, folder: Path) -> None:
     """
-    Extract options and weights of a `.zip`, and nothing else, into a new folder, which appears complete or
-    not at all.
+    Extract options and weights of a `.zip` into a new folder, which appears complete or not at all.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
@@ -258,7 +246,10 @@ def _extract(path: Path, name: Name, folder: Path) -> None:
                         open(target, "wb") as file,
                     ):
                         shutil.copyfileobj(source, file)
-        except _ZIP_ERRORS as error:
+        except ConfigurationError:
+            raise
+        # In damaged and encrypted files zipfile finds errors of nearly every class.
+        except Exception as error:
             raise ConfigurationError(
                 f"weight_file: {name} cannot be extracted ({error}), expected a zip with options and "
                 f"weights. Get another copy of the file, or make room in {folder.parent}."
@@ -272,28 +263,47 @@ def _extract(path: Path, name: Name, folder: Path) -> None:
 
 
 def _members(archive: zipfile.ZipFile, name: Name) -> Dict[str, str]:
-    """Return what to extract, by the name of its file."""
-    by_name = {member.rpartition("/")[2]: member for member in archive.namelist()}
+    """Return the members to extract, by the names of their files."""
+    members = sorted(archive.namelist())
+    by_name = {member.rpartition("/")[2]: member for member in members}
     if ENCODER_NAME in by_name:
         # Among the JSON files may be one with the sizes.
-        others = [file for file in by_name if file in MANY_LANGS_NAMES or file.endswith(".json")]
-        return {file: by_name[file] for file in (ENCODER_NAME, *others)}
-    members = [
-        _only_member(archive, *names, name) for names in (("options", ".json"), ("", ".hdf5"))
-    ]
-    return dict(zip((path.name for path in _in_folder(Path())), members))
+        return {
+            file: member
+            for file, member in by_name.items()
+            if file in MANY_LANGS_NAMES or file.endswith(".json")
+        }
+    found: Dict[str, str] = {}
+    for path, pattern in zip(_in_folder(Path()), ("options*.json", "*.hdf5")):
+        matches = [member for member in members if fnmatch(member.rpartition("/")[2], pattern)]
+        if len(matches) != 1:
+            raise ConfigurationError(
+                f"{name}: found {len(matches)} files named {pattern} ({', '.join(matches) or 'none'}), "
+                "expected exactly one. Unpack the zip and give options_file and weight_file."
+            )
+        found[path.name] = matches[0]
+    return found
 
 
-def _only_member(archive: zipfile.ZipFile, prefix: str, suffix: str, name: Name) -> str:
-    members = sorted(archive.namelist())
-    found = [
-        member
-        for member in members
-        if (file := member.rpartition("/")[2]).startswith(prefix) and file.endswith(suffix)
-    ]
-    if len(found) != 1:
+def read_state_dict(path: Name, advice: str) -> Dict[str, Any]:
+    """
+    Return a state dict that torch has saved, on the CPU. No code that the file may hold is run.
+
+    # Raises
+
+    `ConfigurationError`, which ends in `advice`, if the file cannot be read or holds something else.
+    """
+    try:
+        state_dict = torch.load(path, map_location="cpu", weights_only=True)
+    # In damaged files torch finds errors of nearly every class.
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
         raise ConfigurationError(
-            f"{name}: found {len(found)} files named {prefix}*{suffix} ({', '.join(found) or 'none'}), "
-            "expected exactly one. Unpack the zip and give options_file and weight_file."
+            f"{path}: cannot be read as weights ({reason}). The file is damaged or of another kind; {advice}"
+        ) from error
+    if not isinstance(state_dict, dict):
+        raise ConfigurationError(
+            f"{path}: found a {type(state_dict).__name__}, expected weights by name. The file is of another "
+            f"kind; {advice}"
         )
-    return found[0]
+    return state_dict

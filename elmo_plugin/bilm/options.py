@@ -4,18 +4,17 @@ import copy
 import json
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_file import read_json
+from elmo_plugin.files.text import read_json
 
 ACTIVATIONS = ("relu", "tanh")
 
 OPTIONS_CONTENT = "the options of a biLM in JSON"
 
-# bilm-tf writes 261 while it trains and asks for 262 when the file is used; the weights are the same.
-ACCEPTED_NUM_CHARACTERS = (261, 262)
+_MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,8 @@ class CharacterEncoderOptions:
     activation: str = "relu"
     character_embedding_dim: int = 16
     filters: Tuple[Tuple[int, int], ...] = (
-        (1, 32),
-        (2, 32),
-        (3, 64),
-        (4, 128),
-        (5, 256),
-        (6, 512),
-        (7, 1024),
-    )
+        (1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)
+    )  # fmt: skip
     num_highway: int = 2
 
     @property
@@ -57,21 +50,21 @@ class CharacterEncoderOptions:
 @dataclass(frozen=True)
 class ManyLangsEncoderOptions:
     """
-    The sizes and dictionaries of the encoder of ELMoForManyLangs, which reads the embedding of a word beside
-    its characters. It is for use, not for training.
+    The sizes and dictionaries of the encoder of ELMoForManyLangs, which reads the embedding of a word and its
+    characters. For inference only.
 
     # Parameters
 
     word_dim : `int`
-        Width of a word embedding; 0: it reads characters only.
+        Width of a word embedding; 0 if there are none.
     words : `Mapping[str, int]`
         The id of each word.
     convolutions : `CharacterEncoderOptions`, optional
-        The sizes of its character convolutions; `None`: it reads words only.
+        The sizes of the character convolutions; `None` if there are none.
     characters : `Mapping[str, int]`
         The id of each character.
     max_characters : `int`, optional
-        Number of character ids of a word, its two marks included; `None` does not cut words.
+        Number of character ids of a word, including its two marks; `None` does not cut words.
     """
 
     word_dim: int = 0
@@ -91,20 +84,19 @@ class BiLMOptions:
     """
     Everything that decides the shape and the arithmetic of a biLM.
 
-    The defaults are those of the paper's model (2 layers of 4096 cells projected to 512). Build it
-    with `from_file` and `from_dict`, which check every value of a file or a dictionary in the form of bilm-tf
-    or of ELMoForManyLangs.
+    The defaults are those of the paper's model (2 layers of 4096 cells projected to 512). `from_file` and
+    `from_dict` check every value, in the form of bilm-tf or of ELMoForManyLangs.
 
     # Parameters
 
     encoder : `CharacterEncoderOptions` or `ManyLangsEncoderOptions`
-        What makes the token representation of a word.
+        Sizes of the encoder of words, whose output is the token representation.
     cell_size : `int`
         Width of an LSTM memory cell.
     projection_dim : `int`
-        Width of a token vector and of an LSTM state in one direction. Where it equals `cell_size`
-        bilm-tf builds cells without projection (and without `proj_clip`), and so do we; where it
-        equals the number of filters the character encoder ends without projection.
+        Width of a token vector and of an LSTM state in one direction. If it equals `cell_size`, cells have no
+        projection and no `proj_clip`; if it equals the number of filters, the character encoder has no
+        projection. Both are as in bilm-tf.
     num_layers : `int`
         LSTM layers in each direction.
     cell_clip, proj_clip : `float`, optional
@@ -113,7 +105,7 @@ class BiLMOptions:
     use_skip_connections : `bool`
         Whether the input of each LSTM layer but the first is added to its output.
     extra : `Mapping[str, Any]`
-        The file's other entries (training settings, say), kept so that saving loses nothing.
+        The other entries of the file, such as settings of the training, which are saved again.
     """
 
     encoder: Union[CharacterEncoderOptions, ManyLangsEncoderOptions] = CharacterEncoderOptions()
@@ -130,11 +122,6 @@ class BiLMOptions:
         """Whether this is a model of ELMoForManyLangs."""
         return isinstance(self.encoder, ManyLangsEncoderOptions)
 
-    @property
-    def has_state_projection(self) -> bool:
-        """Whether the LSTM cells project their output."""
-        return self.cell_size != self.projection_dim
-
     @classmethod
     def from_file(cls, path: Union[str, PathLike]) -> "BiLMOptions":
         """
@@ -150,42 +137,33 @@ class BiLMOptions:
     @classmethod
     def from_dict(cls, values: Any, name: str = "options") -> "BiLMOptions":
         """
-        Check options in bilm-tf's form, or in that of ELMoForManyLangs together with its dictionaries. `name`
-        says in errors where they came from.
+        Check options in bilm-tf's form, or in that of ELMoForManyLangs together with its dictionaries.
+        `name` is that of their source, for errors.
 
         # Raises
 
         `ConfigurationError` naming the key, what was found and what was expected.
         """
-        reader = _Reader(name, values)
-        if reader.has("token_embedder"):
-            return _many_langs_options(reader, values)
-        if reader.get("bidirectional", True) is not True:
-            raise reader.error("bidirectional", "true (a forward language model alone is no biLM)")
-        for key, content in (
-            ("char_cnn", "the character encoder (biLMs over whole words are not supported)"),
-            ("lstm", "the LSTMs"),
-        ):
-            if not isinstance(reader.get(key), dict):
-                raise reader.error(key, f"an object with the sizes of {content}")
-        num_characters = reader.get("char_cnn.n_characters", NUM_CHARACTER_IDS - 1)
-        if (
-            isinstance(num_characters, bool)
-            or not isinstance(num_characters, int)
-            or num_characters not in ACCEPTED_NUM_CHARACTERS
-        ):
-            raise reader.error("char_cnn.n_characters", "261 (training) or 262 (use)")
-        max_characters = reader.integer("char_cnn.max_characters_per_token")
-        if max_characters != MAX_CHARACTERS_PER_TOKEN:
-            raise reader.error(
-                "char_cnn.max_characters_per_token",
-                f"{MAX_CHARACTERS_PER_TOKEN}, the number of character ids that indexers give a word",
+        if not isinstance(values, dict):
+            raise ConfigurationError(
+                f"{name}: found {_shown(values)}, expected a JSON object with the keys 'char_cnn' and "
+                "'lstm'. Give an options.json in bilm-tf's form."
             )
+        reader = _Reader(name, values)
+        if "token_embedder" in values:
+            return _many_langs_options(reader, values)
+        reader.value("char_cnn", _is_object, "an object (biLMs over whole words are not supported)")
+        reader.value("lstm", _is_object, "an object with the sizes of the LSTMs")
+        # bilm-tf writes 261 while it trains and asks for 262 afterwards; the weights are the same.
+        reader.choice("char_cnn.n_characters", (261, 262), default=262)
+        max_characters = reader.choice(
+            "char_cnn.max_characters_per_token", (MAX_CHARACTERS_PER_TOKEN,)
+        )
         return cls(
             CharacterEncoderOptions(
                 activation=reader.choice("char_cnn.activation", ACTIVATIONS),
                 character_embedding_dim=reader.integer("char_cnn.embedding.dim"),
-                filters=reader.filters("char_cnn.filters"),
+                filters=reader.filters("char_cnn.filters", max_characters),
                 num_highway=reader.integer("char_cnn.n_highway", minimum=0, default=0),
             ),
             cell_size=reader.integer("lstm.dim"),
@@ -193,7 +171,9 @@ class BiLMOptions:
             num_layers=reader.integer("lstm.n_layers"),
             cell_clip=reader.clip("lstm.cell_clip"),
             proj_clip=reader.clip("lstm.proj_clip"),
-            use_skip_connections=reader.flag("lstm.use_skip_connections", default=False),
+            use_skip_connections=reader.choice(
+                "lstm.use_skip_connections", (True, False), default=False
+            ),
             extra=copy.deepcopy(values),
         )
 
@@ -232,15 +212,12 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOpt
     name = reader.choice("token_embedder.name", ("cnn", "lstm"))
     word_dim = reader.integer("token_embedder.word_dim", minimum=0)
     character_dim = reader.integer("token_embedder.char_dim", minimum=0)
-    if word_dim == 0 and character_dim == 0:
-        raise reader.error("token_embedder.word_dim", "a width of words or of characters over 0")
     if character_dim > 0 and name != "cnn":
-        # ELMoForManyLangs 0.0.4 cannot run one: it fails where it joins words and characters.
-        raise reader.error("token_embedder.name", "cnn (LSTMs over characters are not supported)")
+        raise reader.error("token_embedder.name", '"cnn" (LSTMs over characters are not supported)')
     for key, dim in (("words", word_dim), ("characters", character_dim)):
         if dim > 0 and not reader.get(key):
             raise reader.error(key, "the number of each entry, from the dictionary of the model")
-    max_characters = None
+    max_characters: Optional[int] = None
     if name == "cnn":
         max_characters = reader.integer("token_embedder.max_characters_per_token", minimum=3)
     convolutions: Optional[CharacterEncoderOptions] = None
@@ -248,11 +225,9 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOpt
         convolutions = CharacterEncoderOptions(
             reader.choice("token_embedder.activation", ACTIVATIONS),
             character_dim,
-            reader.filters("token_embedder.filters"),
+            reader.filters("token_embedder.filters", max_characters or 0),
             reader.integer("token_embedder.n_highway", minimum=0),
         )
-        if max(width for width, _ in convolutions.filters) > (max_characters or 0):
-            raise reader.error("token_embedder.filters", "no width over max_characters_per_token")
     cell_size = reader.integer("encoder.dim")
     if cell_size == reader.integer("encoder.projection_dim"):
         raise reader.error("encoder.dim", "a width other than encoder.projection_dim")
@@ -273,26 +248,11 @@ def _many_langs_options(reader: "_Reader", values: Mapping[str, Any]) -> BiLMOpt
 
 
 class _Reader:
-    """Takes checked values out of nested options, by dotted key."""
+    """Reads values of nested options by dotted key, and checks them."""
 
-    def __init__(self, name: str, values: Any) -> None:
+    def __init__(self, name: str, values: Mapping[str, Any]) -> None:
         self._name = name
-        if not isinstance(values, dict):
-            raise ConfigurationError(
-                f"{name}: found {_describe(values)}, expected a JSON object with the keys "
-                "'char_cnn' and 'lstm'. Give an options.json in bilm-tf's form."
-            )
         self._values = values
-
-    def error(self, key: str, expected: str) -> ConfigurationError:
-        found = f"is {_describe(self.get(key))}" if self.has(key) else "is missing"
-        return ConfigurationError(
-            f"{self._name}: {key} {found}, expected {expected}. Fix the options file."
-        )
-
-    def has(self, key: str) -> bool:
-        missing = object()
-        return self.get(key, missing) is not missing
 
     def get(self, key: str, default: Any = None) -> Any:
         values: Any = self._values
@@ -302,53 +262,64 @@ class _Reader:
             values = values[part]
         return values
 
-    def integer(self, key: str, minimum: int = 1, default: Optional[int] = None) -> int:
+    def value(
+        self, key: str, is_valid: Callable[[Any], bool], expected: str, default: Any = None
+    ) -> Any:
         value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise self.error(key, f"an integer of at least {minimum}")
+        if not is_valid(value):
+            raise self.error(key, expected)
         return value
+
+    def error(self, key: str, expected: str) -> ConfigurationError:
+        value = self.get(key, _MISSING)
+        found = "is missing" if value is _MISSING else f"is {_shown(value)}"
+        return ConfigurationError(
+            f"{self._name}: {key} {found}, expected {expected}. Fix the options file."
+        )
+
+    def integer(self, key: str, minimum: int = 1, default: Optional[int] = None) -> int:
+        expected = f"an integer of at least {minimum}"
+        return self.value(key, lambda value: _is_integer(value, minimum), expected, default)
 
     def clip(self, key: str) -> Optional[float]:
-        value = self.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-            raise self.error(key, "a number of at least 0 (0 or null: no clipping)")
-        return float(value) or None
+        expected = "a number of at least 0 (0 or null: no clipping)"
+        return float(self.value(key, _is_clip, expected) or 0) or None
 
-    def flag(self, key: str, default: bool) -> bool:
-        value = self.get(key, default)
-        if not isinstance(value, bool):
-            raise self.error(key, "true or false")
-        return value
+    def choice(self, key: str, choices: Sequence[Any], default: Any = None) -> Any:
+        expected = " or ".join(map(_shown, choices))
+        return self.value(key, lambda value: value in choices, expected, default)
 
-    def choice(self, key: str, choices: Tuple[str, ...]) -> str:
-        value = self.get(key)
-        if value not in choices:
-            raise self.error(key, f"one of {', '.join(choices)}")
-        return value
-
-    def filters(self, key: str) -> Tuple[Tuple[int, int], ...]:
-        value = self.get(key)
+    def filters(self, key: str, max_width: int) -> Tuple[Tuple[int, int], ...]:
         expected = (
-            "a non-empty list of [width, count] pairs of positive integers, "
-            f"no width over max_characters_per_token ({MAX_CHARACTERS_PER_TOKEN})"
+            "a non-empty list of [width, count] pairs of positive integers, no width over "
+            f"max_characters_per_token ({max_width})"
         )
-        if not isinstance(value, list) or not value:
-            raise self.error(key, expected)
-        pairs: List[Tuple[int, int]] = []
-        for pair in value:
-            if (
-                not isinstance(pair, (list, tuple))
-                or len(pair) != 2
-                or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in pair)
-                or pair[0] > MAX_CHARACTERS_PER_TOKEN
-            ):
-                raise self.error(key, f"{expected} (the pair {_describe(pair)} is none)")
-            pairs.append((pair[0], pair[1]))
-        return tuple(pairs)
+        pairs = self.value(key, lambda value: _are_filters(value, max_width), expected)
+        return tuple((width, count) for width, count in pairs)
 
 
-def _describe(value: Any) -> str:
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_integer(value: Any, minimum: int) -> bool:
+    return type(value) is int and value >= minimum  # bool is a subclass of int
+
+
+def _is_clip(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and value >= 0)
+
+
+def _are_filters(value: Any, max_width: int) -> bool:
+    return (
+        isinstance(value, list)
+        and value != []
+        and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value)
+        and all(_is_integer(size, 1) for pair in value for size in pair)
+        and all(width <= max_width for width, _ in value)
+    )
+
+
+def _shown(value: Any) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -13,7 +13,7 @@ from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import replaced_file
 
 TORCH, ONNX = SUFFIXES = (".pt2", ".onnx")
 OLDEST_TORCH = (2, 12)
@@ -24,15 +24,15 @@ def export_program(bilm: BiLM, file: Union[str, PathLike]) -> None:
     """
     Write a biLM as a program. An existing file is replaced.
 
-    The program takes `character_ids`, int64 `(batch_size, timesteps, 50)`, see `batch_to_ids`, of any number
-    of sentences of any lengths. It gives `activations`, float32 `(batch_size, num_layers, timesteps, dim)`,
-    without sentence marks and zero at padding, and `mask`, `(batch_size, timesteps)`: those of
-    `ElmoEmbedder.batch_to_embeddings`, to within rounding (1e-5).
+    The program maps `character_ids`, int64 `(batch_size, timesteps, 50)`, see `batch_to_ids`, to
+    `activations`, float32 `(batch_size, num_layers, timesteps, dim)`, without sentence marks and zero at
+    padding, and `mask`, `(batch_size, timesteps)`. The numbers and lengths of sentences are free. Results are
+    those of `ElmoEmbedder.batch_to_embeddings`, up to rounding (1e-5).
 
     # Parameters
 
     bilm : `BiLM`
-        Stateless, and float32. It is not changed.
+        Stateless and float32. It does not change.
     file : `str` or `PathLike`
         The ending is the format: `.pt2` for `torch.export.load`, `.onnx` for ONNX (opset 20).
 
@@ -43,7 +43,7 @@ def export_program(bilm: BiLM, file: Union[str, PathLike]) -> None:
     """
     _check(bilm, Path(file))
     with torch.no_grad():
-        # More than one of each, or torch takes the numbers for fixed ones.
+        # More than one of each, or torch makes the numbers constants of the program.
         example = sentence_marks()[:1].repeat(2, 3, 1)
         sizes = {0: torch.export.Dim("batch_size"), 1: torch.export.Dim("timesteps")}
         program = torch.export.export(_Program(bilm), (example,), dynamic_shapes=(sizes,))
@@ -59,8 +59,8 @@ def _check(bilm: BiLM, file: Path) -> None:
         raise ConfigurationError(f"{file}: expected a name that ends in {' or '.join(SUFFIXES)}.")
     if bilm.stateful:
         raise ConfigurationError(
-            "The biLM is stateful, expected a stateless one: programs carry no states. Load it with the "
-            "defaults."
+            "The biLM is stateful, expected a stateless one: programs carry no states. Load it without "
+            "stateful."
         )
     if not isinstance(bilm.character_encoder, CharacterEncoder):
         raise ConfigurationError(
@@ -70,7 +70,7 @@ def _check(bilm: BiLM, file: Path) -> None:
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
         raise ConfigurationError(
             f"torch is {torch.__version__}, expected 2.12 or newer, which can export a loop over the tokens. "
-            "Install it in an environment of its own."
+            "Install it in a separate environment."
         )
     if file.suffix == ONNX:
         with needing("torch needs onnx and onnxscript to write ONNX", "elmo-plugin[onnx]"):
@@ -92,8 +92,8 @@ def _save_onnx(program: torch.export.ExportedProgram, file: Path) -> None:
 
 class _Program(torch.nn.Module):
     """
-    A biLM over padded sentences, in operations that do not depend on their content. What stands at padding is
-    computed, too, and then masked.
+    A biLM over padded sentences, in operations that do not depend on their content. Padding is computed too,
+    and set to zero at the end.
     """
 
     def __init__(self, bilm: BiLM) -> None:
@@ -118,7 +118,7 @@ class _Program(torch.nn.Module):
         # (batch_size, timesteps + 2, projection_dim)
         tokens = self.character_encoder.forward_traceable(words.flatten(0, 1))
         tokens = tokens.unflatten(0, (words.size(0), words.size(1)))
-        # Turns sentences around; padding stays at the end.
+        # The indices of reversed sentences; padding remains at the end.
         reverse = torch.where(steps <= end, end - steps, steps).unsqueeze(2)
         reverse = reverse.expand(-1, -1, tokens.size(2))
         inputs = torch.stack([tokens, tokens.gather(1, reverse)])
@@ -157,7 +157,7 @@ class _BothDirections(torch.nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """From `(2, batch_size, timesteps, input_dim)` to `(2, batch_size, timesteps, state_dim)`."""
-        # A prototype of torch 2.12: the loop is an operator of the program, so that lengths are free.
+        # A prototype feature of torch 2.12: the loop is an operator of the program, so that lengths are free.
         from torch._higher_order_ops.scan import scan
 
         def step(

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from elmo_plugin.errors import ConfigurationError
 
-# Number of logits in memory, whatever the vocabulary: they fit a CPU's caches (4 MiB in float32, the fastest
-# of 1 to 16 MiB), or give a GPU enough work (64 MiB, not measured).
+# Number of logits in memory, for vocabularies of any size: they fit a CPU's caches (4 MiB in float32, the
+# fastest of 1 to 16 MiB), or give a GPU enough work (64 MiB, not measured).
 LOGITS_PER_CHUNK = 2**20
 LOGITS_PER_CHUNK_ON_GPU = 2**24
 # Number of positions in a chunk, so that it has enough words for a fast product.
@@ -24,9 +24,9 @@ WEIGHT, BIAS = "W", "b"
 @dataclass(frozen=True)
 class ExactSoftmax:
     """
-    `softmax(W h + b)`: probabilities over all words of a vocabulary, from the states of a biLM's top layer.
-    Parameters are not trained here; products are computed in float32 (or float64, if the weights are) even
-    under autocast.
+    `softmax(W h + b)`: probabilities of all words of a vocabulary from the states of a biLM's top layer. For
+    evaluation only. Products are computed in float32 (float64 if the weights are float64), also under
+    autocast.
 
     # Parameters
 
@@ -59,7 +59,7 @@ class ExactSoftmax:
         states : `Tensor`
             `(num_positions, input_dim)`.
         targets : `Tensor`
-            `(num_positions,)`. The word of each position, from 0 to `num_words - 1`.
+            `(num_positions,)`. The index of the word at each position.
 
         # Returns
 
@@ -81,7 +81,7 @@ class ExactSoftmax:
 
     @torch.no_grad()
     def log_probabilities(self, states: Tensor) -> Tensor:
-        """Return the log-probabilities of all words, `(num_positions, num_words)`, all of them in memory."""
+        """Return the log-probabilities of all words, `(num_positions, num_words)`, in one tensor."""
         weight, bias = self._for_products()
         with torch.autocast(states.device.type, enabled=False):
             return logits(states.to(weight.dtype), weight, bias).log_softmax(dim=1)
@@ -109,13 +109,19 @@ def softmax_of(datasets: Mapping[str, Tensor], source: str) -> ExactSoftmax:
             f"{WEIGHT}, {BIAS}. Give the file of a softmax that `elmo export` or bilm-tf wrote."
         )
     weight, bias = datasets[WEIGHT], datasets[BIAS]
-    _check(weight, f"{source}: dataset {SOFTMAX_GROUP}/{WEIGHT}", 2)
-    _check(bias, f"{source}: dataset {SOFTMAX_GROUP}/{BIAS}", 1)
-    if len(weight) != len(bias):
+    if weight.dim() != 2 or bias.shape != weight.shape[:1]:
         raise ConfigurationError(
-            f"{source}: dataset {SOFTMAX_GROUP}/{WEIGHT} has {len(weight):,} rows and {BIAS} has "
-            f"{len(bias):,}, expected one for each word. Get another copy of the file."
+            f"{source}: the datasets of a softmax have the shapes {tuple(weight.shape)} ({WEIGHT}) and "
+            f"{tuple(bias.shape)} ({BIAS}), expected a row of {WEIGHT} and a number of {BIAS} for each word. "
+            "Get another copy of the file."
         )
+    for name, tensor in datasets.items():
+        # NaN and infinity make their sum NaN or infinite.
+        if not math.isfinite(tensor.sum(dtype=torch.float64)):
+            raise ConfigurationError(
+                f"{source}: dataset {SOFTMAX_GROUP}/{name} holds NaN or infinite values, expected finite "
+                "weights. The file is damaged, or its training diverged; get another copy."
+            )
     return ExactSoftmax(weight, bias)
 
 
@@ -157,31 +163,17 @@ def logits(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def chunks_of_positions(tensor: Tensor) -> Sequence[Tensor]:
-    """Cut a tensor with a row for each position."""
+    """Split a tensor with a row for each position."""
     return tensor.split(POSITIONS_PER_CHUNK)
 
 
 def chunks_of_words(states: Tensor, weight: Tensor) -> List[slice]:
-    """Cut the vocabulary so that no chunk of logits is larger than the device's limit."""
+    """Split the vocabulary so that no chunk of logits is larger than the limit of the device."""
     on_cpu = states.device.type == "cpu"
     num_logits = LOGITS_PER_CHUNK if on_cpu else LOGITS_PER_CHUNK_ON_GPU
     num_words = max(1, num_logits // max(1, len(states)))
     return [slice(start, start + num_words) for start in range(0, len(weight), num_words)]
 
 
-def _check(tensor: Tensor, name: str, num_dims: int) -> None:
-    if tensor.dim() != num_dims:
-        raise ConfigurationError(
-            f"{name} has shape {tuple(tensor.shape)}, expected {num_dims} dimension(s). Give the file of a "
-            "softmax."
-        )
-    # NaN and infinity make their sum NaN or infinite.
-    if not math.isfinite(tensor.sum(dtype=torch.float64)):
-        raise ConfigurationError(
-            f"{name} holds NaN or infinite values, expected finite float32 weights. The file is damaged, or "
-            "its training diverged; get another copy."
-        )
-
-
 def _exponential(mean: float) -> float:
-    return math.exp(min(mean, 700.0))  # too large to be distinguished from infinity
+    return math.exp(min(mean, 700.0))  # more would overflow

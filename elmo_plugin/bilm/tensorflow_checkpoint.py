@@ -7,11 +7,10 @@ names of variables, and values messages of protocol buffers (`BundleEntryProto`)
 of the variable are. The key "" has a message of the whole checkpoint (`BundleHeaderProto`).
 """
 
-import math
-import struct
+import io
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterator, List, Sequence, Tuple, Union
 
 import numpy
 import torch
@@ -20,14 +19,16 @@ from torch import Tensor
 from elmo_plugin.errors import ConfigurationError
 
 _INDEX_ENDING = ".index"
-_MAGIC = 0xDB4775248B80FB57
+_MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _FOOTER_BYTES = 48
 # Of TensorFlow's enumeration of types.
 _TYPES = {1: "<f4", 2: "<f8", 19: "<f2"}
+# Of protocol buffers: kinds of fields that have a fixed size.
+_BYTES_OF_KIND = {1: 8, 5: 4}
 
 
 def is_checkpoint(prefix: Union[str, PathLike]) -> bool:
-    """Return whether there is a checkpoint of this prefix: a path without `.index`."""
+    """Return whether this is the prefix of a checkpoint: a path without `.index`."""
     return Path(f"{prefix}{_INDEX_ENDING}").is_file()
 
 
@@ -49,7 +50,7 @@ def read_variables(prefix: Union[str, PathLike], names: Sequence[str]) -> Dict[s
     index_file = f"{prefix}{_INDEX_ENDING}"
     try:
         entries = dict(_entries(Path(index_file).read_bytes()))
-    except (OSError, IndexError, ValueError, struct.error) as error:
+    except (OSError, IndexError, ValueError) as error:
         raise ConfigurationError(
             f"{index_file}: cannot be read as the index of a TensorFlow checkpoint ({error}). The file may "
             "be missing, damaged or of another kind; give the path of a checkpoint without .index."
@@ -67,24 +68,20 @@ def read_variables(prefix: Union[str, PathLike], names: Sequence[str]) -> Dict[s
 def _variable(prefix: str, name: str, entries: Dict[bytes, bytes]) -> Tensor:
     try:
         header, entry = _message(entries[b""]), _message(entries[name.encode()])
-        num_shards = _number(header, 1)
-        shape = [_number(_message(dim), 1) for dim in _message(_bytes(entry, 2)).get(2, [])]
-        size, offset = _number(entry, 5), _number(entry, 4)
-        type_name = _TYPES.get(_number(entry, 1))
-        if type_name is None:
-            raise ValueError(
-                f"its type is number {_number(entry, 1)} of TensorFlow's, no float type"
-            )
+        type_number, shard, offset, num_bytes = (_number(entry, field) for field in (1, 3, 4, 5))
+        shape = [
+            _number(_message(dim), 1)
+            for message in entry.get(2, [])
+            for dim in _message(message).get(2, [])
+        ]
+        if type_number not in _TYPES:
+            raise ValueError(f"its type is number {type_number} of TensorFlow's, no float type")
         if 7 in entry or _number(header, 2) != 0:
             raise ValueError("it is partitioned, or in another byte order")
-        if size != math.prod(shape) * numpy.dtype(type_name).itemsize:
-            raise ValueError(f"{size} bytes for the shape {tuple(shape)}")
-        path = f"{prefix}.data-{_number(entry, 3):05d}-of-{num_shards:05d}"
-        with open(path, "rb") as file:
+        with open(f"{prefix}.data-{shard:05d}-of-{_number(header, 1):05d}", "rb") as file:
             file.seek(offset)
-            data = file.read(size)
-        values = numpy.frombuffer(data, type_name).reshape(shape)
-    except (OSError, IndexError, KeyError, ValueError, struct.error) as error:
+            values = numpy.frombuffer(file.read(num_bytes), _TYPES[type_number]).reshape(shape)
+    except (OSError, KeyError, ValueError, OverflowError) as error:
         raise ConfigurationError(
             f"{prefix}: the variable {name} cannot be read ({error}), expected a complete checkpoint with "
             "float variables. Get another copy of its files."
@@ -94,54 +91,42 @@ def _variable(prefix: str, name: str, entries: Dict[bytes, bytes]) -> Tensor:
 
 def _entries(table: bytes) -> Iterator[Tuple[bytes, bytes]]:
     """Yield the keys and values of a table."""
-    footer = table[-_FOOTER_BYTES:]
-    if len(footer) < _FOOTER_BYTES or struct.unpack("<Q", footer[-8:])[0] != _MAGIC:
+    if not table.endswith(_MAGIC):
         raise ValueError("the end of the file is not that of a table")
-    place = 0
-    handle: List[int] = []
-    for _ in range(4):  # offset and size of the meta index, then of the index
-        number, place = _varint(footer, place)
-        handle.append(number)
+    footer = io.BytesIO(table[-_FOOTER_BYTES:])
+    # The offset and size of the meta index, then of the index.
+    handle = [_varint(footer) for _ in range(4)]
     for _, block_handle in _block(table, *handle[2:]):
-        offset, after = _varint(block_handle, 0)
-        size, _ = _varint(block_handle, after)
-        yield from _block(table, offset, size)
+        stream = io.BytesIO(block_handle)
+        yield from _block(table, _varint(stream), _varint(stream))
 
 
 def _block(table: bytes, offset: int, size: int) -> Iterator[Tuple[bytes, bytes]]:
     """Yield the keys and values of a block. A key shares its beginning with the one before it."""
-    block, compression = table[offset : offset + size], table[offset + size]
-    if compression != 0:
+    if table[offset + size] != 0:
         raise ValueError("its blocks are compressed")
-    (num_restarts,) = struct.unpack("<I", block[-4:])
-    end = size - 4 * (num_restarts + 1)
-    place, key = 0, b""
-    while place < end:
-        num_shared, place = _varint(block, place)
-        num_own, place = _varint(block, place)
-        num_value, place = _varint(block, place)
-        key = key[:num_shared] + block[place : place + num_own]
-        place += num_own
-        yield key, block[place : place + num_value]
-        place += num_value
+    block = table[offset : offset + size]
+    num_restarts = int.from_bytes(block[-4:], "little")  # positions for searching, at the end
+    content = block[: size - 4 * (num_restarts + 1)]
+    stream, key = io.BytesIO(content), b""
+    while stream.tell() < len(content):
+        num_shared, num_own, num_value = _varint(stream), _varint(stream), _varint(stream)
+        key = key[:num_shared] + stream.read(num_own)
+        yield key, stream.read(num_value)
 
 
 def _message(data: bytes) -> Dict[int, List[Any]]:
-    """Return the fields of a message of protocol buffers by number: numbers, or bytes."""
+    """Return the fields of a message of protocol buffers by number: integers, or bytes."""
     fields: Dict[int, List[Any]] = {}
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
-        number, kind = tag >> 3, tag & 7
-        value: Any
+    stream = io.BytesIO(data)
+    while stream.tell() < len(data):
+        number, kind = divmod(_varint(stream), 8)
         if kind == 0:
-            value, place = _varint(data, place)
+            value: Any = _varint(stream)
         elif kind == 2:
-            length, place = _varint(data, place)
-            value, place = data[place : place + length], place + length
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-            value, place = data[place : place + length], place + length
+            value = stream.read(_varint(stream))
+        elif kind in _BYTES_OF_KIND:
+            value = stream.read(_BYTES_OF_KIND[kind])
         else:
             raise ValueError(f"a field of the unknown kind {kind}")
         fields.setdefault(number, []).append(value)
@@ -149,21 +134,18 @@ def _message(data: bytes) -> Dict[int, List[Any]]:
 
 
 def _number(fields: Dict[int, List[Any]], number: int) -> int:
-    """Return a field that is a number; zeros are left out of messages."""
+    """Return a field that is an integer; zeros are left out of messages."""
     return int(fields.get(number, [0])[-1])
 
 
-def _bytes(fields: Dict[int, List[Any]], number: int) -> bytes:
-    return bytes(fields.get(number, [b""])[-1])
-
-
-def _varint(data: bytes, place: int) -> Tuple[int, int]:
-    """Return a number of 7 bits in each byte, the lowest first, and the place after it."""
+def _varint(stream: BinaryIO) -> int:
+    """Read an integer of 7 bits in each byte, the lowest first. The last byte is below 128."""
     number = shift = 0
     while True:
-        byte = data[place]
-        place += 1
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number, place
+        byte = stream.read(1)
+        if not byte:
+            raise ValueError("it is cut short")
+        number |= (byte[0] & 127) << shift
+        if byte[0] < 128:
+            return number
         shift += 7

@@ -3,10 +3,10 @@
 import hashlib
 import json
 import os
+import re
 from contextlib import contextmanager
-from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import h5py
 import numpy
@@ -14,30 +14,68 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from elmo_plugin.bilm.characters import NUM_CHARACTER_IDS
-from elmo_plugin.bilm.many_langs import ManyLangsEncoder
-from elmo_plugin.bilm.options import (
-    BiLMOptions,
-    CharacterEncoderOptions,
-    ManyLangsEncoderOptions,
-)
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import replaced_file
 
-# Datasets of a weight file live under these groups; others (a softmax, say) are not the biLM's.
+# The groups of a biLM in a weight file. Others, such as a softmax, are ignored.
 MANY_LANGS_GROUP = "token_embedder"
 BILM_GROUPS = ("char_embed", "CNN", "CNN_high_", "CNN_proj", "RNN_", MANY_LANGS_GROUP)
 
-# Large datasets are read in parts of this size, so that only one part is in memory twice.
+# Large datasets are read in parts of this size: only one part is in memory twice.
 BYTES_PER_PART = 2**21
 
 FileName = Union[str, PathLike]
 
 
-@dataclass(frozen=True)
-class WeightEntry:
+def _same(parameter: Tensor) -> Tensor:
+    return parameter
+
+
+def _transposed(weight: Tensor) -> Tensor:
+    # TensorFlow multiplies x @ W, torch W @ x.
+    return weight.t()
+
+
+def _without_padding(embedding: Tensor) -> Tensor:
+    return embedding[1:]
+
+
+def _convolution(weight: Tensor) -> Tensor:
+    # (count, character_dim, width) -> (1, width, character_dim, count)
+    return weight.permute(2, 1, 0).unsqueeze(0)
+
+
+# The layout: a pattern of names of parameters in `BiLM`, the path of the dataset, and the view of the
+# parameter in the shape of the dataset.
+_ENCODER_LAYOUT = (
+    (r"character_encoder\.character_embedding\.weight", "char_embed", _without_padding),
+    (r"character_encoder\.convolutions\.(\d+)\.weight", r"CNN/W_cnn_\1", _convolution),
+    (r"character_encoder\.convolutions\.(\d+)\.bias", r"CNN/b_cnn_\1", _same),
+    (r"character_encoder\.highways\.(\d+)\.(\w+)\.weight", r"CNN_high_\1/W_\2", _transposed),
+    (r"character_encoder\.highways\.(\d+)\.(\w+)\.bias", r"CNN_high_\1/b_\2", _same),
+    (r"character_encoder\.projection\.weight", "CNN_proj/W_proj", _transposed),
+    (r"character_encoder\.projection\.bias", "CNN_proj/b_proj", _same),
+)
+# Of this package: bilm-tf has no such encoder.
+_MANY_LANGS_ENCODER_LAYOUT = ((r"character_encoder\.(.+)", rf"{MANY_LANGS_GROUP}/\1", _same),)
+_LSTM_LAYOUT = tuple(
+    (
+        rf"{direction}_layers\.(\d+)\.{name}",
+        rf"RNN_{number}/RNN/MultiRNNCell/Cell\1/LSTMCell/{dataset}",
+        as_dataset,
+    )
+    for number, direction in enumerate(("forward", "backward"))
+    for name, dataset, as_dataset in (
+        ("gate_weight", "W_0", _transposed),
+        ("gate_bias", "B", _same),
+        ("projection", "W_P_0", _transposed),
+    )
+)
+
+
+class WeightEntry(NamedTuple):
     """
-    One row of the layout: which dataset holds which parameter.
+    A row of the layout of one biLM.
 
     # Parameters
 
@@ -45,55 +83,43 @@ class WeightEntry:
         Path of the dataset in the file.
     parameter : `str`
         Name of the parameter in `BiLM`.
-    shape : `Tuple[int, ...]`
-        Shape of the dataset.
     as_dataset : `Callable[[Tensor], Tensor]`
         Returns a view of the parameter in the shape of the dataset. Loading writes to it, saving reads it.
     """
 
     dataset: str
     parameter: str
-    shape: Tuple[int, ...]
     as_dataset: Callable[[Tensor], Tensor]
 
 
-def weight_layout(options: BiLMOptions) -> List[WeightEntry]:
-    """Return a row for each dataset of a weight file with these options."""
-    projection_dim = options.projection_dim
-    cell_size = options.cell_size
-    if isinstance(options.encoder, ManyLangsEncoderOptions):
-        entries = _many_langs_encoder_layout(options.encoder, projection_dim)
-    else:
-        entries = _encoder_layout(options.encoder, projection_dim)
-    for direction, layers in enumerate(("forward_layers", "backward_layers")):
-        for i in range(options.num_layers):
-            cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
-            entries += [
-                _transposed(
-                    f"{cell}/W_0", f"{layers}.{i}.gate_weight", (2 * projection_dim, 4 * cell_size)
-                ),
-                _same(f"{cell}/B", f"{layers}.{i}.gate_bias", (4 * cell_size,)),
-            ]
-            if options.has_state_projection:
-                entries.append(
-                    _transposed(
-                        f"{cell}/W_P_0", f"{layers}.{i}.projection", (cell_size, projection_dim)
-                    )
-                )
+def weight_layout(bilm: Any) -> List[WeightEntry]:
+    """
+    Return a row for each parameter of a `BiLM`.
+
+    # Raises
+
+    `ValueError` if it has parameters that `BiLM` does not have, as after a change of its modules.
+    """
+    is_many_langs = bilm.options.is_many_langs
+    encoder_rows = _MANY_LANGS_ENCODER_LAYOUT if is_many_langs else _ENCODER_LAYOUT
+    entries: List[WeightEntry] = []
+    for parameter, _ in bilm.named_parameters(remove_duplicate=False):
+        for pattern, dataset, as_dataset in (*encoder_rows, *_LSTM_LAYOUT):
+            match = re.fullmatch(pattern, parameter)
+            if match is not None:
+                entries.append(WeightEntry(match.expand(dataset), parameter, as_dataset))
+                break
+        else:
+            raise ValueError(
+                f"The biLM has a parameter {parameter}, which has no place in a weight file."
+            )
     return entries
 
 
 class WeightFile:
     """
-    An open weight file whose names, shapes and types are those of the options. `opened_weights` gives one.
-
-    # Parameters
-
-    file : `h5py.File`
-    layout : `List[WeightEntry]`
-        What to read.
-    name : `str` or `PathLike`
-        The file's name, for errors.
+    An open weight file whose names, shapes and types are those of the options; made by `opened_weights`.
+    `name` is that of the file, for errors.
     """
 
     def __init__(self, file: h5py.File, layout: List[WeightEntry], name: FileName) -> None:
@@ -118,7 +144,7 @@ class WeightFile:
             if not entry.parameter.startswith(f"{part}."):
                 continue
             shape = bilm.get_parameter(entry.parameter).shape
-            # Zeros: not all of the parameter comes from the file.
+            # Zeros: the embedding of padding is not in the file.
             tensor = torch.zeros(shape, dtype=torch.float32, device="cpu")
             self._read(entry, entry.as_dataset(tensor))
             setattr(bilm.get_submodule(owner), name, Parameter(tensor, requires_grad=False))
@@ -148,21 +174,21 @@ class WeightFile:
 
 
 @contextmanager
-def opened_weights(options: BiLMOptions, weight_file: FileName) -> Iterator[WeightFile]:
+def opened_weights(bilm: Any, weight_file: FileName) -> Iterator[WeightFile]:
     """
-    Open a local HDF5 file within the context, after a comparison of names, shapes and types with what
-    `options` say. Nothing of the file is used afterwards: it can be overwritten or deleted.
+    Open a local HDF5 file within the context, and compare names, shapes and types with the parameters of a
+    `BiLM`. After the context the file may be overwritten or deleted.
 
     # Raises
 
     `ConfigurationError` naming the file and the dataset if the file cannot be read, lacks a dataset, has
-    one of another shape or type, or describes a larger model; and at the end of the context, if the file was
-    written to meanwhile.
+    one of another shape or type, or is of a larger model; and at the end of the context, if the file was
+    changed within it.
     """
     with _opened(weight_file) as file:
         identity = _identity(file)
-        layout = weight_layout(options)
-        _check_datasets(file, layout, weight_file)
+        layout = weight_layout(bilm)
+        _check_datasets(file, bilm, layout, weight_file)
         yield WeightFile(file, layout, weight_file)
         if _identity(file) != identity:
             raise ConfigurationError(
@@ -172,8 +198,8 @@ def opened_weights(options: BiLMOptions, weight_file: FileName) -> Iterator[Weig
 
 def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
     """
-    Return the datasets of a group that is none of bilm-tf's own, float32, by name; empty if there is no such
-    group.
+    Return the datasets of a group beside the biLM, such as a softmax, as float32; empty if the group does not
+    exist.
 
     # Raises
 
@@ -188,8 +214,7 @@ def read_group(weight_file: FileName, group: str) -> Dict[str, Tensor]:
 
 
 def save_model(
-    bilm: torch.nn.Module,
-    options: BiLMOptions,
+    bilm: Any,
     options_file: FileName,
     weight_file: FileName,
     dtype: str = "float32",
@@ -200,10 +225,10 @@ def save_model(
 
     # Parameters
 
-    bilm, options
-        What to write.
+    bilm : `BiLM`
+        The model.
     options_file, weight_file : `str` or `PathLike`
-        Where to.
+        The files to write. Existing ones are replaced.
     dtype : `str`, optional (default = `"float32"`)
         `float32` or `float16`.
     extra : `Mapping[str, Tensor]`, optional
@@ -215,26 +240,28 @@ def save_model(
     """
     arrays = {
         entry.dataset: entry.as_dataset(bilm.get_parameter(entry.parameter))
-        for entry in weight_layout(options)
+        for entry in weight_layout(bilm)
     }
     with replaced_file(options_file) as new_options, replaced_file(weight_file) as new_weights:
-        new_options.write_text(json.dumps(options.to_dict(), indent=2) + "\n", encoding="utf-8")
+        new_options.write_text(
+            json.dumps(bilm.options.to_dict(), indent=2) + "\n", encoding="utf-8"
+        )
         try:
             with h5py.File(new_weights, "w") as file:
                 for path, tensor in {**arrays, **(extra or {})}.items():
                     file.create_dataset(path, data=_as_array(tensor), dtype=dtype)
-        # h5py's, when the disk is full or a limit of file sizes is met while the file is closed.
+        # h5py raises it when the disk is full or a limit of file sizes is exceeded while the file is closed.
         except RuntimeError as error:
             raise OSError(f"{weight_file}: cannot be written ({error}).") from error
 
 
 def weights_checksum(bilm: Any) -> str:
     """
-    Return the SHA-256 of the weights of a `BiLM`, as a float32 weight file would hold them. It depends
-    neither on the type of the file that they were read from, nor on names of parameters.
+    Return the SHA-256 of the weights of a `BiLM` in float32, by the names of datasets. It is the same
+    whatever the type in the file that they were read from.
     """
     checksum = hashlib.sha256()
-    for entry in weight_layout(bilm.options):
+    for entry in weight_layout(bilm):
         array = _as_array(entry.as_dataset(bilm.get_parameter(entry.parameter)))
         checksum.update(_checksum_header(entry.dataset, array.shape))
         checksum.update(array.astype("<f4").tobytes())
@@ -245,94 +272,24 @@ def _checksum_header(dataset: str, shape: Tuple[int, ...]) -> bytes:
     return f"{dataset} {shape}".encode()
 
 
-def _encoder_layout(options: CharacterEncoderOptions, output_dim: int) -> List[WeightEntry]:
-    character_dim = options.character_embedding_dim
-    num_filters = options.num_filters
-
-    entries = [
-        WeightEntry(
-            "char_embed",
-            "character_encoder.character_embedding.weight",
-            (NUM_CHARACTER_IDS - 1, character_dim),
-            _without_padding,
-        )
-    ]
-    for i, (width, count) in enumerate(options.filters):
-        convolution = f"character_encoder.convolutions.{i}"
-        entries += [
-            WeightEntry(
-                f"CNN/W_cnn_{i}",
-                f"{convolution}.weight",
-                (1, width, character_dim, count),
-                _as_tensorflow_convolution,
-            ),
-            _same(f"CNN/b_cnn_{i}", f"{convolution}.bias", (count,)),
-        ]
-    for k in range(options.num_highway):
-        for gate in ("transform", "carry"):
-            highway = f"character_encoder.highways.{k}.{gate}"
-            entries += [
-                _transposed(
-                    f"CNN_high_{k}/W_{gate}", f"{highway}.weight", (num_filters, num_filters)
-                ),
-                _same(f"CNN_high_{k}/b_{gate}", f"{highway}.bias", (num_filters,)),
-            ]
-    if output_dim != num_filters:
-        projection = "character_encoder.projection"
-        entries += [
-            _transposed("CNN_proj/W_proj", f"{projection}.weight", (num_filters, output_dim)),
-            _same("CNN_proj/b_proj", f"{projection}.bias", (output_dim,)),
-        ]
-    return entries
-
-
-def _many_langs_encoder_layout(
-    options: ManyLangsEncoderOptions, output_dim: int
-) -> List[WeightEntry]:
-    """Of this package only: bilm-tf has no such encoder."""
-    with torch.device("meta"):
-        parameters = ManyLangsEncoder(options, output_dim).named_parameters()
-    return [
-        _same(f"{MANY_LANGS_GROUP}/{name}", f"character_encoder.{name}", tuple(parameter.shape))
-        for name, parameter in parameters
-    ]
-
-
-def _same(dataset: str, parameter: str, shape: Tuple[int, ...]) -> WeightEntry:
-    return WeightEntry(dataset, parameter, shape, lambda tensor: tensor)
-
-
-def _transposed(dataset: str, parameter: str, shape: Tuple[int, ...]) -> WeightEntry:
-    # TensorFlow multiplies x @ W, torch W @ x.
-    return WeightEntry(dataset, parameter, shape, torch.t)
-
-
-def _without_padding(embedding: Tensor) -> Tensor:
-    return embedding[1:]
-
-
-def _as_tensorflow_convolution(weight: Tensor) -> Tensor:
-    # (count, character_dim, width) -> (1, width, character_dim, count)
-    return weight.permute(2, 1, 0).unsqueeze(0)
-
-
 def _as_array(tensor: Tensor) -> numpy.ndarray:
     return tensor.detach().float().cpu().numpy()
 
 
-def _check_datasets(file: h5py.File, entries: List[WeightEntry], weight_file: FileName) -> None:
-    """Compare names and shapes before anything is read."""
+def _check_datasets(
+    file: h5py.File, bilm: Any, entries: List[WeightEntry], weight_file: FileName
+) -> None:
+    """Compare names, shapes and types before anything is read."""
+    same_model = "Options and weights must belong to the same model."
     for entry in entries:
         dataset = file.get(entry.dataset)
-        if not isinstance(dataset, h5py.Dataset):
+        shape = tuple(entry.as_dataset(bilm.get_parameter(entry.parameter)).shape)
+        is_dataset = isinstance(dataset, h5py.Dataset)
+        if not is_dataset or dataset.shape != shape:
+            fault = f"has shape {dataset.shape}" if is_dataset else "is missing"
             raise ConfigurationError(
-                f"{weight_file}: dataset {entry.dataset} is missing, expected shape {entry.shape} from "
-                "the options. Options and weights must belong to the same model."
-            )
-        if dataset.shape != entry.shape:
-            raise ConfigurationError(
-                f"{weight_file}: dataset {entry.dataset} has shape {dataset.shape}, expected "
-                f"{entry.shape} from the options. Options and weights must belong to the same model."
+                f"{weight_file}: dataset {entry.dataset} {fault}, expected shape {shape} from the options. "
+                f"{same_model}"
             )
         if dataset.dtype.kind != "f":
             raise ConfigurationError(
@@ -347,8 +304,8 @@ def _check_datasets(file: h5py.File, entries: List[WeightEntry], weight_file: Fi
     surplus = [name for name in found if name.startswith(BILM_GROUPS) and name not in expected]
     if surplus:
         raise ConfigurationError(
-            f"{weight_file}: dataset {surplus[0]} is there, but the options describe a smaller model "
-            "without it. Options and weights must belong to the same model."
+            f"{weight_file}: found the dataset {surplus[0]}, expected the smaller model of the options, "
+            f"which has none of this name. {same_model}"
         )
 
 
@@ -359,7 +316,7 @@ def _identity(file: h5py.File) -> Tuple[Any, ...]:
 
 @contextmanager
 def _opened(weight_file: FileName) -> Iterator[h5py.File]:
-    """Open the file to read; whatever is wrong with it becomes a `ConfigurationError`."""
+    """Open a file to read. All errors within the context become a `ConfigurationError`."""
     try:
         with h5py.File(weight_file, "r") as file:
             yield file

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import List
 
 import elmo_plugin
-from elmo_plugin.files.model_card import front_matter
+from elmo_plugin.files.text import front_matter
 
 _DESCRIPTION = """\
 example:

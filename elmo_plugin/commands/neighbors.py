@@ -30,7 +30,7 @@ from elmo_plugin.embedding.neighbors import (
 from elmo_plugin.embedding.pooling import POOLS, check_pool
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_lines import split_tokens
+from elmo_plugin.files.text import split_tokens
 
 DEFAULT_NUM_CLUSTERS = 2
 

@@ -8,8 +8,7 @@ from typing import Any, Dict, Iterator, Optional
 from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output_file import check_output_file
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import check_output_file, replaced_file
 
 _DESCRIPTION = """\
 examples:

@@ -21,8 +21,7 @@ from elmo_plugin.embedding.scoring import (
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSource
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output_file import check_output_file
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import check_output_file, replaced_file
 
 STANDARD_OUTPUT = "-"
 

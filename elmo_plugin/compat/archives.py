@@ -28,7 +28,7 @@ from elmo_plugin.bilm.checkpoints import (
 from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import replaced_file
 from elmo_plugin.modules.elmo import Elmo
 
 VOCABULARY_FOLDER = "vocabulary"

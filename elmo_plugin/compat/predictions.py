@@ -1,17 +1,16 @@
 """Predictions of a trained model for the lines of a file, one answer for each line."""
 
-import gzip
 import json
 import logging
 import sys
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Sequence, cast
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Sequence
 
 from allennlp.common.util import lazy_groups_of
 from allennlp.models import Archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_lines import byte_lines, unreadable
+from elmo_plugin.files.text import byte_lines, open_text
 
 STANDARD_INPUT = "-"
 
@@ -110,9 +109,4 @@ def _error(message: str) -> Dict[str, Any]:
 def _opened(input_file: str) -> BinaryIO:
     if input_file == STANDARD_INPUT:
         return sys.stdin.buffer
-    try:
-        if input_file.endswith(".gz"):
-            return cast(BinaryIO, gzip.open(input_file))
-        return open(input_file, "rb")
-    except (OSError, ValueError) as error:
-        raise unreadable(input_file, error) from error
+    return open_text(input_file)

@@ -8,7 +8,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 import numpy
 
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.text_lines import MAX_LINE_BYTES
+from elmo_plugin.files.text import MAX_LINE_BYTES
 
 # Rows of a Parquet file that are decoded together, and bytes of it that are read ahead.
 ROWS_PER_BATCH = 1024

@@ -29,9 +29,9 @@ from h5py import h5d, h5p, h5s, h5t
 from numpy.lib import format as npy_format
 
 from elmo_plugin.embedding.arrow import embedding_schema, embedding_table, import_pyarrow
+from elmo_plugin.embedding.guarded_file import GuardedFile
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.guarded_file import GuardedFile
 
 HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")
 

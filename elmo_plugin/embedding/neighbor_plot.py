@@ -2,14 +2,13 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 import numpy
 
 from elmo_plugin.embedding.neighbors import Cluster, Occurrence
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.figure_file import SUFFIXES, figure_class, save_figure
-from elmo_plugin.files.output_file import check_output_file
+from elmo_plugin.errors import ConfigurationError, needing
+from elmo_plugin.files.output import FIGURE_SUFFIXES, check_output_file, save_figure
 
 # Clusters differ in marker and color, thus also in black and white: 9 markers and 10 colors make 90 pairs.
 _MARKERS = "osD^vPX<>"
@@ -17,7 +16,6 @@ _NUM_COLORS = 10
 _WORDS_OF_CONTEXT = 4  # on each side of the word, in the legend
 _CHARACTERS_OF_WORD = 20  # in the legend
 _INCHES_PER_ENTRY = 0.22  # height of a line of the legend
-_ADVICE = "omit --plot"  # if matplotlib is missing
 
 
 def check_plot(path: Union[str, PathLike], overwrite: bool = False) -> None:
@@ -26,17 +24,17 @@ def check_plot(path: Union[str, PathLike], overwrite: bool = False) -> None:
 
     # Raises
 
-    `ConfigurationError` if the suffix is not one of `SUFFIXES`, the file cannot be written (see
+    `ConfigurationError` if the suffix is not one of `FIGURE_SUFFIXES`, the file cannot be written (see
     `check_output_file`), or matplotlib is not installed.
     """
     suffix = Path(path).suffix
-    if suffix.lower() not in SUFFIXES:
+    if suffix.lower() not in FIGURE_SUFFIXES:
         raise ConfigurationError(
-            f"--plot: {path} has the suffix '{suffix}', expected one of {', '.join(SUFFIXES)}. Give another "
-            "name."
+            f"--plot: {path} has the suffix '{suffix}', expected one of {', '.join(FIGURE_SUFFIXES)}. "
+            "Give another name."
         )
     check_output_file(path, overwrite, "--overwrite")
-    figure_class(_ADVICE)
+    _figure_class()
 
 
 def plot_occurrences(
@@ -69,7 +67,7 @@ def plot_occurrences(
     points = projection.transform(vectors)  # (num_occurrences, 2)
     query_points = projection.transform(query_vectors) if queries else []
     legend_height = _INCHES_PER_ENTRY * (len(clusters) + len(queries) + 1)
-    figure = figure_class(_ADVICE)(figsize=(8, 5.5 + legend_height), layout="constrained")
+    figure = _figure_class()(figsize=(8, 5.5 + legend_height), layout="constrained")
     axes = figure.subplots()
     for number, cluster in enumerate(clusters):
         color = f"C{number % _NUM_COLORS}"  # of matplotlib's cycle
@@ -131,3 +129,10 @@ def _context(occurrence: Occurrence) -> str:
         for word in occurrence.tokens[begin:end]
     ]
     return " ".join([*["…"] * (begin > 0), *words, *["…"] * (end < len(occurrence.tokens))])
+
+
+def _figure_class() -> Any:
+    # Not pyplot, which keeps figures in memory and may need a display.
+    with needing("Figures need matplotlib", "elmo-plugin[plots]", ", or omit --plot."):
+        from matplotlib.figure import Figure
+    return Figure

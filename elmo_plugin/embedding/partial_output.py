@@ -30,8 +30,7 @@ from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.parts import Block, Part
 from elmo_plugin.embedding.sentences import PARTIAL
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.claimed_folder import LOCK_NAME, claimed_folder
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import LOCK_NAME, claimed_folder, replaced_file
 
 # Parts that are read at the same time: network disks have a high latency.
 NUM_THREADS = 16

@@ -13,7 +13,7 @@ from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.sentence_batches import consecutive_groups
 from elmo_plugin.embedding.sentences import Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_lines import split_tokens
+from elmo_plugin.files.text import split_tokens
 
 _DIGEST_BYTES = 8
 

@@ -57,7 +57,7 @@ from elmo_plugin.embedding.ray_engine import EngineOptions, RayEngine, import_ra
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import DEFAULT_COLUMN, InputOptions, find_sources
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output_file import check_free_space, check_output_file, check_output_folder
+from elmo_plugin.files.output import check_free_space, check_output_file, check_output_folder
 
 if TYPE_CHECKING:  # `ElmoEmbedder.embed_file` makes a run: the class stands above this module
     from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder

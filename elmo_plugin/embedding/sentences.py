@@ -27,7 +27,7 @@ from typing import (
 from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.embedding.arrow import SentenceColumn, TextAndTokens
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.text_lines import decoded_lines, split_tokens, unreadable
+from elmo_plugin.files.text import decoded_lines, split_tokens, unreadable
 
 STANDARD_INPUT = "-"
 # Is added to the path of an output: the folder that keeps it until it is complete.

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Sequence
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_file import is_unicode, parse_json
+from elmo_plugin.files.text import is_unicode, parse_json
 
 _MAX_SHOWN = 100  # characters of an invalid input in an error
 TEXT = "a text that is not empty and is valid Unicode"

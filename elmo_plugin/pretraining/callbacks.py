@@ -15,7 +15,7 @@ from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.util import evaluate
 
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import torch
 from allennlp.training import Checkpointer
 from allennlp.training.trainer import Trainer
 
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.callbacks import BiLMStateCallback
 
 

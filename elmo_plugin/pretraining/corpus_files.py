@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Dict, Iterator, List, Sequence, Union
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_lines import decoded_lines, split_tokens, unreadable
+from elmo_plugin.files.text import decoded_lines, split_tokens, unreadable
 
 _MAX_SHOWN = 5  # files that an error lists
 

@@ -18,8 +18,8 @@ from elmo_plugin.bilm.softmax import SOFTMAX_GROUP
 from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.replaced_file import replaced_file
-from elmo_plugin.files.text_file import read_text
+from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.text import read_text
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.model_card import CardFacts, metrics_beside, model_card, read_scores
 from elmo_plugin.pretraining.softmax import softmax_datasets
@@ -125,5 +125,5 @@ def _save_bilm(bilm: BiLM, model: Model, folder: Path, dtype: str) -> List[Path]
         LMVocabulary(words_of(model.vocab)).to_file(vocabulary_file)
     else:
         paths.remove(vocabulary_file)
-    save_model(bilm, bilm.options, options_file, weight_file, dtype, extra)
+    save_model(bilm, options_file, weight_file, dtype, extra)
     return paths

@@ -9,7 +9,7 @@ from allennlp.common.tqdm import Tqdm
 
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output_file import check_output_file
+from elmo_plugin.files.output import check_output_file
 from elmo_plugin.pretraining.corpus_files import CorpusFile, expand_corpus
 
 _SENTENCES_PER_UPDATE = 2048  # between updates of the progress bar

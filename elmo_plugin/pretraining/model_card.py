@@ -10,7 +10,7 @@ import torch
 from allennlp.models import Archive
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_file import is_unicode, read_json
+from elmo_plugin.files.text import is_unicode, read_json
 
 METRICS_NAME = "metrics.json"
 _METRICS_CONTENT = "metrics as `allennlp evaluate --output-file` writes them"

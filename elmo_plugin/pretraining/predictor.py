@@ -18,7 +18,7 @@ from elmo_plugin.files.json_input import (
     parse_json_object,
     shown_json,
 )
-from elmo_plugin.files.text_lines import split_tokens
+from elmo_plugin.files.text import split_tokens
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.reader import BiLMReader
 from elmo_plugin.pretraining.word_vocabulary import words_of

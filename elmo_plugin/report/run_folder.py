@@ -14,7 +14,7 @@ from allennlp.common import Params
 
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import replaced_file
 from elmo_plugin.report.tables import versions
 
 METRICS_NAME = "metrics.json"  # of `allennlp train`

@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.claimed_folder import claimed_folder
+from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.report.run_folder import RunFolder, RunScores
 from elmo_plugin.report.tables import (
     DEFAULT_SEEDS,

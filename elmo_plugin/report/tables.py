@@ -28,8 +28,7 @@ from scipy import stats
 
 from elmo_plugin import __version__
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.figure_file import SUFFIXES, save_figure
-from elmo_plugin.files.replaced_file import replaced_file
+from elmo_plugin.files.output import FIGURE_SUFFIXES, replaced_file, save_figure
 
 if TYPE_CHECKING:  # --include-package imports every module, also where these are not installed
     import pandas
@@ -130,7 +129,7 @@ def write_report(
             files.append(folder / f"{name}{suffix}")
             with replaced_file(files[-1]) as partial_file:
                 partial_file.write_text(text, encoding="utf-8", newline="")
-        for suffix in SUFFIXES if part.figure is not None else ():
+        for suffix in FIGURE_SUFFIXES if part.figure is not None else ():
             files.append(folder / f"{name}{suffix}")
             save_figure(part.figure, files[-1])
     return Report(tables, files, failures)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from elmo_plugin.bilm.model_files import archive_path
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.model_card import front_matter
+from elmo_plugin.files.text import front_matter
 from elmo_plugin.modules.model_mixes import mixes_in
 from elmo_plugin.serving.options import Limits
 from elmo_plugin.serving.request_checks import RequestError, check_length

@@ -15,7 +15,7 @@ from allennlp.data.vocabulary import DEFAULT_PADDING_TOKEN
 
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_lines import decoded_lines
+from elmo_plugin.files.text import decoded_lines
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,3 @@
-import os
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,16 +20,7 @@ def test_a_word_is_found_at_its_line(tmp_path):
     assert len(vocabulary) == 7
     assert [vocabulary.index_of(word) for word in WORDS] == list(range(7))
 
-
-def test_the_three_marks_have_the_first_indices():
-    vocabulary = LMVocabulary(WORDS)
-    marks = (LMVocabulary.BEGIN, LMVocabulary.END, LMVocabulary.UNKNOWN)
-    assert tuple(vocabulary.words[index] for index in marks) == SPECIALS
-    assert marks == (0, 1, 2)
-
-
-def test_any_other_word_is_unknown():
-    vocabulary = LMVocabulary(WORDS)
+    assert (vocabulary.BEGIN, vocabulary.END, vocabulary.UNKNOWN) == (0, 1, 2)
     assert vocabulary.index_of("The") == vocabulary.index_of("") == vocabulary.UNKNOWN
 
 
@@ -58,28 +47,8 @@ def test_line_ends_and_byte_order_marks_do_not_matter(tmp_path, content):
 def test_what_is_written_is_read_back(tmp_path_factory, words):
     path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
     LMVocabulary([*SPECIALS, *words]).to_file(path)
+    assert path.read_bytes() == "".join(f"{word}\n" for word in (*SPECIALS, *words)).encode()
     assert LMVocabulary.from_file(path).words == [*SPECIALS, *words]
-
-
-def test_a_written_file_has_one_word_on_each_line_and_ordinary_permissions(tmp_path):
-    path = tmp_path / "vocab.txt"
-    LMVocabulary(WORDS).to_file(path)
-    assert path.read_bytes() == "".join(f"{word}\n" for word in WORDS).encode()
-    plain = tmp_path / "plain"
-    plain.touch()
-    assert path.stat().st_mode == plain.stat().st_mode
-
-
-def test_a_failed_write_leaves_only_the_previous_file(tmp_path, monkeypatch):
-    def replace(*args):
-        raise OSError("no space left")
-
-    path = write(tmp_path, "previous")
-    monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(OSError, match="no space left"):
-        LMVocabulary(WORDS).to_file(path)
-    assert path.read_text() == "previous"
-    assert os.listdir(tmp_path) == ["vocab.txt"]
 
 
 def test_counts_after_words_are_dropped(tmp_path):
@@ -110,8 +79,7 @@ MARKS = "<S>\n</S>\n<UNK>\n"
         (MARKS + "a\x0cb\n", r"line 4: found 'a\\x0cb', expected one word"),
         (
             MARKS + "of 12\nthe 5123\n",
-            "line 5: found 'the', which occurs 5,123 times, after 'of', which occurs 12 times, expected "
-            "counts that do not rise",
+            "line 5: found the count 5,123 of 'the' after the count 12, expected counts that do not",
         ),
         (MARKS.encode() + b"S\xe3o\n", r"line 4: found the bytes b'\\xe3'"),
         (b"a " * 1_000_000, "line 1: .*expected one word on each line"),
@@ -123,5 +91,5 @@ def test_an_invalid_file_is_refused(tmp_path, content, message):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"none\.txt: cannot read the vocabulary file"):
+    with pytest.raises(ConfigurationError, match=r"none\.txt: cannot be read"):
         LMVocabulary.from_file(tmp_path / "none.txt")

@@ -2,15 +2,15 @@ import shutil
 import sys
 import zipfile
 from pathlib import Path
-from typing import Callable, List, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import pytest
 import torch
 
-from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
+from elmo_plugin import BiLM, ElmoEmbedder
 from elmo_plugin.bilm import model_files
 from elmo_plugin.errors import ConfigurationError
-from tests.conftest import SENTENCES, BiLMFiles, of_allennlp
+from tests.conftest import BiLMFiles, of_allennlp
 
 
 @pytest.fixture(autouse=True)
@@ -18,68 +18,82 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLENNLP_CACHE_ROOT", str(tmp_path / "allennlp"))
 
 
-def make_zip(path: Path, **files: str) -> str:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, source in files.items():
-            archive.write(source, name.replace("__", "."))
+@pytest.fixture
+def pretrained(bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a biLM that comes with the package, by the name `elmo_test`."""
+    folder = tmp_path / "pretrained" / "elmo_test"
+    folder.mkdir(parents=True)
+    shutil.copy(bilm_files.options_file, folder / "options.json")
+    shutil.copy(bilm_files.weight_file, folder / "weights.hdf5")
+    monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", folder.parent)
+    return folder
+
+
+def make_zip(path: Path, *sources: str, compression: int = zipfile.ZIP_STORED) -> str:
+    """Write files into a zip, by their names without those of the test."""
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for source in sources:
+            archive.write(source, Path(source).name.removeprefix("bilm_"))
     return str(path)
 
 
-def test_a_zip_with_options_and_weights_is_a_model(bilm_files: BiLMFiles, tmp_path: Path) -> None:
-    options_file, weight_file = bilm_files
-    name = make_zip(
-        tmp_path / "209.zip",
-        options__json=options_file,
-        model__hdf5=weight_file,
-        LICENSE=options_file,
-    )
-    character_ids = batch_to_ids(SENTENCES)
-    expected = BiLM.from_files(*bilm_files)(character_ids)["activations"][-1]
-    for options in (None, name):
-        assert torch.equal(
-            BiLM.from_files(options, name)(character_ids)["activations"][-1], expected
-        )
+def assert_same_weights(bilm: torch.nn.Module, expected: torch.nn.Module) -> None:
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(bilm.state_dict()[name], tensor), name
 
 
-def test_a_folder_stands_for_both_files(bilm_files: BiLMFiles, tmp_path: Path) -> None:
-    folder = tmp_path / "my_bilm"
-    folder.mkdir()
-    shutil.copy(bilm_files.options_file, folder / "options.json")
-    with pytest.raises(
-        ConfigurationError, match=r"my_bilm: the folder holds no weights\.hdf5, exp"
-    ):
-        BiLM.from_files(folder)
-    shutil.copy(bilm_files.weight_file, folder / "weights.hdf5")
-    character_ids = batch_to_ids(SENTENCES)
-    expected = BiLM.from_files(*bilm_files)(character_ids)["activations"][-1]
-    for names in ((folder, None), (None, folder), (str(folder), str(folder))):
-        assert torch.equal(BiLM.from_files(*names)(character_ids)["activations"][-1], expected)
-    # Beside the embedder's default of the other file, too.
-    assert ElmoEmbedder(folder).get_output_dim() == expected.shape[-1]
-    with pytest.raises(ConfigurationError, match="my_bilm names both files"):
-        BiLM.from_files(folder, bilm_files.weight_file)
+@pytest.mark.parametrize("kind", ["name", "folder", "zip"])
+def test_one_name_names_both_files(kind: str, pretrained: Path, bilm_files: BiLMFiles) -> None:
+    if kind == "name":
+        name = "elmo_test"
+    elif kind == "folder":
+        name = str(pretrained)
+    else:
+        name = make_zip(pretrained.parent / "209.zip", *bilm_files, __file__)
+    expected = BiLM.from_files(*bilm_files)
+    pairs: Tuple[Tuple[Optional[str], ...], ...] = ((name,), (name, name), (None, name))
+    for names in pairs:
+        assert_same_weights(BiLM.from_files(*names), expected)
+    # Its other argument has a default.
+    assert ElmoEmbedder(name).get_output_dim() == expected.get_output_dim()
+    with pytest.raises(ConfigurationError, match=f"but {name} names both files. Leave the other"):
+        BiLM.from_files(name, bilm_files.weight_file)
 
 
-@pytest.mark.parametrize(
-    "weight_files, message",
-    [
-        ([], r"m\.zip: found 0 files named \*\.hdf5 \(none\)"),
-        (["a__hdf5", "b__hdf5"], r"found 2 files named \*\.hdf5 \(a\.hdf5, b\.hdf5\)"),
-    ],
-)
+@pytest.mark.parametrize("key", ["options_file", "weight_file"])
+def test_configs_name_it_by_either_key(key: str, pretrained: Path, bilm_files: BiLMFiles) -> None:
+    Params = of_allennlp("common.Params")
+    TokenEmbedder = of_allennlp("modules.token_embedders.TokenEmbedder")
+    from elmo_plugin.modules.placed_elmo import PlacedElmo
+
+    expected = BiLM.from_files(*bilm_files)
+    embedder = TokenEmbedder.from_params(Params({"type": "elmo", key: "elmo_test"}))
+    assert_same_weights(embedder.elmo.bilm, expected)
+    placed = PlacedElmo.from_params(Params({"placement": "both", key: "elmo_test"}))
+    assert placed.elmo is not None
+    assert_same_weights(placed.elmo.bilm, expected)
+
+
+def test_a_folder_without_weights_is_refused(pretrained: Path) -> None:
+    (pretrained / "weights.hdf5").unlink()
+    with pytest.raises(ConfigurationError, match=r"the folder holds no weights\.hdf5, expected"):
+        BiLM.from_files(pretrained)
+
+
 def test_a_zip_without_a_single_weight_file_is_refused(
-    weight_files: List[str], message: str, bilm_files: BiLMFiles, tmp_path: Path
+    bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
-    files = dict.fromkeys(weight_files, bilm_files.weight_file)
-    name = make_zip(tmp_path / "m.zip", options__json=bilm_files.options_file, **files)
-    with pytest.raises(ConfigurationError, match=message):
-        BiLM.from_files(None, name)
-
-
-def test_a_zip_beside_other_options_is_refused(bilm_files: BiLMFiles, tmp_path: Path) -> None:
-    name = make_zip(tmp_path / "m.zip", options__json=bilm_files.options_file)
-    with pytest.raises(ConfigurationError, match=r"but .*m\.zip names both files"):
-        BiLM.from_files(bilm_files.options_file, name)
+    other = shutil.copy(bilm_files.weight_file, tmp_path / "other.hdf5")
+    for sources, message in (
+        ([bilm_files.options_file], r"m\.zip: found 0 files named \*\.hdf5 \(none\)"),
+        (
+            [*bilm_files, other],
+            r"found 2 files named \*\.hdf5 \(other\.hdf5, weights\.hdf5\), expected exactly one",
+        ),
+    ):
+        name = make_zip(tmp_path / "m.zip", *sources)
+        with pytest.raises(ConfigurationError, match=message):
+            BiLM.from_files(None, name)
 
 
 def test_names_in_a_zip_are_not_followed(bilm_files: BiLMFiles, tmp_path: Path) -> None:
@@ -105,8 +119,8 @@ def test_a_changed_zip_is_extracted_again(
     write_bilm: Callable[..., BiLMFiles], tmp_path: Path
 ) -> None:
     for seed in (1, 2):
-        options_file, weight_file = files = write_bilm(seed=seed)
-        name = make_zip(tmp_path / "m.zip", options__json=options_file, weights__hdf5=weight_file)
+        files = write_bilm(seed=seed)
+        name = make_zip(tmp_path / "m.zip", *files)
         assert_same_weights(BiLM.from_files(name), BiLM.from_files(*files))
 
 
@@ -117,7 +131,7 @@ def with_flipped_bytes(content: bytes) -> bytes:
 
 
 def with_flags(content: bytes, flags: int) -> bytes:
-    """Set flags of each member, in its own header and in the directory."""
+    """Set flags of each member, in its header and in the directory."""
     changed = bytearray(content)
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         position = content.find(signature)
@@ -143,21 +157,17 @@ def with_names_that_are_not_utf8(content: bytes) -> bytes:
         (lambda content: content[: int(0.7 * len(content))], zipfile.ZIP_STORED),
         (as_encrypted, zipfile.ZIP_STORED),
         (with_names_that_are_not_utf8, zipfile.ZIP_STORED),
-        *(
-            (with_flipped_bytes, compression)
-            for compression in (
-                *(zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA),
-            )
-        ),
+        (with_flipped_bytes, zipfile.ZIP_STORED),
+        (with_flipped_bytes, zipfile.ZIP_DEFLATED),
+        (with_flipped_bytes, zipfile.ZIP_BZIP2),
+        (with_flipped_bytes, zipfile.ZIP_LZMA),
     ],
 )
 def test_a_damaged_zip_is_refused_and_leaves_nothing(
     change: Callable[[bytes], bytes], compression: int, bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
     path = tmp_path / "m.zip"
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        archive.write(bilm_files.options_file, "options.json")
-        archive.write(bilm_files.weight_file, "weights.hdf5")
+    make_zip(path, *bilm_files, compression=compression)
     path.write_bytes(change(path.read_bytes()))
     assert_refused(path)
 
@@ -179,71 +189,25 @@ def assert_refused(path: Path) -> None:
     assert not cache.exists() or list(cache.iterdir()) == []
 
 
-def test_a_malformed_hub_name_is_named(bilm_files: BiLMFiles) -> None:
-    with pytest.raises(ConfigurationError, match=r"^weight_file: cannot find hf://a b/c"):
-        BiLM.from_files(bilm_files.options_file, "hf://a b/c/d")
-
-
-def test_weights_without_options_are_refused(bilm_files: BiLMFiles) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^Found \{'options_file': None, .* expected the op"
-    ):
-        BiLM.from_files(None, bilm_files.weight_file)
-
-
-def test_nothing_at_all_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"'weight_file': None\}, expected the options"):
-        BiLM.from_files(None)
-
-
-@pytest.fixture
-def pretrained(bilm_files: BiLMFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BiLMFiles:
-    """A biLM that comes with the package, by the name `elmo_test`."""
-    folder = tmp_path / "pretrained" / "elmo_test"
-    folder.mkdir(parents=True)
-    shutil.copy(bilm_files.options_file, folder / "options.json")
-    shutil.copy(bilm_files.weight_file, folder / "weights.hdf5")
-    monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", folder.parent)
-    return bilm_files
-
-
 @pytest.mark.parametrize(
-    "names", [("elmo_test",), ("elmo_test", "elmo_test"), (None, "elmo_test"), ("elmo_test", None)]
+    "changes, message",
+    [
+        ({"options_file": "no/such/file"}, "^options_file: cannot find no/such/file"),
+        ({"weight_file": "no/such/file"}, "^weight_file: cannot find no/such/file"),
+        ({"weight_file": "hf://a b/c/d"}, "^weight_file: cannot find hf://a b/c/d"),
+        ({"options_file": None}, r"^Found \{'options_file': None, .* expected the options"),
+        ({"options_file": None, "weight_file": None}, "'weight_file': None.*expected the options"),
+        (
+            {"options_file": "elmo_tset", "weight_file": None},
+            r"\(no such file or folder\), .* this package: elmo_mini, elmo_small\.",
+        ),
+    ],
 )
-def test_one_name_stands_for_both_files(
-    names: Tuple[Optional[str], ...], pretrained: BiLMFiles
+def test_a_missing_file_is_named_with_its_key(
+    changes: Any, message: str, bilm_files: BiLMFiles
 ) -> None:
-    expected = BiLM.from_files(*pretrained)
-    assert_same_weights(BiLM.from_files(*names), expected)
-
-
-def test_a_name_beside_another_file_is_refused(pretrained: BiLMFiles) -> None:
-    with pytest.raises(ConfigurationError, match=r"but elmo_test names both files"):
-        BiLM.from_files("elmo_test", pretrained.weight_file)
-
-
-def test_an_unknown_name_is_no_file(pretrained: BiLMFiles) -> None:
-    with pytest.raises(ConfigurationError, match=r"this package: elmo_test\."):
-        BiLM.from_files("elmo_tset")
-
-
-@pytest.mark.parametrize("key", ["options_file", "weight_file"])
-def test_configs_name_it_by_either_key(key: str, pretrained: BiLMFiles) -> None:
-    Params = of_allennlp("common.Params")
-    TokenEmbedder = of_allennlp("modules.token_embedders.TokenEmbedder")
-    from elmo_plugin.modules.placed_elmo import PlacedElmo
-
-    expected = BiLM.from_files(*pretrained)
-    embedder = TokenEmbedder.from_params(Params({"type": "elmo", key: "elmo_test"}))
-    assert_same_weights(embedder.elmo.bilm, expected)
-    placed = PlacedElmo.from_params(Params({"placement": "both", key: "elmo_test"}))
-    assert placed.elmo is not None
-    assert_same_weights(placed.elmo.bilm, expected)
-
-
-def assert_same_weights(bilm: torch.nn.Module, expected: torch.nn.Module) -> None:
-    for name, tensor in expected.state_dict().items():
-        assert torch.equal(bilm.state_dict()[name], tensor), name
+    with pytest.raises(ConfigurationError, match=message):
+        BiLM.from_files(**{**bilm_files._asdict(), **changes})
 
 
 def test_downloads_need_the_package_cached_path(
@@ -256,13 +220,6 @@ def test_downloads_need_the_package_cached_path(
         BiLM.from_files(bilm_files.options_file, "https://x.org/w.hdf5")
 
 
-@pytest.mark.parametrize("key", ["options_file", "weight_file"])
-def test_a_missing_file_is_named_with_its_key(key: str, bilm_files: BiLMFiles) -> None:
-    files = {**bilm_files._asdict(), key: "no/such/file"}
-    with pytest.raises(ConfigurationError, match=f"^{key}: cannot find no/such/file"):
-        BiLM.from_files(**files)
-
-
 def test_an_unreachable_url_is_named(
     bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,5 +228,5 @@ def test_an_unreachable_url_is_named(
 
     pytest.importorskip("cached_path")
     monkeypatch.setattr("cached_path.cached_path", refuse)
-    with pytest.raises(ConfigurationError, match=r"weight_file|options_file.*no route to host"):
+    with pytest.raises(ConfigurationError, match=r"weight_file: .*no route to host"):
         BiLM.from_files(bilm_files.options_file, "https://example.org/weights.hdf5")

@@ -26,15 +26,17 @@ VALUES: Dict[str, Any] = {
         "use_skip_connections": True,
     },
 }
+MISSING = object()
 
 
-def changed(key: str, value: Any = None, drop: bool = False) -> Dict[str, Any]:
+def changed(key: str, value: Any) -> Dict[str, Any]:
+    """Return options with another value, or without one, at a dotted key."""
     values = copy.deepcopy(VALUES)
     *parents, last = key.split(".")
     target = values
     for parent in parents:
         target = target[parent]
-    if drop:
+    if value is MISSING:
         del target[last]
     else:
         target[last] = value
@@ -62,15 +64,14 @@ def test_writing_and_reading_options_is_the_identity_and_keeps_extra_keys() -> N
     assert BiLMOptions.from_dict(options.to_dict()) == options
 
 
-@pytest.mark.parametrize("clip", [0, 0.0, None, "absent"])
+@pytest.mark.parametrize("clip", [0, 0.0, None, MISSING])
 @pytest.mark.parametrize("key", ["cell_clip", "proj_clip"])
 def test_absent_null_and_zero_clips_do_not_clip(key: str, clip: Any) -> None:
-    values = changed(f"lstm.{key}", clip, drop=clip == "absent")
-    assert getattr(BiLMOptions.from_dict(values), key) is None
+    assert getattr(BiLMOptions.from_dict(changed(f"lstm.{key}", clip)), key) is None
 
 
 def test_absent_highways_and_skip_connections_read_as_in_bilm_tf() -> None:
-    values = changed("char_cnn.n_highway", drop=True)
+    values = changed("char_cnn.n_highway", MISSING)
     del values["lstm"]["use_skip_connections"]
     options = BiLMOptions.from_dict(values)
     assert options.encoder.num_highway == 0
@@ -86,67 +87,37 @@ def test_both_numbers_of_characters_are_accepted(num_characters: int) -> None:
 @pytest.mark.parametrize(
     "key, value, message",
     [
-        (
-            "char_cnn",
-            3,
-            r"char_cnn is 3, expected an object with the sizes of the character encoder",
-        ),
-        ("lstm", [1], r"lstm is \[1\], expected an object with the sizes of the LSTMs"),
-        ("char_cnn.max_characters_per_token", 30, r"max_characters_per_token is 30, expected 50"),
-        (
-            "char_cnn.activation",
-            "gelu",
-            r"char_cnn\.activation is \"gelu\", expected one of relu, tanh",
-        ),
-        ("char_cnn.activation", ["relu"], r"char_cnn\.activation is \[\"relu\"\], expected one of"),
-        (
-            "char_cnn.embedding.dim",
-            -4,
-            r"char_cnn\.embedding\.dim is -4, expected an integer of at",
-        ),
-        ("char_cnn.filters", [], r"char_cnn\.filters is \[\], expected a non-empty list"),
-        ("char_cnn.filters", [[1, 4], [2]], r"the pair \[2\] is none"),
-        ("char_cnn.filters", [[51, 4]], r"no width over max_characters_per_token \(50\)"),
-        ("char_cnn.filters", [[1, True]], r"the pair \[1, true\] is none"),
-        ("char_cnn.n_characters", 300, r"char_cnn\.n_characters is 300, expected 261"),
-        ("char_cnn.n_characters", "262", r"char_cnn\.n_characters is \"262\", expected 261"),
-        ("char_cnn.n_highway", -1, r"char_cnn\.n_highway is -1, expected an integer of at least 0"),
-        ("lstm.dim", "64", r"lstm\.dim is \"64\", expected an integer"),
-        ("lstm.dim", 64.5, r"lstm\.dim is 64\.5, expected an integer"),
-        ("lstm.n_layers", 0, r"lstm\.n_layers is 0, expected an integer of at least 1"),
-        ("lstm.projection_dim", True, r"lstm\.projection_dim is true, expected an integer"),
-        ("lstm.cell_clip", -3, r"lstm\.cell_clip is -3, expected a number of at least 0"),
-        ("lstm.proj_clip", "3", r"lstm\.proj_clip is \"3\", expected a number of at least 0"),
-        (
-            "lstm.use_skip_connections",
-            1,
-            r"lstm\.use_skip_connections is 1, expected true or false",
-        ),
-        ("bidirectional", False, r"bidirectional is false, expected true"),
+        ("char_cnn", 3, "is 3, expected an object (biLMs over whole words are not supported)"),
+        ("char_cnn", MISSING, "is missing, expected an object"),
+        ("lstm", [1], "is [1], expected an object with the sizes of the LSTMs"),
+        ("char_cnn.max_characters_per_token", 30, "is 30, expected 50"),
+        ("char_cnn.activation", "gelu", 'is "gelu", expected "relu" or "tanh"'),
+        ("char_cnn.activation", ["relu"], 'is ["relu"], expected "relu"'),
+        ("char_cnn.embedding.dim", -4, "is -4, expected an integer of at least 1"),
+        ("char_cnn.filters", MISSING, "is missing, expected a non-empty list of"),
+        ("char_cnn.filters", [], "is [], expected a non-empty list of"),
+        ("char_cnn.filters", [[1, 4], [2]], "is [[1, 4], [2]], expected a non-empty list of"),
+        ("char_cnn.filters", [[51, 4]], "no width over max_characters_per_token (50)"),
+        ("char_cnn.filters", [[1, True]], "is [[1, true]], expected a non-empty list of"),
+        ("char_cnn.n_characters", 300, "is 300, expected 261 or 262"),
+        ("char_cnn.n_characters", "262", 'is "262", expected 261 or 262'),
+        ("char_cnn.n_highway", -1, "is -1, expected an integer of at least 0"),
+        ("lstm.dim", "64", 'is "64", expected an integer of at least 1'),
+        ("lstm.dim", 64.5, "is 64.5, expected an integer"),
+        ("lstm.dim", MISSING, "is missing, expected an integer"),
+        ("lstm.n_layers", 0, "is 0, expected an integer of at least 1"),
+        ("lstm.projection_dim", True, "is true, expected an integer"),
+        ("lstm.cell_clip", -3, "is -3, expected a number of at least 0"),
+        ("lstm.cell_clip", True, "is true, expected a number of at least 0"),
+        ("lstm.proj_clip", "3", 'is "3", expected a number of at least 0'),
+        ("lstm.use_skip_connections", "yes", 'is "yes", expected true or false'),
     ],
 )
-def test_a_wrong_value_is_named(key: str, value: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
+def test_a_wrong_value_is_named_with_the_file(key: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
         BiLMOptions.from_dict(changed(key, value), "somewhere/options.json")
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "char_cnn",
-        "char_cnn.activation",
-        "char_cnn.embedding",
-        "char_cnn.filters",
-        "char_cnn.max_characters_per_token",
-        "lstm",
-        "lstm.dim",
-        "lstm.projection_dim",
-        "lstm.n_layers",
-    ],
-)
-def test_a_missing_value_is_named_with_the_file(key: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"^somewhere/options\.json: {key}.* is missing"):
-        BiLMOptions.from_dict(changed(key, drop=True), "somewhere/options.json")
+    assert str(error.value).startswith(f"somewhere/options.json: {key} is ")
+    assert message in str(error.value)
 
 
 def test_json_that_is_not_an_object_is_refused() -> None:

@@ -53,7 +53,7 @@ def write_model(folder: Path, softmax: LMSoftmax) -> Path:
     datasets = {f"softmax/{name}": value for name, value in softmax_datasets(softmax).items()}
     bilm = randomize(BiLM(TINY_OPTIONS))
     files = folder / "options.json", folder / "weights.hdf5"
-    save_model(bilm, TINY_OPTIONS, *files, extra=datasets)
+    save_model(bilm, *files, extra=datasets)
     VOCABULARY.to_file(folder / "vocab.txt")
     return folder
 

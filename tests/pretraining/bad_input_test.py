@@ -83,7 +83,7 @@ def test_a_corpus_of_too_few_sentences_is_refused_but_held_out_text_is_not(tmp_p
             WORDS[:-1],
             r"dataset_reader\.vocabulary_file has other words .*: found 69\d words, expected 69\d",
         ),
-        (None, r"other\.txt: cannot read the vocabulary file"),
+        (None, r"other\.txt: cannot be read"),
     ],
     ids=["no specials", "another one", "missing"],
 )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_lines import MAX_LINE_BYTES
+from elmo_plugin.files.text import MAX_LINE_BYTES
 from elmo_plugin.pretraining.corpus_files import (
     CorpusFile,
     expand_corpus,

@@ -72,5 +72,5 @@ def test_an_archive_is_read_with_its_own_words_if_the_file_is_gone(tmp_path, voc
     assert reader.vocabulary.words[3:] == ["It", "rains"]
     assert len(BiLMReader("elmo_mini", serialization_dir=folder).vocabulary) == 20000
     archived.unlink()
-    with pytest.raises(ConfigurationError, match=r"gone\.txt: cannot read the vocabulary file"):
+    with pytest.raises(ConfigurationError, match=r"gone\.txt: cannot be read"):
         BiLMReader("gone.txt", serialization_dir=folder)

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.claimed_folder import claimed_folder
+from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.report import runs
 from elmo_plugin.report.runs import Run, TrainedRuns, train
 from elmo_plugin.report.tables import versions

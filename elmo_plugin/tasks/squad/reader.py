@@ -12,7 +12,7 @@ from allennlp.data.tokenizers import Token, Tokenizer
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import TEXT, is_text, shown_json
-from elmo_plugin.files.text_file import parse_json
+from elmo_plugin.files.text import parse_json
 from elmo_plugin.tasks.checks import check_positive
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, data_file
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files import text_file
-from elmo_plugin.files.text_file import MAX_DEPTH, read_json, read_text
+from elmo_plugin.files import text
+from elmo_plugin.files.text import MAX_DEPTH, read_json, read_text
 
 
 def nested(depth: int) -> str:
@@ -74,7 +74,7 @@ def test_a_path_of_no_file_is_named(
 
 
 def test_no_more_than_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_file, "MAX_BYTES", 3)
+    monkeypatch.setattr(text, "MAX_BYTES", 3)
     (tmp_path / "file").write_text("abc")
     assert read_text(tmp_path / "file", "text") == "abc"
     (tmp_path / "file").write_text("abcd")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from elmo_plugin.files.guarded_file import GuardedFile
+from elmo_plugin.embedding.guarded_file import GuardedFile
 
 WRITE_ON_A_SMALL_DISK = """
 import resource, sys, h5py, numpy
-from elmo_plugin.files.guarded_file import GuardedFile
+from elmo_plugin.embedding.guarded_file import GuardedFile
 limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:

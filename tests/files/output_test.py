@@ -1,18 +1,24 @@
-"""Outputs are checked before the work that makes them."""
+"""Outputs are checked before the work that makes them, and appear complete or not at all."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output_file import check_free_space, check_output_file, check_output_folder
+from elmo_plugin.files.output import (
+    check_free_space,
+    check_output_file,
+    check_output_folder,
+    replaced_file,
+)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
-    Path("file").touch()
+    Path("file").write_text("previous")
 
 
 def test_new_paths_and_those_to_replace_are_accepted() -> None:
@@ -42,3 +48,21 @@ def test_a_full_disk_is_named() -> None:
     message = r"output: new needs at least .* GB, and .* GB are free\. .* or give --top\."
     with pytest.raises(ConfigurationError, match=message):
         check_free_space("new", 10**18, "give --top")
+
+
+def test_a_replaced_file_has_the_new_content_and_ordinary_permissions() -> None:
+    with replaced_file("file") as new_file:
+        new_file.write_text("new")
+        assert Path("file").read_text() == "previous"
+    assert Path("file").read_text() == "new"
+    Path("plain").touch()
+    assert Path("file").stat().st_mode == Path("plain").stat().st_mode
+
+
+def test_an_error_leaves_the_previous_file_and_nothing_else() -> None:
+    before = sorted(os.listdir())
+    with pytest.raises(KeyboardInterrupt), replaced_file("file") as new_file:
+        new_file.write_text("half")
+        raise KeyboardInterrupt
+    assert Path("file").read_text() == "previous"
+    assert sorted(os.listdir()) == before

@@ -1,0 +1,148 @@
+"""Write files safely: check the place before the work, lock folders, and replace files as a whole."""
+
+import os
+import secrets
+import shutil
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any, Iterator, Union
+
+import filelock
+
+from elmo_plugin.errors import ConfigurationError
+
+FileName = Union[str, PathLike]
+
+LOCK_NAME = "lock"
+FIGURE_SUFFIXES = (".png", ".svg")
+
+_DOTS_PER_INCH = 150
+
+
+def check_output_file(path: FileName, overwrite: bool, advice: str, what: str = "output") -> None:
+    """
+    Check that a file can be written.
+
+    # Parameters
+
+    path : `str` or `PathLike`
+        The file.
+    overwrite : `bool`
+        Whether an existing file may be replaced.
+    advice : `str`
+        The option that allows it, for instance `"--overwrite"`.
+    what : `str`, optional (default = `"output"`)
+        Name of the file in errors, such as the name of an option.
+
+    # Raises
+
+    `ConfigurationError` if the path is a folder, the file exists and may not be replaced, or its folder does
+    not exist or cannot be written.
+    """
+    if Path(path).is_dir():
+        raise ConfigurationError(
+            f"{what}: {path} is a folder, expected a file. Give the path of a file in it."
+        )
+    _check_place(Path(path), overwrite, advice, what)
+
+
+def check_output_folder(path: FileName, overwrite: bool, advice: str, what: str = "output") -> None:
+    """Check that a folder can be made. The parameters are those of `check_output_file`."""
+    if Path(path).is_file():
+        raise ConfigurationError(
+            f"{what}: {path} is a file, expected a new folder. Give another path."
+        )
+    _check_place(Path(path), overwrite, advice, what)
+
+
+def _check_place(path: Path, overwrite: bool, advice: str, what: str) -> None:
+    if "\0" in str(path):
+        raise ConfigurationError(
+            f"{what}: {str(path)!r} has a null character, expected the path of a file. Correct it."
+        )
+    if path.exists() and not overwrite:
+        raise ConfigurationError(
+            f"{what}: {path} exists, expected a new path. Give another one, or {advice} to replace it."
+        )
+    if not path.parent.is_dir():
+        raise ConfigurationError(
+            f"{what}: there is no folder {path.parent} to write {path.name} in. Make it first, or give "
+            "another path."
+        )
+    # The file is written beside its final place and renamed, so the permissions of the folder matter.
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"{what}: nothing may be written in the folder {path.parent}, expected one that this user may "
+            "write in. Change its permissions, or give another path."
+        )
+
+
+def check_free_space(path: FileName, num_bytes: int, advice: str) -> None:
+    """
+    Check that the disk has room for a file of at least `num_bytes`. `advice` says what would make it smaller.
+
+    # Raises
+
+    `ConfigurationError` if the disk has less room.
+    """
+    free = shutil.disk_usage(Path(path).parent).free
+    if free < num_bytes:
+        raise ConfigurationError(
+            f"output: {path} needs at least {num_bytes / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free. "
+            f"Make room, give a path on another disk, or {advice}."
+        )
+
+
+@contextmanager
+def replaced_file(path: FileName) -> Iterator[Path]:
+    """
+    Give a temporary path to write to, in the same folder. At the end of the context the temporary file, which
+    must be closed, is synced to the disk and replaces `path`. On an error it is removed, and `path` is not
+    changed.
+
+    # Raises
+
+    `OSError` if the folder cannot be written.
+    """
+    path = Path(path)
+    partial_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        yield partial_file
+        # Network disks and quotas may report a failed write only now.
+        with open(partial_file, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(partial_file, path)
+    except BaseException:
+        partial_file.unlink(missing_ok=True)
+        raise
+
+
+def save_figure(figure: Any, path: FileName) -> None:
+    """Write a `matplotlib.figure.Figure` in the format of the path's suffix, one of `FIGURE_SUFFIXES`."""
+    with replaced_file(path) as partial_file:
+        suffix = Path(path).suffix.lower()
+        figure.savefig(partial_file, format=suffix.removeprefix("."), dpi=_DOTS_PER_INCH)
+
+
+@contextmanager
+def claimed_folder(folder: Path, error_message: str) -> Iterator[None]:
+    """
+    Lock a folder within the context, by a file `lock` in it that remains. The folder is made if it does not
+    exist. When the process ends or is killed, the system releases the lock.
+
+    # Raises
+
+    `ConfigurationError` with `error_message` if another process has the lock; `OSError` if the folder cannot
+    be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / LOCK_NAME)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise ConfigurationError(error_message) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,227 @@
+"""Read text and JSON that users name: sizes are limited, and errors say what is wrong where."""
+
+import codecs
+import gzip
+import io
+import itertools
+import json
+import os
+import stat
+import zlib
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, Iterator, List, Union
+
+from elmo_plugin.errors import ConfigurationError
+
+FileName = Union[str, PathLike]
+
+# Of a file that is read as a whole: options, configs, metrics and descriptions have some kilobytes.
+MAX_BYTES = 10_000_000
+# Of JSON. More levels would exceed Python's limit of recursion where values are copied or written.
+MAX_DEPTH = 100
+# About 180,000 English words: longer than any sentence, and a bound on memory for files without line feeds.
+MAX_LINE_BYTES = 1_000_000
+
+
+def read_text(path: FileName, content: str) -> str:
+    """
+    Return the text of a UTF-8 file, without a byte order mark.
+
+    # Parameters
+
+    path : `str` or `PathLike`
+        A local file.
+    content : `str`
+        What the file should contain, for errors: "the options of a biLM".
+
+    # Raises
+
+    `ConfigurationError` naming the file if it cannot be read, is not a regular file, is longer than
+    `MAX_BYTES`, or is not UTF-8.
+    """
+    try:
+        # Before it is opened: opening a pipe can wait forever, and a device may have no end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise OSError("not a regular file")
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise OSError(f"more than {MAX_BYTES:,} bytes")
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{path}: not UTF-8 text ({error.reason} at byte {error.start}), expected {content}. Correct the "
+            "path, or convert the file."
+        ) from error
+    # ValueError: a null character in the path.
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(
+            f"{path}: cannot be read ({reason}), expected {content}. Correct the path."
+        ) from error
+
+
+def read_json(path: FileName, content: str) -> Any:
+    """
+    Return the value in a JSON file.
+
+    # Raises
+
+    `ConfigurationError` as `read_text`, and if the file is not JSON or is nested too deeply.
+    """
+    try:
+        return parse_json(read_text(path, content))
+    except ConfigurationError:
+        raise
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{path}: not JSON ({error}), expected {content}. Correct the file."
+        ) from error
+
+
+def parse_json(text: str) -> Any:
+    """
+    Return the value of JSON text.
+
+    # Raises
+
+    `ValueError` if the text is not JSON, has a number of thousands of digits, or has more than `MAX_DEPTH`
+    levels.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"more than {MAX_DEPTH} levels") from error
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [item for parent in level for item in _items(parent)]
+        if not level:
+            return value
+    raise ValueError(f"more than {MAX_DEPTH} levels")
+
+
+def _items(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def is_unicode(text: str) -> bool:
+    """
+    Return whether text can be written to a file. JSON can contain half of a surrogate pair, "\\ud83d", and
+    Python reads bytes of the command line that are not UTF-8 as such halves.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def front_matter(readme: Path) -> Dict[str, str]:
+    """Return the keys and values between the lines `---` at the head of a model card; lists are left out."""
+    values: Dict[str, str] = {}
+    lines = readme.read_text(encoding="utf-8").splitlines() if readme.exists() else []
+    if lines[:1] == ["---"]:
+        for line in itertools.takewhile(lambda line: line != "---", lines[1:]):
+            key, colon, value = line.partition(": ")
+            if colon:
+                values[key] = value.strip().strip("\"'")
+    return values
+
+
+def split_tokens(line: str) -> List[str]:
+    """
+    Return the tokens of a line of tokenized text; a blank line has none. The whole package uses this
+    definition.
+
+    Any white space separates tokens, also a no-break space or an ideographic space, as in bilm-tf and in
+    AllenNLP's ELMo. (A zero-width space is not white space in Unicode.)
+    """
+    return line.split()
+
+
+def open_text(path: FileName) -> BinaryIO:
+    """
+    Open a file of text for `decoded_lines` or `byte_lines`. It is decompressed if its name ends in `.gz`.
+
+    # Raises
+
+    `ConfigurationError` if the file cannot be opened.
+    """
+    try:
+        if Path(path).suffix == ".gz":
+            # GzipFile finds line ends in Python, BufferedReader in C.
+            return io.BufferedReader(gzip.open(path))
+        return open(path, "rb")
+    # ValueError: a null character in the path.
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
+def decoded_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator[str]:
+    """
+    Yield the lines of a UTF-8 file without the line feed and without a byte order mark. The parameters are
+    those of `byte_lines`.
+
+    # Raises
+
+    `ConfigurationError` as `byte_lines`, and naming file and line if the line is not UTF-8.
+    """
+    for line_number, line in enumerate(byte_lines(file, path, line_content), start=1):
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(
+                f"{path}, line {line_number}: found the bytes {line[error.start : error.end]!r}, "
+                "expected UTF-8. Convert the file, for instance with iconv; if it is compressed, its "
+                "name must end in .gz."
+            ) from error
+
+
+def byte_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator[bytes]:
+    """
+    Yield the lines of a UTF-8 file as bytes, without the line feed and without a byte order mark. (Python's
+    text files split lines at other characters too, do not know the line of a decoding error, and read lines
+    of any length into memory.)
+
+    # Parameters
+
+    file : `BinaryIO`
+        An open file of bytes.
+    path : `str` or `PathLike`
+        Name of the file in errors.
+    line_content : `str`
+        What a line should hold, for errors.
+
+    # Raises
+
+    `ConfigurationError` naming file and line, if the line is longer than `MAX_LINE_BYTES`; naming the file,
+    if it is damaged.
+    """
+    line_number = 0
+    while True:
+        try:
+            line = file.readline(MAX_LINE_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise unreadable(path, error) from error
+        if not line:
+            return
+        line_number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise ConfigurationError(
+                f"{path}, line {line_number}: found a line of more than {MAX_LINE_BYTES:,} bytes, "
+                f"expected {line_content} on each line, ended by a line feed. Split the line."
+            )
+        if line_number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        yield line.removesuffix(b"\n")
+
+
+def unreadable(path: FileName, error: Exception) -> ConfigurationError:
+    """Return the error for a text file that cannot be opened or read to its end."""
+    return ConfigurationError(
+        f"{path}: cannot be read ({error}), expected a text file, or a complete gzip file if its name "
+        "ends in .gz. Correct the path, or get another copy of the file."
+    )
