@@ -1,4 +1,4 @@
-"""Matrices in the order in which the products of products.h read them, and their rounding to 8-bit integers."""
+"""Matrices in the order in which products.h reads them, and their rounding to 8-bit integers."""
 
 import ctypes
 import math
