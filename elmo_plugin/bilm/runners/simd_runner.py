@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, cast
 
 import torch
@@ -27,7 +26,14 @@ from elmo_plugin.bilm.simd.library import (
     unsupported_reason,
 )
 from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
-from elmo_plugin.bilm.simd.panels import TYPES, CMatrix, PanelMatrix, WithStruct, in_panels
+from elmo_plugin.bilm.simd.panels import (
+    TYPES,
+    CMatrix,
+    PanelMatrix,
+    WithStruct,
+    c_matrix,
+    in_panels,
+)
 from elmo_plugin.bilm.steps import Outcome, Run
 from elmo_plugin.errors import ConfigurationError
 
@@ -79,11 +85,10 @@ class SIMDRunner(Runner):
         """As `Runner.prepare`, for a vector unit: by default the processor's fastest."""
         unit = unit or cast(str, best_unit())
         encode = frozen_encoder(
-            next(modules), lambda encoder: PanelEncoder.of(encoder, precision, unit)
+            next(modules), lambda encoder: PanelEncoder(encoder, precision, unit)
         )
         layers = [
-            PanelLayer.of(cast(ProjectedLSTM, module).tensors(), precision, unit)
-            for module in modules
+            PanelLayer(cast(ProjectedLSTM, module).tensors(), precision, unit) for module in modules
         ]
         return cls(unit, encode, layers)
 
@@ -91,120 +96,70 @@ class SIMDRunner(Runner):
         return run_layers(self._layers[number], runs)
 
 
-@dataclass(frozen=True)
 class PanelEncoder(WithStruct):
-    """
-    A character encoder packed for a vector unit.
+    """A character encoder packed for a vector unit. Convolutions are float32 in every precision."""
 
-    # Parameters
-
-    embedding : `Tensor`
-        `(num_ids, embedding_dim)`
-    convolutions : `List[PanelMatrix]`
-        In float32 in every precision. A row of a window is that of its first character, then of the next ...
-    widths, counts : `List[int]`
-        Characters of a window, and filters, of each convolution.
-    highways : `List[PanelMatrix]`
-        A panel holds the transform of two vectors of columns, then their carry gates.
-    projection : `PanelMatrix`, optional
-    output_dim : `int`
-    uses_tanh : `bool`
-        In place of relu.
-    precision : `str`
-        Of highways and projection.
-    """
-
-    embedding: Tensor
-    convolutions: List[PanelMatrix]
-    widths: List[int]
-    counts: List[int]
-    highways: List[PanelMatrix]
-    projection: Optional[PanelMatrix]
-    output_dim: int
-    uses_tanh: bool
-    precision: str
-
-    @classmethod
-    def of(cls, encoder: CharacterEncoder, precision: str, unit: str) -> "PanelEncoder":
-        """Pack an encoder."""
-
+    def __init__(self, encoder: CharacterEncoder, precision: str, unit: str) -> None:
         def packed(*linears: Linear) -> PanelMatrix:
             weights = torch.stack([linear.weight for linear in linears])
-            biases = torch.stack([linear.bias for linear in linears])
-            return in_panels(weights, precision, unit, biases)
+            return in_panels(weights, precision, unit, torch.stack([one.bias for one in linears]))
 
+        self._unit = unit
+        self._element_size = TYPES[precision].itemsize
+        embedding = encoder.character_embedding.weight.detach()
+        self._embedding = embedding.clone(memory_format=torch.contiguous_format)
         convolutions = [cast(Conv1d, module) for module in encoder.convolutions]
-        highways = [cast(Highway, module) for module in encoder.highways]
-        counts = [convolution.out_channels for convolution in convolutions]
-        projection, output_dim = None, sum(counts)
+        self._widths = [convolution.kernel_size[0] for convolution in convolutions]
+        self._counts = [convolution.out_channels for convolution in convolutions]
+        self._convolutions = [
+            convolution_in_panels(one.weight, cast(Tensor, one.bias), unit) for one in convolutions
+        ]
+        # A panel holds the transform of two vectors of columns, then their carry gates.
+        self._highways = [
+            packed(highway.transform, highway.carry)
+            for highway in cast(List[Highway], list(encoder.highways))
+        ]
+        self._projection, self._output_dim = None, sum(self._counts)
         if isinstance(encoder.projection, Linear):
-            projection = packed(encoder.projection)
-            output_dim = encoder.projection.out_features
-        return cls(
-            encoder.character_embedding.weight.detach().clone(
-                memory_format=torch.contiguous_format
-            ),
-            [
-                convolution_in_panels(one.weight, cast(Tensor, one.bias), unit)
-                for one in convolutions
-            ],
-            [convolution.kernel_size[0] for convolution in convolutions],
-            counts,
-            [packed(highway.transform, highway.carry) for highway in highways],
-            projection,
-            output_dim,
-            encoder.activation is torch.tanh,
-            precision,
+            self._projection = packed(encoder.projection)
+            self._output_dim = encoder.projection.out_features
+        self._uses_tanh = encoder.activation is torch.tanh
+        linears = [*self._highways, *([self._projection] if self._projection else [])]
+        self._multiplications_per_word = multiplications_per_word(self._convolutions) + sum(
+            linear.panels.numel() for linear in linears
         )
 
     @functools.cached_property
     def struct(self) -> CEncoder:
         """What C++ reads. It does not keep the encoder alive."""
         return CEncoder(
-            *addresses((self.embedding, self.embedding.shape)),
-            *self.embedding.shape,
-            sum(self.counts),
-            self.output_dim,
-            c_convolutions(self.convolutions, self.widths, self.counts),
-            len(self.convolutions),
-            (CMatrix * len(self.highways))(*(highway.struct() for highway in self.highways)),
-            len(self.highways),
-            CMatrix() if self.projection is None else self.projection.struct(),
-            self.uses_tanh,
-        )
-
-    @functools.cached_property
-    def multiplications_per_word(self) -> int:
-        """About how much work a word is."""
-        linears = [*self.highways, *([self.projection] if self.projection else [])]
-        return multiplications_per_word(self.convolutions) + sum(
-            linear.panels.numel() for linear in linears
+            *addresses((self._embedding, self._embedding.shape)),
+            *self._embedding.shape,
+            sum(self._counts),
+            self._output_dim,
+            c_convolutions(self._convolutions, self._widths, self._counts),
+            len(self._convolutions),
+            (CMatrix * len(self._highways))(*map(c_matrix, self._highways)),
+            len(self._highways),
+            c_matrix(self._projection),
+            self._uses_tanh,
         )
 
     def __call__(self, words: Tensor) -> Tensor:
-        """
-        Return the vectors of words, `(num_words, output_dim)`.
-
-        # Parameters
-
-        words : `Tensor`
-            `(num_words, num_characters)`, character ids.
-        """
+        """Return the vectors of words, `(num_words, output_dim)`, from `(num_words, num_characters)`."""
         words = words.long().contiguous()
-        num_words = words.size(0)
-        vectors = self.embedding.new_empty(num_words, self.output_dim)
+        vectors = self._embedding.new_empty(words.size(0), self._output_dim)
+        c_words = CWords(
+            *addresses((words, words.shape), dtype=torch.long),
+            *words.shape,
+            *addresses((vectors, vectors.shape)),
+        )
         call(
-            self.convolutions[0].unit,
+            self._unit,
             "encode_words",
-            TYPES[self.precision].itemsize,
+            self._element_size,
             ctypes.byref(self.struct),
-            ctypes.byref(
-                CWords(
-                    *addresses((words, words.shape), dtype=torch.long),
-                    *words.shape,
-                    *addresses((vectors, (num_words, self.output_dim))),
-                )
-            ),
-            num_threads_for(num_words * self.multiplications_per_word),
+            ctypes.byref(c_words),
+            num_threads_for(words.size(0) * self._multiplications_per_word),
         )
         return vectors

@@ -14,8 +14,8 @@ except ImportError:
     triton = SimpleNamespace(jit=lambda **settings: lambda function: function)
     tl = SimpleNamespace(tensor=None, constexpr=None)
 
-# Triton compiles a kernel for each set of its constants (`tl.constexpr`), and separately for other integers that
-# are 1 or a multiple of 16: not for these, which change from step to step.
+# Triton compiles a kernel for each set of its constants (`tl.constexpr`), and separately for other integers
+# that are 1 or a multiple of 16: not for these, which change from step to step.
 CHANGING = ("num_rows", "first_product", "first_output")
 
 

@@ -6,8 +6,8 @@ from typing import List, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.simd.library import addresses, call, num_threads_for
-from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, in_panels
+from elmo_plugin.bilm.simd.library import addresses, c_fields, call, num_threads_for
+from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, c_matrix, in_panels
 
 # About the number of windows of a word, to choose the number of threads.
 WINDOWS_PER_WORD = 10
@@ -112,8 +112,8 @@ def c_convolutions(
     convolutions: Sequence[PanelMatrix], widths: Sequence[int], counts: Sequence[int]
 ) -> "ctypes.Array[CConvolution]":
     """Return what C++ reads, with the characters of a window and the filters of each convolution."""
-    structs = [matrix.struct() for matrix in convolutions]
-    return (CConvolution * len(structs))(*map(CConvolution, structs, widths, counts))
+    structs = map(CConvolution, map(c_matrix, convolutions), widths, counts)
+    return (CConvolution * len(convolutions))(*structs)
 
 
 def c_words(words: Tensor) -> "CWords":
@@ -138,16 +138,13 @@ def _c_maxima(values: Tensor, places: Tensor) -> "_CMaxima":
 
 
 class CConvolution(ctypes.Structure):
-    _fields_ = [("weight", CMatrix), ("width", ctypes.c_int64), ("count", ctypes.c_int64)]
+    _fields_ = [("weight", CMatrix), *c_fields(ctypes.c_int64, "width count")]
 
 
 class CEncoder(ctypes.Structure):
     _fields_ = [
         ("embedding", ctypes.c_void_p),
-        ("num_ids", ctypes.c_int64),
-        ("embedding_dim", ctypes.c_int64),
-        ("num_filters", ctypes.c_int64),
-        ("output_dim", ctypes.c_int64),
+        *c_fields(ctypes.c_int64, "num_ids embedding_dim num_filters output_dim"),
         ("convolutions", ctypes.POINTER(CConvolution)),
         ("num_convolutions", ctypes.c_int64),
         ("highways", ctypes.POINTER(CMatrix)),
@@ -160,20 +157,17 @@ class CEncoder(ctypes.Structure):
 class CWords(ctypes.Structure):
     _fields_ = [
         ("ids", ctypes.c_void_p),
-        ("num_words", ctypes.c_int64),
-        ("num_characters", ctypes.c_int64),
+        *c_fields(ctypes.c_int64, "num_words num_characters"),
         ("vectors", ctypes.c_void_p),
     ]
 
 
 class _CMaxima(ctypes.Structure):
-    _fields_ = [("values", ctypes.c_void_p), ("places", ctypes.c_void_p)]
+    _fields_ = c_fields(ctypes.c_void_p, "values places")
 
 
 class _CFilters(ctypes.Structure):
     _fields_ = [
-        ("weight", ctypes.c_void_p),
-        ("weight_gradient", ctypes.c_void_p),
-        ("width", ctypes.c_int64),
-        ("count", ctypes.c_int64),
+        *c_fields(ctypes.c_void_p, "weight weight_gradient"),
+        *c_fields(ctypes.c_int64, "width count"),
     ]

@@ -6,7 +6,7 @@ import logging
 import os
 import platform
 from pathlib import Path
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -198,6 +198,11 @@ def addresses(
                 "CPU, contiguous."
             )
     return found
+
+
+def c_fields(c_type: Any, names: str) -> List[Tuple[str, Any]]:
+    """Return fields of the same type for a struct of ctypes."""
+    return [(name, c_type) for name in names.split()]
 
 
 def num_threads_for(multiplications: float) -> int:

@@ -3,13 +3,12 @@
 import ctypes
 import functools
 import math
-from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
-from elmo_plugin.bilm.simd.library import addresses, call, num_threads_for
-from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, WithStruct, in_panels
+from elmo_plugin.bilm.simd.library import addresses, c_fields, call, num_threads_for
+from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, WithStruct, c_matrix, in_panels
 from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
 
 # Products of inputs are kept for about this many tokens: 16 MiB at 4 x 4096 gates.
@@ -24,63 +23,39 @@ MULTIPLICATIONS_PER_STEP = 500_000
 BYTES_SIDE_BY_SIDE = 4 * 1024**2
 
 
-@dataclass(frozen=True)
 class PanelLayer(WithStruct):
     """
     An LSTM layer packed for a vector unit. It shares no memory with the layer that it was made from.
 
-    # Parameters
+    # Attributes
 
     input_weight : `PanelMatrix`
-        A panel holds the gates i, g, f and o of the same cells. With the bias, which includes what is added
-        to the forget gate.
+        A panel holds the gates i, g, f and o of the same cells. With the bias.
     state_weight : `PanelMatrix`
         As `input_weight`, without bias.
     projection : `PanelMatrix`, optional
-    input_dim, cell_size, state_dim : `int`
-    cell_clip, proj_clip : `float`
-        Largest magnitudes; infinite where nothing is clipped.
+    sizes : `Dict[str, float]`
+        Widths and clips, as `CLayer` names them.
     """
 
-    input_weight: PanelMatrix
-    state_weight: PanelMatrix
-    projection: Optional[PanelMatrix]
-    input_dim: int
-    cell_size: int
-    state_dim: int
-    cell_clip: float
-    proj_clip: float
-
-    @classmethod
-    def of(cls, layer: LSTMTensors, precision: str, unit: str) -> "PanelLayer":
-        """Pack a layer."""
+    def __init__(self, layer: LSTMTensors, precision: str, unit: str) -> None:
         gates = layer.weight.unflatten(0, (4, -1))  # (4, cell_size, input_dim + state_dim)
         bias = layer.bias.unflatten(0, (4, -1))
-        projection = None
+        self.input_weight = in_panels(gates[:, :, : layer.input_dim], precision, unit, bias)
+        self.state_weight = in_panels(gates[:, :, layer.input_dim :], precision, unit)
+        self.projection = None
         if layer.projection is not None:
-            projection = in_panels(layer.projection[None], precision, unit)
-        return cls(
-            in_panels(gates[:, :, : layer.input_dim], precision, unit, bias),
-            in_panels(gates[:, :, layer.input_dim :], precision, unit),
-            projection,
-            layer.input_dim,
-            layer.cell_size,
-            layer.state_dim,
-            *clips(layer),
-        )
+            self.projection = in_panels(layer.projection[None], precision, unit)
+        self.sizes = c_sizes(layer)
 
     @functools.cached_property
     def struct(self) -> "CLayer":
         """What C++ reads. It does not keep the layer alive."""
         return CLayer(
-            self.input_weight.struct(),
-            self.state_weight.struct(),
-            CMatrix() if self.projection is None else self.projection.struct(),
-            self.input_dim,
-            self.cell_size,
-            self.state_dim,
-            self.cell_clip,
-            self.proj_clip,
+            c_matrix(self.input_weight),
+            c_matrix(self.state_weight),
+            c_matrix(self.projection),
+            **self.sizes,
         )
 
 
@@ -93,23 +68,23 @@ def run_layers(
     """
     outcomes, structs, sequences, kept_alive = [], [], [], []
     for number, (layer, run) in enumerate(zip(layers, runs)):
-        num_sequences = run.step_sizes[0]
+        struct, num_sequences = layer.struct, run.step_sizes[0]
         inputs = run.inputs.contiguous()
         # Copies, which are written to.
         state = run.state.clone(memory_format=torch.contiguous_format)
         cell = run.cell.clone(memory_format=torch.contiguous_format)
-        outputs = inputs.new_empty(inputs.size(0), layer.state_dim)
+        outputs = inputs.new_empty(inputs.size(0), struct.state_dim)
         outcomes.append(Outcome(outputs, state, cell))
         kept_alive.append(inputs)
-        structs.append(layer.struct)
+        structs.append(struct)
         num_tokens = sum(run.step_sizes)
         sequences.append(
             CSequences(
                 *addresses(
-                    (inputs, (num_tokens, layer.input_dim)),
-                    (outputs, (num_tokens, layer.state_dim)),
-                    (state, (num_sequences, layer.state_dim)),
-                    (cell, (num_sequences, layer.cell_size)),
+                    (inputs, (num_tokens, struct.input_dim)),
+                    (outputs, (num_tokens, struct.state_dim)),
+                    (state, (num_sequences, struct.state_dim)),
+                    (cell, (num_sequences, struct.cell_size)),
                 ),
                 (ctypes.c_int64 * len(run.step_sizes))(*run.step_sizes),
                 len(run.step_sizes),
@@ -165,42 +140,36 @@ def call_for_layers(
     )
 
 
-def clips(layer: LSTMTensors) -> Tuple[float, float]:
-    """Return the largest magnitudes of cells and states; infinite where nothing is clipped."""
+def c_sizes(layer: LSTMTensors) -> Dict[str, float]:
+    """Return widths and clips as `CLayer` names them; a clip is infinite where nothing is clipped."""
     proj_clip = None if layer.projection is None else layer.proj_clip
-    return (
-        math.inf if layer.cell_clip is None else layer.cell_clip,
-        math.inf if proj_clip is None else proj_clip,
-    )
+    return {
+        "input_dim": layer.input_dim,
+        "cell_size": layer.cell_size,
+        "state_dim": layer.state_dim,
+        "cell_clip": math.inf if layer.cell_clip is None else layer.cell_clip,
+        "proj_clip": math.inf if proj_clip is None else proj_clip,
+    }
 
 
 class CLayer(ctypes.Structure):
     _fields_ = [
-        ("input_weight", CMatrix),
-        ("state_weight", CMatrix),
-        ("projection", CMatrix),
-        ("input_dim", ctypes.c_int64),
-        ("cell_size", ctypes.c_int64),
-        ("state_dim", ctypes.c_int64),
-        ("cell_clip", ctypes.c_float),
-        ("proj_clip", ctypes.c_float),
+        *c_fields(CMatrix, "input_weight state_weight projection"),
+        *c_fields(ctypes.c_int64, "input_dim cell_size state_dim"),
+        *c_fields(ctypes.c_float, "cell_clip proj_clip"),
     ]
 
 
 class CTrace(ctypes.Structure):
     """What a forward pass keeps of every token for the backward pass."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("gates", "cells", "tanh_cells", "hidden")]
+    _fields_ = c_fields(ctypes.c_void_p, "gates cells tanh_cells hidden")
 
 
 class CSequences(ctypes.Structure):
     _fields_ = [
-        ("inputs", ctypes.c_void_p),
-        ("outputs", ctypes.c_void_p),
-        ("states", ctypes.c_void_p),
-        ("cells", ctypes.c_void_p),
+        *c_fields(ctypes.c_void_p, "inputs outputs states cells"),
         ("step_sizes", ctypes.POINTER(ctypes.c_int64)),
-        ("num_steps", ctypes.c_int64),
-        ("tokens_per_block", ctypes.c_int64),
+        *c_fields(ctypes.c_int64, "num_steps tokens_per_block"),
         ("trace", CTrace),
     ]

@@ -5,14 +5,7 @@
 
 #include "lstm.h"
 
-// The fields of these structs are those of training.py.
-
-struct BackwardLayer {
-    Matrix state_weight;  // from gates to states: the transpose of that of the forward pass
-    Matrix projection;    // from states to hidden values; null pointers: none
-    int64_t cell_size, state_dim;
-    float cell_clip, proj_clip;  // infinite: none
-};
+// The fields are those of training.py.
 
 struct BackwardSequences {
     const float* outputs;      // (num_tokens, state_dim)
@@ -30,10 +23,12 @@ struct BackwardSequences {
 
 namespace {
 
+// The matrices of `layer` are the transposes of those of the forward pass: from gates to states, and from states to
+// hidden values.
 template <typename Type>
 class LSTMBackward {
   public:
-    LSTMBackward(const BackwardLayer& layer, const BackwardSequences& sequences, int num_threads)
+    LSTMBackward(const Layer& layer, const BackwardSequences& sequences, int num_threads)
         : layer_(layer), sequences_(sequences), num_threads_(num_threads), barrier_(num_threads) {
         gate_rows_.resize(sequences.step_sizes[0], VECTORS * layer.cell_size);
         state_rows_.resize(sequences.step_sizes[0], layer.state_dim);
@@ -152,7 +147,7 @@ class LSTMBackward {
         );
     }
 
-    const BackwardLayer layer_;
+    const Layer layer_;
     const BackwardSequences sequences_;
     const int num_threads_;
     Barrier barrier_;

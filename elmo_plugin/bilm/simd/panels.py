@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.simd.library import addresses, library_of
+from elmo_plugin.bilm.simd.library import addresses, c_fields, library_of
 
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 
@@ -37,25 +37,22 @@ class PanelMatrix:
     scales: Optional[Tensor] = None
     sums: Optional[Tensor] = None
 
-    def struct(self) -> "CMatrix":
-        """Return what C++ reads. It does not keep the matrix alive."""
-        num_columns = (self.panels.size(0) * self.panels.size(2),)
-        return CMatrix(
-            *addresses((self.panels, self.panels.shape), dtype=self.panels.dtype),
-            *addresses((self.bias, num_columns), (self.scales, num_columns)),
-            *addresses((self.sums, num_columns), dtype=torch.int32),
-            self.panels.size(1),
-        )
+
+def c_matrix(matrix: Optional[PanelMatrix]) -> "CMatrix":
+    """Return what C++ reads. It does not keep the matrix alive."""
+    if matrix is None:
+        return CMatrix()
+    panels, columns = matrix.panels, (matrix.panels.size(0) * matrix.panels.size(2),)
+    return CMatrix(
+        *addresses((panels, panels.shape), dtype=panels.dtype),
+        *addresses((matrix.bias, columns), (matrix.scales, columns)),
+        *addresses((matrix.sums, columns), dtype=torch.int32),
+        panels.size(1),
+    )
 
 
 class CMatrix(ctypes.Structure):
-    _fields_ = [
-        ("panels", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("scales", ctypes.c_void_p),
-        ("sums", ctypes.c_void_p),
-        ("depth", ctypes.c_int64),
-    ]
+    _fields_ = [*c_fields(ctypes.c_void_p, "panels bias scales sums"), ("depth", ctypes.c_int64)]
 
 
 class WithStruct:

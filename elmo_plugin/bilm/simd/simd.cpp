@@ -53,8 +53,8 @@ int run_layers(int weight_bytes, const Layer* layers, const Sequences* sequences
 }
 
 // In float32 and bfloat16.
-int run_layers_backward(int weight_bytes, const BackwardLayer* layers, const BackwardSequences* sequences,
-                        int num_runs, int num_threads, int threads_per_run) {
+int run_layers_backward(int weight_bytes, const Layer* layers, const BackwardSequences* sequences, int num_runs,
+                        int num_threads, int threads_per_run) {
     return for_type(weight_bytes, [=](auto type) {
         using Type = decltype(type);
         if constexpr (!IS_INT8<Type>)

@@ -8,9 +8,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmo_plugin.bilm.simd.library import addresses
-from elmo_plugin.bilm.simd.lstm import CTrace, PanelLayer, call_for_layers, clips, run_layers
-from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, in_panels
+from elmo_plugin.bilm.simd.library import addresses, c_fields
+from elmo_plugin.bilm.simd.lstm import (
+    CLayer,
+    CTrace,
+    PanelLayer,
+    c_sizes,
+    call_for_layers,
+    run_layers,
+)
+from elmo_plugin.bilm.simd.panels import PanelMatrix, c_matrix, in_panels
 from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
 
 
@@ -94,7 +101,7 @@ class _LSTMs(torch.autograd.Function):
             size = layer.cell_size
             traces.append([job.inputs.new_empty(len(job.inputs), n * size) for n in (4, 1, 1, 1)])
         outcomes = run_layers(
-            [PanelLayer.of(layer, products.precision, products.unit) for layer in layers],
+            [PanelLayer(layer, products.precision, products.unit) for layer in layers],
             [job.run(setting) for job, setting in zip(jobs, settings)],
             [CTrace(*addresses(*((one, one.shape) for one in trace))) for trace in traces],
         )
@@ -155,12 +162,10 @@ def _run_backward(passes: Sequence[_BackwardPass]) -> List[_StepGradients]:
         of_gates, first_cells = torch.empty_like(trace.gates), job.cell.contiguous()
         step_sizes = settings.step_sizes
         layers.append(
-            _CBackwardLayer(
-                gates_to_states.struct(),
-                CMatrix() if states_to_hidden is None else states_to_hidden.struct(),
-                layer.cell_size,
-                layer.state_dim,
-                *clips(layer),
+            CLayer(
+                state_weight=c_matrix(gates_to_states),
+                projection=c_matrix(states_to_hidden),
+                **c_sizes(layer),
             )
         )
         sequences.append(
@@ -225,25 +230,12 @@ def _grouped(tensors: Sequence[Any], group: Any) -> List[Any]:
     return [group(*tensors[start : start + size]) for start in range(0, len(tensors), size)]
 
 
-class _CBackwardLayer(ctypes.Structure):
-    _fields_ = [
-        ("state_weight", CMatrix),
-        ("projection", CMatrix),
-        ("cell_size", ctypes.c_int64),
-        ("state_dim", ctypes.c_int64),
-        ("cell_clip", ctypes.c_float),
-        ("proj_clip", ctypes.c_float),
-    ]
-
-
 class _CBackwardSequences(ctypes.Structure):
     _fields_ = [
-        ("outputs", ctypes.c_void_p),
-        ("first_cells", ctypes.c_void_p),
-        ("output_gradients", ctypes.c_void_p),
-        ("state_gradients", ctypes.c_void_p),
-        ("cell_gradients", ctypes.c_void_p),
-        ("gate_gradients", ctypes.c_void_p),
+        *c_fields(ctypes.c_void_p, "outputs first_cells"),
+        *c_fields(
+            ctypes.c_void_p, "output_gradients state_gradients cell_gradients gate_gradients"
+        ),
         ("step_sizes", ctypes.POINTER(ctypes.c_int64)),
         ("num_steps", ctypes.c_int64),
         ("trace", CTrace),

@@ -221,8 +221,8 @@ struct OwnLayer {
         if (!output_gradients) return outputs;
         const OwnMatrix gates_to_states(bytes, transposed(state_weight, 4 * cell_size), 1, state_dim, 4 * cell_size);
         const OwnMatrix states_to_hidden(bytes, transposed(projection, state_dim), 1, cell_size, state_dim);
-        const BackwardLayer backward{gates_to_states.matrix, has_projection ? states_to_hidden.matrix : Matrix{},
-                                     cell_size, state_dim, cell_clip, proj_clip};
+        const Layer backward{Matrix{}, gates_to_states.matrix, has_projection ? states_to_hidden.matrix : Matrix{},
+                             input_dim, cell_size, state_dim, cell_clip, proj_clip};
         Numbers of_outputs = *output_gradients, of_states(5 * state_dim), of_cells(5 * cell_size);
         Numbers of_gates(gates.size());
         const BackwardSequences passed{outputs.data(), first_cells.data(), of_outputs.data(), of_states.data(),
