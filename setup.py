@@ -90,14 +90,9 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-def vector_units() -> Dict[str, List[str]]:
-    """The vector units to compile for, with the flags of each."""
-    if BUILD_MACHINE == "none":
-        return {}
-    return {"plain": [], **UNITS_OF_MACHINES.get(BUILD_MACHINE or platform.machine(), {})}
-
+UNITS = UNITS_OF_MACHINES.get(BUILD_MACHINE or platform.machine(), {})
 
 setup(
     cmdclass={"bdist_wheel": PlatformWheel, "build_ext": BuildLibraries},
-    ext_modules=[vector_unit_extension(*unit) for unit in vector_units().items()],
+    ext_modules=[vector_unit_extension(*unit) for unit in UNITS.items()],
 )

@@ -144,7 +144,7 @@ def _run_together(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[
     with torch.autocast(device_type, enabled=False):
         if torch.is_grad_enabled():
             return run_with_gradients(tensors, runs, products)
-        panels = [PanelLayer.of(layer, products.precision, unit) for layer in tensors]
+        panels = [PanelLayer(layer, products.precision, unit) for layer in tensors]
         return run_layers(panels, runs)
 
 

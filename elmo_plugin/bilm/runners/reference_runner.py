@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from typing import Iterator, List, Optional, Tuple, cast
+from typing import Iterator, List, Optional, cast
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch.nn.functional import linear
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
+from elmo_plugin.bilm.simd.panels import largest_of_pairs, quantized
 from elmo_plugin.bilm.steps import LoopLayer, Outcome, Product, Run, loop_layer, run_loop
 
 
@@ -83,30 +84,6 @@ def _quantized_product(integers: Tensor, scales: Tensor, rows: Tensor) -> Tensor
     # faster runners are compared with this.
     rounded, row_scales = quantized(rows, rows.abs().amax(dim=1))
     return linear(rounded, integers).mul_(row_scales.unsqueeze(1)).mul_(scales)
-
-
-def quantized(rows: Tensor, largest: Tensor) -> Tuple[Tensor, Tensor]:
-    """
-    Return integers, stored as floating-point numbers, and the scale of each row, `(num_rows,)`, such that
-    `integers * scales.unsqueeze(1)` approximates `rows`, and `largest`, `(num_rows,)`, becomes 127. Products
-    with rows that hold NaN or infinities are NaN.
-    """
-    factors = 127 / largest
-    # Infinite where all values are zeros, or nearly so.
-    factors = torch.where(factors.isinf(), 0.0, factors)
-    scales = torch.where(largest.isinf(), torch.nan, largest / 127)
-    return (rows * factors.unsqueeze(1)).round_(), scales
-
-
-def largest_of_pairs(weight: Tensor) -> Tensor:
-    """
-    Return for each row of `weight` its largest magnitude, `(num_rows,)`, where the neighbours 0 and 1, 2 and
-    3, ... count together if they have the same sign. Scaled to 127, two neighbouring products with integers
-    of up to 255 fit into 16 bits, which is how processors without better instructions add them.
-    """
-    pairs = torch.nn.functional.pad(weight, (0, weight.size(1) % 2)).unflatten(1, (-1, 2))
-    same_sign = pairs.sum(dim=2).abs()
-    return torch.maximum(pairs.abs().amax(dim=(1, 2)), same_sign.amax(dim=1))
 
 
 def _loop_layer(module: ProjectedLSTM, precision: str) -> LoopLayer:

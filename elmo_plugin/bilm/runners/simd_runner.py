@@ -1,32 +1,52 @@
 """The runner of CPUs: C++ for the processor's vector unit."""
 
+import ctypes
+import functools
 from typing import Any, Dict, Iterator, List, Optional, cast
 
 import torch
+from torch import Tensor
 from torch.nn import Conv1d, Linear
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder, Highway
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
 from elmo_plugin.bilm.simd.character_encoder import (
-    PanelEncoder,
-    PanelLinear,
+    CEncoder,
+    CWords,
+    c_convolutions,
     convolution_in_panels,
+    multiplications_per_word,
 )
-from elmo_plugin.bilm.simd.library import best_unit, unsupported_reason
+from elmo_plugin.bilm.simd.library import (
+    addresses,
+    best_unit,
+    call,
+    num_threads_for,
+    unsupported_reason,
+)
 from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
+from elmo_plugin.bilm.simd.panels import (
+    TYPES,
+    CMatrix,
+    PanelMatrix,
+    WithStruct,
+    c_matrix,
+    in_panels,
+)
 from elmo_plugin.bilm.steps import Outcome, Run
 from elmo_plugin.errors import ConfigurationError
 
 
 class SIMDRunner(Runner):
     """
-    All steps of a layer in one call: gates, cells and hidden values are made from products that are still in
+    All steps of a layer in one call: cells and hidden values are computed from products that are still in
     registers. The directions of a small layer run side by side; those of a large one in turn, each on all
     cores that torch may use, so that the weights of a layer stay in the processor's cache if they fit.
 
-    Sums are float32, of int8 32-bit integers; rows are rounded to int8 with a scale of their own. bfloat16 is
-    multiplied as such where the processor can; elsewhere only weights are bfloat16, and are read as float32.
+    Sums are float32, of int8 32-bit integers; rows are rounded to int8 with a scale for each. bfloat16 is
+    multiplied where the processor can; elsewhere only weights are rounded to it, and are cast to float32 when
+    they are read.
 
     # Attributes
 
@@ -63,13 +83,12 @@ class SIMDRunner(Runner):
         cls, modules: Iterator[torch.nn.Module], precision: str, unit: Optional[str] = None
     ) -> "SIMDRunner":
         """As `Runner.prepare`, for a vector unit: by default the processor's fastest."""
-        unit = unit or best_unit()
+        unit = unit or cast(str, best_unit())
         encode = frozen_encoder(
-            next(modules), lambda encoder: _packed_encoder(encoder, precision, unit)
+            next(modules), lambda encoder: PanelEncoder(encoder, precision, unit)
         )
         layers = [
-            PanelLayer.of(cast(ProjectedLSTM, module).tensors(), precision, unit)
-            for module in modules
+            PanelLayer(cast(ProjectedLSTM, module).tensors(), precision, unit) for module in modules
         ]
         return cls(unit, encode, layers)
 
@@ -77,32 +96,70 @@ class SIMDRunner(Runner):
         return run_layers(self._layers[number], runs)
 
 
-def _packed_encoder(encoder: CharacterEncoder, precision: str, unit: str) -> PanelEncoder:
-    """Pack an encoder. Convolutions are float32 in every precision."""
-    convolutions = [cast(Conv1d, module) for module in encoder.convolutions]
-    highways = [cast(Highway, module) for module in encoder.highways]
-    projection, output_dim = None, sum(module.out_channels for module in convolutions)
-    if isinstance(encoder.projection, Linear):
-        projection = _packed_linears([encoder.projection], precision, unit)
-        output_dim = encoder.projection.out_features
-    return PanelEncoder(
-        encoder.character_embedding.weight.detach().clone(memory_format=torch.contiguous_format),
-        [
-            convolution_in_panels(one.weight, cast(torch.Tensor, one.bias).detach(), unit)
-            for one in convolutions
-        ],
-        [convolution.kernel_size[0] for convolution in convolutions],
-        [convolution.out_channels for convolution in convolutions],
-        [
-            _packed_linears([highway.transform, highway.carry], precision, unit)
-            for highway in highways
-        ],
-        projection,
-        output_dim,
-        encoder.activation is torch.tanh,
-    )
+class PanelEncoder(WithStruct):
+    """A character encoder packed for a vector unit. Convolutions are float32 in every precision."""
 
+    def __init__(self, encoder: CharacterEncoder, precision: str, unit: str) -> None:
+        def packed(*linears: Linear) -> PanelMatrix:
+            weights = torch.stack([linear.weight for linear in linears])
+            return in_panels(weights, precision, unit, torch.stack([one.bias for one in linears]))
 
-def _packed_linears(linears: List[Linear], precision: str, unit: str) -> PanelLinear:
-    weights, biases = ([getattr(one, name) for one in linears] for name in ("weight", "bias"))
-    return PanelLinear.of(weights, biases, precision, unit)
+        self._unit = unit
+        self._element_size = TYPES[precision].itemsize
+        embedding = encoder.character_embedding.weight.detach()
+        self._embedding = embedding.clone(memory_format=torch.contiguous_format)
+        convolutions = [cast(Conv1d, module) for module in encoder.convolutions]
+        self._widths = [convolution.kernel_size[0] for convolution in convolutions]
+        self._counts = [convolution.out_channels for convolution in convolutions]
+        self._convolutions = [
+            convolution_in_panels(one.weight, cast(Tensor, one.bias), unit) for one in convolutions
+        ]
+        # A panel holds the transform of two vectors of columns, then their carry gates.
+        self._highways = [
+            packed(highway.transform, highway.carry)
+            for highway in cast(List[Highway], list(encoder.highways))
+        ]
+        self._projection, self._output_dim = None, sum(self._counts)
+        if isinstance(encoder.projection, Linear):
+            self._projection = packed(encoder.projection)
+            self._output_dim = encoder.projection.out_features
+        self._uses_tanh = encoder.activation is torch.tanh
+        linears = [*self._highways, *([self._projection] if self._projection else [])]
+        self._multiplications_per_word = multiplications_per_word(self._convolutions) + sum(
+            linear.panels.numel() for linear in linears
+        )
+
+    @functools.cached_property
+    def struct(self) -> CEncoder:
+        """What C++ reads. It does not keep the encoder alive."""
+        return CEncoder(
+            *addresses((self._embedding, self._embedding.shape)),
+            *self._embedding.shape,
+            sum(self._counts),
+            self._output_dim,
+            c_convolutions(self._convolutions, self._widths, self._counts),
+            len(self._convolutions),
+            (CMatrix * len(self._highways))(*map(c_matrix, self._highways)),
+            len(self._highways),
+            c_matrix(self._projection),
+            self._uses_tanh,
+        )
+
+    def __call__(self, words: Tensor) -> Tensor:
+        """Return the vectors of words, `(num_words, output_dim)`, from `(num_words, num_characters)`."""
+        words = words.long().contiguous()
+        vectors = self._embedding.new_empty(words.size(0), self._output_dim)
+        c_words = CWords(
+            *addresses((words, words.shape), dtype=torch.long),
+            *words.shape,
+            *addresses((vectors, vectors.shape)),
+        )
+        call(
+            self._unit,
+            "encode_words",
+            self._element_size,
+            ctypes.byref(self.struct),
+            ctypes.byref(c_words),
+            num_threads_for(words.size(0) * self._multiplications_per_word),
+        )
+        return vectors

@@ -17,7 +17,7 @@ from elmo_plugin.bilm.steps import Outcome, Run, blocks_of_steps
 # gates.
 TOKENS_PER_BLOCK = 1024
 
-# Tests pass on it. Earlier ones do not compile a product of few rows in float32.
+# Earlier ones do not compile a product of few rows in float32.
 OLDEST_TRITON = (3, 6)
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -36,24 +36,21 @@ class TritonLayer(NamedTuple):
 
 class TritonRunner(Runner):
     """
-    The products of inputs are made before the loop over time, a block of steps at once. Then a step of both
-    directions is two launches: one makes gates, cells and hidden values, the other projects them. From step
-    to step nothing allocates memory or waits for the GPU.
+    Inputs are multiplied before the loop over time, a block of steps at once. Then a step of both directions
+    is two launches: one computes gates, cells and hidden values, the other projects them. From step to step
+    nothing allocates memory or waits for the GPU.
 
-    What bounds a step is that it reads all weights for states, 84 MB of float32 or 42 of bfloat16 in the
-    original's shape, for one sentence as for many; with many, in float32, its multiplications, which are not
-    rounded to TF32. (Those of inputs are torch's: `torch.backends.cuda.matmul.allow_tf32` says if they are.)
-
-    The loop is not captured as a CUDA graph: each shape of a batch would need a graph of its own, and hardly
-    two batches of text have the same. Triton compiles what it needs when it first needs it, some seconds in
-    all, and keeps it on disk for later processes.
-
-    Runs only where a config names it, until it has been measured on a GPU.
+    A step is bound by reading all weights for states, 84 MB of float32 or 42 of bfloat16 in the original's
+    shape, for one sentence or many; with many, in float32, by its multiplications, which are not rounded to
+    TF32. (Products of inputs are torch's: see `torch.backends.cuda.matmul.allow_tf32`.)
 
     `bfloat16` rounds weights, rows and the products of inputs; sums, cells and states are float32.
 
+    Triton compiles functions when they are first called, some seconds in all, and keeps them on disk. The
+    loop is not captured as a CUDA graph, which would be needed for each shape of a batch.
+
     Tested in Triton's interpreter, and compiled for compute capabilities 8.0 and 9.0. It has not run on a GPU
-    yet: none was at hand.
+    yet, so it runs only where a config names it.
     """
 
     name = "triton"
@@ -101,7 +98,7 @@ def _triton_layer(module: ProjectedLSTM, precision: str) -> TritonLayer:
 
 
 class _Buffers(NamedTuple):
-    """What the directions read and write."""
+    """What the kernels of both directions read and write."""
 
     products: Tensor  # (num_directions, tokens of a block, 4 * cell_size)
     bias: Tensor  # (num_directions, 4 * cell_size)
@@ -138,12 +135,12 @@ def _what_is_missing(device: torch.device) -> Optional[str]:
     return _why_triton_does_not_start()
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def _why_triton_does_not_start() -> Optional[str]:
     from triton.runtime import driver
 
     try:
-        # Builds a small library when it is asked for the first time on a machine.
+        # Compiles a small library when it is first called on a machine.
         driver.active.get_current_target()
     except (AssertionError, OSError, RuntimeError, subprocess.CalledProcessError) as error:
         return (
@@ -154,7 +151,7 @@ def _why_triton_does_not_start() -> Optional[str]:
 
 def _run_together(layers: Sequence[TritonLayer], runs: Sequence[Run]) -> List[Outcome]:
     """Run both directions of a layer, which have the same sizes."""
-    # Here, since Triton need not be installed.
+    # Not at the top: Triton is optional.
     from elmo_plugin.bilm.runners import triton_steps
 
     blocks = blocks_of_steps(runs[0].step_sizes, TOKENS_PER_BLOCK)
@@ -162,11 +159,11 @@ def _run_together(layers: Sequence[TritonLayer], runs: Sequence[Run]) -> List[Ou
     products, bias, state, cell, hidden, outputs = buffers
     state_weights = [layer.state_weight for layer in layers]
     projections = [layer.projection for layer in layers if layer.projection is not None]
-    write_hidden = triton_steps.hidden_writer(
+    write_hidden = triton_steps.hidden_launcher(
         products, bias, state, cell, hidden, state_weights, layers[0].cell_clip
     )
     if projections:
-        write_state = triton_steps.state_writer(
+        write_state = triton_steps.state_launcher(
             hidden, state, outputs, projections, layers[0].proj_clip
         )
     token = 0
@@ -190,7 +187,7 @@ def _new_buffers(
     layers: Sequence[TritonLayer], runs: Sequence[Run], tokens_per_block: int
 ) -> _Buffers:
     layer, inputs = layers[0], runs[0].inputs
-    # Copies, which are written to. Rows of sequences that have ended stay as they are.
+    # Copies, which are written to, except in rows of sequences that have ended.
     state = torch.stack([run.state for run in runs])
     cell = torch.stack([run.cell for run in runs])
     dtype = layer.state_weight.dtype

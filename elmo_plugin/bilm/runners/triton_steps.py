@@ -1,8 +1,8 @@
-"""The two halves of an LSTM step, as Triton compiles them for GPUs. Without Triton, nothing runs them."""
+"""The two halves of an LSTM step, compiled by Triton for GPUs."""
 
 import math
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 from torch import Tensor
 
@@ -14,8 +14,8 @@ except ImportError:
     triton = SimpleNamespace(jit=lambda **settings: lambda function: function)
     tl = SimpleNamespace(tensor=None, constexpr=None)
 
-# Triton compiles a kernel for each set of its constants (`tl.constexpr`), and for each answer to "is it 1, or
-# a multiple of 16?" of every other integer. Numbers that change from step to step are not asked.
+# Triton compiles a kernel for each set of its constants (`tl.constexpr`), and separately for other integers
+# that are 1 or a multiple of 16: not for these, which change from step to step.
 CHANGING = ("num_rows", "first_product", "first_output")
 
 
@@ -33,10 +33,10 @@ class Blocks(NamedTuple):
     num_stages: int
 
     def rows(self, num_rows: int) -> int:
-        """Of a program, when there are so many. Few different numbers, since each is compiled anew."""
-        return (
-            1 if num_rows == 1 else min(self.most_rows, max(16, 1 << (num_rows - 1).bit_length()))
-        )
+        """Return the rows of a program: few different numbers, since each is compiled anew."""
+        if num_rows == 1:
+            return 1
+        return min(self.most_rows, max(16, 1 << (num_rows - 1).bit_length()))
 
 
 HIDDEN_BLOCKS = Blocks(cells=32, states=32, most_rows=64, num_stages=3)
@@ -44,48 +44,22 @@ HIDDEN_BLOCKS = Blocks(cells=32, states=32, most_rows=64, num_stages=3)
 STATE_BLOCKS = Blocks(cells=128, states=16, most_rows=16, num_stages=4)
 
 
-class Writer:
+def launcher(
+    kernel: Any, blocks: Blocks, num_column_blocks: int, num_directions: int, *arguments: Any
+) -> Callable[..., None]:
     """
-    A kernel with those of its arguments that stay the same from step to step; called with the others.
-
-    # Parameters
-
-    kernel : `Any`
-        `write_hidden` or `write_state`.
-    blocks : `Blocks`
-        How it is cut.
-    num_columns, column_block : `int`
-        The width of its result, and a program's part of it.
-    num_directions : `int`
-        1 or 2.
-    arguments : `Any`
-        Up to the constants of `blocks`.
+    Return a function that launches a kernel, to be called with the number of rows and the other arguments
+    that change from step to step. `arguments` are the others, up to the constants of `blocks`.
     """
 
-    def __init__(
-        self,
-        kernel: Any,
-        blocks: Blocks,
-        num_columns: int,
-        column_block: int,
-        num_directions: int,
-        *arguments: Any,
-    ) -> None:
-        self._kernel = kernel
-        self._blocks = blocks
-        self._num_column_blocks = -(-num_columns // column_block)
-        self._num_directions = num_directions
-        self._arguments = arguments
-
-    def __call__(self, num_rows: int, *others: int) -> None:
-        blocks = self._blocks
+    def launch(num_rows: int, *changing: int) -> None:
         rows = blocks.rows(num_rows)
         # Programs that read the same weights start one after the other.
-        grid = (-(-num_rows // rows), self._num_column_blocks, self._num_directions)
-        self._kernel[grid](
+        grid = (-(-num_rows // rows), num_column_blocks, num_directions)
+        kernel[grid](
             num_rows,
-            *others,
-            *self._arguments,
+            *changing,
+            *arguments,
             BLOCK_ROWS=rows,
             BLOCK_CELLS=blocks.cells,
             BLOCK_STATES=blocks.states,
@@ -93,8 +67,10 @@ class Writer:
             num_stages=blocks.num_stages,
         )
 
+    return launch
 
-def hidden_writer(
+
+def hidden_launcher(
     products: Tensor,
     bias: Tensor,
     state: Tensor,
@@ -102,32 +78,34 @@ def hidden_writer(
     hidden: Tensor,
     weights: Sequence[Tensor],
     cell_clip: Optional[float],
-) -> Writer:
-    """`write_hidden`, to be called with the number of rows, and the first row of `products` and `hidden`."""
+) -> Callable[..., None]:
+    """Launch `write_hidden` with the number of rows, and the first row of `products` and `hidden`."""
     num_directions, _, num_cells = cell.shape
-    return Writer(
+    return launcher(
         write_hidden,
         HIDDEN_BLOCKS,
-        *(num_cells, HIDDEN_BLOCKS.cells, num_directions),
+        -(-num_cells // HIDDEN_BLOCKS.cells),
+        num_directions,
         *(products, bias, state, cell, hidden, weights[0], weights[-1], *weights[0].stride()),
         *(products.stride(0), state.stride(0), cell.stride(0), hidden.stride(0)),
         *(math.inf if cell_clip is None else cell_clip, num_cells, state.size(2)),
     )
 
 
-def state_writer(
+def state_launcher(
     hidden: Tensor,
     state: Tensor,
     outputs: Tensor,
     weights: Sequence[Tensor],
     proj_clip: Optional[float],
-) -> Writer:
-    """`write_state`, to be called with the number of rows, and the first row of `outputs`."""
+) -> Callable[..., None]:
+    """Launch `write_state` with the number of rows, and the first row of `outputs`."""
     num_directions, _, num_states = state.shape
-    return Writer(
+    return launcher(
         write_state,
         STATE_BLOCKS,
-        *(num_states, STATE_BLOCKS.states, num_directions),
+        -(-num_states // STATE_BLOCKS.states),
+        num_directions,
         *(hidden, state, outputs, weights[0], weights[-1], *weights[0].stride()),
         *(hidden.stride(0), state.stride(0), outputs.stride(0)),
         *(math.inf if proj_clip is None else proj_clip, hidden.size(2), num_states),
@@ -177,7 +155,7 @@ def write_hidden(
         `(num_directions, ..., NUM_CELLS)`, written to.
     weight_0, weight_1
         Of the directions, `(4 * NUM_CELLS, NUM_STATES)`, with the strides `gate_stride` and `column_stride`.
-        State rows are lowered to their type.
+        State rows are cast to their type.
     products_stride, state_stride, cell_stride, hidden_stride
         From one direction to the next.
     """
@@ -232,7 +210,7 @@ def write_hidden(
     cell_at = cell + direction * cell_stride + rows * NUM_CELLS + cells
     c = tl.load(cell_at, is_there, 0.0) / (1 + tl.exp(-f))
     c += (2 / (1 + tl.exp(-2 * g)) - 1) / (1 + tl.exp(-i))
-    # Not by minimum and maximum, which swallow NaN.
+    # Not by minimum and maximum, which replace NaN.
     c = tl.where(c > cell_clip, cell_clip, tl.where(c < -cell_clip, -cell_clip, c))
     tl.store(cell_at, c, is_there)
     h = (2 / (1 + tl.exp(-2 * c)) - 1) / (1 + tl.exp(-o))

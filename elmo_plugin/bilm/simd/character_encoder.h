@@ -1,33 +1,25 @@
-// The character encoder of a biLM (see character_encoder.py), from character ids to the vectors of words.
+// The character encoder of a biLM, from character ids to the vectors of words: see runners/simd_runner.py, and for its
+// training character_encoder.py.
 
 #pragma once
 
-#include "nonlinearities.h"
 #include "products.h"
 
 // The fields of these structs are those of character_encoder.py.
 
 struct Convolution {
-    Matrix weight;      // float32; a row of a window is that of its first character, then of the next ...
-    const float* bias;  // in panels
+    Matrix weight;  // float32; a row of a window is that of its first character, then of the next ...
     int64_t width, count;
-};
-
-// A panel holds the transform of two vectors of columns, then their carry gates.
-struct Highway {
-    Matrix weight;
-    const float* bias;  // in panels
 };
 
 struct Encoder {
     const float* embedding;  // (num_ids, embedding_dim)
-    int64_t embedding_dim, num_filters, output_dim;
+    int64_t num_ids, embedding_dim, num_filters, output_dim;
     const Convolution* convolutions;
     int64_t num_convolutions;
-    const Highway* highways;
+    const Matrix* highways;  // a panel holds the transform of two vectors of columns, then their carry gates
     int64_t num_highways;
     Matrix projection;  // null pointers: none
-    const float* projection_bias;  // in panels
     int32_t uses_tanh;  // otherwise relu
 };
 
@@ -37,26 +29,17 @@ struct Words {
     float* vectors;  // (num_words, output_dim)
 };
 
-// The maxima over time of convolutions, for training: `(num_words, num_filters)` each. A place is the first character
-// of the window that has the maximum.
+// The maxima over time of convolutions, or their gradients; and the first character of the window of each maximum.
 struct Maxima {
     float* values;
     int32_t* places;
 };
 
-// Of a convolution, as its gradients are.
+// A convolution and the gradient of its weight.
 struct Filters {
     const float* weight;  // (count, width * embedding_dim): first what multiplies the first character of a window
     float* weight_gradient;
     int64_t width, count;
-};
-
-// All but `embedding` stands filter by filter: `(num_filters, num_words)`.
-struct MaximaGradients {
-    const float* values;
-    const int32_t* places;
-    float* embedding;  // (num_threads, num_ids, embedding_dim), zeros before
-    int64_t num_ids;
 };
 
 namespace {
@@ -68,20 +51,19 @@ class WordConvolutions {
         : encoder_(encoder), num_characters_(num_characters) {
         for (int64_t number = 0; number < encoder.num_convolutions; number++)
             widest_ = std::max(widest_, encoder.convolutions[number].width);
-        characters_.resize((num_characters + widest_) * encoder.embedding_dim);
+        windows_.values.resize((num_characters + widest_) * encoder.embedding_dim);
+        windows_.stride = encoder.embedding_dim;
     }
 
-    // Calls `take(filter, count, maxima, places)` for a vector of filters, of which the first `count` are there
-    // (there may be more than lanes).
+    // Calls `take(filter, count, maxima, places)` for each vector of filters. `count` filters are left, which may be
+    // more or fewer than a vector has.
     template <typename Take>
     void run(const int64_t* ids, const Take& take) {
         const int64_t dim = encoder_.embedding_dim;
         const int64_t last_window = first_repeated(ids);
         const int64_t num_characters = std::min(num_characters_, last_window + widest_);
         for (int64_t character = 0; character < num_characters; character++)
-            std::memcpy(
-                characters_.data() + character * dim, encoder_.embedding + ids[character] * dim, dim * sizeof(float)
-            );
+            std::memcpy(windows_.row(character), encoder_.embedding + ids[character] * dim, dim * sizeof(float));
         int64_t first_filter = 0;
         for (int64_t number = 0; number < encoder_.num_convolutions; number++) {
             const Convolution& convolution = encoder_.convolutions[number];
@@ -90,8 +72,8 @@ class WordConvolutions {
             for (int64_t panel = 0; panel < num_panels; panel++) {
                 Vector responses[VECTORS];
                 Integers places[VECTORS] = {};
-                for_products<Float32>(
-                    characters_.data(), dim, nullptr, num_windows, convolution.weight, panel, panel + 1,
+                for_products(
+                    windows_, 0, num_windows, convolution.weight, Share{panel, panel + 1},
                     [&](int64_t window, int64_t, const Vector* products) {
                         for (int v = 0; v < VECTORS; v++) {
                             if (window == 0) {
@@ -106,10 +88,8 @@ class WordConvolutions {
                 for (int v = 0; v < VECTORS; v++) {
                     const int64_t first = panel * PANEL + v * LANES;
                     if (first >= convolution.count) break;
-                    take(
-                        first_filter + first, convolution.count - first, responses[v] + load(convolution.bias + first),
-                        places[v]
-                    );
+                    const Vector maxima = responses[v] + load(convolution.weight.bias + first);
+                    take(first_filter + first, convolution.count - first, maxima, places[v]);
                 }
             }
             first_filter += convolution.count;
@@ -117,8 +97,8 @@ class WordConvolutions {
     }
 
   private:
-    // From some position on, a word repeats its last character, padding, to the end. Windows that start there all
-    // give the same response, so one of them is enough.
+    // From some position on, a word repeats its last character, padding, to the end. Windows that start there have the
+    // same response, so one of them is enough.
     int64_t first_repeated(const int64_t* ids) const {
         int64_t first = num_characters_ - 1;
         while (first > 0 && ids[first - 1] == ids[num_characters_ - 1]) first--;
@@ -128,10 +108,10 @@ class WordConvolutions {
     const Encoder encoder_;
     const int64_t num_characters_;
     int64_t widest_ = 1;
-    std::vector<float> characters_;  // (num_characters, embedding_dim)
+    Rows<Float32> windows_;  // they overlap: each begins a character after the one before
 };
 
-// Words whose vectors are made together: they stay in the second cache while weights pass by.
+// So many words stay in the second-level cache while they are multiplied by one panel after another.
 constexpr int64_t WORDS_PER_BLOCK = 240;
 
 template <typename Type>
@@ -149,7 +129,7 @@ class EncoderRun {
     void run(int thread) {
         for (int64_t first = 0; first < words_.num_words; first += WORDS_PER_BLOCK) {
             const int64_t count = std::min(WORDS_PER_BLOCK, words_.num_words - first);
-            const Share rows(count, thread, num_threads_);
+            const Share rows = share_of(count, thread, num_threads_);
             for (int64_t row = rows.begin; row < rows.end; row++) {
                 float* filters = filter_row(row);
                 convolutions_[thread].run(
@@ -174,14 +154,14 @@ class EncoderRun {
     }
 
   private:
-    void highway(const Highway& highway, int64_t count, int thread) {
+    void highway(const Matrix& weight, int64_t count, int thread) {
         constexpr int HALF = VECTORS / 2;
         const int64_t num_panels = (encoder_.num_filters + HALF * LANES - 1) / (HALF * LANES);
-        const Share panels(num_panels, thread, num_threads_);
+        const Share panels = share_of(num_panels, thread, num_threads_);
         for_products(
-            cast_filters_, 0, count, highway.weight, panels,
+            cast_filters_, 0, count, weight, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
-                const float* bias = highway.bias + panel * PANEL;
+                const float* bias = weight.bias + panel * PANEL;
                 for (int v = 0; v < HALF; v++) {
                     const int64_t first = (panel * HALF + v) * LANES;
                     if (first >= encoder_.num_filters) break;
@@ -197,12 +177,12 @@ class EncoderRun {
     void vectors(float* target, int64_t count, int thread) {
         const int64_t dim = encoder_.output_dim;
         if (!encoder_.projection.panels) {
-            const Share rows(count, thread, num_threads_);
+            const Share rows = share_of(count, thread, num_threads_);
             for (int64_t row = rows.begin; row < rows.end; row++)
                 std::memcpy(target + row * dim, filter_row(row), dim * sizeof(float));
             return;
         }
-        const Share panels((dim + PANEL - 1) / PANEL, thread, num_threads_);
+        const Share panels = share_of((dim + PANEL - 1) / PANEL, thread, num_threads_);
         for_products(
             cast_filters_, 0, count, encoder_.projection, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
@@ -210,7 +190,7 @@ class EncoderRun {
                     const int64_t first = panel * PANEL + v * LANES;
                     if (first >= dim) break;
                     store_first(
-                        target + row * dim + first, products[v] + load(encoder_.projection_bias + first), dim - first
+                        target + row * dim + first, products[v] + load(encoder_.projection.bias + first), dim - first
                     );
                 }
             }
@@ -228,7 +208,7 @@ class EncoderRun {
     Rows<Type> cast_filters_;
 };
 
-// `target += factor * source`, of so many numbers.
+// `target += factor * source`, of `count` numbers.
 inline void add_scaled(float* target, const float* source, float factor, int64_t count) {
     for (int64_t first = 0; first < count; first += LANES) {
         const Vector sum = multiply_add(
@@ -238,10 +218,11 @@ inline void add_scaled(float* target, const float* source, float factor, int64_t
     }
 }
 
+// Writes the maxima of convolutions, (num_words, num_filters).
 inline void pool_words(const Encoder& encoder, const Words& words, const Maxima& maxima, int num_threads) {
     std::vector<WordConvolutions> convolutions(num_threads, WordConvolutions(encoder, words.num_characters));
     in_threads(num_threads, [&](int thread) {
-        const Share rows(words.num_words, thread, num_threads);
+        const Share rows = share_of(words.num_words, thread, num_threads);
         for (int64_t row = rows.begin; row < rows.end; row++)
             convolutions[thread].run(
                 words.ids + row * words.num_characters,
@@ -254,15 +235,18 @@ inline void pool_words(const Encoder& encoder, const Words& words, const Maxima&
     });
 }
 
-// Only the window that has the maximum of a filter has a gradient.
+// Adds to the gradients of weights, and to gradients of the embedding for each thread, (num_threads, num_ids,
+// embedding_dim). Only the window that has the maximum of a filter has a gradient. `gradients` are filter by filter,
+// (num_filters, num_words).
 inline void pool_words_backward(
-    const float* embedding, int64_t dim, const Filters* filters, int64_t num_convolutions, const Words& words,
-    const MaximaGradients& gradients, int num_threads
+    const Encoder& encoder, const Filters* filters, const Words& words, const Maxima& gradients,
+    float* embedding_gradients, int num_threads
 ) {
+    const int64_t dim = encoder.embedding_dim;
     in_threads(num_threads, [&](int thread) {
-        float* embedding_gradient = gradients.embedding + thread * gradients.num_ids * dim;
+        float* embedding_gradient = embedding_gradients + thread * encoder.num_ids * dim;
         int64_t filter = 0;  // of all convolutions
-        for (int64_t number = 0; number < num_convolutions; number++) {
+        for (int64_t number = 0; number < encoder.num_convolutions; number++) {
             const Filters& own = filters[number];
             for (int64_t index = 0; index < own.count; index++, filter++) {
                 if (filter % num_threads != thread) continue;
@@ -275,7 +259,7 @@ inline void pool_words_backward(
                     const int64_t* window = words.ids + word * words.num_characters + place;
                     for (int64_t character = 0; character < own.width; character++) {
                         const int64_t row = window[character] * dim, column = character * dim;
-                        add_scaled(weight_gradient + column, embedding + row, gradient, dim);
+                        add_scaled(weight_gradient + column, encoder.embedding + row, gradient, dim);
                         add_scaled(embedding_gradient + row, weight + column, gradient, dim);
                     }
                 }

@@ -1,130 +1,16 @@
-"""The character encoder in C++: character_encoder.h."""
+"""The convolutions of the character encoder in C++, with their gradients: character_encoder.h."""
 
 import ctypes
-from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
-from elmo_plugin.bilm.simd.library import (
-    MULTIPLICATIONS_PER_THREAD,
-    CMatrix,
-    PanelMatrix,
-    c_matrix,
-    in_panels,
-    library_of,
-    pointer,
-    raise_problem,
-    vector_in_panels,
-)
+from elmo_plugin.bilm.simd.library import addresses, c_fields, call, num_threads_for
+from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, c_matrix, in_panels
 
-# Windows of a word, about, to decide on the number of threads.
-_WINDOWS_PER_WORD = 10
-
-
-@dataclass(frozen=True)
-class PanelLinear:
-    """
-    A product and what is added to it.
-
-    # Parameters
-
-    weight : `PanelMatrix`
-    bias : `Tensor`
-        `(num_panels * panel_columns,)`
-    """
-
-    weight: PanelMatrix
-    bias: Tensor
-
-    @classmethod
-    def of(
-        cls, weights: List[Tensor], biases: List[Tensor], precision: str, unit: str
-    ) -> "PanelLinear":
-        """Pack groups of outputs: weights `(num_outputs, depth)` and biases `(num_outputs,)`."""
-        weight = torch.stack([weight.detach() for weight in weights])
-        bias = torch.stack([bias.detach() for bias in biases])
-        return cls(in_panels(weight, precision, unit), vector_in_panels(bias, unit))
-
-
-@dataclass(frozen=True)
-class PanelEncoder:
-    """
-    A character encoder.
-
-    # Parameters
-
-    embedding : `Tensor`
-        `(num_ids, embedding_dim)`
-    convolutions : `List[PanelLinear]`
-        In float32. A row of a window is that of its first character, then of the next ...
-    widths, counts : `List[int]`
-        Characters of a window, and filters, of each convolution.
-    highways : `List[PanelLinear]`
-        A panel holds the transform of two vectors of columns, then their carry gates.
-    projection : `PanelLinear`, optional
-    output_dim : `int`
-    uses_tanh : `bool`
-        In place of relu.
-    """
-
-    embedding: Tensor
-    convolutions: List[PanelLinear]
-    widths: List[int]
-    counts: List[int]
-    highways: List[PanelLinear]
-    projection: Optional[PanelLinear]
-    output_dim: int
-    uses_tanh: bool
-
-    def __call__(self, words: Tensor) -> Tensor:
-        """
-        Return the vectors of words.
-
-        # Parameters
-
-        words : `Tensor`
-            `(num_words, num_characters)`, character ids.
-
-        # Returns
-
-        `Tensor` of shape `(num_words, output_dim)`.
-        """
-        words = words.long().contiguous()
-        vectors = self.embedding.new_empty(words.size(0), self.output_dim)
-        convolutions = _c_convolutions(self.convolutions, self.widths, self.counts)
-        highways = (_CHighway * len(self.highways))(
-            *(
-                _CHighway(c_matrix(highway.weight), pointer(highway.bias))
-                for highway in self.highways
-            )
-        )
-        projection = self.projection
-        encoder = _CEncoder(
-            pointer(self.embedding),
-            self.embedding.size(1),
-            sum(self.counts),
-            self.output_dim,
-            ctypes.cast(convolutions, ctypes.c_void_p),
-            len(convolutions),
-            ctypes.cast(highways, ctypes.c_void_p),
-            len(highways),
-            c_matrix(None if projection is None else projection.weight),
-            pointer(None if projection is None else projection.bias),
-            self.uses_tanh,
-        )
-        linears = [*self.highways, *([projection] if projection else [])]
-        last = (linears or self.convolutions)[-1].weight.panels
-        problem = library_of(self.convolutions[0].weight.unit).functions.encode_words(
-            last.element_size(),
-            ctypes.byref(encoder),
-            ctypes.byref(_CWords(pointer(words, torch.long), *words.shape, pointer(vectors))),
-            _num_threads(len(words), self.convolutions, linears),
-        )
-        if problem:
-            raise_problem(problem)
-        return vectors
+# About the number of windows of a word, to choose the number of threads.
+WINDOWS_PER_WORD = 10
 
 
 def pool_words(
@@ -150,25 +36,25 @@ def pool_words(
     convolutions = [
         convolution_in_panels(weight, bias, unit) for weight, bias in zip(weights, biases)
     ]
-    counts = [len(bias) for bias in biases]
-    structs = _c_convolutions(convolutions, [weight.size(2) for weight in weights], counts)
-    maxima = embedding.new_empty(len(words), sum(counts))
+    maxima = embedding.new_empty(len(words), sum(map(len, biases)))
     places = torch.empty_like(maxima, dtype=torch.int32)
-    encoder = _CEncoder(
-        embedding=pointer(embedding),
-        embedding_dim=embedding.size(1),
+    encoder = CEncoder(
+        *addresses((embedding, embedding.shape)),
+        *embedding.shape,
         num_filters=maxima.size(1),
-        convolutions=ctypes.cast(structs, ctypes.c_void_p),
+        convolutions=c_convolutions(
+            convolutions, [weight.size(2) for weight in weights], list(map(len, biases))
+        ),
         num_convolutions=len(weights),
     )
-    problem = library_of(unit).functions.pool_words(
+    call(
+        unit,
+        "pool_words",
         ctypes.byref(encoder),
-        ctypes.byref(_CWords(pointer(words, torch.long), *words.shape)),
-        ctypes.byref(_CMaxima(pointer(maxima), pointer(places, torch.int32))),
-        _num_threads(len(words), convolutions),
+        ctypes.byref(c_words(words)),
+        ctypes.byref(_c_maxima(maxima, places)),
+        num_threads_for(len(words) * multiplications_per_word(convolutions)),
     )
-    if problem:
-        raise_problem(problem)
     return maxima, places
 
 
@@ -186,44 +72,58 @@ def pool_words_backward(
     The other parameters are those of `pool_words`, and what it returned.
     """
     embedding = embedding.contiguous()
-    plain = [_by_window(weight).contiguous() for weight in weights]
-    gradients = [torch.zeros_like(weight) for weight in plain]
-    filters = (_CFilters * len(weights))(
-        *(
-            _CFilters(pointer(weight), pointer(own), original.size(2), original.size(0))
-            for weight, own, original in zip(plain, gradients, weights)
+    by_window = [_by_window(weight).contiguous() for weight in weights]
+    gradients = [torch.zeros_like(weight) for weight in by_window]
+    filters = (_CFilters * len(weights))()
+    for number, weight in enumerate(weights):
+        count, width = weight.size(0), weight.size(2)
+        shape = (count, width * embedding.size(1))
+        filters[number] = _CFilters(
+            *addresses((by_window[number], shape), (gradients[number], shape)), width, count
         )
-    )
     num_threads = torch.get_num_threads()
     embedding_gradients = embedding.new_zeros(num_threads, *embedding.shape)
+    encoder = CEncoder(
+        *addresses((embedding, embedding.shape)), *embedding.shape, num_convolutions=len(weights)
+    )
     # Filter by filter.
     gradient, places = gradient.t().contiguous(), places.t().contiguous()
-    problem = library_of(unit).functions.pool_words_backward(
-        ctypes.c_void_p(pointer(embedding)),
-        ctypes.c_int64(embedding.size(1)),
+    call(
+        unit,
+        "pool_words_backward",
+        ctypes.byref(encoder),
         filters,
-        ctypes.c_int64(len(filters)),
-        ctypes.byref(_CWords(pointer(words, torch.long), *words.shape)),
-        ctypes.byref(
-            _CMaximaGradients(
-                pointer(gradient),
-                pointer(places, torch.int32),
-                pointer(embedding_gradients),
-                embedding.size(0),
-            )
-        ),
+        ctypes.byref(c_words(words)),
+        ctypes.byref(_c_maxima(gradient, places)),
+        ctypes.c_void_p(*addresses((embedding_gradients, embedding_gradients.shape))),
         num_threads,
     )
-    if problem:
-        raise_problem(problem)
     return embedding_gradients.sum(dim=0), [
         own.view(len(own), -1, embedding.size(1)).transpose(1, 2) for own in gradients
     ]
 
 
-def convolution_in_panels(weight: Tensor, bias: Tensor, unit: str) -> PanelLinear:
-    """Pack a convolution, `(count, embedding_dim, width)`, in float32."""
-    return PanelLinear.of([_by_window(weight)], [bias], "float32", unit)
+def convolution_in_panels(weight: Tensor, bias: Tensor, unit: str) -> PanelMatrix:
+    """Pack a convolution, `(count, embedding_dim, width)` and `(count,)`, in float32."""
+    return in_panels(_by_window(weight)[None], "float32", unit, bias[None])
+
+
+def c_convolutions(
+    convolutions: Sequence[PanelMatrix], widths: Sequence[int], counts: Sequence[int]
+) -> "ctypes.Array[CConvolution]":
+    """Return what C++ reads, with the characters of a window and the filters of each convolution."""
+    structs = map(CConvolution, map(c_matrix, convolutions), widths, counts)
+    return (CConvolution * len(convolutions))(*structs)
+
+
+def c_words(words: Tensor) -> "CWords":
+    """Return what C++ reads of character ids, `(num_words, num_characters)`."""
+    return CWords(*addresses((words, words.shape), dtype=torch.long), *words.shape)
+
+
+def multiplications_per_word(convolutions: Sequence[PanelMatrix]) -> int:
+    """Return about the number of multiplications of a word."""
+    return WINDOWS_PER_WORD * sum(matrix.panels.numel() for matrix in convolutions)
 
 
 def _by_window(weight: Tensor) -> Tensor:
@@ -231,82 +131,43 @@ def _by_window(weight: Tensor) -> Tensor:
     return weight.detach().transpose(1, 2).flatten(1)
 
 
-def _c_convolutions(
-    convolutions: List[PanelLinear], widths: List[int], counts: List[int]
-) -> "ctypes.Array[_CConvolution]":
-    return (_CConvolution * len(convolutions))(
-        *(
-            _CConvolution(c_matrix(convolution.weight), pointer(convolution.bias), width, count)
-            for convolution, width, count in zip(convolutions, widths, counts)
-        )
+def _c_maxima(values: Tensor, places: Tensor) -> "_CMaxima":
+    return _CMaxima(
+        *addresses((values, places.shape)), *addresses((places, places.shape), dtype=torch.int32)
     )
 
 
-def _num_threads(
-    num_words: int, convolutions: List[PanelLinear], linears: Sequence[PanelLinear] = ()
-) -> int:
-    multiplications = num_words * (
-        sum(linear.weight.panels.numel() for linear in linears)
-        + _WINDOWS_PER_WORD * sum(one.weight.panels.numel() for one in convolutions)
-    )
-    return max(1, min(torch.get_num_threads(), multiplications // MULTIPLICATIONS_PER_THREAD))
+class CConvolution(ctypes.Structure):
+    _fields_ = [("weight", CMatrix), *c_fields(ctypes.c_int64, "width count")]
 
 
-class _CConvolution(ctypes.Structure):
-    _fields_ = [
-        ("weight", CMatrix),
-        ("bias", ctypes.c_void_p),
-        ("width", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-    ]
-
-
-class _CHighway(ctypes.Structure):
-    _fields_ = [("weight", CMatrix), ("bias", ctypes.c_void_p)]
-
-
-class _CEncoder(ctypes.Structure):
+class CEncoder(ctypes.Structure):
     _fields_ = [
         ("embedding", ctypes.c_void_p),
-        ("embedding_dim", ctypes.c_int64),
-        ("num_filters", ctypes.c_int64),
-        ("output_dim", ctypes.c_int64),
-        ("convolutions", ctypes.c_void_p),
+        *c_fields(ctypes.c_int64, "num_ids embedding_dim num_filters output_dim"),
+        ("convolutions", ctypes.POINTER(CConvolution)),
         ("num_convolutions", ctypes.c_int64),
-        ("highways", ctypes.c_void_p),
+        ("highways", ctypes.POINTER(CMatrix)),
         ("num_highways", ctypes.c_int64),
         ("projection", CMatrix),
-        ("projection_bias", ctypes.c_void_p),
         ("uses_tanh", ctypes.c_int32),
     ]
 
 
-class _CWords(ctypes.Structure):
+class CWords(ctypes.Structure):
     _fields_ = [
         ("ids", ctypes.c_void_p),
-        ("num_words", ctypes.c_int64),
-        ("num_characters", ctypes.c_int64),
+        *c_fields(ctypes.c_int64, "num_words num_characters"),
         ("vectors", ctypes.c_void_p),
     ]
 
 
 class _CMaxima(ctypes.Structure):
-    _fields_ = [("values", ctypes.c_void_p), ("places", ctypes.c_void_p)]
+    _fields_ = c_fields(ctypes.c_void_p, "values places")
 
 
 class _CFilters(ctypes.Structure):
     _fields_ = [
-        ("weight", ctypes.c_void_p),
-        ("weight_gradient", ctypes.c_void_p),
-        ("width", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-    ]
-
-
-class _CMaximaGradients(ctypes.Structure):
-    _fields_ = [
-        ("values", ctypes.c_void_p),
-        ("places", ctypes.c_void_p),
-        ("embedding", ctypes.c_void_p),
-        ("num_ids", ctypes.c_int64),
+        *c_fields(ctypes.c_void_p, "weight weight_gradient"),
+        *c_fields(ctypes.c_int64, "width count"),
     ]

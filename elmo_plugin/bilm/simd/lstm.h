@@ -1,43 +1,41 @@
-// An LSTM layer with projection and clips over packed sequences (see lstm.py), all steps in one call.
+// An LSTM layer with projection and clips over packed sequences, all steps in one call: see lstm.py.
 
 #pragma once
 
 #include <memory>
 
-#include "nonlinearities.h"
 #include "products.h"
 
 // The fields of these structs are those of lstm.py.
 
 struct Layer {
-    Matrix input_weight, state_weight, projection;
-    const float* bias;  // in panels
+    Matrix input_weight;  // with the bias of the gates
+    Matrix state_weight;
+    Matrix projection;  // null pointers: none
     int64_t input_dim, cell_size, state_dim;
     float cell_clip, proj_clip;  // infinite: none
 };
 
-// What a backward pass needs of every token; null pointers if there will be none.
+// What a backward pass needs of every token; null pointers without one.
 struct Trace {
     float* gates;       // (num_tokens, 4 * cell_size), after sigmoid and tanh
     float* cells;       // (num_tokens, cell_size), clipped
     float* tanh_cells;  // (num_tokens, cell_size)
-    float* hidden;      // (num_tokens, cell_size), before the projection; null without one
+    float* hidden;      // (num_tokens, cell_size), before the projection
 };
 
 struct Sequences {
     const float* inputs;  // (num_tokens, input_dim)
-    const int64_t* step_sizes;
-    int64_t num_steps;
     float* outputs;       // (num_tokens, state_dim)
     float* states;        // (step_sizes[0], state_dim), read and written
     float* cells;         // (step_sizes[0], cell_size), read and written
+    const int64_t* step_sizes;
+    int64_t num_steps;
     int64_t tokens_per_block;
     Trace trace;
 };
 
 namespace {
-
-// ---------------------------------------------------------------------------------------------------- layer
 
 template <typename Type>
 class LSTMRun {
@@ -55,7 +53,7 @@ class LSTMRun {
             }
         }
         const int64_t num_rows = sequences.step_sizes[0];
-        // Megabytes that are written before they are read.
+        // Megabytes, which need no zeros.
         gates_.reset(new float[largest * num_gate_panels_ * PANEL]);
         inputs_.resize(largest, layer.input_dim);
         state_.resize(num_rows, layer.state_dim);
@@ -87,7 +85,7 @@ class LSTMRun {
                 gates += size * num_gate_panels_ * PANEL;
                 first += size;
             }
-            // Nobody is still reading the inputs of this block: the last step ended with a barrier.
+            // No thread still reads the inputs of this block: the last step ended with a barrier.
         }
     }
 
@@ -95,14 +93,15 @@ class LSTMRun {
     bool has_projection() const { return layer_.projection.panels != nullptr; }
 
     void cast_rows(const float* source, int64_t width, int64_t num_rows, Rows<Type>& target, int thread) {
-        const Share rows(num_rows, thread, num_threads_);
+        const Share rows = share_of(num_rows, thread, num_threads_);
         for (int64_t row = rows.begin; row < rows.end; row++) cast_row(source + row * width, width, target, row);
     }
 
     void input_products(int64_t num_tokens, int thread) {
-        const Share panels(num_gate_panels_, thread, num_threads_);
-        // Rows that are multiplied by one panel after another stay in the second cache.
+        const Share panels = share_of(num_gate_panels_, thread, num_threads_);
+        // So many rows stay in the second-level cache while they are multiplied by one panel after another.
         const int64_t rows_per_block = 240;
+        const float* bias = layer_.input_weight.bias;
         for (int64_t first = 0; first < num_tokens; first += rows_per_block) {
             const int64_t count = std::min(rows_per_block, num_tokens - first);
             for_products(
@@ -110,14 +109,14 @@ class LSTMRun {
                 [&](int64_t row, int64_t panel, const Vector* products) {
                     float* gates = gates_.get() + ((first + row) * num_gate_panels_ + panel) * PANEL;
                     for (int v = 0; v < VECTORS; v++)
-                        store(gates + v * LANES, products[v] + load(layer_.bias + panel * PANEL + v * LANES));
+                        store(gates + v * LANES, products[v] + load(bias + panel * PANEL + v * LANES));
                 }
             );
         }
     }
 
     void cells_of_step(const float* gates, int64_t first_token, int64_t size, int thread) {
-        const Share panels(num_gate_panels_, thread, num_threads_);
+        const Share panels = share_of(num_gate_panels_, thread, num_threads_);
         const int64_t cell_size = layer_.cell_size;
         const Trace& trace = sequences_.trace;
         for_products(
@@ -142,7 +141,7 @@ class LSTMRun {
                         store_first(trace.gates + (token * VECTORS + v) * cell_size + first, gate[v], present);
                     store_first(trace.cells + token * cell_size + first, cell, present);
                     store_first(trace.tanh_cells + token * cell_size + first, tanh_cell, present);
-                    if (trace.hidden) store_first(trace.hidden + token * cell_size + first, hidden, present);
+                    store_first(trace.hidden + token * cell_size + first, hidden, present);
                 }
                 if constexpr (!IS_INT8<Type>)
                     if (has_projection()) return cast(hidden, cast_hidden_.row(row) + first);
@@ -151,16 +150,16 @@ class LSTMRun {
         );
     }
 
-    // Outputs, and what the next step multiplies.
+    // Writes outputs, and the rows that the next step multiplies.
     void projected_states(float* outputs, int64_t size, int thread) {
         const int64_t state_dim = layer_.state_dim;
         if (IS_INT8<Type>) {
-            const Share rows(size, thread, num_threads_);
+            const Share rows = share_of(size, thread, num_threads_);
             for (int64_t row = rows.begin; row < rows.end; row++)
                 cast_row(hidden_row(row), layer_.cell_size, cast_hidden_, row);
             barrier_.wait();
         }
-        const Share panels(num_output_panels_, thread, num_threads_);
+        const Share panels = share_of(num_output_panels_, thread, num_threads_);
         for_products(
             cast_hidden_, 0, size, layer_.projection, panels,
             [&](int64_t row, int64_t panel, const Vector* products) {
@@ -182,7 +181,7 @@ class LSTMRun {
 
     void hidden_states(float* outputs, int64_t size, int thread) {
         const int64_t state_dim = layer_.state_dim;
-        const Share rows(size, thread, num_threads_);
+        const Share rows = share_of(size, thread, num_threads_);
         for (int64_t row = rows.begin; row < rows.end; row++) {
             std::memcpy(outputs + row * state_dim, hidden_row(row), state_dim * sizeof(float));
             cast_row(hidden_row(row), state_dim, state_, row);
@@ -190,9 +189,9 @@ class LSTMRun {
         barrier_.wait();
     }
 
-    // Sequences that end at this step.
+    // Writes the states of the sequences that end at this step: rows `begin` to `end`.
     void keep_states(const float* outputs, int64_t begin, int64_t end, int thread) {
-        const Share ending(end - begin, thread, num_threads_);
+        const Share ending = share_of(end - begin, thread, num_threads_);
         const int64_t first = (begin + ending.begin) * layer_.state_dim;
         const int64_t count = (ending.end - ending.begin) * layer_.state_dim;
         std::memcpy(sequences_.states + first, outputs + first, count * sizeof(float));
@@ -205,7 +204,7 @@ class LSTMRun {
     const int num_threads_;
     Barrier barrier_;
     int64_t num_gate_panels_, num_output_panels_;
-    std::unique_ptr<float[]> gates_;  // (tokens of a block, panels, PANEL), without what states add
+    std::unique_ptr<float[]> gates_;  // (tokens of a block, panels, PANEL), without products of states
     std::vector<float> hidden_;       // (sequences, panels, LANES)
     Rows<Type> inputs_, state_, cast_hidden_;
 };

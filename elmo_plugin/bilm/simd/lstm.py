@@ -1,25 +1,14 @@
-"""LSTM layers in C++ without gradients: lstm.h."""
+"""LSTM layers in C++: lstm.h."""
 
 import ctypes
 import functools
 import math
-from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
-from torch import Tensor
 
-from elmo_plugin.bilm.simd.library import (
-    MULTIPLICATIONS_PER_THREAD,
-    CMatrix,
-    PanelMatrix,
-    c_matrix,
-    in_panels,
-    library_of,
-    pointer,
-    raise_problem,
-    vector_in_panels,
-)
+from elmo_plugin.bilm.simd.library import addresses, c_fields, call, num_threads_for
+from elmo_plugin.bilm.simd.panels import CMatrix, PanelMatrix, WithStruct, c_matrix, in_panels
 from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
 
 # Products of inputs are kept for about this many tokens: 16 MiB at 4 x 4096 gates.
@@ -29,186 +18,158 @@ TOKENS_PER_BLOCK = 256
 # work.
 MULTIPLICATIONS_PER_STEP = 500_000
 
-# Layers with weights of up to so many bytes run side by side, a thread each: threads of one layer have to
-# wait for each other at each step. Larger ones would compete for the processor's cache.
+# Layers whose steps read up to this many bytes of weights run side by side, a thread each, as threads of one
+# layer have to wait for each other at each step. Larger layers would compete for the processor's cache.
 BYTES_SIDE_BY_SIDE = 4 * 1024**2
 
 
-@dataclass(frozen=True)
-class PanelLayer:
+class PanelLayer(WithStruct):
     """
     An LSTM layer packed for a vector unit. It shares no memory with the layer that it was made from.
 
-    # Parameters
+    # Attributes
 
-    input_weight, state_weight : `PanelMatrix`
-        A panel holds the gates i, g, f and o of as many cells as a vector has lanes.
+    input_weight : `PanelMatrix`
+        A panel holds the gates i, g, f and o of the same cells. With the bias.
+    state_weight : `PanelMatrix`
+        As `input_weight`, without bias.
     projection : `PanelMatrix`, optional
-    bias : `Tensor`
-        `(num_panels * 4 * lanes,)`, with what is added to the forget gate.
-    input_dim, cell_size, state_dim : `int`
-    cell_clip, proj_clip : `float`
-        Largest magnitudes; infinite where nothing is clipped.
+    sizes : `Dict[str, float]`
+        Widths and clips, as `CLayer` names them.
     """
 
-    input_weight: PanelMatrix
-    state_weight: PanelMatrix
-    projection: Optional[PanelMatrix]
-    bias: Tensor
-    input_dim: int
-    cell_size: int
-    state_dim: int
-    cell_clip: float
-    proj_clip: float
-
-    @classmethod
-    def of(cls, layer: LSTMTensors, precision: str, unit: str) -> "PanelLayer":
-        """Pack a layer."""
-        gates = layer.weight.detach().unflatten(0, (4, -1))  # (4, cell_size, input_dim + state_dim)
-        projection = layer.projection
-        return cls(
-            in_panels(gates[:, :, : layer.input_dim], precision, unit),
-            in_panels(gates[:, :, layer.input_dim :], precision, unit),
-            None if projection is None else in_panels(projection.detach()[None], precision, unit),
-            vector_in_panels(layer.bias.detach().reshape(4, -1), unit),
-            layer.input_dim,
-            layer.cell_size,
-            layer.state_dim,
-            *clips(layer),
-        )
+    def __init__(self, layer: LSTMTensors, precision: str, unit: str) -> None:
+        gates = layer.weight.unflatten(0, (4, -1))  # (4, cell_size, input_dim + state_dim)
+        bias = layer.bias.unflatten(0, (4, -1))
+        self.input_weight = in_panels(gates[:, :, : layer.input_dim], precision, unit, bias)
+        self.state_weight = in_panels(gates[:, :, layer.input_dim :], precision, unit)
+        self.projection = None
+        if layer.projection is not None:
+            self.projection = in_panels(layer.projection[None], precision, unit)
+        self.sizes = c_sizes(layer)
 
     @functools.cached_property
-    def struct(self) -> "_CLayer":
+    def struct(self) -> "CLayer":
         """What C++ reads. It does not keep the layer alive."""
-        return _CLayer(
+        return CLayer(
             c_matrix(self.input_weight),
             c_matrix(self.state_weight),
             c_matrix(self.projection),
-            pointer(self.bias),
-            self.input_dim,
-            self.cell_size,
-            self.state_dim,
-            self.cell_clip,
-            self.proj_clip,
+            **self.sizes,
         )
-
-    def __getstate__(self) -> Dict[str, Any]:
-        # The struct has addresses of this process.
-        return {name: value for name, value in vars(self).items() if name != "struct"}
 
 
 def run_layers(
     layers: Sequence[PanelLayer], runs: Sequence[Run], traces: "Optional[Sequence[CTrace]]" = None
 ) -> List[Outcome]:
     """
-    Run layers that do not depend on each other, all of one vector unit and precision. `traces` are written to
-    for a backward pass.
+    Run layers that do not depend on each other, of the same sizes, vector unit and precision. `traces` are
+    written to for a backward pass.
     """
-    outcomes, structs, kept_alive = [], [], []
+    outcomes, structs, sequences, kept_alive = [], [], [], []
     for number, (layer, run) in enumerate(zip(layers, runs)):
-        num_sequences = run.step_sizes[0]
+        struct, num_sequences = layer.struct, run.step_sizes[0]
         inputs = run.inputs.contiguous()
         # Copies, which are written to.
         state = run.state.clone(memory_format=torch.contiguous_format)
         cell = run.cell.clone(memory_format=torch.contiguous_format)
-        outputs = inputs.new_empty(inputs.size(0), layer.state_dim)
+        outputs = inputs.new_empty(inputs.size(0), struct.state_dim)
         outcomes.append(Outcome(outputs, state, cell))
-        step_sizes = torch.tensor(run.step_sizes, dtype=torch.long, device="cpu")
-        kept_alive.append((inputs, step_sizes))
-        sequences = _CSequences(
-            pointer(inputs, shape=(sum(run.step_sizes), layer.input_dim)),
-            pointer(step_sizes, torch.long),
-            len(step_sizes),
-            pointer(outputs),
-            pointer(state, shape=(num_sequences, layer.state_dim)),
-            pointer(cell, shape=(num_sequences, layer.cell_size)),
-            TOKENS_PER_BLOCK,
-            CTrace() if traces is None else traces[number],
+        kept_alive.append(inputs)
+        structs.append(struct)
+        num_tokens = sum(run.step_sizes)
+        sequences.append(
+            CSequences(
+                *addresses(
+                    (inputs, (num_tokens, struct.input_dim)),
+                    (outputs, (num_tokens, struct.state_dim)),
+                    (state, (num_sequences, struct.state_dim)),
+                    (cell, (num_sequences, struct.cell_size)),
+                ),
+                (ctypes.c_int64 * len(run.step_sizes))(*run.step_sizes),
+                len(run.step_sizes),
+                TOKENS_PER_BLOCK,
+                CTrace() if traces is None else traces[number],
+            )
         )
-        structs.append((layer.struct, sequences))
-    rows_per_step = runs[0].inputs.size(0) / len(runs[0].step_sizes)
-    call("run_layers", structs, rows_per_step, layers[0].state_weight, layers[0].projection)
+    first = layers[0]
+    call_for_layers("run_layers", structs, sequences, runs[0], first.state_weight, first.projection)
     return outcomes
 
 
-def call(
+def call_for_layers(
     function: str,
-    structs: Sequence[Tuple[ctypes.Structure, ctypes.Structure]],
-    rows_per_step: float,
+    layers: Sequence[ctypes.Structure],
+    sequences: Sequence[Any],
+    run: Run,
     state_weight: PanelMatrix,
     projection: Optional[PanelMatrix],
 ) -> None:
     """
-    Call a function of the library with structs of layers and of sequences, in threads.
+    Call a function of the library, in threads.
 
     # Parameters
 
-    rows_per_step : `float`
-        Mean number of sequences of a step.
+    layers, sequences : `Sequence[ctypes.Structure]`
+        The arguments of the function.
+    run : `Run`
+        What one layer runs. The others have sequences of the same lengths.
     state_weight, projection : `PanelMatrix`
-        What each step of a layer multiplies by; as large in the other layers.
+        What each step of that layer multiplies by. Those of the others have the same sizes.
     """
     element_size = state_weight.panels.element_size()
     bytes_per_step = state_weight.panels.nbytes + (projection.panels.nbytes if projection else 0)
-    layers, sequences = zip(*structs)
-    per_step = rows_per_step * bytes_per_step / element_size
-    total = len(structs) * sequences[0].num_steps * per_step
-    most = max(1, min(torch.get_num_threads(), int(total / MULTIPLICATIONS_PER_THREAD)))
-    threads_per_run = max(1, min(most, int(per_step / MULTIPLICATIONS_PER_STEP)))
-    num_threads = threads_per_run
+    num_tokens, num_steps = run.inputs.size(0), len(run.step_sizes)
+    multiplications = num_tokens * bytes_per_step / element_size
+    most = num_threads_for(len(layers) * multiplications)
+    per_layer = max(1, min(most, int(multiplications / num_steps / MULTIPLICATIONS_PER_STEP)))
+    num_threads = per_layer
     if bytes_per_step <= BYTES_SIDE_BY_SIDE:
-        at_a_time = min(len(structs), most)
-        threads_per_run = min(threads_per_run, most // at_a_time)
-        num_threads = at_a_time * threads_per_run
-    problem = library_of(state_weight.unit).functions[function](
+        layers_at_a_time = min(len(layers), most)
+        per_layer = min(per_layer, most // layers_at_a_time)
+        num_threads = layers_at_a_time * per_layer
+    call(
+        state_weight.unit,
+        function,
         element_size,
         (type(layers[0]) * len(layers))(*layers),
         (type(sequences[0]) * len(sequences))(*sequences),
         len(layers),
         num_threads,
-        threads_per_run,
+        per_layer,
     )
-    if problem:
-        raise_problem(problem)
 
 
-def clips(layer: LSTMTensors) -> Tuple[float, float]:
-    """Return the largest magnitudes of cells and states; infinite where nothing is clipped."""
+def c_sizes(layer: LSTMTensors) -> Dict[str, float]:
+    """Return widths and clips as `CLayer` names them; a clip is infinite where nothing is clipped."""
     proj_clip = None if layer.projection is None else layer.proj_clip
-    return (
-        math.inf if layer.cell_clip is None else layer.cell_clip,
-        math.inf if proj_clip is None else proj_clip,
-    )
+    return {
+        "input_dim": layer.input_dim,
+        "cell_size": layer.cell_size,
+        "state_dim": layer.state_dim,
+        "cell_clip": math.inf if layer.cell_clip is None else layer.cell_clip,
+        "proj_clip": math.inf if proj_clip is None else proj_clip,
+    }
 
 
-class _CLayer(ctypes.Structure):
+class CLayer(ctypes.Structure):
     _fields_ = [
-        ("input_weight", CMatrix),
-        ("state_weight", CMatrix),
-        ("projection", CMatrix),
-        ("bias", ctypes.c_void_p),
-        ("input_dim", ctypes.c_int64),
-        ("cell_size", ctypes.c_int64),
-        ("state_dim", ctypes.c_int64),
-        ("cell_clip", ctypes.c_float),
-        ("proj_clip", ctypes.c_float),
+        *c_fields(CMatrix, "input_weight state_weight projection"),
+        *c_fields(ctypes.c_int64, "input_dim cell_size state_dim"),
+        *c_fields(ctypes.c_float, "cell_clip proj_clip"),
     ]
 
 
 class CTrace(ctypes.Structure):
     """What a forward pass keeps of every token for the backward pass."""
 
-    _fields_ = [(name, ctypes.c_void_p) for name in ("gates", "cells", "tanh_cells", "hidden")]
+    _fields_ = c_fields(ctypes.c_void_p, "gates cells tanh_cells hidden")
 
 
-class _CSequences(ctypes.Structure):
+class CSequences(ctypes.Structure):
     _fields_ = [
-        ("inputs", ctypes.c_void_p),
-        ("step_sizes", ctypes.c_void_p),
-        ("num_steps", ctypes.c_int64),
-        ("outputs", ctypes.c_void_p),
-        ("states", ctypes.c_void_p),
-        ("cells", ctypes.c_void_p),
-        ("tokens_per_block", ctypes.c_int64),
+        *c_fields(ctypes.c_void_p, "inputs outputs states cells"),
+        ("step_sizes", ctypes.POINTER(ctypes.c_int64)),
+        *c_fields(ctypes.c_int64, "num_steps tokens_per_block"),
         ("trace", CTrace),
     ]

@@ -1,41 +1,35 @@
-// The backward pass of an LSTM layer through its steps (see training.py): from the gradients of outputs to those of gates,
-// before their non-linearities. The gradients of weights and inputs are products of these, made by torch.
+// The backward pass of an LSTM layer through its steps: from the gradients of outputs to those of gates, before their
+// non-linearities. The gradients of weights and inputs are products of these, by torch: see training.py.
 
 #pragma once
 
 #include "lstm.h"
 
-// The fields of these structs are those of training.py.
-
-struct BackwardLayer {
-    Matrix state_weight;  // from gates to states: the transpose of the forward pass's
-    Matrix projection;    // from states to hidden values
-    int64_t cell_size, state_dim;
-    float cell_clip, proj_clip;  // infinite: none
-};
+// The fields are those of training.py.
 
 struct BackwardSequences {
-    const int64_t* step_sizes;
-    int64_t num_steps;
-    Trace trace;
     const float* outputs;      // (num_tokens, state_dim)
     const float* first_cells;  // (step_sizes[0], cell_size), before the first step
-    // Read and written: of outputs, then of what left the projection (num_tokens, state_dim); of the last states and
-    // cells, then of the first.
+    // Read and written: first the gradients of what the forward pass returned, then those of unclipped outputs
+    // (num_tokens, state_dim) and of the initial states and cells.
     float* output_gradients;
     float* state_gradients;
     float* cell_gradients;
     float* gate_gradients;  // (num_tokens, 4 * cell_size)
+    const int64_t* step_sizes;
+    int64_t num_steps;
+    Trace trace;
 };
 
 namespace {
 
+// The matrices of `layer` are the transposes of those of the forward pass: from gates to states, and from states to
+// hidden values.
 template <typename Type>
 class LSTMBackward {
   public:
-    LSTMBackward(const BackwardLayer& layer, const BackwardSequences& sequences, int num_threads)
+    LSTMBackward(const Layer& layer, const BackwardSequences& sequences, int num_threads)
         : layer_(layer), sequences_(sequences), num_threads_(num_threads), barrier_(num_threads) {
-        if (IS_FLOAT32) return;
         gate_rows_.resize(sequences.step_sizes[0], VECTORS * layer.cell_size);
         state_rows_.resize(sequences.step_sizes[0], layer.state_dim);
     }
@@ -52,16 +46,14 @@ class LSTMBackward {
             barrier_.wait();
             gradients_of_gates(first, previous, size, thread);
             barrier_.wait();
-            gradients_of_previous_states(first, size, thread);
+            gradients_of_previous_states(size, thread);
             barrier_.wait();
         }
     }
 
   private:
-    static constexpr bool IS_FLOAT32 = std::is_same<Type, Float32>::value;
-
-    // What a clip holds does not move: |x| reaches the limit only there.
-    static Vector moves(Vector x, float limit) {
+    // The derivative of a clip, given its result, which reaches the limit only where it is clipped: 1 or 0.
+    static Vector clip_derivative(Vector x, float limit) {
         const Vector magnitude = as_floats(as_integers(x) & 0x7FFFFFFF);
         return magnitude < limit ? broadcast(1.0f) : Vector{};
     }
@@ -69,23 +61,23 @@ class LSTMBackward {
     void gradients_of_states(int64_t first_token, int64_t size, int thread) {
         const int64_t dim = layer_.state_dim;
         const bool is_clipped = layer_.projection.panels && std::isfinite(layer_.proj_clip);
-        const Share rows(size, thread, num_threads_);
+        const Share rows = share_of(size, thread, num_threads_);
         for (int64_t row = rows.begin; row < rows.end; row++) {
             float* gradients = sequences_.output_gradients + (first_token + row) * dim;
             const float* states = sequences_.state_gradients + row * dim;
             const float* outputs = sequences_.outputs + (first_token + row) * dim;
             for (int64_t k = 0; k < dim; k += LANES) {
                 Vector gradient = load_first(gradients + k, dim - k) + load_first(states + k, dim - k);
-                if (is_clipped) gradient *= moves(load_first(outputs + k, dim - k), layer_.proj_clip);
+                if (is_clipped) gradient *= clip_derivative(load_first(outputs + k, dim - k), layer_.proj_clip);
                 store_first(gradients + k, gradient, dim - k);
             }
-            if (!IS_FLOAT32) cast_row(gradients, dim, state_rows_, row);
+            cast_row(gradients, dim, state_rows_, row);
         }
     }
 
     void gradients_of_gates(int64_t first_token, int64_t previous_token, int64_t size, int thread) {
         const int64_t cell_size = layer_.cell_size;
-        const Share panels((cell_size + PANEL - 1) / PANEL, thread, num_threads_);
+        const Share panels = share_of((cell_size + PANEL - 1) / PANEL, thread, num_threads_);
         const auto for_hidden = [&](int64_t row, int64_t panel, const Vector* hidden_gradients) {
             const int64_t token = first_token + row;
             const float* previous_cells = previous_token < 0
@@ -107,7 +99,7 @@ class LSTMBackward {
                 Vector cell_gradient = load_first(cell_gradient_at, present) +
                                        hidden_gradient * output * (1.0f - tanh_cell * tanh_cell);
                 if (std::isfinite(layer_.cell_clip))
-                    cell_gradient *= moves(of_token(sequences_.trace.cells), layer_.cell_clip);
+                    cell_gradient *= clip_derivative(of_token(sequences_.trace.cells), layer_.cell_clip);
                 const Vector previous_cell = load_first(previous_cells + first, present);
                 const Vector gradients[4] = {
                     cell_gradient * candidate * input * (1.0f - input),
@@ -118,58 +110,48 @@ class LSTMBackward {
                 for (int g = 0; g < 4; g++) {
                     const int64_t column = g * cell_size + first;
                     store_first(sequences_.gate_gradients + token * 4 * cell_size + column, gradients[g], present);
-                    if constexpr (!IS_FLOAT32) cast_first(gradients[g], gate_rows_.row(row) + column, present);
+                    cast_first(gradients[g], gate_rows_.row(row) + column, present);
                 }
                 store_first(cell_gradient_at, cell_gradient * forget, present);
             }
         };
-        const float* gradients = sequences_.output_gradients + first_token * layer_.state_dim;
         if (layer_.projection.panels) {
-            if constexpr (IS_FLOAT32)
-                for_products<Type>(
-                    gradients, layer_.state_dim, nullptr, size, layer_.projection, panels.begin, panels.end, for_hidden
-                );
-            else for_products(state_rows_, 0, size, layer_.projection, panels, for_hidden);
-        } else {
-            for (int64_t panel = panels.begin; panel < panels.end; panel++)
-                for (int64_t row = 0; row < size; row++) {
-                    Vector hidden_gradients[VECTORS] = {};
-                    for (int v = 0; v < VECTORS; v++) {
-                        const int64_t first = panel * PANEL + v * LANES;
-                        if (first < cell_size)
-                            hidden_gradients[v] = load_first(gradients + row * cell_size + first, cell_size - first);
-                    }
-                    for_hidden(row, panel, hidden_gradients);
+            for_products(state_rows_, 0, size, layer_.projection, panels, for_hidden);
+            return;
+        }
+        const float* gradients = sequences_.output_gradients + first_token * cell_size;
+        for (int64_t panel = panels.begin; panel < panels.end; panel++)
+            for (int64_t row = 0; row < size; row++) {
+                Vector hidden_gradients[VECTORS] = {};
+                for (int v = 0; v < VECTORS; v++) {
+                    const int64_t first = panel * PANEL + v * LANES;
+                    if (first < cell_size)
+                        hidden_gradients[v] = load_first(gradients + row * cell_size + first, cell_size - first);
                 }
-        }
-    }
-
-    void gradients_of_previous_states(int64_t first_token, int64_t size, int thread) {
-        const int64_t dim = layer_.state_dim;
-        const Share panels((dim + PANEL - 1) / PANEL, thread, num_threads_);
-        const auto keep = [&](int64_t row, int64_t panel, const Vector* products) {
-            for (int v = 0; v < VECTORS; v++) {
-                const int64_t first = panel * PANEL + v * LANES;
-                if (first >= dim) break;
-                store_first(sequences_.state_gradients + row * dim + first, products[v], dim - first);
+                for_hidden(row, panel, hidden_gradients);
             }
-        };
-        if constexpr (IS_FLOAT32) {
-            const int64_t width = 4 * layer_.cell_size;
-            for_products<Type>(
-                sequences_.gate_gradients + first_token * width, width, nullptr, size, layer_.state_weight,
-                panels.begin, panels.end, keep
-            );
-        } else {
-            for_products(gate_rows_, 0, size, layer_.state_weight, panels, keep);
-        }
     }
 
-    const BackwardLayer layer_;
+    void gradients_of_previous_states(int64_t size, int thread) {
+        const int64_t dim = layer_.state_dim;
+        const Share panels = share_of((dim + PANEL - 1) / PANEL, thread, num_threads_);
+        for_products(
+            gate_rows_, 0, size, layer_.state_weight, panels,
+            [&](int64_t row, int64_t panel, const Vector* products) {
+                for (int v = 0; v < VECTORS; v++) {
+                    const int64_t first = panel * PANEL + v * LANES;
+                    if (first >= dim) break;
+                    store_first(sequences_.state_gradients + row * dim + first, products[v], dim - first);
+                }
+            }
+        );
+    }
+
+    const Layer layer_;
     const BackwardSequences sequences_;
     const int num_threads_;
     Barrier barrier_;
-    Rows<Type> gate_rows_, state_rows_;  // of a step; float32 is read where it is
+    Rows<Type> gate_rows_, state_rows_;  // of a step
 };
 
 }  // namespace

@@ -18,8 +18,7 @@
 
 namespace {
 
-// Where threads wait for each other. They spin, for a step takes tens of microseconds, but give way if others
-// want the processor.
+// Where threads wait for each other. They spin, as a step takes tens of microseconds, and yield if that takes longer.
 class Barrier {
   public:
     explicit Barrier(int num_threads) : num_threads_(num_threads) {}
@@ -51,15 +50,18 @@ class Barrier {
     std::atomic<int> round_{0};
 };
 
-// What one of several threads does of `total` pieces of work.
+// A range of `total` pieces of work.
 struct Share {
     int64_t begin, end;
-    Share(int64_t total, int thread, int num_threads)
-        : begin(total * thread / num_threads), end(total * (thread + 1) / num_threads) {}
 };
 
-// The OpenMP library whose threads torch uses. Other threads would compete with them: for some milliseconds after an
-// operation of torch they stay awake and wait for the next.
+// What one of several threads does.
+inline Share share_of(int64_t total, int thread, int num_threads) {
+    return {total * thread / num_threads, total * (thread + 1) / num_threads};
+}
+
+// Functions of the OpenMP library whose threads torch uses. Other threads would compete with these: they spin for some
+// milliseconds after an operation of torch.
 struct OpenMP {
     void (*parallel)(void (*function)(void*), void* data, unsigned num_threads, unsigned flags) = nullptr;
     int (*max_threads)() = nullptr;
@@ -69,10 +71,10 @@ struct OpenMP {
 };
 OpenMP openmp;
 
-// As `in_threads`, in threads of OpenMP. False if there are not so many, and nothing was called.
+// As `in_threads`, in threads of OpenMP. Returns false, and calls nothing, if there are fewer than `num_threads`.
 template <typename Function>
 bool in_openmp_threads(int num_threads, const Function& function) {
-    // A forked process has OpenMP's notes about threads, but not the threads.
+    // In a forked process the threads are gone, which OpenMP does not know.
     if (openmp.parallel == nullptr || getpid() != openmp.process) return false;
     struct Call {
         const Function& function;
@@ -86,13 +88,13 @@ bool in_openmp_threads(int num_threads, const Function& function) {
         call.function(thread);
         call.is_done = true;
     };
-    // All that torch uses: those that a team lacks would end, and be started again for torch's next operation.
+    // As many as torch uses: a smaller team would end the others, to be started again for torch's next operation.
     openmp.parallel(member, &call, std::max(num_threads, openmp.max_threads()), 0);
     return call.is_done;
 }
 
-// Calls `function(thread)` in so many threads, in all of them or in none: those that wait for each other must not
-// wait for one that could not be started. `function` must not throw.
+// Calls `function(thread)` in `num_threads` threads: in all of them or, if one cannot be started, in none, as threads
+// wait for each other. `function` must not throw.
 template <typename Function>
 void in_threads(int num_threads, const Function& function) {
     if (num_threads == 1) return function(0);
@@ -118,8 +120,8 @@ void in_threads(int num_threads, const Function& function) {
     join(GO);
 }
 
-// Makes a `Run` of each of several layers and their sequences, which do not depend on each other, with
-// `threads_per_run` threads each. If there are more threads, several runs take place at a time.
+// Runs layers that do not depend on each other over their sequences, `threads_per_run` threads each,
+// `num_threads / threads_per_run` layers at a time. `Run` is the class that runs one.
 template <typename Run, typename Layer, typename Sequences>
 void run_all(const Layer* layers, const Sequences* sequences, int num_runs, int num_threads, int threads_per_run) {
     std::vector<std::unique_ptr<Run>> runs;

@@ -8,8 +8,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmo_plugin.bilm.simd.library import CMatrix, c_matrix, in_panels, pointer
-from elmo_plugin.bilm.simd.lstm import CTrace, PanelLayer, call, clips, run_layers
+from elmo_plugin.bilm.simd.library import addresses, c_fields
+from elmo_plugin.bilm.simd.lstm import (
+    CLayer,
+    CTrace,
+    PanelLayer,
+    c_sizes,
+    call_for_layers,
+    run_layers,
+)
+from elmo_plugin.bilm.simd.panels import PanelMatrix, c_matrix, in_panels
 from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
 
 
@@ -29,17 +37,19 @@ def run_with_gradients(
     layers: Sequence[LSTMTensors], runs: Sequence[Run], products: Products
 ) -> List[Outcome]:
     """Run layers that do not depend on each other. Autograd follows it."""
-    jobs = [_Job.of(layer, run) for layer, run in zip(layers, runs)]
     settings = [
         _Settings(run.step_sizes, layer.cell_clip, layer.proj_clip, products)
         for layer, run in zip(layers, runs)
     ]
-    flat = _LSTMs.apply(settings, *itertools.chain(*jobs))
-    return [Outcome(*flat[start : start + 3]) for start in range(0, len(flat), 3)]
+    jobs = [
+        _Job(run.inputs, layer.weight, layer.bias, layer.projection, run.state, run.cell)
+        for layer, run in zip(layers, runs)
+    ]
+    return _grouped(_LSTMs.apply(settings, *itertools.chain(*jobs)), Outcome)
 
 
 class _Settings(NamedTuple):
-    """What a pass of a layer depends on beside tensors."""
+    """Arguments of a layer that are not tensors."""
 
     step_sizes: List[int]
     cell_clip: Optional[float]
@@ -57,25 +67,22 @@ class _Job(NamedTuple):
     state: Tensor
     cell: Tensor
 
-    @classmethod
-    def of(cls, layer: LSTMTensors, run: Run) -> "_Job":
-        return cls(run.inputs, layer.weight, layer.bias, layer.projection, run.state, run.cell)
-
     def layer(self, settings: _Settings) -> LSTMTensors:
         return LSTMTensors(
             self.weight, self.bias, self.projection, settings.cell_clip, settings.proj_clip
         )
 
+    def run(self, settings: _Settings) -> Run:
+        return Run(self.inputs, settings.step_sizes, self.state, self.cell)
+
 
 class _Trace(NamedTuple):
-    """What the forward pass computes for every token and the backward pass needs."""
+    """What the backward pass needs of every token."""
 
     gates: Tensor  # (num_tokens, 4 * cell_size), after sigmoid and tanh
     cells: Tensor  # (num_tokens, cell_size), clipped
     tanh_cells: Tensor  # (num_tokens, cell_size)
-    hidden: (
-        Tensor  # (num_tokens, cell_size), before the projection; the outputs where there is none
-    )
+    hidden: Tensor  # (num_tokens, cell_size), before the projection
     outputs: Tensor  # (num_tokens, state_dim)
 
 
@@ -89,21 +96,17 @@ class _LSTMs(torch.autograd.Function):
         jobs = _grouped(tensors, _Job)
         layers = [job.layer(setting) for job, setting in zip(jobs, settings)]
         products = settings[0].products
-        traces = [_new_trace(layer, len(job.inputs)) for layer, job in zip(layers, jobs)]
+        traces = []
+        for layer, job in zip(layers, jobs):
+            size = layer.cell_size
+            traces.append([job.inputs.new_empty(len(job.inputs), n * size) for n in (4, 1, 1, 1)])
         outcomes = run_layers(
-            [PanelLayer.of(layer, products.precision, products.unit) for layer in layers],
-            [
-                Run(job.inputs, setting.step_sizes, job.state, job.cell)
-                for job, setting in zip(jobs, settings)
-            ],
-            [CTrace(*map(pointer, trace)) for trace in traces],
+            [PanelLayer(layer, products.precision, products.unit) for layer in layers],
+            [job.run(setting) for job, setting in zip(jobs, settings)],
+            [CTrace(*addresses(*((one, one.shape) for one in trace))) for trace in traces],
         )
-        saved = [
-            # Without a projection, hidden values are the outputs.
-            (*[*trace, outcome.outputs][:4], outcome.outputs)
-            for trace, outcome in zip(traces, outcomes)
-        ]
         ctx.settings = settings
+        saved = [(*trace, outcome.outputs) for trace, outcome in zip(traces, outcomes)]
         ctx.save_for_backward(*tensors, *itertools.chain(*saved))
         return tuple(itertools.chain(*outcomes))
 
@@ -120,114 +123,104 @@ class _LSTMs(torch.autograd.Function):
                 _grouped(tensors[:num_tensors], _Job),
                 _grouped(tensors[num_tensors:], _Trace),
                 _grouped(gradients, Outcome),
-                ctx.needs_input_grad[1 :: len(_Job._fields)],
             )
         ]
-        return (None, *itertools.chain(*_run_backward(passes)))
+        needs_input_gradient = ctx.needs_input_grad[1 :: len(_Job._fields)]
+        results = map(_gradients, passes, _run_backward(passes), needs_input_gradient)
+        return (None, *itertools.chain(*results))
 
 
 class _BackwardPass(NamedTuple):
     settings: _Settings
     job: _Job
     trace: _Trace
-    gradients: Outcome  # of what the forward pass gave
-    needs_input_gradient: bool
+    gradients: Outcome  # of what the forward pass returned
 
 
-def _new_trace(layer: LSTMTensors, num_tokens: int) -> List[Tensor]:
-    """Return gates, cells, tanh of cells and, with a projection, hidden values, to be written."""
-    widths = [4 * layer.cell_size, layer.cell_size, layer.cell_size]
-    if layer.projection is not None:
-        widths.append(layer.cell_size)
-    return [layer.weight.new_empty(num_tokens, width) for width in widths]
+class _StepGradients(NamedTuple):
+    """What C++ computes, step by step."""
+
+    gates: Tensor  # (num_tokens, 4 * cell_size), before their non-linearities
+    projected: Tensor  # (num_tokens, state_dim), before they are clipped
+    state: Tensor  # before the first step
+    cell: Tensor  # before the first step
 
 
-def _run_backward(passes: Sequence[_BackwardPass]) -> List[_Job]:
-    """Return the gradients of the tensors of each job: steps in C++, one product for each weight."""
-    products = passes[0].settings.products
-    structs, kept_alive, results = [], [], []
-    for settings, job, trace, gradients, _ in passes:
-        layer = job.layer(settings)
-        weight, projection = layer.weight.detach(), layer.projection
-        state_panels = in_panels(
-            weight[:, layer.input_dim :].t()[None], products.precision, products.unit
-        )
-        projection_panels = None
-        if projection is not None:
-            projection_panels = in_panels(
-                projection.detach().t()[None], products.precision, products.unit
-            )
-        # Copies: the pass turns the gradients of what the layer gave into those of what it read.
+def _run_backward(passes: Sequence[_BackwardPass]) -> List[_StepGradients]:
+    """Run the steps of layers backwards."""
+    layers, sequences, kept_alive, results = [], [], [], []
+    for settings, job, trace, gradients in passes:
+        layer, products = job.layer(settings), settings.products
+        gates_to_states = _transposed(layer.weight[:, layer.input_dim :], products)
+        states_to_hidden = None
+        if layer.projection is not None:
+            states_to_hidden = _transposed(layer.projection, products)
+        # Copies: gradients of what the layer returned are replaced by those of what it read.
         of_outputs, of_state, of_cell = (
             gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients
         )
-        of_gates = torch.empty_like(trace.gates)
-        step_sizes = torch.tensor(settings.step_sizes, dtype=torch.long, device="cpu")
-        first_cells = job.cell.contiguous()
-        kept_alive.append((state_panels, projection_panels, step_sizes, first_cells))
-        structs.append(
-            (
-                _CBackwardLayer(
-                    c_matrix(state_panels),
-                    c_matrix(projection_panels),
-                    layer.cell_size,
-                    layer.state_dim,
-                    *clips(layer),
-                ),
-                _CBackwardSequences(
-                    pointer(step_sizes, torch.long),
-                    len(step_sizes),
-                    CTrace(*map(pointer, (trace.gates, trace.cells, trace.tanh_cells))),
-                    pointer(trace.outputs),
-                    pointer(first_cells, shape=of_cell.shape),
-                    pointer(of_outputs, shape=trace.outputs.shape),
-                    pointer(of_state, shape=job.state.shape),
-                    pointer(of_cell, shape=job.cell.shape),
-                    pointer(of_gates),
-                ),
+        of_gates, first_cells = torch.empty_like(trace.gates), job.cell.contiguous()
+        step_sizes = settings.step_sizes
+        layers.append(
+            CLayer(
+                state_weight=c_matrix(gates_to_states),
+                projection=c_matrix(states_to_hidden),
+                **c_sizes(layer),
             )
         )
-        results.append((layer, of_gates, of_outputs, of_state, of_cell))
-    num_steps = len(passes[0].settings.step_sizes)
-    rows_per_step = len(passes[0].trace.outputs) / num_steps
-    call("run_layers_backward", structs, rows_per_step, *kept_alive[0][:2])
-    return [_gradients(one, *result, products.dtype) for one, result in zip(passes, results)]
+        sequences.append(
+            _CBackwardSequences(
+                *addresses(
+                    (trace.outputs, trace.outputs.shape),
+                    (first_cells, job.cell.shape),
+                    (of_outputs, trace.outputs.shape),
+                    (of_state, job.state.shape),
+                    (of_cell, job.cell.shape),
+                    (of_gates, trace.gates.shape),
+                ),
+                (ctypes.c_int64 * len(step_sizes))(*step_sizes),
+                len(step_sizes),
+                CTrace(*addresses(*((one, one.shape) for one in trace[:4]))),
+            )
+        )
+        kept_alive.append((gates_to_states, states_to_hidden, first_cells))
+        results.append(_StepGradients(of_gates, of_outputs, of_state, of_cell))
+    first = passes[0]
+    call_for_layers(
+        "run_layers_backward",
+        layers,
+        sequences,
+        first.job.run(first.settings),
+        *kept_alive[0][:2],
+    )
+    return results
+
+
+def _transposed(weight: Tensor, products: Products) -> PanelMatrix:
+    return in_panels(weight.t()[None], products.precision, products.unit)
 
 
 def _gradients(
-    one: _BackwardPass,
-    layer: LSTMTensors,
-    of_gates: Tensor,
-    of_projected: Tensor,
-    of_state: Tensor,
-    of_cell: Tensor,
-    dtype: torch.dtype,
-) -> Any:
-    """Return the gradients of a job's tensors from those of its gates and of what left its projection."""
+    one: _BackwardPass, steps: _StepGradients, needs_input_gradient: bool
+) -> Tuple[Optional[Tensor], ...]:
+    """Return the gradients of the fields of a `_Job`, one product for each weight."""
+    settings, job, trace, _ = one
+    dtype = settings.products.dtype
 
     def product(left: Tensor, right: Tensor) -> Tensor:
         return torch.mm(left.to(dtype), right.to(dtype)).float()
 
-    starts = itertools.accumulate([0, *one.settings.step_sizes])
-    outputs = one.trace.outputs
-    # What each step read: (num_tokens, state_dim)
-    states = torch.cat(
-        [
-            one.job.state,
-            *(
-                outputs[start : start + size]
-                for start, size in zip(starts, one.settings.step_sizes[1:])
-            ),
-        ]
-    )
-    read = torch.cat([one.job.inputs, states], dim=1)
-    return _Job(
-        product(of_gates, layer.weight[:, : layer.input_dim]) if one.needs_input_gradient else None,  # type: ignore[arg-type]
-        product(of_gates.t(), read),
-        of_gates.sum(dim=0),
-        None if layer.projection is None else product(of_projected.t(), one.trace.hidden),
-        of_state,
-        of_cell,
+    # Each step reads the states of the one before: (num_tokens, state_dim)
+    outputs = trace.outputs.split(settings.step_sizes)
+    read_states = [part[:size] for part, size in zip(outputs, settings.step_sizes[1:])]
+    read = torch.cat([job.inputs, torch.cat([job.state, *read_states])], dim=1)
+    return (
+        product(steps.gates, job.weight[:, : job.inputs.size(1)]) if needs_input_gradient else None,
+        product(steps.gates.t(), read),
+        steps.gates.sum(dim=0),
+        None if job.projection is None else product(steps.projected.t(), trace.hidden),
+        steps.state,
+        steps.cell,
     )
 
 
@@ -237,26 +230,13 @@ def _grouped(tensors: Sequence[Any], group: Any) -> List[Any]:
     return [group(*tensors[start : start + size]) for start in range(0, len(tensors), size)]
 
 
-class _CBackwardLayer(ctypes.Structure):
-    _fields_ = [
-        ("state_weight", CMatrix),
-        ("projection", CMatrix),
-        ("cell_size", ctypes.c_int64),
-        ("state_dim", ctypes.c_int64),
-        ("cell_clip", ctypes.c_float),
-        ("proj_clip", ctypes.c_float),
-    ]
-
-
 class _CBackwardSequences(ctypes.Structure):
     _fields_ = [
-        ("step_sizes", ctypes.c_void_p),
+        *c_fields(ctypes.c_void_p, "outputs first_cells"),
+        *c_fields(
+            ctypes.c_void_p, "output_gradients state_gradients cell_gradients gate_gradients"
+        ),
+        ("step_sizes", ctypes.POINTER(ctypes.c_int64)),
         ("num_steps", ctypes.c_int64),
         ("trace", CTrace),
-        ("outputs", ctypes.c_void_p),
-        ("first_cells", ctypes.c_void_p),
-        ("output_gradients", ctypes.c_void_p),
-        ("state_gradients", ctypes.c_void_p),
-        ("cell_gradients", ctypes.c_void_p),
-        ("gate_gradients", ctypes.c_void_p),
     ]

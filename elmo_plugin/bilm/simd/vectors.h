@@ -1,8 +1,8 @@
-// The vector unit that this library is compiled for, and the few operations that differ between units.
+// Vectors of the unit that this library is compiled for, and functions of them.
 //
-// Vectors are the compiler's (GCC and clang): + - * / < ?: and shifts work on them, and become instructions of the
-// unit that the flags name. What C++ has no operator for stands here, once for each unit: a fused
-// multiplication and addition, and products of 8-bit integers and of bfloat16.
+// Vectors are those of the compiler (GCC and clang): + - * / < ?: and shifts become instructions of the unit that the
+// flags name. What has no operator in C++ is written here once for each unit: the fused multiplication and
+// addition, and products of 8-bit integers and of bfloat16.
 
 #pragma once
 
@@ -27,8 +27,7 @@ constexpr int REGISTERS = 16;
 constexpr int LANES = 4;
 constexpr int REGISTERS = 32;
 #else
-constexpr int LANES = 4;
-constexpr int REGISTERS = 16;
+#error "setup.py names the flags of each vector unit."
 #endif
 
 typedef float Vector __attribute__((vector_size(4 * LANES)));
@@ -70,14 +69,14 @@ inline Integers broadcast(int32_t value) { return value - Integers{}; }
 inline Vector as_floats(Integers bits) { return (Vector)bits; }
 inline Integers as_integers(Vector vector) { return (Integers)vector; }
 
-// If one of them is NaN, the second.
+// If one of the two is NaN, the second.
 inline Vector smaller(Vector a, Vector b) { return a < b ? a : b; }
 inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
 
-// 1.5 * 2^23: the sum with a number below 2^22 is rounded to an integer, which its lowest bits hold.
+// 1.5 * 2^23: a sum with a number below 2^22 is rounded to an integer, which is in its lowest bits.
 constexpr float ROUNDING = 12582912.0f;
 
-// `a * b + c`, rounded once where the unit can do that.
+// `a * b + c`, rounded once.
 inline Vector multiply_add(Vector a, Vector b, Vector c) {
 #if defined(__AVX512F__)
     return (Vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -85,8 +84,6 @@ inline Vector multiply_add(Vector a, Vector b, Vector c) {
     return (Vector)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__ARM_NEON)
     return (Vector)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
-#else
-    return a * b + c;
 #endif
 }
 
@@ -98,15 +95,15 @@ inline Vector add_products_of_pairs(Vector sums, Integers a, Integers b) {
 }
 #endif
 
-// Integers are added to rows before they are multiplied, where the unit wants them unsigned.
+// What is added to the integers of rows before they are multiplied, on units that multiply unsigned by signed ones.
 #if defined(__ARM_NEON)
 constexpr int32_t ROW_OFFSET = 0;
 #else
 constexpr int32_t ROW_OFFSET = 128;
 #endif
 
-// Adds to each sum the products of its four 8-bit `rows` (see ROW_OFFSET) and its four signed `weights`. The weights
-// are such that two neighbouring products fit into 16 bits: see `Quantization`.
+// Adds to each sum the products of four 8-bit `rows`, with ROW_OFFSET, and four signed `weights`. Two neighbouring
+// products fit into 16 bits: see `largest_of_pairs` in panels.py.
 inline Integers add_products_of_fours(Integers sums, Integers rows, Integers weights) {
 #if defined(__AVX512VNNI__)
     return (Integers)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)rows, (__m512i)weights);
@@ -123,21 +120,44 @@ inline Integers add_products_of_fours(Integers sums, Integers rows, Integers wei
     const int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)));
     const int32x4_t high = vpaddlq_s16(vmull_high_s8(a, b));
     return sums + (Integers)vpaddq_s32(low, high);
-#elif defined(__SSE2__)
-    // Bytes 0 and 2 of each four, then 1 and 3, as 16-bit integers.
-    const __m128i even_weights = _mm_srai_epi16(_mm_slli_epi16((__m128i)weights, 8), 8);
-    const __m128i even_rows = _mm_and_si128((__m128i)rows, _mm_set1_epi16(255));
-    const __m128i even = _mm_madd_epi16(even_rows, even_weights);
-    const __m128i odd = _mm_madd_epi16(_mm_srli_epi16((__m128i)rows, 8), _mm_srai_epi16((__m128i)weights, 8));
-    return sums + (Integers)even + (Integers)odd;
-#else
-    for (int byte = 0; byte < 4; byte++) {
-        const Integers row = (rows >> (8 * byte)) & 255;
-        const Integers weight = (weights << (24 - 8 * byte)) >> 24;
-        sums += row * weight;
-    }
-    return sums;
 #endif
 }
+
+// ------------------------------------------------------------------------------------------------ functions
+
+// NaN stays NaN.
+inline Vector clip(Vector x, float limit) { return larger(broadcast(-limit), smaller(broadcast(limit), x)); }
+
+// Within 2 units in the last place on [-87, 87], beyond which sigmoid and tanh are constant in float32.
+inline Vector exponential(Vector x) {
+    x = clip(x, 87.0f);
+    const Vector rounded = multiply_add(x, broadcast(1.44269504f), broadcast(ROUNDING));
+    const Vector n = rounded - ROUNDING;
+    Vector r = multiply_add(n, broadcast(-0.693359375f), x);
+    r = multiply_add(n, broadcast(2.12194440e-4f), r);
+    // Taylor series: |r| <= ln(2) / 2
+    Vector y = broadcast(1.0f / 5040);
+    y = multiply_add(y, r, broadcast(1.0f / 720));
+    y = multiply_add(y, r, broadcast(1.0f / 120));
+    y = multiply_add(y, r, broadcast(1.0f / 24));
+    y = multiply_add(y, r, broadcast(1.0f / 6));
+    y = multiply_add(y, r, broadcast(0.5f));
+    y = multiply_add(y, r, broadcast(1.0f));
+    y = multiply_add(y, r, broadcast(1.0f));
+    const Integers power_of_two = (as_integers(rounded) + 127) << 23;
+    return y * as_floats(power_of_two);
+}
+
+inline Vector sigmoid(Vector x) { return 1.0f / (1.0f + exponential(-x)); }
+
+inline Vector tanh(Vector x) {
+    const Vector doubled = sigmoid(x + x);
+    return doubled + doubled - 1.0f;
+}
+
+inline Vector relu(Vector x) { return larger(Vector{}, x); }
+
+// The larger of two numbers, NaN if one of them is.
+inline Vector largest(Vector a, Vector b) { return b > a ? b : b == b ? a : b; }
 
 }  // namespace
