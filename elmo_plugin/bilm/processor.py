@@ -1,7 +1,7 @@
 """
-Which instructions the processor has, as far as this package may use them.
+The instructions of the processor that this package may use.
 
-To imitate a processor with fewer instructions, hide them from this package, torch and oneDNN alike:
+To imitate a processor with fewer instructions, hide them from this package, torch and oneDNN:
 
     ELMO_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 python ...
 """
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 # The environment variable that hides instructions from this package.
 CAPABILITY_VARIABLE = "ELMO_CPU_CAPABILITY"
 
-# Each level allows what starts with one of its prefixes; other instructions of the processor are hidden.
+# Each level allows features that start with one of its prefixes.
 _AVX2 = ("avx2", "fma", "f16c")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _LEVELS: Dict[str, Tuple[str, ...]] = {
@@ -36,10 +36,8 @@ _LEVELS: Dict[str, Tuple[str, ...]] = {
 def processor_features() -> FrozenSet[str]:
     """
     Return the instruction sets that this package may use, by their names in Linux's `/proc/cpuinfo`: `avx2`,
-    `fma`, `avx512f`, `avx512_bf16`, `avx512_vnni`, `amx_bf16`, ... Empty on other operating systems.
-
-    The environment variable `ELMO_CPU_CAPABILITY` (`default`, `avx2`, `avx512`, `avx512_vnni`, `all`) hides
-    some.
+    `avx512f`, `amx_bf16`, ... Empty on other operating systems. The environment variable
+    `ELMO_CPU_CAPABILITY` (`default`, `avx2`, `avx512`, `avx512_vnni`, `all`) hides some.
 
     # Raises
 
@@ -56,8 +54,8 @@ def processor_features() -> FrozenSet[str]:
 
 def has_bfloat16_products(device: torch.device = CPU) -> bool:
     """
-    Return whether a device multiplies matrices of bfloat16 faster than those of float32. Where it has no
-    instructions for that, torch imitates them, at a fraction of the speed of float32.
+    Return whether a device multiplies matrices of bfloat16 faster than those of float32. Without
+    instructions for that, torch takes several times as long as in float32.
     """
     if device.type == "cpu":
         return not processor_features().isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})

@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import Tuple
+from typing import Iterator
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ ZEN4 = "flags\t\t: fpu sse2 avx avx2 fma f16c avx512f avx512bw avx512_bf16 avx51
 
 
 @pytest.fixture
-def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\n" + ZEN4)
     monkeypatch.delenv(processor.CAPABILITY_VARIABLE, raising=False)
@@ -21,44 +21,39 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     processor._allowed.cache_clear()
 
 
+@pytest.mark.parametrize(
+    "level, hidden, kept",
+    [
+        (None, set(), {"sse2", "avx2", "avx512_vnni", "avx512_bf16", "amx_bf16"}),
+        ("all", set(), {"sse2", "avx2", "avx512_vnni", "avx512_bf16", "amx_bf16"}),
+        ("avx512_vnni", {"avx512_bf16", "amx_bf16"}, {"avx512f", "avx512_vnni"}),
+        ("avx512", {"avx512_vnni", "avx512_bf16"}, {"avx2", "avx512f"}),
+        ("avx2", {"avx512f"}, {"avx2", "fma"}),
+        ("default", {"avx2"}, set()),
+    ],
+)
 @pytest.mark.usefixtures("cpuinfo")
-class TestProcessorFeatures:
-    def test_all_that_the_processor_reports(self) -> None:
-        assert {"avx2", "avx512_bf16", "amx_bf16"} <= processor.processor_features()
-        assert processor.has_bfloat16_products()
-
-    @pytest.mark.parametrize(
-        "level, hidden, kept",
-        [
-            ("default", "avx2", None),
-            ("avx2", "avx512f", "avx2"),
-            ("avx512", "avx512_vnni", "avx512f"),
-            ("avx512_vnni", "avx512_bf16", "avx512_vnni"),
-            ("all", "sse9", "avx512_bf16"),
-        ],
-    )
-    def test_the_variable_hides_some(
-        self, level: str, hidden: str, kept: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+def test_the_variable_hides_features_of_the_processor(
+    level: str, hidden: set, kept: set, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if level is not None:
         monkeypatch.setenv(processor.CAPABILITY_VARIABLE, level)
-        features = processor.processor_features()
-        assert hidden not in features
-        assert kept is None or kept in features
-        assert processor.has_bfloat16_products() == (level == "all")
-
-    def test_an_unknown_level_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(processor.CAPABILITY_VARIABLE, "sse9")
-        with pytest.raises(ConfigurationError, match="'sse9', expected one of: default, avx2"):
-            processor.processor_features()
+    features = processor.processor_features()
+    assert kept <= features
+    assert not hidden & features
+    assert processor.has_bfloat16_products() == (level in (None, "all"))
 
 
-class TestBFloat16OnGPUs:
-    @pytest.mark.parametrize("capability, expected", [((7, 5), False), ((8, 0), True)])
-    def test_by_compute_capability(
-        self, capability: Tuple[int, int], expected: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-        assert processor.has_bfloat16_products(torch.device("cuda")) == expected
+def test_an_unknown_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(processor.CAPABILITY_VARIABLE, "sse9")
+    with pytest.raises(ConfigurationError, match="'sse9', expected one of: default, avx2"):
+        processor.processor_features()
 
-    def test_other_devices_are_not_trusted(self) -> None:
-        assert not processor.has_bfloat16_products(torch.device("mps"))
+
+@pytest.mark.parametrize("name, capability", [("cuda", (7, 5)), ("cuda", (8, 0)), ("mps", (8, 0))])
+def test_bfloat16_on_other_devices(
+    name: str, capability: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    expected = name == "cuda" and capability >= (8, 0)
+    assert processor.has_bfloat16_products(torch.device(name)) == expected

@@ -15,7 +15,12 @@ from elmo_plugin.bilm.runners import Runner, triton_runner
 from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
 from elmo_plugin.bilm.steps import Outcome, Run
-from tests.bilm.runners_test import new_encoder, new_run
+from tests.bilm.runners_test import (
+    assert_outcomes_are_close,
+    new_encoder,
+    new_layer,
+    new_run,
+)
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES, BiLMFiles
 
@@ -36,22 +41,8 @@ def new_layers(
     cell_size: int, projection_dim: int, clip: Optional[float] = 0.6
 ) -> List[ProjectedLSTM]:
     """Return a layer for each direction."""
-    torch.manual_seed(0)
-    layers = [
-        ProjectedLSTM(projection_dim, cell_size, projection_dim, clip, clip and clip / 2)
-        for _ in range(2)
-    ]
-    for layer in layers:
-        torch.nn.init.normal_(layer.gate_weight, std=projection_dim**-0.5)
-        torch.nn.init.normal_(layer.gate_bias)
-    return [layer.requires_grad_(False) for layer in layers]
-
-
-def new_runner(
-    runner: "type[Runner]", layers: List[ProjectedLSTM], precision: str, device: str = "cpu"
-) -> Runner:
-    modules = [module.to(device) for module in (new_encoder("relu"), *layers)]
-    return runner.prepare(iter(modules), precision)
+    shape = (projection_dim, cell_size, projection_dim)
+    return [new_layer(shape, clip, seed) for seed in range(2)]
 
 
 def run(
@@ -61,7 +52,7 @@ def run(
     precision: str,
     device: str = "cpu",
 ) -> List[Outcome]:
-    """Both directions, over inputs and from states of their own."""
+    """Run both directions, each over other inputs and from other states."""
     generator = torch.Generator().manual_seed(1)
 
     def normal(*shape: int) -> Tensor:
@@ -76,7 +67,8 @@ def run(
         )
         for layer in layers
     ]
-    return new_runner(runner, layers, precision, device).run_layer(0, runs)
+    modules = [module.to(device) for module in (new_encoder("relu"), *layers)]
+    return runner.prepare(iter(modules), precision).run_layer(0, runs)
 
 
 def assert_equals_the_reference(
@@ -86,14 +78,8 @@ def assert_equals_the_reference(
         run(runner, layers, step_sizes, precision, device)
         for runner in (TritonRunner, ReferenceRunner)
     )
-    # Each step sums over inputs and states for the gates, and over cells for the projection, and rounds what
-    # both products multiply. What a cell sums are products of gates, up to 1.
-    layer = layers[0]
-    terms = len(step_sizes) * (layer.input_dim + layer.projection_dim + layer.cell_size)
-    for own_tensors, their_tensors in zip(ours, theirs):
-        for own, their in zip(own_tensors, their_tensors):
-            scale = max(1.0, float(their.abs().max()))
-            assert_close(own, their, terms, scale, precision, 2 * len(step_sizes))
+    for own, their in zip(ours, theirs):
+        assert_outcomes_are_close(own, their, layers[0], step_sizes, precision)
     assert not torch.equal(ours[0].outputs, ours[1].outputs)
 
 
@@ -132,16 +118,17 @@ class Target:
         return 0
 
 
-class _CompiledFunction:
+class Compiler:
+    """Stands for a kernel: compiles it for each launch."""
+
     def __init__(self, function: Any, compiled: List[Any]) -> None:
-        self._function = function
+        self._function = JITFunction(function.fn, do_not_specialize=triton_steps.CHANGING)
         self._compiled = compiled
 
     def __getitem__(self, grid: Tuple[int, ...]) -> Callable[..., None]:
-        def compile_for(*args: Any, **kwargs: Any) -> None:
-            self._compiled.append(self._function.warmup(*args, grid=grid, **kwargs))
-
-        return compile_for
+        return lambda *args, **kwargs: self._compiled.append(
+            self._function.warmup(*args, grid=grid, **kwargs)
+        )
 
 
 @pytest.mark.slow
@@ -154,13 +141,10 @@ def test_it_compiles_for_gpus(
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     compiled: List[Any] = []
     for name in ("write_hidden", "write_state"):
-        function = JITFunction(
-            getattr(triton_steps, name).fn, do_not_specialize=triton_steps.CHANGING
-        )
-        monkeypatch.setattr(triton_steps, name, _CompiledFunction(function, compiled))
-    layers, step_sizes = new_layers(512, 128), [64, 16, 1]
-    runs = [new_run(layer, torch.randn(81, 128), step_sizes) for layer in layers]
-    new_runner(TritonRunner, layers, precision).run_layer(0, runs)
+        compiler = Compiler(getattr(triton_steps, name), compiled)
+        monkeypatch.setattr(triton_steps, name, compiler)
+    step_sizes = [64, 16, 1]
+    run(TritonRunner, new_layers(512, 128), step_sizes, precision)
     # Two launches a step, for both directions together.
     assert len(compiled) == 2 * len(step_sizes)
     for function in compiled:
@@ -197,8 +181,9 @@ class TestOnAGPU:
 
     @pytest.mark.parametrize("precision", PRECISIONS)
     def test_it_does_not_wait_for_the_gpu(self, precision: str) -> None:
-        layers = new_layers(96, 48)
-        runner = new_runner(TritonRunner, layers, precision, "cuda")
+        layers = [layer.to("cuda") for layer in new_layers(96, 48)]
+        encoder = new_encoder("relu").to("cuda")
+        runner = TritonRunner.prepare(iter([encoder, *layers]), precision)
         inputs = torch.randn(6, 48, device="cuda")
         runs = [new_run(layer, inputs, [3, 2, 1]) for layer in layers]
         # First it compiles.

@@ -1,5 +1,6 @@
 """Files of text and JSON that users name: their size, kind, encoding and syntax are checked."""
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,14 @@ import pytest
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files import text
-from elmo_plugin.files.text import MAX_DEPTH, read_json, read_text
+from elmo_plugin.files.text import (
+    MAX_DEPTH,
+    decoded_lines,
+    front_matter,
+    open_text,
+    read_json,
+    read_text,
+)
 
 
 def nested(depth: int) -> str:
@@ -80,3 +88,40 @@ def test_no_more_than_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "file").write_text("abcd")
     with pytest.raises(ConfigurationError, match=r"more than 3 bytes"):
         read_text(tmp_path / "file", "text")
+
+
+def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
+    for name, write in (("plain", open), ("packed.gz", gzip.open)):
+        with write(tmp_path / name, "wb") as file:
+            file.write("\ufeffone\r\n\ntwo\x0b\u2028three".encode())
+        with open_text(tmp_path / name) as file:
+            lines = list(decoded_lines(file, name, "a sentence"))
+        assert lines == ["one\r", "", "two\x0b\u2028three"]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("none", None, r"none: cannot be read \(.*No such file"),
+        (
+            "cut.gz",
+            gzip.compress(b"a" * 1000)[:-9],
+            r"cut\.gz: cannot be read \(.*complete gzip file",
+        ),
+        ("plain.gz", b"plain", r"plain\.gz: cannot be read \(Not a gzipped file"),
+        ("bytes", b"a\n\xff", r"bytes, line 2: found the bytes b'\\xff', expected UTF-8"),
+        ("long", b"a\n" + b"b" * 1_000_001, "long, line 2: found a line of more than 1,000,000 by"),
+    ],
+)
+def test_damaged_lines_are_named(name: str, content: Any, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigurationError, match=message), open_text(tmp_path / name) as file:
+        list(decoded_lines(file, tmp_path / name, "a sentence"))
+
+
+def test_the_front_matter_of_a_model_card(tmp_path: Path) -> None:
+    card = tmp_path / "README.md"
+    assert front_matter(card) == {}
+    card.write_text("---\nlicense: 'mit'\ntags:\n- elmo\n---\nname: not here\n")
+    assert front_matter(card) == {"license": "mit"}
