@@ -5,7 +5,6 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence
 import numpy
 import pytest
 import torch
-from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
 from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
@@ -68,11 +67,9 @@ def allennlps_character_ids(batch: Sequence[List[str]]) -> torch.Tensor:
 def assert_all_close(
     found: Sequence[numpy.ndarray], expected: Sequence[numpy.ndarray], tolerance: float = ACCURACY
 ) -> None:
-    assert len(found) == len(expected)
-    for vectors, expected_vectors in zip(found, expected):
-        assert vectors.shape == expected_vectors.shape
-        assert vectors.dtype == numpy.float32
-        assert numpy.allclose(vectors, expected_vectors, rtol=0, atol=tolerance)
+    for vectors, expected_vectors in zip(found, expected, strict=True):
+        assert (vectors.shape, vectors.dtype) == (expected_vectors.shape, numpy.float32)
+        numpy.testing.assert_allclose(vectors, expected_vectors, rtol=0, atol=tolerance)
 
 
 def skip_without_simd() -> None:
@@ -111,15 +108,6 @@ class TestVectors:
             length = len(SENTENCES[row])
             assert_all_close([activations[row, :, :length].numpy()], [vectors])
             assert not activations[row, :, length:].any()
-
-    @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-    def test_they_do_not_depend_on_the_batch_in_lower_precision(
-        self, precision: str, bilm_files: BiLMFiles
-    ) -> None:
-        embedder = ElmoEmbedder(*bilm_files, precision=precision, kernel="reference")
-        expected = [embedder.embed_sentence(sentence) for sentence in SENTENCES]
-        # Rounding to few bits may tip over where the last bit of a sum differs.
-        assert_all_close(embedder.embed_batch(SENTENCES[::-1])[::-1], expected, tolerance=0.02)
 
     def test_with_known_words_the_simd_kernel_gives_equal_bits_in_any_batch(
         self, embedder: ElmoEmbedder
@@ -272,7 +260,6 @@ class TestConstruction:
         embedder = ElmoEmbedder.from_bilm(bilm)
         assert embedder.elmo_bilm is bilm
         assert embedder.cuda_device == -1
-        assert isinstance(embedder.indexer, ELMoTokenCharactersIndexer)
         expected = ElmoEmbedder(*bilm_files).embed_batch(SENTENCES)
         assert_all_close(embedder.embed_batch(SENTENCES), expected)
 
@@ -296,11 +283,6 @@ class TestConstruction:
 
 
 class TestBadInput:
-    @pytest.mark.parametrize("text", ["abc", b"abc"])
-    def test_a_string_must_be_split_first(self, text: Any, embedder: ElmoEmbedder) -> None:
-        with pytest.raises(ValueError, match=r"Sentence 0 is the string b?'abc'.*Split it"):
-            embedder.embed_sentence(text)
-
     @pytest.mark.parametrize(
         "embed",
         [
@@ -312,10 +294,14 @@ class TestBadInput:
     @pytest.mark.parametrize(
         "sentence, message",
         [
-            ("abc", "Sentence 1 is the string 'abc'"),
+            ("abc", r"Sentence 1 is 'abc', expected a list of tokens\. Split it"),
+            (b"abc", r"Sentence 1 is b'abc', expected a list of tokens\. Split it"),
             (None, "Sentence 1 is None, expected a list of tokens"),
-            (["a", 3], "Token 1 of sentence 1 is 3, of type int, expected a string"),
-            (["a", "b\udc80"], r"Token 1 of sentence 1 is 'b\\udc80', which cannot be encoded"),
+            (["a", 3], "Token 1 of sentence 1 is 3, expected a string"),
+            (
+                ["a", "b\udc80"],
+                r"Token 1 of sentence 1 is 'b\\udc80', expected a string that UTF-8",
+            ),
         ],
     )
     def test_the_sentence_and_the_token_are_named(
@@ -324,12 +310,8 @@ class TestBadInput:
         with pytest.raises(ValueError, match=message):
             embed(embedder, [["fine"], sentence])
 
-    @pytest.mark.parametrize(
-        "arguments", [{"batch_tokens": 9}, {"batch_size": None, "batch_tokens": 9}]
-    )
-    def test_stateful_batches_have_one_size(
-        self, arguments: Dict[str, Any], bilm_files: BiLMFiles
-    ) -> None:
+    @pytest.mark.parametrize("batch_size", [64, None])
+    def test_stateful_batches_have_one_size(self, batch_size: Any, bilm_files: BiLMFiles) -> None:
         embedder = ElmoEmbedder(*bilm_files, stateful=True)
         with pytest.raises(ConfigurationError, match="Give batch_size alone"):
-            embedder.embed_sentences(SENTENCES, **arguments)
+            embedder.embed_sentences(SENTENCES, batch_size, batch_tokens=9)
