@@ -284,9 +284,7 @@ class SentenceScorer:
         Other arguments and errors are those of `ElmoEmbedder.embed_sentences`.
         """
         if num_words < 1:
-            raise ConfigurationError(
-                f"num_words is {num_words}, expected a positive number of best words."
-            )
+            raise ConfigurationError(f"num_words is {num_words}, expected a positive number.")
         with_blanks = (
             check_blank(checked_tokens(tokens, number), f"Sentence {number}")
             for number, tokens in enumerate(sentences)
@@ -382,14 +380,13 @@ def _softmax_datasets(softmax_file: FileName) -> Dict[str, Tensor]:
     return datasets
 
 
-def _vocabulary_path(vocabulary_file: Optional[FileName], weight_path: Path) -> Any:
-    if vocabulary_file is None:
-        path = weight_path.with_name(VOCABULARY_NAME)
-        if not path.is_file():
-            raise ConfigurationError(
-                f"{path}: there is no vocabulary beside the weights, expected the words of the softmax. Give "
-                "its file with --vocabulary-file (vocabulary_file=...)."
-            )
-        return path
-    is_url = "://" in str(vocabulary_file)
-    return local_path("vocabulary_file", vocabulary_file) if is_url else vocabulary_file
+def _vocabulary_path(vocabulary_file: Optional[FileName], weight_path: Path) -> Path:
+    if vocabulary_file is not None:
+        return local_path("vocabulary_file", vocabulary_file)
+    path = weight_path.with_name(VOCABULARY_NAME)
+    if not path.is_file():
+        raise ConfigurationError(
+            f"{path}: there is no vocabulary beside the weights, expected the words of the softmax. Give its "
+            "file with --vocabulary-file (vocabulary_file=...)."
+        )
+    return path

@@ -188,21 +188,6 @@ class TestScores:
             assert_close(content[f"{direction}_perplexity"], perplexity, terms=3, scale=scale)
         assert "words" not in score.as_json()
 
-    def test_an_empty_sentence_is_its_end_and_its_begin(self, scorer: SentenceScorer) -> None:
-        score = scorer.score_sentence([])
-        assert score.forward.shape == score.backward.shape == (1,)
-        # As those of a batch in which others have words.
-        assert_equal(list(scorer.score_sentences([["It"], []]))[1], score)
-
-    @pytest.mark.parametrize("sentence", ["It was", ["It", 5], [b"It"]])
-    def test_what_is_no_list_of_tokens_is_refused(
-        self, scorer: SentenceScorer, sentence: Any
-    ) -> None:
-        with pytest.raises(ValueError, match="entence 0 is"):
-            scorer.score_sentence(sentence)
-        with pytest.raises(ValueError, match="entence 0 is"):
-            scorer.best_words(sentence)
-
 
 class TestBestWords:
     def test_they_are_those_of_a_slow_loop_over_the_vocabulary(
@@ -224,15 +209,6 @@ class TestBestWords:
             expected = numpy.exp(forward + backward) / total
             # A relative error of the exponentials: of two log-probabilities, and of as many in the total.
             assert word.probability == pytest.approx(expected, rel=2 * 2 * ACCURACY)
-
-    def test_the_probabilities_of_all_words_sum_to_one_without_the_marks(
-        self, scorer: SentenceScorer
-    ) -> None:
-        best = scorer.best_words(["___"], num_words=10**6)
-        assert sorted(word.word for word in best) == sorted(VOCABULARY.words[3:])
-        # Sums of float32 over the vocabulary, in the total and here; logarithms of up to about 10.
-        total = sum(word.probability for word in best)
-        assert_close(total, 1, terms=2 * len(best), scale=10.0, dtype="float32")
 
     def test_they_depend_neither_on_batches_nor_on_chunks(
         self, scorer: SentenceScorer, monkeypatch: pytest.MonkeyPatch
