@@ -1,4 +1,4 @@
-"""`elmo export` with a program as output. What it makes of archives is in tests/pretraining."""
+"""`elmo export` with a program as output. Exports of archives are tested in tests/pretraining."""
 
 from pathlib import Path
 from typing import Any

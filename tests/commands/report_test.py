@@ -86,13 +86,13 @@ def test_the_runs_were_of_half_of_the_sentences(results: Path) -> None:
 def test_a_run_that_is_done_is_known_by_its_config(
     results: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """The record of the process that trained is compared with what this process makes of the config."""
+    """The record of the process that trained is compared with the config, evaluated in this process."""
     overrides = json.dumps({"trainer.num_epochs": 2, "trainer.cuda_device": -1})
     arguments = [TINY / "experiment_elmo.jsonnet", "-s", results, "--seeds", 5]
-    former = {path: path.stat().st_mtime_ns for path in results.glob("runs/*/metrics.json")}
-    assert len(former) == 2
+    previous = {path: path.stat().st_mtime_ns for path in results.glob("runs/*/metrics.json")}
+    assert len(previous) == 2
     run("sample-efficiency", *arguments, "--fractions", 0.5, "--overrides", overrides)
-    assert {path: path.stat().st_mtime_ns for path in former} == former
+    assert {path: path.stat().st_mtime_ns for path in previous} == previous
     with pytest.raises(SystemExit, match="2"):
         run("sample-efficiency", *arguments, "--fractions", 0.5)
     assert "trainer.num_epochs is 2, expected" in capsys.readouterr().err

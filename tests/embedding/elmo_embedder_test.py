@@ -9,13 +9,11 @@ from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import ElmoEmbedder, ElmoTokenEmbedder, FrozenBiLM
-from elmo_plugin.bilm.runners import choose_runner
-from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.embedding import elmo_embedder
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, BiLMFiles
 
-# Documented: in any batch (`ElmoEmbedder`), and beside AllenNLP's (docs/from_allennlp.md).
+# Documented: in any batch (`ElmoEmbedder`), and in comparison with AllenNLP (docs/from_allennlp.md).
 ACCURACY = 1e-5
 
 ARGUMENTS: Dict[str, Dict[str, Any]] = {
@@ -72,11 +70,6 @@ def assert_all_close(
         numpy.testing.assert_allclose(vectors, expected_vectors, rtol=0, atol=tolerance)
 
 
-def skip_without_simd() -> None:
-    if choose_runner("auto", "float32", torch.device("cpu"))[0] != SIMDRunner.prepare:
-        pytest.skip("The simd kernel is not the fastest here.")
-
-
 @pytest.fixture
 def embedder(bilm_files: BiLMFiles) -> ElmoEmbedder:
     return ElmoEmbedder(*bilm_files)
@@ -109,22 +102,13 @@ class TestVectors:
             assert_all_close([activations[row, :, :length].numpy()], [vectors])
             assert not activations[row, :, length:].any()
 
-    def test_with_known_words_the_simd_kernel_gives_equal_bits_in_any_batch(
-        self, embedder: ElmoEmbedder
-    ) -> None:
-        skip_without_simd()
-        sentences = random_sentences(30)
-        found = embedder.embed_batch(sentences)
-        for vectors, sentence in zip(found, sentences):
-            assert numpy.array_equal(vectors, embedder.embed_sentence(sentence))
-
     def test_each_array_has_its_own_memory(self, embedder: ElmoEmbedder) -> None:
         for vectors in embedder.embed_batch(SENTENCES):
             assert vectors.flags.c_contiguous
             assert vectors.base is None or vectors.base.nbytes == vectors.nbytes
 
     def test_a_long_line_is_embedded_like_a_short_one(self, bilm_files: BiLMFiles) -> None:
-        # More tokens than any kernel takes in one block, beside a short sentence.
+        # More tokens than any kernel takes in one block, and a short sentence.
         long = [f"w{number % 500}" for number in range(20_000)]
         embedder = ElmoEmbedder(*bilm_files)
         found, short = embedder.embed_sentences([long, ["w1"]])
