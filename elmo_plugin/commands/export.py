@@ -75,13 +75,12 @@ def run(args: argparse.Namespace) -> None:
     options = options_from(ExportOptions, args)
     if Path(options.output_folder).suffix in PROGRAM_SUFFIXES:
         _export_program(options)
-        files = [options.output_folder]
-    else:
-        with needing_allennlp("export"):
-            import elmo_plugin.plugin  # noqa: F401 - patches and registers
-            from elmo_plugin.pretraining.export import export_model
-        files = export_model(**asdict(options))
-    print(*files, sep="\n")
+        print(options.output_folder)
+        return
+    with needing_allennlp("export"):
+        import elmo_plugin.plugin  # noqa: F401 - patches and registers
+        from elmo_plugin.pretraining.export import export_model
+    print(*export_model(**asdict(options)), sep="\n")
 
 
 def _export_program(options: ExportOptions) -> None:

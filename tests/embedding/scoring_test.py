@@ -12,7 +12,7 @@ import torch
 from allennlp.data import Batch
 
 from elmo_plugin import BiLM, FrozenBiLM, SentenceScorer
-from elmo_plugin.bilm import InferenceSettings, batch_to_ids
+from elmo_plugin.bilm import BiLMOptions, InferenceSettings, batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.softmax import ExactSoftmax
 from elmo_plugin.bilm.weights import save_model
@@ -84,56 +84,48 @@ def assert_accurate(found: Any, expected: Any) -> None:
     numpy.testing.assert_allclose(found, expected, rtol=0, atol=ACCURACY)
 
 
-class TestAgainstPretraining:
-    def test_perplexities_are_those_of_its_evaluation_on_whole_sentences(
-        self, tmp_path: Path
-    ) -> None:
-        softmax = random_softmax()
-        folder = write_model(tmp_path / "model", softmax)
-        vocab = LMWordVocabulary.from_vocabulary_file(str(VOCABULARY_FILE))
-        model = BiLMTrainingModel(vocab, randomize(BiLM(TINY_OPTIONS)), softmax).eval()
-        reader = BiLMReader(str(VOCABULARY_FILE))
-        batch = Batch([reader.text_to_instance(tokens) for tokens in heldout()])
-        with torch.no_grad():
-            model(**batch.as_tensor_dict())
-        expected = model.get_metrics(reset=True)
+def test_perplexities_are_those_of_pretrainings_evaluation_on_whole_sentences(
+    tmp_path: Path,
+) -> None:
+    softmax = random_softmax()
+    folder = write_model(tmp_path / "model", softmax)
+    vocab = LMWordVocabulary.from_vocabulary_file(str(VOCABULARY_FILE))
+    model = BiLMTrainingModel(vocab, randomize(BiLM(TINY_OPTIONS)), softmax).eval()
+    reader = BiLMReader(str(VOCABULARY_FILE))
+    batch = Batch([reader.text_to_instance(tokens) for tokens in heldout()])
+    with torch.no_grad():
+        model(**batch.as_tensor_dict())
+    expected = model.get_metrics(reset=True)
 
-        totals = ScoreTotals()
-        for score in SentenceScorer.from_files(folder).score_sentences(heldout()):
-            totals.add(score)
-        found = totals.perplexities()
-        assert totals.num_sentences == 60
-        assert totals.num_words + 60 == expected["num_predictions"]
-        # An error of a log-probability is a relative one of its exponential.
-        assert found == {name: pytest.approx(expected[name], rel=ACCURACY) for name in found}
+    totals = ScoreTotals()
+    for score in SentenceScorer.from_files(folder).score_sentences(heldout()):
+        totals.add(score)
+    found = totals.perplexities()
+    assert totals.num_sentences == 60
+    assert totals.num_words + 60 == expected["num_predictions"]
+    # An error of a log-probability is a relative one of its exponential.
+    assert found == {name: pytest.approx(expected[name], rel=ACCURACY) for name in found}
 
-    def test_each_word_has_the_loss_of_its_prediction(self, scorer: SentenceScorer) -> None:
-        softmax, bilm = random_softmax(), randomize(BiLM(TINY_OPTIONS))
-        vocab = LMWordVocabulary.from_vocabulary_file(str(VOCABULARY_FILE))
-        model = BiLMTrainingModel(vocab, bilm, softmax).eval()
-        reader = BiLMReader(str(VOCABULARY_FILE))
-        tokens = ["It", "was", "qwertyish", "."]
-        # A sentence cut after its first words: the loss grows by that of the words that follow.
-        losses: Dict[str, List[float]] = {"forward": [0.0], "backward": [0.0]}
-        tensors = Batch([reader.text_to_instance(tokens)]).as_tensor_dict()
-        for direction, sums in losses.items():
-            for length in range(1, len(tokens) + 2):
-                windows = {
-                    f"{name}_{part}": tensors[f"{direction}_{part}"][:, :length]
-                    for name in losses
-                    for part in ("inputs", "targets")
-                }
-                with torch.no_grad():
-                    model(**windows)
-                metrics = model.get_metrics(reset=True)
-                sums.append(length * numpy.log(metrics[f"{direction}_perplexity"]))
-        score = scorer.score_sentence(tokens)
-        expected = -numpy.diff(losses["forward"])
-        assert_accurate(score.forward, expected)
-        # Backward, the words come from the last to the first.
-        expected = -numpy.diff(losses["backward"])
-        backward = [*expected[:-1][::-1], expected[-1]]
-        assert_accurate(score.backward, backward)
+
+@pytest.mark.parametrize(
+    "options",
+    [TINY_OPTIONS, replace(TINY_OPTIONS, num_layers=3, use_skip_connections=False)],
+)
+def test_the_last_layer_predicts_the_next_and_the_previous_word(options: BiLMOptions) -> None:
+    bilm, softmax = randomize(BiLM(options)), random_softmax().exact()
+    tokens = ["It", "was", "qwertyish", "."]
+    with torch.no_grad():
+        top = bilm(batch_to_ids([tokens]))["activations"][-1][0]  # (6, 2 * projection_dim)
+    # Of each word in the place after a position, and before it: (6, num_words)
+    following, preceding = (softmax.log_probabilities(states) for states in top.chunk(2, dim=1))
+    words = [VOCABULARY.index_of(token) for token in tokens]
+    forward = [
+        following[position, word] for position, word in enumerate([*words, LMVocabulary.END])
+    ]
+    backward = [preceding[position, word] for position, word in enumerate(words, start=2)]
+    score = SentenceScorer(bilm.freeze(), softmax, VOCABULARY).score_sentence(tokens)
+    assert_accurate(score.forward, forward)
+    assert_accurate(score.backward, [*backward, preceding[1, LMVocabulary.BEGIN]])
 
 
 class TestScores:
@@ -303,15 +295,3 @@ class TestFiles:
         # Before files are read.
         with pytest.raises(ConfigurationError, match="cuda_device is 99"):
             SentenceScorer.from_files("no/such/folder", cuda_device=99)
-
-
-def test_any_number_of_layers_and_no_skip_connections() -> None:
-    """The states that predict are those of the last layer, whatever the layers."""
-    options = replace(TINY_OPTIONS, num_layers=3, use_skip_connections=False)
-    bilm, softmax = randomize(BiLM(options)), random_softmax().exact()
-    score = SentenceScorer(bilm.freeze(), softmax, VOCABULARY).score_sentence(["It"])
-    with torch.no_grad():
-        top = bilm(batch_to_ids([["It"]]))["activations"][-1][0]  # (3, 2 * projection_dim)
-    after_begin = softmax.log_probabilities(top[:1, : options.projection_dim])
-    expected = float(after_begin[0, VOCABULARY.index_of("It")])
-    assert_accurate(score.forward[0], expected)
