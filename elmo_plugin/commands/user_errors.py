@@ -34,7 +34,7 @@ def exits_on_user_errors(
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except _user_errors() as error:
-            line, status = "; ".join(str(error).splitlines()), 2
+            line, status = "; ".join(_message(error).splitlines()), 2
             print(f"{args.prog}: error: {line}", file=sys.stderr)
         except KeyboardInterrupt as error:
             advice, status = str(error) or "the same command starts again", INTERRUPTED
@@ -47,6 +47,13 @@ def exits_on_user_errors(
 def needing_allennlp(what: str) -> ContextManager[None]:
     """Do as `needing` does for a command or option that needs AllenNLP."""
     return needing(f"{what} needs AllenNLP", "elmo-plugin[allennlp]", f" && {INSTALL_ALLENNLP}")
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror is not None:
+        # Without "[Errno 2]".
+        return ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
+    return str(error)
 
 
 def _user_errors() -> Tuple[Type[Exception], ...]:
