@@ -1,4 +1,4 @@
-"""The `allennlp` command as users call it. A process of its own shows each way to load the plugin."""
+"""The `allennlp` command as users call it. Separate processes show each way to load the plugin."""
 
 import json
 import os

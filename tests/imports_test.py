@@ -42,10 +42,7 @@ LEVELS = {part: level for level, parts in enumerate(CORE + PLUGIN) for part in p
 NAMES_ONLY = ("elmo_plugin", "elmo_plugin.modules", "elmo_plugin.serving")
 
 # Of the core: they import AllenNLP inside functions that only its users call.
-FOR_USERS_OF_ALLENNLP = (
-    "elmo_plugin.embedding.elmo_embedder",
-    "elmo_plugin.modules.elmo",
-)
+FOR_USERS_OF_ALLENNLP = ("elmo_plugin.modules.elmo",)
 
 
 def is_core(module: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Optional, Sequence
 from elmo_plugin.arguments import add_options, option, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output import check_output_file
 
 PROGRAM_SUFFIXES = (".pt2", ".onnx")
 
@@ -74,12 +75,12 @@ def run(args: argparse.Namespace) -> None:
     options = options_from(ExportOptions, args)
     if Path(options.output_folder).suffix in PROGRAM_SUFFIXES:
         _export_program(options)
+        print(options.output_folder)
         return
     with needing_allennlp("export"):
         import elmo_plugin.plugin  # noqa: F401 - patches and registers
         from elmo_plugin.pretraining.export import export_model
-    for file in export_model(**asdict(options)):
-        print(file)
+    print(*export_model(**asdict(options)), sep="\n")
 
 
 def _export_program(options: ExportOptions) -> None:
@@ -94,14 +95,10 @@ def _export_program(options: ExportOptions) -> None:
             f"{file} is the name of a program, expected no other option than --overwrite: a program is of "
             "float32 and has no card. Leave the others out, or name a folder."
         )
-    if Path(file).exists() and not options.overwrite:
-        raise ConfigurationError(
-            f"{file} exists, expected a new path. Give another name, or --overwrite to replace it."
-        )
+    check_output_file(file, options.overwrite, "--overwrite", "FOLDER")
     if not names_both_files(options.archive_file):
         raise ConfigurationError(
             f"{options.archive_file}: expected elmo_mini, a folder that `elmo export` wrote, or a .zip, for "
             f"the program {file}. Export an archive to a folder first."
         )
     export_program(BiLM.from_files(options.archive_file), file)
-    print(file)

@@ -28,22 +28,13 @@ programs), predict, serve and report need AllenNLP:
 
 
 class Command(NamedTuple):
-    """
-    A command, whose module in this folder has its name.
-
-    # Parameters
-
-    help : `str`
-        One line.
-    subcommand : `str`, optional
-        Its name among those of `allennlp`, if it is there too.
-    loads_archives : `bool`, optional (default = `False`)
-        Whether it may build what the config of an archive names, which `--include-package` registers.
-    """
+    """A command, whose module in this folder has its name."""
 
     help: str
-    subcommand: Optional[str] = None
-    loads_archives: bool = False
+    subcommand: Optional[str] = None  # its name among those of `allennlp`
+    loads_archives: bool = (
+        False  # may build what an archive names, which --include-package registers
+    )
 
 
 # In the order of the help.

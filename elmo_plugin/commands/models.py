@@ -12,8 +12,8 @@ example:
   %(prog)s
 
 List the models that come with this package: name, kind, size, and what the head of README.md says.
-The name of a biLM stands for its options and weights: elmo embed ... --options-file elmo_mini
-That of a task model stands for its archive, unless the current folder has a file of this name.
+Give the name of a biLM in place of its files: elmo embed ... --options-file elmo_mini
+Give that of a task model in place of its archive, unless the current folder has a file of this name.
 docs/models.md lists the biLMs that others have published.
 """
 

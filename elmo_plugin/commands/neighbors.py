@@ -1,40 +1,30 @@
 """`elmo neighbors`: find the nearest occurrences of a word in context, or sentences, and cluster them."""
 
 import argparse
-import logging
 from dataclasses import asdict, dataclass
 from os import PathLike
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Iterable, Optional, Sequence, Tuple, Union
 
-from elmo_plugin.arguments import add_options, option, options_from
+from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.neighbor_plot import check_plot, plot_occurrences
 from elmo_plugin.embedding.neighbors import (
     AVERAGE,
-    TOKEN_REPRESENTATION,
     TOP_LAYER,
-    Cluster,
-    FoundOccurrences,
     Layer,
-    Neighbor,
     Occurrence,
-    check_clustering,
-    check_layer,
-    cluster_occurrences,
+    cluster_vectors,
     embed_occurrences,
     find_occurrences,
     nearest_occurrences,
-    num_distinct_contexts,
 )
-from elmo_plugin.embedding.pooling import POOLS, check_pool
+from elmo_plugin.embedding.pooling import POOLS
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.text import split_tokens
 
-DEFAULT_NUM_CLUSTERS = 2
-
-logger = logging.getLogger(__name__)
+_DEFAULT_NUM_CLUSTERS = 2
 
 _USAGE = "%(prog)s TEXT (--word WORD | --pool POOL) [--sentence SENTENCE] [options]"
 
@@ -55,21 +45,18 @@ Only sentences that hold the word are embedded: time and memory grow with their 
 
 
 def _layer(text: str) -> Layer:
-    try:
-        return int(text)
-    except ValueError:
-        return text  # check_layer rejects all words but AVERAGE
+    return int(text) if text.lstrip("-").isdigit() else text
 
 
 @dataclass(frozen=True)
-class ComparisonOptions:
+class NeighborsOptions:
     """
     What to compare, and what to show.
 
     # Raises
 
-    `ConfigurationError` for a value out of range, options that exclude each other, a plot that cannot be
-    written, and clusters or a plot without the packages that make them.
+    `ConfigurationError` for options that exclude each other, numbers below 1, a plot that cannot be written,
+    and clusters or a plot without the packages that make them.
     """
 
     word: Optional[str] = option("one token, whose occurrences are compared", None)
@@ -90,86 +77,45 @@ class ComparisonOptions:
     )
     top: int = option("show at most N occurrences for a sentence or cluster", 10, metavar="N")
     clusters: Optional[int] = option(
-        f"number of clusters to show and plot (default: {DEFAULT_NUM_CLUSTERS} without --sentence)",
+        f"number of clusters (default: {_DEFAULT_NUM_CLUSTERS} without --sentence, otherwise none)",
         None,
         metavar="K",
     )
     max_occurrences: int = option(
         "compare at most N, a random sample if there are more", 5000, metavar="N"
     )
-    seed: int = option("seed of the sample and of the clusters", 0, metavar="N")
     plot: Optional[str] = option(
         "draw two principal components of the vectors, as .png or .svg", None, metavar="FILE"
     )
     overwrite: bool = option("replace FILE of --plot if it exists", False)
-    batch_tokens: Optional[int] = option(
-        "at most N tokens in a batch, with padding (default: 256 MiB)", None, metavar="N"
-    )
+    files: BiLMFiles = option_group("the biLM", BiLMFiles())
+    device: DeviceOptions = option_group("what runs it", DeviceOptions())
 
     def __post_init__(self) -> None:
-        check_pool(self.pool)
-        check_layer(self.layer)
         if (self.word is None) == (self.pool is None):
             raise ConfigurationError(
                 f"--word is {self.word} and --pool is {self.pool}, expected one of them. Give --word to "
                 "compare the occurrences of a word, or --pool to compare whole sentences."
             )
-        for name, value, other, other_value in (
-            ("--ignore-case", self.ignore_case, "--word", self.word),
-            ("--overwrite", self.overwrite, "--plot", self.plot),
-        ):
-            if value and other_value is None:
-                raise ConfigurationError(
-                    f"{name} is an option of {other}, which is not given. Give {other}, or omit {name}."
-                )
-        if self.word is not None and split_tokens(self.word) != [self.word]:
-            raise ConfigurationError(
-                f"--word: found '{self.word}', expected one token, without white space. Give a single word, "
-                "spelled as in the text."
-            )
-        for name, number in (
-            ("--top", self.top),
-            ("--clusters", self.num_clusters),
-            ("--max-occurrences", self.max_occurrences),
-        ):
-            if number < 1:
-                raise ConfigurationError(f"{name}: found {number}, expected a positive number.")
-        if not 0 <= self.seed < 2**32:
-            raise ConfigurationError(
-                f"--seed: found {self.seed}, expected a number from 0 to {2**32 - 1}, as k-means takes."
-            )
+        for name in ("top", "clusters", "max_occurrences"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                flag = name.replace("_", "-")
+                raise ConfigurationError(f"--{flag}: found {number}, expected a positive number.")
         if self.plot is not None:
             check_plot(self.plot, self.overwrite)
-        if self.makes_clusters:
-            check_clustering()
+        if self.plot is not None or self.num_clusters is not None:
+            with needing(
+                "Clusters and plots need scikit-learn",
+                "elmo-plugin[plots]",
+                ", or give --sentence for neighbors alone.",
+            ):
+                import sklearn.cluster  # noqa: F401
 
     @property
-    def unit(self) -> str:
-        """What is compared, in messages."""
-        return "sentence" if self.word is None else "occurrence"
-
-    @property
-    def shows_clusters(self) -> bool:
-        """Whether clusters are printed."""
-        return self.clusters is not None or not self.sentence
-
-    @property
-    def makes_clusters(self) -> bool:
-        """Whether clusters are printed or plotted."""
-        return self.shows_clusters or self.plot is not None
-
-    @property
-    def num_clusters(self) -> int:
-        """Number of clusters to make."""
-        return DEFAULT_NUM_CLUSTERS if self.clusters is None else self.clusters
-
-
-class ComparedOccurrences(NamedTuple):
-    """What to print."""
-
-    found: FoundOccurrences
-    queries: List[Tuple[Occurrence, List[Neighbor]]]  # of each sentence, with its nearest neighbors
-    clusters: List[Cluster]  # the largest first; empty if they are not shown
+    def num_clusters(self) -> Optional[int]:
+        """Number of clusters, `None` for no clusters."""
+        return self.clusters if self.clusters or self.sentence else _DEFAULT_NUM_CLUSTERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -181,141 +127,78 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="UTF-8, plain or .gz, a tokenized sentence on each line; - for standard input; blank lines are "
         "skipped",
     )
-    add_options(parser, ComparisonOptions, "what to compare")
-    add_options(parser, BiLMFiles, "the biLM")
-    add_options(parser, DeviceOptions, "what runs it")
+    add_options(parser, NeighborsOptions, "what to compare")
 
 
 def run(args: argparse.Namespace) -> None:
     """Compare the occurrences, and print them."""
-    options = options_from(ComparisonOptions, args)
-    compared = compare_occurrences(
-        args.text,
-        options,
-        options_from(BiLMFiles, args),
-        options_from(DeviceOptions, args),
-    )
-
-    def counted(number: int) -> str:
-        return f"{number:,} {options.unit}{'s' * (number != 1)}"
-
-    num_compared, num_found = len(compared.found.occurrences), compared.found.num_found
-    sample = (
-        f", of which {num_compared:,} are compared, a random sample (--max-occurrences)"
-        if num_compared < num_found
-        else ""
-    )
-    what = args.text if options.word is None else options.word
-    print(f"{what}: {counted(num_found)}{sample}")
-    for number, (query, neighbors) in enumerate(compared.queries, start=1):
-        print(f"\nsentence {number}: {query.marked_sentence}")
-        _print_rows(neighbors)
-        if not neighbors:
-            print(f"  no other {options.unit}")
-    for number, cluster in enumerate(compared.clusters, start=1):
-        print(f"\ncluster {number}: {counted(len(cluster.members))}")
-        _print_rows(cluster.neighbors[: options.top])
-    if options.plot is not None:
-        print(f"\n{options.plot}: written")
+    print_neighbors(args.text, options_from(NeighborsOptions, args))
 
 
-def _print_rows(neighbors: List[Neighbor]) -> None:
-    for occurrence, similarity in neighbors:
-        assert occurrence.line_index is not None
-        print(
-            f"  {similarity:6.3f}  line {occurrence.line_index + 1:<7} {occurrence.marked_sentence}"
-        )
-
-
-def compare_occurrences(
-    text: Union[str, PathLike],
-    options: ComparisonOptions,
-    files: BiLMFiles = BiLMFiles(),
-    device: DeviceOptions = DeviceOptions(),
-) -> ComparedOccurrences:
+def print_neighbors(text: Union[str, PathLike], options: NeighborsOptions) -> None:
     """
-    Compare the occurrences of a word in a text by their vectors in context, or the sentences of a text.
-
-    # Parameters
-
-    text : `str` or `PathLike`
-        One sentence on each line, see `SentenceSource`; `-` for standard input. Blank lines are skipped.
-    options, files, device
-        See their classes.
+    Print the nearest occurrences of a word in a text to that in sentences, and clusters of them; see
+    `NeighborsOptions`.
 
     # Raises
 
-    `ConfigurationError` for invalid text, a word that is not in the text or in a sentence, and more clusters
-    than distinct vectors (before a biLM is loaded); and as `ElmoEmbedder`.
+    `ConfigurationError` for invalid text, and for a word that is not in the text or in a sentence, before a
+    biLM is loaded; and as `ElmoEmbedder`.
     """
     queries = [_query(sentence, options) for sentence in options.sentence]
     source = SentenceSource(text, InputOptions(skip_blank=True))
-    found = find_occurrences(
-        source.sentences(),
-        options.word,
-        source.name,
-        options.ignore_case,
-        options.max_occurrences,
-        options.seed,
+    occurrences, num_found = find_occurrences(
+        source.sentences(), options.word, source.name, options.ignore_case, options.max_occurrences
     )
-    occurrences = found.occurrences
-    _check_contexts(occurrences, options)
-    if options.layer == TOKEN_REPRESENTATION and options.word is not None:
-        logger.warning(
-            "Layer 0, the token representation, does not depend on the context: occurrences of equal "
-            "spelling have equal vectors. Give another --layer to compare contexts."
+    if options.plot is not None and len(occurrences) < 2:
+        raise ConfigurationError(
+            f"--plot: {source.name} has one point to plot, expected at least two. Omit --plot."
         )
-
-    embedder = ElmoEmbedder(**files.arguments, **asdict(device))
+    embedder = ElmoEmbedder(**options.files.arguments, **asdict(options.device))
     # (num_occurrences + num_queries, dim)
-    all_vectors = embed_occurrences(
-        embedder, [*occurrences, *queries], options.layer, options.batch_tokens, options.pool
-    )
+    all_vectors = embed_occurrences(embedder, [*occurrences, *queries], options.layer, options.pool)
     vectors, query_vectors = all_vectors[: len(occurrences)], all_vectors[len(occurrences) :]
 
-    neighbors = [
-        (query, nearest_occurrences(query, query_vector, occurrences, vectors, options.top))
-        for query, query_vector in zip(queries, query_vectors)
-    ]
-    clusters = []
-    if options.makes_clusters:
-        clusters = cluster_occurrences(occurrences, vectors, options.num_clusters, options.seed)
+    found = _counted(num_found, options)
+    sample = f", of which {len(occurrences):,} are compared, a random sample"
+    title = f"{options.word or text}: {found}{sample if len(occurrences) < num_found else ''}"
+    print(title)
+    for number, (query, query_vector) in enumerate(zip(queries, query_vectors), start=1):
+        print(f"\nsentence {number}: {query.marked_sentence}")
+        neighbors = nearest_occurrences(query, query_vector, occurrences, vectors, options.top)
+        _print_rows(neighbors)
+        if not neighbors:
+            print(f"  no other {_unit(options)}")
+    num_clusters = options.num_clusters
+    clusters = [] if num_clusters is None else cluster_vectors(vectors, num_clusters)
+    for number, (members, similarities) in enumerate(clusters, start=1):
+        print(f"\ncluster {number}: {_counted(len(members), options)}")
+        shown = members[: options.top]
+        _print_rows(zip([occurrences[index] for index in shown], similarities))
     if options.plot is not None:
         plot_occurrences(
-            options.plot, options.word, occurrences, vectors, clusters, queries, query_vectors
+            options.plot, title, occurrences, vectors, clusters, queries, query_vectors
         )
-    return ComparedOccurrences(found, neighbors, clusters if options.shows_clusters else [])
+        print(f"\n{options.plot}: written")
 
 
-def _query(sentence: str, options: ComparisonOptions) -> Occurrence:
+def _query(sentence: str, options: NeighborsOptions) -> Occurrence:
     """Return the first occurrence of the word in a sentence of the command line; or the sentence."""
+    sentences = [Sentence(0, sentence, split_tokens(sentence))]
     place = f"--sentence '{sentence}'"
-    tokens = split_tokens(sentence)
-    if not tokens:
-        raise ConfigurationError(f"{place}: found no tokens, expected a sentence. Give some words.")
-    found = find_occurrences(
-        [Sentence(0, sentence, tokens)], options.word, place, options.ignore_case
-    )
-    return found.occurrences[0]
+    return find_occurrences(sentences, options.word, place, options.ignore_case).occurrences[0]
 
 
-def _check_contexts(occurrences: List[Occurrence], options: ComparisonOptions) -> None:
-    """Check that there are enough distinct vectors for clusters and a plot."""
-    num_contexts = num_distinct_contexts(occurrences, options.layer)
-    compared = f"{len(occurrences):,} {options.unit}s" + " of the word" * (options.word is not None)
-    reason = (
-        "; layer 0, the token representation, does not depend on the context"
-        if options.layer == TOKEN_REPRESENTATION and options.word is not None
-        else ""
-    )
-    if options.makes_clusters and options.num_clusters > num_contexts:
-        raise ConfigurationError(
-            f"--clusters: found {options.num_clusters}, expected at most {num_contexts:,}, the number of "
-            f"distinct vectors of the {compared}{reason}. Give a smaller number, another --layer, or more "
-            "text."
-        )
-    if options.plot is not None and num_contexts < 2:
-        raise ConfigurationError(
-            f"--plot: found one distinct vector of the {compared}{reason}, expected at least 2. Give another "
-            "--layer or more text, or omit --plot."
-        )
+def _unit(options: NeighborsOptions) -> str:
+    return "sentence" if options.word is None else "occurrence"
+
+
+def _counted(number: int, options: NeighborsOptions) -> str:
+    return f"{number:,} {_unit(options)}{'s' * (number != 1)}"
+
+
+def _print_rows(rows: Iterable[Tuple[Occurrence, float]]) -> None:
+    for occurrence, similarity in rows:
+        assert occurrence.line_index is not None
+        line = occurrence.line_index + 1
+        print(f"  {similarity:6.3f}  line {line:<7} {occurrence.marked_sentence}")

@@ -16,8 +16,6 @@ def declare(parser: argparse.ArgumentParser, command: Any) -> None:
 
     # Parameters
 
-    parser : `ArgumentParser`
-        The parser of the command.
     command
         Its module, or another object with functions `add_arguments` and `run`. One without `run` has
         subcommands, for which this function is called too.
@@ -45,15 +43,8 @@ def _short_usage(parser: argparse.ArgumentParser) -> str:
 
 class LazyParser(argparse.ArgumentParser):
     """
-    A parser whose arguments are declared when it is used, because importing them takes time. Its errors are
-    one line.
-
-    # Parameters
-
-    declare : `Callable[[LazyParser], None]`, optional
-        Declares the arguments.
-    settings
-        As in `ArgumentParser`.
+    A parser whose arguments are declared by a function when it is used, because importing them takes time.
+    Its errors are one line.
     """
 
     def __init__(
@@ -62,16 +53,12 @@ class LazyParser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": help_formatter, **settings})
         self._declare = declare
 
-    def declare(self) -> None:
-        """Declare the arguments, unless they are there."""
-        if self._declare is not None:
-            declare, self._declare = self._declare, None
-            declare(self)
-
     def parse_known_args(  # type: ignore[override]
         self, args: Optional[Sequence[str]] = None, namespace: Optional[argparse.Namespace] = None
     ) -> Tuple[argparse.Namespace, Any]:
-        self.declare()
+        if self._declare is not None:
+            declare, self._declare = self._declare, None
+            declare(self)
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> Any:

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Optional
 
-from elmo_plugin.arguments import add_options, option, option_group, options_from
+from elmo_plugin.arguments import add_options, option, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file, replaced_file
@@ -29,31 +29,6 @@ not affected.
 """
 
 _BATCH_SIZE = 64
-
-
-@dataclass(frozen=True)
-class DatasetOptions:
-    """How the input is read if it is not JSON lines."""
-
-    use_dataset_reader: bool = option("read INPUT as the model's data were read", False)
-    dataset_reader_choice: str = option(
-        "of which data", "validation", choices=("train", "validation")
-    )
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """The model in the archive, and what runs it."""
-
-    overrides: Optional[Dict[str, Any]] = option(
-        "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
-    )
-    weights_file: Optional[str] = option("in place of the weights in ARCHIVE", None, metavar="FILE")
-    predictor: Optional[str] = option("(default: that of the model)", None, metavar="NAME")
-    predictor_args: Optional[Dict[str, Any]] = option(
-        """of the predictor, such as '{"spacy_model": "en_core_web_sm"}'""", None, metavar="JSON"
-    )
-    cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
 
 
 @dataclass(frozen=True)
@@ -84,8 +59,21 @@ class PredictOptions:
         None,
         metavar="N",
     )
-    dataset: DatasetOptions = option_group("other input than JSON", DatasetOptions())
-    model: ModelOptions = option_group("the model", ModelOptions())
+    use_dataset_reader: bool = option(
+        "read INPUT as the model's data were read, not as JSON lines", False
+    )
+    dataset_reader_choice: str = option(
+        "of which data", "validation", choices=("train", "validation")
+    )
+    overrides: Optional[Dict[str, Any]] = option(
+        "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
+    )
+    weights_file: Optional[str] = option("in place of the weights in ARCHIVE", None, metavar="FILE")
+    predictor: Optional[str] = option("(default: that of the model)", None, metavar="NAME")
+    predictor_args: Optional[Dict[str, Any]] = option(
+        """of the predictor, such as '{"spacy_model": "en_core_web_sm"}'""", None, metavar="JSON"
+    )
+    cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
 
     def __post_init__(self) -> None:
         if self.batch_size is not None and self.batch_size < 1:
@@ -126,15 +114,13 @@ def _predictions(options: PredictOptions) -> Iterator[str]:
             predict_lines,
         )
 
-    model, data = options.model, options.dataset
     archive = opened_archive(
-        options.archive_file, model.overrides or "", model.cuda_device, model.weights_file
+        options.archive_file, options.overrides or "", options.cuda_device, options.weights_file
     )
     predictor = build_predictor(
-        archive, model.predictor, data.dataset_reader_choice, model.predictor_args or {}
+        archive, options.predictor, options.dataset_reader_choice, options.predictor_args or {}
     )
-    if data.use_dataset_reader:
-        batch_size = options.batch_size or _BATCH_SIZE
-        return predict_data(predictor, options.input_file, batch_size)
+    if options.use_dataset_reader:
+        return predict_data(predictor, options.input_file, options.batch_size or _BATCH_SIZE)
     default_size = 1 if options.input_file == STANDARD_INPUT else _BATCH_SIZE
     return predict_lines(predictor, options.input_file, options.batch_size or default_size)

@@ -3,9 +3,10 @@
 import argparse
 import json
 import sys
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import tee
-from typing import Any, Dict, Iterator, List, Optional, Sequence, TextIO, Tuple
+from typing import Any, Dict, Iterator, Optional, TextIO
 
 from tqdm import tqdm
 
@@ -28,9 +29,6 @@ STANDARD_OUTPUT = "-"
 _HEADER = " perplexity    forward   backward  unknown  sentence"
 _BEST_HEADER = "probability    forward   backward  word"
 
-# Each sentence as JSON, and as the lines of a table.
-_Rows = Iterator[Tuple[Dict[str, Any], List[str]]]
-
 _DESCRIPTION = f"""\
 examples:
   %(prog)s sentences.txt
@@ -50,8 +48,8 @@ class LanguageModelFiles:
     """The files of a biLM with its softmax, see `SentenceScorer.from_files`."""
 
     options_file: str = option(
-        "sizes, JSON: path, URL or hf:// name; elmo_mini, or a folder that elmo export wrote, stands for "
-        "all files",
+        "sizes, JSON: path, URL or hf:// name; or the name of all files: elmo_mini, or a folder that elmo "
+        "export wrote",
         DEFAULT_MODEL,
         metavar="FILE",
     )
@@ -107,10 +105,6 @@ class ScoreOptions:
             )
         if self.output is not None and self.output != STANDARD_OUTPUT:
             check_output_file(self.output, self.overwrite, "--overwrite", "--output")
-        elif self.overwrite:
-            raise ConfigurationError(
-                "--overwrite is given without a file to replace. Give --output FILE, or leave it out."
-            )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,14 +126,7 @@ def run(args: argparse.Namespace) -> None:
 def score_text(input_file: Any, options: ScoreOptions = ScoreOptions()) -> None:
     """
     Score the sentences of a file, and print a table or write JSON lines, in memory that does not grow with
-    the file.
-
-    # Parameters
-
-    input_file
-        See `SentenceSource`.
-    options : `ScoreOptions`, optional
-        What is written.
+    the file. `input_file` is read by `SentenceSource`.
 
     # Raises
 
@@ -153,87 +140,70 @@ def score_text(input_file: Any, options: ScoreOptions = ScoreOptions()) -> None:
         )
     scorer = SentenceScorer.from_files(**asdict(options.files), **asdict(options.device))
     totals = ScoreTotals()
-    rows = (
-        _scored(scorer, source, options, totals)
-        if options.best is None
-        else _with_best_words(scorer, source, options, options.best)
-    )
+    contents = _contents(scorer, source, options, totals)
     if options.output is None:
-        print(_BEST_HEADER if options.best is not None else _HEADER)
-        for _, lines in rows:
-            print("\n".join(lines))
-    elif options.output == STANDARD_OUTPUT:
-        _write_json(rows, sys.stdout)
+        print(_HEADER if options.best is None else _BEST_HEADER)
+        for content in contents:
+            print("\n".join(_table_rows(content)))
     else:
-        with replaced_file(options.output) as path, open(path, "w", encoding="utf-8") as file:
-            _write_json(rows, file)
+        with _opened(options.output) as file:
+            for content in tqdm(contents, unit=" sentences", desc="scoring"):
+                file.write(json.dumps(content, ensure_ascii=False) + "\n")
     if options.best is None:
-        # Beside JSON lines on standard output, it is no part of them.
-        print(
-            _summary(totals),
-            file=sys.stderr if options.output == STANDARD_OUTPUT else sys.stdout,
-        )
+        # Not among the JSON lines on standard output.
+        is_output = options.output == STANDARD_OUTPUT
+        print(_summary(totals), file=sys.stderr if is_output else sys.stdout)
 
 
-def _scored(
+def _contents(
     scorer: SentenceScorer, source: SentenceSource, options: ScoreOptions, totals: ScoreTotals
-) -> _Rows:
-    sentences, tokens_of = tee(source.sentences())  # as far apart as `score_sentences` reads ahead
-    scores = scorer.score_sentences(
-        (sentence.tokens for sentence in tokens_of), **asdict(options.batches)
-    )
-    for sentence, score in zip(sentences, scores):
-        totals.add(score)
-        content = score.as_json(options.words)
-        yield {"line": sentence.line_index, **content}, _score_lines(content)
-
-
-def _with_best_words(
-    scorer: SentenceScorer, source: SentenceSource, options: ScoreOptions, num_words: int
-) -> _Rows:
-    sentences, tokens_of = tee(source.sentences())
-    checked = (
+) -> Iterator[Dict[str, Any]]:
+    """Yield the JSON of each sentence, and add its scores to the totals."""
+    sentences, read_ahead = tee(source.sentences())  # as far apart as the scorer reads ahead
+    limits = asdict(options.batches)
+    if options.best is None:
+        tokens = (sentence.tokens for sentence in read_ahead)
+        for sentence, score in zip(sentences, scorer.score_sentences(tokens, **limits)):
+            totals.add(score)
+            yield {"line": sentence.line_index, **score.as_json(options.words)}
+        return
+    tokens = (
         check_blank(sentence.tokens, f"{source.name}, line {sentence.line_index + 1}")
-        for sentence in tokens_of
+        for sentence in read_ahead
     )
-    all_best = scorer.best_words_of_sentences(checked, num_words, **asdict(options.batches))
+    all_best = scorer.best_words_of_sentences(tokens, options.best, **limits)
     for sentence, best in zip(sentences, all_best):
-        content = {
-            "line": sentence.line_index,
-            "tokens": sentence.tokens,
-            "best": [word._asdict() for word in best],
-        }
-        lines = [
-            f"{word.probability:11.4f}{word.forward:11.2f}{word.backward:11.2f}  {word.word}"
-            for word in best
-        ]
-        yield content, [" ".join(sentence.tokens), *lines]
+        words = [word._asdict() for word in best]
+        yield {"line": sentence.line_index, "tokens": sentence.tokens, "best": words}
 
 
-def _write_json(rows: _Rows, file: TextIO) -> None:
-    for content, _ in tqdm(rows, unit=" sentences", desc="scoring"):
-        file.write(json.dumps(content, ensure_ascii=False) + "\n")
+@contextmanager
+def _opened(output: str) -> Iterator[TextIO]:
+    if output == STANDARD_OUTPUT:
+        yield sys.stdout
+        return
+    with replaced_file(output) as path, open(path, "w", encoding="utf-8") as file:
+        yield file
 
 
-def _score_lines(content: Dict[str, Any]) -> List[str]:
-    """Return the rows of a sentence, and of its words if `content` has them."""
-
-    def row(perplexity: str, directions: Sequence[str], num_unknown: str, text: str) -> str:
-        columns = [f"{perplexity:>11}", *(f"{number:>11}" for number in directions)]
-        return "".join([*columns, f"{num_unknown:>9}", f"  {text}"])
-
-    def directions_of(values: Dict[str, Any]) -> List[str]:
-        return [f"{values[direction]:.2f}" for direction in ("forward", "backward")]
-
-    perplexity, text = f"{content['perplexity']:.2f}", " ".join(content["tokens"])
-    lines = [row(perplexity, directions_of(content), str(content["num_unknown"]), text)]
-    for word in content.get("words", []):
-        mark = "1" * word["is_unknown"]
-        lines.append(row("", directions_of(word), mark, f"  {word['word']}"))
+def _table_rows(content: Dict[str, Any]) -> Iterator[str]:
+    """Yield the row of a sentence, and those of its words."""
+    sentence = " ".join(content["tokens"])
+    if "best" in content:
+        yield sentence
+        for word in content["best"]:
+            yield "{probability:11.4f}{forward:11.2f}{backward:11.2f}  {word}".format(**word)
+        return
+    yield (
+        "{perplexity:11.2f}{forward:11.2f}{backward:11.2f}{num_unknown:9}  ".format(**content)
+        + sentence
+    )
     if "words" in content:
-        lines.append(row("", [f"{content['end']:.2f}", ""], "", "  </S>"))
-        lines.append(row("", ["", f"{content['begin']:.2f}"], "", "  <S>"))
-    return lines
+        for word in content["words"]:
+            mark = "1" if word["is_unknown"] else ""
+            yield f"{word['forward']:22.2f}{word['backward']:11.2f}{mark:>9}    {word['word']}"
+        yield f"{content['end']:22.2f}{'':20}    </S>"
+        yield f"{content['begin']:33.2f}{'':9}    <S>"
 
 
 def _summary(totals: ScoreTotals) -> str:

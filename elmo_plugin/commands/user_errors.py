@@ -4,7 +4,7 @@ import argparse
 import functools
 import os
 import sys
-from typing import Any, Callable, ContextManager, NoReturn, Tuple, Type
+from typing import Any, Callable, ContextManager, Tuple, Type
 
 from elmo_plugin.compat.environment import INSTALL_ALLENNLP
 from elmo_plugin.errors import ConfigurationError, needing
@@ -34,9 +34,12 @@ def exits_on_user_errors(
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except _user_errors() as error:
-            exit_with_error(args.prog, error)
+            line, status = "; ".join(_message(error).splitlines()), 2
+            print(f"{args.prog}: error: {line}", file=sys.stderr)
         except KeyboardInterrupt as error:
-            exit_interrupted(args.prog, error)
+            advice, status = str(error) or "the same command starts again", INTERRUPTED
+            print(f"{args.prog}: interrupted; {advice}", file=sys.stderr)
+        sys.exit(status)
 
     return run
 
@@ -46,22 +49,11 @@ def needing_allennlp(what: str) -> ContextManager[None]:
     return needing(f"{what} needs AllenNLP", "elmo-plugin[allennlp]", f" && {INSTALL_ALLENNLP}")
 
 
-def exit_with_error(prog: str, error: Exception) -> NoReturn:
-    """Print the message of an error in one line, and exit with status 2."""
-    message = getattr(error, "message", None) or str(error)
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror is not None:
-        message = error.strerror
-        if error.filename is not None:
-            message = f"{error.filename}: {message}"
-    print(f"{prog}: error: {'; '.join(message.splitlines())}", file=sys.stderr)
-    sys.exit(2)
-
-
-def exit_interrupted(prog: str, error: KeyboardInterrupt) -> NoReturn:
-    """Print one line that says how to continue, and exit with the status of Ctrl-C."""
-    advice = str(error) or "the same command starts again"
-    print(f"{prog}: interrupted; {advice}", file=sys.stderr)
-    sys.exit(INTERRUPTED)
+        # Without "[Errno 2]".
+        return ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
+    return str(error)
 
 
 def _user_errors() -> Tuple[Type[Exception], ...]:

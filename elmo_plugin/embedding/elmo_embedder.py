@@ -69,8 +69,6 @@ class ElmoEmbedder:
 
     # Attributes
 
-    indexer : `ELMoTokenCharactersIndexer`
-        AllenNLP's indexer, which makes character ids of tokens. Only this attribute needs AllenNLP.
     elmo_bilm : `FrozenBiLM`
         The biLM.
     cuda_device, stateful
@@ -106,13 +104,6 @@ class ElmoEmbedder:
         self.cuda_device = -1 if bilm.device.type == "cpu" else bilm.device.index or 0
         self.stateful = stateful
         self._states = CarriedStates() if stateful else None
-
-    @property
-    def indexer(self) -> Any:
-        """AllenNLP's indexer, an attribute that AllenNLP 0.9 had too."""
-        from allennlp.data.token_indexers import ELMoTokenCharactersIndexer
-
-        return ELMoTokenCharactersIndexer()
 
     @property
     def num_layers(self) -> int:
@@ -156,7 +147,7 @@ class ElmoEmbedder:
         self, batch: Sequence[Sequence[str]], pool: Optional[str] = None
     ) -> List[numpy.ndarray]:
         """
-        Embed several sentences. Return an array for each, see `embed_sentence`; errors name the sentence.
+        Embed several sentences. Return an array for each, see `embed_sentence`; an error names the sentence.
 
         A stateful embedder runs exactly one batch; a batch without tokens does not change the states. A
         stateless embedder runs several batches if one would take much memory for padding.
@@ -187,7 +178,7 @@ class ElmoEmbedder:
             The tokens of each sentence. The iterable may be endless.
         batch_size : `int`, optional (default = `64`)
             See `BatchOptions`.
-        batch_tokens : `int`, optional (default = as many as have vectors of 256 MiB)
+        batch_tokens : `int`, optional (default = the number that has vectors of 256 MiB)
             See `BatchOptions`. Not for a stateful embedder.
         pool : `str`, optional
             See `embed_sentence`.
@@ -279,18 +270,9 @@ class ElmoEmbedder:
         )
         run.embed(self, layer_choice(output_format, pool))
 
-    def batch_to_embeddings(
-        self, batch: Sequence[Sequence[str]], keep_sentences: bool = False
-    ) -> Tuple[Tensor, Tensor]:
+    def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> Tuple[Tensor, Tensor]:
         """
         Run the biLM once on a batch of any size.
-
-        # Parameters
-
-        batch : `Sequence[Sequence[str]]`
-            The tokens of each sentence.
-        keep_sentences : `bool`, optional (default = `False`)
-            Keep what is returned for the next time that a sentence is read, see `FrozenBiLM`.
 
         # Returns
 
@@ -300,7 +282,7 @@ class ElmoEmbedder:
         """
         sentences = list(_checked(batch))
         # (batch_size, num_layers, timesteps, dim)
-        activations = torch.stack(self._run(sentences, keep_sentences), dim=1)
+        activations = torch.stack(self._run(sentences), dim=1)
         device = activations.device
         lengths = torch.tensor([len(sentence) for sentence in sentences], device=device)
         steps = torch.arange(activations.size(2), device=device)
@@ -379,33 +361,17 @@ def checked_tokens(sentence: Iterable[str], position: int) -> List[str]:
     `ValueError` for a string in place of tokens, and for a token that is not a string or cannot be encoded as
     UTF-8.
     """
-    if isinstance(sentence, (str, bytes)):
+    if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
         raise ValueError(
-            f"Sentence {position} is the string {sentence[:40]!r}, expected a list of tokens. Split it into "
-            "tokens first."
+            f"Sentence {position} is {repr(sentence)[:40]}, expected a list of tokens. Split it into tokens."
         )
-    try:
-        tokens = list(sentence)
-    except TypeError as error:
-        raise ValueError(
-            f"Sentence {position} is {sentence!r}, expected a list of tokens."
-        ) from error
-    try:
-        "".join(tokens).encode()
-    except (TypeError, UnicodeEncodeError):
-        _raise_for_token(tokens, position)
-    return tokens
-
-
-def _raise_for_token(tokens: List[str], position: int) -> None:
+    tokens = list(sentence)
     for index, token in enumerate(tokens):
-        where = f"Token {index} of sentence {position} is {token!r}"
-        if not isinstance(token, str):
-            raise ValueError(f"{where}, of type {type(token).__name__}, expected a string.")
         try:
             token.encode()
-        except UnicodeEncodeError as error:
+        except (AttributeError, UnicodeEncodeError) as error:
             raise ValueError(
-                f"{where}, which cannot be encoded as UTF-8 ({error.reason}): the text was read with the "
-                "wrong encoding. Read it with the right one, or replace such characters."
+                f"Token {index} of sentence {position} is {token!r}, expected a string that UTF-8 can encode "
+                f"({error}). Read the text with its encoding, or replace such characters."
             ) from error
+    return tokens

@@ -13,23 +13,14 @@ from elmo_plugin.modules.scalar_mix import ScalarMix
 
 class LayerChoice(NamedTuple):
     """
-    A function from the layers of a sentence to the vectors that are written.
-
-    # Parameters
-
-    name : `str`
-        Identifies the function: choices of the same name give the same vectors.
-    function : `Callable[[numpy.ndarray], numpy.ndarray]`
-        From layer activations `(num_layers, num_tokens, dim)` to an array of this shape or `(num_tokens,
-        dim)`.
-    pool : `str`, optional
-        How the vectors of the tokens are pooled after that, see `pool_tokens`. By default there is a vector
-        for each token.
+    A function from the layers of a sentence to the vectors that are written, and how these are pooled after
+    it, see `pool_tokens`. Choices of the same name give the same vectors.
     """
 
     name: str
+    # From layer activations (num_layers, num_tokens, dim) to an array of this shape or (num_tokens, dim).
     function: Callable[[numpy.ndarray], numpy.ndarray]
-    pool: Optional[str] = None
+    pool: Optional[str] = None  # a vector for each token
 
     def __call__(self, layers: numpy.ndarray) -> numpy.ndarray:
         """Return the vectors to write. With `pool` they have no dimension of tokens."""
@@ -57,13 +48,10 @@ def _average(layers: numpy.ndarray) -> numpy.ndarray:
 
 
 # Functions that can be pickled.
-_CHOICES: Dict[str, LayerChoice] = {
-    choice.name: choice
-    for choice in (
-        LayerChoice("all", numpy.asarray),
-        LayerChoice("top", _top),
-        LayerChoice("average", _average),
-    )
+_FUNCTIONS: Dict[str, Callable[[numpy.ndarray], numpy.ndarray]] = {
+    "all": numpy.asarray,
+    "top": _top,
+    "average": _average,
 }
 
 
@@ -72,11 +60,11 @@ def layer_choice(name: str, pool: Optional[str] = None) -> LayerChoice:
     Return the choice of this name: `all`, `top` (the last layer) or `average` (of all layers). With `pool`
     there is one vector for each sentence, see `LayerChoice`.
     """
-    if name not in _CHOICES:
+    if name not in _FUNCTIONS:
         raise ConfigurationError(
-            f"output_format is '{name}', expected one of {', '.join(_CHOICES)}."
+            f"output_format is '{name}', expected one of {', '.join(_FUNCTIONS)}."
         )
-    return _CHOICES[name].pooled(pool)
+    return LayerChoice(name, _FUNCTIONS[name]).pooled(pool)
 
 
 def learnt_mix(mix: ScalarMix, name: str) -> LayerChoice:

@@ -1,6 +1,7 @@
 """Score sentences with a biLM and its softmax: log-probabilities of words, perplexity, the best words."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
@@ -27,7 +28,7 @@ from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
 from elmo_plugin.errors import ConfigurationError
 
 DEFAULT_MODEL = "elmo_mini"
-# The token that stands for the word to find.
+# The token in the place of the word to find.
 BLANK = "___"
 DEFAULT_NUM_BEST = 10
 
@@ -39,7 +40,7 @@ FileName = Union[str, PathLike]
 
 class SentenceScore(NamedTuple):
     """
-    What a biLM says of a sentence of `n` tokens. Log-probabilities are natural logarithms.
+    The log-probabilities (natural logarithms) of a sentence of `n` tokens.
 
     # Parameters
 
@@ -47,7 +48,7 @@ class SentenceScore(NamedTuple):
         The sentence.
     is_unknown : `numpy.ndarray`
         `(n,)`, boolean: the tokens that are not in the vocabulary of the softmax. Their scores are those of
-        `<UNK>`, which stands for all such words together. (As context they are read from their characters.)
+        `<UNK>`, all such words together. (As context they are read from their characters.)
     forward : `numpy.ndarray`
         `(n + 1,)`, float64: the log-probability of each token after those before it, and last that of the
         sentence's end after all of them.
@@ -78,15 +79,16 @@ class SentenceScore(NamedTuple):
 
     def perplexities(self) -> Dict[str, float]:
         """Return `perplexity` and those of each direction, see `elmo_plugin.bilm.softmax.perplexities`."""
-        sums = [-self.forward_log_probability, -self.backward_log_probability]
-        return perplexities(sums, len(self.forward))
+        totals = ScoreTotals()
+        totals.add(self)
+        return totals.perplexities()
 
     def as_json(self, with_words: bool = False) -> Dict[str, Any]:
         """
         Return values that JSON can hold: `tokens`, `num_unknown`, the log-probabilities `forward` and
         `backward`, and perplexities. With words also `words`, an object for each token with `word`,
-        `forward`, `backward` and `is_unknown`; `end`, what the forward direction says of the sentence's end;
-        and `begin`, what the backward direction says of its begin.
+        `forward`, `backward` and `is_unknown`; `end`, the forward log-probability of the sentence's end; and
+        `begin`, the backward one of its begin.
         """
         content: Dict[str, Any] = {
             "tokens": self.tokens,
@@ -103,6 +105,32 @@ class SentenceScore(NamedTuple):
             content["words"] = [dict(zip(names, row)) for row in rows]
             content.update(end=end, begin=begin)
         return content
+
+
+@dataclass
+class ScoreTotals:
+    """Sums over scored sentences."""
+
+    num_sentences: int = 0
+    num_words: int = 0
+    num_unknown: int = 0
+    forward: float = 0.0
+    backward: float = 0.0
+
+    def add(self, score: SentenceScore) -> None:
+        """Add a sentence."""
+        self.num_sentences += 1
+        self.num_words += len(score.tokens)
+        self.num_unknown += score.num_unknown
+        self.forward += score.forward_log_probability
+        self.backward += score.backward_log_probability
+
+    def perplexities(self) -> Dict[str, float]:
+        """
+        Return perplexities of all sentences together, see `elmo_plugin.bilm.softmax.perplexities`. They are
+        those of pretraining's evaluation on whole sentences.
+        """
+        return perplexities([-self.forward, -self.backward], self.num_words + self.num_sentences)
 
 
 class WordForBlank(NamedTuple):
@@ -126,54 +154,26 @@ class WordForBlank(NamedTuple):
     probability: float
 
 
-@dataclass
-class ScoreTotals:
-    """Sums over scored sentences."""
-
-    num_sentences: int = 0
-    num_words: int = 0
-    num_unknown: int = 0
-    nll_sums: List[float] = field(default_factory=lambda: [0.0, 0.0])  # forward, backward
-
-    def add(self, score: SentenceScore) -> None:
-        """Add a sentence."""
-        self.num_sentences += 1
-        self.num_words += len(score.tokens)
-        self.num_unknown += score.num_unknown
-        self.nll_sums[0] -= score.forward_log_probability
-        self.nll_sums[1] -= score.backward_log_probability
-
-    def perplexities(self) -> Dict[str, float]:
-        """
-        Return perplexities of all sentences together, see `elmo_plugin.bilm.softmax.perplexities`. Those of
-        pretraining's evaluation on whole sentences are the same.
-        """
-        return perplexities(self.nll_sums, self.num_words + self.num_sentences)
-
-
 class SentenceScorer:
     """
     Score sentences with a frozen biLM and the softmax that it was trained with.
 
-    Each sentence is scored by itself: the LSTMs start from zeros, so that a score depends neither on the
+    Each sentence is scored separately: the LSTMs start from zeros, so that a score depends neither on the
     other sentences nor on their order (up to rounding, 1e-5). The perplexity that pretraining reports on a
     stream of text is another one, as its LSTMs carry their states from sentence to sentence.
 
     # Parameters
 
     bilm : `FrozenBiLM`
-        The language model, stateless. It is not copied; it is frozen and moved to the device.
+        The language model.
     softmax : `ExactSoftmax`
-        Its softmax.
+        Its softmax, which is moved to the biLM's device.
     vocabulary : `LMVocabulary`
         The words of the softmax.
-    cuda_device : `int`, optional (default = `-1`)
-        Index of the GPU to run on; -1 for the CPU.
 
     # Raises
 
-    `ConfigurationError` if sizes of the three contradict each other, if the biLM is stateful, or if the GPU
-    does not exist.
+    `ConfigurationError` if sizes of the three contradict each other.
     """
 
     def __init__(self, bilm: FrozenBiLM, softmax: ExactSoftmax, vocabulary: LMVocabulary) -> None:
@@ -207,7 +207,7 @@ class SentenceScorer:
         # Parameters
 
         options_file : `str` or `PathLike`, optional (default = `"elmo_mini"`)
-            The options (JSON). `elmo_mini`, or a folder that `elmo export` wrote, stands for all files.
+            The options (JSON); or the name of all files: `elmo_mini`, or a folder that `elmo export` wrote.
         weight_file : `str` or `PathLike`, optional
             The weights (HDF5) of the biLM.
         softmax_file : `str` or `PathLike`, optional (default = the weight file)
@@ -284,47 +284,39 @@ class SentenceScorer:
         Other arguments and errors are those of `ElmoEmbedder.embed_sentences`.
         """
         if num_words < 1:
-            raise ConfigurationError(
-                f"num_words is {num_words}, expected a positive number of best words."
-            )
-
-        def best_of_batch(batch: List[List[str]]) -> List[List[WordForBlank]]:
-            return self._best_words(batch, num_words)
-
+            raise ConfigurationError(f"num_words is {num_words}, expected a positive number.")
         with_blanks = (
             check_blank(checked_tokens(tokens, number), f"Sentence {number}")
             for number, tokens in enumerate(sentences)
         )
+        best_of_batch = partial(self._best_words, num_words=num_words)
         return self._embedder.map_batches(best_of_batch, with_blanks, batch_size, batch_tokens)
 
     def _scores(self, sentences: List[List[str]]) -> List[SentenceScore]:
         words = [[self.vocabulary.index_of(token) for token in tokens] for tokens in sentences]
         begin, end, unknown = (LMVocabulary.BEGIN, LMVocabulary.END, LMVocabulary.UNKNOWN)
         top = self._top_layer(sentences)
-        lengths = torch.tensor([len(tokens) + 1 for tokens in sentences], device=top.device)
+        num_predictions = [len(tokens) + 1 for tokens in sentences]
+        lengths = torch.tensor(num_predictions, device=top.device)
         is_prediction = torch.arange(top.size(1) - 1, device=top.device) < lengths.unsqueeze(1)
         forward_states, backward_states = top.chunk(2, dim=2)
         # Forward, the state at a position predicts the next one, the last the end of the sentence; backward,
         # it predicts the previous one, the first the begin. (num_predictions, projection_dim) each
         states = [forward_states[:, :-1][is_prediction], backward_states[:, 1:][is_prediction]]
-        targets = [
-            [word for row in words for word in (*row, end)],
-            [word for row in words for word in (begin, *row)],
-        ]
-        nll = self._softmax.nll(
-            torch.cat(states), torch.tensor([*targets[0], *targets[1]], device=top.device)
-        )
-        starts = numpy.cumsum([0, *(len(tokens) + 1 for tokens in sentences)])
-        forward, backward = (-nll.view(2, -1)).cpu().numpy()  # (num_predictions,) each
+        targets = [word for row in words for word in (*row, end)]
+        targets += [word for row in words for word in (begin, *row)]
+        nll = self._softmax.nll(torch.cat(states), torch.tensor(targets, device=top.device))
+        # An array for each direction and sentence.
+        starts = numpy.cumsum(num_predictions)[:-1]
+        forward, backward = (numpy.split(row, starts) for row in (-nll.view(2, -1)).cpu().numpy())
         return [
             SentenceScore(
                 tokens,
                 numpy.array(row, dtype=numpy.int64) == unknown,
-                forward[start : start + len(row) + 1].copy(),
-                # The begin comes last.
-                numpy.roll(backward[start : start + len(row) + 1], -1),
+                of_forward.copy(),
+                numpy.roll(of_backward, -1),  # the begin comes last
             )
-            for tokens, row, start in zip(sentences, words, starts)
+            for tokens, row, of_forward, of_backward in zip(sentences, words, forward, backward)
         ]
 
     def _best_words(self, sentences: List[List[str]], num_words: int) -> List[List[WordForBlank]]:
@@ -388,14 +380,13 @@ def _softmax_datasets(softmax_file: FileName) -> Dict[str, Tensor]:
     return datasets
 
 
-def _vocabulary_path(vocabulary_file: Optional[FileName], weight_path: Path) -> Any:
-    if vocabulary_file is None:
-        path = weight_path.with_name(VOCABULARY_NAME)
-        if not path.is_file():
-            raise ConfigurationError(
-                f"{path}: there is no vocabulary beside the weights, expected the words of the softmax. Give "
-                "its file with --vocabulary-file (vocabulary_file=...)."
-            )
-        return path
-    is_url = "://" in str(vocabulary_file)
-    return local_path("vocabulary_file", vocabulary_file) if is_url else vocabulary_file
+def _vocabulary_path(vocabulary_file: Optional[FileName], weight_path: Path) -> Path:
+    if vocabulary_file is not None:
+        return local_path("vocabulary_file", vocabulary_file)
+    path = weight_path.with_name(VOCABULARY_NAME)
+    if not path.is_file():
+        raise ConfigurationError(
+            f"{path}: there is no vocabulary beside the weights, expected the words of the softmax. Give its "
+            "file with --vocabulary-file (vocabulary_file=...)."
+        )
+    return path

@@ -1,13 +1,13 @@
 """Sentence vectors as features in scikit-learn."""
 
 from os import PathLike
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Optional, Sequence, Union
 
 import numpy
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from elmo_plugin.embedding.elmo_embedder import DEFAULT_BATCH_SIZE, ElmoEmbedder
-from elmo_plugin.embedding.neighbors import AVERAGE, Layer, check_layer
+from elmo_plugin.embedding.neighbors import AVERAGE, Layer, check_layer, choose_layer
 from elmo_plugin.embedding.pooling import MEAN, check_pool, pool_tokens
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import TOKENIZERS, WHITESPACE, tokenizer_of
@@ -27,7 +27,7 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     # Parameters
 
     options_file, weight_file : `str` or `PathLike`, optional
-        See `BiLM.from_files`. If one name stands for both files, leave out the other.
+        See `BiLM.from_files`. If one name is enough for both files, leave out the other.
     layer : `int` or `str`, optional (default = `"average"`)
         0 for the token representation, 1, 2, ... for LSTM layers, -1 for the last one, or `average`, the mean
         of all.
@@ -101,7 +101,7 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
         # Raises
 
-        `ValueError` for anything else, naming the sentence; `ConfigurationError` as `fit`.
+        `ValueError` for other input, naming the sentence; `ConfigurationError` as `fit`.
         """
         if isinstance(X, (str, bytes)) or getattr(X, "ndim", 1) != 1:
             raise ValueError(
@@ -111,28 +111,19 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         self.fit()
         tokenize = tokenizer_of(self.tokenizer)
         sentences = (tokenize(one) if isinstance(one, str) else one for one in X)
-        vectors: List[numpy.ndarray] = []
-        # (num_layers, num_tokens, dim)
-        for layers in self._embedder().embed_sentences(sentences, self.batch_size):
-            of_tokens = layers.mean(axis=0) if isinstance(self.layer, str) else layers[self.layer]
-            vectors.append(pool_tokens(of_tokens, self.pool))
-        return (
-            numpy.stack(vectors) if vectors else numpy.zeros((0, self._n_features_out), "float32")
-        )
+        # (num_layers, num_tokens, dim) for each sentence
+        all_layers = self._embedder().embed_sentences(sentences, self.batch_size)
+        vectors = [
+            pool_tokens(choose_layer(layers, self.layer), self.pool) for layers in all_layers
+        ]
+        return numpy.array(vectors, dtype="float32").reshape(-1, self._n_features_out)
 
     def _embedder(self) -> ElmoEmbedder:
-        settings: Dict[str, Any] = {
-            "options_file": self.options_file,
-            "weight_file": self.weight_file,
-            "cuda_device": self.cuda_device,
-            "precision": self.precision,
-            "kernel": self.kernel,
-        }
-        loaded_settings, embedder = getattr(self, "_loaded", (None, None))
-        if embedder is None or loaded_settings != settings:
-            embedder = ElmoEmbedder(**settings)
-            self._loaded = (settings, embedder)
-        return embedder
+        names = ("options_file", "weight_file", "cuda_device", "precision", "kernel")
+        settings = {name: getattr(self, name) for name in names}
+        if getattr(self, "_loaded", (None,))[0] != settings:
+            self._loaded = (settings, ElmoEmbedder(**settings))
+        return self._loaded[1]
 
     def __getstate__(self) -> Dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}

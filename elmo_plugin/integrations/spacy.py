@@ -3,37 +3,32 @@ ELMo in spaCy: the component `elmo`, which sets vectors, and the layer `elmo_plu
 spaCy trains. spaCy finds both by the entry points of this package.
 """
 
+import functools
 import hashlib
-import itertools
-import logging
 import os
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from itertools import chain, islice
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy
-import srsly  # type: ignore[import-untyped]
+import thinc.api
 import torch
 from spacy.language import Language
 from spacy.tokens import Doc, Span, Token
 from spacy.util import minibatch
-from thinc.api import ArgsKwargs, Dropout, Model, PyTorchWrapper_v3, chain, torch2xp, xp2torch
+from thinc.api import ArgsKwargs, Dropout, Model, PyTorchWrapper_v3, torch2xp, xp2torch
 from thinc.types import Floats2d
 from thinc.util import get_torch_default_device
 from torch import Tensor
 
-from elmo_plugin.bilm import BiLM, FrozenBiLM
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.pooling import cosine_similarities
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
-logger = logging.getLogger(__name__)
-
 LAYER_CHOICES = ("mix", "top", "all")
-FileName = Union[str, Path, None]
 
 
 @Language.factory("elmo", assigns=["doc.tensor", "doc._.elmo_layers", "token.vector"])
@@ -52,29 +47,25 @@ class ElmoComponent:
     tokens `<S>` and `</S>` are read as sentence marks. Put the component after the one that sets sentence
     boundaries, and after a `tok2vec` component, which sets `doc.tensor` too.
 
-    Docs from bytes, and docs from the workers of `nlp.pipe(..., n_process=2)`, have their vectors, but not
-    the hooks for similarities, see `add_vector_hooks`. On Linux such workers are forked. In a forked process
-    the component limits torch to one thread, and logs it: torch would wait forever for its threads, which a
-    fork does not copy. torch refuses a GPU in a forked process; call
-    `multiprocessing.set_start_method("spawn")` first.
+    A saved pipeline holds the names of the files, not the biLM: `spacy.load` reads the files again.
 
-    A saved pipeline includes options and weights. `spacy.load` reads these, not the files named in the
-    config.
+    Docs from bytes, and docs from the workers of `nlp.pipe(..., n_process=2)`, have their vectors, but not
+    the hooks for similarities, see `add_vector_hooks`. On Linux such workers are forked, and torch uses one
+    thread in them. torch refuses a GPU in a forked process; call
+    `multiprocessing.set_start_method("spawn")` first.
 
     # Parameters
 
     nlp, name
         The pipeline, and the name of the component in it.
     options_file, weight_file : `str`, optional
-        See `BiLM.from_files`. If one name stands for both files, leave out the other.
+        See `BiLM.from_files`. If one name is enough for both files, leave out the other.
     layers : `str`, optional (default = `"mix"`)
         `mix`, a weighted sum of the layers; `top`, the last one; or `all`, where `doc.tensor` has the mix.
     scalar_mix_parameters : `List[float]`, optional (default = all 0, the mean of the layers)
         One weight per layer, token representation first, before the softmax (paper, eq. 1). Not for `top`.
-    gamma : `float`, optional (default = `1.0`)
-        Scale of the mix. Not for `top`.
     by_sentence : `bool`, optional (default = `True`)
-        Embed each sentence by itself, as ELMo was trained, if the doc has sentence boundaries. A doc
+        Embed each sentence separately, as ELMo was trained, if the doc has sentence boundaries. A doc
         without, or any doc with `False`, is one sentence.
     batch_size : `int`, optional (default = `64`)
         Number of sentences in a batch.
@@ -93,7 +84,6 @@ class ElmoComponent:
     weight_file: Optional[str] = None
     layers: str = "mix"
     scalar_mix_parameters: Optional[List[float]] = None
-    gamma: float = 1.0
     by_sentence: bool = True
     batch_size: int = 64
     cuda_device: int = -1
@@ -101,33 +91,30 @@ class ElmoComponent:
     kernel: str = "auto"
 
     def __post_init__(self) -> None:
+        del self.nlp  # it would be pickled with the component, for processes that are spawned
         if self.layers not in LAYER_CHOICES:
             raise ConfigurationError(
                 f"layers is '{self.layers}', expected one of {', '.join(LAYER_CHOICES)}."
             )
-        if self.layers == "top" and (self.scalar_mix_parameters is not None or self.gamma != 1.0):
+        if self.layers == "top" and self.scalar_mix_parameters is not None:
             raise ConfigurationError(
-                f"layers is 'top', but scalar_mix_parameters is {self.scalar_mix_parameters} and gamma is "
-                f"{self.gamma}, which the last layer does not use. Leave them out, or set layers to 'mix'."
+                f"layers is 'top', but scalar_mix_parameters is {self.scalar_mix_parameters}, which the last "
+                "layer does not use. Leave them out, or set layers to 'mix'."
             )
-        BatchOptions(self.batch_size)
+        embedder = ElmoEmbedder(
+            self.options_file,
+            self.weight_file,
+            self.cuda_device,
+            precision=self.precision,
+            kernel=self.kernel,
+        )
+        self._layers_of = DocLayers(embedder, self.by_sentence, self.batch_size)
+        mix = ScalarMix(embedder.num_layers, initial_scalar_parameters=self.scalar_mix_parameters)
+        self._weights = mix.normalized_weights.detach().numpy()  # (num_layers,)
+        if self.layers == "top":
+            self._weights = numpy.eye(embedder.num_layers, dtype="float32")[-1]
         if not Doc.has_extension("elmo_layers"):
             Doc.set_extension("elmo_layers", default=None)
-        self._files: Tuple[FileName, FileName] = (self.options_file, self.weight_file)
-        # Both are `None` only until the files of a saved pipeline are loaded: its metadata name its
-        # components. (The property `nlp.meta` would return the components that exist already.)
-        self._embedder: Optional[ElmoEmbedder] = None
-        self._checksum: Optional[str] = None
-        if self.nlp.path is not None or self.name not in self.nlp._meta.get("components", ()):
-            self._load()
-
-    @property
-    def embedder(self) -> ElmoEmbedder:
-        """The embedder, which runs the biLM."""
-        if self._embedder is None:  # a pipeline was loaded without the folder of this component
-            self._load()
-        assert self._embedder is not None
-        return self._embedder
 
     def __call__(self, doc: Doc) -> Doc:
         """Set the vectors of one doc, and return it. For many docs, `pipe` is faster."""
@@ -138,85 +125,13 @@ class ElmoComponent:
         Set the vectors of docs, of which `batch_size` are read ahead, and yield them in their order. The
         sentences of several docs are batched together.
         """
-        use_one_thread_if_forked()
         for docs in minibatch(stream, batch_size):
-            sentences_of = [sentences_in(doc, self.by_sentence) for doc in docs]
-            sentences = itertools.chain.from_iterable(sentences_of)
-            layers = self.embedder.embed_sentences(sentences, self.batch_size)
-            for doc, of_doc in zip(docs, sentences_of):
-                layers_of_doc = itertools.islice(layers, len(of_doc))
-                self._set_vectors(doc, side_by_side(self.embedder, layers_of_doc))
+            for doc, layers in zip(docs, self._layers_of(docs)):
+                doc.tensor = numpy.tensordot(self._weights, layers, axes=1)
+                if self.layers == "all":
+                    doc._.elmo_layers = layers
+                add_vector_hooks(doc)
                 yield doc
-
-    # spaCy passes `exclude`, the names of parts to leave out. This component has none.
-
-    def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
-        """
-        Write options and weights into the folder, which is made if it does not exist. They are read again
-        from their files. Raise `ConfigurationError` if these have changed since the component was made.
-        """
-        bilm = BiLM.from_files(*self._files)
-        checksum = bilm_checksum(bilm.freeze())
-        if self._checksum not in (None, checksum):
-            raise ConfigurationError(
-                f"{' and '.join(map(str, filter(None, self._files)))}: found another biLM than the one that "
-                f"the component '{self.name}' has loaded. Restore the files, or add the component again."
-            )
-        Path(path).mkdir(parents=True, exist_ok=True)
-        bilm.save(*_paths_in(path))
-
-    def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> "ElmoComponent":
-        """Load the files that `to_disk` wrote. Raise `ConfigurationError` as the constructor."""
-        self._files = _paths_in(path)
-        self._load()
-        return self
-
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Return the files of `to_disk` as bytes."""
-        with TemporaryDirectory() as folder:
-            self.to_disk(folder)
-            files = {path.name: path.read_bytes() for path in _paths_in(folder)}
-        content: bytes = srsly.msgpack_dumps(files)
-        return content
-
-    def from_bytes(self, content: bytes, *, exclude: Iterable[str] = ()) -> "ElmoComponent":
-        """Load what `to_bytes` returned. Raise `ConfigurationError` as the constructor."""
-        folder = TemporaryDirectory()
-        for name, file_content in srsly.msgpack_loads(content).items():
-            Path(folder.name, name).write_bytes(file_content)
-        self.from_disk(folder.name)
-        self._folder = folder  # not deleted before the component, since `to_disk` reads it again
-        return self
-
-    def __getstate__(self) -> Dict[str, Any]:
-        # For processes that are spawned: neither the pipeline nor a second owner of the folder.
-        kept_here = ("nlp", "_folder")
-        return {name: value for name, value in self.__dict__.items() if name not in kept_here}
-
-    def _load(self) -> None:
-        self._embedder = ElmoEmbedder(
-            *self._files,
-            cuda_device=self.cuda_device,
-            precision=self.precision,
-            kernel=self.kernel,
-        )
-        self._checksum = bilm_checksum(self._embedder.elmo_bilm)
-        num_layers = self._embedder.num_layers
-        self._weights = numpy.eye(num_layers, dtype="float32")[-1]  # (num_layers,), of `top`
-        if self.layers != "top":
-            mix = ScalarMix(num_layers, initial_scalar_parameters=self.scalar_mix_parameters)
-            self._weights = self.gamma * mix.normalized_weights.detach().numpy()
-
-    def _set_vectors(self, doc: Doc, layers: numpy.ndarray) -> None:
-        """Set the vectors of a doc from the layers of its tokens, `(num_layers, num_tokens, dim)`."""
-        doc.tensor = numpy.tensordot(self._weights, layers, axes=1)
-        if self.layers == "all":
-            doc._.elmo_layers = layers
-        add_vector_hooks(doc)
-
-
-def _paths_in(folder: Union[str, Path]) -> Tuple[Path, Path]:
-    return Path(folder, "options.json"), Path(folder, "weights.hdf5")
 
 
 def elmo_layer(
@@ -241,61 +156,62 @@ def elmo_layer(
 
     width : `int`, optional
         Project the mix to this width, by a linear layer that is trained; `None` for no projection.
-    by_sentence : `bool`, optional (default = `True`)
-        See `ElmoComponent`. In training, docs have the sentence boundaries that components among spaCy's
-        `annotating_components` set.
     sentence_cache_mb : `float`, optional (default = `250`)
         Memory, in MB, for the layers of sentences that training reads again in each epoch.
-    options_file, weight_file, batch_size, precision, kernel
-        See `ElmoComponent`.
+    by_sentence, others
+        See `ElmoComponent`. In training, docs have the sentence boundaries that components among spaCy's
+        `annotating_components` set.
 
     # Raises
 
     `ConfigurationError` for invalid arguments, and as `BiLM.from_files`; when a pipeline is loaded, if the
     biLM is not the one that the mix was trained with.
     """
-    if width is not None and width < 1:
-        raise ConfigurationError(f"width is {width}, expected at least 1, or null for none.")
     device = get_torch_default_device()
     embedder = ElmoEmbedder(
         options_file,
         weight_file,
-        cuda_device=-1 if device.type == "cpu" else device.index or 0,
+        -1 if device.type == "cpu" else device.index or 0,
         precision=precision,
         kernel=kernel,
         sentence_cache_mb=sentence_cache_mb,
     )
-    frozen_layers = FrozenLayers(embedder, batch_size)
-    checksum = bilm_checksum(embedder.elmo_bilm)
-    mix = TrainedMix(embedder.num_layers, embedder.get_output_dim(), width, checksum)
-    read = partial(_read, frozen_layers, by_sentence)
-    elmo = PyTorchWrapper_v3(mix, convert_inputs=read, convert_outputs=_split)
-    layer: Model[List[Doc], List[Floats2d]] = chain(elmo, Dropout())
+    elmo = PyTorchWrapper_v3(
+        TrainedMix(embedder, width),
+        convert_inputs=partial(_read, DocLayers(embedder, by_sentence, batch_size)),
+        convert_outputs=_split,
+    )
+    layer: Model[List[Doc], List[Floats2d]] = thinc.api.chain(elmo, Dropout())
     for model in (elmo, layer):
         model.set_dim("nO", width or embedder.get_output_dim())
     return layer
 
 
-class FrozenLayers:
-    """
-    Compute the layers of sentences with a frozen biLM, which keeps those of training for the next epochs.
-    Copies share the biLM.
-    """
+class DocLayers:
+    """Compute the layers of docs with a frozen biLM. Copies share it."""
 
-    def __init__(self, embedder: ElmoEmbedder, batch_size: int) -> None:
+    def __init__(self, embedder: ElmoEmbedder, by_sentence: bool, batch_size: int) -> None:
         BatchOptions(batch_size)
-        self.embedder = embedder
-        self.batch_size = batch_size
+        _use_one_thread_in_forks()
+        self._embedder = embedder
+        self._by_sentence = by_sentence
+        self._batch_size = batch_size
 
-    def __deepcopy__(self, memo: Any) -> "FrozenLayers":
-        return self
-
-    def __call__(self, sentences: Iterable[List[str]], is_training: bool) -> numpy.ndarray:
-        """Return the layers of the tokens of all sentences, `(num_layers, num_tokens, dim)`."""
-        layers = self.embedder.embed_sentences(
-            sentences, self.batch_size, keep_sentences=is_training
+    def __call__(
+        self, docs: Sequence[Doc], keep_sentences: bool = False
+    ) -> Iterator[numpy.ndarray]:
+        """Yield the layers of the tokens of each doc, `(num_layers, num_tokens, dim)`."""
+        sentences_of = [self._sentences(doc) for doc in docs]
+        layers = self._embedder.embed_sentences(
+            chain.from_iterable(sentences_of), self._batch_size, keep_sentences=keep_sentences
         )
-        return side_by_side(self.embedder, layers)
+        for sentences in sentences_of:
+            yield numpy.concatenate(list(islice(layers, len(sentences))), axis=1)
+
+    def _sentences(self, doc: Doc) -> List[List[str]]:
+        """Return the tokens of each sentence. An empty doc is an empty sentence."""
+        has_boundaries = self._by_sentence and len(doc) > 0 and doc.has_annotation("SENT_START")
+        return [[token.text for token in part] for part in (doc.sents if has_boundaries else [doc])]
 
 
 class TrainedMix(torch.nn.Module):
@@ -304,11 +220,18 @@ class TrainedMix(torch.nn.Module):
     state dict: to load that of a mix which was trained with another biLM is a `ConfigurationError`.
     """
 
-    def __init__(self, num_layers: int, dim: int, width: Optional[int], checksum: str) -> None:
+    def __init__(self, embedder: ElmoEmbedder, width: Optional[int]) -> None:
         super().__init__()
-        self.mix = ScalarMix(num_layers)
-        self.projection = torch.nn.Identity() if width is None else torch.nn.Linear(dim, width)
-        self._checksum = checksum
+        self.mix = ScalarMix(embedder.num_layers)
+        self.projection = (
+            torch.nn.Identity()
+            if width is None
+            else torch.nn.Linear(embedder.get_output_dim(), width)
+        )
+        bilm = embedder.elmo_bilm
+        self._checksum = hashlib.sha256(
+            f"{bilm.options} {bilm.weights_sha256}".encode()
+        ).hexdigest()
 
     def forward(self, layers: Tensor) -> Tensor:
         """Mix `(num_layers, num_tokens, dim)` to `(num_tokens, width)`."""
@@ -329,13 +252,12 @@ class TrainedMix(torch.nn.Module):
 
 
 def _read(
-    frozen_layers: FrozenLayers, by_sentence: bool, model: Model, docs: List[Doc], is_train: bool
+    layers_of: DocLayers, model: Model, docs: List[Doc], is_train: bool
 ) -> Tuple[ArgsKwargs, Callable[[Any], List[Doc]]]:
     """Return the layers of all tokens, as thinc passes them to torch."""
-    use_one_thread_if_forked()
-    sentences = itertools.chain.from_iterable(sentences_in(doc, by_sentence) for doc in docs)
-    layers = torch.from_numpy(frozen_layers(sentences, is_train)).to(get_torch_default_device())
-    return ArgsKwargs(args=(layers,), kwargs={}), lambda gradient: []
+    layers = numpy.concatenate(list(layers_of(docs, keep_sentences=is_train)), axis=1)
+    tensor = torch.from_numpy(layers).to(get_torch_default_device())
+    return ArgsKwargs(args=(tensor,), kwargs={}), lambda gradient: []
 
 
 def _split(
@@ -343,52 +265,24 @@ def _split(
 ) -> Tuple[List[Floats2d], Callable[[List[Floats2d]], ArgsKwargs]]:
     """Return the rows of each doc, `(num_tokens, width)`."""
     docs, vectors = docs_and_vectors
-    rows: Any = torch2xp(vectors)
 
     def joined(gradients: List[Floats2d]) -> ArgsKwargs:
-        gradient = xp2torch(model.ops.xp.concatenate(gradients), device=vectors.device)
+        gradient = xp2torch(model.ops.flatten(gradients), device=vectors.device)
         return ArgsKwargs(args=((vectors,),), kwargs={"grad_tensors": gradient})
 
-    ends = numpy.cumsum([len(doc) for doc in docs])
-    return [rows[end - len(doc) : end] for doc, end in zip(docs, ends)], joined
+    lengths: Any = [len(doc) for doc in docs]
+    rows: Any = torch2xp(vectors)
+    return model.ops.unflatten(rows, lengths), joined
 
 
-def sentences_in(doc: Doc, by_sentence: bool) -> List[List[str]]:
+@functools.cache
+def _use_one_thread_in_forks() -> None:
     """
-    Return the tokens of each sentence; an empty doc has no sentence. A doc without sentence boundaries, or
-    any doc if `by_sentence` is false, is one sentence.
+    Limit torch to one thread in processes that are forked from now on, as those of `nlp.pipe(n_process=2)` on
+    Linux: OpenMP would wait for threads that a fork does not copy.
     """
-    if len(doc) == 0:
-        return []
-    has_boundaries = by_sentence and doc.has_annotation("SENT_START")
-    return [[token.text for token in part] for part in (doc.sents if has_boundaries else [doc])]
-
-
-def side_by_side(embedder: ElmoEmbedder, layers: Iterable[numpy.ndarray]) -> numpy.ndarray:
-    """Concatenate the layers of any number of sentences: `(num_layers, num_tokens, dim)`."""
-    empty = numpy.zeros((embedder.num_layers, 0, embedder.get_output_dim()), dtype="float32")
-    return numpy.concatenate([empty, *layers], axis=1)
-
-
-def bilm_checksum(bilm: FrozenBiLM) -> str:
-    """Return the SHA-256 of the options and weights of a biLM."""
-    return hashlib.sha256(f"{bilm.options} {bilm.weights_sha256}".encode()).hexdigest()
-
-
-_process = os.getpid()  # the one whose number of threads is as it should be
-
-
-def use_one_thread_if_forked() -> None:
-    """
-    Limit torch to one thread if this process was forked, as those of `nlp.pipe(n_process=2)` on Linux. This
-    happens once in a process, so that another number of threads can be set afterwards.
-    """
-    global _process
-    if os.getpid() != _process:
-        _process = os.getpid()
-        # OpenMP would wait for threads that the fork did not copy.
-        torch.set_num_threads(1)
-        logger.info("Process %d was forked: torch uses one thread in it.", _process)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def add_vector_hooks(doc: Doc) -> None:
@@ -421,16 +315,8 @@ def _has_vector(tokens: Union[Doc, Span, Token]) -> bool:
 def _vector(tokens: Union[Doc, Span, Token]) -> numpy.ndarray:
     """Return the mean of the vectors of the tokens, `(dim,)`; zeros if there are no tokens."""
     rows = _rows(tokens)
-    if isinstance(tokens, Token):
-        return rows[0]
     return rows.sum(axis=0) / max(len(rows), 1)
 
 
 def _similarity(tokens: Union[Doc, Span, Token], other: Any) -> float:
-    """
-    Return the cosine similarity, or 0 if a vector is zero. spaCy's own function would return 1 for equal
-    words in any contexts.
-    """
-    vector, other_vector = _vector(tokens), other.vector
-    norms = float(numpy.linalg.norm(vector) * numpy.linalg.norm(other_vector))
-    return float(numpy.dot(vector, other_vector)) / norms if norms > 0 else 0.0
+    return float(cosine_similarities(_vector(tokens)[None], other.vector[None])[0, 0])

@@ -22,13 +22,8 @@ def test_corpus_and_output_are_enough(run, capsys):
     run("1.txt", "2.txt.gz", "--output", "vocab.txt")
     assert vocabulary_words() == ["the", "a", "b", "z", "é"]
     captured = capsys.readouterr()
-    assert captured.out.splitlines()[-1].split() == [
-        "coverage",
-        "of",
-        "the",
-        "tokens",
-        "100.00%",
-    ]
+    last_line = captured.out.splitlines()[-1]
+    assert last_line.split() == ["coverage", "of", "the", "tokens", "100.00%"]
     assert "counting words" in captured.err
     assert "4 sentences" in captured.err
 
@@ -40,26 +35,7 @@ def test_min_count_and_max_size(run, corpus):
     assert vocabulary_words("few.txt") == ["the"]
 
 
-def test_overwrite_replaces_the_file(run, corpus, capsys):
-    Path("vocab.txt").write_text("former")
-    with pytest.raises(SystemExit, match="2"):
-        run(corpus, "--output", "vocab.txt")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("allennlp elmo-vocab: error: ") and "exists" in line
+def test_overwrite_replaces_the_file(run, corpus):
+    Path("vocab.txt").write_text("previous")
     run(corpus, "--output", "vocab.txt", "--overwrite")
     assert vocabulary_words() == ["the", "a", "b", "z", "é"]
-
-
-def test_the_help_has_examples(run, capsys):
-    with pytest.raises(SystemExit, match="0"):
-        run("--help")
-    text = " ".join(capsys.readouterr().out.split())
-    assert "--min-count 3 --max-size 100000" in text
-    assert "fewer than N times (default: 1)" in text
-    assert "(default: no limit)" in text
-
-
-def test_the_output_must_be_named(run, corpus, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        run(corpus)
-    assert "--output" in capsys.readouterr().err

@@ -33,14 +33,12 @@ def slow_pool(tokens: numpy.ndarray, pool: str) -> List[float]:
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_pool_is_a_slow_loop_over_tokens(pool: str) -> None:
-    for layer in LAYERS:
-        largest = float(abs(layer).max())
-        assert_close(pool_tokens(layer, pool), slow_pool(layer, pool), len(layer), largest)
     of_layers = pool_tokens(LAYERS, pool)
     assert of_layers.shape == (3, 6)
     assert of_layers.dtype == numpy.float32
-    for layer, expected in zip(LAYERS, of_layers):
-        assert (pool_tokens(layer, pool) == expected).all()
+    for layer, of_layer in zip(LAYERS, of_layers):
+        for found in (of_layer, pool_tokens(layer, pool)):
+            assert_close(found, slow_pool(layer, pool), len(layer), float(abs(layer).max()))
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -75,22 +73,9 @@ def test_the_methods_of_the_embedder_pool(bilm_files: BiLMFiles, pool: str) -> N
     stream = embedder.embed_sentences(SENTENCES, batch_size=2, pool=pool)
     alone = [embedder.embed_sentence(sentence, pool=pool) for sentence in SENTENCES]
     for found in (batch, list(stream), alone):
-        assert len(found) == len(SENTENCES)
-        for array, other in zip(found, expected):
+        for array, other in zip(found, expected, strict=True):
             assert array.shape == (3, embedder.get_output_dim())
-            assert array.dtype == numpy.float32
             numpy.testing.assert_allclose(array, other, rtol=0, atol=BATCH_ACCURACY)
-
-
-def test_a_stateful_embedder_pools_what_it_embeds(bilm_files: BiLMFiles) -> None:
-    pooling, plain = (ElmoEmbedder(*bilm_files, stateful=True) for _ in range(2))
-    for _ in range(2):
-        expected = [
-            pool_tokens(layers, "mean") for layers in plain.embed_batch([["a"], ["b", "c"]])
-        ]
-        for array, other in zip(pooling.embed_batch([["a"], ["b", "c"]], "mean"), expected):
-            # The same batch and states; the mean of up to two tokens.
-            assert_close(array, other, terms=2)
 
 
 def test_unknown_pools_are_refused_at_once(bilm_files: BiLMFiles) -> None:
@@ -114,22 +99,3 @@ def test_cosine_similarities() -> None:
     assert_close(found, numpy.array(expected, dtype=float), terms=3 * 2)
     assert cosine_similarities(vectors[:1], vectors).shape == (1, 4)
     assert_close(of_length_one(vectors)[0], numpy.array([0.6, 0.8]), terms=2)
-
-
-def test_sentences_about_the_same_are_more_similar_than_others() -> None:
-    embedder = ElmoEmbedder("elmo_mini")
-    sentences = [
-        "He opened the door .",
-        "She closed the window .",
-        "In 1994 the party won 43 seats .",
-    ]
-    for pool in POOLS:
-        vectors = numpy.stack(
-            [
-                layers.mean(axis=0)
-                for layers in embedder.embed_batch([s.split() for s in sentences], pool)
-            ]
-        )
-        similarities = cosine_similarities(vectors, vectors)
-        assert similarities[0, 1] > similarities[0, 2]
-        assert similarities[0, 1] > similarities[1, 2]
