@@ -306,11 +306,3 @@ class TestStandAlone:
         }
         model = load_archive(trained["archive_file"], overrides=json.dumps(overrides)).model
         assert_same(predictions(model, trained["config"]), trained["expected"])
-
-    def test_missing_files_without_an_archive_are_named(
-        self, trained: Dict[str, Any], bilm_files: BiLMFiles
-    ) -> None:
-        Path(bilm_files.options_file).unlink()
-        config = trained["config"]
-        with pytest.raises(Exception, match=r"options_file: cannot find .*bilm_options\.json"):
-            Model.from_params(Params(copy.deepcopy(config["model"])), vocab=Vocabulary())

@@ -41,12 +41,10 @@ class ErrorMessage(BaseModel):
 
 
 class Listing(BaseModel):
-    """What the server has."""
+    """The models, and the biLM that compares words."""
 
     models: List[ModelDescription]
     neighbors: WordsDescription
-    max_tokens: int = Field(description="of a text")
-    version: str
 
 
 class Api:
@@ -68,11 +66,8 @@ class Api:
     ) -> None:
         self._models = {model.name: model for model in models}
         self._words = words
-        self._limits = limits
-        self._batchers = {
-            model.name: Batcher(model.name, model.answers, limits) for model in models
-        }
-        self._word_batcher = Batcher("words", words.answers, limits)
+        self._batchers = {model.name: Batcher(model.answers, limits) for model in models}
+        self._word_batcher = Batcher(words.answers, limits)
         self._page, self._page_headers = _page_and_headers()
 
     @asynccontextmanager
@@ -96,8 +91,6 @@ class Api:
         return Listing(
             models=[model.description() for model in self._models.values()],
             neighbors=self._words.description(),
-            max_tokens=self._limits.max_tokens,
-            version=__version__,
         )
 
     async def predict(self, name: str, inputs: Dict[str, Any]) -> Dict[str, Any]:

@@ -262,12 +262,8 @@ def test_the_command_writes_float16_and_a_card_with_scores(
     [
         (["--scores", "a.json"], "scores: found a.json, expected NAME=FILE"),
         (["--scores", "a=about.md"], "scores: about.md has no JSON object, expected metrics"),
-        (["--scores", "a=b.json"], "b.json: cannot be read (No such file or directory)"),
-        (["--scores", "a=/dev/zero"], "/dev/zero: cannot be read (not a regular file)"),
         (["--scores", "a=deep.json"], "deep.json: not JSON (more than 100 levels)"),
         (["--description", "b.md"], "b.md: cannot be read (No such file or directory)"),
-        (["--description", "/dev/full"], "/dev/full: cannot be read (not a regular file)"),
-        (["--description", "binary"], "binary: not UTF-8 text (invalid start byte at byte 0)"),
         (["--name", "\udcff"], "found '\\udcff', expected valid Unicode"),
     ],
 )
@@ -275,7 +271,6 @@ def test_wrong_facts_of_a_card_are_one_line_before_any_work(
     options: List[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     Path("about.md").write_text("[1]")
-    Path("binary").write_bytes(b"\x89HDF\r\n")
     Path("deep.json").write_text("[" * 10_000)
     arguments = ["elmo-export", "tiny_ner", "out", "--task-model", *options]
     monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
