@@ -22,7 +22,6 @@ CORE = [
     ("elmo_plugin.serving.batcher",),
 ]
 PLUGIN = [
-    ("elmo_plugin.compat.archive_members",),
     ("elmo_plugin.compat.patches",),
     ("elmo_plugin.compat.archives", "elmo_plugin.compat.predictions"),
     ("elmo_plugin.modules.elmo_token_embedder", "elmo_plugin.modules.encoder_stack"),

@@ -1,6 +1,7 @@
-"""The blocks of code in a Markdown file, for tests that run what a document shows."""
+"""The blocks of code and the links of Markdown files, for tests of what a document shows."""
 
 import re
+from pathlib import Path
 from typing import List, NamedTuple
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
@@ -21,12 +22,18 @@ def code_blocks(markdown: str, *languages: str) -> List[CodeBlock]:
     return [block for block in blocks if not languages or block.language in languages]
 
 
-def local_links(markdown: str) -> List[str]:
-    """Return the paths that links and pictures lead to, without anchors, sorted; no web addresses."""
-    return sorted(set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", markdown)))
+def broken_links(page: Path) -> List[str]:
+    """Return the links and pictures of a page that lead to no file, or to no heading; no web addresses."""
+    links = re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
+    broken = []
+    for file, anchor in links:
+        target = page.parent / file if file else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(f"{file}#{anchor}")
+    return broken
 
 
-def section_anchors(markdown: str) -> List[str]:
+def _anchors(page: Path) -> List[str]:
     """Return the anchors of all headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", markdown, flags=re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]

@@ -23,47 +23,34 @@ TAGGED = [
     "Why###WRB ?###.",
 ] * 2
 
-CONLL = "\n\n".join(
-    "\n".join(f"{word} -X- O {tag}" for word, tag in sentence)
-    for sentence in [
-        [("Ada", "I-PER"), ("met", "O"), ("Bo", "I-PER"), ("in", "O"), ("Rome", "I-LOC")],
-        [("Rome", "I-LOC"), ("sleeps", "O")],
-    ]
-)
+CONLL = """\
+Ada -X- O I-PER
+met -X- O O
+Bo -X- O I-PER
+in -X- O O
+Rome -X- O I-LOC
 
-SQUAD = {
-    "data": [
+Rome -X- O I-LOC
+sleeps -X- O O
+"""
+
+PARAGRAPH = {
+    "context": "Rome was not built in a day. Ada was there.",
+    "qas": [
         {
-            "title": "Rome",
-            "paragraphs": [
-                {
-                    "context": "Rome was not built in a day. Ada was there.",
-                    "qas": [
-                        {
-                            "id": "1",
-                            "question": "Who was there?",
-                            "answers": [{"text": "Ada", "answer_start": 29}],
-                        },
-                        {
-                            "id": "2",
-                            "question": "What was not built in a day?",
-                            "answers": [{"text": "Rome", "answer_start": 0}],
-                        },
-                    ],
-                }
-            ],
+            "id": question,
+            "question": question,
+            "answers": [{"text": answer, "answer_start": start}],
         }
-    ]
+        for question, answer, start in [
+            ("Who was there?", "Ada", 29),
+            ("What was not built in a day?", "Rome", 0),
+        ]
+    ],
 }
 
-SNLI = "\n".join(
-    json.dumps({"gold_label": label, "sentence1": "A cat sits .", "sentence2": second})
-    for label, second in [
-        ("entailment", "An animal sits ."),
-        ("contradiction", "Nobody sits ."),
-        ("neutral", "It is tired ."),
-    ]
-)
+# Promised in values and in gradients, against AllenNLP's `Elmo`.
+ACCURACY = 1e-5
 
 
 def embedders(files: BiLMFiles, **arguments: Any) -> Dict[str, Any]:
@@ -72,20 +59,15 @@ def embedders(files: BiLMFiles, **arguments: Any) -> Dict[str, Any]:
     return {"token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}, "elmo": elmo}}
 
 
+SHORT_TRAINING = {
+    "data_loader": {"batch_size": 2},
+    "trainer": {"optimizer": {"type": "adam", "lr": 0.01}, "num_epochs": 2, "cuda_device": -1},
+}
 INDEXERS = {"tokens": {"type": "single_id"}, "elmo": {"type": "elmo_characters"}}
 
 
 def lstm(input_size: int) -> Dict[str, Any]:
     return {"type": "lstm", "input_size": input_size, "hidden_size": 5, "bidirectional": True}
-
-
-def feedforward(input_dim: int, hidden_dim: int, activation: str = "relu") -> Dict[str, Any]:
-    return {
-        "input_dim": input_dim,
-        "num_layers": 1,
-        "hidden_dims": hidden_dim,
-        "activations": activation,
-    }
 
 
 def simple_tagger(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
@@ -95,6 +77,7 @@ def simple_tagger(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
         "dataset_reader": {"type": "sequence_tagging", "token_indexers": INDEXERS},
         "train_data_path": str(data),
         "validation_data_path": str(data),
+        **SHORT_TRAINING,
         "model": {
             "type": "simple_tagger",
             "text_field_embedder": embedders(files),
@@ -116,6 +99,7 @@ def crf_tagger(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
         },
         "train_data_path": str(data),
         "validation_data_path": str(data),
+        **SHORT_TRAINING,
         "model": {
             "type": "crf_tagger",
             "label_encoding": "BIOUL",
@@ -127,7 +111,9 @@ def crf_tagger(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
 
 def bidaf(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
     data = folder / "squad.json"
-    data.write_text(json.dumps(SQUAD), encoding="utf-8")
+    data.write_text(
+        json.dumps({"data": [{"title": "Rome", "paragraphs": [PARAGRAPH]}]}), encoding="utf-8"
+    )
     return {
         "dataset_reader": {
             "type": "squad",
@@ -136,6 +122,7 @@ def bidaf(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
         },
         "train_data_path": str(data),
         "validation_data_path": str(data),
+        **SHORT_TRAINING,
         "model": {
             "type": "bidaf",
             "text_field_embedder": embedders(files),
@@ -154,36 +141,10 @@ def bidaf(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
     }
 
 
-def esim(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
-    data = folder / "snli.jsonl"
-    data.write_text(SNLI, encoding="utf-8")
-    return {
-        "dataset_reader": {
-            "type": "snli",
-            "tokenizer": {"type": "whitespace"},
-            "token_indexers": INDEXERS,
-        },
-        "train_data_path": str(data),
-        "validation_data_path": str(data),
-        "model": {
-            "type": "esim",
-            "text_field_embedder": embedders(files),
-            "encoder": lstm(16),
-            "matrix_attention": {"type": "dot_product"},
-            "projection_feedforward": feedforward(40, 6),
-            "inference_encoder": lstm(6),
-            "output_feedforward": feedforward(40, 6),
-            "output_logit": feedforward(6, 3, "linear"),
-            "dropout": 0.0,
-        },
-    }
-
-
 MODELS: Dict[str, Callable[[BiLMFiles, Path], Dict[str, Any]]] = {
     "simple_tagger": simple_tagger,
     "crf_tagger": crf_tagger,
     "bidaf": bidaf,
-    "esim": esim,
 }
 
 
@@ -193,11 +154,7 @@ def config(request: Any, bilm_files: BiLMFiles, tmp_path: Path) -> Dict[str, Any
     if request.param != "simple_tagger":
         pytest.importorskip("allennlp_models")
         import_module_and_submodules("allennlp_models")
-    return {
-        **MODELS[request.param](bilm_files, tmp_path),
-        "data_loader": {"batch_size": 2},
-        "trainer": {"optimizer": {"type": "adam", "lr": 0.01}, "num_epochs": 2, "cuda_device": -1},
-    }
+    return MODELS[request.param](bilm_files, tmp_path)
 
 
 def elmo_in(config: Dict[str, Any]) -> Dict[str, Any]:
@@ -230,18 +187,17 @@ def predictions(model: Model, config: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
+    """The same words and labels, and numbers within the promised accuracy."""
     if isinstance(ours, dict):
         assert ours.keys() == theirs.keys()
-        for key in ours:
-            assert_same(ours[key], theirs[key])
-    elif isinstance(ours, (list, tuple)):
-        assert len(ours) == len(theirs)
-        for a, b in zip(ours, theirs):
+        ours, theirs = list(ours.values()), list(theirs.values())
+    if isinstance(ours, (list, tuple)):
+        for a, b in zip(ours, theirs, strict=True):
             assert_same(a, b)
-    elif hasattr(ours, "dtype"):
-        assert torch.allclose(torch.as_tensor(ours), torch.as_tensor(theirs), atol=1e-5)
-    elif isinstance(ours, float):
-        assert ours == pytest.approx(theirs, abs=1e-5)
+    elif hasattr(ours, "dtype") or isinstance(ours, float):
+        torch.testing.assert_close(
+            torch.as_tensor(ours), torch.as_tensor(theirs), rtol=0, atol=ACCURACY
+        )
     else:
         assert ours == theirs
 
@@ -254,7 +210,7 @@ def test_a_trained_archive_loads_with_the_type_overridden_and_predicts_the_same(
     ours = load_archive(archive_file, overrides=OVERRIDES).model
     their_mix = [p for name, p in theirs.named_parameters() if "scalar_mix" in name]
     our_mix = [p for name, p in ours.named_parameters() if "scalar_mix" in name]
-    assert all(torch.equal(a, b) for a, b in zip(our_mix, their_mix, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(our_mix, their_mix, strict=True))  # copies
     # Their first pass starts from zero states, as all of ours do; bidaf takes more passes than one.
     for module in theirs.modules():
         if hasattr(module, "stateful"):
@@ -263,7 +219,10 @@ def test_a_trained_archive_loads_with_the_type_overridden_and_predicts_the_same(
 
 
 def test_training_has_the_same_losses(config: Dict[str, Any]) -> None:
-    """From the same initial weights, five steps of both give the same losses."""
+    """
+    From the same initial weights, five steps of both give the same losses. SGD moves weights by gradients,
+    which are as accurate as values.
+    """
     reader = DatasetReader.from_params(Params(copy.deepcopy(config["dataset_reader"])))
     instances = list(reader.read(config["train_data_path"]))
     vocab = Vocabulary.from_instances(instances)
@@ -278,7 +237,7 @@ def test_training_has_the_same_losses(config: Dict[str, Any]) -> None:
     losses: List[List[float]] = []
     for model in (ours, theirs):
         model.train()
-        optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
         losses.append([])
         for _ in range(5):
             optimizer.zero_grad()
@@ -287,7 +246,7 @@ def test_training_has_the_same_losses(config: Dict[str, Any]) -> None:
             loss.backward()
             optimizer.step()
             losses[-1].append(loss.item())
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    assert_same(losses[0], losses[1])
     assert losses[0][-1] < losses[0][0]
 
 
@@ -295,11 +254,7 @@ def test_training_has_the_same_losses(config: Dict[str, Any]) -> None:
 def test_fine_tuned_and_projected_archives_load_too(
     arguments: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
-    config = {
-        **simple_tagger(bilm_files, tmp_path),
-        "data_loader": {"batch_size": 6},
-        "trainer": {"optimizer": {"type": "adam", "lr": 0.01}, "num_epochs": 3, "cuda_device": -1},
-    }
+    config = {**simple_tagger(bilm_files, tmp_path), "data_loader": {"batch_size": 6}}
     elmo_in(config).update(arguments)
     archive_file = train(config, tmp_path / "theirs")
     theirs = load_archive(archive_file).model
@@ -310,13 +265,7 @@ def test_fine_tuned_and_projected_archives_load_too(
 class TestStandAlone:
     @pytest.fixture
     def trained(self, bilm_files: BiLMFiles, tmp_path: Path) -> Dict[str, Any]:
-        config = with_our_embedder(
-            {
-                **simple_tagger(bilm_files, tmp_path),
-                "data_loader": {"batch_size": 2},
-                "trainer": {"optimizer": "adam", "num_epochs": 1, "cuda_device": -1},
-            }
-        )
+        config = with_our_embedder(simple_tagger(bilm_files, tmp_path))
         archive_file = train(config, tmp_path / "run")
         return {
             "config": config,
@@ -324,24 +273,17 @@ class TestStandAlone:
             "expected": predictions(load_archive(archive_file).model, config),
         }
 
+    @pytest.mark.parametrize("is_packed", [True, False])
     def test_an_archive_predicts_the_same_without_the_files_of_its_bilm(
-        self, trained: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
+        self, is_packed: bool, trained: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
     ) -> None:
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir()
-        moved = shutil.move(trained["archive_file"], elsewhere / "model.tar.gz")
+        archive_file = tmp_path / "run"
+        if is_packed:
+            archive_file = shutil.move(trained["archive_file"], tmp_path / "elsewhere.tar.gz")
+            shutil.rmtree(tmp_path / "run")
         for name in bilm_files:
             Path(name).unlink()
-        shutil.rmtree(tmp_path / "run")
-        model = load_archive(moved).model
-        assert_same(predictions(model, trained["config"]), trained["expected"])
-
-    def test_a_training_folder_loads_without_the_files_too(
-        self, trained: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
-    ) -> None:
-        for name in bilm_files:
-            Path(name).unlink()
-        model = load_archive(tmp_path / "run").model
+        model = load_archive(archive_file).model
         assert_same(predictions(model, trained["config"]), trained["expected"])
 
     def test_the_weights_are_in_the_archive_once(self, trained: Dict[str, Any]) -> None:
@@ -364,11 +306,3 @@ class TestStandAlone:
         }
         model = load_archive(trained["archive_file"], overrides=json.dumps(overrides)).model
         assert_same(predictions(model, trained["config"]), trained["expected"])
-
-    def test_missing_files_without_an_archive_are_named(
-        self, trained: Dict[str, Any], bilm_files: BiLMFiles
-    ) -> None:
-        Path(bilm_files.options_file).unlink()
-        config = trained["config"]
-        with pytest.raises(Exception, match=r"options_file: cannot find .*bilm_options\.json"):
-            Model.from_params(Params(copy.deepcopy(config["model"])), vocab=Vocabulary())

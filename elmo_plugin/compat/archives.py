@@ -49,9 +49,9 @@ def opened_archive(
     weights_file: Optional[str] = None,
 ) -> Archive:
     """
-    Load an archive: `model.tar.gz`, the folder of a training run, or the name of a task model that comes with
-    this package; with `overrides` of its config, and with `weights_file` in place of its own weights. No
-    parameter of the model requires a gradient.
+    Load an archive for inference: a `model.tar.gz`, the folder of a training run, or the name of a task model
+    that comes with this package; with `overrides` of its config, and with `weights_file` in place of the
+    weights in it. No parameter requires a gradient, so that a biLM that was fine-tuned runs as a snapshot.
 
     # Raises
 
@@ -64,9 +64,6 @@ def opened_archive(
         raise ConfigurationError(f"cuda_device is {cuda_device}: {error.message}") from error
     try:
         archive = load_archive(archive_file, cuda_device, overrides, weights_file)
-        # It is opened to be used: a biLM that was fine-tuned runs as fast as any other then.
-        archive.model.requires_grad_(False)
-        return archive
     except ConfigurationError:
         raise
     except _LOADING_ERRORS as error:
@@ -75,6 +72,8 @@ def opened_archive(
             f"{archive_file}: cannot be loaded as an archive{weights} ({_reason(error)}), expected the "
             "model.tar.gz of a training run, or its folder. Correct the path, or get another copy."
         ) from error
+    archive.model.requires_grad_(False)
+    return archive
 
 
 def _reason(error: Exception) -> str:
@@ -93,14 +92,12 @@ def archive_files(folder: Union[str, PathLike]) -> List[Path]:
 
 
 def save_archive(
-    archive: Archive,
-    folder: Union[str, PathLike],
-    dtype: str = "float32",
-    refers_to_bilm: bool = False,
+    archive: Archive, folder: Union[str, PathLike], dtype: str = "float32"
 ) -> List[Path]:
     """
     Write an archive as a folder, which can be loaded in place of a `model.tar.gz`. Files of these names are
-    replaced.
+    replaced. The weights of a frozen biLM that comes with this package are left out: when the archive is
+    loaded, they come from this package, and are compared with a checksum in the archive.
 
     # Parameters
 
@@ -110,8 +107,6 @@ def save_archive(
         The folder, which is made if it does not exist.
     dtype : `str`, optional (default = `"float32"`)
         Data type of weights in the file, `float32` or `float16`.
-    refers_to_bilm : `bool`, optional (default = `False`)
-        Leave out the weights of a frozen biLM that comes with this package, see `small_state_dict`.
 
     # Returns
 
@@ -119,19 +114,16 @@ def save_archive(
     """
     paths = config_file, weight_file, vocabulary_folder, meta_file = archive_files(folder)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    model = archive.model
-    state_dict = small_state_dict(model) if refers_to_bilm else model.state_dict()
-    for name, tensor in state_dict.items():
-        tensor = tensor.cpu()
-        state_dict[name] = (
-            tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
-        )
+    state_dict = {
+        name: tensor.cpu().to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor.cpu()
+        for name, tensor in _small_state_dict(archive.model).items()
+    }
     with replaced_file(weight_file) as new_weights:
-        torch.save(dict(state_dict), new_weights)
+        torch.save(state_dict, new_weights)
     archive.config.to_file(str(config_file))
     # A vocabulary of other namespaces would be mixed with this one.
     shutil.rmtree(vocabulary_folder, ignore_errors=True)
-    model.vocab.save_to_files(str(vocabulary_folder))
+    archive.model.vocab.save_to_files(str(vocabulary_folder))
     if archive.meta is None:
         paths.remove(meta_file)
     else:
@@ -139,33 +131,23 @@ def save_archive(
     return paths
 
 
-def referable_bilms(model: torch.nn.Module) -> Dict[str, Dict[str, Any]]:
+def _small_state_dict(model: torch.nn.Module) -> Dict[str, Tensor]:
     """
-    Return the biLMs in a model that come with this package and were not changed since: by the name of the
-    `Elmo` in the model, the biLM's description for a state dict without its weights.
+    Return the state dict of a model, with a description in place of the weights of each biLM that comes with
+    this package and was not changed since.
     """
-    descriptions: Dict[str, Dict[str, Any]] = {}
+    state_dict = model.state_dict()
     for elmo_name, elmo in model.named_modules():
         if not isinstance(elmo, Elmo) or getattr(elmo, SOURCE_KEY) is None:
             continue
         source = from_bytes(getattr(elmo, SOURCE_KEY))
         name = referred_name(source)
-        if name in pretrained_names():
-            checksum = weights_checksum(elmo.bilm)
-            if checksum == weights_checksum(BiLM.from_files(*pretrained_files(name))):
-                descriptions[elmo_name] = {**source, CHECKSUM_KEY: checksum}
-    return descriptions
-
-
-def small_state_dict(model: torch.nn.Module) -> Dict[str, Tensor]:
-    """
-    Return the state dict of a model without the weights of its `referable_bilms`: when it is loaded, they
-    come from this package, and are compared with the checksum in their description.
-    """
-    state_dict = model.state_dict()
-    for elmo_name, description in referable_bilms(model).items():
-        prefix = f"{elmo_name}." if elmo_name else ""
-        state_dict[prefix + SOURCE_KEY] = as_bytes(description)
-        for key in [key for key in state_dict if key.startswith(prefix + BILM_PREFIX)]:
-            del state_dict[key]
+        if name not in pretrained_names():
+            continue
+        checksum = weights_checksum(elmo.bilm)
+        if checksum == weights_checksum(BiLM.from_files(*pretrained_files(name))):
+            prefix = f"{elmo_name}." if elmo_name else ""
+            state_dict[prefix + SOURCE_KEY] = as_bytes({**source, CHECKSUM_KEY: checksum})
+            for key in [key for key in state_dict if key.startswith(prefix + BILM_PREFIX)]:
+                del state_dict[key]
     return state_dict

@@ -81,29 +81,19 @@ def predict_data(predictor: Predictor, data_file: str, batch_size: int) -> Itera
 
 
 def _answers(predictor: Predictor, lines: Sequence[bytes]) -> List[Dict[str, Any]]:
-    errors: Dict[int, Dict[str, Any]] = {}
-    inputs: List[Any] = []
+    inputs: Dict[int, Any] = {}
+    answers: Dict[int, Dict[str, Any]] = {}
     for position, line in enumerate(lines):
         try:
-            inputs.append(predictor.load_line(line.decode("utf-8")))
-        except UnicodeDecodeError as error:
-            found = f"Found the bytes {line[error.start : error.end]!r}, expected UTF-8."
-            errors[position] = _error(found)
-        # Of predictors of other packages: those of this one parse a line later.
-        except json.JSONDecodeError as error:
-            errors[position] = _error(f"Found a line that is not JSON ({error}).")
-    if len(inputs) > 1:
-        outputs = iter(predictor.predict_batch_json(inputs))
-    else:
-        outputs = iter([predictor.predict_json(one_input) for one_input in inputs])
-    return [
-        errors[position] if position in errors else next(outputs) for position in range(len(lines))
-    ]
-
-
-def _error(message: str) -> Dict[str, Any]:
-    logger.error("No prediction for a line: %s", message)
-    return {"error": message}
+            inputs[position] = predictor.load_line(line.decode("utf-8"))
+        # Predictors of other packages parse the line here, those of this package later.
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            message = f"Found a line that is not JSON in UTF-8 ({error})."
+            logger.error("No prediction for a line: %s", message)
+            answers[position] = {"error": message}
+    if inputs:
+        answers.update(zip(inputs, predictor.predict_batch_json(list(inputs.values()))))
+    return [answers[position] for position in range(len(lines))]
 
 
 def _opened(input_file: str) -> BinaryIO:

@@ -89,7 +89,7 @@ def export_model(
     archive = opened_archive(archive_file)
     exported: torch.nn.Module = archive.model
     if task_model:
-        paths = save_archive(archive, folder, dtype, refers_to_bilm=True)
+        paths = save_archive(archive, folder, dtype)
     else:
         bilm = bilm_in(archive.model, str(archive_file))
         if bilm.options.is_many_langs:

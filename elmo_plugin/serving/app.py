@@ -5,7 +5,7 @@ import hashlib
 import re
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Sequence, Tuple
 
 from pydantic import BaseModel, Field
 
@@ -41,12 +41,10 @@ class ErrorMessage(BaseModel):
 
 
 class Listing(BaseModel):
-    """What the server has."""
+    """The models, and the biLM that compares words."""
 
     models: List[ModelDescription]
-    neighbors: Optional[WordsDescription]
-    max_tokens: int = Field(description="of a text")
-    version: str
+    neighbors: WordsDescription
 
 
 class Api:
@@ -57,28 +55,25 @@ class Api:
 
     models : `Sequence[ServedModel]`
         The task models.
-    words : `WordsInContext`, optional
+    words : `WordsInContext`
         Finds nearest occurrences.
     limits : `Limits`
         Limits of requests.
     """
 
     def __init__(
-        self, models: Sequence[ServedModel], words: Optional[WordsInContext], limits: Limits
+        self, models: Sequence[ServedModel], words: WordsInContext, limits: Limits
     ) -> None:
         self._models = {model.name: model for model in models}
         self._words = words
-        self._limits = limits
-        self._batchers = {
-            model.name: Batcher(model.name, model.answers, limits) for model in models
-        }
-        self._word_batchers = [] if words is None else [Batcher("words", words.answers, limits)]
+        self._batchers = {model.name: Batcher(model.answers, limits) for model in models}
+        self._word_batcher = Batcher(words.answers, limits)
         self._page, self._page_headers = _page_and_headers()
 
     @asynccontextmanager
     async def running(self, app: "FastAPI") -> AsyncIterator[None]:
         """Answer requests within the context."""
-        batchers = [*self._batchers.values(), *self._word_batchers]
+        batchers = [*self._batchers.values(), self._word_batcher]
         for batcher in batchers:
             batcher.start()
         yield
@@ -95,9 +90,7 @@ class Api:
         """List the models that are served, and what they expect."""
         return Listing(
             models=[model.description() for model in self._models.values()],
-            neighbors=None if self._words is None else self._words.description(),
-            max_tokens=self._limits.max_tokens,
-            version=__version__,
+            neighbors=self._words.description(),
         )
 
     async def predict(self, name: str, inputs: Dict[str, Any]) -> Dict[str, Any]:
@@ -114,51 +107,28 @@ class Api:
 
     async def find_neighbors(self, request: WordRequest) -> WordAnswer:
         """Return the nearest occurrences of a word in context."""
-        answer: WordAnswer = await self._word_batchers[0].answer(request)
+        answer: WordAnswer = await self._word_batcher.answer(request)
         return answer
 
     async def health(self) -> Dict[str, str]:
         """Return that the server runs."""
         return {"status": "ok"}
 
-    async def invalid_request(self, request: "Request", error: Any) -> Any:
+    async def invalid_body(self, request: "Request", error: Any) -> Any:
         """Answer a request whose body is not the JSON that its route expects, with an example of it."""
         model = self._models.get(request.path_params.get("name", ""))
         example = shown_json(EXAMPLE) if model is None else model.example
-        status, message = _status_and_message(error)
-        return error_response(status, f"{message}. Expected a JSON object such as {example}")
-
-    async def http_error(self, request: "Request", error: Any) -> Any:
-        """Answer a request for which there is no route, or whose body FastAPI cannot read."""
-        if error.status_code == 400:
-            return await self.invalid_request(request, error)
-        message = str(error.detail)
-        if error.status_code == 404:
-            message = f"There is no {request.url.path[:80]}. See /openapi.json."
-        elif error.status_code == 405:
-            message = (
-                f"{request.method[:20]} is not allowed here, expected {error.headers['Allow']}. "
-                "See /openapi.json."
-            )
-        return error_response(error.status_code, message, error.headers)
+        problems = "; ".join(map(_described_problem, error.errors()))
+        return error_response(422, f"{problems}. Expected a JSON object such as {example}")
 
 
 def make_app(
     models: Sequence[ServedModel],
-    words: Optional[WordsInContext],
+    words: WordsInContext,
     limits: Limits,
     allowed_hosts: Sequence[str] = (),
 ) -> "FastAPI":
-    """
-    Return the application.
-
-    # Parameters
-
-    models, words, limits
-        See `Api`. Without `words` there is no route of nearest occurrences.
-    allowed_hosts : `Sequence[str]`, optional
-        See `RequestChecks`.
-    """
+    """Return the application. The parameters are those of `Api` and `RequestChecks`."""
     from fastapi import FastAPI
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
@@ -178,18 +148,16 @@ def make_app(
         exception_handlers={
             RequestError: _request_error,
             ConfigurationError: _configuration_error,
-            RequestValidationError: api.invalid_request,
-            HTTPException: api.http_error,
+            RequestValidationError: api.invalid_body,
+            HTTPException: _http_error,
             Exception: _server_error,
         },
     )
-    app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)(api.show_page)
+    app.get("/", include_in_schema=False)(api.show_page)
     app.get("/api/models")(api.list_models)
     app.post("/api/models/{name}/predict")(api.predict)
-    if words is not None:
-        app.post("/api/neighbors")(api.find_neighbors)
+    app.post("/api/neighbors")(api.find_neighbors)
     app.get("/health")(api.health)
-    app.head("/health", include_in_schema=False)(api.health)
     app.add_middleware(RequestChecks, limits=limits, allowed_hosts=allowed_hosts)
     return app
 
@@ -203,33 +171,32 @@ async def _configuration_error(request: "Request", error: Any) -> Any:
     return error_response(422, error.message)
 
 
+async def _http_error(request: "Request", error: Any) -> Any:
+    # An unknown address or method, or a body that FastAPI cannot parse.
+    return error_response(error.status_code, f"{error.detail}. See /openapi.json.", error.headers)
+
+
 async def _server_error(request: "Request", error: Any) -> Any:
     return error_response(500, "The server made an error, which its log describes.")
 
 
-def _status_and_message(error: Any) -> Tuple[int, str]:
-    """Return the status and message for an error of the body: 400 if it is no JSON object."""
-    # FastAPI has no details for bytes that are not UTF-8 and for brackets that are nested too deeply.
-    problems: List[Dict[str, Any]] = error.errors() if hasattr(error, "errors") else []
-    if not problems or problems[0]["type"] == "json_invalid":
-        reason = problems[0]["ctx"]["error"] if problems else "invalid UTF-8 or nesting"
-        return 400, f"The body is not JSON ({reason})"
-    messages = []
-    for problem in problems:
-        place = problem["loc"][1:]  # after "body"
-        found = "" if problem["type"] == "missing" else f" is {shown_json(problem['input'])}"
-        if not place:
-            return 400, f"The body{found}: {problem['msg']}"
-        # Of what follows the field only indices: other parts name members of a union.
-        indices = "".join(f"[{part}]" for part in place[1:] if isinstance(part, int))
-        messages.append(f"'{place[0]}'{indices}{found}: {problem['msg']}")
-    return 422, "; ".join(messages)
+def _described_problem(problem: Dict[str, Any]) -> str:
+    """Return the place of one of pydantic's problems, the value that was found there, and what is wrong."""
+    if problem["type"] == "json_invalid":
+        return f"The body is not JSON ({problem['ctx']['error']})"
+    found = "" if problem["type"] == "missing" else f" is {shown_json(problem['input'])}"
+    _, *field = problem["loc"]  # the first part is "body"
+    if not field:
+        return f"The body{found}: {problem['msg']}"
+    # Of what follows the field only indices: other parts name members of a union.
+    indices = "".join(f"[{part}]" for part in field[1:] if isinstance(part, int))
+    return f"'{field[0]}'{indices}{found}: {problem['msg']}"
 
 
 def _page_and_headers() -> Tuple[str, Dict[str, str]]:
     """
-    Return the page, and headers with which it can load nothing, run only its own script, use only its own
-    style sheet, call only this server, and be in no frame.
+    Return the page, and headers with which it can load nothing, run only the script and use only the style
+    sheet in it, call only this server, and be in no frame.
     """
     page = resources.files("elmo_plugin.serving").joinpath("page.html").read_text("utf-8")
     hashes = {}

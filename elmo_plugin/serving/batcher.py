@@ -1,4 +1,4 @@
-"""Answers requests in batches: those that arrive while a batch runs are the next one."""
+"""Answer requests in batches: those that arrive while a batch runs are the next batch."""
 
 import asyncio
 from collections import deque
@@ -25,23 +25,19 @@ class Batcher:
 
     # Parameters
 
-    name : `str`
-        Name of the thread.
     answer_batch : `Callable[[List[Any]], Sequence[Any]]`
         Returns for each request its answer, or the exception to raise for it. If it raises, the requests are
-        answered one by one, so that only a request for which it raises again fails.
+        answered one by one, so that only those fail for which it raises again.
     limits : `Limits`
         `max_batch`, `max_waiting` and `timeout` are used.
     """
 
-    def __init__(
-        self, name: str, answer_batch: Callable[[List[Any]], Sequence[Any]], limits: Limits
-    ) -> None:
+    def __init__(self, answer_batch: Callable[[List[Any]], Sequence[Any]], limits: Limits) -> None:
         self._answer_batch = answer_batch
         self._limits = limits
         self._waiting: Deque[_Request] = deque()
         self._arrived = asyncio.Event()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._thread = ThreadPoolExecutor(max_workers=1)
         self._worker: Optional[asyncio.Task[None]] = None
 
     def start(self) -> None:

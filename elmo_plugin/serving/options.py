@@ -6,10 +6,7 @@ from typing import Optional, Sequence
 from elmo_plugin.arguments import option, option_group
 from elmo_plugin.errors import ConfigurationError
 
-# In place of a biLM.
-NONE = "none"
-
-_CHARACTERS_PER_TOKEN = 20  # more than the mean of any text, with spaces
+_CHARACTERS_PER_TOKEN = 20  # more than the average of any text, with spaces
 
 
 @dataclass(frozen=True)
@@ -49,30 +46,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class OccurrenceOptions:
-    """
-    The biLM of nearest occurrences.
-
-    # Raises
-
-    `ConfigurationError` for weights without options.
-    """
+    """The biLM of nearest occurrences."""
 
     options_file: str = option(
-        "sizes, JSON: path, URL or hf:// name; elmo_mini, or a .zip, names both files; "
-        f"{NONE}: no nearest occurrences",
+        "sizes, JSON: path, URL or hf:// name; elmo_mini, or a .zip, names both files",
         "elmo_mini",
         metavar="FILE",
     )
     weight_file: Optional[str] = option(
         "weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
     )
-
-    def __post_init__(self) -> None:
-        if self.options_file == NONE and self.weight_file is not None:
-            raise ConfigurationError(
-                f"--weight-file is {self.weight_file}, but --options-file is {NONE}, expected the files of "
-                "one biLM. Omit one of them."
-            )
 
 
 @dataclass(frozen=True)
@@ -100,7 +83,7 @@ class ServeOptions:
     port: int = option("0: any free port", 8000, metavar="N")
     allowed_host: Sequence[str] = option(
         "name by which clients reach the server, such as that of a proxy; can be repeated. Requests to other "
-        "names than these and its own addresses are refused",
+        "names than these and the server's addresses are refused",
         (),
         repeat=True,
         metavar="NAME",

@@ -15,16 +15,7 @@ _HEADERS_OF_ANSWERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control
 
 
 class RequestError(Exception):
-    """
-    Answers a request with an error.
-
-    # Parameters
-
-    status : `int`
-        HTTP status of the answer.
-    message : `str`
-        What is wrong, in one line.
-    """
+    """Answers a request with an HTTP status, and with a message in one line."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -32,7 +23,7 @@ class RequestError(Exception):
 
 
 def error_response(status: int, message: str, headers: Optional[Mapping[str, str]] = None) -> Any:
-    """Return a `JSONResponse` with the one key `error`."""
+    """Return a `JSONResponse` with the one key `error`, whose value is one line."""
     from starlette.responses import JSONResponse
 
     return JSONResponse({"error": "; ".join(message.splitlines())}, status, headers)
@@ -77,8 +68,8 @@ def _check_number(key: str, found: int, unit: str, maximum: int) -> None:
 
 class RequestChecks:
     """
-    ASGI middleware that answers unacceptable requests itself. It passes on others with their whole body, as
-    JSON whatever type they name (`curl -d` names another one).
+    ASGI middleware that refuses unacceptable requests. It passes on others with their whole body, and with
+    the type of JSON, whatever type they name (`curl -d` names another one).
 
     # Parameters
 
@@ -86,11 +77,11 @@ class RequestChecks:
         The application.
     limits : `Limits`
         `max_body` and `timeout` are used.
-    allowed_hosts : `Sequence[str]`, optional
+    allowed_hosts : `Sequence[str]`
         Names that a request can address, besides the address at which it arrived.
     """
 
-    def __init__(self, app: Any, limits: Limits, allowed_hosts: Sequence[str] = ()) -> None:
+    def __init__(self, app: Any, limits: Limits, allowed_hosts: Sequence[str]) -> None:
         self._app = app
         self._limits = limits
         self._allowed_hosts = {host.lower() for host in allowed_hosts}
@@ -125,8 +116,8 @@ class RequestChecks:
     def _check_host(self, headers: Dict[bytes, bytes], address: str) -> None:
         """
         Check the host that a request addresses, and the origin of the page that sends it. Without this a page
-        of another site could read answers, by a name of its own that it makes resolve to this server's
-        address (DNS rebinding), or make the models work.
+        of another site could use the models, and read answers by a name that the site makes resolve to this
+        server's address (DNS rebinding).
         """
         host = headers.get(b"host", b"").decode("latin-1")
         if _host_name(host) not in self._allowed_hosts | _names_of(address):
@@ -153,7 +144,7 @@ class RequestChecks:
             while more_body:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise RequestError(400, "The body did not arrive.")  # nobody reads it
+                    raise RequestError(400, "The body did not arrive.")  # nobody reads this answer
                 body += message.get("body", b"")
                 if len(body) > self._limits.max_body:
                     raise RequestError(
@@ -171,7 +162,7 @@ class RequestChecks:
 
 
 def _host_name(authority: str) -> str:
-    """Return the host without its port, in lower case; nothing if there is none."""
+    """Return the host without its port, in lower case; an empty text if there is none."""
     try:
         return (urlsplit(f"//{authority}").hostname or "").rstrip(".")
     except ValueError:  # such as an open bracket

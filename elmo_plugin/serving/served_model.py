@@ -2,31 +2,19 @@
 
 import json
 from os import PathLike
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from allennlp.common.util import JsonDict
 from allennlp.predictors import Predictor
 from pydantic import BaseModel, Field
 
-from elmo_plugin.bilm.model_files import archive_path
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import front_matter
-from elmo_plugin.modules.model_mixes import mixes_in
 from elmo_plugin.serving.options import Limits
 from elmo_plugin.serving.request_checks import RequestError, check_length
 from elmo_plugin.tasks.predicting import TaskPredictor
 
 TASKS = ("elmo_ner", "elmo_srl", "elmo_coref", "elmo_squad", "elmo_snli", "elmo_sst")
-
-
-class LearnedMix(BaseModel):
-    """How a model mixes the layers of the biLM at one place."""
-
-    place: str = Field(description="input or output of the task's RNN, or embedder")
-    shares: List[float] = Field(description="of each layer; their sum is 1")
-    gamma: float = Field(description="scale of the mix")
 
 
 class ModelDescription(BaseModel):
@@ -38,9 +26,6 @@ class ModelDescription(BaseModel):
     finds_predicates: bool = Field(
         description="semantic roles only: whether an input can omit the indices of its predicates"
     )
-    mixes: List[LearnedMix]
-    summary: Optional[str]
-    card: Optional[str] = Field(description="Markdown")
 
 
 class ServedModel:
@@ -82,8 +67,6 @@ class ServedModel:
         self.name = name
         self._predictor = predictor
         self._limits = limits
-        # Only a folder has one: a model.tar.gz has none.
-        self._card = Path(archive_path(archive_file)) / "README.md"
 
     @property
     def example(self) -> str:
@@ -93,22 +76,11 @@ class ServedModel:
     def description(self) -> ModelDescription:
         """Describe the model to clients."""
         first_example, _ = json.JSONDecoder().raw_decode(self.example)
-        model = self._predictor._model
         return ModelDescription(
             name=self.name,
             task=self.task,
             example=first_example,
-            finds_predicates=getattr(model, "predicate_finder", None) is not None,
-            mixes=[
-                LearnedMix(
-                    place=found.place,
-                    shares=found.mix.normalized_weights.tolist(),
-                    gamma=found.mix.gamma.item(),
-                )
-                for found in mixes_in(model)
-            ],
-            summary=front_matter(self._card).get("summary"),
-            card=self._card.read_text("utf-8") if self._card.exists() else None,
+            finds_predicates=getattr(self._predictor._model, "predicate_finder", None) is not None,
         )
 
     def answers(self, batch: Sequence[JsonDict]) -> List[Union[JsonDict, Exception]]:

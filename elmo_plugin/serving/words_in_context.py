@@ -1,7 +1,7 @@
 """Nearest occurrences of a word among the sentences of a request, found as `elmo neighbors` finds them."""
 
 from importlib import resources
-from typing import Annotated, Any, Dict, Iterator, List, Literal, Optional, Sequence, Union
+from typing import Annotated, Any, Dict, List, Literal, Optional, Sequence, Union
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -43,7 +43,7 @@ class WordRequest(BaseModel):
     layer: Union[int, Literal["average"]] = Field(
         default=TOP_LAYER,
         description="0: the token representation, which does not depend on the context; 1, 2, ...: LSTM "
-        "layers; -1: the last one; average: the mean of all.",
+        "layers; -1: the last one; average: the average of all.",
     )
     top: int = Field(default=10, ge=1, description="Maximum number of occurrences to return.")
 
@@ -52,9 +52,6 @@ class SimilarWord(BaseModel):
     """An occurrence of the word, and its similarity to that of the request."""
 
     sentence: str
-    index: int = Field(description="of the sentence among those compared with")
-    words: List[str] = Field(description="tokens of the sentence")
-    position: int = Field(description="index of the word among the tokens")
     start_char: int
     end_char: int = Field(description="exclusive")
     similarity: float = Field(description="cosine, from -1 to 1")
@@ -140,15 +137,14 @@ class WordsInContext:
             neighbors=[_similar_word(neighbor, sentences) for neighbor in nearest],
         )
 
-    def _find(self, word: str, sentences: Sequence[str], key: str) -> List[Occurrence]:
-        def with_word() -> Iterator[Sentence]:
-            for index, text in enumerate(sentences):
-                if word.casefold() in text.casefold():  # most do not hold it, and need no tokens
-                    place = f"{key}[{index}]" if len(sentences) > 1 else key
-                    check_length(place, text, self._tokenize, self._limits)
-                    yield Sentence(index, text, self._tokenize(text))
-
-        return find_occurrences(with_word(), word, key, ignore_case=True).occurrences
+    def _find(self, word: str, texts: Sequence[str], key: str) -> List[Occurrence]:
+        sentences = []
+        for index, text in enumerate(texts):
+            if word.casefold() in text.casefold():  # most do not hold it, and need no tokens
+                place = f"{key}[{index}]" if len(texts) > 1 else key
+                check_length(place, text, self._tokenize, self._limits)
+                sentences.append(Sentence(index, text, self._tokenize(text)))
+        return find_occurrences(sentences, word, key, ignore_case=True).occurrences
 
 
 def _similar_word(neighbor: Neighbor, sentences: Sequence[str]) -> SimilarWord:
@@ -160,11 +156,5 @@ def _similar_word(neighbor: Neighbor, sentences: Sequence[str]) -> SimilarWord:
         start = sentences[index].index(word, end)
         end = start + len(word)
     return SimilarWord(
-        sentence=sentences[index],
-        index=index,
-        words=list(words),
-        position=position,
-        start_char=start,
-        end_char=end,
-        similarity=similarity,
+        sentence=sentences[index], start_char=start, end_char=end, similarity=similarity
     )

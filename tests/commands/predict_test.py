@@ -65,7 +65,7 @@ DAMAGED_LINES = [
     (b'{"tokens": ["Ma\rry", "slept"]}', "Found a line that is not JSON"),
     (b"\r", "Found a line that is not JSON"),
     (b"", "Found a line that is not JSON"),
-    (b'{"tokens": ["na\xefve"]}', "Found the bytes b'\\xef', expected UTF-8"),
+    (b'{"tokens": ["na\xefve"]}', "Found a line that is not JSON in UTF-8 ('utf-8' codec can't"),
     (b'{"tokens": ["\xe2\x80\xa8", "\xc2\x85"]}', "expected a word that is not empty"),
     (b'{"tokens": ["@@PADDING@@"]}', "Found the token @@PADDING@@ in a sentence"),
     (b'{"sentence": "Mary @@PADDING@@ slept"}', "Found the token @@PADDING@@ in a sentence"),
@@ -107,7 +107,9 @@ def test_a_predictor_of_another_package_answers_each_line(archive_file: str) -> 
     Path("in.jsonl").write_text('{"tokens": ["Mary", "slept"]}\n{\n')
     tagged, invalid = map(json.loads, predict_lines(predictor, "in.jsonl", 2))
     assert len(tagged["tags"]) == 2
-    assert invalid["error"].startswith("Found a line that is not JSON (Expecting property name")
+    assert invalid["error"].startswith(
+        "Found a line that is not JSON in UTF-8 (Expecting property name"
+    )
 
 
 def test_standard_input_is_answered_line_by_line(

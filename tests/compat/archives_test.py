@@ -1,6 +1,5 @@
 """Archives by name, and archives that refer to a biLM of the package."""
 
-import io
 import json
 import shutil
 import sys
@@ -14,11 +13,10 @@ import yaml
 from allennlp.commands import main
 from allennlp.commands.train import train_model_from_file
 from allennlp.models import load_archive
-from allennlp.predictors import Predictor
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import model_files
-from elmo_plugin.compat.archives import opened_archive, save_archive
+from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.report.probes import BiLMChoice
@@ -28,6 +26,10 @@ from tests.tasks.task_testing import run_predict
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TINY = FIXTURES / "ner" / "tiny"
 ELMO = "model.text_encoder.elmo"
+FILES = {
+    "options_file": str(FIXTURES / "bilm" / "tiny" / "options.json"),
+    "weight_file": str(FIXTURES / "bilm" / "tiny" / "weights.hdf5"),
+}
 BY_NAME = {f"{ELMO}.options_file": "tiny_bilm", f"{ELMO}.weight_file": None}
 
 
@@ -63,52 +65,40 @@ def run_of(pretrained: Path) -> Path:
     return pretrained.with_name("run")
 
 
-def predictions(archive_file: Any, **options: Any) -> List[Any]:
-    """All that the tagger says of its training data."""
-    archive = load_archive(archive_file, **options)
-    instances = list(archive.validation_dataset_reader.read(TINY / "train.conll"))
-    return Predictor.from_archive(archive).predict_batch_instance(instances)
+def assert_same_weights(archive_file: Any, expected_file: Any, **options: Any) -> None:
+    """The same bits: weights are copied."""
+    found = dict(load_archive(archive_file, **options).model.named_parameters())
+    expected = dict(load_archive(expected_file).model.named_parameters())
+    assert found.keys() == expected.keys()
+    assert any("_elmo_lstm" in name for name in found)
+    for name, parameter in found.items():
+        assert torch.equal(parameter, expected[name]), name
 
 
-def logits(archive_file: Any) -> torch.Tensor:
-    archive = load_archive(archive_file)
-    instances = list(archive.validation_dataset_reader.read(TINY / "train.conll"))
-    outputs = archive.model.eval().forward_on_instances(instances)
-    return torch.cat([torch.from_numpy(output["logits"]).flatten() for output in outputs])
-
-
-def test_the_small_archive_lacks_the_bilm_and_predicts_the_same(names: Path) -> None:
+def test_the_small_archive_lacks_the_bilm_and_loads_it(names: Path) -> None:
     weights = torch.load(names / "tiny_ner" / "weights.th")
     assert any(key.endswith(".bilm_source") for key in weights)
     assert not any("_elmo_lstm" in key for key in weights)
     for archive_file in ("tiny_ner", names / "tiny_ner"):
-        assert torch.equal(logits(archive_file), logits(run_of(names)))
-        assert predictions(archive_file) == predictions(run_of(names) / "model.tar.gz")
+        assert_same_weights(archive_file, run_of(names) / "model.tar.gz")
 
 
-def test_predict_evaluate_predictors_and_our_own_commands_take_the_name(
+def test_predict_evaluate_and_our_own_commands_take_the_name(
     names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_predict("tiny_ner", TINY / "inputs.jsonl", "--output-file", tmp_path / "by_name.jsonl")
     run_predict(run_of(names), TINY / "inputs.jsonl", "--output-file", tmp_path / "by_path.jsonl")
     by_name = (tmp_path / "by_name.jsonl").read_text()
     assert by_name == (tmp_path / "by_path.jsonl").read_text()
-    assert Predictor.from_path("tiny_ner").predict_json({"sentence": "Mary"})["words"] == ["Mary"]
     arguments = ["evaluate", "tiny_ner", str(TINY / "train.conll"), "--output-file", "metrics.json"]
     monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
     main()
     measured = json.loads(Path("metrics.json").read_text())
     trained = json.loads((run_of(names) / "metrics.json").read_text())
-    assert measured["f1"] == pytest.approx(trained["best_validation_f1"])
+    assert measured["f1"] == trained["best_validation_f1"]  # a quotient of the same counts
     expected = BiLM.from_files("tiny_bilm").state_dict()
     found = BiLMChoice(bilm="tiny_ner").load().state_dict()
     assert all(torch.equal(found[key], expected[key]) for key in expected)
-
-
-def test_a_folder_without_a_config_is_no_archive(names: Path) -> None:
-    Path("tiny_ner").mkdir()
-    with pytest.raises(ConfigurationError, match=r"^tiny_ner: a folder without config\.json, "):
-        load_archive("tiny_ner")
 
 
 def test_a_name_hides_no_file_or_folder(names: Path) -> None:
@@ -116,12 +106,16 @@ def test_a_name_hides_no_file_or_folder(names: Path) -> None:
     with pytest.raises(Exception, match="not a gzip file"):
         load_archive("tiny_ner")
     Path("tiny_ner").unlink()
+    Path("tiny_ner").mkdir()
+    with pytest.raises(ConfigurationError, match=r"^tiny_ner: a folder without config\.json, "):
+        load_archive("tiny_ner")
+    Path("tiny_ner").rmdir()
     other = train(Path("other"), **{f"{ELMO}.placement": "none"}).parent
     other.rename("tiny_ner")
     assert load_archive("tiny_ner").model.text_encoder.elmo.places == ()
     # Nor does a file hide the biLM that the archive refers to.
     Path("tiny_bilm").write_text("{}")
-    assert predictions(names / "tiny_ner")
+    load_archive(names / "tiny_ner")
     with pytest.raises(ConfigurationError, match=r"Found {'options_file': 'tiny_bilm'"):
         BiLM.from_files("tiny_bilm")
 
@@ -159,17 +153,16 @@ def test_a_damaged_archive_is_one_error_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shutil.copytree(run_of(names), "run")
+    shutil.move("run/best.th", "run/weights.th")
+    path = Path("run", member)
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(change(path.read_bytes()))
     with tarfile.open("model.tar.gz", "w:gz") as archive:
-        for path in ("config.json", "meta.json", "vocabulary", "weights.th"):
-            source = "best.th" if path == "weights.th" else path
-            archive.add(
-                f"run/{source}", path, filter=lambda info: None if info.name == member else info
-            )
-        if change is not None:
-            changed = change(Path("run", member.replace("weights", "best")).read_bytes())
-            info = tarfile.TarInfo(member)
-            info.size = len(changed)
-            archive.addfile(info, io.BytesIO(changed))
+        for name in ("config.json", "meta.json", "vocabulary", "weights.th"):
+            if Path("run", name).exists():
+                archive.add(f"run/{name}", name)
     Path("temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(Path("temporary").absolute()))
     with pytest.raises(ConfigurationError, match=message):
@@ -205,57 +198,33 @@ def test_a_bilm_that_is_not_there_is_named(
         load_archive(names / "tiny_ner")
 
 
-def test_a_bilm_of_other_weights_is_named(
+def test_a_bilm_of_other_weights_is_named_and_the_right_files_can_replace_it(
     names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", tmp_path)
     (tmp_path / "tiny_bilm").mkdir()
-    options = BiLM.from_files(
-        *(FIXTURES / "bilm" / "tiny" / name for name in ("options.json", "weights.hdf5"))
-    ).options
-    files = [tmp_path / "tiny_bilm" / name for name in ("options.json", "weights.hdf5")]
-    randomize(BiLM(options)).save(*files)
+    bilm = BiLM.from_files(*FILES.values())
+    wrong = {key: str(tmp_path / "tiny_bilm" / Path(file).name) for key, file in FILES.items()}
+    randomize(bilm).save(*wrong.values())
     message = (
         r"biLM tiny_bilm and does not hold it: found weights of the SHA-256 \w+, expected \w+\."
     )
-    with pytest.raises(ConfigurationError, match=message):
-        load_archive(names / "tiny_ner")
-    # Files in its place are compared too, and the right ones will do.
-    for folder, is_right in ((tmp_path / "tiny_bilm", False), (FIXTURES / "bilm" / "tiny", True)):
-        overrides = {
-            f"{ELMO}.options_file": str(folder / "options.json"),
-            f"{ELMO}.weight_file": str(folder / "weights.hdf5"),
-        }
-        if is_right:
-            expected = predictions(run_of(names))
-            assert predictions(names / "tiny_ner", overrides=overrides) == expected
-        else:
-            with pytest.raises(ConfigurationError, match=message):
-                load_archive(names / "tiny_ner", overrides=overrides)
+    for overrides in ("", {f"{ELMO}.{key}": file for key, file in wrong.items()}):
+        with pytest.raises(ConfigurationError, match=message):
+            load_archive(names / "tiny_ner", overrides=overrides)
+    right = {f"{ELMO}.{key}": file for key, file in FILES.items()}
+    assert_same_weights(names / "tiny_ner", run_of(names), overrides=right)
 
 
 @pytest.mark.parametrize("change", ["trained with the task", "files"])
 def test_other_bilms_stay_in_the_archive(change: str) -> None:
     overrides: Dict[str, Any] = {f"{ELMO}.requires_grad": True}
     if change == "files":
-        folder = FIXTURES / "bilm" / "tiny"
-        overrides = {
-            f"{ELMO}.options_file": str(folder / "options.json"),
-            f"{ELMO}.weight_file": str(folder / "weights.hdf5"),
-        }
+        overrides = {f"{ELMO}.{key}": file for key, file in FILES.items()}
     archive_file = train(Path("run"), **overrides)
     export_model(archive_file, "exported", task_model=True)
-    assert torch.equal(logits("exported"), logits(archive_file))
+    assert_same_weights("exported", archive_file)
     assert any("_elmo_lstm" in key for key in torch.load("exported/weights.th"))
-
-
-def test_a_model_that_was_loaded_by_name_can_be_saved_whole(
-    names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = logits("tiny_ner")
-    save_archive(load_archive("tiny_ner"), "whole")
-    monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", tmp_path)
-    assert torch.equal(logits("whole"), expected)
 
 
 def test_the_command_writes_float16_and_a_card_with_scores(
@@ -270,8 +239,9 @@ def test_the_command_writes_float16_and_a_card_with_scores(
     main()
     files = ["config.json", "weights.th", "vocabulary", "meta.json", "README.md"]
     assert capsys.readouterr().out.split() == [f"out/{file}" for file in files]
-    assert torch.load("out/weights.th")["tag_projection.weight"].dtype == torch.float16
-    assert torch.allclose(logits("out"), logits(run_of(names)), atol=1e-2)
+    found = torch.load("out/weights.th")["tag_projection.weight"]
+    expected = load_archive(run_of(names)).model.state_dict()["tag_projection.weight"]
+    assert torch.equal(found, expected.half())
     card = Path("out/README.md").read_text()
     head = yaml.safe_load(card.split("---")[1])
     assert head == {
@@ -292,12 +262,8 @@ def test_the_command_writes_float16_and_a_card_with_scores(
     [
         (["--scores", "a.json"], "scores: found a.json, expected NAME=FILE"),
         (["--scores", "a=about.md"], "scores: about.md has no JSON object, expected metrics"),
-        (["--scores", "a=b.json"], "b.json: cannot be read (No such file or directory)"),
-        (["--scores", "a=/dev/zero"], "/dev/zero: cannot be read (not a regular file)"),
         (["--scores", "a=deep.json"], "deep.json: not JSON (more than 100 levels)"),
         (["--description", "b.md"], "b.md: cannot be read (No such file or directory)"),
-        (["--description", "/dev/full"], "/dev/full: cannot be read (not a regular file)"),
-        (["--description", "binary"], "binary: not UTF-8 text (invalid start byte at byte 0)"),
         (["--name", "\udcff"], "found '\\udcff', expected valid Unicode"),
     ],
 )
@@ -305,7 +271,6 @@ def test_wrong_facts_of_a_card_are_one_line_before_any_work(
     options: List[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     Path("about.md").write_text("[1]")
-    Path("binary").write_bytes(b"\x89HDF\r\n")
     Path("deep.json").write_text("[" * 10_000)
     arguments = ["elmo-export", "tiny_ner", "out", "--task-model", *options]
     monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
@@ -324,7 +289,7 @@ def test_existing_files_are_replaced_only_on_request(names: Path) -> None:
         export_model("tiny_ner", "out", task_model=True)
     export_model("tiny_ner", "out", overwrite=True, task_model=True)
     assert not Path("out/vocabulary/old.txt").exists()
-    assert torch.equal(logits("out"), logits("tiny_ner"))
+    assert_same_weights("out", "tiny_ner")
 
 
 def test_a_bilm_that_was_fine_tuned_runs_as_a_snapshot(names: Path, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def run(limits: Limits, model: Callable[..., Any], use: Callable[[Batcher], Any]
     """The result of `use`, which gets a batcher that has started."""
 
     async def started() -> Any:
-        batcher = Batcher("doubling", model, limits)
+        batcher = Batcher(model, limits)
         batcher.start()
         try:
             return await use(batcher)
@@ -92,22 +92,6 @@ def test_an_error_of_one_request_is_no_error_of_the_others(number: int) -> None:
     assert statuses(answers[1:3]) == [ValueError, error]
     # The batch that raised is answered one by one.
     assert model.batches == [[1, -2, number, 4], [1], [-2], [number], [4], [5]]
-
-
-def test_a_full_queue_refuses_requests_and_then_accepts_them_again() -> None:
-    model = Doubling()
-
-    async def use(batcher: Batcher) -> None:
-        model.may_run.clear()
-        first = asyncio.create_task(batcher.answer(1))
-        await model.has_started()
-        waiting = asyncio.create_task(all_of(batcher, [2, 3]))
-        await asyncio.sleep(0.01)
-        assert statuses(await all_of(batcher, [4])) == [429]
-        model.may_run.set()
-        assert [await first, await waiting, await batcher.answer(4)] == [2, [4, 6], 8]
-
-    run(Limits(max_waiting=2), model, use)
 
 
 def test_a_request_whose_time_is_over_leaves_the_queue() -> None:

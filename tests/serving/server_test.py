@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
@@ -19,22 +19,16 @@ from elmo_plugin.bilm.model_files import task_model_names
 from elmo_plugin.commands.main import main
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.serving import server as server_module
-from elmo_plugin.serving.options import OccurrenceOptions, ServeOptions
+from elmo_plugin.serving.options import ServeOptions
 from elmo_plugin.serving.server import bound_socket, named_archives, serve
 
 SENTENCE = {"sentence": "Ada Lovelace lived in London."}
 PATH = "api/models/elmo_ner_mini/predict"
 
 
-class Running(NamedTuple):
-    """A server, and its address."""
-
-    process: "subprocess.Popen[str]"
-    address: str
-
-
 @contextmanager
-def running(*arguments: str, folder: Path) -> Iterator[Running]:
+def running(*arguments: str, folder: Path) -> Iterator[Tuple["subprocess.Popen[str]", str]]:
+    """A server, and its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "elmo_plugin", "serve", *(arguments or ("--port", "0"))],
         cwd=folder,
@@ -48,7 +42,7 @@ def running(*arguments: str, folder: Path) -> Iterator[Running]:
         line = process.stdout.readline()
         address = re.search(r"http://\S+/", line)
         assert address, line + process.stderr.read()
-        yield Running(process, address[0])
+        yield process, address[0]
     finally:
         process.kill()
         process.communicate()
@@ -142,67 +136,58 @@ def test_a_port_that_is_used(
     )
 
 
-class TestNames:
-    def test_they_are_those_of_folders(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "a=b").mkdir()
-        words = ["runs/demo/model.tar.gz", "runs/ner", "sst.tar.gz", "mine=runs/ner", "c=a=b"]
-        assert named_archives(words) == [
-            ("demo", "runs/demo/model.tar.gz"),
-            ("ner", "runs/ner"),
-            ("sst", "sst.tar.gz"),
-            ("mine", "runs/ner"),
-            ("c", "a=b"),
-        ]
-        assert named_archives(["model.tar.gz"])[0].name == tmp_path.name
-
-    def test_the_default_is_what_comes_with_the_package(self) -> None:
-        assert named_archives([]) == [(name, name) for name in task_model_names()]
-
-    @pytest.mark.parametrize(
-        "words, message",
-        [
-            (["runs/my model"], "runs/my model: its name would be 'my model', expected"),
-            (["=runs/ner"], "its name would be '', expected"),
-            (["a/b=runs/ner"], "its name would be 'a/b', expected"),
-            (["a/ner", "b/ner"], "b/ner: a/ner has the name 'ner' too, expected different names"),
-        ],
-    )
-    def test_errors(self, words: List[str], message: str) -> None:
-        with pytest.raises(ConfigurationError, match=re.escape(message)):
-            named_archives(words)
+def test_names_are_those_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a=b").mkdir()
+    words = ["runs/demo/model.tar.gz", "runs/ner", "sst.tar.gz", "mine=runs/ner", "c=a=b"]
+    assert named_archives([*words, "model.tar.gz"]) == {
+        "demo": "runs/demo/model.tar.gz",
+        "ner": "runs/ner",
+        "sst": "sst.tar.gz",
+        "mine": "runs/ner",
+        "c": "a=b",
+        tmp_path.name: "model.tar.gz",
+    }
+    # By default what comes with the package.
+    assert named_archives([]) == {name: name for name in task_model_names()}
 
 
-class TestAddress:
-    @pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1", "\0", "a" * 70])
-    def test_addresses_that_cannot_be_bound(self, host: str) -> None:
-        with pytest.raises(ConfigurationError, match="--host, --port: cannot serve at"):
-            bound_socket(host, 0)
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["runs/my model"], "runs/my model: its name would be 'my model', expected"),
+        (["=runs/ner"], "its name would be '', expected"),
+        (["a/b=runs/ner"], "its name would be 'a/b', expected"),
+        (["a/ner", "b/ner"], "b/ner: a/ner has the name 'ner' too, expected different names"),
+    ],
+)
+def test_invalid_names(words: List[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        named_archives(words)
 
-    @pytest.mark.parametrize("host, is_warned", [("127.0.0.1", False), ("0.0.0.0", True)])
-    def test_addresses_that_other_machines_reach_are_warned_of(
-        self, host: str, is_warned: bool, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        bound_socket(host, 0).close()
-        assert ("There is no password and no encryption" in caplog.text) == is_warned
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1", "a" * 70])
+def test_addresses_that_cannot_be_bound(host: str) -> None:
+    with pytest.raises(ConfigurationError, match="--host, --port: cannot serve at"):
+        bound_socket(host, 0)
 
 
-@pytest.mark.parametrize("bilm", ["elmo_mini", "none"])
-def test_it_listens_when_the_models_are_loaded_and_prints_its_real_port(
-    bilm: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+@pytest.mark.parametrize("host, is_warned", [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_addresses_that_other_machines_reach_are_warned_of(
+    host: str, is_warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a process of its own, so that no signal is handled."""
+    bound_socket(host, 0).close()
+    assert ("There is no password and no encryption" in caplog.text) == is_warned
+
+
+def test_it_prints_its_real_port(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """In this process, so that no signal is handled."""
     ports: List[int] = []
-
-    def run(app: Any, bound: socket.socket, timeout: float) -> None:
-        ports.append(bound.getsockname()[1])
-        with socket.create_connection(("127.0.0.1", ports[0]), timeout=60):
-            paths = {route.path for route in app.routes}
-        assert ("/api/neighbors" in paths) == (bilm != "none")
-
-    monkeypatch.setattr(server_module, "_run", run)
-    serve(ServeOptions(["ner=elmo_ner_mini"], port=0, occurrences=OccurrenceOptions(bilm)))
+    monkeypatch.setattr(
+        server_module, "_run", lambda app, bound, timeout: ports.append(bound.getsockname()[1])
+    )
+    serve(ServeOptions(["ner=elmo_ner_mini"], port=0))
     lines = capsys.readouterr().out.splitlines()
     assert lines == [f"Serving ner at http://127.0.0.1:{ports[0]}/ (Ctrl-C stops).", "Stopped."]
