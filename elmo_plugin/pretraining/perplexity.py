@@ -31,32 +31,25 @@ class BiLMPerplexity(Metric):
 
     def start_clock(self) -> None:
         """
-        Count the time for `tokens_per_second` from now on, if no prediction was counted since the last reset:
-        validation may have run between two epochs of training, and training between two validations.
+        Measure `tokens_per_second` from now on, if there was no prediction since the last reset: validation
+        may have run between two epochs of training, and training between two validations.
         """
         if self._num_predictions == self._num_before:
             self._start = time.perf_counter()
 
     def __call__(self, *nlls: Tensor) -> None:
-        """
-        # Parameters
-
-        nlls : `Tensor`
-            The negative log-likelihoods of the predictions in each direction, `(num_predictions,)`.
-        """
+        """Add the negative log-likelihoods of predictions, `(num_predictions,)` for each direction."""
         batch_sums = torch.stack([nll.detach().double().sum() for nll in nlls])
         self._sums = self._sums.to(batch_sums.device) + batch_sums
         self._num_predictions += nlls[0].numel()
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Returns
+        Return the metrics of `elmo_plugin.bilm.softmax.perplexities`, and `tokens_per_second`, where words of
+        both directions count once; nothing before the first prediction.
 
-        Those of `elmo_plugin.bilm.softmax.perplexities`; and `tokens_per_second`, where words of both
-        directions count once. With `reset` also `num_predictions` in each direction.
-
-        With `reset`, which all distributed workers must call, they are those of all workers together.
-        Without it, they are those of this worker. They are empty before the first prediction.
+        With `reset`, which all distributed workers must call, also `num_predictions` in each direction, and
+        all of all workers together.
         """
         num_timed = self._num_predictions - self._num_before
         sums = torch.cat(

@@ -10,12 +10,10 @@ import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.data import Batch, Vocabulary
-from allennlp.models import Model
 from torch import Tensor
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import (
     BiLMReader,
     BiLMTrainingModel,
@@ -398,37 +396,3 @@ def test_products_in_bfloat16_train_like_those_in_float32(monkeypatch: pytest.Mo
         assert gradients[precision].dtype == torch.float32
     difference = (gradients["bfloat16"] - gradients["float32"]).norm()
     assert 1e-5 < difference / gradients["float32"].norm() < 0.02
-
-
-@pytest.mark.parametrize(
-    "argument, value, message",
-    [
-        ("dropout", 1.5, "model.dropout is 1.5, expected 0 to 1"),
-        ("state_reset", 1.5, "model.state_reset is 1.5, expected 0 to 1"),
-        ("precision", "float16", "model.precision is 'float16', expected one of"),
-        ("softmax_first", -1, "model.softmax_first is -1, expected a number of batches"),
-    ],
-)
-def test_impossible_arguments_are_refused(argument: str, value: Any, message: str) -> None:
-    model = build()
-    with pytest.raises(ConfigurationError, match=message):
-        BiLMTrainingModel(model.vocab, model.bilm, model.softmax, **{argument: value})
-
-
-@pytest.mark.parametrize(
-    "cell_size, vocab, message",
-    [
-        (24, Vocabulary(), "no namespace 'lm_words', expected the words"),
-        (
-            -1,
-            LMWordVocabulary.from_vocabulary_file(VOCABULARY_FILE),
-            r"^model\.options: lstm\.dim is -1",
-        ),
-    ],
-)
-def test_impossible_configs_are_refused(cell_size: int, vocab: Vocabulary, message: str) -> None:
-    options = OPTIONS.to_dict()
-    options["lstm"]["dim"] = cell_size
-    params = {"type": "elmo_bilm", "options": options, "softmax": {"type": "elmo_full"}}
-    with pytest.raises(ConfigurationError, match=message):
-        Model.from_params(Params(params), vocab=vocab)

@@ -43,6 +43,12 @@ ACCUMULATION = {"trainer.num_gradient_accumulation_steps": 2}
 BFLOAT16 = {"model.precision": "bfloat16"}
 FROZEN_BILM = {"model.softmax_first": BATCHES_PER_EPOCH + 9}  # until after the checkpoint
 
+OF_TWO_WORKERS = {
+    "data_loader.rows": 4,  # One worker then has more batches than the other.
+    # The learning rate depends on the number of batches, which must be the same in both.
+    "trainer.learning_rate_scheduler": {"type": "linear_with_warmup", "warmup_steps": 2},
+}
+
 # Where training is interrupted: after so many batches. (Of an epoch only its end and every fourth are saved.)
 IN_FIRST_EPOCH = 6
 BETWEEN_EPOCHS = BATCHES_PER_EPOCH
@@ -205,7 +211,7 @@ def test_a_checkpoint_after_the_last_batch_of_an_epoch_loses_no_metrics(
 
 def train_as_worker(rank: int, folder: Path, num_batches: Optional[int] = None) -> None:
     """What each worker of `allennlp train` does, here until it was given so many batches."""
-    params = Params.from_file(CONFIG, json.dumps({**OVERRIDES, "data_loader.rows": 4}))
+    params = Params.from_file(CONFIG, json.dumps({**OVERRIDES, **OF_TWO_WORKERS}))
     prepare_environment(params)
     for key, value in {"local_rank": rank, "world_size": 2, "distributed": True}.items():
         params["trainer"][key] = value

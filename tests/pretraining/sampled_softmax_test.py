@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import LMSoftmax, SampledSoftmax
 from tests.closeness import assert_close
 
@@ -206,12 +205,3 @@ def test_autocast_changes_the_loss_by_rounding_only() -> None:
     # The logits are rounded; the corrections are not.
     largest = largest_logit(sampled, states)
     assert_close(loss, expected, terms=INPUT_DIM + 22, scale=largest, dtype=torch.bfloat16)
-
-
-def test_more_samples_than_words_are_refused() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"num_samples is 8192, .* only 50 words .* Set num_samples to 50"
-    ):
-        SampledSoftmax(NUM_WORDS, INPUT_DIM)
-    with pytest.raises(ConfigurationError, match="num_samples is 0, expected 1 or more"):
-        SampledSoftmax(NUM_WORDS, INPUT_DIM, 0)

@@ -1,12 +1,11 @@
-from functools import partial
-from typing import Callable, Tuple
+from typing import Tuple
 
 import pytest
 import torch
 from torch import Tensor
 
 from elmo_plugin.bilm import softmax
-from elmo_plugin.pretraining import FullSoftmax, LMSoftmax, SampledSoftmax
+from elmo_plugin.pretraining import FullSoftmax
 from elmo_plugin.pretraining import softmax as training_softmax
 from tests.closeness import assert_close
 
@@ -151,39 +150,3 @@ def test_initial_values_are_bilm_tfs() -> None:
     assert full.weight.mean().item() == pytest.approx(0.0, abs=0.005)
     assert not full.bias.any()
     assert all(parameter.requires_grad for parameter in full.parameters())
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [FullSoftmax, partial(SampledSoftmax, num_samples=20)],
-    ids=["full", "sampled"],
-)
-@pytest.mark.parametrize(
-    ("target", "message"), [(-1, "from -1 to 3"), (NUM_WORDS, f"from 2 to {NUM_WORDS}")]
-)
-def test_a_target_out_of_range_is_refused(
-    target: int, message: str, kind: Callable[..., LMSoftmax]
-) -> None:
-    any_softmax = kind(NUM_WORDS, INPUT_DIM)
-    states = torch.zeros(3, INPUT_DIM)
-    targets = torch.tensor([2, 3, target])
-    for loss in (any_softmax, any_softmax.exact_nll):
-        with pytest.raises(ValueError, match=f"{message}, expected .* from 0 to {NUM_WORDS - 1}"):
-            loss(states, targets)
-
-
-def test_shapes_that_do_not_fit_are_refused() -> None:
-    full = softmax_with_biases()
-    states, targets = positions()
-    for loss in (full, full.exact_nll):
-        with pytest.raises(ValueError, match=r"states of shape \(11, 5\), expected .*, 6\)"):
-            loss(states[:, :5], targets)
-        with pytest.raises(ValueError, match=r"targets of shape \(10,\) for 11 states"):
-            loss(states, targets[:10])
-
-
-def test_no_positions_have_no_losses() -> None:
-    full = softmax_with_biases()
-    states, targets = torch.zeros(0, INPUT_DIM), torch.zeros(0, dtype=torch.long)
-    assert full(states, targets).shape == (0,)
-    assert full.exact_nll(states, targets).shape == (0,)

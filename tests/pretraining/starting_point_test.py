@@ -186,7 +186,7 @@ def test_another_number_of_words_is_refused(pretrained: Path, tmp_path: Path) ->
     with pytest.raises(ConfigurationError, match=rf"found {len(words)} words, expected"):
         train(tmp_path / "a", start_of("archive", pretrained), **other)
     files = {"options_file": folder / "options.json", "weight_file": folder / "weights.hdf5"}
-    with pytest.raises(ConfigurationError, match=r"dataset softmax/W has shape .* expected"):
+    with pytest.raises(ConfigurationError, match=r"its softmax has the shape .*, expected"):
         train(tmp_path / "b", {key: str(path) for key, path in files.items()}, **other)
 
 
