@@ -45,21 +45,9 @@ def make_vocabulary(
     """
     Count the words of a corpus and write an `LMVocabulary`.
 
-    Counts are exact. Memory grows with the number of distinct words, not with the corpus.
-
-    # Parameters
-
-    patterns : `Sequence[str]`
-        Files, folders or globs, see `find_corpus`.
-    output : `str` or `PathLike`
-        The file to write. It appears when it is complete.
-    min_count : `int`, optional (default = `1`)
-        Words that occur less often are left out.
-    max_size : `int`, optional (default = `None`)
-        Maximum number of entries, including the three special ones; `None` for no limit. Words of equal
-        frequency are kept in the order of their code points.
-    overwrite : `bool`, optional (default = `False`)
-        Replace an existing file.
+    Counts are exact. Memory grows with the number of distinct words, not with the corpus. Words of equal
+    frequency are sorted by their code points. The parameters are the arguments of `elmo vocab`; `patterns`
+    are those of `find_corpus`.
 
     # Raises
 

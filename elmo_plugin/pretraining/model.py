@@ -51,14 +51,15 @@ class BiLMTrainingModel(Model):
     one window to the next, and detached: back-propagation through time ends at the edge of a window.
     Evaluation has separate states, which start from zeros after each `get_metrics(reset=True)`.
 
-    Registered as a `Model` with name `elmo_bilm`.
+    Registered as a `Model` with name `elmo_bilm`. A config has one of `options`, for a new biLM, and
+    `options_file` with `weight_file`, or `archive_file`, to start from a trained biLM, in place of `bilm`.
 
     # Parameters
 
     vocab : `Vocabulary`
         Contains the words that are predicted, see `LMWordVocabulary`.
     bilm : `BiLM`
-        In a config, `options` replaces it: the sizes, in the form of bilm-tf's options.json.
+        Not in configs.
     softmax : `LMSoftmax`
         Training uses its loss; evaluation always uses the exact loss.
     dropout : `float`, optional (default = `0.1`)
@@ -71,12 +72,22 @@ class BiLMTrainingModel(Model):
         `"bfloat16"`: training multiplies matrices in bfloat16, while weights, sums, states and gradients stay
         float32. On a device without bfloat16 instructions, where this would be slower, training uses float32,
         with one log message. Evaluation uses float32.
-    softmax_first : `int`, optional (default = `0`)
+    softmax_first : `int`, optional
         Number of training batches during which the biLM is frozen, so that a new softmax does not damage it.
+        By default 500 with a new softmax for a trained biLM, otherwise 0.
+    options : `Dict[str, Any]`, optional
+        Sizes of a new biLM, in the form of bilm-tf's options.json.
+    options_file, weight_file : `str`, optional
+        See `Elmo`. The softmax comes from the group `softmax` of the weights, where `elmo export` writes it.
+    archive_file : `str`, optional
+        The archive of a pretrained biLM, or of a task model with a fine-tuned one.
+    new_softmax : `bool`, optional (default = `False`)
+        Learn a new softmax, for another vocabulary.
 
     # Raises
 
-    `ConfigurationError` for invalid sizes, and for a vocabulary without words.
+    `ConfigurationError` if there is no biLM or more than one, for one that is invalid, if its softmax
+    predicts other words, and for a vocabulary without words.
     """
 
     default_predictor = "elmo_bilm"
@@ -136,32 +147,8 @@ class BiLMTrainingModel(Model):
         **kwargs: Any,
     ) -> "BiLMTrainingModel":
         """
-        Build the model of a config. A new biLM gets its sizes from `options`. To start from a trained biLM,
-        give its `options_file` and `weight_file`, or the `archive_file` of its training, in place of
-        `options`.
-
-        # Parameters
-
-        options : `Dict[str, Any]`, optional
-            Sizes, in the form of bilm-tf's options.json.
-        options_file, weight_file : `str`, optional
-            See `Elmo`. The softmax comes from the group `softmax` of the weights, where `elmo export`
-            writes it.
-        archive_file : `str`, optional
-            The archive of a pretrained biLM, or of a task model with a fine-tuned one.
-        new_softmax : `bool`, optional (default = `False`)
-            Learn a new softmax, for another vocabulary.
-        softmax_first : `int`, optional
-            By default 500 with a new softmax for a trained biLM, otherwise 0.
-        serialization_dir : `str`, optional
-            Filled in by AllenNLP. An archive is loaded without the files from which its biLM was started.
-
-        The other parameters are those of the class.
-
-        # Raises
-
-        `ConfigurationError` unless exactly one of `options`, files and `archive_file` is given; if that is
-        invalid; if its softmax predicts other words; and for a vocabulary without words.
+        Build the model of a config. AllenNLP fills in `serialization_dir`: an archive is loaded without the
+        files from which its biLM was started.
         """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             raise ConfigurationError(
@@ -257,7 +244,6 @@ class BiLMTrainingModel(Model):
                 "The trainer has no callback 'elmo_bilm_state': all workers draw the same negative words and "
                 "drop the same units. Add it to trainer.callbacks.",
             )
-        self._perplexity.start_clock()
         inputs = [forward_inputs, backward_inputs]
         targets = [forward_targets, backward_targets]
         # Those of streams are on the CPU, where they are known without waiting for a GPU.
@@ -270,7 +256,7 @@ class BiLMTrainingModel(Model):
         with self._autocast_for_training(forward_inputs.device):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
                 tops = self._top_outputs(inputs, packing, states)
-            nll_of = self.softmax if self.training else self.softmax.exact_nll
+            nll_of = self.softmax if self.training else self.softmax.exact().nll
             nlls = [
                 nll_of(top, words[packing.row, packing.step]) for top, words in zip(tops, targets)
             ]
@@ -287,16 +273,9 @@ class BiLMTrainingModel(Model):
 
         With `reset`, which all distributed workers must call, they are those of all workers together.
         """
-        metrics = self._perplexity.get_metric(reset)
         if reset:
             self._states[False].reset()
-            if not self.training and metrics:
-                logger.info(
-                    "Perplexity of %d predictions in each direction: %.2f (forward %.2f, backward %.2f).",
-                    metrics["num_predictions"],
-                    *(metrics[f"{name}perplexity"] for name in ("", "forward_", "backward_")),
-                )
-        return metrics
+        return self._perplexity.get_metric(reset)
 
     @property
     def _perplexity(self) -> BiLMPerplexity:

@@ -18,7 +18,7 @@ class SampledSoftmax(LMSoftmax):
     """
     A full softmax that is trained on the target and on words that each call draws, like TensorFlow's
     `sampled_softmax_loss` in bilm-tf. Its parameters are those of a full softmax, so the two can exchange
-    weights, and `exact_nll` is the same.
+    weights.
 
     The draw is log-uniform, `P(k) = ln((k + 2) / (k + 1)) / ln(num_words + 1)`, which is about the frequency
     of word `k` if words are sorted by descending frequency. There is one draw of distinct words per call,

@@ -1,4 +1,4 @@
-"""The softmax of the language model: parameters and exact loss of all kinds; the full softmax."""
+"""The softmax of the language model: parameters of all kinds; the full softmax."""
 
 from typing import Any, List, Tuple
 
@@ -22,7 +22,7 @@ class LMSoftmax(torch.nn.Module, Registrable):
     The output layer of the biLM, `softmax(W h + b)`, shared by the two directions: from the state before a
     word to the word's probability (paper, section 3.1).
 
-    A softmax may be trained on a loss that differs from its exact loss. Report only `exact_nll`.
+    A softmax may be trained on a loss that differs from its exact loss. Report only that of `exact`.
 
     Initial values are bilm-tf's: `W` normal with variance `1 / input_dim`, `b` zero.
 
@@ -72,13 +72,6 @@ class LMSoftmax(torch.nn.Module, Registrable):
             `(num_positions,)`. The word of each position, from 0 to `num_words - 1`.
         """
         raise NotImplementedError
-
-    def exact_nll(self, states: Tensor, targets: Tensor) -> Tensor:
-        """
-        Return exact negative log-likelihoods over the whole vocabulary, `(num_positions,)`, without gradients
-        and in bounded memory; in float64, so that sums over a corpus are accurate.
-        """
-        return self.exact().nll(states, targets)
 
     def exact(self) -> ExactSoftmax:
         """Return the softmax for evaluation, over the same parameters."""

@@ -46,15 +46,13 @@ class StreamDataLoader(DataLoader):
     beginnings.
 
     One iteration is an epoch: the corpus once, with a new sentence in every row. (bilm-tf's streams never
-    end, and its epochs are a number of words; an epoch with a fresh start can be repeated.) Batches depend
-    only on the files, the arguments, `epoch` and the rank of a distributed worker; iteration then increments
-    `epoch`. So `allennlp train --recover`, which skips the batches of the interrupted training, continues
-    with the right batches. Distributed workers read different sentences, see `shuffled_sentences`, and end an
-    epoch with the same batch: iteration is a collective operation.
+    end, and its epochs are a number of words.) Batches depend only on the files, the arguments, `epoch`,
+    which each iteration increments, and the rank of a distributed worker. So `allennlp train --recover`,
+    which skips the batches of the interrupted training, continues with the right batches. Distributed workers
+    read different sentences, and end an epoch with the same batch: iteration is a collective operation.
 
-    A separate thread prepares the next batch. Memory holds one file of the corpus for each direction, never
-    all of the corpus. The constructor reads the corpus once, to count predictions and to find invalid data
-    before training.
+    Memory holds one file of the corpus for each direction. The constructor reads the corpus once, to count
+    predictions and to find invalid data before training.
 
     Registered as a `DataLoader` with name `elmo_bilm_streams`.
 
@@ -75,11 +73,6 @@ class StreamDataLoader(DataLoader):
         without words return batches without words until all have ended.
     seed : `int`, optional (default = 13370)
         Not negative. Determines the order.
-
-    # Attributes
-
-    epoch : `int`
-        The epoch of the next iteration, initially 0.
 
     # Raises
 
@@ -110,7 +103,7 @@ class StreamDataLoader(DataLoader):
                 raise ConfigurationError(
                     f"data_loader: {name} is {value}, expected at least {smallest}. Correct it."
                 )
-        self.epoch = 0
+        self.epoch = 0  # of the next iteration
         self._reader = reader
         self._data_path = data_path
         self._rows = rows
@@ -149,12 +142,8 @@ class StreamDataLoader(DataLoader):
 
     def index_with(self, vocab: Vocabulary) -> None:
         """
-        Check that the reader's vocabulary, whose indices are the targets, is the model's. If `vocab` has no
-        words to predict, the model will refuse it.
-
-        # Raises
-
-        `ConfigurationError` if its words differ, or their order.
+        Check that the reader's vocabulary, whose indices are the targets, is the model's. Raise
+        `ConfigurationError` if words or their order differ. (The model refuses a vocabulary without words.)
         """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             return
