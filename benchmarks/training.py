@@ -150,7 +150,7 @@ def random_batches(num_words: int, device: torch.device) -> List[Dict[str, Any]]
     for _ in range(NUM_BATCHES):
         uniform = torch.rand(ROWS, STEPS + 1, dtype=torch.float64)
         text = ((num_words + 1) ** uniform - 1).long().clamp_max(num_words - 1).to(device)
-        batch: Dict[str, Any] = {"rows_continue": True}
+        batch: Dict[str, Any] = {"lengths": [STEPS] * ROWS}
         for direction, stream in (("forward", text), ("backward", text.flip(1))):
             batch[f"{direction}_inputs"] = spelled[stream[:, :-1]]
             batch[f"{direction}_targets"] = stream[:, 1:]

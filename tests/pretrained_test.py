@@ -13,7 +13,7 @@ from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names, task_model_names
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.pretraining import BiLMReader, BiLMTrainingModel, LMWordVocabulary, SampledSoftmax
-from elmo_plugin.pretraining.corpus_files import read_sentences
+from elmo_plugin.pretraining.sentence_streams import find_corpus, read_sentences
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES
 
@@ -52,7 +52,7 @@ def test_they_predict_words_of_text_that_they_have_not_seen(name: str) -> None:
     model = BiLMTrainingModel.from_partial_objects(vocab, softmax, options_file=name).eval()
     reader = BiLMReader(name)
     with torch.no_grad():
-        for words in read_sentences(HELDOUT):
+        for words in read_sentences(find_corpus(HELDOUT)):
             fields = reader.text_to_instance(words).fields
             model(**{name: field.tensor.unsqueeze(0) for name, field in fields.items()})
     metrics = model.get_metrics(reset=True)

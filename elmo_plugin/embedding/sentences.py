@@ -63,6 +63,8 @@ class InputOptions:
         metavar="NAME",
     )
     skip_blank: bool = option("leave out blank lines; others keep their numbers", False)
+    # Not an argument of commands. Pretraining accepts them: a large corpus has some.
+    accept_control_characters: bool = False
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -180,7 +182,8 @@ class SentenceSource:
         for index, (text, tokens) in enumerate(rows):
             text = text.strip()  # a line is blank if `split_tokens` finds no token in it
             if text:
-                self._check_characters(index, text)
+                if not self.options.accept_control_characters:
+                    self._check_characters(index, text)
                 is_empty = False
                 yield index, text, tokens
             elif not self.options.skip_blank:

@@ -35,12 +35,8 @@ class BiLMStateCallback(TrainerCallback):
     workers this needs the checkpointer `elmo_atomic`, which saves the states of all workers. AllenNLP's own
     saves only those of the first, and then every worker restarts its rows and random numbers.
 
-    Registered as a `TrainerCallback` with name `elmo_bilm_state`.
-
-    # Parameters
-
-    serialization_dir : `str`
-        Filled in by the trainer.
+    Registered as a `TrainerCallback` with name `elmo_bilm_state`. `serialization_dir` is filled in by the
+    trainer.
 
     # Raises
 
@@ -50,8 +46,9 @@ class BiLMStateCallback(TrainerCallback):
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
         self._model: Optional[BiLMTrainingModel] = None
-        self._loaded: Optional[List[Dict[str, Any]]] = None
-        self._gathered: Optional[List[Dict[str, Any]]] = None
+        # The states of all workers: of the checkpoint that was loaded, and for the next one.
+        self._loaded: List[Dict[str, Any]] = []
+        self._gathered: List[Dict[str, Any]] = []
         # The loss of the epoch: the trainer's own sum starts from zero after recovery.
         self._loss_sum = 0.0
         self._num_batches = 0
@@ -71,20 +68,23 @@ class BiLMStateCallback(TrainerCallback):
         if is_distributed():
             rank, num_workers = torch.distributed.get_rank(), torch.distributed.get_world_size()
             self._model.set_up_worker()
-        # Checkpoints are read before training starts, and before there is a model here.
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None and len(loaded) == num_workers:
-            self._load_own_state(loaded[rank])
+        # The trainer loads checkpoints before it calls this.
+        if len(self._loaded) == num_workers:
+            state = self._loaded[rank]
+            self._set_random_state(state["random"])
+            self._model.load_training_state(state["model"])
+            self._loss_sum = state["loss_sum"]
+            self._num_batches = self._num_recovered_batches = state["num_batches"]
             return
-        if loaded is not None:
+        if self._loaded:
             logger.warning(
                 "The checkpoint has the states of %d workers, this training has %d: their rows and random "
                 "numbers are restarted.",
-                len(loaded),
+                len(self._loaded),
                 num_workers,
             )
-            self._set_random_state(loaded[0]["random"])
-            self._model.load_training_state(loaded[0]["model"], with_states=False)
+            self._set_random_state(self._loaded[0]["random"])
+            self._model.load_training_state(self._loaded[0]["model"], with_states=False)
         if rank > 0:
             _seed_by_rank(rank)
 
@@ -133,7 +133,7 @@ class BiLMStateCallback(TrainerCallback):
             self._gathered = states
 
     def state_dict(self) -> Dict[str, Any]:
-        gathered, self._gathered = self._gathered, None
+        gathered, self._gathered = self._gathered, []
         return {"workers": gathered or [self._own_state()]}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -153,13 +153,6 @@ class BiLMStateCallback(TrainerCallback):
             "loss_sum": self._loss_sum,
             "num_batches": self._num_batches,
         }
-
-    def _load_own_state(self, state: Dict[str, Any]) -> None:
-        assert self._model is not None
-        self._set_random_state(state["random"])
-        self._model.load_training_state(state["model"])
-        self._loss_sum = state["loss_sum"]
-        self._num_batches = self._num_recovered_batches = state["num_batches"]
 
     def _set_random_state(self, state: Dict[str, Any]) -> None:
         assert self._model is not None
@@ -186,12 +179,8 @@ class ValidateFirstCallback(TrainerCallback):
     Evaluate the model on the validation data before training, log the metrics and write them to
     `metrics_before.json` beside AllenNLP's own metrics. A recovered training does not repeat it.
 
-    Registered as a `TrainerCallback` with name `elmo_validate_first`.
-
-    # Parameters
-
-    serialization_dir : `str`
-        Filled in by the trainer.
+    Registered as a `TrainerCallback` with name `elmo_validate_first`. `serialization_dir` is filled in by the
+    trainer.
     """
 
     def __init__(self, serialization_dir: str) -> None:

@@ -1,8 +1,7 @@
 """Checkpoints that a full disk or a killed process cannot damage, with the states of all workers."""
 
-import os
 from pathlib import Path
-from typing import Any, Set, Tuple
+from typing import Any
 
 import torch
 from allennlp.training import Checkpointer
@@ -15,9 +14,9 @@ from elmo_plugin.pretraining.callbacks import BiLMStateCallback
 @Checkpointer.register("elmo_atomic")
 class AtomicCheckpointer(Checkpointer):
     """
-    AllenNLP's checkpointer, except that each file appears complete or not at all, and that weights without
-    their training state are not a checkpoint. (AllenNLP writes in place, weights first. After a full disk or
-    a killed process `--recover` would use an incomplete file as the latest checkpoint.)
+    AllenNLP's checkpointer, except that a checkpoint is complete or does not exist. (AllenNLP writes in
+    place, weights first. After a full disk or a killed process `--recover` would use an incomplete file as
+    the latest checkpoint.)
 
     It asks each `elmo_bilm_state` callback for the states of all distributed workers. AllenNLP saves only
     that of the first.
@@ -43,37 +42,21 @@ class AtomicCheckpointer(Checkpointer):
                 callback.gather()  # called by all workers, unlike what follows
         checkpoint = trainer.get_checkpoint_state()
         if checkpoint is not None:
-            self._remove_partial_files()
-            place = tuple(
+            place = [
                 checkpoint.trainer_state[f"{unit}_completed"]
                 for unit in ("epochs", "batches_in_epoch")
-            )
+            ]
             weights, state = self._model_state_path(*place), self._training_state_path(*place)
-            # A killed training may have left a checkpoint of the same batch. Weights without a state are not
-            # a checkpoint.
-            Path(state).unlink(missing_ok=True)
+            # What a killed process was writing.
+            for kind in ("model", "training"):
+                for path in Path(self._serialization_dir).glob(f".{kind}_state_*.th.*"):
+                    path.unlink(missing_ok=True)
+            # Weights last: they make a checkpoint. Those of an earlier training may be at the same place.
+            Path(weights).unlink(missing_ok=True)
+            _save(checkpoint.trainer_state, state)
             _save(checkpoint.model_state, weights)
-            try:
-                _save(checkpoint.trainer_state, state)
-            except BaseException:
-                Path(weights).unlink(missing_ok=True)
-                raise
         # It finds both files, and removes old checkpoints.
         super().save_checkpoint(trainer)
-
-    def _find_all_checkpoints(self) -> Set[Tuple[int, int]]:
-        return {
-            place
-            for place in super()._find_all_checkpoints()
-            if os.path.isfile(self._training_state_path(*place))
-        }
-
-    def _remove_partial_files(self) -> None:
-        """Remove partial files of a process that was killed while writing."""
-        worker = f"*_w{self._rank}.th.*" if self.state_is_sharded else "*.th.*"
-        for kind in ("model", "training"):
-            for path in Path(self._serialization_dir).glob(f".{kind}_state_{worker}"):
-                path.unlink(missing_ok=True)
 
 
 def _save(content: Any, path: str) -> None:

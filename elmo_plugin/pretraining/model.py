@@ -51,14 +51,15 @@ class BiLMTrainingModel(Model):
     one window to the next, and detached: back-propagation through time ends at the edge of a window.
     Evaluation has separate states, which start from zeros after each `get_metrics(reset=True)`.
 
-    Registered as a `Model` with name `elmo_bilm`.
+    Registered as a `Model` with name `elmo_bilm`. A config has one of `options`, for a new biLM, and
+    `options_file` with `weight_file`, or `archive_file`, to start from a trained biLM, in place of `bilm`.
 
     # Parameters
 
     vocab : `Vocabulary`
         Contains the words that are predicted, see `LMWordVocabulary`.
     bilm : `BiLM`
-        In a config, `options` replaces it: the sizes, in the form of bilm-tf's options.json.
+        Not in configs.
     softmax : `LMSoftmax`
         Training uses its loss; evaluation always uses the exact loss.
     dropout : `float`, optional (default = `0.1`)
@@ -71,12 +72,22 @@ class BiLMTrainingModel(Model):
         `"bfloat16"`: training multiplies matrices in bfloat16, while weights, sums, states and gradients stay
         float32. On a device without bfloat16 instructions, where this would be slower, training uses float32,
         with one log message. Evaluation uses float32.
-    softmax_first : `int`, optional (default = `0`)
+    softmax_first : `int`, optional
         Number of training batches during which the biLM is frozen, so that a new softmax does not damage it.
+        By default 500 with a new softmax for a trained biLM, otherwise 0.
+    options : `Dict[str, Any]`, optional
+        Sizes of a new biLM, in the form of bilm-tf's options.json.
+    options_file, weight_file : `str`, optional
+        See `Elmo`. The softmax comes from the group `softmax` of the weights, where `elmo export` writes it.
+    archive_file : `str`, optional
+        The archive of a pretrained biLM, or of a task model with a fine-tuned one.
+    new_softmax : `bool`, optional (default = `False`)
+        Learn a new softmax, for another vocabulary.
 
     # Raises
 
-    `ConfigurationError` for invalid sizes, and for a vocabulary without words.
+    `ConfigurationError` if there is no biLM or more than one, for one that is invalid, if its softmax
+    predicts other words, and for a vocabulary without words.
     """
 
     default_predictor = "elmo_bilm"
@@ -136,33 +147,8 @@ class BiLMTrainingModel(Model):
         **kwargs: Any,
     ) -> "BiLMTrainingModel":
         """
-        Build the model of a config. A new biLM gets its sizes from `options`. To start from a trained biLM,
-        give its `options_file` and `weight_file`, or the `archive_file` of its training, in place of
-        `options`.
-
-        # Parameters
-
-        options : `Dict[str, Any]`, optional
-            Sizes, in the form of bilm-tf's options.json.
-        options_file, weight_file : `str`, optional
-            See `Elmo`. The softmax comes from the group `softmax` of the weights, where `allennlp
-            elmo-export` writes it.
-        archive_file : `str`, optional
-            The archive of a pretrained biLM, or of a task model with a fine-tuned one.
-        new_softmax : `bool`, optional (default = `False`)
-            Learn a new softmax, for another vocabulary.
-        softmax_first : `int`, optional
-            Number of batches during which the biLM is frozen. By default 500 with a new softmax for a trained
-            biLM, otherwise 0.
-        serialization_dir : `str`, optional
-            Filled in by AllenNLP. Used to load an archive without the files from which its biLM was started.
-
-        The other parameters are those of the class.
-
-        # Raises
-
-        `ConfigurationError` unless exactly one of `options`, files and `archive_file` is given; if that is
-        invalid; if its softmax predicts other words; and for a vocabulary without words.
+        Build the model of a config. AllenNLP fills in `serialization_dir`: an archive is loaded without the
+        files from which its biLM was started.
         """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             raise ConfigurationError(
@@ -193,18 +179,17 @@ class BiLMTrainingModel(Model):
         built_softmax = softmax.construct(
             num_words=len(words_of(vocab)), input_dim=bilm.options.projection_dim
         )
-        if start is not None:
-            is_new = new_softmax or not start.fill_softmax(built_softmax, vocab)
-            if softmax_first is None:
-                softmax_first = DEFAULT_SOFTMAX_FIRST if is_new else 0
-            if is_new:
-                logger.warning(
-                    "%s %s: a new softmax is learnt; the biLM is frozen in the first %d batches "
-                    "(model.softmax_first).",
-                    start.name,
-                    "has a softmax that is not used" if start.datasets else "has no softmax",
-                    softmax_first,
-                )
+        if start is not None and (new_softmax or start.softmax is None):
+            softmax_first = DEFAULT_SOFTMAX_FIRST if softmax_first is None else softmax_first
+            logger.warning(
+                "%s %s: a new softmax is learnt; the biLM is frozen in the first %d batches "
+                "(model.softmax_first).",
+                start.name,
+                "has a softmax that is not used" if start.softmax else "has no softmax",
+                softmax_first,
+            )
+        elif start is not None:
+            start.load_softmax(built_softmax, vocab)
         model = cls(
             vocab,
             bilm,
@@ -227,10 +212,11 @@ class BiLMTrainingModel(Model):
         forward_targets: Tensor,
         backward_inputs: Tensor,
         backward_targets: Tensor,
-        rows_continue: bool = False,
         lengths: Optional[List[int]] = None,
     ) -> Dict[str, Tensor]:
         """
+        Compute the loss of a batch.
+
         # Parameters
 
         forward_inputs, backward_inputs : `Tensor`
@@ -238,12 +224,9 @@ class BiLMTrainingModel(Model):
             is zeros.
         forward_targets, backward_targets : `Tensor`
             `(rows, steps)`. The word to predict at each step.
-        rows_continue : `bool`, optional (default = `False`)
-            Every row continues where the same row of the previous batch ended, as in streams. Otherwise rows
-            are whole sentences, which start from zeros.
         lengths : `List[int]`, optional
-            For rows that continue, the number of words in each row; the rest is padding. By default there is
-            no padding.
+            For streams: the number of words in each row, which continues where the same row of the previous
+            batch ended. Without it, rows are whole sentences, which start from zeros.
 
         # Returns
 
@@ -261,19 +244,19 @@ class BiLMTrainingModel(Model):
                 "The trainer has no callback 'elmo_bilm_state': all workers draw the same negative words and "
                 "drop the same units. Add it to trainer.callbacks.",
             )
-        self._perplexity.start_clock()
         inputs = [forward_inputs, backward_inputs]
         targets = [forward_targets, backward_targets]
-        row_lengths = self._row_lengths(inputs, rows_continue, lengths)
+        # Those of streams are on the CPU, where they are known without waiting for a GPU.
+        row_lengths = _lengths(inputs) if lengths is None else torch.tensor(lengths)
         if not row_lengths.any():  # a worker that waits for the others
             return {"loss": _zero(self)}
         packing = Packing.from_lengths(row_lengths, forward_targets.size(1))
-        states = self._states_for(packing.batch_size) if rows_continue else None
+        states = None if lengths is None else self._states_for(packing.batch_size)
         is_frozen = self.training and self._num_training_batches < self.softmax_first
         with self._autocast_for_training(forward_inputs.device):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not is_frozen):
                 tops = self._top_outputs(inputs, packing, states)
-            nll_of = self.softmax if self.training else self.softmax.exact_nll
+            nll_of = self.softmax if self.training else self.softmax.exact().nll
             nlls = [
                 nll_of(top, words[packing.row, packing.step]) for top, words in zip(tops, targets)
             ]
@@ -285,23 +268,14 @@ class BiLMTrainingModel(Model):
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
         Return the metrics of `BiLMPerplexity` since the last reset: of training in training mode, otherwise
-        of evaluation.
-
-        In training they are derived from the training loss, with dropout and sampled
-        negatives, if any. Only those of evaluation are perplexities of the model.
+        of evaluation. Only those of evaluation are perplexities of the model: those of training are derived
+        from the training loss, with dropout and sampled negatives.
 
         With `reset`, which all distributed workers must call, they are those of all workers together.
         """
-        metrics = self._perplexity.get_metric(reset)
         if reset:
             self._states[False].reset()
-            if not self.training and metrics:
-                logger.info(
-                    "Perplexity of %d predictions in each direction: %.2f (forward %.2f, backward %.2f).",
-                    metrics["num_predictions"],
-                    *(metrics[f"{name}perplexity"] for name in ("", "forward_", "backward_")),
-                )
-        return metrics
+        return self._perplexity.get_metric(reset)
 
     @property
     def _perplexity(self) -> BiLMPerplexity:
@@ -309,9 +283,8 @@ class BiLMTrainingModel(Model):
 
     def training_state(self) -> Dict[str, Any]:
         """
-        Return the state that training needs to resume, apart from the weights, on the CPU: the states that
-        are carried from batch to batch, the number of batches and the sums of the perplexity.
-        `BiLMStateCallback` saves it in checkpoints.
+        Return what training needs to resume, apart from the weights, on the CPU: the states that are carried
+        from batch to batch, the number of batches and the sums of the perplexity.
         """
         states = self._states[True].states
         return {
@@ -323,36 +296,19 @@ class BiLMTrainingModel(Model):
     def load_training_state(self, state: Dict[str, Any], with_states: bool = True) -> None:
         """Resume from a `training_state`. Without the states, rows and sums are restarted."""
         self._num_training_batches = state["num_batches"]
-        if with_states and state["states"] is not None:
-            device = next(self.parameters()).device
-            self._states[True].states = [(h.to(device), c.to(device)) for h, c in state["states"]]
         if with_states:
+            # On the CPU: the next batch moves them to its device.
+            self._states[True].states = state["states"]
             self.training_perplexity.load_state_dict(state["perplexity"])
 
     def set_up_worker(self) -> None:
         """
-        Copy the first worker's softmax to all distributed workers, for the parameters that torch does not
-        exchange.
+        Copy the parameters of the softmax that torch does not exchange from the first distributed worker to
+        all others.
         """
         for name in self.softmax.exchanged_parameters:
             torch.distributed.broadcast(self.softmax.get_parameter(name).detach(), 0)
         self._is_worker_set_up = True
-
-    def _row_lengths(
-        self, inputs: Sequence[Tensor], rows_continue: bool, lengths: Optional[List[int]]
-    ) -> Tensor:
-        """
-        Return the lengths of rows, `(rows,)`; for streams on the CPU, where they are known without waiting
-        for a GPU.
-        """
-        num_rows, num_steps = inputs[0].shape[:2]
-        if rows_continue:
-            return torch.tensor([num_steps] * num_rows if lengths is None else lengths)
-        masks = [(tensor > 0).any(dim=2) for tensor in inputs]
-        row_lengths = masks[0].sum(dim=1)
-        for mask in masks:
-            check_padding(mask, row_lengths)
-        return row_lengths
 
     def _top_outputs(
         self, inputs: Sequence[Tensor], packing: Packing, carried_states: Optional[CarriedStates]
@@ -360,7 +316,8 @@ class BiLMTrainingModel(Model):
         """Return the input of the softmax in each direction, packed, `(num_tokens, projection_dim)`."""
         # The two directions share most of their words.
         words = torch.cat([tensor[packing.row, packing.step] for tensor in inputs])
-        tokens = self._encode(words).chunk(len(inputs))
+        types, index = distinct_words(words.long())
+        tokens = self.bilm.character_encoder(types)[index].chunk(len(inputs))
         old_states = None if carried_states is None else carried_states.initial(packing, tokens[0])
         layers, new_states = self.bilm.run_layers(
             tokens, packing.step_sizes, old_states, self._drop
@@ -368,13 +325,6 @@ class BiLMTrainingModel(Model):
         if carried_states is not None:
             carried_states.keep(new_states, packing)
         return [self._drop(vectors) for vectors in layers[-1]]
-
-    def _encode(self, words: Tensor) -> Tensor:
-        """
-        Return the token representations of `(num_words, 50)` character ids. Distinct words are encoded once.
-        """
-        types, index = distinct_words(words.long())
-        return self.bilm.character_encoder(types)[index]
 
     def _states_for(self, num_rows: int) -> CarriedStates:
         states = self._states[self.training]
@@ -399,6 +349,15 @@ class BiLMTrainingModel(Model):
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return dropout(vectors, self.dropout, self.training)
+
+
+def _lengths(inputs: Sequence[Tensor]) -> Tensor:
+    """Return the lengths of rows, `(rows,)`, which must be the same in all directions."""
+    masks = [(tensor > 0).any(dim=2) for tensor in inputs]
+    row_lengths = masks[0].sum(dim=1)
+    for mask in masks:
+        check_padding(mask, row_lengths)
+    return row_lengths
 
 
 def _zero(module: torch.nn.Module) -> Tensor:

@@ -1,13 +1,12 @@
 """Write the README.md of an exported model, in the format of Hugging Face's model cards."""
 
 import json
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
-from allennlp.models import Archive
+from allennlp.common import Params
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import is_unicode, read_json
@@ -16,83 +15,61 @@ METRICS_NAME = "metrics.json"
 _METRICS_CONTENT = "metrics as `allennlp evaluate --output-file` writes them"
 _BEST = "best_validation_"
 
-
-@dataclass(frozen=True)
-class CardFacts:
-    """
-    What the archive does not know.
-
-    # Parameters
-
-    name : `str`
-        Name of the model.
-    license_id : `str`, optional
-        License of the weights, as Hugging Face abbreviates it.
-    description : `str`, optional
-        Markdown for the beginning of the card; the first paragraph is its summary.
-    scores : `Dict[str, Dict[str, Any]]`
-        Metrics as `allennlp evaluate` writes them, by the name of the data.
-    """
-
-    name: str
-    license_id: Optional[str]
-    description: Optional[str]
-    scores: Dict[str, Dict[str, Any]]
-
-    def __post_init__(self) -> None:
-        for text in (self.name, self.license_id or "", *self.scores):
-            if not is_unicode(text):
-                raise ConfigurationError(
-                    f"model card: found {text!r}, expected valid Unicode. Correct the name or the license."
-                )
+# Metrics by the name of the data.
+Scores = Dict[str, Dict[str, Any]]
 
 
 def model_card(
-    facts: CardFacts,
-    archive: Archive,
+    name: str,
+    license_id: Optional[str],
+    description: Optional[str],
+    archive_file: Union[str, PathLike],
+    params: Params,
     exported: torch.nn.Module,
-    metrics: Optional[Dict[str, Any]],
+    scores: Scores,
 ) -> str:
     """
     Return the text of a card: YAML metadata, description, sizes, validation metrics, scores, and the config.
 
     # Parameters
 
-    facts : `CardFacts`
-        What the archive does not know.
-    archive : `Archive`
-        The archive of a pretrained biLM, or of a task model.
-    exported : `torch.nn.Module`
-        Its model, or its biLM if only that is exported.
-    metrics : `Dict[str, Any]`, optional
-        The metrics that AllenNLP wrote at the end of training.
+    license_id
+        License of the weights, as Hugging Face abbreviates it.
+    description
+        Markdown for the beginning of the card; the first paragraph is its summary.
+    archive_file
+        The archive; `metrics.json` beside it has the metrics of its training.
+    params
+        The config of the archive.
+    exported
+        The model in the archive, or its biLM if only that is exported.
     """
-    config = archive.config.as_dict(quiet=True)
+    config = params.as_dict(quiet=True)
     model_type = config["model"]["type"]
-    description = facts.description or f"Exported from a model of type `{model_type}`."
-    num_parameters = sum(parameter.numel() for parameter in exported.parameters())
     metadata = {
         "library_name": "allennlp",
-        "license": facts.license_id,
+        "license": license_id,
         # A JSON string is also one of YAML.
-        "summary": facts.description and json.dumps(" ".join(_first_paragraph(description))),
+        "summary": description
+        and json.dumps(" ".join(description.strip().split("\n\n")[0].split())),
         "tags": f"[elmo, {model_type}]",
     }
+    num_parameters = sum(parameter.numel() for parameter in exported.parameters())
     lines = [
         "---",
         *[f"{key}: {value}" for key, value in metadata.items() if value],
         "---",
         "",
-        f"# {facts.name}",
+        f"# {name}",
         "",
-        description.strip(),
+        (description or f"Exported from a model of type `{model_type}`.").strip(),
         "",
         "## Training",
         "",
         f"- {num_parameters:,} parameters",
         f"- trained on {_listed(config.get('train_data_path'))}",
-        *_validation(config, metrics),
-        *_scores(facts.scores),
+        *_validation(config, Path(archive_file)),
+        *_table(scores),
         "",
         "## Config",
         "",
@@ -104,14 +81,16 @@ def model_card(
     return "\n".join(lines)
 
 
-def metrics_beside(archive_file: Union[str, PathLike]) -> Optional[Dict[str, Any]]:
-    """Read the metrics in the folder of an archive or training run; `None` if there are none."""
-    path = Path(archive_file)
-    metrics_file = (path if path.is_dir() else path.parent) / METRICS_NAME
-    return read_json(metrics_file, _METRICS_CONTENT) if metrics_file.is_file() else None
+def check_unicode(*texts: str) -> None:
+    """Raise `ConfigurationError` for text that cannot be written to a file."""
+    for text in texts:
+        if not is_unicode(text):
+            raise ConfigurationError(
+                f"model card: found {text!r}, expected valid Unicode. Correct the name or the license."
+            )
 
 
-def read_scores(arguments: Sequence[str]) -> Dict[str, Dict[str, Any]]:
+def read_scores(arguments: Sequence[str]) -> Scores:
     """
     Read metrics that `allennlp evaluate` wrote. Each argument is `NAME=FILE`, NAME that of the data.
 
@@ -119,10 +98,10 @@ def read_scores(arguments: Sequence[str]) -> Dict[str, Dict[str, Any]]:
 
     `ConfigurationError` for another argument, and for a file that cannot be read or has no JSON object.
     """
-    scores: Dict[str, Dict[str, Any]] = {}
+    scores: Scores = {}
     for argument in arguments:
-        name, separator, path = argument.partition("=")
-        if not (name and separator and path):
+        name, _, path = argument.partition("=")
+        if not (name and path):
             raise ConfigurationError(
                 f"scores: found {argument}, expected NAME=FILE, such as test=metrics.json, with a file that "
                 "`allennlp evaluate --output-file` wrote."
@@ -136,34 +115,37 @@ def read_scores(arguments: Sequence[str]) -> Dict[str, Dict[str, Any]]:
     return scores
 
 
-def _first_paragraph(text: str) -> List[str]:
-    return text.strip().split("\n\n")[0].split()
-
-
-def _validation(config: Dict[str, Any], metrics: Optional[Dict[str, Any]]) -> List[str]:
-    """Return the best metrics of validation; names with an underscore are of single labels."""
-    names = [
-        name.removeprefix(_BEST)
-        for name in metrics or ()
-        if name.startswith(_BEST) and not name.startswith(f"{_BEST}_")
-    ]
-    if not metrics or not names:
+def _validation(config: Dict[str, Any], archive_file: Path) -> List[str]:
+    """Return the best metrics of validation, if they are known."""
+    folder = archive_file if archive_file.is_dir() else archive_file.parent
+    if not (folder / METRICS_NAME).is_file():
+        return []
+    metrics = read_json(folder / METRICS_NAME, _METRICS_CONTENT)
+    best = {
+        name.removeprefix(_BEST): value for name, value in metrics.items() if name.startswith(_BEST)
+    }
+    values = ", ".join(f"{name} {_number(best[name])}" for name in _of_all_labels(best))
+    if not values:
         return []
     data = _listed(config.get("validation_data_path"))
-    values = ", ".join(f"{name} {_number(metrics[_BEST + name])}" for name in names)
     return [f"- best epoch {metrics['best_epoch'] + 1}, on {data}: {values}"]
 
 
-def _scores(scores: Dict[str, Dict[str, Any]]) -> List[str]:
-    """Return a table of scores, a row for each data set; names with an underscore are of single labels."""
+def _table(scores: Scores) -> List[str]:
+    """Return a table of scores, a row for each data set."""
     if not scores:
         return []
-    names = dict.fromkeys(name for metrics in scores.values() for name in metrics)
-    columns = [name for name in names if not name.startswith("_") and name != "loss"]
+    names = dict.fromkeys(name for metrics in scores.values() for name in _of_all_labels(metrics))
+    columns = [name for name in names if name != "loss"]
     rows = [["", *columns], ["---"] * (len(columns) + 1)]
     for data, metrics in scores.items():
         rows.append([data, *(_number(metrics.get(name, "")) for name in columns)])
     return ["", "## Scores", "", *[f"| {' | '.join(row)} |" for row in rows]]
+
+
+def _of_all_labels(metrics: Dict[str, Any]) -> List[str]:
+    """Return the names of metrics, without those of single labels, which begin with an underscore."""
+    return [name for name in metrics if not name.startswith("_")]
 
 
 def _number(value: Any) -> str:

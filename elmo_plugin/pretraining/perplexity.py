@@ -1,6 +1,5 @@
 """The perplexity of a biLM: of each direction, and of both, as in the paper and as in bilm-tf."""
 
-import time
 from typing import Any, Dict
 
 import torch
@@ -23,66 +22,38 @@ class BiLMPerplexity(Metric):
     supports_distributed = True
 
     def __init__(self) -> None:
-        self._sums = torch.zeros(len(DIRECTIONS)).double()
-        self._num_predictions = 0
-        # Times of another process do not measure the speed of this one.
-        self._num_before = 0
-        self._start = time.perf_counter()
-
-    def start_clock(self) -> None:
-        """
-        Count the time for `tokens_per_second` from now on, if no prediction was counted since the last reset:
-        validation may have run between two epochs of training, and training between two validations.
-        """
-        if self._num_predictions == self._num_before:
-            self._start = time.perf_counter()
+        self.reset()
 
     def __call__(self, *nlls: Tensor) -> None:
-        """
-        # Parameters
-
-        nlls : `Tensor`
-            The negative log-likelihoods of the predictions in each direction, `(num_predictions,)`.
-        """
+        """Add the negative log-likelihoods of predictions, `(num_predictions,)` for each direction."""
         batch_sums = torch.stack([nll.detach().double().sum() for nll in nlls])
         self._sums = self._sums.to(batch_sums.device) + batch_sums
         self._num_predictions += nlls[0].numel()
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        # Returns
+        Return the metrics of `elmo_plugin.bilm.softmax.perplexities`; nothing before the first prediction.
 
-        Those of `elmo_plugin.bilm.softmax.perplexities`; and `tokens_per_second`, where words of both
-        directions count once. With `reset` also `num_predictions` in each direction.
-
-        With `reset`, which all distributed workers must call, they are those of all workers together.
-        Without it, they are those of this worker. They are empty before the first prediction.
+        With `reset`, which all distributed workers must call, also `num_predictions` in each direction, and
+        all of all workers together.
         """
-        num_timed = self._num_predictions - self._num_before
-        sums = torch.cat(
-            [self._sums.cpu(), torch.tensor([self._num_predictions, num_timed]).double()]
-        )
+        sums = torch.cat([self._sums.cpu(), torch.tensor([self._num_predictions]).double()])
         if reset:
-            sums = dist_reduce_sum(sums)  # of this worker, if there are no others
-        *nlls, num_predictions, num_timed = sums.tolist()
-        seconds = time.perf_counter() - self._start
-        if reset:
+            sums = dist_reduce_sum(sums)  # of this worker, if it is the only one
             self.reset()
+        *nlls, num_predictions = sums.tolist()
         if num_predictions == 0:
             return {}
-        metrics = {
-            **perplexities(nlls, num_predictions),
-            "tokens_per_second": num_timed / seconds,
-        }
+        metrics = perplexities(nlls, num_predictions)
         return {**metrics, "num_predictions": int(num_predictions)} if reset else metrics
 
     def reset(self) -> None:
-        self.load_state_dict({"sums": torch.zeros_like(self._sums), "num_predictions": 0})
+        self._sums = torch.zeros(len(DIRECTIONS)).double()
+        self._num_predictions = 0
 
     def state_dict(self) -> Dict[str, Any]:
         """Return the sums, for a checkpoint in the middle of an epoch."""
         return {"sums": self._sums.cpu(), "num_predictions": self._num_predictions}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        self._sums = state["sums"]
-        self._num_predictions = self._num_before = state["num_predictions"]
+        self._sums, self._num_predictions = state["sums"], state["num_predictions"]

@@ -86,11 +86,7 @@ class BiLMPredictor(Predictor):
         return self.predict_batch_instance([instance])[0]
 
     def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
-        """
-        # Raises
-
-        `ConfigurationError`: instances hold characters and targets, and no words that an answer could name.
-        """
+        """Raise `ConfigurationError`: instances hold no words that an answer could name."""
         raise ConfigurationError(
             "--use-dataset-reader: the predictor elmo_bilm reads JSON lines only, such as "
             f"{EXAMPLE}. Leave it out, or use `allennlp evaluate` for the perplexity of text."

@@ -13,8 +13,12 @@ from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.compat.archives import VOCABULARY_FOLDER
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining.corpus_files import expand_corpus, read_sentences
-from elmo_plugin.pretraining.sentence_streams import DIRECTIONS, marked_sentence
+from elmo_plugin.pretraining.sentence_streams import (
+    DIRECTIONS,
+    find_corpus,
+    marked_sentence,
+    read_sentences,
+)
 from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE
 
 
@@ -23,15 +27,14 @@ class BiLMReader(DatasetReader):
     """
     Reads a corpus of tokenized sentences, one on each line, words separated by white space.
 
-    Every sentence is an instance, which the biLM reads from zeros. Use this to score sentences, or to train
-    on whole sentences with AllenNLP's own loaders. To train on streams, whose rows continue from batch to
-    batch, use a `data_loader` of type `elmo_bilm_streams`, which gets the vocabulary from this reader and
-    reads the files itself.
+    Every sentence is an instance, which the biLM reads from zeros, with AllenNLP's own loaders. To train on
+    streams, whose rows continue from batch to batch, use a `data_loader` of type `elmo_bilm_streams`, which
+    gets the vocabulary from this reader and reads the files itself.
 
-    An instance holds four fields, where a sentence of `n` words has `n + 1` timesteps: `forward_inputs` and
-    `backward_inputs`, `(timesteps, 50)`, are the character ids of the words to read; `forward_targets` and
-    `backward_targets`, `(timesteps,)`, are the vocabulary's indices of the words that follow. All padding is
-    zero. Zero is also the target `<S>`, so only the inputs show where padding is.
+    An instance of `n` words has `n + 1` timesteps: `forward_inputs` and `backward_inputs`, `(timesteps, 50)`,
+    are the character ids of the words to read; `forward_targets` and `backward_targets`, `(timesteps,)`, are
+    the vocabulary's indices of the words that follow. All padding is zero. Zero is also the target `<S>`, so
+    only the inputs show where padding is.
 
     Registered as a `DatasetReader` with name `elmo_bilm`.
 
@@ -43,11 +46,6 @@ class BiLMReader(DatasetReader):
     serialization_dir : `str`, optional
         Filled in by AllenNLP. If the vocabulary file of an archive no longer exists, the archive's own copy
         of the words is used.
-
-    # Attributes
-
-    vocabulary : `LMVocabulary`
-        The content of that file.
 
     # Raises
 
@@ -66,48 +64,27 @@ class BiLMReader(DatasetReader):
         )
 
     def text_to_instance(self, tokens: List[str]) -> Instance:
-        """
-        # Parameters
-
-        tokens : `List[str]`
-            The words of a sentence, at least one, without sentence marks.
-
-        # Raises
-
-        `ConfigurationError` if there are no words.
-        """
+        """Return the instance of a sentence without marks. Raise `ConfigurationError` if it has no words."""
         if not tokens:
             raise ConfigurationError("Found a sentence without words, expected at least one word.")
         fields: Dict[str, Field] = {}
         for direction in DIRECTIONS:
             marked = marked_sentence(tokens, direction)
-            inputs = batch_to_ids([marked[:-1]])[0]  # (timesteps, 50)
-            targets = torch.tensor(
-                [self.vocabulary.index_of(word) for word in marked[1:]]
-            )  # (timesteps,)
-            fields[f"{direction}_inputs"] = TensorField(inputs)
-            fields[f"{direction}_targets"] = TensorField(targets)
+            fields[f"{direction}_inputs"] = TensorField(batch_to_ids([marked[:-1]])[0])
+            fields[f"{direction}_targets"] = TensorField(self.targets(marked[1:]))
         return Instance(fields)
 
-    def files(self, data_path: Union[str, PathLike, List[str]]) -> List[Path]:
-        """
-        Return the files of a corpus, see `expand_corpus`.
-
-        # Parameters
-
-        data_path : `str`, `PathLike` or `List[str]`
-            A path or glob, or a list of them.
-        """
-        return expand_corpus(data_path if isinstance(data_path, list) else [str(data_path)])
+    def targets(self, words: List[str]) -> torch.Tensor:
+        """Return the vocabulary's indices of words, `(len(words),)`."""
+        return torch.tensor([self.vocabulary.index_of(word) for word in words], dtype=torch.long)
 
     def _read(self, file_path: Union[str, PathLike, List[str]]) -> Iterable[Instance]:
-        sentences = (words for path in self.files(file_path) for words in read_sentences(path))
-        for words in self.shard_iterable(sentences):
+        for words in self.shard_iterable(read_sentences(find_corpus(file_path))):
             yield self.text_to_instance(words)
 
 
 def _archived_words(folder: Optional[str], vocabulary_file: str) -> Optional[Path]:
-    """Return the file of words in the folder of an archive, if it is there and the vocabulary file is not."""
+    """Return the file of words in the folder of an archive, if it exists and the vocabulary file does not."""
     if folder is None or vocabulary_file in pretrained_names() or Path(vocabulary_file).exists():
         return None
     path = Path(folder) / VOCABULARY_FOLDER / f"{WORDS_NAMESPACE}.txt"

@@ -18,7 +18,7 @@ class SampledSoftmax(LMSoftmax):
     """
     A full softmax that is trained on the target and on words that each call draws, like TensorFlow's
     `sampled_softmax_loss` in bilm-tf. Its parameters are those of a full softmax, so the two can exchange
-    weights, and `exact_nll` is the same.
+    weights.
 
     The draw is log-uniform, `P(k) = ln((k + 2) / (k + 1)) / ln(num_words + 1)`, which is about the frequency
     of word `k` if words are sorted by descending frequency. There is one draw of distinct words per call,
@@ -30,19 +30,16 @@ class SampledSoftmax(LMSoftmax):
 
     # Parameters
 
-    num_words : `int`
-        Size of the vocabulary.
-    input_dim : `int`
-        Width of the states.
+    num_words, input_dim : `int`
+        See `LMSoftmax`.
     num_samples : `int`, optional (default = `8192`)
-        Number of distinct words in a draw. If it is more than about half of the vocabulary, a draw takes so
-        many tries that the full softmax is the better choice.
+        Number of distinct words in a draw. If it is more than about half of the vocabulary, the full softmax
+        is the better choice: a draw takes too many tries.
     sparse_gradients : `bool`, optional (default = `False`)
         Whether the gradient of the parameters has only the rows of targets and drawn words. Then the cost of
         a step, and the size of gradients that distributed workers exchange, do not depend on the size of the
         vocabulary. Values are the same either way. Sparse gradients need an optimizer that supports them:
-        Adagrad without weight decay, SGD, SparseAdam. (`compat.py` patches AllenNLP's `grad_norm` to support
-        them.)
+        Adagrad without weight decay, SGD, SparseAdam.
 
     # Raises
 
@@ -78,23 +75,12 @@ class SampledSoftmax(LMSoftmax):
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
         # On the CPU, while a GPU has the LSTMs to do.
         sampled_words, num_tries = self.draw_words()
-        self.check_inputs(states, targets)
         return self.sampled_nll(states, targets, sampled_words.to(targets.device), num_tries)
 
     def draw_words(self, generator: Optional[torch.Generator] = None) -> Tuple[Tensor, int]:
         """
         Draw until there are `num_samples` distinct words; on the CPU, so that a seed gives the same words on
-        any device.
-
-        # Parameters
-
-        generator : `torch.Generator`, optional (default = torch's global one)
-            Source of the random numbers.
-
-        # Returns
-
-        `Tuple[Tensor, int]`
-            The distinct words, ascending, `(num_samples,)`; and the number of draws that were needed.
+        any device. Return the words, ascending, `(num_samples,)`, and the number of draws.
         """
         # Each batch has room for repetitions. Most draws of a small share of the words need just one.
         tries_per_batch = 2 * self.num_samples
@@ -126,24 +112,7 @@ class SampledSoftmax(LMSoftmax):
     def sampled_nll(
         self, states: Tensor, targets: Tensor, sampled_words: Tensor, num_tries: int
     ) -> Tensor:
-        """
-        Return the loss of `forward`, given a draw.
-
-        # Parameters
-
-        states : `Tensor`
-            `(num_positions, input_dim)`.
-        targets : `Tensor`
-            `(num_positions,)`.
-        sampled_words : `Tensor`
-            `(num_samples,)`, distinct and ascending.
-        num_tries : `int`
-            Number of draws that were needed for the sampled words.
-
-        # Returns
-
-        `Tensor` of shape `(num_positions,)`.
-        """
+        """Return the loss of `forward`, given what `draw_words` returns."""
         # One look-up for all rows, so that the gradient is touched once.
         words = torch.cat([targets, sampled_words])  # (num_positions + num_samples,)
         sizes = [len(targets), len(sampled_words)]
@@ -169,23 +138,13 @@ class SampledSoftmax(LMSoftmax):
 
 def look_up_exchanged(words: Tensor, *weights: Tensor) -> Tuple[Tensor, ...]:
     """
-    Return rows of some matrices. The backward pass is a collective operation of all workers: each gets the
-    mean of the gradients of all, for the rows that any of them has looked up.
+    Return the rows `words`, `(num_rows,)`, of some matrices of the same type, each `(num_rows, dim)`. The
+    backward pass is a collective operation of all workers: each gets the mean of the gradients of all, for
+    the rows that any of them has looked up. Workers may look up different numbers of rows.
 
     `DistributedDataParallel` would give the same, but with gloo and sparse gradients it damages memory (torch
     2.12: "malloc(): unaligned tcache chunk detected" after some thousand steps, even for a model of torch's
     own layers only). So it must be told to ignore these parameters.
-
-    # Parameters
-
-    words : `LongTensor`
-        `(num_rows,)`. Each worker has its own, and its own number of them.
-    weights : `Tensor`
-        Each `(num_words, dim)`, all of the same type.
-
-    # Returns
-
-    Rows of each of the weights, `(num_rows, dim)`.
     """
     return _ExchangedRows.apply(words, *weights)
 

@@ -1,13 +1,15 @@
 """The order in which a biLM reads a corpus: shuffled sentences, cut into windows of steps."""
 
 from itertools import islice
-from pathlib import Path
-from typing import Collection, Iterable, Iterator, List, Literal, NamedTuple, Sequence
+from os import PathLike
+from typing import Collection, Iterable, Iterator, List, Literal, NamedTuple, Sequence, Union
 
 import numpy as np
 from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 
-from elmo_plugin.pretraining.corpus_files import read_sentences
+from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text_lines import split_tokens
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: Sequence[Direction] = ("forward", "backward")
@@ -16,92 +18,85 @@ DIRECTIONS: Sequence[Direction] = ("forward", "backward")
 # more memory than one in many: about 100 MB for sentences of ordinary length.
 MAX_SENTENCES_IN_MEMORY = 500_000
 
+_CORPUS_OPTIONS = InputOptions(skip_blank=True, accept_control_characters=True)
 
-# Fills a window where a row has no word left.
-PADDING = ""
+
+def find_corpus(data_path: Union[str, PathLike, Sequence[str]]) -> List[SentenceSource]:
+    """
+    Return the files of a corpus: of paths, folders and globs, see `find_sources`.
+
+    # Raises
+
+    `ConfigurationError` if a path or glob matches no file, or a file cannot be read or is a pipe.
+    """
+    sources = find_sources(data_path, _CORPUS_OPTIONS)
+    for source in sources:
+        if not source.is_file:
+            raise ConfigurationError(
+                f"corpus: {source.name} can be read only once, expected files. Write the text to a file."
+            )
+    return sources
+
+
+def read_sentences(files: Iterable[SentenceSource]) -> Iterator[List[str]]:
+    """
+    Yield the words of each sentence, in the order of the files.
+
+    # Raises
+
+    `ConfigurationError` naming the file if it is damaged or has no sentence, and the line if it is too long
+    or not UTF-8.
+    """
+    return (split_tokens(text) for file in files for _, text in file.texts())
 
 
 class Window(NamedTuple):
-    """
-    Input words and the words to predict from them, row after row: `rows * unroll_steps` of each; and the
-    number of words of each row before its padding.
-    """
+    """The words to read and the words to predict from them, a list of each for each row."""
 
-    inputs: List[str]
-    targets: List[str]
-    lengths: List[int]
+    inputs: List[List[str]]
+    targets: List[List[str]]
 
 
-class SentenceStreams:
+def cut_windows(
+    sentences: Iterable[List[str]],
+    rows: int,
+    unroll_steps: int,
+    direction: Direction,
+    to_the_end: bool = False,
+) -> Iterator[Window]:
     """
-    Cuts a sequence of sentences into windows of `rows * unroll_steps` predictions, as bilm-tf does.
+    Cut a sequence of sentences into windows of `rows * unroll_steps` predictions, as bilm-tf does.
 
     A row reads its sentence to the end, over as many windows as necessary, and then the next sentence that no
     row has read. So the state of a row can be carried from one window to the next. Sentences are split, never
     shortened. A window that cannot be filled is dropped, with the rest of the sentences that rows were
-    reading. With `to_the_end` it is padded instead, until every word has been predicted.
-
-    Iteration yields `Window`s, and reads sentences when they are needed.
-
-    # Parameters
-
-    sentences : `Iterable[List[str]]`
-        The words of each sentence, without marks.
-    rows : `int`
-        Number of sentences that are read in parallel.
-    unroll_steps : `int`
-        Predictions in each row of a window.
-    direction : `str`
-        `forward` or `backward`, see `marked_sentence`. Both have rows of the same lengths.
-    to_the_end : `bool`, optional (default = `False`)
-        Pad windows that cannot be filled. bilm-tf drops them.
+    reading; with `to_the_end`, its rows are shorter, until every word has been predicted. The rows of both
+    directions have the same lengths.
     """
-
-    def __init__(
-        self,
-        sentences: Iterable[List[str]],
-        rows: int,
-        unroll_steps: int,
-        direction: Direction,
-        to_the_end: bool = False,
-    ) -> None:
-        self._sentences = sentences
-        self._rows = rows
-        self._unroll_steps = unroll_steps
-        self._direction = direction
-        self._to_the_end = to_the_end
-
-    def __iter__(self) -> Iterator[Window]:
-        unread = (marked_sentence(words, self._direction) for words in self._sentences)
-        # The sentence of each row, and the index of its next input. The last word alone predicts nothing.
-        sentences: List[List[str]] = [[] for _ in range(self._rows)]
-        places = [0] * self._rows
-        while True:
+    unread = (marked_sentence(words, direction) for words in sentences)
+    # What is left of the sentence of each row. The last word alone predicts nothing.
+    rests: List[List[str]] = [[] for _ in range(rows)]
+    while True:
+        window = Window([], [])
+        for row in range(rows):
             inputs: List[str] = []
             targets: List[str] = []
-            lengths: List[int] = []
-            for row in range(self._rows):
-                missing = self._unroll_steps
-                while missing > 0:
-                    if places[row] >= len(sentences[row]) - 1:
-                        sentence = next(unread, None)
-                        if sentence is None:
-                            break
-                        sentences[row], places[row] = sentence, 0
-                    start = places[row]
-                    end = min(start + missing, len(sentences[row]) - 1)
-                    inputs += sentences[row][start:end]
-                    targets += sentences[row][start + 1 : end + 1]
-                    places[row] = end
-                    missing -= end - start
-                if missing > 0 and not self._to_the_end:
-                    return
-                inputs += [PADDING] * missing
-                targets += [PADDING] * missing
-                lengths.append(self._unroll_steps - missing)
-            if not any(lengths):
+            while len(inputs) < unroll_steps:
+                if len(rests[row]) < 2:
+                    rests[row] = next(unread, [])
+                    if not rests[row]:
+                        break
+                num_words = min(unroll_steps - len(inputs), len(rests[row]) - 1)
+                inputs += rests[row][:num_words]
+                targets += rests[row][1 : num_words + 1]
+                rests[row] = rests[row][num_words:]
+            if len(inputs) < unroll_steps and not to_the_end:
                 return
-            yield Window(inputs, targets, lengths)
+            window.inputs.append(inputs)
+            window.targets.append(targets)
+        if not any(window.inputs):
+            return
+        yield window
 
 
 def marked_sentence(words: List[str], direction: Direction) -> List[str]:
@@ -117,7 +112,7 @@ def marked_sentence(words: List[str], direction: Direction) -> List[str]:
 
 
 def shuffled_sentences(
-    files: Sequence[Path],
+    files: Sequence[SentenceSource],
     seed: int,
     epoch: int,
     direction: Direction,
@@ -126,65 +121,52 @@ def shuffled_sentences(
 ) -> Iterator[List[str]]:
     """
     Yield the sentences of a worker in random order: files are shuffled, and so are the sentences of each
-    file, one file in memory at a time. The order depends on the arguments only, and each direction has
-    its own, as in bilm-tf.
+    file, one file in memory at a time. The order depends on the arguments only; each epoch and each direction
+    has another one, as in bilm-tf.
 
-    # Parameters
-
-    files : `Sequence[Path]`
-        The files of the corpus, all of them, in the same order in every worker.
-    seed, epoch : `int`
-        Not negative. Each epoch has another order.
-    direction : `str`
-        `forward` or `backward`. Words keep their order in both, see `marked_sentence`.
-    rank, world_size : `int`, optional (default = 0 and 1)
-        The index of this worker, and the number of workers. No two workers read the same sentence: they
-        divide the files or, if there are fewer files than workers, the sentences of each file.
+    No two of the `world_size` workers read the same sentence: they divide the files or, if there are fewer
+    files than workers, the sentences of each file. `files` are those of all workers, in the same order.
     """
     generator = np.random.default_rng([seed, epoch, DIRECTIONS.index(direction)])
     files_of_rank = _files_of_rank(files, rank, world_size)
     for index in generator.permutation(len(files_of_rank)):
-        sentences = _sentences_of_rank(files_of_rank[index], len(files), rank, world_size)
-        # A string takes a tenth of the memory of the list of its words. Words hold no spaces.
-        while block := [" ".join(words) for words in islice(sentences, MAX_SENTENCES_IN_MEMORY)]:
+        texts = _texts_of_rank(files_of_rank[index], len(files), rank, world_size)
+        # The text of a sentence takes a tenth of the memory of the list of its words.
+        while block := list(islice(texts, MAX_SENTENCES_IN_MEMORY)):
             for place in generator.permutation(len(block)):
-                yield block[place].split(" ")
+                yield split_tokens(block[place])
             block.clear()  # release it before the next one is read
 
 
 def ordered_sentences(
-    files: Sequence[Path], rank: int = 0, world_size: int = 1
+    files: Sequence[SentenceSource], rank: int = 0, world_size: int = 1
 ) -> Iterator[List[str]]:
+    """Yield the sentences of a worker in the order of the files. Arguments as for `shuffled_sentences`."""
+    for file in _files_of_rank(files, rank, world_size):
+        yield from map(split_tokens, _texts_of_rank(file, len(files), rank, world_size))
+
+
+def count_predictions(files: Collection[SentenceSource], world_size: int = 1) -> List[int]:
     """
-    Yield the sentences of a worker in the order of the files. Arguments are those of `shuffled_sentences`.
-    """
-    for path in _files_of_rank(files, rank, world_size):
-        yield from _sentences_of_rank(path, len(files), rank, world_size)
-
-
-def count_predictions(files: Collection[Path], world_size: int = 1) -> List[int]:
-    """
-    Read the corpus, and return the number of predictions of each of `world_size` workers in one direction:
-    words and sentence ends.
-
-    # Raises
-
-    The errors of `read_sentences`, for the whole corpus.
+    Read the corpus, and return the number of predictions of each worker in one direction: words and sentence
+    ends. Raises the errors of `read_sentences`.
     """
     num_predictions = [0] * world_size
-    for file_index, path in enumerate(files):
-        for sentence_index, words in enumerate(read_sentences(path)):
+    for file_index, file in enumerate(files):
+        for sentence_index, words in enumerate(read_sentences([file])):
             dealt_by = sentence_index if len(files) < world_size else file_index
             num_predictions[dealt_by % world_size] += len(words) + 1
     return num_predictions
 
 
-def _files_of_rank(files: Sequence[Path], rank: int, world_size: int) -> Sequence[Path]:
+def _files_of_rank(
+    files: Sequence[SentenceSource], rank: int, world_size: int
+) -> Sequence[SentenceSource]:
     return files if len(files) < world_size else files[rank::world_size]
 
 
-def _sentences_of_rank(
-    path: Path, num_files: int, rank: int, world_size: int
-) -> Iterator[List[str]]:
-    sentences = read_sentences(path)
-    return islice(sentences, rank, None, world_size) if num_files < world_size else sentences
+def _texts_of_rank(
+    file: SentenceSource, num_files: int, rank: int, world_size: int
+) -> Iterator[str]:
+    texts = (text for _, text in file.texts())
+    return islice(texts, rank, None, world_size) if num_files < world_size else texts

@@ -1,6 +1,6 @@
-"""The softmax of the language model: parameters, exact loss and datasets of all kinds; the full softmax."""
+"""The softmax of the language model: parameters of all kinds; the full softmax."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, List, Tuple
 
 import torch
 from allennlp.common import Registrable
@@ -9,16 +9,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import Embedding
 
 from elmo_plugin.bilm.softmax import (
-    BIAS,
-    SOFTMAX_GROUP,
-    WEIGHT,
     ExactSoftmax,
     chunks_of_positions,
     chunks_of_words,
     log_sum_of_chunks,
     logits,
 )
-from elmo_plugin.errors import ConfigurationError
 
 
 class LMSoftmax(torch.nn.Module, Registrable):
@@ -26,7 +22,7 @@ class LMSoftmax(torch.nn.Module, Registrable):
     The output layer of the biLM, `softmax(W h + b)`, shared by the two directions: from the state before a
     word to the word's probability (paper, section 3.1).
 
-    A softmax may be trained on a loss that differs from its exact loss. Report only `exact_nll`.
+    A softmax may be trained on a loss that differs from its exact loss. Report only that of `exact`.
 
     Initial values are bilm-tf's: `W` normal with variance `1 / input_dim`, `b` zero.
 
@@ -59,14 +55,14 @@ class LMSoftmax(torch.nn.Module, Registrable):
     @property
     def exchanged_parameters(self) -> List[str]:
         """
-        Names of the parameters whose gradients are already the mean of all distributed workers' after the
-        backward pass, so that nothing else must exchange them.
+        Return the names of the parameters whose gradients are already the mean of all distributed workers'
+        after the backward pass, so that nothing else must exchange them.
         """
         return []
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
         """
-        Return the training loss.
+        Return negative log-likelihoods, or a training loss in place of them, `(num_positions,)`.
 
         # Parameters
 
@@ -74,124 +70,35 @@ class LMSoftmax(torch.nn.Module, Registrable):
             `(num_positions, input_dim)`, without padding.
         targets : `LongTensor`
             `(num_positions,)`. The word of each position, from 0 to `num_words - 1`.
-
-        # Returns
-
-        `Tensor` of shape `(num_positions,)`: negative log-likelihoods, or a training loss in place of them.
-
-        # Raises
-
-        `ValueError` if shapes do not match, or if a target is not a word of the vocabulary (on a GPU: torch's
-        device assertion).
         """
         raise NotImplementedError
 
-    def exact_nll(self, states: Tensor, targets: Tensor) -> Tensor:
-        """
-        Return exact negative log-likelihoods over the whole vocabulary, without gradients and in bounded
-        memory. Parameters and errors are those of `forward`.
-
-        # Returns
-
-        `Tensor` of shape `(num_positions,)`, in float64, so that sums over a corpus are accurate.
-        """
-        self.check_inputs(states, targets)
-        return self.exact().nll(states, targets)
-
     def exact(self) -> ExactSoftmax:
         """Return the softmax for evaluation, over the same parameters."""
-        return ExactSoftmax(self.weight, self.bias)
-
-    def check_inputs(self, states: Tensor, targets: Tensor) -> None:
-        """Raise the `ValueError`s of `forward` and `exact_nll`."""
-        if states.dim() != 2 or states.size(1) != self.input_dim:
-            raise ValueError(
-                f"Got states of shape {tuple(states.shape)}, expected (num_positions, {self.input_dim})."
-            )
-        if targets.shape != states.shape[:1]:
-            raise ValueError(
-                f"Got targets of shape {tuple(targets.shape)} for {states.size(0)} states, expected "
-                "one for each."
-            )
-        if targets.numel() == 0 or targets.device.type != "cpu":
-            return  # Checking them would wait for the GPU, whose own look-up refuses other words.
-        lowest, highest = (int(bound) for bound in torch.aminmax(targets))
-        if lowest < 0 or highest >= self.num_words:
-            raise ValueError(
-                f"Got targets from {lowest} to {highest}, expected words of the vocabulary, from 0 to "
-                f"{self.num_words - 1}."
-            )
+        return ExactSoftmax(self.weight.detach(), self.bias.detach())
 
 
 @LMSoftmax.register("elmo_full")
 class FullSoftmax(LMSoftmax):
     """
     The softmax that is trained on its exact loss. Memory is bounded, but the time of a step grows with the
-    vocabulary: use `elmo_sampled` for more than about ten thousand words.
-
-    # Parameters
-
-    num_words, input_dim : `int`
-        See `LMSoftmax`.
+    vocabulary: use `elmo_sampled` for more than about ten thousand words. Parameters are those of
+    `LMSoftmax`.
     """
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
-        self.check_inputs(states, targets)
         # (num_positions,)
         target_logits = (states * self.word_vectors(targets)).sum(dim=1) + self.bias[targets]
         return log_partition(states, self.weight, self.bias) - target_logits
 
 
-def softmax_datasets(softmax: LMSoftmax) -> Dict[str, Tensor]:
-    """Return the parameters of a softmax by the names of their datasets in a weight file."""
-    return {WEIGHT: softmax.weight.detach(), BIAS: softmax.bias.detach()}
-
-
-def load_softmax(softmax: LMSoftmax, datasets: Dict[str, Tensor], source: str) -> None:
-    """
-    Load a softmax from `datasets`. `source` is their name in errors.
-
-    # Raises
-
-    `ConfigurationError` if they have other names or sizes.
-    """
-    expected = softmax_datasets(softmax)
-    for name in sorted(expected.keys() | datasets.keys()):
-        found, wanted = (
-            str(tuple(tensors[name].shape)) if name in tensors else "none"
-            for tensors in (datasets, expected)
-        )
-        if found != wanted:
-            raise ConfigurationError(
-                f"{source}: dataset {SOFTMAX_GROUP}/{name} has shape {found}, expected {wanted} for the "
-                f"{softmax.num_words:,} words of the vocabulary. Give the vocabulary that it was trained "
-                "with, or set model.new_softmax to learn another softmax."
-            )
-    with torch.no_grad():
-        for name, tensor in expected.items():
-            tensor.copy_(datasets[name])
-
-
 def log_partition(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
-    Return `logsumexp(states @ weight.T + bias)` over words, for training.
+    Return `logsumexp(states @ weight.T + bias)` over words, `(num_positions,)`, for training.
 
     Only a chunk of the matrix of logits is in memory; the gradient computes the chunks again. That is one
     product more than autograd needs, but takes less time, because autograd passes over the whole matrix
-    several times. Under autocast, products are computed in its type, and summed in float32.
-
-    # Parameters
-
-    states : `Tensor`
-        `(num_positions, input_dim)`.
-    weight : `Tensor`
-        `(num_words, input_dim)`.
-    bias : `Tensor`
-        `(num_words,)`.
-
-    # Returns
-
-    `Tensor` of shape `(num_positions,)`, in the type of `bias`.
+    several times. Under autocast, products are computed in its type, and summed in the type of `bias`.
     """
     device_type = states.device.type
     product_type = weight.dtype

@@ -1,58 +1,40 @@
-"""The starting point of a biLM's training: the weights of another biLM, and its softmax if there is one."""
+"""The starting point of a biLM's training: the weights of another biLM, and its softmax if it has one."""
 
 from os import PathLike
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import List, NamedTuple, Optional, Union
 
+import torch
 from allennlp.data import Vocabulary
 from allennlp.models import Model
-from torch import Tensor
 
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import resolve_model_files
-from elmo_plugin.bilm.softmax import SOFTMAX_GROUP
+from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, softmax_of
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining.softmax import LMSoftmax, load_softmax, softmax_datasets
+from elmo_plugin.pretraining.softmax import LMSoftmax
 from elmo_plugin.pretraining.word_vocabulary import first_difference, words_of
 
 
 class StartingPoint(NamedTuple):
-    """
-    A trainable biLM, with the softmax that it was trained with.
+    """A trained biLM, with the softmax that it was trained with and the words of that, if they are known."""
 
-    # Parameters
-
-    name : `str`
-        Its source, for messages.
-    bilm : `BiLM`
-        The weights.
-    datasets : `Dict[str, Tensor]`
-        The softmax, see `softmax_datasets`; empty if there is none.
-    words : `List[str]`, optional
-        The words that the softmax predicts, if they are known.
-    """
-
-    name: str
+    name: str  # its source, for messages
     bilm: BiLM
-    datasets: Dict[str, Tensor]
+    softmax: Optional[ExactSoftmax]
     words: Optional[List[str]]
 
-    def fill_softmax(self, softmax: LMSoftmax, vocab: Vocabulary) -> bool:
+    def load_softmax(self, softmax: LMSoftmax, vocab: Vocabulary) -> None:
         """
-        Load `softmax` from this one.
-
-        # Returns
-
-        `False` if there is none.
+        Copy the softmax into `softmax`.
 
         # Raises
 
-        `ConfigurationError` if it predicts other words than `vocab` has, or is of another kind.
+        `ConfigurationError` if it predicts other words than `vocab` has, or has another size.
         """
-        if not self.datasets:
-            return False
+        assert self.softmax is not None
         words = words_of(vocab)
         if self.words is not None and self.words != words:
             raise ConfigurationError(
@@ -60,8 +42,16 @@ class StartingPoint(NamedTuple):
                 f"{first_difference(self.words, words)}. Set vocabulary_file to the {VOCABULARY_NAME} of "
                 "that model, or set model.new_softmax to learn another softmax."
             )
-        load_softmax(softmax, self.datasets, self.name)
-        return True
+        found, expected = self.softmax.weight.shape, softmax.weight.shape
+        if found != expected:
+            raise ConfigurationError(
+                f"{self.name}: its softmax has the shape {tuple(found)}, expected {tuple(expected)} for the "
+                f"{len(words):,} words of the vocabulary. Give the vocabulary that it was trained with, or "
+                "set model.new_softmax to learn another softmax."
+            )
+        with torch.no_grad():
+            softmax.weight.copy_(self.softmax.weight)
+            softmax.bias.copy_(self.softmax.bias)
 
 
 def start_from_files(
@@ -72,16 +62,17 @@ def start_from_files(
 
     # Raises
 
-    The errors of `BiLM.from_files`, and `ConfigurationError` if that vocabulary is damaged.
+    The errors of `BiLM.from_files`, and `ConfigurationError` if that softmax or vocabulary is invalid.
     """
     options_path, weight_path = resolve_model_files(options_file, weight_file)
     bilm = BiLM.from_files(options_path, weight_path).requires_grad_(True)
+    name = str(weight_file or options_file)
     datasets = read_group(weight_path, SOFTMAX_GROUP)
+    if not datasets:
+        return StartingPoint(name, bilm, None, None)
     vocabulary_path = weight_path.with_name(VOCABULARY_NAME)
-    words = None
-    if datasets and vocabulary_path.is_file():
-        words = LMVocabulary.from_file(vocabulary_path).words
-    return StartingPoint(str(weight_file or options_file), bilm, datasets, words)
+    words = LMVocabulary.from_file(vocabulary_path).words if vocabulary_path.is_file() else None
+    return StartingPoint(name, bilm, softmax_of(datasets, str(weight_path)), words)
 
 
 def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
@@ -93,24 +84,15 @@ def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
     `ConfigurationError` if the archive does not exist, or does not contain exactly one biLM.
     """
     model = opened_archive(archive_file).model
-    bilm = bilm_in(model, str(archive_file))
+    bilm = bilm_in(model, str(archive_file)).requires_grad_(True)
     softmax = getattr(model, "softmax", None)
     if not isinstance(softmax, LMSoftmax):
-        return StartingPoint(str(archive_file), bilm.requires_grad_(True), {}, None)
-    datasets = softmax_datasets(softmax)
-    return StartingPoint(
-        str(archive_file), bilm.requires_grad_(True), datasets, words_of(model.vocab)
-    )
+        return StartingPoint(str(archive_file), bilm, None, None)
+    return StartingPoint(str(archive_file), bilm, softmax.exact(), words_of(model.vocab))
 
 
 def bilm_in(model: Model, archive_file: str) -> BiLM:
-    """
-    Return the only biLM in a model.
-
-    # Raises
-
-    `ConfigurationError` naming `archive_file` if there is none, or several.
-    """
+    """Return the only biLM in a model. Raise `ConfigurationError` if there is none, or several."""
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, BiLM)]
     if len(found) != 1:
         names = ", ".join(name for name, _ in found) or "none"

@@ -151,8 +151,8 @@ def prepare_start(name: str, folder: Path) -> Start:
         start = start_from_files(*bilm_files(name))
         # With a slash, by which configs distinguish a folder from a name.
         variable = f"./{name}" if "/" not in name else name.rstrip("/")
-    if not start.datasets or start.words is None:
-        missing = f"no {VOCABULARY_NAME} beside its weights" if start.datasets else "no softmax"
+    if start.softmax is None or start.words is None:
+        missing = f"no {VOCABULARY_NAME} beside its weights" if start.softmax else "no softmax"
         raise ConfigurationError(
             f"--bilm {name}: found {missing}, expected the softmax that it was trained with, and its "
             "words: without them a biLM predicts nothing. Give the archive of its training, or the files "

@@ -26,8 +26,7 @@ from elmo_plugin.pretraining import (
     LMSoftmax,
     LMWordVocabulary,
 )
-from elmo_plugin.pretraining.corpus_files import read_sentences
-from elmo_plugin.pretraining.softmax import softmax_datasets
+from elmo_plugin.pretraining.sentence_streams import find_corpus, read_sentences
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
 
@@ -50,7 +49,7 @@ def random_softmax() -> LMSoftmax:
 def write_model(folder: Path, softmax: LMSoftmax) -> Path:
     """A folder as `elmo export` writes it, with random weights."""
     folder.mkdir()
-    datasets = {f"softmax/{name}": value for name, value in softmax_datasets(softmax).items()}
+    datasets = {"softmax/W": softmax.exact().weight, "softmax/b": softmax.exact().bias}
     bilm = randomize(BiLM(TINY_OPTIONS))
     files = folder / "options.json", folder / "weights.hdf5"
     save_model(bilm, *files, extra=datasets)
@@ -69,7 +68,7 @@ def scorer(model_folder: Path) -> SentenceScorer:
 
 
 def heldout() -> List[List[str]]:
-    return list(read_sentences(LM / "heldout.txt"))
+    return list(read_sentences(find_corpus(LM / "heldout.txt")))
 
 
 def assert_equal(found: SentenceScore, expected: SentenceScore) -> None:

@@ -27,12 +27,13 @@ from tests.conftest import TINY_OPTIONS
 from tests.pretraining.two_workers import reports_of_two_workers
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
+HELD_OUT = FIXTURES / "heldout.txt"
+VOCABULARY_FILE = str(FIXTURES / "vocab.txt")
 NUM_SAMPLES = 20
 ROWS, STEPS = 2, 3
 NUM_BATCHES = 4
 
-
-# Other words of each worker, and another number of them; one occurs twice, one at both.
+# Rows to look up: other ones in each worker, and another number of them; one occurs twice, one in both.
 WORDS = [[3, 0, 3, 7], [7, 2]]
 
 
@@ -53,11 +54,18 @@ def exchange(rank: int) -> Dict[str, Any]:
     return {"rows": [row.detach() for row in rows], "gradients": [vectors.grad, biases.grad]}
 
 
+def words_of_batches(shuffle: bool) -> List[int]:
+    """Return the number of words in each batch of an epoch."""
+    loader = StreamDataLoader(
+        BiLMReader(VOCABULARY_FILE), str(HELD_OUT), rows=1, unroll_steps=STEPS, shuffle=shuffle
+    )
+    return [sum(batch["lengths"]) for batch in loader]
+
+
 def work(rank: int) -> Dict[str, Any]:
-    """What each process does: a few steps, and a report on them."""
-    vocabulary_file = str(FIXTURES / "vocab.txt")
-    vocab = LMWordVocabulary.from_vocabulary_file(vocabulary_file)
-    reader = BiLMReader(vocabulary_file=vocabulary_file)
+    """Train for a few steps, and return a report on them."""
+    vocab = LMWordVocabulary.from_vocabulary_file(VOCABULARY_FILE)
+    reader = BiLMReader(VOCABULARY_FILE)
     loader = StreamDataLoader(reader, str(FIXTURES / "train-*.txt"), rows=ROWS, unroll_steps=STEPS)
     torch.manual_seed(0)  # AllenNLP gives all workers the same seed
     softmax = SampledSoftmax(
@@ -65,7 +73,7 @@ def work(rank: int) -> Dict[str, Any]:
     )
     model = BiLMTrainingModel(vocab, BiLM(TINY_OPTIONS), softmax, softmax_first=1)
     with torch.no_grad():
-        softmax.word_vectors.weight += rank  # what torch leaves alone, the callback makes common
+        softmax.word_vectors.weight += rank  # torch does not copy it, the callback does
     BiLMStateCallback("").on_start(SimpleNamespace(model=model), is_primary=rank == 0)
     draws: List[Tensor] = []
     draw_words = softmax.draw_words
@@ -84,6 +92,7 @@ def work(rank: int) -> Dict[str, Any]:
     return {
         "exchange": exchange(rank),
         "words": words,
+        "words_of_batches": [words_of_batches(shuffle) for shuffle in (True, False)],
         "draws": [drawn_words.tolist() for drawn_words, _ in draws],
         "dropout": torch.nn.functional.dropout(torch.ones(100)).tolist(),
         "rows_exchanged": rows_exchanged,
@@ -101,15 +110,25 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
 def test_they_reach_the_same_model(reports: List[Dict[str, Any]]) -> None:
     first, second = (report["parameters"] for report in reports)
     for name, parameter in first.items():
+        # To the bit: both add the same two gradients, and else do the same.
         assert torch.equal(parameter, second[name]), name
 
 
-def test_they_read_different_text(reports: List[Dict[str, Any]]) -> None:
-    assert reports[0]["words"] != reports[1]["words"]
+def test_they_end_an_epoch_with_the_same_batch(reports: List[Dict[str, Any]]) -> None:
+    shuffled, ordered = zip(*(report["words_of_batches"] for report in reports))
+    # Shuffled, with the first worker that has no batch left.
+    assert len(shuffled[0]) == len(shuffled[1])
+    assert set(shuffled[0]) == set(shuffled[1]) == {STEPS}
+    # Ordered, with the last one, so that all words are read; then the other one has nothing left.
+    assert len(ordered[0]) == len(ordered[1])
+    num_predictions = sum(len(line.split()) + 1 for line in HELD_OUT.read_text().splitlines())
+    assert sum(ordered[0]) + sum(ordered[1]) == num_predictions
+    assert min(ordered[0][-1], ordered[1][-1]) == 0
 
 
-def test_they_draw_different_negatives_and_dropout_masks(reports: List[Dict[str, Any]]) -> None:
+def test_they_read_and_draw_and_drop_different_things(reports: List[Dict[str, Any]]) -> None:
     first, second = reports
+    assert first["words"] != second["words"]
     assert len(first["draws"]) == 2 * NUM_BATCHES
     assert all(ours != theirs for ours, theirs in zip(first["draws"], second["draws"]))
     assert first["dropout"] != second["dropout"]
@@ -137,31 +156,22 @@ def test_perplexity_is_that_of_both_together(reports: List[Dict[str, Any]]) -> N
         assert_close(found, each.log().mean(), terms=predictions, dtype=torch.float32)
 
 
-def test_exchanged_rows_are_those_of_the_weights(reports: List[Dict[str, Any]]) -> None:
-    for words, report in zip(WORDS, reports):
-        for weight, rows in zip(weights(), report["exchange"]["rows"]):
-            assert torch.equal(rows, weight[words])
-
-
-def test_each_worker_gets_the_mean_of_all_gradients(reports: List[Dict[str, Any]]) -> None:
+def test_each_worker_gets_its_rows_and_the_mean_of_all_gradients(
+    reports: List[Dict[str, Any]],
+) -> None:
     expected = weights()
     losses = [
         loss(*(embedding(torch.tensor(words), weight) for weight in expected), rank=rank)
         for rank, words in enumerate(WORDS)
     ]
     (sum(losses) / 2).backward()
-    for report in reports:
+    for words, report in zip(WORDS, reports):
+        for weight, rows in zip(expected, report["exchange"]["rows"]):
+            assert torch.equal(rows, weight[words])
         for gradient, weight in zip(report["exchange"]["gradients"], expected):
             # A word has two gradients at each of its places, of which there are at most three.
             assert_close(gradient.to_dense(), weight.grad, terms=2 * 3)
-
-
-def test_exchanged_gradients_hold_only_rows_that_a_worker_looked_up(
-    reports: List[Dict[str, Any]],
-) -> None:
-    for report in reports:
-        for gradient in report["exchange"]["gradients"]:
-            assert gradient.is_sparse
+            # It holds only rows that a worker looked up.
             assert gradient.coalesce().indices().flatten().tolist() == [0, 2, 3, 7]
 
 

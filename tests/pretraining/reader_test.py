@@ -46,13 +46,9 @@ def test_padding_is_zero(reader):
 def test_files_are_read_in_order(reader, tmp_path):
     (tmp_path / "b.txt").write_text("rains\n")
     (tmp_path / "a.txt").write_text("It rains\n\nIt\n")
-    expected = [[3, 4, 1], [3, 1], [4, 1]]
-    for data_path in (
-        str(tmp_path / "[ab].txt"),
-        [str(tmp_path / "b.txt"), str(tmp_path / "a.txt")],
-    ):
-        instances = list(reader.read(data_path))
-        assert [instance["forward_targets"].tensor.tolist() for instance in instances] == expected
+    instances = list(reader.read(str(tmp_path / "[ab].txt")))
+    targets = [instance["forward_targets"].tensor.tolist() for instance in instances]
+    assert targets == [[3, 4, 1], [3, 1], [4, 1]]
 
 
 def test_a_sentence_without_words_is_an_error(reader):

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import LMSoftmax, SampledSoftmax
 from tests.closeness import assert_close
 
@@ -98,7 +97,6 @@ def test_words_are_drawn_as_often_as_the_loss_assumes() -> None:
     # approximation: it takes the number of tries as given.
     deviations = (shares * (1 - shares) / num_draws).sqrt()
     assert ((shares - expected_counts).abs() <= 5 * deviations + 0.01 * expected_counts).all()
-    assert expected_counts.sum().item() == pytest.approx(50, rel=0.01)
     assert shares[0] > 0.99 and shares[-1] < 0.1
 
 
@@ -108,9 +106,10 @@ def test_rare_words_of_a_large_vocabulary_are_all_reachable() -> None:
     words = torch.cat([sampled.draw_words(generator)[0] for _ in range(4)])
     rare_words = words[words > 400_000]
     # In float32, the random numbers' steps would favour some words there over their neighbours.
+    # The share of odd ones has this standard deviation at most; four of it are allowed.
+    deviation = 0.5 / len(rare_words) ** 0.5
     assert len(rare_words) > 1000
-    # The share of odd ones has a standard deviation of at most 0.5 / sqrt(1000) = 0.016.
-    assert (rare_words % 2).float().mean().item() == pytest.approx(0.5, abs=0.06)
+    assert abs((rare_words % 2).double().mean().item() - 0.5) < 4 * deviation
     assert rare_words.max() > 790_000
 
 
@@ -159,7 +158,7 @@ def test_the_expected_loss_follows_from_the_full_one() -> None:
             loss = sampled.sampled_nll(states, targets, words, num_tries)
             estimates.append(loss.double().expm1() / sampled.expected_counts(targets, num_tries))
     stacked = torch.stack(estimates)  # (draws, positions)
-    expected = sampled.exact_nll(states, targets).expm1()
+    expected = sampled.exact().nll(states, targets).expm1()
     # Four deviations of the mean; and 1% because counts are expected ones given the number of tries.
     deviations = stacked.std(dim=0) / len(estimates) ** 0.5
     assert (deviations < 0.05 * expected).all()
@@ -206,12 +205,3 @@ def test_autocast_changes_the_loss_by_rounding_only() -> None:
     # The logits are rounded; the corrections are not.
     largest = largest_logit(sampled, states)
     assert_close(loss, expected, terms=INPUT_DIM + 22, scale=largest, dtype=torch.bfloat16)
-
-
-def test_more_samples_than_words_are_refused() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"num_samples is 8192, .* only 50 words .* Set num_samples to 50"
-    ):
-        SampledSoftmax(NUM_WORDS, INPUT_DIM)
-    with pytest.raises(ConfigurationError, match="num_samples is 0, expected 1 or more"):
-        SampledSoftmax(NUM_WORDS, INPUT_DIM, 0)

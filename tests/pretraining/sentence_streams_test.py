@@ -1,3 +1,6 @@
+"""The files of a corpus, their sentences in the order of streams, and the windows that are cut from them."""
+
+import gzip
 from collections import deque
 from itertools import chain, islice, pairwise
 
@@ -5,16 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import sentence_streams
 from elmo_plugin.pretraining.sentence_streams import (
-    SentenceStreams,
+    DIRECTIONS,
     count_predictions,
+    cut_windows,
+    find_corpus,
     marked_sentence,
     ordered_sentences,
+    read_sentences,
     shuffled_sentences,
 )
-
-DIRECTIONS = ["forward", "backward"]
 
 
 @st.composite
@@ -39,22 +44,9 @@ def slow_windows(sentences, rows, unroll_steps, direction):
                     words = ["<S>", *unread.popleft(), "</S>"]
                     if direction == "backward":
                         words.reverse()
-                    pairs_of_row[row].extend(
-                        (words[i], words[i + 1]) for i in range(len(words) - 1)
-                    )
+                    pairs_of_row[row].extend(pairwise(words))
                 window[row].append(pairs_of_row[row].popleft())
         windows.append(window)
-
-
-def fast_windows(sentences, rows, unroll_steps, direction):
-    pairs = [
-        list(zip(window.inputs, window.targets, strict=True))
-        for window in SentenceStreams(sentences, rows, unroll_steps, direction)
-    ]
-    return [
-        [window[row * unroll_steps : (row + 1) * unroll_steps] for row in range(rows)]
-        for window in pairs
-    ]
 
 
 @pytest.fixture
@@ -62,40 +54,45 @@ def corpus(tmp_path):
     """Files of 20 sentences each, whose words name their file, sentence and place."""
 
     def write(num_files):
-        paths = [tmp_path / f"{file}.txt" for file in range(num_files)]
-        for file, path in enumerate(paths):
+        for file in range(num_files):
             lines = (
                 " ".join(f"{file}.{line}.{place}" for place in range(1 + line % 4)) + "\n"
                 for line in range(20)
             )
-            path.write_text("".join(lines))
-        return paths
+            (tmp_path / f"{file}.txt").write_text("".join(lines))
+        return find_corpus(f"{tmp_path}/*.txt")
 
     return write
 
 
-def all_sentences(files):
-    return [line.split() for path in files for line in path.read_text().splitlines()]
+def test_files_are_plain_or_compressed_and_each_is_read_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b.txt").write_text(
+        "\ufeffIt  rains \t.\n\n \t\n  Łódź\u00a0sleeps . \r\n", "utf-8"
+    )
+    # Control characters are accepted: a large corpus has some.
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("the \x96duels\nlast line".encode()))
+    files = find_corpus(["*.txt", "*", "b.txt"])
+    assert list(read_sentences(files)) == [
+        ["It", "rains", "."],
+        ["Łódź", "sleeps", "."],
+        ["the", "\x96duels"],
+        ["last", "line"],
+    ]
 
 
-def test_rows_continue_their_sentences():
-    sentences = [["a", "b", "c"], ["d"], ["e"], ["f", "g"], ["h", "i"]]
-    windows = list(SentenceStreams(sentences, rows=2, unroll_steps=3, direction="forward"))
-    assert [window.inputs for window in windows] == [
-        ["<S>", "a", "b", "<S>", "d", "<S>"],
-        ["c", "<S>", "f", "e", "<S>", "h"],
-    ]
-    assert [window.targets for window in windows] == [
-        ["a", "b", "c", "d", "</S>", "e"],
-        ["</S>", "f", "g", "</S>", "h", "i"],
-    ]
+def test_a_corpus_is_read_several_times_and_so_no_pipe():
+    with pytest.raises(ConfigurationError, match="standard input can be read only once"):
+        find_corpus("-")
 
 
 @given(corpora(), st.integers(1, 4), st.integers(1, 6), st.sampled_from(DIRECTIONS))
 def test_windows_equal_a_slow_construction(sentences, rows, unroll_steps, direction):
-    assert fast_windows(sentences, rows, unroll_steps, direction) == slow_windows(
-        sentences, rows, unroll_steps, direction
-    )
+    windows = [
+        [list(zip(*row, strict=True)) for row in zip(window.inputs, window.targets)]
+        for window in cut_windows(sentences, rows, unroll_steps, direction)
+    ]
+    assert windows == slow_windows(sentences, rows, unroll_steps, direction)
 
 
 @given(corpora(), st.integers(1, 30), st.integers(1, 6))
@@ -104,20 +101,18 @@ def test_to_the_end_every_prediction_is_made_once_and_rows_are_as_long_in_both_d
 ):
     lengths = {}
     for direction in DIRECTIONS:
-        windows = list(SentenceStreams(sentences, rows, unroll_steps, direction, to_the_end=True))
-        lengths[direction] = [window.lengths for window in windows]
+        windows = list(cut_windows(sentences, rows, unroll_steps, direction, to_the_end=True))
+        lengths[direction] = [list(map(len, window.inputs)) for window in windows]
         pairs = []
         for window in windows:
-            assert len(window.inputs) == len(window.targets) == rows * unroll_steps
-            for row, length in enumerate(window.lengths):
-                words = slice(row * unroll_steps, row * unroll_steps + length)
-                pairs += zip(window.inputs[words], window.targets[words])
-                padding = slice(words.stop, (row + 1) * unroll_steps)
-                assert not any(window.inputs[padding] + window.targets[padding])
+            assert len(window.inputs) == len(window.targets) == rows
+            for inputs, targets in zip(window.inputs, window.targets):
+                assert len(inputs) <= unroll_steps
+                pairs += zip(inputs, targets, strict=True)
         marked = [marked_sentence(words, direction) for words in sentences]
         assert sorted(pairs) == sorted(chain.from_iterable(map(pairwise, marked)))
-        # What fills windows is as without an end.
-        without_end = list(SentenceStreams(sentences, rows, unroll_steps, direction))
+        # Full windows are the same as without an end.
+        without_end = list(cut_windows(sentences, rows, unroll_steps, direction))
         assert windows[: len(without_end)] == without_end
     assert lengths["forward"] == lengths["backward"]
 
@@ -127,7 +122,7 @@ def test_sentences_are_read_as_they_are_needed():
         while True:
             yield ["It", "rains"]
 
-    windows = SentenceStreams(endless(), rows=2, unroll_steps=5, direction="forward")
+    windows = cut_windows(endless(), rows=2, unroll_steps=5, direction="forward")
     assert len(list(islice(windows, 10))) == 10
 
 
@@ -155,7 +150,7 @@ def test_a_large_file_is_shuffled_in_blocks(corpus, monkeypatch):
     monkeypatch.setattr(sentence_streams, "MAX_SENTENCES_IN_MEMORY", 8)
     files = corpus(1)
     sentences = list(shuffled_sentences(files, seed=1, epoch=0, direction="forward"))
-    expected = all_sentences(files)
+    expected = list(read_sentences(files))
     for block in (slice(0, 8), slice(8, 16), slice(16, 20)):
         assert sentences[block] != expected[block]
         assert sorted(sentences[block]) == sorted(expected[block])
@@ -165,15 +160,16 @@ def test_a_large_file_is_shuffled_in_blocks(corpus, monkeypatch):
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_workers_read_different_sentences_and_together_all(corpus, num_files, world_size):
     files = corpus(num_files)
-    assert list(ordered_sentences(files)) == all_sentences(files)
+    sentences = list(read_sentences(files))
+    assert list(ordered_sentences(files)) == sentences
     ordered = [list(ordered_sentences(files, rank, world_size)) for rank in range(world_size)]
     for epoch in range(2):
         for direction in DIRECTIONS:
             for rank in range(world_size):
-                sentences = shuffled_sentences(files, 1, epoch, direction, rank, world_size)
-                assert sorted(sentences) == sorted(ordered[rank])
+                shuffled = shuffled_sentences(files, 1, epoch, direction, rank, world_size)
+                assert sorted(shuffled) == sorted(ordered[rank])
     # Sentences are distinct, so equal lists mean that no two workers share one.
-    assert sorted(chain(*ordered)) == sorted(all_sentences(files))
+    assert sorted(chain(*ordered)) == sorted(sentences)
     assert count_predictions(files, world_size) == [
-        sum(len(words) + 1 for words in sentences) for sentences in ordered
+        sum(len(words) + 1 for words in of_worker) for of_worker in ordered
     ]

@@ -19,28 +19,33 @@ from tests.closeness import assert_close
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CONFIG = FIXTURES / "lm" / "experiment.jsonnet"
+WORDS = LMVocabulary.from_file(FIXTURES / "lm" / "vocab.txt").words
 
 
-def train(folder: Path, model: Dict[str, Any], config: Path = CONFIG, **overrides: Any) -> Model:
-    """Train on the fixture from what `model` says, which replaces the sizes."""
+def train(folder: Path, model: Dict[str, Any], **overrides: Any) -> Model:
+    """Train on the fixture, with keys of `model` in place of the sizes of a new biLM."""
     params = {
-        "model": {**model, "type": "elmo_bilm"},
+        # Overrides merge: a removed key must be null.
+        "model": {"softmax": {"type": "elmo_sampled", "num_samples": 64}, "options": None, **model},
         "trainer.num_epochs": 1,
         "trainer.callbacks": ["elmo_validate_first", "elmo_bilm_state"],
         "train_data_path": str(FIXTURES / "lm" / "heldout.txt"),
         **overrides,
     }
-    params["model"].setdefault("softmax", {"type": "elmo_sampled", "num_samples": 64})
-    # Overrides merge: a removed key must be null.
-    params["model"].setdefault("options", None)
-    return train_model_from_file(config, folder, overrides=json.dumps(params))
+    params["model"]["type"] = "elmo_bilm"
+    return train_model_from_file(CONFIG, folder, overrides=json.dumps(params))
 
 
 def perplexities(folder: Path) -> List[float]:
-    """Before training and after it."""
+    """Return those before training and after it."""
     before = json.loads((folder / "metrics_before.json").read_text())
     after = json.loads((folder / "metrics.json").read_text())
     return [before["perplexity"], after["validation_perplexity"]]
+
+
+def assert_same_bilm(ours: BiLM, theirs: BiLM) -> None:
+    for name, parameter in theirs.named_parameters():
+        assert torch.equal(ours.get_parameter(name), parameter), name  # copied
 
 
 @pytest.fixture(scope="module")
@@ -60,49 +65,36 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start_of(kind: str, pretrained: Path) -> Dict[str, str]:
     if kind == "archive":
         return {"archive_file": str(pretrained / "run" / "model.tar.gz")}
-    export = pretrained / "export"
-    return {
-        "options_file": str(export / "options.json"),
-        "weight_file": str(export / "weights.hdf5"),
-    }
+    names = {"options_file": "options.json", "weight_file": "weights.hdf5"}
+    return {key: str(pretrained / "export" / name) for key, name in names.items()}
 
 
 @pytest.mark.parametrize("kind", ["archive", "files"])
 def test_training_continues_where_pretraining_ended(
     kind: str, pretrained: Path, tmp_path: Path
 ) -> None:
-    train(tmp_path / "run", start_of(kind, pretrained))
+    shutil.copytree(pretrained, tmp_path / "pretrained")
+    model = train(tmp_path / "run", start_of(kind, tmp_path / "pretrained"))
     pretraining = json.loads((pretrained / "run" / "metrics.json").read_text())
     before, after = perplexities(tmp_path / "run")
     # The same steps of the same biLM: two layers of an LSTM with 24 cells and 12 outputs for each of ten
     # steps of a window, then a logit and the exponentials of the vocabulary. Outputs of a step, and
     # exponentials relative to their sum, are at most 1.
-    num_words = len((FIXTURES / "lm" / "vocab.txt").read_text().split())
-    terms = 3 * 4 + 2 * 24 + 10 * 2 * (2 * 12 + 24) + 13 + num_words
+    terms = 3 * 4 + 2 * 24 + 10 * 2 * (2 * 12 + 24) + 13 + len(WORDS)
     logs = torch.tensor([before, pretraining["validation_perplexity"]]).double().log()
     assert_close(logs[0], logs[1], terms=terms, scale=1.0, dtype=torch.float32)
     assert after < before
-
-
-@pytest.mark.parametrize("kind", ["archive", "files"])
-def test_its_archive_needs_neither_files_nor_archive(
-    kind: str, pretrained: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(pretrained, tmp_path / "pretrained")
-    model = train(tmp_path / "run", start_of(kind, tmp_path / "pretrained"))
+    # The archive of the new model needs neither files nor archive.
     shutil.rmtree(tmp_path / "pretrained")
     loaded = load_archive(tmp_path / "run" / "model.tar.gz").model
     for name, tensor in model.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor), name
-    export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "export")
 
 
 @pytest.fixture
 def without_softmax(tmp_path: Path) -> Dict[str, str]:
-    folder = tmp_path / "published"
-    folder.mkdir()
     bilm = BiLM(BiLMOptions.from_file(FIXTURES / "bilm" / "tiny" / "options.json"))
-    files = {"options_file": str(folder / "o.json"), "weight_file": str(folder / "w.hdf5")}
+    files = {"options_file": str(tmp_path / "o.json"), "weight_file": str(tmp_path / "w.hdf5")}
     bilm.save(*files.values())
     return files
 
@@ -113,30 +105,24 @@ def test_a_missing_softmax_is_logged_and_learnt_first(
     model = train(tmp_path / "run", without_softmax)
     log = (tmp_path / "run" / "out.log").read_text()
     assert (
-        "w.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in the first 500 batches"
-        in log
+        "w.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in the first 5" in log
     )
-    # The epoch had fewer.
-    start = BiLM.from_files(**without_softmax)
-    for name, parameter in start.named_parameters():
-        assert torch.equal(model.bilm.get_parameter(name), parameter), name
+    assert model.softmax_first == 500
+    # The epoch had fewer batches.
+    assert_same_bilm(model.bilm, BiLM.from_files(**without_softmax))
     before, after = perplexities(tmp_path / "run")
     assert after < before
 
 
 def test_after_the_softmax_the_bilm_trains(without_softmax: Dict[str, str], tmp_path: Path) -> None:
     model = train(tmp_path / "run", {**without_softmax, "softmax_first": 3})
-    start = BiLM.from_files(**without_softmax)
-    for name, parameter in start.named_parameters():
+    for name, parameter in BiLM.from_files(**without_softmax).named_parameters():
         assert not torch.equal(model.bilm.get_parameter(name), parameter), name
 
 
 def test_the_bilm_of_a_task_model_is_a_start(pretrained: Path, tmp_path: Path) -> None:
     overrides = {
-        "model.text_encoder.elmo": {
-            **start_of("files", pretrained),
-            "requires_grad": True,
-        },
+        "model.text_encoder.elmo": {**start_of("files", pretrained), "requires_grad": True},
         "dataset_reader.token_indexers.elmo": {"type": "elmo_characters"},
         "trainer.num_epochs": 1,
     }
@@ -145,49 +131,37 @@ def test_the_bilm_of_a_task_model_is_a_start(pretrained: Path, tmp_path: Path) -
         tmp_path / "tagger",
         overrides=json.dumps(overrides),
     )
-    archive_file = str(tmp_path / "tagger" / "model.tar.gz")
-    model = train(tmp_path / "run", {"archive_file": archive_file})
-    for name, parameter in tagger.text_encoder.elmo.elmo.bilm.named_parameters():
-        assert torch.equal(model.bilm.get_parameter(name), parameter), name
+    model = train(tmp_path / "run", {"archive_file": str(tmp_path / "tagger" / "model.tar.gz")})
+    assert_same_bilm(model.bilm, tagger.text_encoder.elmo.elmo.bilm)
 
 
+SWAPPED = [*WORDS[:10], WORDS[11], WORDS[10], *WORDS[12:]]
+
+
+@pytest.mark.parametrize(
+    "kind, words, message",
+    [
+        ("archive", SWAPPED, f"found '{WORDS[10]}' in line 11, expected '{WORDS[11]}'"),
+        ("files", SWAPPED, f"found '{WORDS[10]}' in line 11, expected '{WORDS[11]}'"),
+        ("archive", WORDS[:-1], f"found {len(WORDS)} words, expected"),
+        ("files without words", WORDS[:-1], "its softmax has the shape .*, expected"),
+    ],
+)
 def test_other_words_are_refused_or_learnt_with_a_new_softmax(
-    pretrained: Path, tmp_path: Path
+    kind: str, words: List[str], message: str, pretrained: Path, tmp_path: Path
 ) -> None:
-    words = LMVocabulary.from_file(FIXTURES / "lm" / "vocab.txt").words
-    words[10], words[11] = words[11], words[10]
     vocabulary = tmp_path / "other.txt"
     LMVocabulary(words).to_file(vocabulary)
-    other = {
-        "dataset_reader.vocabulary_file": str(vocabulary),
-        "vocabulary.vocabulary_file": str(vocabulary),
-    }
-    for kind in ("archive", "files"):
-        start = start_of(kind, pretrained)
-        with pytest.raises(
-            ConfigurationError, match=rf"found '{words[11]}' in line 11, expected '{words[10]}'"
-        ):
-            train(tmp_path / f"refused {kind}", start, **other)
-        model = train(tmp_path / kind, {**start, "new_softmax": True}, **other)
-        assert model.softmax_first == 500
-
-
-def test_another_number_of_words_is_refused(pretrained: Path, tmp_path: Path) -> None:
-    words = LMVocabulary.from_file(FIXTURES / "lm" / "vocab.txt").words
-    vocabulary = tmp_path / "other.txt"
-    LMVocabulary(words[:-1]).to_file(vocabulary)
-    folder = tmp_path / "no vocabulary"
-    shutil.copytree(pretrained / "export", folder)
-    (folder / "vocab.txt").unlink()
-    other = {
-        "dataset_reader.vocabulary_file": str(vocabulary),
-        "vocabulary.vocabulary_file": str(vocabulary),
-    }
-    with pytest.raises(ConfigurationError, match=rf"found {len(words)} words, expected"):
-        train(tmp_path / "a", start_of("archive", pretrained), **other)
-    files = {"options_file": folder / "options.json", "weight_file": folder / "weights.hdf5"}
-    with pytest.raises(ConfigurationError, match=r"dataset softmax/W has shape .* expected"):
-        train(tmp_path / "b", {key: str(path) for key, path in files.items()}, **other)
+    keys = ("dataset_reader.vocabulary_file", "vocabulary.vocabulary_file")
+    other = dict.fromkeys(keys, str(vocabulary))
+    if kind == "files without words":
+        pretrained = shutil.copytree(pretrained, tmp_path / "pretrained")
+        (pretrained / "export" / "vocab.txt").unlink()
+    start = start_of(kind, pretrained)
+    with pytest.raises(ConfigurationError, match=message):
+        train(tmp_path / "refused", start, **other)
+    model = train(tmp_path / "new", {**start, "new_softmax": True}, **other)
+    assert model.softmax_first == 500
 
 
 @pytest.mark.parametrize(
@@ -206,15 +180,11 @@ def test_an_unclear_start_is_refused(model: Dict[str, Any], message: str, tmp_pa
 
 def test_a_recovered_run_is_not_validated_first_again(pretrained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    start = start_of("files", pretrained)
-    train(folder, start)
+    train(folder, start_of("files", pretrained))
     (folder / "metrics_before.json").unlink()
-    params = {"trainer.num_epochs": 2}
     config = json.loads((folder / "config.json").read_text())
     config["trainer"]["num_epochs"] = 2
-    config_file = tmp_path / "config.json"
-    config_file.write_text(json.dumps(config))
     (folder / "config.json").write_text(json.dumps(config))
-    train_model_from_file(config_file, folder, recover=True, overrides=json.dumps(params))
+    train_model_from_file(folder / "config.json", folder, recover=True)
     assert (folder / "metrics_epoch_1.json").is_file()
     assert not (folder / "metrics_before.json").exists()

@@ -7,17 +7,19 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 
+# A new process would import AllenNLP first; beside a GPU, autograd does not run in a forked one.
+START_METHOD = "spawn" if torch.cuda.is_available() else "fork"
+
 
 def reports_of_two_workers(
     work: Callable[[int], Dict[str, Any]], folder: Path
 ) -> List[Dict[str, Any]]:
-    """What `work`, a function of a module, gives for rank 0 and for rank 1. The folder must be empty."""
+    """Return what `work`, a function of a module, returns for ranks 0 and 1. The folder must be empty."""
     torch.multiprocessing.start_processes(
         _save_report,
         args=(work, str(folder)),
         nprocs=2,
-        # A new process would import AllenNLP first; beside a GPU, autograd does not run in a forked one.
-        start_method="spawn" if torch.cuda.is_available() else "fork",
+        start_method=START_METHOD,
     )
     return [torch.load(folder / f"report{rank}") for rank in range(2)]
 
