@@ -77,8 +77,8 @@ class RunOptions:
         False,
     )
     recover: bool = option(
-        "resume interrupted runs at their last checkpoint (default: restart them, because the seed alone "
-        "does not determine the random numbers of a resumed run)",
+        "resume interrupted runs at their last checkpoint (default: restart them, because the seed does "
+        "not determine all of the random numbers of a resumed run)",
         False,
     )
     overwrite: bool = option(
@@ -319,7 +319,7 @@ def hashed(config: Dict[str, Any]) -> Dict[str, Any]:
     """
     Return the values of a config by dotted keys such as `model.dropout`, with a hash of the content in place
     of each path: of a file, a folder, a glob pattern, or a biLM of this package by its name. Values that name
-    no local file, such as URLs, stay as they are.
+    no local file, such as URLs, are not changed.
     """
     return Params(_hashed(config, "")).as_flat_dict()
 

@@ -16,7 +16,7 @@ class ShareReader(DatasetReader):
     Keep a random share of the instances of another reader, in their order, and at least one if there are any.
     Shares with the same seed are nested: a smaller share is a part of every larger one.
 
-    An instance is whatever the other reader makes: a sentence, a pair, a question, a predicate, a document.
+    An instance may be a sentence, a pair, a question, a predicate or a document.
 
     Registered as a `DatasetReader` with name `elmo_share`.
 

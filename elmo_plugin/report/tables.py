@@ -155,8 +155,8 @@ def difference_notes(note: str, differences: "pandas.DataFrame") -> List[str]:
 
 def settings_of(variables: Mapping[str, str] = {}, **more: Any) -> Dict[str, Any]:
     """
-    Return the settings of a report's tables: the command as it was typed, with the environment variables
-    that it needs, the versions, and `more`.
+    Return the settings of a report's tables: the command that the user typed, with the environment
+    variables that it needs, the versions, and `more`.
     """
     program = Path(sys.argv[0])
     is_module = program.name == "__main__.py"

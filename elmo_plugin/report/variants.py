@@ -123,7 +123,7 @@ class TaskExperiment(Experiment):
     ) -> None:
         super().__init__(config_file, overrides, name)
         self.elmo: Dict[str, Any] = self.model.get("text_encoder", {}).get("elmo") or {}
-        self.placement = self.elmo.get("placement", "input") if self.elmo else None
+        self.placement: str = self.elmo.get("placement", "input") if self.elmo else "missing"
         indexer = self.elmo.get("indexer", "elmo")
         readers = [self.config.get(f"{part}dataset_reader") for part in ("", "validation_")]
         has_indexer = all(

@@ -139,7 +139,7 @@ class TestLayers:
     def test_a_metric_that_is_not_a_share_is_not_scaled(
         self, training: FakeTraining, options: Options
     ) -> None:
-        # The fake runs measure f1, whatever its sign; less is better here.
+        # The fake runs measure f1; here less is better.
         report = compare_layers(options(overrides={"trainer.validation_metric": "-f1"}))
         assert column(tables_of(report)[0], "dev f1, seed 1") == [0.31, 0.46, 0.51, 0.51]
 

@@ -19,7 +19,7 @@ from tests.closeness import assert_close
 from tests.report.conftest import column, tables_of
 
 LAYERS = ["0 (characters)", "1", "2", "mean of all"]
-# "run" is a noun after "a" and a verb after "they": only its context tells.
+# "run" is a noun after "a" and a verb after "they": the tag depends on the context.
 TEMPLATES = [
     [("a", "DT"), ("run", "NN")],
     [("they", "PRP"), ("run", "VB")],

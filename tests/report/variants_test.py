@@ -156,7 +156,7 @@ def test_variables_of_imported_files_count(tmp_path: Path) -> None:
     [
         ("ner", {"model.no.such": 1}, r"ner_small\.jsonnet: cannot be evaluated"),
         ("ner", {"model.type.a": 1}, r"ner_small\.jsonnet: cannot be evaluated"),
-        ("ner", {"model.text_encoder.elmo": None}, r"placement is None, and"),
+        ("ner", {"model.text_encoder.elmo": None}, r"placement is 'missing', and"),
         ("ner", {f"{ELMO_KEY}.indexer": "other"}, "the reader lack 'other'"),
         ("squad", {"validation_dataset_reader": {"type": "elmo_squad"}}, "the reader lack 'elmo'"),
         ("ner", {f"{ELMO_KEY}.placement": "inside"}, r"placement is 'inside', .* one of none"),
@@ -177,7 +177,7 @@ def test_overrides_that_make_no_experiment(
     [
         (None, r"config\.json: cannot be evaluated .*not found"),
         ("{", r"config\.json: cannot be evaluated"),
-        ('{"validation_data_path": "dev", "trainer": {"a": 1}}', "placement is None, and"),
+        ('{"validation_data_path": "dev", "trainer": {"a": 1}}', "placement is 'missing', and"),
         ("{a: std.extVar('NO_SUCH')}", "Set the environment variable NO_SUCH, which"),
     ],
 )

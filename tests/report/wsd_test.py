@@ -21,7 +21,7 @@ from elmo_plugin.report.wsd import (
 from tests.conftest import TINY_OPTIONS
 from tests.report.conftest import column, tables_of
 
-# Beside "bank" is a word that says which one is meant.
+# The word beside "bank", by its sense.
 CONTEXTS = {"money": "loan", "river": "water"}
 LAYERS = ["0 (characters)", "1", "2", "mean of all"]
 
