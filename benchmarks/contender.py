@@ -1,5 +1,5 @@
 """
-A contender of alternatives.py in a process of its own: builds one encoder with random weights, embeds batches
+A contender of alternatives.py in a separate process: builds one encoder with random weights, embeds batches
 of sentences, and prints a line of JSON with what it took. Its argument is a JSON object, see `main`.
 """
 

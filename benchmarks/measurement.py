@@ -101,7 +101,7 @@ def markdown(rows: Sequence[Dict[str, Any]]) -> str:
 
 
 def format_cell(cell: Any) -> str:
-    """Return a number with commas between thousands and four digits at least, or a text as it is."""
+    """Return a number with commas between thousands and four digits at least, or a text unchanged."""
     if isinstance(cell, float):
         return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.4g}"
     return "" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell)

@@ -9,7 +9,7 @@ from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 
 from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text_lines import split_tokens
+from elmo_plugin.files.text import split_tokens
 
 Direction = Literal["forward", "backward"]
 DIRECTIONS: Sequence[Direction] = ("forward", "backward")

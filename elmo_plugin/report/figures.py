@@ -29,7 +29,8 @@ def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figur
         color = _BASELINE_COLOR if row == 0 else _ELMO_COLOR
         axes.scatter(values, [row] * len(values), color=color, **_POINTS)
         axes.vlines(values.mean(), row - 0.3, row + 0.3, color=color, linewidth=2.5)
-        _annotate(axes, values.mean(), (values.mean(), row - 0.3), (0, 7), color)
+        if values.notna().any():
+            _write_value(axes, values.mean(), (values.mean(), row - 0.3), (0, 7), color)
     axes.axvline(scores.iloc[0].mean(), color=_BASELINE_COLOR, linewidth=1, linestyle=":", zorder=0)
     axes.set_yticks(range(len(scores)), list(scores.index))
     axes.set_ylim(len(scores) - 0.5, -0.8)  # the first on top
@@ -119,30 +120,20 @@ def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figur
     all_means, all_stds = groups.mean(), groups.std().fillna(0.0)
     bilms = [name for name in scores.index.unique(0) if name != baseline]
     layers = list(all_means.loc[bilms[0]].index)
+    places = range(len(layers))
     figure = _figure(4.4 * len(scores.columns) + 0.6, 4.7)
     panels = figure.subplots(1, len(scores.columns), squeeze=False)[0]
     for axes, measure in zip(panels, scores.columns):
-        styles = ((_ELMO_COLOR, "o", 1), (_CONTROL_COLOR, "s", -1))
-        for bilm, (color, marker, side) in zip(bilms, styles):
+        for bilm, color, side in zip(bilms, (_ELMO_COLOR, _CONTROL_COLOR), (1, -1)):
             means, stds = (list(table.loc[bilm, measure]) for table in (all_means, all_stds))
-            places = range(len(layers))
-            axes.errorbar(
-                places,
-                means,
-                stds,
-                color=color,
-                marker=marker,
-                capsize=3,
-                linestyle="none",
-                label=bilm,
-            )
+            axes.errorbar(places, means, stds, color=color, fmt="o", capsize=3, label=bilm)
             axes.plot(places[:-1], means[:-1], color=color)
             for place, mean, std in zip(places, means, stds):
-                _annotate(axes, mean, (place, mean + side * std), (0, 11 * side), color)
+                _write_value(axes, mean, (place, mean + side * std), (0, 11 * side), color)
         mean = all_means.loc[baseline, measure].mean()
         axes.axhline(mean, color=_BASELINE_COLOR, linestyle="--", linewidth=1.2, label=baseline)
-        _annotate(axes, mean, (len(layers) - 0.55, mean), (0, 7), _BASELINE_COLOR, "right")
-        axes.set_xticks(range(len(layers)), [layer.replace(" (", "\n(") for layer in layers])
+        _write_value(axes, mean, (len(layers) - 0.7, mean), (0, 7), _BASELINE_COLOR)
+        axes.set_xticks(places, [layer.replace(" (", "\n(") for layer in layers])
         axes.set_xlim(-0.5, len(layers) - 0.5)
         axes.margins(y=0.15)
         axes.set_xlabel("layer")
@@ -188,36 +179,34 @@ def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
 
 def draw_perplexities(title: str, perplexities: "pandas.DataFrame") -> "Figure":
     """
-    Draw an arrow for each text and biLM, from the perplexity before to that after, on a logarithmic axis;
-    below it the paper's. `perplexities` has rows of (text, biLM) and columns `before` and `after`, and may
-    have `paper before` and `paper after`, missing where the paper has no figures.
+    Draw a line for each text and biLM, from the perplexity before to that after, on a logarithmic axis; below
+    it the paper's. `perplexities` has rows of (text, biLM) and columns `before` and `after`, and may have
+    `paper before` and `paper after`, missing where the paper has no figures.
     """
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-    num_rows = len(perplexities)
-    figure = _figure(7, 1.7 + 0.7 * num_rows)
+    rows = numpy.arange(len(perplexities))
+    figure = _figure(7, 1.7 + 0.7 * len(rows))
     axes = figure.subplots()
-    kinds = (
+    sources = (
         ("", 0.0, _ELMO_COLOR, "here"),
         ("paper ", _PAPER_OFFSET, _BASELINE_COLOR, "the paper, on its text"),
     )
-    for prefix, offset, color, label in kinds:
-        if f"{prefix}after" not in perplexities:
-            continue
-        ends = perplexities[[f"{prefix}before", f"{prefix}after"]].astype(float)
-        for row, (before, after) in enumerate(ends.to_numpy()):
-            if not numpy.isnan(after):
-                _draw_arrow(axes, row + offset, before, after, color)
-        axes.plot([], [], color=color, marker="o", label=label)
+    for prefix, offset, color, label in sources:
+        if f"{prefix}after" in perplexities:
+            before, after = (
+                perplexities[f"{prefix}{when}"].astype(float) for when in ("before", "after")
+            )
+            axes.hlines(rows + offset, before, after, color=color, linewidth=1.5)
+            axes.scatter(before, rows + offset, facecolor="white", edgecolor=color, zorder=3)
+            axes.scatter(after, rows + offset, color=color, label=label, zorder=3)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.15)
-    axes.set_ylim(num_rows - 0.4, -0.5)  # the first on top
-    has_several = perplexities.index.unique(1).size > 1
-    labels = [f"{text}\n{bilm}" if has_several else text for text, bilm in perplexities.index]
-    axes.set_yticks(range(num_rows), labels)
+    axes.set_ylim(len(rows) - 0.4, -0.5)  # the first on top
+    axes.set_yticks(rows, [f"{text}\n{bilm}" for text, bilm in perplexities.index])
     axes.set_xlabel("held-out perplexity; from before (hollow) to after (full)")
     axes.set_title(title)
     axes.grid(axis="x", alpha=0.25)
@@ -232,31 +221,25 @@ def _figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _draw_arrow(axes: "Axes", row: float, before: float, after: float, color: str) -> None:
-    arrow = {"arrowstyle": "->", "color": color, "shrinkA": 6, "shrinkB": 6, "linewidth": 1.5}
-    axes.annotate("", (after, row), (before, row), arrowprops=arrow)
-    axes.scatter(
-        [before, after], [row, row], facecolors=["none", color], edgecolors=color, zorder=3
-    )
-    for value, is_left in ((before, before <= after), (after, after < before)):
-        offset, side = (-8, "right") if is_left else (8, "left")
-        _annotate(axes, value, (value, row), (offset, 0), color, side)
-
-
-def _annotate(
+def _write_value(
     axes: "Axes",
     value: float,
     position: Tuple[float, float],
-    offset: Tuple[float, float],
+    offset_in_points: Tuple[float, float],
     color: str,
-    side: str = "center",
 ) -> None:
-    if not numpy.isnan(value):
-        style: Dict[str, Any] = {"ha": side, "va": "center", "fontsize": "small", "color": color}
-        box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0}
-        axes.annotate(
-            f"{value:.1f}", position, offset, textcoords="offset points", bbox=box, **style
-        )
+    """Write a number beside a point, on white."""
+    axes.annotate(
+        f"{value:.1f}",
+        position,
+        offset_in_points,
+        textcoords="offset points",
+        ha="center",
+        va="center",
+        fontsize="small",
+        color=color,
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0},
+    )
 
 
 def _percent(share: float) -> str:

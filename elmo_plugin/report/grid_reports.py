@@ -5,27 +5,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Optional, Sequence
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_variants
 from elmo_plugin.report.tables import Part, Report, check_option
-from elmo_plugin.report.task_scores import (
-    NO_ELMO,
-    differences_part,
-    train_variants,
-    write_task_report,
-)
+from elmo_plugin.report.task_scores import NO_ELMO, differences_part, train_variants
 from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, TaskOptions, Variant
 
-PLACEMENT_LABELS = {
-    "none": NO_ELMO,
-    "input": "input",
-    "both": "input and output",
-    "output": "output",
-}
+PLACEMENTS = {"none": NO_ELMO, "input": "input", "both": "input and output", "output": "output"}
 
 LAYER_VARIANTS = (
     Variant(NO_ELMO, placement="none"),
@@ -34,23 +24,15 @@ LAYER_VARIANTS = (
     Variant("all layers, λ = 0.001", last_layer_only=False, scalar_mix_l2=0.001),
 )
 
-_PAPER: Dict[str, Tuple[Sequence[str], Dict[str, Tuple[float, ...]]]] = {
-    "layers": (  # table 2
-        [variant.label for variant in LAYER_VARIANTS],
-        {
-            "squad": (80.8, 84.7, 85.0, 85.2),
-            "snli": (88.1, 89.1, 89.3, 89.5),
-            "srl": (81.6, 84.1, 84.6, 84.8),
-        },
-    ),
-    "placement": (  # table 3, and table 2 for none
-        list(PLACEMENT_LABELS.values()),
-        {
-            "squad": (80.8, 85.1, 85.6, 84.8),
-            "snli": (88.1, 88.9, 89.5, 88.7),
-            "srl": (81.6, 84.7, 84.3, 80.9),
-        },
-    ),
+# F1, of SNLI accuracy, on development data. By report and task, in the order of `LAYER_VARIANTS` (table 2)
+# and of `PLACEMENTS` (table 3, and table 2 for none).
+_PAPER = {
+    ("layers", "squad"): (80.8, 84.7, 85.0, 85.2),
+    ("layers", "snli"): (88.1, 89.1, 89.3, 89.5),
+    ("layers", "srl"): (81.6, 84.1, 84.6, 84.8),
+    ("placement", "squad"): (80.8, 85.1, 85.6, 84.8),
+    ("placement", "snli"): (88.1, 88.9, 89.5, 88.7),
+    ("placement", "srl"): (81.6, 84.7, 84.3, 80.9),
 }
 
 _LAYERS_NOTE = (
@@ -64,7 +46,6 @@ _PLACEMENT_NOTE = (
     "separate mix over one pass of the biLM (paper, section 5.2 and table 3). Everything else is as in the "
     "config."
 )
-
 
 _VECTORS_NOTE = (
     "Word vectors: the config's embedding of words starts from that file and has its width; without it, it "
@@ -106,8 +87,8 @@ class PlacementOptions(TaskOptions):
 
     placements: Sequence[str] = option(
         "variants to train",
-        tuple(PLACEMENT_LABELS),
-        choices=tuple(PLACEMENT_LABELS),
+        tuple(PLACEMENTS),
+        choices=tuple(PLACEMENTS),
         metavar="PLACE",
     )
 
@@ -156,11 +137,12 @@ def compare_layers(options: LayersOptions) -> Optional[Report]:
 def compare_placements(options: PlacementOptions) -> Optional[Report]:
     """Train a config with ELMo at several places, and write the scores, as `compare_layers`."""
     chosen = list(options.placements)
-    are_places = len(set(chosen)) == len(chosen) and set(chosen) <= set(PLACEMENT_LABELS)
-    expected = f"some of {', '.join(PLACEMENT_LABELS)}, each once"
+    are_places = len(set(chosen)) == len(chosen) and set(chosen) <= set(PLACEMENTS)
+    expected = f"some of {', '.join(PLACEMENTS)}, each once"
     check_option("--placements", " ".join(chosen), are_places, expected)
-    labels = PLACEMENT_LABELS.items()
-    variants = [Variant(label, placement=place) for place, label in labels if place in chosen]
+    variants = [
+        Variant(label, placement=place) for place, label in PLACEMENTS.items() if place in chosen
+    ]
     experiment = options.experiment()
     return _compare("placement", "Where ELMo goes", _PLACEMENT_NOTE, options, experiment, variants)
 
@@ -192,19 +174,19 @@ def _compare(
     experiment: TaskExperiment,
     variants: Sequence[Variant],
 ) -> Optional[Report]:
-    by_label = {variant.label: variant for variant in variants}
-    scores = train_variants(options, experiment, by_label)
+    scores = train_variants(options, experiment, {variant.label: variant for variant in variants})
     if scores is None:
         return None
     table = scores.table().rename_axis("ELMo").reset_index()
-    labels, task_scores = _PAPER.get(report, ((), {}))
-    if experiment.task in task_scores:
+    paper = _PAPER.get((report, experiment.task))
+    if paper is not None:
         metric = "accuracy" if experiment.task == "snli" else "F1"
-        paper = dict(zip(labels, task_scores[experiment.task]))
-        table[f"paper, dev {metric} (%)"] = table["ELMo"].map(paper)
-    by_seed = scores.by_seed("validation")
-    figure = draw_variants(f"{title}: {experiment.name}", scores.metric, by_seed)
+        labels = (
+            [*PLACEMENTS.values()] if report == "placement" else [v.label for v in LAYER_VARIANTS]
+        )
+        table[f"paper, dev {metric} (%)"] = table["ELMo"].map(dict(zip(labels, paper)))
+    figure = draw_variants(f"{title}: {experiment.name}", scores.metric, scores.by_seed())
     parts = {"": Part(title, table, [note, *scores.notes()], figure)}
     if len(variants) > 1:
         parts["differences"] = differences_part(f"{title}, differences", scores.differences())
-    return write_task_report(report, options, scores, parts)
+    return scores.write(report, parts)

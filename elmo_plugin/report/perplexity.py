@@ -1,23 +1,27 @@
 """`elmo report perplexity`: perplexity before and after a biLM is adapted to a task's text (section 3.4)."""
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from elmo_plugin.arguments import option, option_group
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
-from elmo_plugin.bilm.model_files import pretrained_names
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 from elmo_plugin.report.figures import draw_perplexities
-from elmo_plugin.report.probes import DEFAULT_BILM, bilm_files, is_archive
-from elmo_plugin.report.run_folder import METRICS_NAME, RunFolder
-from elmo_plugin.report.runs import Run, RunOptions, train
-from elmo_plugin.report.tables import FAILED, Part, Report, settings_of, write_report
+from elmo_plugin.report.probes import DEFAULT_BILM, is_archive
+from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
+from elmo_plugin.report.tables import (
+    FAILED,
+    Part,
+    Report,
+    check_option,
+    settings_of,
+    write_report,
+)
 from elmo_plugin.report.task_text import TaskText, TextFiles, write_task_text
 from elmo_plugin.report.variants import Experiment, check_name
 
@@ -86,20 +90,10 @@ class PerplexityOptions:
         for name in names:
             check_name("--text", name)
         for flag, found in (("--text", names), ("--bilm", [_slug(name) for name in self.bilm])):
-            twice = [name for name, count in Counter(found).items() if count > 1]
-            if twice or not found:
-                raise ConfigurationError(
-                    f"{flag}: found {', '.join(twice or found) or 'none'}, expected one or more, each of "
-                    "another name."
-                )
-
-
-class Start(NamedTuple):
-    """A biLM to start from: its name, its value of `LM_START`, and the vocabulary of its softmax."""
-
-    name: str
-    variable: str
-    vocabulary_file: Path
+            are_distinct = len(set(found)) == len(found) > 0
+            check_option(
+                flag, ", ".join(found) or "none", are_distinct, "one or more different names"
+            )
 
 
 def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
@@ -111,46 +105,43 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     options.check()
     folder = options.runs.runs_folder
     texts = [(text, write_task_text(text, folder / "texts" / text.name)) for text in options.text]
-    starts = [prepare_start(name, folder / "vocabularies") for name in options.bilm]
-    pairs = [(start, text, files) for start, (text, files) in product(starts, texts)]
-    experiments = [prepare_experiment(options, *pair) for pair in pairs]
+    vocabularies = {name: write_vocabulary(name, folder / "vocabularies") for name in options.bilm}
+    experiments = {
+        (text.name, bilm): prepare_experiment(options, bilm, vocabularies[bilm], text.name, files)
+        for bilm, (text, files) in product(options.bilm, texts)
+    }
     runs = {
-        (text.name, start.name, seed): _run(experiment, seed)
-        for (start, text, _), experiment in zip(pairs, experiments)
+        (*key, seed): experiment.run(experiment.name, {}, seed)
+        for key, experiment in experiments.items()
         for seed in options.runs.seeds
     }
-    trained = train(runs, options.runs, experiments[0].metric)
+    trained = train(runs, options.runs, "perplexity")
     if trained is None:
         return None
     rows = [
-        [*key[:2], *_perplexities(RunFolder(folder / runs[key].name)), scores.minutes]
+        {
+            **dict(zip(("text", "biLM"), key)),
+            **_perplexities(folder / runs[key].name),
+            "minutes": scores.minutes,
+        }
         for key, scores in trained.scores.items()
         if scores is not None
     ]
-    table = _table(pairs, rows)
+    table = _table(texts, options.bilm, rows)
     title = "Perplexity before and after adapting"
-    finished = table[table["seeds"] > 0]
     part = Part(
         f"{title} the biLM to a task's text",
         table.reset_index(),
         [*_NOTES, *trained.notes()],
-        draw_perplexities(title, finished) if len(finished) else None,
+        draw_perplexities(title, table[table["seeds"] > 0]) if rows else None,
     )
     settings = settings_of(seeds=list(options.runs.seeds), versions=trained.versions)
     return write_report(options.runs.output, {"perplexity": part}, settings, trained.failures)
 
 
-def prepare_start(name: str, folder: Path) -> Start:
-    """Find a biLM, and write the vocabulary of its softmax, without which perplexity is not defined."""
-    variable = name
-    if is_archive(name):
-        start = start_from_archive(name)
-    elif name in pretrained_names():
-        start = start_from_files(name, None)
-    else:
-        start = start_from_files(*bilm_files(name))
-        # With a slash, by which configs distinguish a folder from a name.
-        variable = f"./{name}" if "/" not in name else name.rstrip("/")
+def write_vocabulary(name: str, folder: Path) -> Path:
+    """Write the vocabulary of a biLM's softmax, without which perplexity is not defined."""
+    start = start_from_archive(name) if is_archive(name) else start_from_files(name, None)
     if start.softmax is None or start.words is None:
         missing = f"no {VOCABULARY_NAME} beside its weights" if start.softmax else "no softmax"
         raise ConfigurationError(
@@ -161,20 +152,20 @@ def prepare_start(name: str, folder: Path) -> Start:
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary_file = folder / f"{_slug(name)}-{VOCABULARY_NAME}"
     LMVocabulary(start.words, name).to_file(vocabulary_file)
-    return Start(name, variable, vocabulary_file)
+    return vocabulary_file
 
 
 def prepare_experiment(
-    options: PerplexityOptions, start: Start, text: TaskText, files: TextFiles
+    options: PerplexityOptions, bilm: str, vocabulary_file: Path, text_name: str, files: TextFiles
 ) -> Experiment:
     """Evaluate the config for a biLM and a text. It must measure perplexity before training."""
     experiment = Experiment(
         options.config,
         options.runs.overrides,
-        f"perplexity-{text.name}-{_slug(start.name)}",
+        f"perplexity-{text_name}-{_slug(bilm)}",
         {
-            "LM_START": start.variable,
-            "LM_VOCABULARY": str(start.vocabulary_file),
+            "LM_START": bilm,
+            "LM_VOCABULARY": str(vocabulary_file),
             "LM_TRAIN": str(files.train),
             "LM_HELDOUT": str(files.held_out),
         },
@@ -192,60 +183,53 @@ def prepare_experiment(
 
 
 def _table(
-    pairs: Sequence[Tuple[Start, TaskText, TextFiles]], rows: List[List[Any]]
+    texts: Sequence[Tuple[TaskText, TextFiles]], bilms: Sequence[str], rows: List[Dict[str, Any]]
 ) -> "pandas.DataFrame":
-    """
-    Return a row for each biLM and text, with the means of the runs that did not fail.
-
-    # Parameters
-
-    rows : `List[List[Any]]`
-        For each of these runs the names of text and biLM, what `_perplexities` returns, and minutes.
-    """
+    """Return a row for each biLM and text, with means of `rows`, one for each run that did not fail."""
     import pandas
 
+    index = pandas.MultiIndex.from_tuples(
+        [(text.name, bilm) for bilm in bilms for text, _ in texts], names=["text", "biLM"]
+    )
     directions = [
         f"{way} {when}" for way in ("forward", "backward") for when in ("before", "after")
     ]
-    names = ["before", "after", *directions, "minutes"]
-    runs = pandas.DataFrame(rows, columns=["text", "biLM", *names])
-    groups = runs.astype(dict.fromkeys(names, float)).groupby(["text", "biLM"])
-    index = pandas.MultiIndex.from_tuples(
-        [(text.name, start.name) for start, text, _ in pairs], names=["text", "biLM"]
+    columns = ["text", "biLM", "before", "after", *directions, "minutes"]
+    groups = pandas.DataFrame(rows, columns=columns).groupby(["text", "biLM"])
+    means = groups.mean().astype(float).reindex(index)
+    table = pandas.DataFrame(
+        {
+            "training words": [files.num_train_words for _, files in texts] * len(bilms),
+            "held-out words": [files.num_held_out_words for _, files in texts] * len(bilms),
+            "seeds": groups.size().reindex(index, fill_value=0),
+            **{
+                name: means[name].round(1).astype(object).mask(means[name].isna(), FAILED)
+                for name in ("before", "after")
+            },
+            "std": groups["after"].std().round(2).reindex(index),
+            "after / before": (means["after"] / means["before"]).round(2),
+            **means[directions].round(1),
+            "minutes": means["minutes"].round(2),
+        },
+        index,
     )
-    means = groups.mean().reindex(index)
-    seeds = groups.size().reindex(index, fill_value=0)
-    columns = {
-        "training words": [files.num_train_words for *_, files in pairs],
-        "held-out words": [files.num_held_out_words for *_, files in pairs],
-        "seeds": seeds,
-        **{name: means[name].round(1).astype(object) for name in ("before", "after")},
-        "std": groups["after"].std().round(2).reindex(index),
-        "after / before": (means["after"] / means["before"]).round(2),
-        **means[directions].round(1),
-        "minutes": means["minutes"].round(2),
-    }
-    table = pandas.DataFrame(columns, index)
-    table.loc[seeds == 0, ["before", "after"]] = FAILED
-    papers = [_PAPER.get(text.kind, (None, None, None)) for _, text, _ in pairs]
+    papers = [_PAPER.get(text.kind, (None, None, None)) for text, _ in texts] * len(bilms)
     if any(map(any, papers)):
         table[["paper's text", "paper before", "paper after"]] = papers
     return table
 
 
-def _perplexities(folder: RunFolder) -> List[float]:
+def _perplexities(folder: Path) -> Dict[str, float]:
     """Return the perplexities of a finished run, before and after: of both directions, and of each."""
-    names = ["perplexity", "forward_perplexity", "backward_perplexity"]
-    best = [f"best_validation_{name}" for name in names]
-    before = folder.metrics(METRICS_BEFORE_NAME, names)
-    after = folder.metrics(METRICS_NAME, best)
-    return [value for pair in zip(names, best) for value in (before[pair[0]], after[pair[1]])]
-
-
-def _run(experiment: Experiment, seed: int) -> Run:
-    has_seed = "seed" in experiment.config.get("data_loader", {})
-    changes = {"data_loader.seed": seed} if has_seed else {}
-    return experiment.run(experiment.name, changes, seed)
+    prefixes = {"": "", "forward ": "forward_", "backward ": "backward_"}
+    names = [f"{prefix}perplexity" for prefix in prefixes.values()]
+    before = read_metrics(folder / METRICS_BEFORE_NAME, names)
+    after = read_metrics(folder / METRICS_NAME, [f"best_validation_{name}" for name in names])
+    perplexities = {}
+    for way, name in zip(prefixes, names):
+        perplexities[f"{way}before"] = before[name]
+        perplexities[f"{way}after"] = after[f"best_validation_{name}"]
+    return perplexities
 
 
 def _slug(name: str) -> str:

@@ -1,11 +1,10 @@
 """`elmo report pos`: how well a linear classifier finds parts of speech in a layer (the paper's table 6)."""
 
 import logging
-import time
 import warnings
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, DefaultDict, Dict, List, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, DefaultDict, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy
 from more_itertools import chunked
@@ -27,6 +26,7 @@ from elmo_plugin.report.probes import (
     differences_part,
     embed_sentences,
     layer_table,
+    load_bilm,
     named_layers,
 )
 from elmo_plugin.report.tables import Part, Report, check_option, write_report
@@ -66,25 +66,15 @@ class PosOptions(ProbeOptions):
 
     FILE is CoNLL-2012, or a folder of *.gold_conll files: its fifth column is the part of speech.
 
-    examples:
-      elmo report pos data/srl/dev.gold_conll -s results
+    example:
       elmo report pos --train data/srl/train.gold_conll --test data/srl/test.gold_conll -s results
 
     Writes pos (.md, .csv, .json, .png, .svg), and pos-differences with the differences of each pair of
     layers.
     """
 
-    files: Sequence[str] = option(
-        "is divided at random into a training and a test part",
-        (),
-        positional=True,
-        metavar="FILE",
-    )
-    train: Sequence[str] = option("in place of FILE: the training part", (), metavar="FILE")
-    test: Sequence[str] = option("in place of FILE: the test part", (), metavar="FILE")
-    test_share: float = option(
-        "share of the sentences in FILE that is the test part", 0.2, metavar="SHARE"
-    )
+    train: Sequence[str] = option("the training part", metavar="FILE")
+    test: Sequence[str] = option("the test part", metavar="FILE")
     max_train_sentences: int = option(
         "number of training sentences that each seed draws, if there are more; the vectors of all are "
         "held in memory",
@@ -100,22 +90,14 @@ class PosOptions(ProbeOptions):
 
     def check(self) -> None:
         super().check()
-        if bool(self.files) == bool(self.train) or bool(self.train) != bool(self.test):
-            raise ConfigurationError(
-                f"Found {len(self.files)} FILE, {len(self.train)} for --train and {len(self.test)} for "
-                "--test, expected either FILE, to be divided, or --train and --test."
-            )
         both = ", ".join(sorted(set(self.train) & set(self.test)))
         check_option("--train and --test", f"{both} in both", not both, "other files in each")
-        is_share = 0.0 < self.test_share < 1.0
-        expected = "a share larger than 0 and smaller than 1"
-        check_option("--test-share", self.test_share, is_share, expected)
         are_strengths = bool(self.strengths) and all(strength > 0 for strength in self.strengths)
         expected = "one or more positive numbers"
         check_option("--strengths", list(self.strengths), are_strengths, expected)
 
 
-class TagDivision(NamedTuple):
+class Division(NamedTuple):
     """The sentences that fit classifiers, choose their regularization, and score them."""
 
     training: List[Conll2012Sentence]
@@ -200,23 +182,25 @@ def compare_tags(options: PosOptions) -> Report:
     """
     options.check()
     divisions = divide(options)
-    bilm = options.model.load()
+    bilm = load_bilm(options.bilm)
     scores = _measure(options, bilm, divisions)
     names = ["accuracy (%)", "std", "unseen words (%)", "unseen std"]
     table = layer_table(scores[[ACCURACY, UNSEEN]], names)
     chosen = scores["C"].groupby(level=["vectors", "layer"], sort=False)
     table["C"] = chosen.agg(lambda values: ", ".join(f"{c:g}" for c in values.dropna()))
     add_paper(table, bilm, "paper, WSJ (%)", _PAPER)
+    notes = [*_NOTES]
     unfinished = scores.index[scores["converged"].eq(False)]
-    stopped = [f"seed {seed}, {vectors}, layer {layer}" for vectors, layer, seed in unfinished]
-    warning = [f"Stopped before they had converged: {'; '.join(stopped)}."] if stopped else []
+    if len(unfinished):
+        stopped = [f"seed {seed}, {vectors}, layer {layer}" for vectors, layer, seed in unfinished]
+        notes.append(f"Stopped before they had converged: {'; '.join(stopped)}.")
     title = "Parts of speech by layer"
     measures = scores[[ACCURACY, UNSEEN]].dropna(axis=1, how="all")
     figure = draw_layers(f"{title}, found by a linear classifier", measures, MOST_FREQUENT)
     parts = {
-        "pos": Part(title, table.reset_index(), [*_NOTES, *warning], figure),
+        "pos": Part(title, table.reset_index(), notes, figure),
         "pos-differences": differences_part(
-            "Parts of speech", scores[ACCURACY], "accuracy", options.model, "sentences"
+            "Parts of speech", scores[ACCURACY], "accuracy", options.bilm_name, "sentences"
         ),
     }
     first = divisions[options.seeds[0]]._asdict().items()
@@ -232,31 +216,26 @@ def compare_tags(options: PosOptions) -> Report:
     return write_report(options.output, parts, settings)
 
 
-def divide(options: PosOptions) -> Dict[int, TagDivision]:
-    """Divide the sentences at random for each seed."""
-    sentences = read_tagged(options.files or options.train)
-    fixed_test = read_tagged(options.test) if options.test else []
+def divide(options: PosOptions) -> Dict[int, Division]:
+    """Draw the training and held-out sentences at random for each seed."""
+    sentences, test = read_tagged(options.train), read_tagged(options.test)
+    num_chosen = min(len(sentences), options.max_train_sentences)
+    if num_chosen < _MIN_TRAIN_SENTENCES:
+        raise ConfigurationError(
+            f"{', '.join(options.train)}: found {num_chosen} training sentences, expected at least "
+            f"{_MIN_TRAIN_SENTENCES}, and thousands for reliable scores. Give more text, or a larger "
+            "--max-train-sentences."
+        )
+    num_held_out = round(_HELD_OUT_SHARE * num_chosen)
     divisions = {}
     for seed in options.seeds:
         order = numpy.random.default_rng(seed).permutation(len(sentences))
-        shuffled = [sentences[row] for row in order]
-        num_test = 0 if fixed_test else max(1, round(options.test_share * len(shuffled)))
-        test = fixed_test or shuffled[:num_test]
-        chosen = shuffled[num_test:][: options.max_train_sentences]
-        if len(chosen) < _MIN_TRAIN_SENTENCES:
-            raise ConfigurationError(
-                f"{', '.join(options.files or options.train)}: found {len(chosen)} training sentences, "
-                f"expected at least {_MIN_TRAIN_SENTENCES}, and thousands for scores that mean something. "
-                "Give more text, or a larger --max-train-sentences."
-            )
-        num_held_out = round(_HELD_OUT_SHARE * len(chosen))
-        divisions[seed] = TagDivision(chosen[num_held_out:], chosen[:num_held_out], test)
+        chosen = [sentences[row] for row in order[:num_chosen]]
+        divisions[seed] = Division(chosen[num_held_out:], chosen[:num_held_out], test)
     return divisions
 
 
-def _measure(
-    options: PosOptions, bilm: BiLM, divisions: Dict[int, TagDivision]
-) -> "pandas.DataFrame":
+def _measure(options: PosOptions, bilm: BiLM, divisions: Dict[int, Division]) -> "pandas.DataFrame":
     """Return rows of (vectors, layer, seed), with columns `ACCURACY`, `UNSEEN`, `C` and `converged`."""
     import pandas
 
@@ -265,29 +244,33 @@ def _measure(
         words, tags = _words_of(division.test), _tags_of(division.test)
         known, known_tags = _words_of(division.training), _tags_of(division.training)
         is_unseen = ~numpy.isin(words, known)
-        embedders = {options.model.name: options.model.embedder(bilm)}
+        embedders = {options.bilm_name: options.embedder(bilm)}
         if options.control:
-            embedders[RANDOM_WEIGHTS] = options.model.random_embedder(bilm, seed)
-        baseline: Dict[str, Any] = {"vectors": MOST_FREQUENT, "layer": ""}
-        results = [(baseline, frequent_tags(words, known, known_tags))]
+            embedders[RANDOM_WEIGHTS] = options.random_embedder(bilm, seed)
+        found = {(MOST_FREQUENT, ""): frequent_tags(words, known, known_tags)}
+        classifiers: Dict[Tuple[str, str], LogisticRegression] = {}
         for name, embedder in embedders.items():
             probes = _fit_layers(embedder, division, options.strengths)
-            for layer, found in _predict_layers(embedder, division.test, probes).items():
-                classifier = probes[layer][-1]
-                has_converged = bool(classifier.n_iter_.max() < _MAX_ITERATIONS)
-                fitted = {"C": classifier.C, "converged": has_converged}
-                results.append(({"vectors": name, "layer": layer, **fitted}, found))
-        for row, found in results:
-            is_right = found == tags
-            scores = {ACCURACY: 100 * is_right.mean(), UNSEEN: numpy.nan}
-            if is_unseen.any():
-                scores[UNSEEN] = 100 * is_right[is_unseen].mean()
-            rows.append({**row, "seed": seed, **scores})
+            for layer, layer_tags in _predict_layers(embedder, division.test, probes).items():
+                found[name, layer] = layer_tags
+                classifiers[name, layer] = probes[layer][-1]
+        for key, found_tags in found.items():
+            is_right = found_tags == tags
+            row = {
+                **dict(zip(("vectors", "layer"), key)),
+                "seed": seed,
+                ACCURACY: 100 * is_right.mean(),
+                UNSEEN: 100 * is_right[is_unseen].mean() if is_unseen.any() else numpy.nan,
+            }
+            if key in classifiers:
+                row["C"] = classifiers[key].C
+                row["converged"] = bool(classifiers[key].n_iter_.max() < _MAX_ITERATIONS)
+            rows.append(row)
     return pandas.DataFrame(rows).set_index(["vectors", "layer", "seed"])
 
 
 def _fit_layers(
-    embedder: ElmoEmbedder, division: TagDivision, strengths: Sequence[float]
+    embedder: ElmoEmbedder, division: Division, strengths: Sequence[float]
 ) -> Dict[str, Pipeline]:
     """Return the classifier of each layer."""
     sentences = [*division.training, *division.held_out]
@@ -297,13 +280,11 @@ def _fit_layers(
     tags, num_training = _tags_of(sentences), len(_tags_of(division.training))
     probes = {}
     for layer, layer_vectors in named_layers(vectors):
-        start = time.monotonic()
         training, held_out = numpy.split(layer_vectors, [num_training])
         probes[layer] = fit_probe(
             training, tags[:num_training], held_out, tags[num_training:], strengths
         )
-        seconds = time.monotonic() - start
-        logger.info("Layer %s: C = %g after %.0f s", layer, probes[layer][-1].C, seconds)
+        logger.info("Layer %s: C = %g", layer, probes[layer][-1].C)
     return probes
 
 

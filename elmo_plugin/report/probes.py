@@ -1,26 +1,19 @@
 """Shared by reports that probe the layers of a biLM: its choice, its vectors, and tables of layers."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 
 import numpy
 import torch
 from allennlp.common.tqdm import Tqdm
 
-from elmo_plugin.arguments import option, option_group
+from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.bilm.model_files import (
-    is_task_model,
-    names_both_files,
-    pretrained_names,
-    resolve_model_files,
-)
+from elmo_plugin.bilm.model_files import is_task_model
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.bilm_options import DeviceOptions
 from elmo_plugin.embedding.elmo_embedder import checked_device
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.starting_point import bilm_in
 from elmo_plugin.report.tables import (
     DEFAULT_SEEDS,
@@ -47,42 +40,33 @@ _PAPER_NUM_LAYERS = 3  # the token representation counted
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiLMChoice(DeviceOptions):
-    """The biLM that is probed, and how it runs."""
+class ProbeOptions(DeviceOptions):
+    """Options of all reports that probe the layers of a biLM."""
 
-    bilm: Optional[str] = option(
+    output: str = option(
+        "results folder, made if missing; tables and pictures of the same name are replaced",
+        short="-s",
+        metavar="DIR",
+    )
+    seeds: Sequence[int] = option(
+        "measure everything once with each seed", DEFAULT_SEEDS, metavar="N"
+    )
+    control: bool = option("measure a biLM of the same sizes with random weights too", True)
+    bilm: str = option(
         "elmo_mini; a folder with options.json and weights.hdf5; a .zip with both; or an archive that "
-        f"holds a biLM, model.tar.gz or the name of a task model (default: {DEFAULT_BILM})",
-        None,
+        "holds a biLM, model.tar.gz or the name of a task model",
+        DEFAULT_BILM,
         metavar="NAME",
     )
-    options_file: Optional[str] = option(
-        "in place of --bilm: options file (JSON): path, URL or hf:// name", None, metavar="FILE"
-    )
-    weight_file: Optional[str] = option(
-        "in place of --bilm: weight file (HDF5): path, URL or hf:// name", None, metavar="FILE"
-    )
+
+    def check(self) -> None:
+        """Raise an error for invalid options, before any work."""
+        check_seeds_and_output(self.seeds, self.output)
 
     @property
-    def name(self) -> str:
+    def bilm_name(self) -> str:
         """Return the name of the biLM in tables."""
-        name = self.bilm or self.weight_file or self.options_file or DEFAULT_BILM
-        return without_machine_paths(name)
-
-    def load(self) -> BiLM:
-        """Load the biLM."""
-        if (self.options_file, self.weight_file) != (None, None):
-            if self.bilm is not None:
-                raise ConfigurationError(
-                    f"--bilm {self.bilm} names options and weights, but --options-file is "
-                    f"{self.options_file} and --weight-file is {self.weight_file}. Leave --bilm out, or "
-                    "the other two."
-                )
-            return BiLM.from_files(self.options_file, self.weight_file)
-        name = self.bilm or DEFAULT_BILM
-        if is_archive(name):
-            return bilm_in(opened_archive(name).model, name)
-        return BiLM.from_files(*bilm_files(name))
+        return without_machine_paths(self.bilm)
 
     def embedder(self, bilm: BiLM) -> ElmoEmbedder:
         """Return the embedder of a biLM with the precision, kernel and device of these options."""
@@ -98,26 +82,6 @@ class BiLMChoice(DeviceOptions):
             torch.manual_seed(seed)
             return self.embedder(BiLM(bilm.options))
 
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeOptions:
-    """Options of all reports that probe layers."""
-
-    output: str = option(
-        "results folder, made if missing; tables and pictures of the same name are replaced",
-        short="-s",
-        metavar="DIR",
-    )
-    seeds: Sequence[int] = option(
-        "measure everything once with each seed", DEFAULT_SEEDS, metavar="N"
-    )
-    control: bool = option("measure a biLM of the same sizes with random weights too", True)
-    model: BiLMChoice = option_group("the biLM", BiLMChoice())
-
-    def check(self) -> None:
-        """Raise an error for invalid options, before any work."""
-        check_seeds_and_output(self.seeds, self.output)
-
     def settings(self, bilm: BiLM, **more: Any) -> Dict[str, Any]:
         """Return the settings of a report's tables."""
         sizes = {
@@ -126,7 +90,7 @@ class ProbeOptions:
             "projection": bilm.options.projection_dim,
             "character filters": bilm.options.encoder.num_filters,
         }
-        return settings_of(seeds=list(self.seeds), biLM=self.model.name, sizes=sizes, **more)
+        return settings_of(seeds=list(self.seeds), biLM=self.bilm_name, sizes=sizes, **more)
 
 
 def is_archive(name: str) -> bool:
@@ -134,15 +98,11 @@ def is_archive(name: str) -> bool:
     return name.endswith(".tar.gz") or is_task_model(name)
 
 
-def bilm_files(name: str) -> Tuple[Path, Path]:
-    """Return the options file and the weight file of a biLM that is not an archive."""
-    if names_both_files(name):
-        return resolve_model_files(name, None)
-    raise ConfigurationError(
-        f"--bilm {name}: no such folder, expected one of: {', '.join(pretrained_names())}, which come with "
-        "this package; a folder with options.json and weights.hdf5; a .zip with both; an archive, *.tar.gz. "
-        "Correct the name, or give --options-file and --weight-file."
-    )
+def load_bilm(name: str) -> BiLM:
+    """Load a biLM from its files or from an archive."""
+    if is_archive(name):
+        return bilm_in(opened_archive(name).model, name)
+    return BiLM.from_files(name)
 
 
 def named_layers(vectors: numpy.ndarray) -> Iterator[Tuple[str, numpy.ndarray]]:
@@ -172,25 +132,17 @@ def layer_table(scores: "pandas.DataFrame", names: Sequence[str]) -> "pandas.Dat
 
 
 def differences_part(
-    title: str, scores: "pandas.Series", measure: str, model: BiLMChoice, same: str
+    title: str, scores: "pandas.Series", measure: str, bilm_name: str, test_data: str
 ) -> Part:
     """
-    Return the table that compares each two layers of the biLM, and not of the control.
-
-    # Parameters
-
-    scores : `pandas.Series`
-        Rows of (vectors, layer, seed).
-    measure : `str`
-        Its name in the columns.
-    same : `str`
-        What all layers are measured on.
+    Return the table that compares each two layers of the biLM, and not of the control. `scores` has rows of
+    (vectors, layer, seed).
     """
-    by_seed = scores.loc[model.name].unstack("seed")
+    by_seed = scores.loc[bilm_name].unstack("seed")
     layers = [layer for layer in scores.index.unique("layer") if layer]  # a baseline has none
     frame = paired_differences(by_seed.loc[layers], measure)
-    notes = difference_notes(f"Over the same {same}. {SEED_NOTE}", frame)
-    return Part(f"{title}, differences of layers of {model.name}", frame, notes)
+    notes = difference_notes(f"Over the same {test_data}. {SEED_NOTE}", frame)
+    return Part(f"{title}, differences of layers of {bilm_name}", frame, notes)
 
 
 def add_paper(

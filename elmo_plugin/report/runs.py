@@ -1,29 +1,47 @@
 """Train the runs of a report, several in parallel, and read their scores. Finished runs are reused."""
 
+import hashlib
+import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from glob import glob
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from allennlp.common import Params
+from allennlp.common.tqdm import Tqdm
+
 from elmo_plugin.arguments import option
+from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import claimed_folder
-from elmo_plugin.report.run_folder import RunFolder, RunScores
+from elmo_plugin.files.output import claimed_folder, replaced_file
 from elmo_plugin.report.tables import (
     DEFAULT_SEEDS,
     check_option,
     check_seeds_and_output,
     shell_command,
+    versions,
 )
+
+METRICS_NAME = "metrics.json"  # of `allennlp train`
 
 _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_POLL = 0.05
+_SHOWN_DIFFERENCES = 3
+# Keys of a config whose values name files.
+_FILE_KEY = re.compile(r"(^|_)(paths?|files?|directory)$")
+# The last line of a traceback, such as `allennlp.common.checks.ConfigurationError: ...`.
+_ERROR_LINE = re.compile(
+    r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Received)\b.*", re.MULTILINE
+)
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +70,14 @@ class RunOptions:
         metavar="N",
     )
     dry_run: bool = option(
-        "write the configs of the runs that are not finished, and print their commands, one per line, for "
-        "your own scheduler; afterwards the same call without --dry-run only collects the results. The "
-        "commands need this folder and this Python",
+        "write the configs of unfinished runs, and print their commands, one per line, for your own "
+        "scheduler; afterwards the same call without --dry-run only collects the results. The commands "
+        "need this folder and this Python",
         False,
     )
     recover: bool = option(
-        "resume interrupted runs at their last checkpoint (default: restart them, because the seed alone "
-        "does not determine the random numbers of a resumed run)",
+        "resume interrupted runs at their last checkpoint (default: restart them, because the seed does "
+        "not determine all of the random numbers of a resumed run)",
         False,
     )
     overwrite: bool = option(
@@ -90,6 +108,21 @@ class Run(NamedTuple):
     config: Dict[str, Any]
 
 
+class RunScores(NamedTuple):
+    """The scores of a finished run, its duration and its memory."""
+
+    validation: float  # the best score on validation data
+    test: Optional[float]  # if the config evaluates on test data
+    curve: List[float]  # on validation data, after each epoch
+    best_epoch: int  # counted from 1
+    minutes: float  # of training and validation
+    peak_gigabytes: float  # of memory, 10^9 bytes
+
+    @property
+    def epochs(self) -> int:
+        return len(self.curve)
+
+
 class TrainedRuns(NamedTuple):
     """The results of runs."""
 
@@ -100,14 +133,6 @@ class TrainedRuns(NamedTuple):
     def notes(self) -> List[str]:
         """Return the notes about failures for the tables of a report."""
         return ["Means are of the runs that did not fail.", *self.failures] if self.failures else []
-
-
-class _Job(NamedTuple):
-    """A run to train; `recovers` says whether it resumes what its folder holds, or replaces it."""
-
-    run: Run
-    folder: RunFolder
-    recovers: bool
 
 
 def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional[TrainedRuns]:
@@ -124,25 +149,44 @@ def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional
     `ConfigurationError`, before anything is trained, if the folder of a run contains something else, or
     another process trains runs of this folder.
     """
+    folders = {
+        run.name: RunFolder(options.runs_folder / run.name, run.config) for run in runs.values()
+    }
     if options.dry_run:
         options.runs_folder.mkdir(parents=True, exist_ok=True)
-        jobs = _unfinished(runs.values(), options)
-        num_threads = {"OMP_NUM_THREADS": str(_divide_cores(jobs, options)[1])}
+        jobs = _unfinished(folders.values(), options)
+        _, num_threads = _divide_cores(jobs, options)
         for job in jobs:
-            job.folder.prepare(job.run.config)
-            print(shell_command(train_command(job.folder, options, job.recovers), num_threads))
+            job.folder.prepare()
+            command = train_command(job.folder, job.recovers, options)
+            print(shell_command(command, {"OMP_NUM_THREADS": str(num_threads)}))
         return None
     with claimed_folder(
         options.runs_folder,
         f"--output: another `elmo report` is training runs in {options.runs_folder}. Wait for it, or give "
         "another folder. If reports need the same runs, the second one finds those of the first.",
     ):
-        failures = _train(_unfinished(runs.values(), options), options, metric)
-        return _collect(runs, options, metric, failures)
+        failures = _train(_unfinished(folders.values(), options), options)
+        scores: Dict[str, RunScores] = {}
+        for name, folder in folders.items():
+            if name not in failures:
+                try:
+                    scores[name] = folder.scores(metric)
+                except ConfigurationError as error:
+                    failures[name] = str(error)
+        found = [folders[name].versions() for name in scores]
+    return TrainedRuns(
+        {key: scores.get(run.name) for key, run in runs.items()},
+        [f"{name}: {failures[name]}" for name in folders if name in failures],
+        {
+            package: ", ".join(dict.fromkeys(each[package] for each in found))
+            for package in (found[0] if found else ())
+        },
+    )
 
 
-def train_command(folder: RunFolder, options: RunOptions, recovers: bool) -> List[str]:
-    """Return the command that trains the config of a run's folder, and resumes or replaces the folder."""
+def train_command(folder: "RunFolder", recovers: bool, options: RunOptions) -> List[str]:
+    """Return the command that trains the config of a run, and resumes or replaces its folder."""
     packages = dict.fromkeys(["elmo_plugin", *options.include_package])
     return [
         *(sys.executable, "-m", "allennlp", "train", str(folder.config_file)),
@@ -159,19 +203,185 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _unfinished(runs: Iterable[Run], options: RunOptions) -> List[_Job]:
-    jobs = []
-    for run in {run.name: run for run in runs}.values():
-        folder = RunFolder(options.runs_folder / run.name)
+class RunFolder:
+    """
+    The `--serialization-dir` of `allennlp train`, which may not exist yet. Beside it are the config of the
+    run, its log, and a record: the versions that it was started with, and its config with a hash of the
+    content in place of each path.
+    """
+
+    def __init__(self, path: Path, config: Dict[str, Any]) -> None:
+        self.path, self.config = path, config
+        self.config_file = path.with_name(f"{path.name}.json")
+        self.log_file = path.with_name(f"{path.name}.log")
+        self.record_file = path.with_name(f"{path.name}.record.json")
+
+    def is_finished(self) -> bool:
+        return (self.path / METRICS_NAME).is_file()
+
+    def has_checkpoint(self) -> bool:
+        """Return whether `allennlp train --recover` can resume the run."""
+        return any(self.path.glob("training_state_*.th"))
+
+    def prepare(self) -> None:
+        """Write the config and the record of the run, before it reads its data."""
+        record = {"config": hashed(self.config), "versions": versions()}
+        for path, values in ((self.config_file, self.config), (self.record_file, record)):
+            with replaced_file(path) as partial_file:
+                partial_file.write_text(json.dumps(values, indent=2) + "\n")
+
+    def check(self) -> None:
+        """
+        Raise an error if the folder contains anything other than a run of this config on the present content
+        of its data, wherever that is.
+        """
+        if not any(self.path.glob("*")):
+            return
+        advice = "Give another results folder, another --name, or --overwrite to replace it."
         try:
-            folder.check(run.config)
+            found = self._record()["config"]
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigurationError(
+                f"{self.path}: has no record of the config and data of a run ({error}), expected an empty "
+                f"folder or a run that a report has started. {advice}"
+            ) from error
+        expected = hashed(self.config)
+        differences = [
+            f"{key} is {_shown(found, key)}, expected {_shown(expected, key)}"
+            for key in {**expected, **found}
+            if key not in found or key not in expected or found[key] != expected[key]
+        ]
+        if differences:
+            shown = differences[:_SHOWN_DIFFERENCES]
+            if len(differences) > len(shown):
+                shown.append(f"and {len(differences) - len(shown)} more")
+            raise ConfigurationError(
+                f"{self.path}: is a run of another config or on other data: {'; '.join(shown)}. {advice}"
+            )
+
+    def versions(self) -> Dict[str, str]:
+        """Return the versions that the run was started with."""
+        return self._record()["versions"]
+
+    def scores(self, metric: str) -> RunScores:
+        """Read the scores of the finished run. Raises as `read_metrics`."""
+        import pandas
+
+        best = f"best_validation_{metric}"
+        names = (best, "epoch", "best_epoch", "training_duration", "peak_worker_0_memory_MB")
+        metrics = read_metrics(self.path / METRICS_NAME, names)
+        key = f"validation_{metric}"
+        curve_files = [
+            self.path / f"metrics_epoch_{epoch}.json" for epoch in range(metrics["epoch"] + 1)
+        ]
+        return RunScores(
+            validation=metrics[best],
+            test=metrics.get(f"test_{metric}"),
+            curve=[read_metrics(file, [key])[key] for file in curve_files],
+            best_epoch=metrics["best_epoch"] + 1,
+            minutes=pandas.Timedelta(metrics["training_duration"]).total_seconds() / 60,
+            peak_gigabytes=metrics["peak_worker_0_memory_MB"] / 1000,
+        )
+
+    def failure(self, return_code: int) -> str:
+        """Return the reason of a failure in one line, from the exit code and the log."""
+        if return_code < 0:
+            hint = ", perhaps for lack of memory" if return_code == -signal.SIGKILL else ""
+            reason = f"stopped by signal {-return_code}{hint}"
+        else:
+            log = self.log_file.read_text(encoding="utf-8", errors="replace").strip()
+            lines = _ERROR_LINE.findall(log) or log.split("\n")
+            reason = lines[-1].strip() or f"exited with code {return_code} and an empty log"
+        return f"{reason} (log: {self.log_file})"
+
+    def _record(self) -> Dict[str, Any]:
+        return json.loads(self.record_file.read_text(encoding="utf-8"))
+
+
+def read_metrics(path: Path, keys: Sequence[str]) -> Dict[str, Any]:
+    """Read a file of metrics in the folder of a run. It must contain these keys."""
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        missing = [key for key in keys if key not in metrics]
+        problem = f"found no {', '.join(missing)}" if missing else ""
+    except (OSError, ValueError) as error:
+        problem = f"cannot be read as JSON ({error})"
+    if problem:
+        raise ConfigurationError(
+            f"{path}: {problem}, expected metrics of `allennlp train`, including the one that the "
+            f"config's trainer.validation_metric names. Remove {path.parent} to train it again."
+        )
+    return metrics
+
+
+def hashed(config: Dict[str, Any]) -> Dict[str, Any]:
+    """
+    Return the values of a config by dotted keys such as `model.dropout`, with a hash of the content in place
+    of each path: of a file, a folder, a glob pattern, or a biLM of this package by its name. Values that name
+    no local file, such as URLs, are not changed.
+    """
+    return Params(_hashed(config, "")).as_flat_dict()
+
+
+def _hashed(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _hashed(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_hashed(item, key) for item in value]
+    files = _files_of(value) if isinstance(value, str) and _FILE_KEY.search(key) else {}
+    contents = []
+    for name, file in files.items():
+        stat = file.stat()
+        contents.append((name, _file_hash(str(file), stat.st_size, stat.st_mtime_ns)))
+    digest = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
+    return f"content {digest}" if contents else value
+
+
+def _files_of(value: str) -> Dict[str, Path]:
+    """Return the files that a value names, by their paths relative to it."""
+    if is_pretrained(value):
+        return {path.name: path for path in pretrained_files(value)}
+    path = Path(value)
+    files = (
+        path.rglob("*") if path.is_dir() else [path] if path.exists() else map(Path, glob(value))
+    )
+    return {os.path.relpath(file, value): file for file in sorted(files) if file.is_file()}
+
+
+@lru_cache(maxsize=4096)
+def _file_hash(path: str, size: int, modified: int) -> str:
+    """Return the SHA-256 of a file. Size and time are keys of the cache: the runs of a report share data."""
+    result = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            result.update(block)
+    return result.hexdigest()
+
+
+def _shown(values: Dict[str, Any], key: str) -> str:
+    return json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
+
+
+class _Job(NamedTuple):
+    """A run to train; `recovers` says whether it resumes the content of its folder, or replaces it."""
+
+    folder: RunFolder
+    recovers: bool
+
+
+def _unfinished(folders: Iterable[RunFolder], options: RunOptions) -> List[_Job]:
+    jobs = []
+    for folder in folders:
+        recovers = options.recover and folder.has_checkpoint()
+        try:
+            folder.check()
+            if folder.is_finished():
+                continue
         except ConfigurationError:
             if not options.overwrite:
                 raise
-            jobs.append(_Job(run, folder, recovers=False))
-        else:
-            if not folder.is_finished():
-                jobs.append(_Job(run, folder, options.recover and folder.has_checkpoint()))
+            recovers = False
+        jobs.append(_Job(folder, recovers))
     return jobs
 
 
@@ -181,49 +391,40 @@ def _divide_cores(jobs: Sequence[_Job], options: RunOptions) -> Tuple[int, int]:
     return num_parallel, max(1, num_cores() // num_parallel)
 
 
-def _train(jobs: Sequence[_Job], options: RunOptions, metric: str) -> Dict[str, str]:
+def _train(jobs: Sequence[_Job], options: RunOptions) -> Dict[str, str]:
     """Train, and return the reasons of failures by run name. An interrupt stops all processes."""
-    failures: Dict[str, str] = {}
     num_parallel, num_threads = _divide_cores(jobs, options)
     logger.info(
         "%d runs to train, %d in parallel, %d threads each.", len(jobs), num_parallel, num_threads
     )
     environment = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
+    failures: Dict[str, str] = {}
     waiting = list(jobs)
-    running: Dict[subprocess.Popen, _Job] = {}
-    start, num_ended = time.monotonic(), 0
+    running: Dict[subprocess.Popen, RunFolder] = {}
     try:
-        while waiting or running:
-            while waiting and len(running) < num_parallel:
-                job = waiting.pop(0)
-                running[_start(job, options, environment)] = job
-            time.sleep(_SECONDS_TO_POLL)
-            for process in [process for process in running if process.poll() is not None]:
-                job = running.pop(process)
-                try:
-                    scores = _scores_of(job.folder, process.returncode, metric)
-                    outcome = f"{metric} {scores.validation:.4g} after {scores.minutes:.1f} minutes"
-                except ConfigurationError as error:
-                    failures[job.run.name] = str(error)
-                    outcome = f"failed: {error}"
-                num_ended += 1
-                minutes = (time.monotonic() - start) / 60 / num_ended * (len(jobs) - num_ended)
-                logger.info(
-                    "%s: %s. %d of %d runs, about %.0f minutes left.",
-                    *(job.run.name, outcome, num_ended, len(jobs), minutes),
-                )
+        with Tqdm.tqdm(total=len(jobs), unit=" runs") as progress:
+            while waiting or running:
+                while waiting and len(running) < num_parallel:
+                    job = waiting.pop(0)
+                    running[_start(job, options, environment)] = job.folder
+                time.sleep(_SECONDS_TO_POLL)
+                for process in [process for process in running if process.poll() is not None]:
+                    folder = running.pop(process)
+                    if process.returncode != 0 or not folder.is_finished():
+                        failures[folder.path.name] = folder.failure(process.returncode)
+                        logger.error("%s failed: %s", folder.path.name, failures[folder.path.name])
+                    progress.update()
     finally:  # empty, unless there was an interrupt or an error
         _stop(running)
     return failures
 
 
 def _start(job: _Job, options: RunOptions, environment: Dict[str, str]) -> subprocess.Popen:
-    folder = job.folder
-    folder.prepare(job.run.config)
-    logger.info("%s: started, its log is %s", job.run.name, folder.log_file)
-    with open(folder.log_file, "w", encoding="utf-8") as log:
+    job.folder.prepare()
+    logger.info("%s: started, its log is %s", job.folder.path.name, job.folder.log_file)
+    with open(job.folder.log_file, "w", encoding="utf-8") as log:
         return subprocess.Popen(
-            train_command(folder, options, job.recovers),
+            train_command(job.folder, job.recovers, options),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -231,13 +432,6 @@ def _start(job: _Job, options: RunOptions, environment: Dict[str, str]) -> subpr
             # A process group, so that it can be stopped with the processes that it starts.
             start_new_session=True,
         )
-
-
-def _scores_of(folder: RunFolder, return_code: int, metric: str) -> RunScores:
-    """Read the scores of a run whose process has ended, or raise an error with the reason of its failure."""
-    if return_code != 0 or not folder.is_finished():
-        raise ConfigurationError(f"{folder.failure(return_code)} (log: {folder.log_file})")
-    return folder.scores(metric)
 
 
 def _stop(processes: Iterable[subprocess.Popen]) -> None:
@@ -252,28 +446,3 @@ def _stop(processes: Iterable[subprocess.Popen]) -> None:
 def _signal_group(process: subprocess.Popen, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):  # it has already ended
         os.killpg(process.pid, number)
-
-
-def _collect(
-    runs: Mapping[Any, Run], options: RunOptions, metric: str, failures: Dict[str, str]
-) -> TrainedRuns:
-    """Read the scores of all runs. `failures` has the reasons of those that failed just now, by name."""
-    scores: Dict[Any, Optional[RunScores]] = {}
-    versions: Dict[str, Dict[str, None]] = {}  # the inner dictionaries are ordered sets
-    for key, run in runs.items():
-        folder = RunFolder(options.runs_folder / run.name)
-        scores[key] = None
-        if run.name not in failures:
-            try:
-                scores[key] = folder.scores(metric)
-            except ConfigurationError as error:
-                failures[run.name] = str(error)
-                continue
-            for package, version in folder.versions().items():
-                versions.setdefault(package, {})[version] = None
-    names = dict.fromkeys(run.name for run in runs.values())
-    return TrainedRuns(
-        scores,
-        [f"{name}: {failures[name]}" for name in names if name in failures],
-        {package: ", ".join(found) for package, found in versions.items()},
-    )

@@ -4,7 +4,7 @@ import copy
 import math
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence
 
 from allennlp.common import Params
 from allennlp.data import DatasetReader
@@ -14,13 +14,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_curves, draw_shares
 from elmo_plugin.report.share_reader import check_share, share_size
 from elmo_plugin.report.tables import FAILED, Part, Report
-from elmo_plugin.report.task_scores import (
-    NO_ELMO,
-    TaskScores,
-    differences_part,
-    train_variants,
-    write_task_report,
-)
+from elmo_plugin.report.task_scores import NO_ELMO, TaskScores, differences_part, train_variants
 from elmo_plugin.report.variants import TaskExperiment, TaskOptions, Variant
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
@@ -36,9 +30,6 @@ _SHARE_NOTE = (
 _BATCHES_NOTE = (
     "An epoch has as many batches for each share as for all of the data, so that small shares have as many "
     "updates."
-)
-_ONCE_NOTE = (
-    "An epoch is one pass over the share, so smaller shares have fewer updates in as many epochs."
 )
 _CURVE_NOTE = (
     "Epochs are counted from 1. Passes: the first epoch in which ELMo scores higher than the best without "
@@ -57,8 +48,7 @@ class SampleEfficiencyOptions(TaskOptions):
     coreference. The seed of the run chooses it at random; a smaller share is a part of a larger one.
 
     An epoch has the same number of batches for each share as for all of the data. One pass over a small
-    share would be few updates: it would compare shorter training rather than less data. --once-through
-    does that, in less time.
+    share would be few updates: it would compare shorter training rather than less data.
 
     examples:
       export SRL_DATA=data/srl ELMO=elmo_mini
@@ -74,9 +64,6 @@ class SampleEfficiencyOptions(TaskOptions):
         (0.01, 0.1, 1.0),
         metavar="F",
     )
-    once_through: bool = option(
-        "an epoch is one pass over the share (default: as many batches as for all data)", False
-    )
 
 
 def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
@@ -91,11 +78,8 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     shares = sorted(set(options.fractions))
     experiment = options.experiment()
     experiment.check_has_elmo()
-    num_instances, num_batches = 0, None
-    if not (options.once_through and options.runs.dry_run):
-        num_instances = _count_training_instances(experiment)
-    if not options.once_through:
-        num_batches = math.ceil(num_instances / _batch_size(experiment))
+    num_instances = _count_training_instances(experiment)
+    num_batches = math.ceil(num_instances / _batch_size(experiment))
     variants = {
         (share, label): Variant(
             label, placement, share=share, batches_per_epoch=num_batches if share < 1 else None
@@ -111,23 +95,21 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     differences = pandas.concat(
         {share: scores.differences(share) for share in shares}, names=["share"]
     ).reset_index("share")
-    by_share = draw_shares(
-        f"How much data: {experiment.name}", scores.metric, scores.by_seed("validation")
-    )
+    by_share = draw_shares(f"How much data: {experiment.name}", scores.metric, scores.by_seed())
     by_epoch = draw_curves(
         f"How many epochs: {experiment.name}",
         scores.metric,
         max if experiment.is_larger_better else min,
-        {key: [scores.curve(key, seed) for seed in scores.seeds] for key in variants},
+        {key: [scores.curve(key, seed) for seed in options.runs.seeds] for key in variants},
     )
-    notes = [_SHARE_NOTE, _ONCE_NOTE if options.once_through else _BATCHES_NOTE]
+    notes = [_SHARE_NOTE, _BATCHES_NOTE]
     best_epochs = _best_epochs(scores, shares)
     parts = {
         "": Part("How much data", table, [*notes, *scores.notes()], by_share),
         "epochs": Part("How many epochs", best_epochs, [_CURVE_NOTE, *notes], by_epoch),
         "differences": differences_part("With and without ELMo", differences),
     }
-    return write_task_report("sample-efficiency", options, scores, parts)
+    return scores.write("sample-efficiency", parts)
 
 
 def _count_training_instances(experiment: TaskExperiment) -> int:
@@ -148,7 +130,7 @@ def _batch_size(experiment: TaskExperiment) -> int:
         raise ConfigurationError(
             f"{experiment.config_file}: neither data_loader.batch_size nor "
             "data_loader.batch_sampler.batch_size is a number. It is needed to count the batches of all "
-            "data. Give one, or --once-through."
+            "data. Give one."
         )
     return size
 
@@ -157,13 +139,13 @@ def _best_epochs(scores: TaskScores, shares: Sequence[float]) -> "pandas.DataFra
     """Return the best epochs of each share and seed, and when the scores with ELMo pass the best without."""
     import pandas
 
-    best, epochs = scores.by_seed("validation"), scores.by_seed("best_epoch")
+    best, epochs = scores.by_seed(), scores.by_seed("best_epoch")
     sign = 1 if scores.experiment.is_larger_better else -1
-    rows: List[Dict[str, Any]] = []
-    for share, seed in product(shares, scores.seeds):
+    rows = []
+    for share, seed in product(shares, best.columns):
         row: Dict[str, Any] = {"share": share, "seed": seed}
         for label in (NO_ELMO, ELMO):
-            score, epoch = best.loc[(share, label), seed], epochs.loc[(share, label), seed]
+            score, epoch = (frame.loc[(share, label), seed] for frame in (best, epochs))
             has_failed = math.isnan(score)
             row[f"{label}, best dev {scores.metric}"] = FAILED if has_failed else round(score, 2)
             row[f"{label}, in epoch"] = None if has_failed else int(epoch)

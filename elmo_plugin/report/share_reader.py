@@ -1,15 +1,11 @@
 """A reader that keeps a random share of the instances of another reader."""
 
 import math
-from typing import Any, Iterator, List, Optional
+from typing import Any, Iterator
 
 import numpy
 from allennlp.data import DatasetReader, Instance
-from allennlp.data.dataset_readers.dataset_reader import (
-    DatasetReaderInput,
-    DistributedInfo,
-    WorkerInfo,
-)
+from allennlp.data.dataset_readers.dataset_reader import DatasetReaderInput
 
 from elmo_plugin.errors import ConfigurationError
 
@@ -20,8 +16,7 @@ class ShareReader(DatasetReader):
     Keep a random share of the instances of another reader, in their order, and at least one if there are any.
     Shares with the same seed are nested: a smaller share is a part of every larger one.
 
-    An instance is whatever the other reader makes: a sentence, a pair, a question, a predicate, a document.
-    If several workers or processes read, each keeps a share of the instances that it reads.
+    An instance may be a sentence, a pair, a question, a predicate or a document.
 
     Registered as a `DatasetReader` with name `elmo_share`.
 
@@ -40,10 +35,8 @@ class ShareReader(DatasetReader):
     """
 
     def __init__(self, reader: DatasetReader, share: float, seed: int = 0, **kwargs: Any) -> None:
-        # The other reader divides its file among workers, so this one must not do it again.
-        super().__init__(
-            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
-        )
+        # In distributed training the other reader knows its process when it is built, and divides the data.
+        super().__init__(manual_distributed_sharding=True, **kwargs)
         check_share(share, "share")
         self.reader = reader
         self.share = share
@@ -57,22 +50,9 @@ class ShareReader(DatasetReader):
 
     def _read(self, file_path: DatasetReaderInput) -> Iterator[Instance]:
         instances = list(self.reader.read(file_path))
-        for index in chosen_indices(len(instances), self.share, self.seed):
+        order = numpy.random.default_rng(self.seed).permutation(len(instances))
+        for index in sorted(order[: share_size(len(instances), self.share)]):
             yield instances[index]
-
-    def _set_worker_info(self, info: Optional[WorkerInfo]) -> None:
-        super()._set_worker_info(info)
-        self.reader._set_worker_info(info)
-
-    def _set_distributed_info(self, info: Optional[DistributedInfo]) -> None:
-        super()._set_distributed_info(info)
-        self.reader._set_distributed_info(info)
-
-
-def chosen_indices(num_instances: int, share: float, seed: int) -> List[int]:
-    """Return the positions, ascending, of the instances that `ShareReader` keeps."""
-    order = numpy.random.default_rng(seed).permutation(num_instances)
-    return sorted(order[: share_size(num_instances, share)].tolist())
 
 
 def share_size(num_instances: int, share: float) -> int:

@@ -5,23 +5,11 @@ import platform
 import re
 import shlex
 import sys
-from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from itertools import combinations
 from os import PathLike
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import torch
 from scipy import stats
@@ -47,46 +35,20 @@ _START_OF_PATH = r"(?<![\w:/.~-])"  # not within a word, a URL or a relative pat
 _LONG_ABSOLUTE_PATH = re.compile(rf"{_START_OF_PATH}/(?:{_PART}/)+(?={_PART}/{_PART})")
 
 
-@dataclass(frozen=True)
-class ReportTable:
-    """A table with notes for its readers, and the settings that produced it."""
-
-    name: str  # stem of its files, such as `layers-ner`
-    title: str
-    columns: List[str]
-    rows: List[List[Any]]  # cells: `str`, `int`, `float`, or `None` for an empty one
-    notes: List[str]  # each a paragraph
-    settings: Dict[str, Any]  # command, seeds, data, versions
-
-    def markdown(self) -> str:
-        """Return the table as Markdown, with notes and settings."""
-        lines = [f"# {self.title}", "", _markdown_row(self.columns)]
-        lines.append("|" + " --- |" * len(self.columns))
-        lines += [_markdown_row(map(format_cell, row)) for row in self.rows]
-        lines += [f"\n{note}" for note in self.notes]
-        if self.settings:
-            lines.append("\n## Settings\n")
-        for name, value in self.settings.items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            lines.append(f"- {name}: `{text}`")
-        return "\n".join(lines) + "\n"
-
-
-class Report(NamedTuple):
-    """The result of a report: its tables, the files that it wrote, and a line for each run that failed."""
-
-    tables: List[ReportTable]
-    files: List[Path]
-    failures: Sequence[str] = ()
-
-
 class Part(NamedTuple):
     """A table of a report, and the figure of the same name."""
 
     title: str
     frame: "pandas.DataFrame"  # the index is left out, missing values become empty cells
-    notes: List[str]
+    notes: List[str]  # each a paragraph
     figure: Optional["Figure"] = None
+
+
+class Report(NamedTuple):
+    """The result of a report: the files that it wrote, and a line for each run that failed."""
+
+    files: List[Path]
+    failures: Sequence[str] = ()
 
 
 def write_report(
@@ -97,8 +59,8 @@ def write_report(
 ) -> Report:
     """
     Write NAME.md, NAME.csv and NAME.json for each part of a report, and NAME.png and NAME.svg if it has a
-    figure, into a folder, which is made if missing. Files there are replaced. Tables are published: notes
-    and settings get no paths of this machine.
+    figure, into a folder, which is made if missing. Existing files are replaced. Tables are published, so
+    notes and settings get no paths of this machine.
 
     # Parameters
 
@@ -113,17 +75,24 @@ def write_report(
 
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    tables, files = [], []
+    files = []
     for name, part in parts.items():
         cells = json.loads(part.frame.to_json(orient="split", double_precision=15))
         texts = without_machine_paths(json.dumps([part.notes, settings], ensure_ascii=False))
-        table = ReportTable(name, part.title, cells["columns"], cells["data"], *json.loads(texts))
-        tables.append(table)
-        frame = pandas.DataFrame(table.rows, columns=table.columns, dtype=object)
+        notes, shown_settings = json.loads(texts)
+        table = {
+            "name": name,
+            "title": part.title,
+            "columns": cells["columns"],
+            "rows": cells["data"],
+            "notes": notes,
+            "settings": shown_settings,
+        }
+        frame = pandas.DataFrame(table["rows"], columns=table["columns"], dtype=object)
         contents = {
-            ".md": table.markdown(),
+            ".md": markdown(table),
             ".csv": frame.to_csv(index=False),
-            ".json": json.dumps(asdict(table), indent=2, ensure_ascii=False) + "\n",
+            ".json": json.dumps(table, indent=2, ensure_ascii=False) + "\n",
         }
         for suffix, text in contents.items():
             files.append(folder / f"{name}{suffix}")
@@ -132,25 +101,22 @@ def write_report(
         for suffix in FIGURE_SUFFIXES if part.figure is not None else ():
             files.append(folder / f"{name}{suffix}")
             save_figure(part.figure, files[-1])
-    return Report(tables, files, failures)
+    return Report(files, failures)
 
 
-def read_table(json_path: Union[str, PathLike]) -> ReportTable:
-    """Read the table in a JSON file of `write_report`."""
-    try:
-        return ReportTable(**json.loads(Path(json_path).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigurationError(
-            f"{json_path}: found no table ({error}), expected one that `elmo report` wrote, with the keys "
-            f"{', '.join(field.name for field in fields(ReportTable))}. Make the table again."
-        ) from error
-
-
-def format_cell(value: Any) -> str:
-    """Return the text of a cell: empty for `None`, floats with at most three decimals."""
-    if value is None:
-        return ""
-    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+def markdown(table: Mapping[str, Any]) -> str:
+    """Return the content of a table's JSON file as Markdown, floats with at most three decimals."""
+    columns = table["columns"]
+    rows = [columns, ["---"] * len(columns), *table["rows"]]
+    lines = [f"# {table['title']}", ""]
+    lines += ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in rows]
+    lines += [f"\n{note}" for note in table["notes"]]
+    if table["settings"]:
+        lines.append("\n## Settings\n")
+    for name, value in table["settings"].items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines.append(f"- {name}: `{text}`")
+    return "\n".join(lines) + "\n"
 
 
 def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFrame":
@@ -188,8 +154,8 @@ def difference_notes(note: str, differences: "pandas.DataFrame") -> List[str]:
 
 def settings_of(variables: Mapping[str, str] = {}, **more: Any) -> Dict[str, Any]:
     """
-    Return the settings of a report's tables: the command as it was typed, with the environment variables
-    that it needs, the versions, and `more`.
+    Return the settings of a report's tables: the command that the user typed, with the environment
+    variables that it needs, the versions, and `more`.
     """
     program = Path(sys.argv[0])
     is_module = program.name == "__main__.py"
@@ -238,5 +204,8 @@ def check_seeds_and_output(seeds: Sequence[int], output: str) -> None:
     check_option("--output", f"the file {output}", is_folder, "a folder for the results")
 
 
-def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+def _markdown_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Union
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Set, Union
 
 from allennlp.common import Params
 from allennlp.common.params import with_overrides
@@ -20,8 +20,7 @@ ELMO_KEY = "model.text_encoder.elmo"
 SEED_KEYS = ("random_seed", "numpy_seed", "pytorch_seed")
 DEFAULT_METRIC = "-loss"  # of AllenNLP's trainer
 
-_MIX_PARAMETERS = "scalar_parameters"
-_MIX_PARAMETER_NAME = f"text_encoder.elmo.elmo.scalar_mix_0.{_MIX_PARAMETERS}.0"
+_MIX_PARAMETERS = "scalar_parameters"  # a regex of the names of mix weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +102,13 @@ class Experiment:
     def run(self, name: str, changes: Dict[str, Any], seed: int) -> Run:
         """Return the run with these changes to the config and this seed."""
         changes = {**changes, **dict.fromkeys(SEED_KEYS, seed)}
+        if "seed" in self.config.get("data_loader", {}):
+            changes["data_loader.seed"] = seed
         return Run(f"{name}-seed{seed}", with_overrides(self.config, changes))
 
     def variables(self) -> Dict[str, str]:
         """Return the environment variables that the config reads (`std.extVar`), with their values."""
-        names = sorted(_variables_in(Path(self.config_file), set()))
+        names = sorted(_variables_in(Path(self.config_file)))
         return {name: os.environ[name] for name in names if name in os.environ}
 
 
@@ -121,20 +122,19 @@ class TaskExperiment(Experiment):
         name: Optional[str] = None,
     ) -> None:
         super().__init__(config_file, overrides, name)
-        elmo = self.model.get("text_encoder", {}).get("elmo")
-        if not isinstance(elmo, dict):
-            embedder = next(_embedders(self.model, "model", ("elmo", "elmo_token_embedder")), None)
-            inside = f"; ELMo is the embedder {embedder}" if embedder else ""
-            raise self._no_place(f"{ELMO_KEY} is missing{inside}")
-        self.elmo = elmo
-        self.placement: str = elmo.get("placement", "input")
-        if self.placement not in PLACES_OF:
-            raise self._no_place(f"{ELMO_KEY}.placement is {self.placement!r}")
-        indexer = elmo.get("indexer", "elmo")
-        for key in ("dataset_reader", "validation_dataset_reader"):
-            reader = self.config.get(key)
-            if reader is not None and indexer not in reader.get("token_indexers", {}):
-                raise self._no_place(f"{key}.token_indexers has no '{indexer}'")
+        self.elmo: Dict[str, Any] = self.model.get("text_encoder", {}).get("elmo") or {}
+        self.placement: str = self.elmo.get("placement", "input") if self.elmo else "missing"
+        indexer = self.elmo.get("indexer", "elmo")
+        readers = [self.config.get(f"{part}dataset_reader") for part in ("", "validation_")]
+        has_indexer = all(
+            indexer in reader.get("token_indexers", {}) for reader in readers if reader
+        )
+        if self.placement not in PLACES_OF or not has_indexer:
+            raise ConfigurationError(
+                f"{self.config_file}: {ELMO_KEY}.placement is {self.placement!r}, and the token_indexers of "
+                f"the reader {'have' if has_indexer else 'lack'} '{indexer}'. Expected a place of ELMo, one "
+                f"of {', '.join(PLACES_OF)}, and its indexer, as in training_configs/*_small.jsonnet."
+            )
 
     @property
     def bilm(self) -> Optional[str]:
@@ -155,76 +155,59 @@ class TaskExperiment(Experiment):
 
     def run_of(self, variant: Variant, seed: int) -> Run:
         """Return the run of a variant with a seed. Its name says how it differs from the config."""
-        parts: List[str] = []
-        changes: Dict[str, Any] = {}
         placement = variant.placement or self.placement
+        name = [self.name, placement]
+        changes: Dict[str, Any] = {}
         if placement != self.placement:
             changes[f"{ELMO_KEY}.placement"] = placement
         if variant.bilm is not None and variant.bilm != self.bilm:
-            changes.update(
-                {f"{ELMO_KEY}.options_file": variant.bilm, f"{ELMO_KEY}.weight_file": None}
-            )
-            parts.append(f"bilm_{_for_file_names(Path(variant.bilm).name)}")
+            changes[f"{ELMO_KEY}.options_file"] = variant.bilm
+            changes[f"{ELMO_KEY}.weight_file"] = None
+            name.append(f"bilm_{_for_file_names(Path(variant.bilm).name)}")
         if variant.word_vectors is not None:
-            changes.update(self._word_vectors(variant.word_vectors))
-            parts.append(f"vectors_{_for_file_names(Path(variant.word_vectors).stem)}")
+            embedding = self._word_embedding()
+            changes[f"{embedding}.pretrained_file"] = variant.word_vectors
+            changes[f"{embedding}.embedding_dim"] = _width_of_vectors(variant.word_vectors)
+            name.append(f"vectors_{_for_file_names(Path(variant.word_vectors).stem)}")
         last_layer = variant.last_layer_only
         if last_layer is not None and last_layer != self.elmo.get("top_layer_only", False):
             changes[f"{ELMO_KEY}.top_layer_only"] = last_layer
-            parts.append("last" if last_layer else "all")
+            name.append("last" if last_layer else "all")
         if variant.scalar_mix_l2 is not None:
             regularizer = self._regularizer(variant.scalar_mix_l2)
             if regularizer != self.model.get("regularizer"):
                 changes["model.regularizer"] = regularizer
-                parts.append(f"l2_{variant.scalar_mix_l2:g}")
+                name.append(f"l2_{variant.scalar_mix_l2:g}")
         if variant.share < 1.0:
             reader = self.config["dataset_reader"]
             share = {"type": "elmo_share", "share": variant.share, "seed": seed}
             changes["dataset_reader"] = {**share, "reader": reader}
             if "validation_dataset_reader" not in self.config:
                 changes["validation_dataset_reader"] = reader  # validation and test data stay whole
-            parts.append(f"share_{variant.share:g}")
+            name.append(f"share_{variant.share:g}")
         num_batches = variant.batches_per_epoch
         loader = self.config.get("data_loader", {})
         if num_batches is not None and num_batches != loader.get("batches_per_epoch"):
             changes["data_loader.batches_per_epoch"] = num_batches
-            parts.append(f"batches_{num_batches}")
-        return self.run("-".join([self.name, placement, *parts]), changes, seed)
+            name.append(f"batches_{num_batches}")
+        return self.run("-".join(name), changes, seed)
 
-    def _word_vectors(self, file: str) -> Dict[str, Any]:
-        """Return the changes that start the config's embedding of words from a file."""
-        embeddings = list(_embedders(self.model, "model", ("embedding",)))
-        if len(embeddings) != 1:
+    def _word_embedding(self) -> str:
+        """Return the key of the config's only embedder of type `embedding`."""
+        keys = list(_embeddings(self.model, "model"))
+        if len(keys) != 1:
             raise ConfigurationError(
-                f"{self.config_file}: found {len(embeddings)} embedders of type 'embedding' "
-                f"({', '.join(embeddings) or 'none'}), expected one, to start from the word vectors in "
-                f"{file}."
+                f"{self.config_file}: found {len(keys)} embedders of type 'embedding' "
+                f"({', '.join(keys) or 'none'}), expected one, to start from word vectors."
             )
-        embedding = embeddings[0]
-        return {
-            f"{embedding}.pretrained_file": file,
-            f"{embedding}.embedding_dim": _width_of_vectors(file),
-        }
+        return keys[0]
 
     def _regularizer(self, l2: float) -> Dict[str, Any]:
         """Return the model's regularizer with this penalty of the mix weights and all other penalties."""
         regularizer = self.model.get("regularizer") or {}
-        entries = [list(entry) for entry in regularizer.get("regexes", [])]
-        penalty = {"type": "l2", "alpha": l2}
+        others = [e for e in regularizer.get("regexes", []) if e[0] != _MIX_PARAMETERS]
         # The first regex that matches a parameter decides.
-        first = next((e for e in entries if re.search(e[0], _MIX_PARAMETER_NAME)), None)
-        if first is not None and _MIX_PARAMETERS in first[0]:
-            first[1] = penalty
-        else:  # it also matches other parameters, or there is none
-            entries.insert(0, [_MIX_PARAMETERS, penalty])
-        return {**regularizer, "regexes": entries}
-
-    def _no_place(self, found: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self.config_file}: no place for ELMo: {found}. Expected {ELMO_KEY} with a placement, one of "
-            f"{', '.join(PLACES_OF)}, and an ELMo indexer of the reader, as in "
-            "training_configs/*_small.jsonnet."
-        )
+        return {**regularizer, "regexes": [[_MIX_PARAMETERS, {"type": "l2", "alpha": l2}], *others]}
 
 
 def check_name(flag: str, name: str) -> None:
@@ -241,18 +224,14 @@ def _evaluated(
     overrides: Optional[Dict[str, Any]],
     variables: Optional[Mapping[str, str]],
 ) -> Dict[str, Any]:
-    if not Path(config_file).is_file():
-        raise ConfigurationError(
-            f"config: no such file {config_file}, expected a config of `allennlp train`. Correct the path."
-        )
     try:
         params = Params.from_file(config_file, json.dumps(overrides or {}), variables)
-    except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
         variable = re.search(r"[Uu]ndefined external variable: (\w+)", str(error))
         advice = (
             f"Set the environment variable {variable[1]}, which the head comment of the config explains."
             if variable
-            else "Correct it, or --overrides."
+            else "Correct the path, the config, or --overrides."
         )
         raise ConfigurationError(
             f"{config_file}: cannot be evaluated ({error}). {advice}"
@@ -260,13 +239,13 @@ def _evaluated(
     return params.as_dict(quiet=True)
 
 
-def _embedders(value: Any, path: str, types: Sequence[str]) -> Iterator[str]:
-    """Yield the paths of embedders of these types in a part of a config."""
+def _embeddings(value: Any, key: str) -> Iterator[str]:
+    """Yield the keys of the embedders of type `embedding` in a part of a config."""
     if isinstance(value, dict):
-        if value.get("type") in types:
-            yield path
-        for key, inner in value.items():
-            yield from _embedders(inner, f"{path}.{key}", types)
+        if value.get("type") == "embedding":
+            yield key
+        for name, inner in value.items():
+            yield from _embeddings(inner, f"{key}.{name}")
 
 
 def _for_file_names(name: str) -> str:
@@ -277,29 +256,23 @@ def _width_of_vectors(file: str) -> int:
     """Return the width of word vectors in GloVe's text format, from their first line."""
     try:
         with open(file, encoding="utf-8") as lines:
-            first = lines.readline().split()
-        dim = len([float(number) for number in first[1:]])
+            width = len([float(number) for number in lines.readline().split()[1:]])
+        if width < 2:  # word2vec's text format begins with the numbers of words and dimensions
+            raise ValueError(f"the first line has {width} numbers after the word")
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"word vectors: {file} cannot be read ({error}), expected a word and its vector on each line "
-            "(GloVe's text format). Correct the path."
+            "(GloVe's text format). Correct the path, or delete a first line that is not of this form."
         ) from error
-    if dim < 2:  # word2vec's text format begins with two numbers
-        raise ConfigurationError(
-            f"word vectors: the first line of {file} is '{' '.join(first)}', expected a word and its vector "
-            "(GloVe's text format). If it begins with the numbers of words and dimensions, delete that line."
-        )
-    return dim
+    return width
 
 
-def _variables_in(path: Path, seen: Set[Path]) -> Set[str]:
+def _variables_in(path: Path) -> Set[str]:
     """Return the external variables that a Jsonnet file and its imports read."""
-    path = path.resolve()
-    if path in seen or not path.is_file():
+    if not path.is_file():  # an import that Jsonnet finds elsewhere
         return set()
-    seen.add(path)
     text = path.read_text(encoding="utf-8")
     names = set(re.findall(r"""std\.extVar\(\s*['"](\w+)['"]\s*\)""", text))
     for imported in re.findall(r"""\bimport\s+['"]([^'"]+)['"]""", text):
-        names |= _variables_in(path.parent / imported, seen)
+        names |= _variables_in(path.parent / imported)
     return names

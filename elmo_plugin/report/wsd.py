@@ -5,14 +5,14 @@ from collections import Counter
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 import numpy
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
-from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
-from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+from sklearn.metrics.pairwise import cosine_similarity
+from sklearn.model_selection import StratifiedKFold
 
-from elmo_plugin.arguments import check_choices, option
+from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError
@@ -32,15 +32,15 @@ from elmo_plugin.report.probes import (
     differences_part,
     embed_sentences,
     layer_table,
+    load_bilm,
     named_layers,
 )
-from elmo_plugin.report.tables import Part, Report, write_report
+from elmo_plugin.report.tables import Part, Report, check_option, write_report
 from elmo_plugin.tasks.reading import placed_lines
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
 
-COSINE, EUCLIDEAN = "cosine", "euclidean"
 MOST_FREQUENT = "most frequent sense"
 ACCURACY, BALANCED = "accuracy", "balanced accuracy"
 
@@ -80,7 +80,7 @@ class SenseOptions(ProbeOptions):
 
     examples:
       elmo report wsd data/wsd/*.jsonl -s results
-      elmo report wsd data/wsd/*.jsonl -s results --bilm my_bilm --test-share 0.2
+      elmo report wsd data/wsd/*.jsonl -s results --bilm my_bilm --folds 3
 
     Writes wsd (.md, .csv, .json, .png, .svg), wsd-words with the spread for each word, and wsd-differences.
     """
@@ -89,17 +89,7 @@ class SenseOptions(ProbeOptions):
     folds: int = option(
         "number of parts for cross-validation; each is the test part once", 5, metavar="N"
     )
-    test_share: Optional[float] = option(
-        "one test part in place of --folds, of this share of the sentences, such as 0.2",
-        None,
-        metavar="SHARE",
-    )
     min_instances: int = option("leave out senses with fewer occurrences", 1, metavar="N")
-    # The paper does not say which distance it used. Cosine ignores the lengths of vectors, which depend more
-    # on the word and the layer than on the sense, and which are smaller for means of many vectors.
-    distance: str = option("distance between vectors", COSINE, choices=(COSINE, EUCLIDEAN))
-    # The common part of all vectors of a word makes all angles small.
-    centre: bool = option("subtract the mean of a word's training vectors first", False)
 
 
 class SenseInstance(NamedTuple):
@@ -123,10 +113,10 @@ class AmbiguousWord(NamedTuple):
         """Return the sense of each instance, `(num_instances,)`."""
         return numpy.array([instance.sense for instance in self.instances])
 
-    def test_parts(self, seed: int, options: SenseOptions) -> List[numpy.ndarray]:
+    def test_parts(self, seed: int, folds: int) -> List[numpy.ndarray]:
         """
-        Divide the instances at random, separately for each sense. Instances with the same tokens stay
-        together, so that no test sentence is in the training part.
+        Divide the instances at random into the test parts of cross-validation, separately for each sense.
+        Instances with the same tokens stay together, so that no test sentence is in the training part.
 
         # Returns
 
@@ -134,32 +124,22 @@ class AmbiguousWord(NamedTuple):
         """
         sense_of = {i.tokens: i.sense for i in reversed(self.instances)}  # the first of a sentence
         sentences = list(dict.fromkeys(instance.tokens for instance in self.instances))
-        sentence_senses = numpy.array([sense_of[tokens] for tokens in sentences])
-        share = options.test_share
-        flag = f"--folds {options.folds}" if share is None else f"--test-share {share}"
-        num_parts = options.folds if share is None else 2
-        counts = Counter(sentence_senses.tolist())
+        sentence_senses = [sense_of[tokens] for tokens in sentences]
+        counts = Counter(sentence_senses)
         for sense, num_instances in sorted(Counter(self.senses.tolist()).items()):
-            if counts[sense] < num_parts:
+            if counts[sense] < folds:
                 raise ConfigurationError(
                     f"{self.file_path}: the sense '{sense}' has {counts[sense]} different sentences "
-                    f"({num_instances} instances), expected at least {num_parts}, one for each part. Leave "
-                    f"rare senses out with --min-instances {num_instances + 1}, or give more text or fewer "
+                    f"({num_instances} instances), expected at least {folds}, one for each part. Leave rare "
+                    f"senses out with --min-instances {num_instances + 1}, or give more text or fewer "
                     "--folds."
                 )
-        try:
-            splitter = (
-                StratifiedKFold(options.folds, shuffle=True, random_state=seed)
-                if share is None
-                else StratifiedShuffleSplit(1, test_size=share, random_state=seed)
-            )
-            parts = list(splitter.split(sentence_senses, sentence_senses))
-        except ValueError as error:
-            raise ConfigurationError(
-                f"{flag}: makes no parts of {self.file_path} ({error}). Give another value."
-            ) from error
-        test_sentences = [{sentences[number] for number in test} for _, test in parts]
-        return [numpy.array([i.tokens in part for i in self.instances]) for part in test_sentences]
+        splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
+        parts = []
+        for _, test in splitter.split(sentence_senses, sentence_senses):
+            test_sentences = {sentences[number] for number in test}
+            parts.append(numpy.array([i.tokens in test_sentences for i in self.instances]))
+        return parts
 
 
 def read_senses(path: Union[str, PathLike], min_instances: int = 1) -> AmbiguousWord:
@@ -184,14 +164,12 @@ def read_senses(path: Union[str, PathLike], min_instances: int = 1) -> Ambiguous
 
 
 def nearest_senses(
-    training_vectors: numpy.ndarray,
-    training_senses: numpy.ndarray,
-    vectors: numpy.ndarray,
-    distance: str = COSINE,
-    centre: bool = False,
+    training_vectors: numpy.ndarray, training_senses: numpy.ndarray, vectors: numpy.ndarray
 ) -> numpy.ndarray:
     """
-    Return, for each vector, the sense with the nearest mean vector in the training part.
+    Return, for each vector, the sense whose mean vector in the training part has the largest cosine with it.
+    The paper does not name its distance. The cosine ignores the lengths of vectors, which depend more on the
+    word and the layer than on the sense, and which are smaller for means of many vectors.
 
     # Parameters
 
@@ -205,18 +183,12 @@ def nearest_senses(
     `(num_vectors,)`. Ties go to the sense that is most frequent in the training part. In a layer that does
     not see the context, all senses are equally near.
     """
-    origin = training_vectors.mean(axis=0, dtype=numpy.float64) if centre else 0.0
-    training_vectors = training_vectors.astype(numpy.float64) - origin
-    vectors = vectors.astype(numpy.float64) - origin
     senses = by_frequency(training_senses)
+    training_vectors = training_vectors.astype(numpy.float64)
     means = [training_vectors[training_senses == sense].mean(axis=0) for sense in senses]
-    # (num_vectors, num_senses)
-    if distance == COSINE:
-        similarities = cosine_similarity(vectors, means)
-    else:
-        similarities = -euclidean_distances(vectors, means)
-    slack = _TOLERANCE * numpy.abs(similarities).max()
-    is_nearest = similarities >= similarities.max(axis=1, keepdims=True) - slack
+    cosines = cosine_similarity(vectors.astype(numpy.float64), means)  # (num_vectors, num_senses)
+    slack = _TOLERANCE * numpy.abs(cosines).max()
+    is_nearest = cosines >= cosines.max(axis=1, keepdims=True) - slack
     return senses[is_nearest.argmax(axis=1)]  # argmax gives the first
 
 
@@ -234,21 +206,20 @@ def compare_senses(options: SenseOptions) -> Report:
     import pandas
 
     options.check()
-    check_choices(options)
+    check_option("--folds", options.folds, options.folds >= 2, "2 or more")
     words = [read_senses(path, options.min_instances) for path in options.files]
-    names = Counter(word.name for word in words)
+    names = [word.name for word in words]
+    expected = "files with different names, which are the words"
+    check_option("FILE", ", ".join(names), len(set(names)) == len(names), expected)
     for word in words:
-        if names[word.name] > 1:
-            raise ConfigurationError(
-                f"{word.file_path}: found {names[word.name]} files for the word '{word.name}', which is "
-                "named after its file, expected one. Rename a file."
-            )
-        word.test_parts(options.seeds[0], options)
-    bilm = options.model.load()
+        word.test_parts(
+            options.seeds[0], options.folds
+        )  # raises an error before the biLM is loaded
+    bilm = load_bilm(options.bilm)
     scores = _measure(options, words, bilm)
     means = scores.groupby(level=["vectors", "layer", "seed"], sort=False).mean()
     columns = ["accuracy (%)", "std", "balanced (%)", "balanced std"]
-    word_tables = {w.name: layer_table(scores.xs(w.name, level="word"), columns) for w in words}
+    word_tables = {name: layer_table(scores.xs(name, level="word"), columns) for name in names}
     all_words = layer_table(means, ["mean (%)", "std", "balanced mean (%)", "balanced std"])
     for number, (name, table) in enumerate(word_tables.items()):
         all_words.insert(number, f"{name} (%)", table["accuracy (%)"])
@@ -263,18 +234,14 @@ def compare_senses(options: SenseOptions) -> Report:
         "wsd": Part(title, all_words.reset_index(), [*_NOTES, *_left_out_notes(words)], figure),
         "wsd-words": Part(f"{title}, each word", each_word.reset_index(), [_SPREAD_NOTE]),
         "wsd-differences": differences_part(
-            "Word senses", means[BALANCED], "balanced", options.model, "test parts"
+            "Word senses", means[BALANCED], "balanced", options.bilm_name, "test parts"
         ),
     }
-    share = options.test_share
-    settings = options.settings(
-        bilm,
-        **{"test parts": f"{options.folds} folds" if share is None else f"a share of {share:g}"},
-        data={
-            word.file_path: f"{len(word.instances)} occurrences, {len(set(word.senses))} senses"
-            for word in words
-        },
-    )
+    data = {
+        word.file_path: f"{len(word.instances)} occurrences, {len(set(word.senses))} senses"
+        for word in words
+    }
+    settings = options.settings(bilm, **{"test parts": f"{options.folds} folds"}, data=data)
     return write_report(options.output, parts, settings)
 
 
@@ -285,23 +252,19 @@ def _measure(
     import pandas
 
     rows = []
-    vectors = {options.model.name: _embed(options.model.embedder(bilm), words)}
+    vectors = {options.bilm_name: _embed(options.embedder(bilm), words)}
     for seed in options.seeds:
         if options.control:
-            vectors[RANDOM_WEIGHTS] = _embed(options.model.random_embedder(bilm, seed), words)
+            vectors[RANDOM_WEIGHTS] = _embed(options.random_embedder(bilm, seed), words)
         for word in words:
-            for is_test in word.test_parts(seed, options):
+            for is_test in word.test_parts(seed, options.folds):
                 training, expected = word.senses[~is_test], word.senses[is_test]
                 baseline = numpy.repeat(by_frequency(training)[0], len(expected))
                 found = {(MOST_FREQUENT, ""): baseline}
                 for name, word_vectors in vectors.items():
                     for layer, layer_vectors in named_layers(word_vectors[word.name]):
                         found[name, layer] = nearest_senses(
-                            layer_vectors[~is_test],
-                            training,
-                            layer_vectors[is_test],
-                            options.distance,
-                            options.centre,
+                            layer_vectors[~is_test], training, layer_vectors[is_test]
                         )
                 for key, senses in found.items():
                     accuracy = 100 * accuracy_score(expected, senses)

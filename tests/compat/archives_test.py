@@ -19,7 +19,7 @@ from elmo_plugin.bilm import model_files
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
-from elmo_plugin.report.probes import BiLMChoice
+from elmo_plugin.report.probes import load_bilm
 from tests.conftest import randomize
 from tests.tasks.task_testing import run_predict
 
@@ -97,7 +97,7 @@ def test_predict_evaluate_and_our_own_commands_take_the_name(
     trained = json.loads((run_of(names) / "metrics.json").read_text())
     assert measured["f1"] == trained["best_validation_f1"]  # a quotient of the same counts
     expected = BiLM.from_files("tiny_bilm").state_dict()
-    found = BiLMChoice(bilm="tiny_ner").load().state_dict()
+    found = load_bilm("tiny_ner").state_dict()
     assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 

@@ -1,53 +1,61 @@
-"""Runs that are not trained."""
+"""Runs that are not trained, and the tables of a report."""
 
 import json
 import os
 import sys
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, List, Optional, Set, Type
 
 import pytest
 
+from elmo_plugin import BiLM
 from elmo_plugin.report import runs
 from elmo_plugin.report.grid_reports import LayersOptions
-from elmo_plugin.report.run_folder import RunFolder
-from elmo_plugin.report.runs import RunOptions
-from elmo_plugin.report.tables import ReportTable
+from elmo_plugin.report.runs import RunFolder, RunOptions
+from elmo_plugin.report.tables import Report
 from elmo_plugin.report.variants import TaskOptions
+from tests.conftest import TINY_OPTIONS, randomize
 from tests.report import fake_runs
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def column(table: ReportTable, name: str) -> List[Any]:
+def tables_of(report: Optional[Report]) -> List[SimpleNamespace]:
+    """The content of the JSON files that a report wrote, by attribute."""
+    assert report is not None
+    return [read_table(path) for path in report.files if path.suffix == ".json"]
+
+
+def read_table(path: Path) -> SimpleNamespace:
+    return SimpleNamespace(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def column(table: SimpleNamespace, name: str) -> List[Any]:
     return [row[table.columns.index(name)] for row in table.rows]
 
 
 class FakeTraining:
     """Stands in for `allennlp train`."""
 
-    script = [str(fake_runs.__file__)]
-
     def __init__(self) -> None:
         self.started: List[str] = []  # the names of runs
         self.failing: Set[str] = set()  # the names of runs that are to fail
 
-    def command(self, folder: RunFolder, options: RunOptions, recovers: bool) -> List[str]:
+    def command(self, folder: RunFolder, *more: Any) -> List[str]:
         name = folder.path.name
         self.started.append(name)
         arguments = [str(folder.path), str(folder.config_file), json.dumps(name in self.failing)]
-        return [sys.executable, "-S", *self.script, *arguments]
-
-    def installed(self, monkeypatch: pytest.MonkeyPatch) -> "FakeTraining":
-        monkeypatch.setattr(runs, "train_command", self.command)
-        return self
+        return [sys.executable, "-S", fake_runs.__file__, *arguments]
 
 
 @pytest.fixture
 def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No run is trained, each makes its folder in a moment."""
-    return FakeTraining().installed(monkeypatch)
+    fake = FakeTraining()
+    monkeypatch.setattr(runs, "train_command", fake.command)
+    return fake
 
 
 @pytest.fixture
@@ -72,3 +80,12 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
         return options_class(config_file=str(config), runs=RunOptions(**given), **changes)
 
     return make
+
+
+@pytest.fixture
+def bilm_folder(tmp_path: Path) -> Path:
+    """The folder of a tiny random biLM."""
+    folder = tmp_path / "my_bilm"
+    folder.mkdir()
+    randomize(BiLM(TINY_OPTIONS)).save(folder / "options.json", folder / "weights.hdf5")
+    return folder

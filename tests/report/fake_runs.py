@@ -16,15 +16,15 @@ def write_run(
     curve: Sequence[float],
     test: Optional[float] = None,
     duration: str = "0:01:30.500000",
-    metric: str = "f1",
+    **more: float,
 ) -> None:
-    """What `allennlp train` leaves, as far as reports read it: larger scores are better."""
+    """Write what reports read in the folder of `allennlp train`: larger scores are better."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
+    metric = "perplexity" if "text_encoder" not in config["model"] else "f1"
     for epoch, score in enumerate(curve):
-        (folder / f"metrics_epoch_{epoch}.json").write_text(
-            json.dumps({f"validation_{metric}": score, "epoch": epoch})
-        )
+        metrics = {f"validation_{metric}": score, "epoch": epoch}
+        (folder / f"metrics_epoch_{epoch}.json").write_text(json.dumps(metrics))
     best = max(curve)
     metrics = {
         "best_epoch": list(curve).index(best),
@@ -33,12 +33,13 @@ def write_run(
         "peak_worker_0_memory_MB": 1250.0,
         f"best_validation_{metric}": best,
         **({} if test is None else {f"test_{metric}": test}),
+        **more,
     }
     (folder / "metrics.json").write_text(json.dumps(metrics))
 
 
 def scores_of(config: Dict[str, Any]) -> List[float]:
-    """The curve of a run: better with ELMo, with all layers, with more data, and with a larger seed."""
+    """Return the curve of a task's run: better with ELMo, all layers, more data, and a larger seed."""
     elmo = config["model"]["text_encoder"]["elmo"]
     score = {"none": 0.3, "input": 0.5, "output": 0.4, "both": 0.6}[elmo["placement"]]
     score += 0.01 * config["random_seed"] - (0.05 if elmo.get("top_layer_only") else 0.0)
@@ -51,12 +52,22 @@ def main(arguments: List[str]) -> None:
     folder, fails = Path(arguments[0]), json.loads(arguments[2])
     config = json.loads(Path(arguments[1]).read_text())
     print("threads:", os.environ["OMP_NUM_THREADS"])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config))
     if fails:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(config))
         sys.exit(f"Traceback\n{FAILURE}\nbye")
-    curve = scores_of(config)
-    write_run(folder, config, curve, test=max(curve) - 0.02)
+    if "text_encoder" in config["model"]:
+        curve = scores_of(config)
+        write_run(folder, config, curve, test=max(curve) - 0.02)
+    else:  # a biLM: perplexity 200 before, 100 and the seed after
+        after = 100.0 + config["random_seed"]
+        directions = {
+            "best_validation_forward_perplexity": after - 10,
+            "best_validation_backward_perplexity": after + 10,
+        }
+        write_run(folder, config, [after], **directions)
+        before = {"perplexity": 200, "forward_perplexity": 190, "backward_perplexity": 210}
+        (folder / "metrics_before.json").write_text(json.dumps(before))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 import shutil
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import numpy
 import pytest
@@ -9,76 +9,40 @@ from allennlp.commands.train import train_model_from_file
 
 from elmo_plugin import BiLM
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report import probes
-from elmo_plugin.report.probes import BiLMChoice, named_layers
-from tests.conftest import TINY_OPTIONS, BiLMFiles
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+from elmo_plugin.report.probes import ProbeOptions, load_bilm, named_layers
+from tests.conftest import TINY_OPTIONS
+from tests.report.conftest import REPOSITORY
 
 
-@pytest.fixture
-def folder(bilm_files: BiLMFiles, tmp_path: Path) -> Path:
-    folder = tmp_path / "my_bilm"
-    folder.mkdir()
-    shutil.copy(bilm_files.options_file, folder / "options.json")
-    shutil.copy(bilm_files.weight_file, folder / "weights.hdf5")
-    return folder
+def vectors_of(**options: Any) -> numpy.ndarray:
+    given = ProbeOptions(output="", **options)
+    return given.embedder(load_bilm(given.bilm)).embed_sentence(["a", "word"])
 
 
-def vectors_of(**choice: Any) -> numpy.ndarray:
-    chosen = BiLMChoice(**choice)
-    return chosen.embedder(chosen.load()).embed_sentence(["a", "word"])
-
-
-def test_the_default_comes_with_the_package() -> None:
-    assert BiLMChoice().load().options == BiLM.from_files("elmo_mini").options
-    assert BiLMChoice().name == "elmo_mini"
-
-
-def test_a_folder_a_zip_and_two_files_are_the_same(folder: Path, bilm_files: BiLMFiles) -> None:
-    archive = shutil.make_archive(str(folder), "zip", folder)
-    options_file, weight_file = map(str, bilm_files)
-    expected = vectors_of(bilm=str(folder))
-    assert numpy.array_equal(vectors_of(bilm=archive), expected)
-    files = {"options_file": options_file, "weight_file": weight_file}
-    assert numpy.array_equal(vectors_of(**files), expected)
+def test_a_folder_and_a_zip_are_the_same(bilm_folder: Path) -> None:
+    archive = shutil.make_archive(str(bilm_folder), "zip", bilm_folder)
+    # The same weights, so that the same bits are computed.
+    assert numpy.array_equal(vectors_of(bilm=archive), vectors_of(bilm=str(bilm_folder)))
+    with pytest.raises(ConfigurationError, match=r"no such file or folder.*: elmo_mini"):
+        load_bilm("no_such")
 
 
 def test_the_bilm_of_an_archive_is_loaded(tmp_path: Path) -> None:
     model = train_model_from_file(
-        FIXTURES / "lm" / "experiment.jsonnet",
+        REPOSITORY / "fixtures" / "lm" / "experiment.jsonnet",
         tmp_path / "run",
         overrides='{"trainer.num_epochs": 1, "trainer.callbacks": []}',
     )
     assert model is not None
-    choice = BiLMChoice(bilm=str(tmp_path / "run" / "model.tar.gz"))
-    found, expected = choice.load().state_dict(), model.bilm.state_dict()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert not choice.embedder(choice.load()).stateful
+    found = load_bilm(str(tmp_path / "run" / "model.tar.gz")).state_dict()
+    expected = model.bilm.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)  # copied
 
 
-def test_the_precision_is_the_one_asked_for(folder: Path) -> None:
-    exact = vectors_of(bilm=str(folder), kernel="reference")
-    rounded = vectors_of(bilm=str(folder), precision="bfloat16", kernel="reference")
+def test_the_precision_is_an_option(bilm_folder: Path) -> None:
+    exact = vectors_of(bilm=str(bilm_folder), kernel="reference")
+    rounded = vectors_of(bilm=str(bilm_folder), precision="bfloat16", kernel="reference")
     assert not numpy.array_equal(exact, rounded)
-
-
-@pytest.mark.parametrize(
-    "choice, message",
-    [
-        ({"bilm": "a", "options_file": "b", "weight_file": "c"}, r"--bilm a names .* Leave --bilm"),
-        ({"bilm": "no"}, "--bilm no: no such folder, expected one of: elmo_mini"),
-    ],
-)
-def test_invalid_choices(choice: Dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        BiLMChoice(**choice).load()
-
-
-def test_a_folder_without_weights_is_refused(folder: Path) -> None:
-    (folder / "weights.hdf5").unlink()
-    with pytest.raises(ConfigurationError, match=r"holds no weights\.hdf5, expected"):
-        probes.bilm_files(str(folder))
 
 
 def test_random_weights_depend_only_on_the_seed() -> None:
@@ -87,7 +51,9 @@ def test_random_weights_depend_only_on_the_seed() -> None:
     torch.manual_seed(5)
     bilm = BiLM(TINY_OPTIONS)
     torch.manual_seed(5)
-    vectors = [BiLMChoice().random_embedder(bilm, seed).embed_sentence(["a"]) for seed in (1, 1, 2)]
+    options = ProbeOptions(output="")
+    vectors = [options.random_embedder(bilm, seed).embed_sentence(["a"]) for seed in (1, 1, 2)]
+    # A seed promises the same random numbers.
     assert numpy.array_equal(vectors[0], vectors[1])
     assert not numpy.array_equal(vectors[0], vectors[2])
     assert torch.equal(torch.rand(1), expected)

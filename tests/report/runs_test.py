@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -12,38 +13,24 @@ from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
+from elmo_plugin.bilm import model_files
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.report import runs
-from elmo_plugin.report.runs import Run, TrainedRuns, train
+from elmo_plugin.report.runs import Run, RunFolder, TrainedRuns, hashed, train
 from elmo_plugin.report.tables import versions
 from elmo_plugin.report.variants import TaskOptions, Variant
+from tests.closeness import assert_close
 from tests.report.conftest import FakeTraining
-from tests.report.fake_runs import FAILURE
+from tests.report.fake_runs import FAILURE, write_run
 
 VARIANTS = (Variant("no ELMo", placement="none"), Variant("ELMo"))
 NAMES = ["ner-none-seed1", "ner-none-seed2", "ner-input-seed1", "ner-input-seed2"]
+CONFIG: Dict[str, Any] = {
+    "model": {"text_encoder": {"a": 1}, "dropout": 0.5},
+    "trainer": {"lr": 1},
+}
 Options = Callable[..., TaskOptions]
-
-
-@pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    for name in ("train", "dev", "test"):
-        (folder / f"{name}.conll").write_text("a -X- O O\n")
-    monkeypatch.setenv("NER_DATA", str(folder))
-    return folder
-
-
-@pytest.fixture
-def move_data(data: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
-    def move() -> Path:
-        moved = data.rename(data.with_name("moved"))
-        monkeypatch.setenv("NER_DATA", str(moved))
-        return moved
-
-    return move
 
 
 def runs_of(options: TaskOptions) -> List[Run]:
@@ -51,12 +38,13 @@ def runs_of(options: TaskOptions) -> List[Run]:
     return [experiment.run_of(variant, seed) for variant in VARIANTS for seed in options.runs.seeds]
 
 
-def run(options: TaskOptions, metric: str = "f1") -> Optional[TrainedRuns]:
-    return train(dict(enumerate(runs_of(options))), options.runs, metric)
-
-
-def scores(trained: Optional[TrainedRuns]) -> List[Optional[float]]:
+def run(options: TaskOptions, metric: str = "f1") -> TrainedRuns:
+    trained = train(dict(enumerate(runs_of(options))), options.runs, metric)
     assert trained is not None
+    return trained
+
+
+def scores(trained: TrainedRuns) -> List[Optional[float]]:
     return [s if s is None else round(s.validation, 6) for s in trained.scores.values()]
 
 
@@ -66,7 +54,7 @@ class TestTrain:
         runs = runs_of(given)
         trained = train(dict(enumerate([*runs, runs[0]])), given.runs, "f1")
         assert training.started == NAMES
-        assert scores(trained) == [0.31, 0.32, 0.51, 0.52, 0.31]
+        assert trained is not None and scores(trained) == [0.31, 0.32, 0.51, 0.52, 0.31]
 
     def test_finished_runs_are_kept_and_the_others_are_restarted(
         self, training: FakeTraining, options: Options
@@ -77,27 +65,13 @@ class TestTrain:
         assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
         assert training.started == [NAMES[1]]
 
-    def test_finished_runs_are_kept_where_data_and_results_have_moved(
-        self, training: FakeTraining, options: Options, data: Path, move_data: Callable[[], Path]
-    ) -> None:
-        run(options())
-        moved = move_data()
-        output = Path(options().runs.output)
-        given = options(output=str(output.rename(output.with_name("moved_results"))))
-        assert scores(run(given)) == [0.31, 0.32, 0.51, 0.52]
-        assert training.started == NAMES
-        (moved / "dev.conll").write_text("b -X- O O\n")
-        with pytest.raises(ConfigurationError, match="on other data: validation_data_path is"):
-            run(given)
-
     def test_a_folder_in_which_another_report_trains_is_refused(
         self, training: FakeTraining, options: Options
     ) -> None:
-        with claimed_folder(options().runs.runs_folder, "claimed"):
-            with pytest.raises(ConfigurationError, match="another `elmo report` is training runs"):
-                run(options())
-            assert run(options(dry_run=True)) is None
-        assert training.started == NAMES  # by the dry run, which asks for their commands
+        expected = pytest.raises(ConfigurationError, match="another `elmo report` is training")
+        with claimed_folder(options().runs.runs_folder, "claimed"), expected:
+            run(options())
+        assert training.started == []
 
     @pytest.mark.parametrize("jobs, threads", [(1, 4), (3, 1), (None, 1), (100, 1)])
     def test_runs_share_the_cores(
@@ -116,17 +90,13 @@ class TestTrain:
             assert f"threads: {threads}\n" in log.read_text()
 
     def test_a_run_that_fails_stops_no_other_and_is_tried_again(
-        self, training: FakeTraining, options: Options, caplog: pytest.LogCaptureFixture
+        self, training: FakeTraining, options: Options
     ) -> None:
         training.failing = {NAMES[0], NAMES[2]}
-        with caplog.at_level("INFO"):
-            trained = run(options())
+        trained = run(options())
         assert scores(trained) == [None, 0.32, None, 0.52]
-        assert trained is not None
         log = options().runs.runs_folder / f"{NAMES[0]}.log"
         assert trained.failures[0] == f"{NAMES[0]}: {FAILURE} (log: {log})"
-        assert f"{NAMES[0]}: failed: {FAILURE}" in caplog.text
-        assert f"{NAMES[1]}: f1 0.32 after 1.5 minutes. 2 of 4 runs, about" in caplog.text
         training.failing.clear()
         training.started.clear()
         assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
@@ -137,10 +107,8 @@ class TestTrain:
     ) -> None:
         command = [sys.executable, "-S", "-c", "print('hm')"]
         monkeypatch.setattr(runs, "train_command", lambda *args: command)
-        trained = run(options(seeds=(1,)))
-        assert trained is not None
-        expected = [f"{name}: hm" for name in NAMES[::2]]
-        assert [failure.split(" (")[0] for failure in trained.failures] == expected
+        failures = run(options(seeds=(1,))).failures
+        assert [line.split(" (")[0] for line in failures] == [f"{name}: hm" for name in NAMES[::2]]
 
     def test_damaged_or_other_metrics_are_a_failure(
         self, training: FakeTraining, options: Options
@@ -149,9 +117,9 @@ class TestTrain:
         (options().runs.runs_folder / NAMES[1] / "metrics_epoch_0.json").unlink()
         trained = run(options())
         assert scores(trained) == [0.31, None, 0.51, 0.52]
-        assert trained is not None and "metrics_epoch_0.json: cannot be read" in trained.failures[0]
+        assert "metrics_epoch_0.json: cannot be read" in trained.failures[0]
         trained = run(options(seeds=(1,)), metric="recall")
-        assert trained is not None and "found no best_validation_recall" in trained.failures[0]
+        assert "found no best_validation_recall" in trained.failures[0]
 
     def test_another_config_is_refused_before_anything_is_trained(
         self, training: FakeTraining, options: Options
@@ -167,30 +135,13 @@ class TestTrain:
         folder = options().runs.runs_folder / NAMES[1]
         assert json.loads((folder / "config.json").read_text())["trainer"]["num_epochs"] == 2
 
-    def test_interrupted_runs_are_resumed_only_if_asked_for(
-        self, training: FakeTraining, options: Options, monkeypatch: pytest.MonkeyPatch, capsys: Any
-    ) -> None:
-        run(options(seeds=(1,)))
-        monkeypatch.undo()
-        folder = options().runs.runs_folder / NAMES[0]
-        (folder / "metrics.json").unlink()
-        for has_checkpoint, recover in ((False, True), (True, False), (True, True)):
-            if has_checkpoint:
-                (folder / "training_state_e1_b0.th").touch()
-            run(options(seeds=(1,), dry_run=True, recover=recover))
-            (line,) = capsys.readouterr().out.splitlines()
-            flags = [flag for flag in ("--recover", "--force") if f" {flag} " in line]
-            assert flags == ["--recover" if has_checkpoint and recover else "--force"]
-
     def test_versions_are_those_of_the_runs(self, training: FakeTraining, options: Options) -> None:
-        trained = run(options())
-        assert trained is not None and trained.versions == versions()
+        assert run(options()).versions == versions()
         record = options().runs.runs_folder / f"{NAMES[0]}.record.json"
         values = json.loads(record.read_text())
         values["versions"]["torch"] = "1.0"
         record.write_text(json.dumps(values))
-        later = run(options())
-        assert later is not None and later.versions["torch"] == f"1.0, {versions()['torch']}"
+        assert run(options()).versions["torch"] == f"1.0, {versions()['torch']}"
 
     @pytest.mark.parametrize(
         "changes, match",
@@ -207,14 +158,17 @@ class TestTrain:
 
 
 class TestDryRun:
+    def lines(self, options: TaskOptions, capsys: pytest.CaptureFixture) -> List[str]:
+        assert train(dict(enumerate(runs_of(options))), options.runs, "f1") is None
+        return capsys.readouterr().out.splitlines()
+
     def test_the_commands_of_unfinished_runs_are_printed(
         self, options: Options, capsys: pytest.CaptureFixture
     ) -> None:
-        assert run(options(dry_run=True, include_package=("mine",))) is None
-        lines = capsys.readouterr().out.splitlines()
-        for line, expected in zip(lines, runs_of(options()), strict=True):
+        given = options(dry_run=True, include_package=("mine",))
+        for line, expected in zip(self.lines(given, capsys), runs_of(given), strict=True):
             words = shlex.split(line)
-            folder = f"{options().runs.output}/runs/{expected.name}"
+            folder = f"{given.runs.output}/runs/{expected.name}"
             threads = f"OMP_NUM_THREADS={runs.num_cores()}"
             program = [threads, sys.executable, "-m", "allennlp", "train"]
             assert words[:8] == [*program, f"{folder}.json", "-s", folder]
@@ -222,23 +176,34 @@ class TestDryRun:
             packages = [words[i + 1] for i, word in enumerate(words) if word == "--include-package"]
             assert packages == ["elmo_plugin", "mine"]
 
-    def test_runs_of_a_scheduler_are_collected_where_their_data_have_moved(
+    def test_runs_of_a_scheduler_are_collected(
+        self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
+    ) -> None:
+        run(options(seeds=(1,)))
+        lines = self.lines(options(dry_run=True), capsys)
+        assert [name for name in NAMES if f"/{name} " in "".join(lines)] == [NAMES[1], NAMES[3]]
+        subprocess.run(["sh", "-e"], input="\n".join(lines), text=True, check=True)
+        training.started.clear()
+        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
+        assert training.started == []
+
+    def test_interrupted_runs_are_resumed_only_if_asked_for(
         self,
         training: FakeTraining,
         options: Options,
-        data: Path,
-        move_data: Callable[[], Path],
+        monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture,
     ) -> None:
         run(options(seeds=(1,)))
-        run(options(dry_run=True))
-        lines = capsys.readouterr().out
-        assert [name for name in NAMES if f"/{name} " in lines] == [NAMES[1], NAMES[3]]
-        subprocess.run(["sh", "-e"], input=lines, text=True, check=True)
-        training.started.clear()
-        os.utime(move_data() / "train.conll", (2e9, 2e9))
-        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
-        assert training.started == []
+        monkeypatch.undo()
+        folder = options().runs.runs_folder / NAMES[0]
+        (folder / "metrics.json").unlink()
+        for has_checkpoint, recover in ((False, True), (True, False), (True, True)):
+            if has_checkpoint:
+                (folder / "training_state_e1_b0.th").touch()
+            (line,) = self.lines(options(seeds=(1,), dry_run=True, recover=recover), capsys)
+            flags = [flag for flag in ("--recover", "--force") if f" {flag} " in line]
+            assert flags == ["--recover" if has_checkpoint and recover else "--force"]
 
 
 @pytest.mark.parametrize("ignores_sigterm", [False, True])
@@ -265,8 +230,7 @@ while True:
 
     command = [sys.executable, "-S", "-c", script]
     monkeypatch.setattr(runs, "train_command", lambda *args: command)
-    clock = SimpleNamespace(sleep=interrupted, monotonic=time.monotonic)
-    monkeypatch.setattr(runs, "time", clock)
+    monkeypatch.setattr(runs, "time", SimpleNamespace(sleep=interrupted))
     monkeypatch.setattr(runs, "_SECONDS_TO_STOP", 0.5)
     with pytest.raises(KeyboardInterrupt):
         run(options(jobs=2))
@@ -276,8 +240,127 @@ while True:
     assert len(set(written.split())) == 4  # the runs that had not started were not
 
 
-def test_the_cores_are_counted_where_the_system_has_no_affinity(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert runs.num_cores() >= 1
+class TestRunFolder:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        (tmp_path / "runs").mkdir()
+        return tmp_path / "runs" / "ner-none-seed1"
+
+    @pytest.fixture
+    def data(self, tmp_path: Path) -> Path:
+        data = tmp_path / "data"
+        (data / "documents").mkdir(parents=True)
+        for name in ("train.txt", "dev1.txt", "dev2.txt", "documents/a", "documents/b"):
+            (data / name).write_text(name)
+        return data
+
+    def config_on(self, data: Path, model_type: str = "x") -> Dict[str, Any]:
+        elmo = {"options_file": "elmo_mini", "weight_file": None}
+        return {
+            "train_data_path": str(data / "train.txt"),
+            "validation_data_path": [str(data / "dev*.txt"), str(data / "documents")],
+            "test_data_path": "https://example.org/test.txt",
+            "model": {"type": model_type, "text_encoder": elmo},
+        }
+
+    def finished(self, path: Path, config: Dict[str, Any]) -> RunFolder:
+        folder = RunFolder(path, config)
+        folder.prepare()
+        write_run(path, config, [0.3])
+        return folder
+
+    def test_another_config_is_refused_with_the_differences(self, path: Path) -> None:
+        RunFolder(path, CONFIG).check()
+        self.finished(path, CONFIG).check()
+        RunFolder(path, {**CONFIG, "callbacks": {}}).check()  # an empty one changes nothing
+        model = {"text_encoder": {"a": 1}, "dropout": 0.25, "words": "日本語"}
+        with pytest.raises(
+            ConfigurationError,
+            match=r"ner-none-seed1: is a run of another config or on other data: model\.dropout is 0\.5, "
+            r'expected 0\.25; model\.words is nothing, expected "日本語"; a is nothing, expected 1; and 1 '
+            r"more\..*--overwrite",
+        ):
+            RunFolder(path, {"model": model, "trainer": {}, "a": 1}).check()
+
+    @pytest.mark.parametrize("record", [None, "{", '{"versions": {}}'])
+    def test_a_folder_without_a_record_is_refused(self, record: Any, path: Path) -> None:
+        write_run(path, CONFIG, [0.3])
+        if record is not None:
+            path.with_name(f"{path.name}.record.json").write_text(record)
+        with pytest.raises(ConfigurationError, match="has no record of the config and data of a r"):
+            RunFolder(path, CONFIG).check()
+
+    def test_the_same_data_may_be_written_again_or_moved(
+        self, path: Path, data: Path, tmp_path: Path
+    ) -> None:
+        self.finished(path, self.config_on(data))
+        os.utime(data / "train.txt", (2e9, 2e9))
+        RunFolder(path, self.config_on(data)).check()
+        moved = self.config_on(data.rename(tmp_path / "moved"))
+        RunFolder(path.parent.rename(tmp_path / "moved_runs") / path.name, moved).check()
+
+    @pytest.mark.parametrize(
+        "change, key",
+        [
+            (lambda data: (data / "train.txt").write_text("TRAIN.TXT"), "train_data_path"),
+            (lambda data: (data / "dev2.txt").rename(data / "dev3.txt"), "validation_data_path"),
+            (lambda data: (data / "documents" / "b").write_text("c"), "validation_data_path"),
+            (lambda data: (data / "documents" / "b").unlink(), "validation_data_path"),
+        ],
+    )
+    def test_other_data_under_the_same_path_is_refused(
+        self, change: Callable[[Path], Any], key: str, path: Path, data: Path
+    ) -> None:
+        os.utime(data / "train.txt", (2e9, 2e9))
+        folder = self.finished(path, self.config_on(data))
+        change(data)
+        os.utime(data / "train.txt", (1e9, 1e9))  # a file that looks older
+        with pytest.raises(ConfigurationError, match=rf'other data: {key} is .*"content [0-9a-f]+'):
+            folder.check()
+
+    def test_other_weights_behind_the_name_of_a_biLM_are_refused(
+        self, path: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        models = tmp_path / "pretrained"
+        shutil.copytree(model_files.PRETRAINED_FOLDER / "elmo_mini", models / "elmo_mini")
+        folder = self.finished(path, self.config_on(data))
+        monkeypatch.setattr(model_files, "PRETRAINED_FOLDER", models)
+        folder.check()  # the same weights, wherever the package is
+        (models / "elmo_mini" / "weights.hdf5").write_bytes(b"other")
+        with pytest.raises(ConfigurationError, match=r"model\.text_encoder\.options_file is"):
+            folder.check()
+
+    def test_only_values_that_name_files_are_hashed(self, data: Path) -> None:
+        values = hashed(self.config_on(data, model_type=str(data)))
+        assert values.pop("test_data_path") == "https://example.org/test.txt"
+        assert values.pop("model.type") == str(data)
+        assert values.pop("model.text_encoder.weight_file") is None
+        contents = {str(content) for content in values.pop("validation_data_path")}
+        contents.update(values.values())
+        assert len(contents) == 4 and all(value.startswith("content ") for value in contents)
+
+    def test_scores_are_those_of_the_best_epoch(self, path: Path) -> None:
+        write_run(path, CONFIG, [0.3, 0.5, 0.4], test=0.45, duration="1 day, 2:03:30.5")
+        found = RunFolder(path, CONFIG).scores("f1")
+        assert found[:4] == (0.5, 0.45, [0.3, 0.5, 0.4], 2)
+        assert_close(found.minutes, 26 * 60 + 3 + 30.5 / 60)
+        assert (found.peak_gigabytes, found.epochs) == (1.25, 3)
+
+    @pytest.mark.parametrize(
+        "log, return_code, failure",
+        [
+            ("Traceback\nallennlp.common.checks.ConfigurationError: no data\nbye\n", 1,
+             "allennlp.common.checks.ConfigurationError: no data"),
+            ("ValueError: first\nRuntimeError: then\n", 1, "RuntimeError: then"),
+            ("the last line\n\n", 3, "the last line"),
+            ("", 3, "exited with code 3 and an empty log"),
+            ("RuntimeError: earlier\n", -9, "stopped by signal 9, perhaps for lack of memory"),
+            ("", -15, "stopped by signal 15"),
+        ],
+    )  # fmt: skip
+    def test_a_failure_is_one_line(
+        self, log: str, return_code: int, failure: str, path: Path
+    ) -> None:
+        folder = RunFolder(path, CONFIG)
+        folder.log_file.write_text(log)
+        assert folder.failure(return_code) == f"{failure} (log: {folder.log_file})"

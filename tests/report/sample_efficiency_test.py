@@ -1,14 +1,14 @@
 """`sample-efficiency`: training is faked, its results are not."""
 
 import json
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict
 
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.sample_efficiency import SampleEfficiencyOptions, compare_shares
 from elmo_plugin.report.variants import ELMO_KEY
-from tests.report.conftest import REPOSITORY, FakeTraining, column
+from tests.report.conftest import REPOSITORY, FakeTraining, column, tables_of
 from tests.report.fake_runs import write_run
 
 TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
@@ -29,7 +29,7 @@ def shares(options: Options) -> Options:
 def test_scores_by_share(training: FakeTraining, shares: Options) -> None:
     report = compare_shares(shares(fractions=(1.0, 0.5, 0.25, 0.5), seeds=(1, 2)))
     assert report is not None
-    table, _, differences = report.tables
+    table, _, differences = tables_of(report)
     assert table.name == "sample-efficiency-ner"
     assert column(table, "share") == [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
     assert column(table, "instances") == [2, 2, 4, 4, 8, 8]
@@ -46,9 +46,7 @@ def test_scores_by_share(training: FakeTraining, shares: Options) -> None:
 
 def test_scores_by_epoch(training: FakeTraining, shares: Options) -> None:
     given = shares(fractions=(0.5, 1.0))
-    report = compare_shares(given)
-    assert report is not None
-    by_epoch = report.tables[1]
+    by_epoch = tables_of(compare_shares(given))[1]
     assert by_epoch.name == "sample-efficiency-epochs-ner"
     assert by_epoch.columns[:3] == ["share", "seed", "no ELMo, best dev f1 (%)"]
     # The fake runs are best in their second epoch, and with ELMo half as good in the first.
@@ -57,35 +55,28 @@ def test_scores_by_epoch(training: FakeTraining, shares: Options) -> None:
     config = json.loads((folder / "config.json").read_text())
     for curve, passes in [([0.4, 0.5], 1), ([0.31, 0.32, 0.5], 2), ([0.3, 0.31], None)]:
         write_run(folder, config, curve)
-        again = compare_shares(shares(fractions=(1.0,)))
-        assert again is not None and column(again.tables[1], "passes in epoch") == [passes]
+        again = tables_of(compare_shares(shares(fractions=(1.0,))))[1]
+        assert column(again, "passes in epoch") == [passes]
 
 
 def test_of_a_loss_the_smallest_is_best(training: FakeTraining, shares: Options) -> None:
     overrides = {"trainer.validation_metric": "-f1"}
     report = compare_shares(shares(overrides=overrides, fractions=(1.0,)))
     # 0.305 in its first epoch is less than 0.31.
-    assert report is not None and report.tables[1].rows == [[1.0, 1, 0.31, 2, 0.61, 2, 1]]
+    assert tables_of(report)[1].rows == [[1.0, 1, 0.31, 2, 0.61, 2, 1]]
 
 
-@pytest.mark.parametrize("once_through, num_batches", [(False, 2), (True, None)])
-def test_batches_of_an_epoch(
-    once_through: bool,
-    num_batches: Optional[int],
-    training: FakeTraining,
-    shares: Options,
+def test_a_share_has_the_batches_of_an_epoch_of_all_data(
+    training: FakeTraining, shares: Options
 ) -> None:
-    given = shares(fractions=(0.25, 1.0), once_through=once_through)
+    given = shares(fractions=(0.25, 1.0))
     report = compare_shares(given)
-    part = "" if once_through else "-batches_2"
-    assert training.started[0] == f"ner-none-share_0.25{part}-seed1"
+    assert training.started[0] == "ner-none-share_0.25-batches_2-seed1"
     config_file = given.runs.runs_folder / training.started[1] / "config.json"
     config = json.loads(config_file.read_text())
-    assert config["data_loader"].get("batches_per_epoch") == num_batches
+    assert config["data_loader"]["batches_per_epoch"] == 2
     assert (config["dataset_reader"]["share"], config["dataset_reader"]["seed"]) == (0.25, 1)
-    assert report is not None
-    notes = " ".join(report.tables[0].notes)
-    assert ("as many batches for each share" in notes) != once_through
+    assert "as many batches for each share" in " ".join(tables_of(report)[0].notes)
 
 
 def test_batches_are_those_of_a_sampler(training: FakeTraining, shares: Options) -> None:
@@ -98,23 +89,12 @@ def test_failed_runs_are_marked_in_both_tables(training: FakeTraining, shares: O
     training.failing = {"ner-both-share_0.5-batches_2-seed1", "ner-none-seed1"}
     report = compare_shares(shares(fractions=(0.5, 1.0)))
     assert report is not None and len(report.failures) == 2
-    by_share, by_epoch, _ = report.tables
+    by_share, by_epoch, _ = tables_of(report)
     assert column(by_share, "dev f1 (%), seed 1") == [15.5, "failed", "failed", 61.0]
     assert by_epoch.rows == [
         [0.5, 1, 15.5, 2, "failed", None, None],
         [1.0, 1, "failed", None, 61.0, 2, None],
     ]
-
-
-def test_a_dry_run_reads_data_only_to_count_batches(
-    shares: Options, capsys: pytest.CaptureFixture
-) -> None:
-    assert compare_shares(shares(dry_run=True, fractions=(0.5,))) is None
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2
-    assert all("share_0.5-batches_2" in line for line in lines)
-    overrides = {"train_data_path": "no/such/file"}
-    assert compare_shares(shares(dry_run=True, overrides=overrides, once_through=True)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import csv
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, List
 
@@ -10,62 +9,48 @@ import pandas
 import pytest
 from scipy import stats
 
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.tables import (
     Part,
-    Report,
-    ReportTable,
     difference_notes,
-    format_cell,
     paired_differences,
-    read_table,
     settings_of,
     versions,
     without_machine_paths,
     write_report,
 )
+from tests.report.conftest import tables_of
 
-TABLE = ReportTable(
-    name="layers-ner",
-    title="Which layers: ner",
-    columns=["ELMo", "dev f1 (%)", "epochs"],
-    rows=[["no ELMo", 42.8, 12], ["a | b\nc", None, 3], ["λ = 1", "failed", 2]],
-    notes=["One note.", "Another."],
-    settings={"command": "allennlp elmo-report layers", "seeds": [1, 2]},
-)
-
-
-def written(folder: Path) -> Report:
-    frame = pandas.DataFrame(TABLE.rows, columns=TABLE.columns, dtype=object)
-    return write_report(folder, {TABLE.name: Part(TABLE.title, frame, TABLE.notes)}, TABLE.settings)
+COLUMNS = ["ELMo", "dev f1 (%)", "epochs"]
+ROWS = [["no ELMo", 42.8, 12], ["a | b\nc", None, 3], ["λ = 1", "failed", 2], ["d", 0.12345, 4]]
+SETTINGS = {"command": "allennlp elmo-report layers", "seeds": [1, 2]}
 
 
 def rows_of(frame: pandas.DataFrame, folder: Path) -> List[List[Any]]:
-    return write_report(folder, {"x": Part("X", frame, [])}, {}).tables[0].rows
+    return tables_of(write_report(folder, {"x": Part("X", frame, [])}, {}))[0].rows
 
 
-def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
-    (table,), paths, _ = written(tmp_path / "new" / "folder")
-    assert table == TABLE
-    assert [path.name for path in paths] == ["layers-ner.md", "layers-ner.csv", "layers-ner.json"]
-    assert read_table(paths[-1]) == TABLE
-    assert set(paths) == set(paths[0].parent.iterdir())
-
-
-def test_the_markdown_has_title_table_notes_and_settings() -> None:
-    start = "# Which layers: ner\n\n| ELMo | dev f1 (%) | epochs |\n| --- | --- | --- |\n"
-    rows = "| no ELMo | 42.8 | 12 |\n| a \\| b c |  | 3 |\n| λ = 1 | failed | 2 |\n"
-    notes = "\nOne note.\n\nAnother.\n"
-    settings = "\n## Settings\n\n- command: `allennlp elmo-report layers`\n- seeds: `[1, 2]`\n"
-    assert TABLE.markdown() == start + rows + notes + settings
-    assert replace(TABLE, settings={}).markdown() == start + rows + notes
-
-
-def test_the_csv_holds_every_cell(tmp_path: Path) -> None:
-    csv_file = written(tmp_path).files[1]
+def test_a_table_is_written_as_markdown_csv_and_json(tmp_path: Path) -> None:
+    part = Part(
+        "Which layers: ner", pandas.DataFrame(ROWS, columns=COLUMNS, dtype=object), ["One.", "Two."]
+    )
+    report = write_report(tmp_path / "new" / "folder", {"layers-ner": part}, SETTINGS)
+    markdown, csv_file, json_file = report.files
+    assert [path.name for path in report.files] == [
+        f"layers-ner.{end}" for end in ("md", "csv", "json")
+    ]
+    assert set(report.files) == set(json_file.parent.iterdir())
+    (table,) = tables_of(report)
+    assert (table.title, table.columns, table.rows) == (part.title, COLUMNS, ROWS)
+    assert (table.notes, table.settings) == (part.notes, SETTINGS)
+    assert markdown.read_text(encoding="utf-8") == (
+        "# Which layers: ner\n\n| ELMo | dev f1 (%) | epochs |\n| --- | --- | --- |\n"
+        "| no ELMo | 42.8 | 12 |\n| a \\| b c |  | 3 |\n| λ = 1 | failed | 2 |\n| d | 0.123 | 4 |\n"
+        "\nOne.\n\nTwo.\n"
+        "\n## Settings\n\n- command: `allennlp elmo-report layers`\n- seeds: `[1, 2]`\n"
+    )
     with open(csv_file, newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
-    assert rows[1:] == [["no ELMo", "42.8", "12"], ["a | b\nc", "", "3"], ["λ = 1", "failed", "2"]]
+    assert rows[:3] == [COLUMNS, ["no ELMo", "42.8", "12"], ["a | b\nc", "", "3"]]
 
 
 def test_a_frame_becomes_a_table_of_plain_numbers(tmp_path: Path) -> None:
@@ -75,23 +60,6 @@ def test_a_frame_becomes_a_table_of_plain_numbers(tmp_path: Path) -> None:
     rows = rows_of(frame, tmp_path)
     assert rows == [[1, 0.5, None, 1, 1.5], [2, None, 3, 2, None]]
     assert {type(cell) for row in rows for cell in row} == {int, float, type(None)}
-
-
-@pytest.mark.parametrize("content", [None, "{", "[]", '{"name": "a"}', '{"no": 1}'])
-def test_other_files_are_refused(content: Any, tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(ConfigurationError, match=r"x\.json: found no table .*`elmo report` wrote"):
-        read_table(path)
-
-
-@pytest.mark.parametrize(
-    "value, text",
-    [(None, ""), ("a", "a"), (12, "12"), (42.8, "42.8"), (0.12345, "0.123"), (3.0, "3")],
-)
-def test_cells_for_readers(value: Any, text: str) -> None:
-    assert format_cell(value) == text
 
 
 @pytest.mark.parametrize(

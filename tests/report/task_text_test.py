@@ -75,12 +75,6 @@ def test_each_sentence_of_the_data_is_written_once(kind: str, write: Write, tmp_
     assert (files.num_train_words, files.num_held_out_words) == (num_words, num_words)
 
 
-def test_training_and_held_out_text_come_from_their_files(write: Write, tmp_path: Path) -> None:
-    files = text_files("lines", write("a", "a b\n"), write("b", "c\n"), tmp_path / "texts")
-    assert files.train.read_text() == "a b\n" and files.held_out.read_text() == "c\n"
-    assert (files.num_train_words, files.num_held_out_words) == (2, 1)
-
-
 def test_other_text_has_another_folder_and_the_same_text_the_same(
     write: Write, tmp_path: Path
 ) -> None:
@@ -100,13 +94,6 @@ def test_a_no_break_space_is_a_part_of_a_word(write: Write, tmp_path: Path) -> N
     assert files.num_train_words == 2
 
 
-def test_an_unknown_kind_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigurationError, match="found the kind 'snli', expected one of lines, tr"
-    ):
-        text_files("snli", "a", "b", tmp_path)
-
-
 @pytest.mark.parametrize("kind", TEXT_KINDS)
 def test_a_file_without_text_is_refused(kind: str, write: Write, tmp_path: Path) -> None:
     path = write("data", "\n\n")
@@ -114,17 +101,18 @@ def test_a_file_without_text_is_refused(kind: str, write: Write, tmp_path: Path)
         text_files(kind, path, path, tmp_path / "texts")
 
 
-def test_sentences_without_words_leave_no_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "kind, content, message",
+    [
+        ("snli", "", "found the kind 'snli', expected one of lines, tr"),
+        ("conll2003", "-DOCSTART- -X- O O\n", "data"),
+        ("pairs", '{"sentence1": "A"}\n', r"data, line 1: .*'sentence2'.*Correct the line"),
+        ("trees", "a film\n", "data, line 1"),
+    ],
+)
+def test_what_is_no_text_of_this_kind_is_refused(
+    kind: str, content: str, message: str, write: Write, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(TEXT_KINDS, "lines", lambda path: iter([[], []]))
-    with pytest.raises(
-        ConfigurationError, match="a: found no sentence when read as lines, expected text"
-    ):
-        text_files("lines", "a", "a", tmp_path)
-
-
-def test_a_wrong_pair_is_named(write: Write, tmp_path: Path) -> None:
-    path = write("data", json.dumps(PAIRS[0]) + '\n{"sentence1": "A"}\n')
-    with pytest.raises(ConfigurationError, match=r"data, line 2: .*'sentence2'.*Correct the line"):
-        text_files("pairs", path, path, tmp_path / "texts")
+    path = write("data", content)
+    with pytest.raises(ConfigurationError, match=message):
+        text_files(kind, path, path, tmp_path / "texts")
