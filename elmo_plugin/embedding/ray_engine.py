@@ -275,7 +275,12 @@ def ray_session(address: Optional[str] = None) -> Iterator[None]:
         yield
         return
     try:
-        ray.init(address=address or "local", logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(
+            address=address or "local",
+            include_dashboard=None if address else False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigurationError(
             f"--ray-address: cannot connect to a Ray cluster at {address} ({error}). Start one with `ray "
