@@ -11,9 +11,9 @@ from elmo_plugin.commands.user_errors import needing_allennlp
 from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device
 from elmo_plugin.embedding.layers import LayerChoice, layer_choice, learnt_mix
-from elmo_plugin.embedding.pooling import POOLS, check_pool
+from elmo_plugin.embedding.pooling import POOLS
 from elmo_plugin.embedding.ray_engine import EngineOptions
-from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
@@ -71,11 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, OutputOptions, "output")
     add_options(parser, BatchOptions, "speed")
     add_options(parser, EngineOptions, "several processes or machines")
-    parser.add_argument(
-        "--file-friendly-logging",
-        action="store_true",
-        help="write one line of progress every ten seconds, for logs in files",
-    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -88,9 +83,9 @@ def run(args: argparse.Namespace) -> None:
         options_from(OutputOptions, args),
         options_from(BatchOptions, args),
         options_from(EngineOptions, args),
-        args.file_friendly_logging,
     )
-    embedded = embed_text(embedding_run, model)
+    embedding_run.check_bilm(model.stateful, model.device.cuda_device)
+    embedded = embedding_run.embed(*model.load())
     output = Path(args.output_file)
     files = output.iterdir() if output.is_dir() else [output]
     size = sum(file.stat().st_size for file in files) / 1e6
@@ -120,18 +115,10 @@ class ModelOptions:
 
     # Parameters
 
-    layers : `str`, optional
-        `all`, `top` or `average`. Give either this or `mix`.
-    mix : `str`, optional
-        The archive of a model whose mix and biLM are used.
+    layers, mix : `str`, optional
+        Either `all`, `top` or `average`; or the archive of a model whose mix and biLM are used.
     pool : `str`, optional
         One vector for each sentence, see `pool_tokens`.
-    mix_options, files, device
-        See their classes.
-    stateful : `bool`, optional (default = `False`)
-        See `ElmoEmbedder`.
-    vocab_path : `str`, optional
-        Has no effect.
 
     # Raises
 
@@ -145,16 +132,8 @@ class ModelOptions:
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
     device: DeviceOptions = option_group("what runs it", DeviceOptions())
     stateful: bool = option("carry states from batch to batch, as AllenNLP 0.9 did", False)
-    # It had no effect in AllenNLP 0.9, either.
-    vocab_path: Optional[str] = option(argparse.SUPPRESS, None)
 
     def __post_init__(self) -> None:
-        check_pool(self.pool)
-        if (self.layers is None) == (self.mix is None):
-            raise ConfigurationError(
-                f"layers is {self.layers} and mix is {self.mix}, expected one of them. Give all, top or "
-                "average, or the archive of a mix."
-            )
         if self.mix is None and self.mix_options != MixOptions():
             raise ConfigurationError(
                 "--mix-name and --overrides are options of --mix, which is not given. Give --mix ARCHIVE, or "
@@ -165,8 +144,6 @@ class ModelOptions:
                 f"--options-file or --weight-file is given with --mix {self.mix}, but the mix was learned "
                 "for the biLM in that archive. Leave out the files, or write layers with --all."
             )
-        if self.vocab_path is not None:
-            logger.warning("--vocab-path has no effect, as in AllenNLP 0.9. Leave it out.")
 
     def load(self) -> Tuple[ElmoEmbedder, LayerChoice]:
         """Load the biLM, and return its embedder and the choice of layers."""
@@ -187,15 +164,3 @@ class ModelOptions:
         frozen = bilm.freeze(precision=self.device.precision, kernel=self.device.kernel)
         embedder = ElmoEmbedder.from_bilm(frozen, self.stateful)
         return embedder, learnt_mix(chosen.mix, chosen.name).pooled(self.pool)
-
-
-def embed_text(run: EmbeddingRun, model: ModelOptions) -> EmbeddedFile:
-    """
-    Embed the sentences of a run, as `elmo embed` does.
-
-    # Raises
-
-    `ConfigurationError` for invalid files, options and sentences; `OSError` if writing fails.
-    """
-    run.check_bilm(model.stateful, model.device.cuda_device)
-    return run.embed(*model.load())

@@ -12,7 +12,7 @@ class BiLMFiles:
     """The files of a biLM, see `ElmoEmbedder`."""
 
     options_file: Optional[str] = option(
-        "sizes, JSON: path, URL or hf:// name; elmo_mini, a folder or a .zip stands for both files (default: "
+        "sizes, JSON: path, URL or hf:// name; elmo_mini, a folder or a .zip names both files (default: "
         "the paper's, downloaded once)",
         None,
         metavar="FILE",

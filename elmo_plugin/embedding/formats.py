@@ -17,6 +17,7 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
+    List,
     Optional,
     Sequence,
     Tuple,
@@ -25,11 +26,10 @@ from typing import (
 
 import h5py
 import numpy
-from h5py import h5d, h5p, h5s, h5t
 from numpy.lib import format as npy_format
 
-from elmo_plugin.embedding.arrow import embedding_schema, embedding_table, import_pyarrow
 from elmo_plugin.embedding.guarded_file import GuardedFile
+from elmo_plugin.embedding.sentence_column import import_pyarrow
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
 
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 def format_of(output: Union[str, PathLike], format: Optional[str] = None) -> str:
-    """Return `format` if it is given, otherwise the format that the ending of `output` stands for."""
+    """Return `format` if it is given, otherwise the format that belongs to the ending of `output`."""
     if format is not None:
         return format
     ending = Path(output).suffix.lower()
@@ -73,16 +73,10 @@ class OutputFormat(ABC):
     # Whether there is one vector for each sentence, in place of one for each token.
     is_pooled: bool = field(default=False, kw_only=True)
 
-    name = ""  # one of `FORMATS`
     # Ending of the names of parts.
     part_ending = "arrays"
-    # Whether parts are copied into the output, which takes as much disk again.
+    # Whether parts are copied into the output, which takes as much disk space again.
     merges_parts = True
-
-    @property
-    def settings(self) -> Dict[str, Any]:
-        """Settings that must be the same when a run is resumed. Can be written as JSON."""
-        return {"format": self.name}
 
     @property
     def bytes_per_vector(self) -> int:
@@ -92,10 +86,6 @@ class OutputFormat(ABC):
     def num_vectors(self, num_sentences: int, num_tokens: int) -> int:
         """Return the number of vectors of these sentences, which have this number of tokens together."""
         return num_sentences if self.is_pooled else num_tokens
-
-    def check(self, line_index: int, text: str) -> None:
-        """Raise `ConfigurationError`, naming the line, if the format cannot hold a sentence."""
-        return
 
     def write_part(
         self,
@@ -132,7 +122,7 @@ class OutputFormat(ABC):
         # Parameters
 
         parts : `Sequence[Path]`
-            The files of the parts, in order, all in one folder. They are not changed.
+            The files of the parts, in order, and nothing else in their folder. They are not changed.
         folder : `Path`
             Where the output is made. An unfinished one is replaced.
         about : `Dict[str, Any]`
@@ -142,11 +132,13 @@ class OutputFormat(ABC):
 
 class ParquetFormat(OutputFormat):
     """
-    A folder of Parquet files with a row for each sentence and the columns of `embedding_schema`, and
-    `_embedding.json`. The parts are these files.
+    A folder of Parquet files with a row for each sentence, and `_embedding.json`. The parts are these files.
+
+    The columns are `source`, `line`, `sentence` and `tokens`, and `vectors` (a list of vectors for each
+    sentence; `vector` if they are pooled). Several layers are the columns `layer_0`, `layer_1` and so on, so
+    that one can be read without the others.
     """
 
-    name = PARQUET
     part_ending = "parquet"
     merges_parts = False
 
@@ -157,20 +149,60 @@ class ParquetFormat(OutputFormat):
         sentences: Sequence[Sentence],
         vectors: Sequence[numpy.ndarray],
     ) -> None:
-        schema = embedding_schema(self.vector_shape, self.dtype, self.is_pooled)
         # A dictionary would not make vectors smaller: they hardly repeat a value.
         with import_pyarrow().parquet.ParquetWriter(
-            file, schema, compression="zstd", use_dictionary=["source"]
+            file, self._schema(), compression="zstd", use_dictionary=["source"]
         ) as writer:
             # In small tables, as each is a copy of its vectors.
             for start in range(0, len(sentences), ROWS_PER_TABLE):
                 rows = slice(start, start + ROWS_PER_TABLE)
-                writer.write_table(embedding_table(source, sentences[rows], vectors[rows], schema))
+                writer.write_table(self._table(source, sentences[rows], vectors[rows]))
 
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         parts_folder = parts[0].parent
         _write_about(parts_folder, about)
         return parts_folder
+
+    @property
+    def _has_layers(self) -> bool:
+        return len(self.vector_shape) == 2
+
+    def _schema(self) -> Any:
+        pyarrow = import_pyarrow()
+        vector = pyarrow.list_(
+            pyarrow.from_numpy_dtype(numpy.dtype(self.dtype)), self.vector_shape[-1]
+        )
+        names = ["vector" if self.is_pooled else "vectors"]
+        if self._has_layers:
+            names = [f"layer_{number}" for number in range(self.vector_shape[0])]
+        return pyarrow.schema(
+            [
+                ("source", pyarrow.string()),
+                ("line", pyarrow.int64()),
+                ("sentence", pyarrow.string()),
+                ("tokens", pyarrow.list_(pyarrow.string())),
+                *((name, vector if self.is_pooled else pyarrow.list_(vector)) for name in names),
+            ]
+        )
+
+    def _table(
+        self, source: str, sentences: Sequence[Sentence], vectors: Sequence[numpy.ndarray]
+    ) -> Any:
+        pyarrow = import_pyarrow()
+        schema = self._schema()
+        columns: List[Any] = [[source] * len(sentences), *map(list, zip(*sentences))]
+        offsets = numpy.cumsum(
+            [0, *(len(sentence.tokens) for sentence in sentences)], dtype="int32"
+        )
+        layers = zip(*vectors) if self._has_layers else [vectors]
+        for column, layer in zip(list(schema)[len(columns) :], layers):
+            numbers = pyarrow.array(numpy.concatenate(layer).ravel())
+            if self.is_pooled:
+                columns.append(pyarrow.FixedSizeListArray.from_arrays(numbers, type=column.type))
+            else:
+                rows = pyarrow.FixedSizeListArray.from_arrays(numbers, type=column.type.value_type)
+                columns.append(pyarrow.ListArray.from_arrays(offsets, rows, type=column.type))
+        return pyarrow.table(columns, schema=schema)
 
 
 class NpyFormat(OutputFormat):
@@ -187,20 +219,22 @@ class NpyFormat(OutputFormat):
     - `_embedding.json`: how the output was made.
     """
 
-    name = NPY
-
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product"
         product.mkdir(exist_ok=True)
         num_sentences = about["num_sentences"]
         offsets = numpy.zeros(num_sentences + 1, dtype="int64")
         lines = numpy.zeros(num_sentences, dtype="int64")
+        header = {
+            "descr": npy_format.dtype_to_descr(numpy.dtype(self.dtype)),
+            "fortran_order": False,
+            "shape": (self.num_vectors(num_sentences, about["num_tokens"]), *self.vector_shape),
+        }
         with (
             _synced_file(product / "vectors.npy") as vectors_file,
             _synced_file(product / "sentences.jsonl") as sentences_file,
         ):
-            num_vectors = self.num_vectors(num_sentences, about["num_tokens"])
-            _write_header(vectors_file, (num_vectors, *self.vector_shape), self.dtype)
+            npy_format.write_array_header_1_0(vectors_file, header)
             for row, (sentence, vectors) in enumerate(self.stored(parts)):
                 if vectors.ndim == 3:
                     # Tokens first, so that the sentences are one array: (num_tokens, num_layers, dim)
@@ -234,29 +268,13 @@ class HDF5Format(OutputFormat):
     forget_sentences : `bool`, optional (default = `False`)
         Leave out `sentence_to_index`, which takes memory for each distinct line.
     use_sentence_keys : `bool`, optional (default = `False`)
-        Use the stripped lines as keys, without `sentence_to_index`. Of equal lines the first is kept, with a
-        warning. A slash in a key makes HDF5 groups: `file["km / h"]` finds the vectors, but `file.keys()`
-        lists only the group `km `.
+        Use the stripped lines as keys, without `sentence_to_index`. A line that cannot be a key is skipped
+        with a warning: a repeated one, and some with slashes, at which HDF5 makes groups (`file["km / h"]`
+        finds the vectors, but `file.keys()` lists only the group `km `).
     """
 
-    name = HDF5
     forget_sentences: bool = False
     use_sentence_keys: bool = False
-
-    @property
-    def settings(self) -> Dict[str, Any]:
-        keys = "sentences" if self.use_sentence_keys else "line numbers"
-        return {**super().settings, "keys": keys, "sentence_to_index": self._has_index}
-
-    def check(self, line_index: int, text: str) -> None:
-        # HDF5 ignores empty steps and single dots in a path.
-        steps = [step for step in text.split("/") if step not in ("", ".")]
-        if self.use_sentence_keys and (not steps or text.endswith("/")):
-            raise ConfigurationError(
-                f"line {line_index + 1}: '{text[:80]}' cannot be a key in HDF5, where it is the name of a "
-                "group, expected text. Leave out --use-sentence-keys (use_sentence_keys) to have line "
-                "numbers as keys, or remove the line."
-            )
 
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product.hdf5"
@@ -264,30 +282,27 @@ class HDF5Format(OutputFormat):
         index: Dict[str, str] = {}
         with GuardedFile(product) as guarded, h5py.File(guarded, "w") as file:
             for (line, text, _), vectors in self.stored(parts):
-                key = text if self.use_sentence_keys else str(line)
-                if self.use_sentence_keys and not _has_room(file, key):
-                    logger.warning(
-                        "line %d: '%s' is skipped: it is the key of an earlier line, or conflicts with one.",
-                        line + 1,
-                        text[:80],
-                    )
-                    continue
-                _add_dataset(file, key, vectors)
+                if not self.use_sentence_keys:
+                    file.create_dataset(str(line), data=vectors)
+                    if not self.forget_sentences:
+                        index[text] = str(line)
+                else:
+                    try:
+                        file.create_dataset(text, data=vectors)
+                    except (ValueError, TypeError) as error:
+                        logger.warning(
+                            "line %d: '%s' cannot be a key in HDF5 and is skipped (%s).",
+                            line + 1,
+                            text[:80],
+                            error,
+                        )
                 guarded.raise_error()
-                if self._has_index:
-                    index[text] = key
-            if self._has_index:
+            if index:
                 file.create_dataset(
-                    INDEX_NAME,
-                    data=numpy.array([_checked_index(index)], dtype=object),
-                    dtype=h5py.string_dtype(),
+                    INDEX_NAME, data=[_index_json(index)], dtype=h5py.string_dtype()
                 )
             file.attrs[ABOUT_ATTRIBUTE] = json.dumps(about)
         return product
-
-    @property
-    def _has_index(self) -> bool:
-        return not (self.forget_sentences or self.use_sentence_keys)
 
 
 def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str, Any]]:
@@ -298,22 +313,14 @@ def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str
                 about = json.loads(file.attrs[ABOUT_ATTRIBUTE])
         else:
             about = json.loads((Path(output) / ABOUT_FILE).read_text(encoding="utf-8"))
-        about["settings"].items()
-    except (OSError, KeyError, ValueError, TypeError, AttributeError):
+        return about if isinstance(about["settings"], dict) else None
+    except (OSError, KeyError, ValueError, TypeError):
         return None
-    return dict(about)
 
 
 def _write_about(folder: Path, about: Dict[str, Any]) -> None:
     with _synced_file(folder / ABOUT_FILE) as file:
         file.write((json.dumps(about, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def _write_header(file: IO[bytes], shape: Tuple[int, ...], dtype: Any) -> None:
-    descr = npy_format.dtype_to_descr(numpy.dtype(dtype))
-    npy_format.write_array_header_1_0(
-        file, {"descr": descr, "fortran_order": False, "shape": shape}
-    )
 
 
 @contextmanager
@@ -325,39 +332,7 @@ def _synced_file(path: Path) -> Iterator[IO[bytes]]:
         os.fsync(file.fileno())
 
 
-def _add_dataset(file: h5py.File, key: str, array: numpy.ndarray) -> None:
-    """Do what `file.create_dataset(key, data=array)` does, in half the time."""
-    link = h5p.create(h5p.LINK_CREATE)
-    link.set_create_intermediate_group(True)
-    link.set_char_encoding(h5t.CSET_ASCII if key.isascii() else h5t.CSET_UTF8)
-    properties = h5p.create(h5p.DATASET_CREATE)
-    properties.set_obj_track_times(False)
-    dataset = h5d.create(
-        file.id,
-        key.encode(),
-        h5t.py_create(array.dtype, logical=True),
-        h5s.create_simple(array.shape),
-        dcpl=properties,
-        lcpl=link,
-    )
-    dataset.write(h5s.ALL, h5s.ALL, array)
-
-
-def _has_room(file: h5py.File, key: str) -> bool:
-    """Return whether a dataset can get this key: it is free, and no dataset is on its path."""
-    place: Any = file
-    for step in key.split("/"):
-        if step in ("", "."):
-            continue
-        if not isinstance(place, h5py.Group):
-            return False
-        if step not in place:
-            return True
-        place = place[step]
-    return False
-
-
-def _checked_index(index: Dict[str, str]) -> str:
+def _index_json(index: Dict[str, str]) -> str:
     text = json.dumps(index)
     if len(text) > MAX_INDEX_BYTES:
         raise ConfigurationError(

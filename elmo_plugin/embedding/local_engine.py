@@ -1,25 +1,40 @@
 """Embed blocks of sentences in this process, and write a part for each."""
 
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice, tee
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Protocol, TypeVar
 
 import numpy
 from tqdm import tqdm
 
+from elmo_plugin.bilm import FrozenBiLM
 from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.layers import LayerChoice
-from elmo_plugin.embedding.partial_output import PartsFolder
-from elmo_plugin.embedding.parts import Block, Content, Part, content_of
+from elmo_plugin.embedding.parts import Block, PartsFolder
 from elmo_plugin.embedding.sentence_batches import BatchOptions
-from elmo_plugin.embedding.sentences import SentenceSource
 from elmo_plugin.errors import ConfigurationError
 
-if TYPE_CHECKING:  # `ElmoEmbedder.embed_file` makes a run: the class stands above this module
-    from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+# For a terminal, and for a log in a file.
+_SECONDS_BETWEEN_UPDATES = {True: 0.1, False: 10}
 
-_SECONDS_BETWEEN_LINES = 10
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+class Embedder(Protocol):
+    """What embeds the sentences of a run: an `ElmoEmbedder`."""
+
+    elmo_bilm: FrozenBiLM
+    stateful: bool
+
+    def embed_sentences(
+        self,
+        sentences: Iterable[List[str]],
+        batch_size: Optional[int],
+        batch_tokens: Optional[int],
+    ) -> Iterator[numpy.ndarray]:
+        """Yield the layers of each sentence, `(num_layers, num_tokens, dim)`."""
 
 
 class Progress(tqdm):
@@ -30,22 +45,18 @@ class Progress(tqdm):
 
     total : `int`, optional
         Number of sentences, if it is known.
-    num_done : `int`
-        Number of sentences that a previous run embedded.
-    in_lines : `bool`
-        For logs in files: write one line every ten seconds.
     """
 
-    def __init__(self, total: Optional[int], num_done: int, in_lines: bool) -> None:
-        super().__init__(
-            total=total,
-            initial=num_done,
-            unit=" sentences",
-            desc="embedding",
-            file=_LineWriter() if in_lines else None,
-            mininterval=_SECONDS_BETWEEN_LINES if in_lines else 0.1,
-        )
+    def __init__(self, total: Optional[int]) -> None:
+        interval = _SECONDS_BETWEEN_UPDATES[sys.stderr.isatty()]
+        super().__init__(total=total, unit=" sentences", desc="embedding", mininterval=interval)
         self._num_tokens = 0
+
+    def skip(self, num_sentences: int) -> None:
+        """Count sentences that a previous run has embedded."""
+        self.initial += num_sentences
+        self.n += num_sentences
+        self.last_print_n += num_sentences
 
     def add_tokens(self, number: int) -> None:
         """Add the tokens of embedded sentences."""
@@ -76,73 +87,49 @@ class PartWriter:
     format: OutputFormat
     folder: PartsFolder
 
-    def write_parts(
-        self,
-        embedder: "ElmoEmbedder",
-        blocks: Iterable[Block],
-        progress: Optional[Progress] = None,
-    ) -> Iterator[Part]:
+    def write(self, embedder: Embedder, block: Block, progress: Optional[Progress] = None) -> None:
         """
-        Yield each part after it is written. `progress` is updated after each sentence.
+        Embed a block and write its part. `progress` is updated after each sentence.
 
         # Raises
 
-        `ConfigurationError` for a vector that is too large for the data type; `WriteError` if a part cannot
-        be written.
+        `ConfigurationError` for a vector that is too large for the data type; `OSError` if the part cannot be
+        written.
         """
-        for block, all_layers in self._embedded(embedder, blocks):
-            vectors = []
-            for sentence, layers in zip(block.sentences, all_layers):
-                where = f"{block.source}, line {sentence.line_index + 1}"
-                vectors.append(cast_checked(self.layers(layers), self.format.dtype, where))
-                if progress is not None:
-                    progress.update()
-            yield self.folder.write(block, vectors, self.format)
-
-    def _embedded(
-        self, embedder: "ElmoEmbedder", blocks: Iterable[Block]
-    ) -> Iterator[Tuple[Block, Iterator[numpy.ndarray]]]:
-        """Yield each block with the layers of its sentences, `(num_layers, num_tokens, dim)`."""
+        tokens = (sentence.tokens for sentence in block.sentences)
         limits = (self.batches.batch_size, self.batches.batch_tokens)
-        if not embedder.stateful:
-            for block in blocks:
-                tokens = (sentence.tokens for sentence in block.sentences)
-                yield block, embedder.embed_sentences(tokens, *limits)
-            return
-        # States are carried by the position in a batch: batches of one size, across the ends of blocks.
-        read, embedded = tee(blocks)
-        sentences = chain.from_iterable(block.sentences for block in read)
-        all_layers = embedder.embed_sentences((sentence.tokens for sentence in sentences), *limits)
-        for block in embedded:
-            yield block, islice(all_layers, len(block.sentences))
+        vectors = []
+        for sentence, layers in zip(block.sentences, embedder.embed_sentences(tokens, *limits)):
+            where = f"{block.part.source}, line {sentence.line_index + 1}"
+            vectors.append(_cast_checked(self.layers(layers), self.format.dtype, where))
+            if progress is not None:
+                progress.update()
+        self.folder.write(block, vectors, self.format)
 
 
 class LocalEngine:
     """Embed in this process."""
 
-    def __init__(self, embedder: "ElmoEmbedder") -> None:
+    def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
 
-    def contents(
-        self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], format: OutputFormat
-    ) -> List[Content]:
-        """Read and check all sources, see `content_of`. `parts` are the finished ones of each source."""
-        return [content_of(source, own_parts, format) for source, own_parts in zip(sources, parts)]
+    def map(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> List[ResultT]:
+        """Return the result of a function for each item."""
+        return [function(item) for item in items]
 
-    def write_parts(self, blocks: Iterable[Block], writer: PartWriter, progress: Progress) -> None:
-        """Embed blocks and write a part for each, see `PartWriter`."""
-        for part in writer.write_parts(self._embedder, blocks, progress):
-            progress.add_tokens(part.num_tokens)
+    @contextmanager
+    def writing(self, writer: PartWriter, progress: Progress) -> Iterator[Callable[[Block], Any]]:
+        """Give a function that embeds a block and writes its part."""
+
+        def write(block: Block) -> None:
+            writer.write(self._embedder, block, progress)
+            progress.add_tokens(block.part.num_tokens)
+
+        yield write
 
 
-def cast_checked(vectors: numpy.ndarray, dtype: str, where: str) -> numpy.ndarray:
-    """
-    Cast vectors to the data type of the output.
-
-    # Raises
-
-    `ConfigurationError` for a number that is too large for the type. It begins with `where`.
-    """
+def _cast_checked(vectors: numpy.ndarray, dtype: str, where: str) -> numpy.ndarray:
+    """Cast vectors to the data type of the output, if no number is too large for it."""
     if vectors.dtype == dtype:
         return vectors
     limit = numpy.finfo(dtype).max
@@ -152,14 +139,3 @@ def cast_checked(vectors: numpy.ndarray, dtype: str, where: str) -> numpy.ndarra
             f"{where}: a vector holds {largest:g}, but the largest {dtype} is {limit:g}. Write float32."
         )
     return vectors.astype(dtype)
-
-
-class _LineWriter:
-    """Write each update of a progress bar as a line."""
-
-    def write(self, text: str) -> Any:
-        text = text.replace("\r", "").strip()
-        return sys.stderr.write(f"{text}\n") if text else 0
-
-    def flush(self) -> None:
-        sys.stderr.flush()

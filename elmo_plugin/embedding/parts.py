@@ -1,21 +1,36 @@
 """
-Finished parts of an output: which sentences they hold, and which sentences are still to be embedded.
+Parts of an output: the blocks of sentences that they are made of, and the folder that keeps them.
 
-A part appears complete or not at all, so a run can be interrupted at any moment. To resume a run, list its
-parts and embed the sentences that are in none of them.
+A part appears complete or not at all, so a run can be interrupted at any moment. The same input is always cut
+into the same blocks. To resume a run, cut the input again and embed the blocks that are in no finished part.
 """
 
 import hashlib
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Iterable, Iterator, List, NamedTuple, NoReturn, Sequence
+from pathlib import Path
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
+
+import numpy
 
 from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.sentence_batches import consecutive_groups
 from elmo_plugin.embedding.sentences import Sentence, SentenceSource
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output import replaced_file
 from elmo_plugin.files.text import split_tokens
 
+# Parts that are read at the same time: network disks have a high latency.
+NUM_THREADS = 16
+# Bytes of a part that are read together.
+READ_BYTES = 2**20
+
 _DIGEST_BYTES = 8
+_DATA, _DESCRIPTIONS = "data", "descriptions"
+
+logger = logging.getLogger(__name__)
 
 
 class Content(NamedTuple):
@@ -23,20 +38,19 @@ class Content(NamedTuple):
 
     name: str
     num_sentences: int  # without blank lines
-    num_tokens: int  # separated by white space: the least that any tokenizer gives
-    digest: int  # see `sentence_digest`
+    num_tokens: int
+    digest: int  # the sum of those of the sentences, or of the parts; see `_digest`
 
 
 class Part(NamedTuple):
-    """The sentences in one file: those of a source from a first line to a last one."""
+    """Consecutive sentences of a source, whose vectors are in one file."""
 
     number: int  # position of the source in the input, from 0
     first_line: int  # from 0
-    last_line: int  # inclusive
     source: str  # name of the source
     num_sentences: int
     num_tokens: int
-    digest: int  # see `sentence_digest`
+    digest: int  # see `_digest`
 
     @property
     def name(self) -> str:
@@ -45,27 +59,145 @@ class Part(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Sentences that are embedded together and written as one part."""
+    """Sentences that are embedded together, and the part that they are written as."""
 
-    number: int  # position of the source in the input, from 0
-    source: str  # name of the source
-    sentences: List[Sentence]  # consecutive, at least one
+    part: Part
+    sentences: List[Sentence]  # at least one
+
+
+def content_of(source: SentenceSource) -> Content:
+    """
+    Read and check all sentences of a source. Raise `ConfigurationError` as `SentenceSource.texts`. Tokens are
+    those separated by white space: the fewest that any tokenizer gives.
+    """
+    num_sentences = num_tokens = digest = 0
+    for line_index, text in source.texts():
+        num_sentences += 1
+        num_tokens += len(split_tokens(text))
+        digest += _digest(line_index, text)
+    return Content(source.name, num_sentences, num_tokens, _wrapped(digest))
+
+
+def read_blocks(
+    sources: Sequence[SentenceSource], max_sentences: int, max_tokens: Optional[int]
+) -> Iterator[Block]:
+    """
+    Cut the sentences of all sources into blocks, in order.
+
+    # Parameters
+
+    sources : `Sequence[SentenceSource]`
+        A block has sentences of one of them.
+    max_sentences, max_tokens : `int`
+        Limits of a block. A sentence of more tokens is a block by itself.
+
+    # Raises
+
+    `ConfigurationError` as `SentenceSource.sentences`.
+    """
+    for number, source in enumerate(sources):
+        groups = consecutive_groups(source.sentences(), max_sentences, max_tokens, _num_tokens)
+        for sentences in groups:
+            part = Part(
+                number=number,
+                first_line=sentences[0].line_index,
+                source=source.name,
+                num_sentences=len(sentences),
+                num_tokens=sum(map(_num_tokens, sentences)),
+                digest=_wrapped(sum(_digest(line, text) for line, text, _ in sentences)),
+            )
+            yield Block(part, sentences)
+
+
+def contents_of_parts(parts: Iterable[Part]) -> List[Content]:
+    """Return what parts, which are in the order of the input, hold of each source."""
+    contents = []
+    for (_, name), group in groupby(parts, key=lambda part: (part.number, part.source)):
+        own_parts = list(group)
+        num_sentences = sum(part.num_sentences for part in own_parts)
+        num_tokens = sum(part.num_tokens for part in own_parts)
+        digest = _wrapped(sum(part.digest for part in own_parts))
+        contents.append(Content(name, num_sentences, num_tokens, digest))
+    return contents
+
+
+@dataclass(frozen=True)
+class PartsFolder:
+    """
+    The folder of the finished parts. Can be pickled, to be sent to workers.
+
+    The vectors of a part are a file in `data`. It is complete when its description exists: a file in
+    `descriptions` with the `Part` as JSON on the first line, and on the second a checksum of this line and of
+    the vectors.
+    """
+
+    path: Path
+
+    def make(self) -> None:
+        """Make the folders that do not exist."""
+        for name in (_DATA, _DESCRIPTIONS):
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+
+    def write(self, block: Block, vectors: Sequence[numpy.ndarray], format: OutputFormat) -> None:
+        """Write the vectors of a block as a part, see `OutputFormat.write_part`."""
+        data = self._data_of(block.part, format)
+        description = json.dumps(block.part._asdict()).encode() + b"\n"
+        with replaced_file(data) as new_path:
+            with open(new_path, "wb") as file:
+                format.write_part(file, block.part.source, block.sentences, vectors)
+            checksum = _checksum(description, new_path)
+        with replaced_file(self.path / _DESCRIPTIONS / f"{data.name}.json") as new_path:
+            new_path.write_bytes(description + checksum)
 
     @property
-    def part(self) -> Part:
-        """The part that the block will be written as."""
-        return Part(
-            number=self.number,
-            first_line=self.sentences[0].line_index,
-            last_line=self.sentences[-1].line_index,
-            source=self.source,
-            num_sentences=len(self.sentences),
-            num_tokens=sum(len(sentence.tokens) for sentence in self.sentences),
-            digest=_sum(sentence_digest(line, text) for line, text, _ in self.sentences),
-        )
+    def num_parts(self) -> int:
+        """Number of finished parts."""
+        return len(self._descriptions())
+
+    def intact_parts(self) -> List[Part]:
+        """Return the parts that have the checksums with which they were written; name others in the log."""
+        descriptions = self._descriptions()
+        with ThreadPoolExecutor(NUM_THREADS) as threads:
+            parts = list(threads.map(self._intact_part, descriptions))
+        for part, path in zip(parts, descriptions):
+            if part is None:
+                logger.warning("%s is damaged: it is computed again.", path.stem)
+        return [part for part in parts if part is not None]
+
+    def keep_only(self, parts: Iterable[Part], format: OutputFormat) -> List[Path]:
+        """
+        Return the files of these parts, in this order. Remove other files beside them: unfinished ones of
+        killed processes, and parts of another input.
+
+        # Raises
+
+        `FileNotFoundError` if one is missing.
+        """
+        kept = [self._data_of(part, format) for part in parts]
+        missing = set(kept)
+        for path in (self.path / _DATA).iterdir():
+            if path in missing:
+                missing.remove(path)
+            else:
+                path.unlink()
+        if missing:
+            raise FileNotFoundError(f"{min(missing)} was removed by another program")
+        return kept
+
+    def _data_of(self, part: Part, format: OutputFormat) -> Path:
+        return self.path / _DATA / f"{part.name}.{format.part_ending}"
+
+    def _descriptions(self) -> List[Path]:
+        return sorted((self.path / _DESCRIPTIONS).glob("part-*.json"))
+
+    def _intact_part(self, description: Path) -> Optional[Part]:
+        line, _, checksum = description.read_bytes().partition(b"\n")
+        data = self.path / _DATA / description.stem
+        is_intact = data.exists() and checksum == _checksum(line + b"\n", data)
+        return Part(**json.loads(line)) if is_intact else None
 
 
-def sentence_digest(line_index: int, text: str) -> int:
+def _digest(line_index: int, text: str) -> int:
     """
     Return a number of 64 bits for a sentence at its line. The digest of several sentences is the sum of
     theirs, so that of a source is the sum of those of its parts.
@@ -74,155 +206,17 @@ def sentence_digest(line_index: int, text: str) -> int:
     return int.from_bytes(hashlib.blake2b(line, digest_size=_DIGEST_BYTES).digest(), "big")
 
 
-def content_of(source: SentenceSource, parts: Sequence[Part], format: OutputFormat) -> Content:
-    """
-    Read and check all sentences of a source.
-
-    # Parameters
-
-    source : `SentenceSource`
-        Is read to its end.
-    parts : `Sequence[Part]`
-        The finished parts of this source, sorted by line.
-    format : `OutputFormat`
-        Checks whether it can hold the sentences.
-
-    # Raises
-
-    `ConfigurationError` as `SentenceSource.texts` and `OutputFormat.check`, and if a part was made from other
-    sentences.
-    """
-    finished = _FinishedSentences(source.name, parts)
-    num_sentences = num_tokens = digest = 0
-    for line_index, text in source.texts():
-        format.check(line_index, text)
-        finished.includes(line_index, text)
-        num_sentences += 1
-        num_tokens += len(split_tokens(text))
-        digest += sentence_digest(line_index, text)
-    finished.check_all_found()
-    return Content(source.name, num_sentences, num_tokens, _sum([digest]))
-
-
-def read_blocks(
-    number: int,
-    source: SentenceSource,
-    parts: Sequence[Part],
-    format: OutputFormat,
-    max_sentences: int,
-    max_tokens: int,
-) -> Iterator[Block]:
-    """
-    Yield the sentences of a source that are in no part yet, as blocks.
-
-    # Parameters
-
-    number : `int`
-        Position of the source in the input, from 0.
-    source, parts, format
-        See `content_of`.
-    max_sentences, max_tokens : `int`
-        Limits of a block. A sentence of more tokens is a block by itself.
-
-    # Raises
-
-    `ConfigurationError` as `content_of`.
-    """
-    finished = _FinishedSentences(source.name, parts)
-
-    def is_finished(sentence: Sentence) -> bool:
-        format.check(sentence.line_index, sentence.text)
-        return finished.includes(sentence.line_index, sentence.text)
-
-    # Grouped, so that no block has sentences from before and after a part.
-    for is_in_part, sentences in groupby(source.sentences(), key=is_finished):
-        if not is_in_part:
-            for group in consecutive_groups(sentences, max_sentences, max_tokens, _num_tokens):
-                yield Block(number, source.name, group)
-    finished.check_all_found()
-
-
-def parts_by_source(parts: Iterable[Part], names: Sequence[str]) -> List[List[Part]]:
-    """Return the parts of each source, sorted by line. A part of another source is a `ConfigurationError`."""
-    by_source: List[List[Part]] = [[] for _ in names]
-    for part in sorted(parts):
-        name = names[part.number] if part.number < len(names) else None
-        if part.source != name:
-            _raise_for_other_input(
-                f"file {part.number + 1} was {part.source}, and "
-                f"{'is now missing' if name is None else f'is now {name}'}"
-            )
-        by_source[part.number].append(part)
-    return by_source
-
-
-def contents_in(parts: Iterable[Part], names: Sequence[str]) -> List[Content]:
-    """Return what the parts hold of each source."""
-    return [
-        Content(
-            name,
-            sum(part.num_sentences for part in own_parts),
-            sum(part.num_tokens for part in own_parts),
-            _sum(part.digest for part in own_parts),
-        )
-        for name, own_parts in zip(names, parts_by_source(parts, names))
-    ]
-
-
-def check_complete(all_written: Sequence[Content], contents: Sequence[Content]) -> None:
-    """Check that all that was written of each source is all that it holds, each sentence once."""
-    for content, written in zip(contents, all_written):
-        if (content.num_sentences, content.digest) != (written.num_sentences, written.digest):
-            raise ConfigurationError(
-                f"{content.name}: {content.num_sentences:,} sentences were found, and the "
-                f"{written.num_sentences:,} that are written are not the same. The input or files of the "
-                "output were changed during the run. Start again with --overwrite."
-            )
-
-
-class _FinishedSentences:
-    """Recognize the sentences that are in finished parts, while their source is read from its start."""
-
-    def __init__(self, source: str, parts: Sequence[Part]) -> None:
-        self._source = source
-        self._parts = list(parts)
-        self._digest = 0  # of the sentences of the first part that were read
-
-    def includes(self, line_index: int, text: str) -> bool:
-        """Return whether the next sentence of the source is in a part."""
-        if not self._parts or line_index < self._parts[0].first_line:
-            return False
-        self._digest = _sum([self._digest, sentence_digest(line_index, text)])
-        if line_index >= self._parts[0].last_line:
-            if self._digest != self._parts[0].digest:
-                self._raise()
-            self._digest = 0
-            del self._parts[0]
-        return True
-
-    def check_all_found(self) -> None:
-        """Check at the end of the source that it has the sentences of all parts."""
-        if self._parts:
-            self._raise()
-
-    def _raise(self) -> NoReturn:
-        part = self._parts[0]
-        _raise_for_other_input(
-            f"lines {part.first_line + 1:,} to {part.last_line + 1:,} of {self._source} are not the "
-            f"{part.num_sentences:,} sentences that it has written"
-        )
-
-
-def _sum(digests: Iterable[int]) -> int:
-    return sum(digests) % 256**_DIGEST_BYTES
+def _wrapped(digest: int) -> int:
+    return digest % 256**_DIGEST_BYTES
 
 
 def _num_tokens(sentence: Sentence) -> int:
     return len(sentence.tokens)
 
 
-def _raise_for_other_input(difference: str) -> NoReturn:
-    raise ConfigurationError(
-        f"--resume: the interrupted run had another input: {difference}. Give the same input, or --overwrite "
-        "to start again."
-    )
+def _checksum(description: bytes, data: Path) -> bytes:
+    digest = hashlib.blake2b(description, digest_size=16)
+    with open(data, "rb") as file:
+        while chunk := file.read(READ_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest().encode()

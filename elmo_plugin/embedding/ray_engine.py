@@ -1,52 +1,35 @@
 """Embed with Ray: actors on this machine or a cluster embed blocks and write a part for each."""
 
-import io
 import logging
 import math
-import pickle
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Union,
-)
+from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy
 import torch
 
 from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.embedding.formats import OutputFormat
-from elmo_plugin.embedding.local_engine import PartWriter, Progress
-from elmo_plugin.embedding.parts import Block, Content, Part, content_of
-from elmo_plugin.embedding.sentences import SentenceSource
+from elmo_plugin.embedding.local_engine import (
+    Embedder,
+    ItemT,
+    PartWriter,
+    Progress,
+    ResultT,
+)
+from elmo_plugin.embedding.parts import Block, Part
 from elmo_plugin.errors import ConfigurationError, needing
-
-if TYPE_CHECKING:  # `ElmoEmbedder.embed_file` makes a run: the class stands above this module
-    from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 
 LOCAL, RAY = ENGINES = ("local", "ray")
 
-# Size of the object store without the weights: for text sent to workers. Vectors are not sent.
-STORE_BYTES = 2**29
 # One block is embedded while another one waits. With more, some workers would run out of blocks before
 # others.
 BLOCKS_PER_WORKER = 2
 # How often a block is tried again after its worker died.
 MAX_RETRIES = 5
-MAX_ERRORS_SHOWN = 10
 # Ray makes only a worker's own GPUs visible to it.
 FIRST_GPU = "cuda:0"
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,10 +38,7 @@ class EngineOptions:
 
     engine: str = option("local: this process; ray: workers of Ray", LOCAL, choices=ENGINES)
     num_workers: Optional[int] = option(
-        "number of workers, which share the cores (default: 1)", None, metavar="N"
-    )
-    num_cpus_per_worker: Optional[float] = option(
-        "cores and threads of each (default: an equal share)", None, metavar="N"
+        "number of workers, which share the cores equally (default: 1)", None, metavar="N"
     )
     num_gpus_per_worker: Optional[float] = option(
         "GPUs of each; a fraction to share one (default: 0)", None, metavar="N"
@@ -89,28 +69,20 @@ class RayWorkers(NamedTuple):
     num_cpus: float
     num_gpus: float
 
-    @property
-    def num_threads(self) -> int:
-        """Number of threads of each worker."""
-        return max(1, int(self.num_cpus))
-
     @classmethod
-    def on_cluster(
-        cls, number: int, num_cpus: Optional[float] = None, num_gpus: float = 0
-    ) -> "RayWorkers":
+    def on_cluster(cls, number: int, num_gpus: float = 0) -> "RayWorkers":
         """
-        Return workers for the cluster that this process is connected to. By default the workers of a node
-        share its cores equally.
+        Return workers for the cluster that this process is connected to. The workers of a node share its
+        cores equally.
 
         # Raises
 
         `ConfigurationError` for numbers that are not positive, and if the cluster has too few GPUs.
         """
-        if number < 1 or num_gpus < 0 or (num_cpus is not None and num_cpus <= 0):
+        if number < 1 or num_gpus < 0:
             raise ConfigurationError(
-                f"num_workers is {number}, num_cpus_per_worker is {num_cpus} and num_gpus_per_worker is "
-                f"{num_gpus}, expected at least one worker, a positive number of cores, and no negative "
-                "number of GPUs."
+                f"num_workers is {number} and num_gpus_per_worker is {num_gpus}, expected at least one "
+                "worker, and no negative number of GPUs."
             )
         nodes = [node["Resources"] for node in import_ray().nodes() if node["Alive"]]
         gpus_per_node = [node.get("GPU", 0) for node in nodes]
@@ -122,32 +94,25 @@ class RayWorkers(NamedTuple):
                 "out to run on CPUs."
             )
         cores = [node.get("CPU", 0) for node in nodes if not num_gpus or node.get("GPU", 0)]
-        if num_cpus is None:
-            share = min(cores, default=1) / math.ceil(number / max(len(cores), 1))
-            num_cpus = int(share) if share >= 1 else rounded_cpus(share)
+        share = min(cores, default=1) / math.ceil(number / max(len(cores), 1))
+        # Whole cores, or ten-thousandths of one, the smallest unit of Ray.
+        num_cpus = int(share) if share >= 1 else math.floor(share * 10_000) / 10_000
         return cls(number, num_cpus, num_gpus)
 
 
-def rounded_cpus(number: float) -> float:
-    """Round down to ten-thousandths of a core, the smallest unit of Ray."""
-    return math.floor(number * 10_000) / 10_000
-
-
 @contextmanager
-def ray_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator["RayEngine"]:
+def ray_engine(embedder: Embedder, options: EngineOptions) -> Iterator["RayEngine"]:
     """
     Connect to Ray within the context, and give an engine whose workers run copies of the embedder.
 
     # Raises
 
-    `ConfigurationError` if workers are to have GPUs and the embedder's biLM is packed for CPUs, and as
-    `ray_session`.
+    `ConfigurationError` if no cluster answers at the address, if it has too few GPUs, and if workers are to
+    have GPUs and the embedder's biLM is packed for CPUs.
     """
-    shared = _Pickled(embedder)
-    with ray_session(options.ray_address, shared.num_bytes):
+    with ray_session(options.ray_address):
         workers = RayWorkers.on_cluster(
             1 if options.num_workers is None else options.num_workers,
-            options.num_cpus_per_worker,
             options.num_gpus_per_worker or 0,
         )
         if workers.num_gpus and embedder.elmo_bilm.kernel != "reference":
@@ -155,75 +120,66 @@ def ray_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator["Ra
                 f"--num-gpus-per-worker is {workers.num_gpus:g}, but the biLM is packed for the kernel "
                 f"{embedder.elmo_bilm.kernel}. Add --kernel reference, whose weights go to GPUs."
             )
-        yield RayEngine(shared.put(), workers)
+        yield RayEngine(shared_embedder(embedder), workers)
 
 
 class RayEngine:
     """Embed in workers of the Ray cluster that this process is connected to."""
 
-    def __init__(self, shared: "SharedEmbedder", workers: RayWorkers) -> None:
-        self._shared = shared
+    def __init__(self, embedder: Any, workers: RayWorkers) -> None:
+        self._embedder = embedder  # Ray's reference
         self._workers = workers
 
-    def contents(
-        self, sources: Sequence[SentenceSource], parts: Sequence[List[Part]], format: OutputFormat
-    ) -> List[Content]:
-        """
-        See `LocalEngine.contents`. Sources are read in parallel, and one error lists those of all sources.
-        """
+    def map(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> List[ResultT]:
+        """Return the result of a function for each item. The calls run on all cores."""
         ray = import_ray()
-        read = ray.remote(_content_or_error)
-        found = ray.get(
-            [read.remote(source, own_parts, format) for source, own_parts in zip(sources, parts)]
-        )
-        errors = [content for content in found if isinstance(content, str)]
-        if errors:
-            more = len(errors) - MAX_ERRORS_SHOWN
-            shown = errors[:MAX_ERRORS_SHOWN] + [f"... and {more:,} more files"] * (more > 0)
-            raise ConfigurationError("\n".join(shown))
-        return list(found)
+        remote = ray.remote(function)
+        results: List[ResultT] = ray.get([remote.remote(item) for item in items])
+        return results
 
-    def write_parts(self, blocks: Iterable[Block], writer: PartWriter, progress: Progress) -> None:
+    @contextmanager
+    def writing(self, writer: PartWriter, progress: Progress) -> Iterator[Callable[[Block], Any]]:
         """
-        See `LocalEngine.write_parts`.
+        Give a function that hands a block to the next idle worker. All parts are written at the end of the
+        context.
 
         A worker that dies is started again, and its blocks are embedded again. The name of a part follows
         from its sentences, so a part that is written twice exists once.
         """
         ray = import_ray()
+        from ray.util import ActorPool
+
+        num_workers, num_cpus, num_gpus = self._workers
         worker_class = ray.remote(
-            num_cpus=self._workers.num_cpus,
-            num_gpus=self._workers.num_gpus,
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
             max_restarts=-1,
             max_task_retries=MAX_RETRIES,
         )(_Worker)
         workers = [
-            worker_class.remote(self._shared, self._workers, writer)
-            for _ in range(self._workers.number)
+            worker_class.remote(self._embedder, self._workers, writer) for _ in range(num_workers)
         ]
-        idle = workers * BLOCKS_PER_WORKER
-        worker_of: Dict[Any, Any] = {}  # from the reference of a part to the worker that writes it
+        pool = ActorPool(workers * BLOCKS_PER_WORKER)
 
-        def collect() -> None:
-            (done,), _ = ray.wait(list(worker_of), num_returns=1)
+        def wait_for_a_part() -> None:
             try:
-                part = Part(*ray.get(done))
+                part = Part(*pool.get_next_unordered())
             except ray.exceptions.RayTaskError as error:
                 if isinstance(error.cause, (ConfigurationError, OSError)):  # for the user
                     raise error.cause from error
                 raise
-            idle.append(worker_of.pop(done))
             progress.update(part.num_sentences)
             progress.add_tokens(part.num_tokens)
 
+        def write(block: Block) -> None:
+            if not pool.has_free():
+                wait_for_a_part()
+            pool.submit(lambda worker, block: worker.write.remote(block), block)
+
         try:
-            for block in blocks:
-                if not idle:
-                    collect()
-                worker = idle.pop(0)
-                worker_of[worker.write.remote(block)] = worker
-            while worker_of:
-                collect()
+            yield write
+            while pool.has_next():
+                wait_for_a_part()
         finally:
             for worker in workers:
                 ray.kill(worker)
@@ -232,100 +188,56 @@ class RayEngine:
 class _Worker:
     """The actor that runs in a worker process."""
 
-    def __init__(self, shared: "SharedEmbedder", workers: RayWorkers, writer: PartWriter) -> None:
-        torch.set_num_threads(workers.num_threads)
-        self._embedder = shared.embedder(FIRST_GPU if workers.num_gpus else "cpu")
+    def __init__(self, embedder: Any, workers: RayWorkers, writer: PartWriter) -> None:
+        torch.set_num_threads(max(1, int(workers.num_cpus)))
+        if workers.num_gpus:
+            embedder.elmo_bilm.device = torch.device(
+                FIRST_GPU
+            )  # where `_tensor_of` put its tensors
+        self._embedder = embedder
         self._writer = writer
 
     def write(self, block: Block) -> Part:
         """Embed a block, and write its part."""
-        (part,) = self._writer.write_parts(self._embedder, [block])
-        return part
+        self._writer.write(self._embedder, block)
+        return block.part
 
 
-class SharedEmbedder(NamedTuple):
+def shared_embedder(embedder: Embedder) -> Any:
     """
-    An embedder whose weights are shared by the processes of a cluster.
+    Put an embedder into Ray's object store, and return Ray's reference of it.
 
-    The weights are in Ray's object store. They are sent to a node once, when its first process needs them,
-    and the tensors in all processes of the node are read-only views of this memory.
+    The weights are sent to a node once, when its first process needs them, and the tensors in all processes
+    of the node are read-only views of this memory: Ray shares arrays, so tensors are stored as arrays.
     """
-
-    state: bytes  # the embedder, pickled without its tensors
-    arrays: Any  # Ray's reference of its tensors, as arrays
-
-    def embedder(self, device: str = "cpu") -> "ElmoEmbedder":
-        """Return a copy of the embedder that uses the shared weights, or copies of them on a GPU."""
-        arrays = import_ray().get(self.arrays)
-        pickled = _UnpicklerOfTensors(io.BytesIO(self.state), arrays, device)
-        embedder: ElmoEmbedder = pickled.load()
-        embedder.elmo_bilm.device = torch.device(device)
-        return embedder
-
-
-class _Pickled:
-    """An embedder, pickled without its tensors, and these as arrays."""
-
-    def __init__(self, embedder: "ElmoEmbedder") -> None:
-        file = io.BytesIO()
-        pickler = _PicklerOfTensors(file)
-        pickler.dump(embedder)
-        self._state, self._arrays = file.getvalue(), pickler.arrays
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the arrays."""
-        return sum(array.nbytes for array in self._arrays)
-
-    def put(self) -> SharedEmbedder:
-        """Put the arrays into Ray's object store."""
-        return SharedEmbedder(self._state, import_ray().put(self._arrays))
-
-
-class _PicklerOfTensors(pickle.Pickler):
-    """Pickle an object without the tensors in it, which are collected in `arrays`."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.arrays: List[numpy.ndarray] = []
-        self._positions: Dict[int, int] = {}  # in `arrays`, by the id of the tensor
-
-    def persistent_id(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return None
-        if id(value) not in self._positions:
-            self._positions[id(value)] = len(self.arrays)
-            tensor = value.detach().cpu()
-            if tensor.dtype == torch.bfloat16:  # which numpy does not have
-                tensor = tensor.view(torch.int16)
-            self.arrays.append(tensor.numpy())
-        return self._positions[id(value)], value.dtype, isinstance(value, torch.nn.Parameter)
-
-
-class _UnpicklerOfTensors(pickle.Unpickler):
-    """Load what `_PicklerOfTensors` has written. On a CPU, tensors are views of the arrays."""
-
-    def __init__(self, file: io.BytesIO, arrays: Sequence[numpy.ndarray], device: str) -> None:
-        super().__init__(file)
-        self._arrays = arrays
-        self._device = device
-
-    def persistent_load(self, identity: Any) -> torch.Tensor:
-        position, dtype, is_parameter = identity
-        with warnings.catch_warnings():
-            # Weights are never written to.
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-            tensor = torch.from_numpy(self._arrays[position]).view(dtype).to(self._device)
-        return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
-
-
-def _content_or_error(
-    source: SentenceSource, parts: List[Part], format: OutputFormat
-) -> Union[Content, str]:
+    ray = import_ray()
+    classes = (torch.Tensor, torch.nn.Parameter)
+    for one in classes:
+        ray.util.register_serializer(one, serializer=_array_of, deserializer=_tensor_of)
     try:
-        return content_of(source, parts, format)
-    except ConfigurationError as error:
-        return error.message
+        return ray.put(embedder)
+    finally:
+        for one in classes:
+            ray.util.deregister_serializer(one)
+
+
+def _array_of(tensor: torch.Tensor) -> Tuple[numpy.ndarray, torch.dtype, bool]:
+    stored = tensor.detach().cpu()
+    if stored.dtype == torch.bfloat16:  # which numpy does not have
+        stored = stored.view(torch.int16)
+    return stored.numpy(), tensor.dtype, isinstance(tensor, torch.nn.Parameter)
+
+
+def _tensor_of(stored: Tuple[numpy.ndarray, torch.dtype, bool]) -> torch.Tensor:
+    """Return a view of the array, or in a worker that has a GPU a copy there."""
+    array, dtype, is_parameter = stored
+    with warnings.catch_warnings():
+        # Weights are never written to.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        tensor = torch.from_numpy(array).view(dtype)
+    if import_ray().get_gpu_ids():
+        tensor = tensor.to(FIRST_GPU)
+    return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
 
 
 def import_ray() -> Any:
@@ -336,7 +248,7 @@ def import_ray() -> Any:
 
 
 @contextmanager
-def ray_session(address: Optional[str] = None, shared_bytes: int = 0) -> Iterator[None]:
+def ray_session(address: Optional[str] = None) -> Iterator[None]:
     """
     Connect to Ray within the context. If this process is connected already, that connection is used and kept.
 
@@ -345,33 +257,27 @@ def ray_session(address: Optional[str] = None, shared_bytes: int = 0) -> Iterato
     address : `str`, optional
         The address of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of the cluster. By
         default Ray is started on this machine, with all of its cores and GPUs, and stopped at the end.
-    shared_bytes : `int`, optional (default = `0`)
-        Size of the weights that will be put into the object store of this machine.
 
     # Raises
 
-    `ConfigurationError` if no cluster answers at the address.
+    `ConfigurationError` if no cluster answers at the address, or this process is connected already.
     """
     ray = import_ray()
-    if ray.is_initialized():
-        if address is not None:
-            raise ConfigurationError(
-                f"--ray-address is {address}, but this process is connected to Ray already. Leave it out to "
-                "use this connection, or call ray.shutdown() first."
-            )
+    if address is None and ray.is_initialized():
         yield
         return
-    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if address is None:
-        ray.init(include_dashboard=False, object_store_memory=shared_bytes + STORE_BYTES, **quiet)
-    else:
-        try:
-            ray.init(address=address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigurationError(
-                f"--ray-address: no Ray cluster answers at {address} ({error}). Start one with `ray start "
-                "--head`, or leave out the address to run on this machine."
-            ) from error
+    try:
+        ray.init(
+            address=address or "local",
+            include_dashboard=None if address else False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigurationError(
+            f"--ray-address: cannot connect to a Ray cluster at {address} ({error}). Start one with `ray "
+            "start --head`, or leave out the address to run on this machine."
+        ) from error
     try:
         yield
     finally:

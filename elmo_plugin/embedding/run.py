@@ -2,28 +2,27 @@
 Embed sentences and write their vectors to a file or folder, in a run that can be interrupted and resumed.
 """
 
+import errno
 import hashlib
 import logging
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Any,
+    Callable,
     Dict,
+    Iterable,
     Iterator,
     List,
     NamedTuple,
     NoReturn,
     Optional,
-    Sequence,
-    Tuple,
     Union,
 )
 
 from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.embedding.arrow import import_pyarrow
 from elmo_plugin.embedding.formats import (
     FORMATS,
     HDF5,
@@ -36,31 +35,22 @@ from elmo_plugin.embedding.formats import (
     format_of,
 )
 from elmo_plugin.embedding.layers import LayerChoice
-from elmo_plugin.embedding.local_engine import LocalEngine, PartWriter, Progress
-from elmo_plugin.embedding.partial_output import (
-    PartialOutput,
-    WriteError,
-    advice_for,
-    check_same_settings,
-    write_errors,
-)
+from elmo_plugin.embedding.local_engine import Embedder, LocalEngine, PartWriter, Progress
+from elmo_plugin.embedding.partial_output import PartialOutput
 from elmo_plugin.embedding.parts import (
     Block,
     Content,
     Part,
-    check_complete,
-    contents_in,
-    parts_by_source,
+    content_of,
+    contents_of_parts,
     read_blocks,
 )
 from elmo_plugin.embedding.ray_engine import EngineOptions, RayEngine, import_ray, ray_engine
 from elmo_plugin.embedding.sentence_batches import BatchOptions
-from elmo_plugin.embedding.sentences import DEFAULT_COLUMN, InputOptions, find_sources
+from elmo_plugin.embedding.sentence_column import import_pyarrow
+from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_free_space, check_output_file, check_output_folder
-
-if TYPE_CHECKING:  # `ElmoEmbedder.embed_file` makes a run: the class stands above this module
-    from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 
 DTYPES = ("float32", "float16")
 
@@ -68,8 +58,15 @@ DTYPES = ("float32", "float16")
 SENTENCES_PER_PART = 2048
 BYTES_PER_PART = 2**27  # of vectors
 
-# Parts do not depend on these settings, so a run can be resumed with others.
-_SETTINGS_OF_KEYS = ("keys", "sentence_to_index")
+MAX_ERRORS_SHOWN = 10
+
+# What the user can do about a file that cannot be written.
+_ADVICE = {
+    errno.ENOSPC: "Make room on the disk, or give a path on another disk",
+    errno.EDQUOT: "Make room on the disk, or give a path on another disk",
+    errno.EFBIG: "Raise the limit on the size of files (ulimit -f), or give a path on another disk",
+}
+_OTHER_ADVICE = "Give a path where this user may write, on a disk that is connected and intact"
 
 logger = logging.getLogger(__name__)
 
@@ -123,14 +120,12 @@ class EmbeddingRun:
     # Parameters
 
     inputs
-        One input or several, see `find_sources`. All sentences are checked before the first one is embedded,
-        except those of inputs that can be read only once, such as pipes.
+        One input or several, see `find_sources`. All sentences of files are checked before the first one is
+        embedded. Pipes and open files are read once.
     output : `str` or `PathLike`
         The file (HDF5) or folder (Parquet, npy) to write. It appears when it is complete.
     input_options, output_options, batches, engine
         See their classes.
-    progress_in_lines : `bool`, optional (default = `False`)
-        See `Progress`.
     sentences_per_part : `int`, optional (default = `2048`)
         Maximum number of sentences in a part. The vectors of a part take at most 128 MiB.
 
@@ -149,27 +144,23 @@ class EmbeddingRun:
         output_options: OutputOptions = OutputOptions(),
         batches: BatchOptions = BatchOptions(),
         engine: EngineOptions = EngineOptions(),
-        progress_in_lines: bool = False,
-        sentences_per_part: Optional[int] = None,
+        sentences_per_part: int = SENTENCES_PER_PART,
     ) -> None:
         self.output = output
         self._input_options = input_options
         self._options = output_options
         self._batches = batches
         self._engine_options = engine
-        self._progress_in_lines = progress_in_lines
-        self._sentences_per_part = sentences_per_part or SENTENCES_PER_PART
+        self._sentences_per_part = sentences_per_part
         self._format_name = format_of(output, output_options.format)
         if self._format_name == PARQUET:
             import_pyarrow()
-        self._check_keys()
+        if engine.is_ray:
+            import_ray()
         self._partial = PartialOutput(output)
         self._check_output()
         self._partial.check(output_options.overwrite, output_options.resume)
-        if engine.is_ray:
-            import_ray()
         self._sources = find_sources(inputs, input_options, output)
-        self._names = [source.name for source in self._sources]
         self._check_sources()
 
     def check_bilm(self, stateful: bool, cuda_device: int = -1) -> None:
@@ -182,29 +173,24 @@ class EmbeddingRun:
                 "expected a stateless one. Start again with --overwrite, or leave out --stateful."
             )
         if self._engine_options.is_ray and (stateful or cuda_device >= 0):
-            reason = (
-                "--stateful is not for --engine ray: workers do not embed sentences in order"
-                if stateful
-                else "--cuda-device is not for --engine ray: --num-gpus-per-worker gives workers GPUs"
+            raise ConfigurationError(
+                "--stateful and --cuda-device are not for --engine ray: workers do not embed sentences in "
+                "order, and --num-gpus-per-worker gives them GPUs. Leave them out."
             )
-            raise ConfigurationError(f"{reason}. Leave it out.")
 
-    def embed(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> EmbeddedFile:
+    def embed(self, embedder: Embedder, layers: LayerChoice) -> EmbeddedFile:
         """
         Embed the sentences that are in no part yet, and make the output of all parts. Return the number of
         sentences and tokens in it.
 
         # Raises
 
-        `ConfigurationError` if the interrupted run had other settings or another input, or if a sentence is
-        not valid for its source or the format; `WriteError`, an `OSError`, if writing fails. Then the output
-        is not changed, and finished parts are kept.
+        `ConfigurationError` if the interrupted run had other settings, or if a sentence is not valid;
+        `OSError` if writing fails. Then the output is not changed, and finished parts are kept.
         """
-        bilm = embedder.elmo_bilm
         self.check_bilm(embedder.stateful)
-        vector_shape = layers.vector_shape(bilm.num_layers, bilm.get_output_dim())
-        format = self._format(vector_shape, layers.pool is not None)
-        settings = self._settings(embedder, layers, format)
+        format = self._format(embedder, layers)
+        settings = self._settings(embedder, layers)
         engine_context = (
             ray_engine(embedder, self._engine_options)
             if self._engine_options.is_ray
@@ -213,24 +199,32 @@ class EmbeddingRun:
         with engine_context as engine, self._partial.locked():
             try:
                 if self._options.resume and not self._partial.may_replace:
-                    return self._complete_output(engine, format, settings)
-                contents = self._write_parts(engine, layers, format, settings)
-                return self._finish(format, settings, contents)
+                    return self._complete_output(engine, settings)
+                finished = self._finished_parts(settings)
+                contents: List[Content] = []  # empty if a source can be read only once
+                if all(source.is_file for source in self._sources):
+                    contents = self._contents(engine)
+                    self._check_space(format, finished, contents)
+                folder = self._partial.renamed_parts_folder()
+                writer = PartWriter(layers, self._batches, format, folder)
+                progress = Progress(sum(content.num_sentences for content in contents) or None)
+                blocks = self._blocks(format, embedder.stateful)
+                with progress, engine.writing(writer, progress) as write:
+                    parts = _write_missing(blocks, finished, write, progress)
+                _check_unchanged(contents, contents_of_parts(parts))
+                return self._finish(format, settings, parts)
             except BaseException as error:
-                self._leave(error, resumable=not embedder.stateful)
+                self._raise_with_outcome(error, resumable=not embedder.stateful)
 
     def _complete_output(
-        self,
-        engine: Union[LocalEngine, RayEngine],
-        format: OutputFormat,
-        settings: Dict[str, Any],
+        self, engine: Union[LocalEngine, RayEngine], settings: Dict[str, Any]
     ) -> EmbeddedFile:
-        """Check that the existing output is the one that this run would make, and return what it holds."""
+        """Check that the existing output is the one that this run would make, and return its size."""
         about = about_output(self.output, self._format_name)
         assert about is not None  # see _check_output
-        check_same_settings(about["settings"], settings, self.output)
-        contents = engine.contents(self._sources, [[] for _ in self._sources], format)
-        if [content["digest"] for content in about["input"]] != [one.digest for one in contents]:
+        _check_same_settings(about["settings"], settings, str(self.output))
+        digests = [content.digest for content in self._contents(engine)]
+        if digests != [content["digest"] for content in about["input"]]:
             raise ConfigurationError(
                 f"--resume: {self.output} is complete, and was made from another input. Give another path, "
                 "or --overwrite to replace it."
@@ -239,59 +233,25 @@ class EmbeddingRun:
         self._partial.remove()
         return EmbeddedFile(about["num_sentences"], about["num_tokens"])
 
-    def _write_parts(
-        self,
-        engine: Union[LocalEngine, RayEngine],
-        layers: LayerChoice,
-        format: OutputFormat,
-        settings: Dict[str, Any],
-    ) -> Optional[List[Content]]:
-        """
-        Check the sources, and write the parts that are missing. Return what the sources hold; `None` if some
-        can be read only once.
-        """
-        finished = self._finished_parts(settings)
-        own_parts = parts_by_source(finished, self._names)
-        contents: Optional[List[Content]] = None
-        if all(source.can_be_read_again for source in self._sources):
-            contents = engine.contents(self._sources, own_parts, format)
-            self._check_space(format, finished, contents)
-        with write_errors():
-            folder = self._partial.new_parts_folder()
-        writer = PartWriter(layers, self._batches, format, folder)
-        with Progress(
-            None if contents is None else sum(content.num_sentences for content in contents),
-            sum(part.num_sentences for part in finished),
-            self._progress_in_lines,
-        ) as progress:
-            engine.write_parts(self._missing_blocks(own_parts, format), writer, progress)
-        return contents
-
     def _finished_parts(self, settings: Dict[str, Any]) -> List[Part]:
         """Return the intact parts of the run to resume. If there are none, begin a new run."""
         folder = self._partial.parts_folder
         if not self._options.overwrite and folder.num_parts:
-            check_same_settings(
-                self._partial.settings, settings, self._partial.name, ignored=_SETTINGS_OF_KEYS
-            )
+            _check_same_settings(self._partial.settings, settings, self._partial.name)
             logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
-            folder.remove_damaged()
-            parts = list(folder.parts())
+            parts = folder.intact_parts()
             if parts:
                 return parts
-        with write_errors():
-            may_replace = self._options.overwrite or self._partial.may_replace
-            self._partial.begin(settings, may_replace)
+        self._partial.begin(settings, self._options.overwrite or self._partial.overwrites)
         return []
 
-    def _missing_blocks(
-        self, finished: Sequence[List[Part]], format: OutputFormat
-    ) -> Iterator[Block]:
-        """Yield the sentences that are in no finished part. `finished` has the parts of each source."""
-        max_tokens = max(1, BYTES_PER_PART // format.bytes_per_vector)
-        limits = (self._sentences_per_part, max_tokens)
-        for number, (source, own_parts) in enumerate(zip(self._sources, finished)):
-            yield from read_blocks(number, source, own_parts, format, *limits)
+    def _contents(self, engine: Union[LocalEngine, RayEngine]) -> List[Content]:
+        """Read and check all sources. One error lists those of all sources."""
+        results = engine.map(_content_or_error, self._sources)
+        errors = [result for result in results if isinstance(result, str)]
+        if errors:
+            raise ConfigurationError("\n".join(errors[:MAX_ERRORS_SHOWN]))
+        return [result for result in results if isinstance(result, Content)]
 
     def _check_space(
         self, format: OutputFormat, finished: List[Part], contents: List[Content]
@@ -307,41 +267,46 @@ class EmbeddingRun:
             "write less: --top or --average for --all, float16 for float32",
         )
 
+    def _blocks(self, format: OutputFormat, stateful: bool) -> Iterator[Block]:
+        max_sentences = self._sentences_per_part
+        max_tokens: Optional[int] = max(1, BYTES_PER_PART // format.bytes_per_vector)
+        if stateful:
+            # States are carried by the position in a batch: all batches but the last are of one size.
+            batch_size = self._batches.batch_size or 1
+            max_sentences, max_tokens = max(max_sentences // batch_size, 1) * batch_size, None
+        return read_blocks(self._sources, max_sentences, max_tokens)
+
     def _finish(
-        self, format: OutputFormat, settings: Dict[str, Any], contents: Optional[List[Content]]
+        self, format: OutputFormat, settings: Dict[str, Any], parts: List[Part]
     ) -> EmbeddedFile:
-        # The parts on the disk, not those that were reported as written.
-        folder = self._partial.parts_folder
-        folder.remove_leftovers()
-        parts = folder.parts()
-        written = contents_in(parts, self._names)
-        if contents is not None:
-            check_complete(written, contents)
+        """Make the output of all parts, and move it to its place."""
+        contents = contents_of_parts(parts)
         embedded = EmbeddedFile(
-            sum(content.num_sentences for content in written),
-            sum(content.num_tokens for content in written),
+            sum(content.num_sentences for content in contents),
+            sum(content.num_tokens for content in contents),
         )
         about = {
             "settings": settings,
             **embedded._asdict(),
-            "input": [content._asdict() for content in contents or written],
+            "input": [content._asdict() for content in contents],
         }
-        with write_errors():
-            product = format.finish(list(parts.values()), self._partial.folder, about)
-            self._partial.publish(product)
+        paths = self._partial.parts_folder.keep_only(parts, format)
+        self._partial.publish(format.finish(paths, self._partial.folder, about))
         return embedded
 
-    def _leave(self, error: BaseException, resumable: bool) -> NoReturn:
+    def _raise_with_outcome(self, error: BaseException, resumable: bool) -> NoReturn:
+        """Raise an error that says how many parts are kept. Remove the folder if there are none."""
         num_kept = self._partial.parts_folder.num_parts if resumable else 0
         if num_kept:
             outcome = f"{num_kept:,} parts are kept in {self._partial.name}: continue with --resume"
         else:
             self._partial.remove()
             outcome = "no part is kept"
-        if isinstance(error, WriteError):
-            raise WriteError(
+        if isinstance(error, OSError):
+            raise OSError(
                 error.errno,
-                f"{self.output}: cannot be written ({error.strerror}); {outcome}. {advice_for(error)}.",
+                f"{self.output}: cannot be written ({error.strerror or error}); {outcome}. "
+                f"{_ADVICE.get(error.errno or 0, _OTHER_ADVICE)}.",
             ) from error
         if isinstance(error, KeyboardInterrupt) and num_kept:
             raise KeyboardInterrupt(outcome) from error
@@ -349,32 +314,22 @@ class EmbeddingRun:
             logger.warning("Interrupted: %s.", outcome)
         raise error
 
-    def _check_keys(self) -> None:
-        options = self._options
+    def _check_output(self) -> None:
+        options, path = self._options, Path(self.output)
         if self._format_name != HDF5 and (options.forget_sentences or options.use_sentence_keys):
             raise ConfigurationError(
                 "--forget-sentences and --use-sentence-keys (forget_sentences, use_sentence_keys) are "
                 f"options of HDF5, but the format is {self._format_name}. Leave them out."
             )
-
-    def _check_output(self) -> None:
-        may_exist = self._options.overwrite or self._options.resume
+        may_exist = options.overwrite or options.resume
         check = check_output_file if self._format_name == HDF5 else check_output_folder
-        check(self.output, may_exist, "--overwrite (overwrite=True)")
-        path = Path(self.output)
-        if not path.exists() or about_output(path, self._format_name) is not None:
-            return
-        if self._options.resume and self._partial.may_replace:
-            return
-        if path.is_dir():
+        check(path, may_exist, "--overwrite (overwrite=True)")
+        may_replace = options.overwrite or self._partial.may_replace
+        is_foreign = path.exists() and about_output(path, self._format_name) is None
+        if is_foreign and (path.is_dir() or not may_replace):
             raise ConfigurationError(
-                f"output: {path} is a folder that was not written by this command, expected a new one. "
-                "Remove it, or give another path."
-            )
-        if self._options.resume:
-            raise ConfigurationError(
-                f"--resume: {path} exists and was not written by this command, so it cannot be resumed. Give "
-                "another path, or --overwrite to replace it."
+                f"output: {path} exists and was not written by this command, so it is not replaced. Give "
+                "another path, or remove it."
             )
 
     def _check_sources(self) -> None:
@@ -394,28 +349,84 @@ class EmbeddingRun:
                 "of one file only. Give an OUTPUT that ends in .parquet, which has the file of each line too."
             )
 
-    def _format(self, vector_shape: Tuple[int, ...], is_pooled: bool) -> OutputFormat:
-        options = self._options
+    def _format(self, embedder: Embedder, layers: LayerChoice) -> OutputFormat:
+        bilm, options = embedder.elmo_bilm, self._options
+        vector_shape = layers.vector_shape(bilm.num_layers, bilm.get_output_dim())
+        is_pooled = layers.pool is not None
         if self._format_name == HDF5:
             keys = (options.forget_sentences, options.use_sentence_keys)
             return HDF5Format(vector_shape, options.dtype, *keys, is_pooled=is_pooled)
         format = ParquetFormat if self._format_name == PARQUET else NpyFormat
         return format(vector_shape, options.dtype, is_pooled=is_pooled)
 
-    def _settings(
-        self, embedder: "ElmoEmbedder", layers: LayerChoice, format: OutputFormat
-    ) -> Dict[str, Any]:
-        bilm = embedder.elmo_bilm
-        has_column = any(source.is_parquet for source in self._sources)
+    def _settings(self, embedder: Embedder, layers: LayerChoice) -> Dict[str, Any]:
+        """Return what parts and output depend on, beside the input."""
+        bilm, options = embedder.elmo_bilm, self._options
         return {
-            **format.settings,
+            "format": self._format_name,
+            "dtype": options.dtype,
+            "forget_sentences": options.forget_sentences,
+            "use_sentence_keys": options.use_sentence_keys,
             "layers": layers.name,
             "pool": layers.pool,
-            "dtype": format.dtype,
             "precision": bilm.precision,
-            "tokenizer": self._input_options.tokenizer,
-            "skip_blank": self._input_options.skip_blank,
-            "column": self._input_options.column or DEFAULT_COLUMN if has_column else None,
+            **asdict(self._input_options),
             "stateful": embedder.stateful,
+            "sentences_per_part": self._sentences_per_part,
             "biLM": hashlib.sha256(f"{bilm.options} {bilm.weights_sha256}".encode()).hexdigest(),
         }
+
+
+def _write_missing(
+    blocks: Iterable[Block],
+    finished: List[Part],
+    write: Callable[[Block], None],
+    progress: Progress,
+) -> List[Part]:
+    """Write the blocks that are in no finished part. Return the parts of all blocks."""
+    finished_by_name = {part.name: part for part in finished}
+    parts = []
+    for block in blocks:
+        parts.append(block.part)
+        previous = finished_by_name.get(block.part.name)
+        if previous is None:
+            write(block)
+        elif previous == block.part:
+            progress.skip(block.part.num_sentences)
+        else:
+            raise ConfigurationError(
+                f"--resume: the interrupted run had another input: {previous.num_sentences:,} sentences of "
+                f"{previous.source}, from line {previous.first_line + 1:,} on, are not those of "
+                f"{block.part.source}. Give the same input, or --overwrite to start again."
+            )
+    return parts
+
+
+def _content_or_error(source: SentenceSource) -> Union[Content, str]:
+    try:
+        return content_of(source)
+    except ConfigurationError as error:
+        return error.message
+
+
+def _check_unchanged(contents: List[Content], written: List[Content]) -> None:
+    for before, after in zip(contents, written):
+        if (before.num_sentences, before.digest) != (after.num_sentences, after.digest):
+            raise ConfigurationError(
+                f"{before.name}: was changed during the run: {before.num_sentences:,} sentences were found "
+                f"first, then {after.num_sentences:,}. Start again with --overwrite."
+            )
+
+
+def _check_same_settings(previous: Dict[str, Any], settings: Dict[str, Any], where: str) -> None:
+    """Raise `ConfigurationError` naming the settings that differ from those of the run at a path."""
+    different = [
+        f"{name} was {previous.get(name)!r}, now {settings.get(name)!r}"
+        for name in dict.fromkeys([*previous, *settings])
+        if previous.get(name) != settings.get(name)
+    ]
+    if different:
+        raise ConfigurationError(
+            f"--resume: {where} was made with other settings: {'; '.join(different)}. Give the same ones, or "
+            "--overwrite to start again."
+        )

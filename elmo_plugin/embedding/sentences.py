@@ -6,7 +6,7 @@ import io
 import os
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import (
     IO,
     Any,
     Callable,
+    ContextManager,
     Dict,
     Iterable,
     Iterator,
@@ -25,19 +26,18 @@ from typing import (
 )
 
 from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.embedding.arrow import SentenceColumn, TextAndTokens
+from elmo_plugin.embedding.sentence_column import SentenceColumn, TextAndTokens
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.text import decoded_lines, split_tokens, unreadable
 
 STANDARD_INPUT = "-"
-# Is added to the path of an output: the folder that keeps it until it is complete.
+# Added to the path of an output: the folder that keeps finished parts until the output is complete.
 PARTIAL = ".partial"
 DEFAULT_COLUMN = "sentence"
 WHITESPACE, SPACY = TOKENIZERS = ("whitespace", "spacy")
 
 # First letters of the names of files that are not data, such as `.crc` files and `_SUCCESS`.
 _NOT_DATA = (".", "_")
-_MAX_SHOWN = 10  # line numbers in an error
 
 # All control characters except the tab, which is white space. Other programs end lines or strings at them,
 # and the biLM would read them as parts of words. (A carriage return before the line feed is stripped.)
@@ -87,6 +87,12 @@ class SentenceSource:
     name : `str`, optional (default = the path)
         Name of the source in errors and outputs.
 
+    # Attributes
+
+    is_file : `bool`
+        Whether the source is a file that can be read again, also by other processes. Pipes and open files are
+        read once.
+
     # Raises
 
     `ConfigurationError` if the file cannot be opened, if a Parquet file does not have the column, or if a
@@ -99,7 +105,7 @@ class SentenceSource:
         options: InputOptions = InputOptions(),
         name: Optional[str] = None,
     ) -> None:
-        self.options = options
+        self._options = options
         self._path: Optional[Path] = None
         self._file: Optional[IO[Any]] = None
         if not isinstance(source, (str, PathLike)):
@@ -111,47 +117,19 @@ class SentenceSource:
         else:
             self._path = Path(source)
             self.name = name or str(source)
-        self._start = None if self._file is None else _position(self._file)
-        self._column: Optional[SentenceColumn] = None  # of a Parquet file
-        if self._path is not None and self._path.suffix.lower() == ".parquet":
-            self._column = SentenceColumn(self._path, self.name, options.column or DEFAULT_COLUMN)
-            if self._column.holds_tokens and options.tokenizer != WHITESPACE:
-                raise ConfigurationError(
-                    f"--tokenizer is '{options.tokenizer}', but column '{options.column or DEFAULT_COLUMN}' "
-                    f"of {self.name} holds tokens. Leave it out, or name a column of text with --column "
-                    "(column=...)."
-                )
-        elif options.column is not None:
-            raise ConfigurationError(
-                f"--column is '{options.column}', but {self.name} is text, expected a .parquet file. Leave "
-                "it out."
-            )
-        elif self.is_file:
-            with self._opened():
+        self.is_file = self._path is not None and self._path.is_file()
+        self._column = self._sentence_column()
+        if self._column is None and self._path is not None and not self._path.is_fifo():
+            with self._opened():  # fails here if it cannot be read
                 pass
-        self._place = "row" if self.is_parquet else "line"
-        self._expected = f"one sentence {'in each row' if self.is_parquet else 'on each line'}"
-
-    @property
-    def is_parquet(self) -> bool:
-        """Whether the source is a Parquet file."""
-        return self._column is not None
-
-    @property
-    def is_file(self) -> bool:
-        """Whether the source is a file that other processes can read too."""
-        path = self._path
-        return path is not None and (not path.exists() or path.is_file() or path.is_dir())
-
-    @property
-    def can_be_read_again(self) -> bool:
-        """Whether the source can be read twice: to check the sentences, and to embed them."""
-        return self.is_file or self._start is not None
+        is_row = self._column is not None
+        self._place, self._expected = (
+            ("row", "one sentence in each row") if is_row else ("line", "one sentence on each line")
+        )
 
     def is_same_file(self, path: Union[str, PathLike]) -> bool:
         """Return whether `path` is the file that is read."""
-        own = Path(self.name) if self._path is None else self._path
-        return os.path.exists(path) and own.exists() and own.samefile(path)
+        return self.is_file and os.path.exists(path) and os.path.samefile(str(self._path), path)
 
     def sentences(self) -> Iterator[Sentence]:
         """
@@ -162,97 +140,76 @@ class SentenceSource:
         `ConfigurationError` naming the line or row, if a sentence is blank, too long, holds a control
         character or cannot be decoded; naming the source, if it is damaged or holds no sentence.
         """
-        tokenize = tokenizer_of(self.options.tokenizer)
-        for index, text, tokens in self._checked(stop_at_blank=True):
+        tokenize = tokenizer_of(self._options.tokenizer)
+        for index, text, tokens in self._checked():
             yield Sentence(index, text, tokenize(text) if tokens is None else tokens)
 
     def texts(self) -> Iterator[Tuple[int, str]]:
-        """
-        Yield the line index and text of each sentence, without splitting it into tokens. Raises as
-        `sentences`, but lists all blank lines in one error at the end.
-        """
-        for index, text, _ in self._checked(stop_at_blank=False):
+        """Yield the line index and text of each sentence, not split into tokens. Raise as `sentences`."""
+        for index, text, _ in self._checked():
             yield index, text
 
-    def _checked(self, stop_at_blank: bool) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
-        blanks: List[int] = []  # the first numbers of blank lines
-        num_blanks = 0
+    def _checked(self) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
         is_empty = True
         rows = self._lines() if self._column is None else self._column.rows()
         for index, (text, tokens) in enumerate(rows):
             text = text.strip()  # a line is blank if `split_tokens` finds no token in it
             if text:
-                if not self.options.accept_control_characters:
-                    self._check_characters(index, text)
+                control = _CONTROL_CHARACTER.search(text)
+                if control is not None and not self._options.accept_control_characters:
+                    raise ConfigurationError(
+                        f"{self.name}, {self._place} {index + 1}: found the control character "
+                        f"U+{ord(control.group()):04X} at character {control.start() + 1}, expected text. "
+                        "Remove such characters."
+                    )
                 is_empty = False
                 yield index, text, tokens
-            elif not self.options.skip_blank:
-                num_blanks += 1
-                if num_blanks <= _MAX_SHOWN:
-                    blanks.append(index + 1)
-                if stop_at_blank:
-                    break
-        if num_blanks:
-            raise self._blank(blanks, num_blanks)
+            elif not self._options.skip_blank:
+                raise ConfigurationError(
+                    f"{self.name}: {self._place} {index + 1} is blank, expected {self._expected}. Remove "
+                    f"blank {self._place}s, or give --skip-blank (skip_blank=True) to leave them out; other "
+                    f"{self._place}s keep their numbers."
+                )
         if is_empty:
             raise ConfigurationError(
                 f"{self.name}: found no sentence, expected {self._expected}. Give a file that holds text."
             )
 
-    def _check_characters(self, index: int, text: str) -> None:
-        control = _CONTROL_CHARACTER.search(text)
-        if control is not None:
-            advice = "Remove such characters"
-            if not self.is_parquet:
-                advice += r", for instance with: perl -CSD -pe 's/[^\P{Cc}\t\n]//g'"
+    def _sentence_column(self) -> Optional[SentenceColumn]:
+        """Return the column of a Parquet file, `None` for text."""
+        options = self._options
+        if self._path is None or self._path.suffix.lower() != ".parquet":
+            if options.column is not None:
+                raise ConfigurationError(
+                    f"--column is '{options.column}', but {self.name} is text, expected a .parquet file. "
+                    "Leave it out."
+                )
+            return None
+        column = SentenceColumn(self._path, self.name, options.column or DEFAULT_COLUMN)
+        if column.holds_tokens and options.tokenizer != WHITESPACE:
             raise ConfigurationError(
-                f"{self.name}, {self._place} {index + 1}: found the control character "
-                f"U+{ord(control.group()):04X} at character {control.start() + 1}, expected text. {advice}."
+                f"--tokenizer is '{options.tokenizer}', but column '{column.column}' of {self.name} holds "
+                "tokens. Leave it out, or name a column of text with --column (column=...)."
             )
-
-    def _blank(self, numbers: List[int], num_blanks: int) -> ConfigurationError:
-        place = self._place
-        listing = ", ".join(map(str, numbers)) + ", ..." * (num_blanks > len(numbers))
-        places = (
-            f"{num_blanks:,} {place}s ({listing}) are"
-            if num_blanks > 1
-            else f"{place} {listing} is"
-        )
-        return ConfigurationError(
-            f"{self.name}: {places} blank, expected {self._expected}. Remove blank {place}s, or give "
-            f"--skip-blank (skip_blank=True) to leave them out; other {place}s keep their numbers."
-        )
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        """Open the file, or go back to the first sentence of an open one."""
-        if self._path is not None:
-            try:
-                file = open(self._path, "rb")  # noqa: SIM115 - closed below
-            except OSError as error:
-                raise unreadable(self.name, error) from error
-            with file:
-                # BufferedReader finds line ends in C, GzipFile in Python.
-                is_gzip = self._path.suffix == ".gz"
-                yield io.BufferedReader(gzip.GzipFile(fileobj=file)) if is_gzip else file
-        else:
-            assert self._file is not None
-            if self._start is not None:
-                self._file.seek(self._start)
-            yield self._file
+        return column
 
     def _lines(self) -> Iterator[TextAndTokens]:
+        with self._opened() as file:
+            is_text = isinstance(file, io.TextIOBase)
+            for line in file if is_text else decoded_lines(file, self.name, "one sentence"):
+                yield line, None
+
+    def _opened(self) -> ContextManager[Any]:
+        """Return the file, in a context that closes it if it was opened here."""
+        if self._path is None:
+            return nullcontext(self._file)
         try:
-            with self._opened() as file:
-                is_text = isinstance(file, io.TextIOBase)
-                for line in file if is_text else decoded_lines(file, self.name, "one sentence"):
-                    yield line, None
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(
-                f"{self.name}: found the bytes {error.object[error.start : error.end]!r}, expected "
-                f"{error.encoding}. Convert the file, or open it with its encoding. (Give its path, or open "
-                "it in mode 'rb', and the error names the line.)"
-            ) from error
+            if self._path.suffix == ".gz":
+                # BufferedReader finds line ends in C, GzipFile in Python.
+                return io.BufferedReader(gzip.open(self._path))
+            return open(self._path, "rb")
+        except OSError as error:
+            raise unreadable(self.name, error) from error
 
 
 def find_sources(
@@ -270,7 +227,7 @@ def find_sources(
         - a source of `SentenceSource`;
         - a folder: its files are read, except those in subfolders and those whose names begin with `.` or
           `_`;
-        - a pattern such as `texts/*.gz`, in which `**` stands for folders at any depth.
+        - a pattern such as `texts/*.gz`, in which `**` matches folders at any depth.
     options : `InputOptions`, optional
         How sources are read.
     output : `str` or `PathLike`, optional
@@ -333,11 +290,3 @@ def _file_names(one_input: str, output: Optional[Union[str, PathLike]]) -> List[
             f"input: {reason}, expected text or Parquet files. Correct the path."
         )
     return sorted(names)
-
-
-def _position(file: IO[Any]) -> Any:
-    """Return the position of a file, or `None` if the file cannot be set back to it."""
-    try:
-        return file.tell() if file.seekable() else None
-    except OSError:  # a text file from which lines were read with `next`
-        return None
