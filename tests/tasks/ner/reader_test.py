@@ -124,15 +124,6 @@ def test_the_error_for_another_scheme_names_the_right_one(
     assert advice in str(error.value)
 
 
-def test_an_impossible_tag_without_a_file_is_named_with_its_token():
-    with pytest.raises(ConfigurationError, match=r"^Token 1: found tag 'B-PER' after 'O'"):
-        NerReader(input_scheme="IOB1").text_to_instance(
-            [Token("Hi"), Token("Mary")], ["O", "B-PER"]
-        )
-    found = NerReader().text_to_instance([Token("Hi"), Token("Mary")], ["O", "B-PER"])
-    assert list(found["tags"]) == ["O", "U-PER"]
-
-
 def test_files_are_read_one_after_another_each_with_the_classes_that_it_does_not_mark(
     tmp_path, caplog
 ):
