@@ -3,12 +3,11 @@
 import logging
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
-import spacy
 from allennlp.common import Params
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import Field, Instance
 from allennlp.data.fields import ListField, TextField
-from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
+from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
@@ -44,14 +43,10 @@ class TaskPredictor(Predictor):
     tokenizer : `Tokenizer` or `dict`, optional
         Splits text into tokens; a tokenizer or its configuration. By default the tokenizer of the reader, or
         `RuleBasedTokenizer` if the reader's files are already split into tokens.
-    spacy_model : `str`, optional
-        Name of an installed spaCy model, whose tokenizer is used in place of `tokenizer`.
     """
 
     example: str
     """Correct input, which errors repeat."""
-    tags_parts_of_speech = False
-    """Whether the tokenizer of a `spacy_model` does so."""
 
     def __init__(
         self,
@@ -59,12 +54,9 @@ class TaskPredictor(Predictor):
         dataset_reader: TaskReader,
         frozen: bool = True,
         tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
-        spacy_model: Optional[str] = None,
     ) -> None:
         super().__init__(model, dataset_reader, frozen)
-        if spacy_model is not None:
-            tokenizer = _spacy_tokenizer(spacy_model, self.tags_parts_of_speech)
-        elif isinstance(tokenizer, dict):
+        if isinstance(tokenizer, dict):
             # A copy, because building from `Params` empties them.
             tokenizer = Tokenizer.from_params(Params(dict(tokenizer)))
         self.tokenizer: Tokenizer = tokenizer or dataset_reader.tokenizer or RuleBasedTokenizer()
@@ -196,18 +188,6 @@ def _num_tokens(instance: Instance) -> int:
         return field.sequence_length() if isinstance(field, TextField) else 0
 
     return max(map(length, instance.fields.values()))
-
-
-def _spacy_tokenizer(spacy_model: str, pos_tags: bool) -> SpacyTokenizer:
-    try:
-        # AllenNLP's tokenizer would download a missing model.
-        spacy.load(spacy_model)
-    except OSError as error:
-        raise ConfigurationError(
-            f"spacy_model is '{spacy_model}', expected an installed spaCy model. Run "
-            f"`python -m spacy download {spacy_model}`, or leave spacy_model out for spaCy's rules."
-        ) from error
-    return SpacyTokenizer(spacy_model, pos_tags=pos_tags)
 
 
 def described_span(metadata: Dict[str, Any], start: int, end: int) -> JsonDict:

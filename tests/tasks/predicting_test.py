@@ -1,8 +1,6 @@
 import pytest
-import spacy
-from allennlp.data.tokenizers import SpacyTokenizer, WhitespaceTokenizer
+from allennlp.data.tokenizers import WhitespaceTokenizer
 
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.predicting import bracketed, described_span
 from elmo_plugin.tasks.reading import RuleBasedTokenizer
 from elmo_plugin.tasks.sst import SstPredictor, SstReader
@@ -14,7 +12,7 @@ def model():
     return build_tiny("sst", read_tiny("sst")[1])
 
 
-def test_the_tokenizer_is_the_one_that_is_given_or_splits_by_rules(model, tmp_path):
+def test_the_tokenizer_is_the_one_that_is_given_or_splits_by_rules(model):
     assert isinstance(SstPredictor(model, SstReader()).tokenizer, RuleBasedTokenizer)
     tokenizer = WhitespaceTokenizer()
     assert SstPredictor(model, SstReader(), tokenizer=tokenizer).tokenizer is tokenizer
@@ -22,12 +20,6 @@ def test_the_tokenizer_is_the_one_that_is_given_or_splits_by_rules(model, tmp_pa
     predictor = SstPredictor(model, SstReader(), tokenizer=configuration)
     assert predictor.predict_sentence("Rain. Rain.")["tokens"] == ["Rain.", "Rain."]
     assert configuration == {"type": "whitespace"}  # not emptied
-    spacy.blank("de").to_disk(tmp_path / "german")
-    predictor = SstPredictor(model, SstReader(), spacy_model=str(tmp_path / "german"))
-    assert isinstance(predictor.tokenizer, SpacyTokenizer)
-    assert predictor.predict_sentence("Er kam ca. um zwei.")["tokens"][2] == "ca."
-    with pytest.raises(ConfigurationError, match="Run `python -m spacy download xx_none_sm`"):
-        SstPredictor(model, SstReader(), spacy_model="xx_none_sm")
 
 
 def test_spans_are_in_brackets_and_nest():

@@ -15,28 +15,22 @@ from elmo_plugin.tasks.tags import tags_to_spans
 # The key in the metadata of a sentence whose predicates the model is to find.
 _TO_BE_FOUND = "predicates_to_be_found"
 
-# Of Universal Dependencies, as spaCy tags them. PropBank has auxiliaries as predicates, too.
-_VERB_TAGS = ("VERB", "AUX")
-
 
 @Predictor.register("elmo_srl")
 class SrlPredictor(SentencePredictor):
     """
     Predicts from `{"tokens": ["The", "cat", ...], "predicates": [2, 4]}` (`words` is the same as `tokens`;
-    `predicates` are indices of tokens, counted from 0), or from `{"sentence": "The cat sat and slept."}`,
-    with or without `predicates`. The output has `words`, and
+    `predicates` are indices of tokens, counted from 0), or from a `sentence` with `predicates`. The output
+    has `words`, and
 
     - `predicates`, a list with, of each predicate, `predicate` (its word), `index`, `tags` (BIO, one per
       word), `arguments` (a list with `role`, `start`, `end`, token indices, `end` exclusive, and `text`) and
       `description`: `[ARG0: The cat] [V: sat] and slept`. It is empty if there are no predicates.
 
-    Without `predicates`, a model that was trained with `finder_dim` finds them itself. For any other, all
-    verbs and auxiliaries of a sentence are predicates. This needs a tagger: a spaCy model, `--predictor-args
-    '{"spacy_model": "en_core_web_sm"}'`, or a `tokenizer` that tags parts of speech.
+    A model that was trained with `finder_dim` finds the predicates itself where none are given.
     """
 
     example = '{"tokens": ["The", "cat", "sat", "and", "slept"], "predicates": [2, 4]}'
-    tags_parts_of_speech = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -48,11 +42,7 @@ class SrlPredictor(SentencePredictor):
             instance = self._dataset_reader.text_to_instance(tokens)
             instance["metadata"].metadata[_TO_BE_FOUND] = True
             return [instance]
-        if "sentence" in inputs and "predicates" not in inputs:
-            predicates = self._find_verbs(tokens)
-        else:
-            predicates = self._get_predicates(inputs, len(tokens))
-        return self._instances_of_predicates(tokens, predicates)
+        return self._instances_of_predicates(tokens, self._get_predicates(inputs, len(tokens)))
 
     def completed(self, groups: List[List[Instance]]) -> List[List[Instance]]:
         """Find the predicates of all sentences that have none given, in one batched pass."""
@@ -86,16 +76,6 @@ class SrlPredictor(SentencePredictor):
         """Return an instance for each predicate of a sentence, and one if it has none."""
         to_instance = self._dataset_reader.text_to_instance
         return [to_instance(tokens, index) for index in predicates] or [to_instance(tokens)]
-
-    def _find_verbs(self, tokens: List[Token]) -> List[int]:
-        if not any(token.pos_ for token in tokens):
-            raise ConfigurationError(
-                "Found a sentence without 'predicates', and a tokenizer that does not tag parts of speech. "
-                f"Give the indices of its predicates, as in {self.example}, or name an installed spaCy model "
-                "with a tagger: "
-                '--predictor-args \'{"spacy_model": "en_core_web_sm"}\'.'
-            )
-        return [index for index, token in enumerate(tokens) if token.pos_ in _VERB_TAGS]
 
     def _get_predicates(self, inputs: JsonDict, num_tokens: int) -> List[int]:
         predicates = inputs[find_key(inputs, ["predicates"], self.example)]

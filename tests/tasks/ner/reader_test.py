@@ -3,7 +3,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from allennlp.data.tokenizers import Token
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,12 +63,6 @@ def test_spans_written_to_a_file_are_read_from_it(
         (len(instance["tokens"]), tags_to_spans(instance["tags"].labels, label_scheme))
         for instance in instances
     ] == sentences
-
-
-def test_metadata_has_character_offsets_if_the_tokens_have():
-    tokens = [Token("New", idx=2), Token("York", idx=6)]
-    metadata = NerReader().text_to_instance(tokens)["metadata"].metadata
-    assert metadata == {"words": ["New", "York"], "character_offsets": [(2, 5), (6, 10)]}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 import pytest
-import spacy
 from allennlp.data import DatasetReader
-from allennlp.predictors import Predictor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.srl import SrlPredictor
@@ -33,19 +31,6 @@ WORDS = ["The", "cat", "sat", "and", "slept", "."]
 
 def predict(predictor, predicates, **text):
     return predictor.predict_json({**text, "predicates": predicates})
-
-
-@pytest.fixture(scope="module")
-def tagger(tmp_path_factory):
-    """The folder of a spaCy model that knows a few verbs."""
-    nlp = spacy.blank("en")
-    ruler = nlp.add_pipe("attribute_ruler")
-    verbs = {"sat": "VERB", "slept": "VERB", "was": "AUX"}
-    for word in ("The", "cat", "Hello", *verbs):
-        ruler.add([[{"ORTH": word}]], {"POS": verbs.get(word, "NOUN")})
-    folder = tmp_path_factory.mktemp("spacy") / "with_verbs"
-    nlp.to_disk(folder)
-    return str(folder)
 
 
 def test_each_predicate_gets_its_roles(predictor):
@@ -85,32 +70,6 @@ def test_without_predicates_the_answer_is_empty(predictor):
     }
 
 
-def test_the_verbs_of_a_sentence_are_found_by_a_spacy_model(archive, tagger):
-    predictor = Predictor.from_archive(archive, extra_args={"spacy_model": tagger})
-    output = predictor.predict_sentence("The cat sat and slept.")
-    assert output["predicates"] == [SAT, SLEPT]
-    [auxiliary] = predictor.predict_sentence("It was late.")["predicates"]
-    assert (auxiliary["predicate"], auxiliary["index"]) == ("was", 1)
-    assert predictor.predict_sentence("Hello!")["predicates"] == []
-    # What is given is not looked for.
-    assert predict(predictor, [4], sentence="The cat sat and slept.")["predicates"] == [SLEPT]
-
-
-def test_a_tokenizer_that_tags_finds_the_verbs_as_well(archive, tagger):
-    tokenizer = {"type": "spacy", "language": tagger, "pos_tags": True}
-    predictor = Predictor.from_archive(archive, extra_args={"tokenizer": tokenizer})
-    assert predictor.predict_sentence("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
-
-
-def test_a_sentence_without_predicates_needs_a_tagger(predictor):
-    message = "a tokenizer that does not tag parts of speech. Give the indices of its predicates"
-    with pytest.raises(ConfigurationError, match=message) as error:
-        predictor.predict_sentence("The cat sat.")
-    # Both ways out.
-    assert '"predicates": [2, 4]}' in str(error.value)
-    assert '--predictor-args \'{"spacy_model": "en_core_web_sm"}\'' in str(error.value)
-
-
 @pytest.mark.parametrize("predicates", [0, None, ["Rain"], [0, 1], [-1], [True], [0, 0], [0.0]])
 def test_wrong_predicates_are_refused_with_an_example(predictor, predicates):
     message = r"'predicates' is .*, expected a list of different indices of the 1 tokens, 0 to 0"
@@ -119,9 +78,10 @@ def test_wrong_predicates_are_refused_with_an_example(predictor, predicates):
     assert predictor.example in str(error.value)
 
 
-def test_tokens_without_predicates_are_refused(predictor):
-    with pytest.raises(ConfigurationError, match="expected exactly one of 'predicates', as in"):
-        predictor.predict_tokens(["Rain"])
+def test_without_predicates_a_model_without_a_finder_refuses(predictor):
+    for inputs in ({"tokens": ["Rain"]}, {"sentence": "Rain."}):
+        with pytest.raises(ConfigurationError, match="expected exactly one of 'predicates', as in"):
+            predictor.predict_json(inputs)
 
 
 def test_a_model_with_a_finder_needs_no_predicates():
