@@ -23,7 +23,7 @@ WORD_DIMS = {"ner": 50, "srl": 100, "sst": 300, "snli": 300, "squad": 300, "core
 
 # ELMo in each place, with what else RESULTS.md changes; baselines differ from experiments in the place alone.
 VARIANTS: Dict[str, Dict[str, Any]] = {
-    "as it is": {},
+    "unchanged": {},
     "none": {f"{ELMO}.placement": "none"},
     "input": {f"{ELMO}.placement": "input", f"{ELMO}.top_layer_only": True},
     "output": {f"{ELMO}.placement": "output"},
@@ -85,7 +85,7 @@ def test_a_head_comment_names_the_source_of_its_scores(path: Path) -> None:
         (path, variant)
         for path in CONFIGS
         for variant in VARIANTS
-        if variant == "as it is" or path.stem in WORD_DIMS
+        if variant == "unchanged" or path.stem in WORD_DIMS
     ],
     ids=lambda value: getattr(value, "stem", value),
 )
@@ -107,7 +107,7 @@ def test_a_config_builds_its_model(
     model = Model.from_params(params.pop("model"), vocab=vocab)
     assert len(model.forward_on_instances(instances[:2])) == 2
     placed = model.text_encoder.elmo
-    if variant != "as it is":
+    if variant != "unchanged":
         places = {"none": (), "both": ("input", "output")}
         assert placed.places == places.get(variant, (variant,))
     if variant == "input":

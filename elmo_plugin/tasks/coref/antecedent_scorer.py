@@ -84,12 +84,10 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         self, mentions: Tensor, mention_scores: Tensor, speakers: Tensor, genre: Tensor
     ) -> Tensor:
         """
-        Score the pairs of a document.
+        Score the pairs of a document's mentions `(num_mentions, span_dim)`, in their order.
 
         # Parameters
 
-        mentions : `Tensor`
-            `(num_mentions, span_dim)`. In the order of the document.
         mention_scores : `Tensor`
             `(num_mentions)`. Scores for being a mention. A pair's score is the sum of both of these and the
             network's.

@@ -156,10 +156,8 @@ class CoreferenceResolver(Model):
 
         sentences : `TextFieldTensors`
             `(batch_size, num_sentences, timesteps, ...)`.
-        speakers : `LongTensor`
-            `(batch_size, num_words)`. Numbers within each document, 0 if unknown.
-        genre : `LongTensor`
-            `(batch_size)`. Ids of genres.
+        speakers, genre : `LongTensor`
+            `(batch_size, num_words)`, numbers within each document, 0 if unknown; `(batch_size)`.
         mentions : `LongTensor`, optional
             `(batch_size, num_mentions, 3)`. Start, end (exclusive) and cluster of each gold mention, padded
             with -1.

@@ -52,11 +52,6 @@ class CoreferencePredictor(TaskPredictor):
             tokens = self.tokenizer.tokenize(sentence)
             if tokens:
                 sentences.append([_moved(token, first_character) for token in tokens])
-        if not sentences:
-            raise ConfigurationError(
-                f"'document' is {document[:100]!r}, in which the tokenizer finds no token, expected text "
-                f"as in {self.example}"
-            )
         instance = self._dataset_reader.text_to_instance(sentences, genre=genre)
         metadata = instance["metadata"].metadata
         metadata["document"] = document

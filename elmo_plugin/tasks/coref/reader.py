@@ -182,10 +182,9 @@ class CoreferenceReader(TaskReader):
         genre : `str`, optional
             Only genres of the training data make a difference.
         """
-        if not sentences or not all(sentences):
+        if not sentences:
             raise ConfigurationError(
-                f"Found {'an empty sentence' if sentences else 'no sentence'} in document '{name}', "
-                "expected at least one sentence, and at least one token in each."
+                f"Found no sentence in document '{name}', expected at least one, with tokens."
             )
         words = [word for sentence in sentences for word in checked_words(sentence)]
         metadata: Dict[str, Any] = {

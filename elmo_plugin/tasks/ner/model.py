@@ -28,17 +28,8 @@ class PartialCRF(ConditionalRandomField):
     def partial_log_likelihood(self, logits: Tensor, allowed: Tensor, mask: BoolTensor) -> Tensor:
         """
         Return the log-likelihood, summed over the batch, that the tags of a sentence are any of its `allowed`
-        sequences.
-
-        # Parameters
-
-        logits : `Tensor`
-            `(batch_size, timesteps, num_tags)`.
-        allowed : `BoolTensor`
-            `(batch_size, timesteps, num_tags)`, the tags that a token may have. Of their sequences, those
-            count that the constraints of the CRF allow.
-        mask : `BoolTensor`
-            `(batch_size, timesteps)`.
+        sequences, of those that the constraints of the CRF allow. `logits` and `allowed`, the tags that a
+        token may have, are `(batch_size, timesteps, num_tags)`.
         """
         start, end = self.num_tags, self.num_tags + 1
         constraints = self._constraint_mask.bool()  # (num_tags + 2, num_tags + 2)

@@ -83,7 +83,7 @@ class SquadRecord(NamedTuple):
     def _checked_answer(self, answer: Any, key: str) -> Answer:
         if not isinstance(answer, dict):
             raise self._error(f"'{key}' is {shown_json(answer)}, expected an object")
-        text, start = answer.get("text"), answer.get("answer_start")
+        text, start = answer.get("text", ""), answer.get("answer_start")
         self._check_text(f"'{key}.text'", text)
         if type(start) is not int:  # as True and False are
             raise self._error(

@@ -34,7 +34,7 @@ class SrlTagger(Tagger):
         Its `feature_dim` is the width of the embedding that marks the predicate's word.
     finder_dim : `int`, optional (default = `0`)
         Learn to find predicates, too: a layer of this width over the input vectors of the task RNN, ELMo's
-        among them, says of each word whether it is one. Its loss is added to that of the tags, and its
+        among them, predicts for each word whether it is one. Its loss is added to that of the tags, and its
         metrics are `predicate_precision`, `predicate_recall` and `predicate_f1`. 0: predicates are given.
     """
 

@@ -154,8 +154,8 @@ class SrlReader(TaskReader):
     ) -> Instance:
         """
         Make an instance. `predicate_index` is the index of the predicate's token, `lemma` its lemma, `tags`
-        the BIO tags of the tokens. `predicates` has 0 or 1 for each token, or -1 for what is not to be
-        learnt.
+        the BIO tags of the tokens. `predicates` has 0 or 1 for each token, or -1 for tokens that the
+        loss ignores.
         """
         metadata: Dict[str, Any] = {
             "words": checked_words(tokens),

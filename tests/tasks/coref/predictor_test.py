@@ -17,7 +17,7 @@ MARKED = "[2 [1 The King of [3 Spain]] 's wife] left [1 him] . [2 She] loved [3 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    """A model that knows the tiny documents by heart."""
+    """A model that is overfitted to the tiny documents."""
     folder = tmp_path_factory.mktemp("coref")
     dropouts = ("text_encoder.dropout", "lexical_dropout", "dropout")
     options = {"max_training_sentences": None, **dict.fromkeys(dropouts, 0.0)}

@@ -122,10 +122,14 @@ def test_entities_that_share_a_mention_are_merged_and_repeated_marks_count_once(
 
 
 @pytest.mark.parametrize(
-    "sentences, found", [([], "no sentence"), ([[Token("Rain")], []], "an empty sentence")]
+    "sentences, message",
+    [
+        ([], "Found no sentence in document 'bc/a', expected at least one"),
+        ([[Token("Rain")], []], "found a sentence without tokens"),
+    ],
 )
-def test_documents_and_sentences_without_tokens_are_refused(sentences, found):
-    with pytest.raises(ConfigurationError, match=f"Found {found} in document 'bc/a', expected at"):
+def test_documents_and_sentences_without_tokens_are_refused(sentences, message):
+    with pytest.raises(ConfigurationError, match=message):
         CoreferenceReader().text_to_instance(sentences, name="bc/a")
 
 

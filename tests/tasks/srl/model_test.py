@@ -107,7 +107,7 @@ def test_a_finder_learns_which_words_are_predicates(data):
     metrics = model.get_metrics(reset=True)
     assert metrics["predicate_precision"] == metrics["predicate_recall"] == 1
     assert metrics["predicate_f1"] == 1
-    # What it says of a word does not depend on the predicate whose roles are labelled.
+    # The prediction for a word does not depend on the predicate whose roles are labelled.
     batch["predicate_indicator"] = torch.zeros_like(batch["predicate_indicator"])
     terms = num_terms(model, gold.size(1))
     found = model(**batch)["predicate_probabilities"]

@@ -167,7 +167,7 @@ def test_trees_are_as_deep_as_they_like():
         ("``", '"'),
         ("''", '"'),
         ("`", "'"),
-        # These are as they are.
+        # These are unchanged.
         ("'", "'"),
         ("'s", "'s"),
         ("--", "--"),
