@@ -71,7 +71,9 @@ class PredictOptions:
     weights_file: Optional[str] = option("in place of the weights in ARCHIVE", None, metavar="FILE")
     predictor: Optional[str] = option("(default: that of the model)", None, metavar="NAME")
     predictor_args: Optional[Dict[str, Any]] = option(
-        """of the predictor, such as '{"spacy_model": "en_core_web_sm"}'""", None, metavar="JSON"
+        """of the predictor, such as '{"tokenizer": {"type": "whitespace"}}'""",
+        None,
+        metavar="JSON",
     )
     cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
 

@@ -25,8 +25,6 @@ class ElmoCharacterIdsIndexer(ELMoTokenCharactersIndexer):
     Index tokens with the character ids that ELMo reads. Arguments and tensors are those of AllenNLP's
     `elmo_characters`, which can be used as well but takes more memory: 2 kB for each token. This indexer
     keeps one array of ids for all tokens of a word.
-
-    Registered as a `TokenIndexer` with name `elmo_character_ids`.
     """
 
     def tokens_to_indices(
@@ -145,18 +143,9 @@ class ElmoTokenEmbedder(TokenEmbedder):
 
     def forward(self, elmo_tokens: Tensor, word_inputs: Optional[Tensor] = None) -> Tensor:
         """
-        Compute ELMo representations.
-
-        # Parameters
-
-        elmo_tokens : `Tensor`
-            Character ids, `(batch_size, timesteps, 50)`; additional dimensions are kept.
-        word_inputs : `Tensor`, optional
-            Indices into the cached vocabulary, `(batch_size, timesteps)`.
-
-        # Returns
-
-        `Tensor` of shape `(batch_size, timesteps, get_output_dim())`.
+        Return ELMo representations, `(batch_size, timesteps, get_output_dim())`, of character ids
+        `(batch_size, timesteps, 50)`; additional dimensions are kept. `word_inputs`, `(batch_size,
+        timesteps)`, are indices into the cached vocabulary.
         """
         representations = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
         if self._projection is not None:
@@ -165,15 +154,11 @@ class ElmoTokenEmbedder(TokenEmbedder):
 
 
 def _words_of(vocab: Optional[Vocabulary], namespace: str) -> List[str]:
-    if vocab is None:
-        raise ConfigurationError(
-            f"namespace_to_cache is '{namespace}', but there is no vocabulary to take the words from. "
-            "Give vocab, or the words themselves as vocab_to_cache."
-        )
-    if namespace not in vocab.get_namespaces():
+    namespaces = set() if vocab is None else vocab.get_namespaces()
+    if vocab is None or namespace not in namespaces:
         raise ConfigurationError(
             f"namespace_to_cache is '{namespace}', expected a namespace of the vocabulary: "
-            f"{', '.join(sorted(vocab.get_namespaces())) or 'it has none'}."
+            f"{', '.join(sorted(namespaces)) or 'it has none'}. Give another one, or vocab_to_cache."
         )
     return [
         vocab.get_token_from_index(index, namespace)

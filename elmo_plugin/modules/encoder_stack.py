@@ -16,19 +16,8 @@ Part = TypeVar("Part", Seq2SeqEncoder, FeedForward)
 def built(part: Union[Lazy[Part], Part], input_dim: int, given_name: str, part_name: str) -> Part:
     """
     Build a part from its config and an input width, which the config need not have. A part that is built
-    already is only checked.
-
-    # Parameters
-
-    part : `Lazy` or built `Seq2SeqEncoder` or `FeedForward`
-    input_dim : `int`
-        The width of the input.
-    given_name, part_name : `str`
-        Names of the input and of the part, for errors.
-
-    # Raises
-
-    `ConfigurationError` if the part reads vectors of another width.
+    already is only checked. Raise `ConfigurationError`, which names the input `given_name` and the part
+    `part_name`, if the part reads vectors of another width.
     """
     if isinstance(part, Lazy):
         # AllenNLP's modules have either of these argument names.
@@ -47,8 +36,6 @@ class EncoderStack(Seq2SeqEncoder):
     Stack encoders and derive their widths: the input of each is the output of the one below, so the config
     needs no `input_size`. (AllenNLP's `compose` accepts only encoders of one kind: no feed-forward network
     below a biLSTM.)
-
-    Registered as a `Seq2SeqEncoder` with name `elmo_stack`.
 
     # Parameters
 
@@ -94,13 +81,10 @@ class EncoderStack(Seq2SeqEncoder):
         return self.encoders[-1].get_output_dim()
 
     def is_bidirectional(self) -> bool:
-        """Whether the highest encoder is bidirectional."""
         return self.encoders[-1].is_bidirectional()
 
     def forward(self, inputs: Tensor, mask: Optional[BoolTensor] = None) -> Tensor:
-        """
-        Run the encoders, from `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`.
-        """
+        """Transform `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`."""
         lowest, *others = self.encoders
         outputs = lowest(inputs, mask)
         for encoder in others:
@@ -112,14 +96,7 @@ class EncoderStack(Seq2SeqEncoder):
 class StackedFeedForward(FeedForwardEncoder):
     """
     Apply a feed-forward network to each token, as AllenNLP's `feedforward` encoder, with a derived input
-    width.
-
-    Registered as a `Seq2SeqEncoder` with name `elmo_feedforward`.
-
-    # Parameters
-
-    feedforward : `FeedForward`
-        In a config, without `input_dim`.
+    width: in a config, `feedforward` needs no `input_dim`.
     """
 
     @classmethod

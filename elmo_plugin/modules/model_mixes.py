@@ -31,17 +31,8 @@ class ArchivedMix(NamedTuple):
 
 def choose_mix(model: Module, archive_file: str, mix_name: Optional[str] = None) -> ArchivedMix:
     """
-    Return the mix of this name in a model.
-
-    # Parameters
-
-    model : `Module`
-        A trained model.
-    archive_file : `str`
-        Name of the model in errors.
-    mix_name : `str`, optional
-        The name of the mix, or its last part: `output` for `text_encoder.elmo.output`. Needed only if the
-        model has several mixes.
+    Return the mix of this name in a trained model, which errors call `archive_file`. The last part of a name
+    is enough, such as `output` for `text_encoder.elmo.output`, and no name if the model has only one mix.
 
     # Raises
 

@@ -1,7 +1,5 @@
 """ELMo at the places where a text encoder adds it: the input and the output of the task RNN."""
 
-import inspect
-from dataclasses import fields
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 import torch
@@ -9,7 +7,6 @@ from allennlp.common import FromParams, Params
 from allennlp.data import TextFieldTensors
 from torch import Tensor
 
-from elmo_plugin.bilm import InferenceSettings
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import Elmo
 
@@ -20,15 +17,6 @@ PLACES_OF = {
     "both": ("input", "output"),
 }
 
-# Arguments of `Elmo` that are not allowed here, and why.
-REFUSED_KEYS = {
-    "num_output_representations": "follows from elmo.placement",
-    "keep_sentence_boundaries": "would give more steps than there are tokens",
-    "vocab_to_cache": "needs word ids, which a text encoder does not pass; words are cached anyway",
-    "module": "cannot be given in a config",
-    "serialization_dir": "is set by AllenNLP",
-}
-
 
 class PlacedElmo(torch.nn.Module, FromParams):
     """
@@ -36,7 +24,7 @@ class PlacedElmo(torch.nn.Module, FromParams):
     over one pass of the biLM (paper, section 3.3).
 
     In a config, `placement`, `indexer` and `dropout` (there 0.5 by default) are given together with the
-    arguments of `Elmo`, except those of `REFUSED_KEYS`. With `none` no file is read.
+    arguments of `Elmo`; `num_output_representations` follows from the placement. With `none` no file is read.
 
     # Parameters
 
@@ -54,8 +42,8 @@ class PlacedElmo(torch.nn.Module, FromParams):
 
     # Raises
 
-    `ConfigurationError` for an unknown `placement`, if the number of representations is not the number of
-    places, a dropout is not between 0 and 1, or the config has an unknown key.
+    `ConfigurationError` for an unknown `placement` or key of the config, if the number of representations is
+    not the number of places, or a dropout is not between 0 and 1.
     """
 
     def __init__(
@@ -88,13 +76,11 @@ class PlacedElmo(torch.nn.Module, FromParams):
         placement = params.pop("placement", "input")
         indexer = params.pop("indexer", "elmo")
         dropout = params.pop("dropout", 0.5)
-        places = _places_of(placement)
-        _check_keys(params)
-        # One name may stand for both files.
-        for key in ("options_file", "weight_file"):
-            params.setdefault(key, None)
         elmo: Optional[Elmo] = None
-        if places:
+        if places := _places_of(placement):
+            # One name is enough for both files.
+            for key in ("options_file", "weight_file"):
+                params.setdefault(key, None)
             params["dropout"] = 0.0  # this class applies dropout, for each place
             elmo = Elmo.from_params(params, num_output_representations=len(places), **extras)
         return cls(
@@ -110,11 +96,6 @@ class PlacedElmo(torch.nn.Module, FromParams):
     def split(self, tokens: TextFieldTensors) -> Tuple[Dict[str, Tensor], TextFieldTensors]:
         """
         Run the biLM once, and remove its characters from the text field.
-
-        # Parameters
-
-        tokens : `TextFieldTensors`
-            A text field that has the `elmo_character_ids` indexer.
 
         # Returns
 
@@ -140,53 +121,25 @@ class PlacedElmo(torch.nn.Module, FromParams):
 
 def elmo_characters(tokens: TextFieldTensors, indexer: str) -> Tensor:
     """
-    Return the character ids of a text field, `(batch_size, timesteps, 50)`.
-
-    # Raises
-
-    `ConfigurationError` if `indexer` is not the name of an indexer of character ids.
+    Return the character ids of a text field, `(batch_size, timesteps, 50)`. Raise `ConfigurationError` if
+    `indexer` is not the name of an indexer of character ids.
     """
-    if indexer not in tokens:
-        found = f"has no such indexer, only {', '.join(sorted(tokens)) or 'none'}"
-    elif "elmo_tokens" not in tokens[indexer]:
-        found = f"has an indexer of another type there, which gives {', '.join(tokens[indexer])}"
-    else:
-        return tokens[indexer]["elmo_tokens"]
-    raise ConfigurationError(
-        f"ELMo reads the indexer '{indexer}', expected of type 'elmo_character_ids', but the reader {found}. "
-        f'Put "{indexer}": {{"type": "elmo_character_ids"}} into dataset_reader.token_indexers.'
-    )
-
-
-def _check_keys(params: Params) -> None:
-    """Raise an error for unknown keys, and for keys that a text encoder sets itself or cannot use."""
-    for key, reason in REFUSED_KEYS.items():
-        if key in params:
-            raise ConfigurationError(
-                f"elmo.{key} {reason}. Leave it out of the text encoder's elmo."
-            )
-    known = [
-        key
-        for key in inspect.signature(Elmo.__init__).parameters
-        if key not in ("self", "inference")
-    ]
-    known += [field.name for field in fields(InferenceSettings)]
-    unknown = sorted(set(params.keys()) - set(known))
-    if unknown:
+    if "elmo_tokens" not in tokens.get(indexer, {}):
+        found = ", ".join(f"{name} ({', '.join(tokens[name])})" for name in sorted(tokens))
         raise ConfigurationError(
-            f"elmo.{unknown[0]} is not an argument of ELMo, expected some of: placement, indexer, "
-            f"{', '.join(key for key in known if key not in REFUSED_KEYS)}."
+            f"ELMo reads the indexer '{indexer}', expected of type 'elmo_character_ids', but the reader has "
+            f'{found or "none"}. Put "{indexer}": {{"type": "elmo_character_ids"}} into '
+            "dataset_reader.token_indexers."
         )
+    return tokens[indexer]["elmo_tokens"]
 
 
 def _dropout_by_place(dropout: Any) -> Dict[str, float]:
-    by_place = dropout if isinstance(dropout, dict) else dict.fromkeys(PLACES_OF["both"], dropout)
-    are_numbers = all(isinstance(value, (int, float)) for value in by_place.values())
-    if (
-        set(by_place) != set(PLACES_OF["both"])
-        or not are_numbers
-        or not all(0 <= value <= 1 for value in by_place.values())
-    ):
+    by_place = dropout if isinstance(dropout, dict) else {"input": dropout, "output": dropout}
+    are_probabilities = all(
+        isinstance(value, (int, float)) and 0 <= value <= 1 for value in by_place.values()
+    )
+    if set(by_place) != set(PLACES_OF["both"]) or not are_probabilities:
         raise ConfigurationError(
             f"elmo.dropout is {dropout!r}, expected a number from 0 to 1, or one for each place, such as "
             '{"input": 0.0, "output": 0.5}.'

@@ -79,7 +79,14 @@ class TextEncoder(torch.nn.Module, Registrable):
         super().__init__()
         self.text_field_embedder = text_field_embedder
         self._indexers_of_embedded_elmo = _indexers_of_elmo_in(text_field_embedder)
-        input_dim = _input_dim(text_field_embedder, elmo, feature_dim)
+        embedder_dim = 0 if text_field_embedder is None else text_field_embedder.get_output_dim()
+        elmo_dim = 0 if elmo is None else elmo.get_output_dim("input")
+        if embedder_dim + elmo_dim == 0:
+            raise ConfigurationError(
+                "The task RNN has no input: there is no text_field_embedder, and no ELMo at the input. Give "
+                "text_encoder.text_field_embedder, or set text_encoder.elmo.placement to input or both."
+            )
+        input_dim = embedder_dim + elmo_dim + feature_dim
         self.encoder = built(encoder, input_dim, "embedded text", "task RNN")
         self.elmo = elmo
         self.feature_dim = feature_dim
@@ -113,10 +120,6 @@ class TextEncoder(torch.nn.Module, Registrable):
         mask : `BoolTensor`, optional
             `(batch_size, timesteps)`. Derived from `tokens` if not given.
 
-        # Returns
-
-        `EncodedText`
-
         # Raises
 
         `ConfigurationError` if `tokens` does not hold ELMo's characters; `ValueError` if features are missing
@@ -124,16 +127,16 @@ class TextEncoder(torch.nn.Module, Registrable):
         """
         if mask is None:
             mask = get_text_field_mask(tokens)
+        for indexer in self._indexers_of_embedded_elmo:
+            elmo_characters(tokens, indexer)  # for its error, which is clearer than AllenNLP's
         elmo_at: Dict[str, Tensor] = {}
         if self.elmo is not None:
             elmo_at, others = self.elmo.split(tokens)
             # ELMo in the text field embedder may read the same characters.
-            shared = set(self._indexers_of_embedded_elmo) & set(tokens)
-            tokens = {**others, **{name: tokens[name] for name in shared}}
+            shared = {name: tokens[name] for name in self._indexers_of_embedded_elmo}
+            tokens = {**others, **shared}
 
         pieces = []
-        for indexer in self._indexers_of_embedded_elmo:
-            elmo_characters(tokens, indexer)  # for its error, which is clearer than AllenNLP's
         if self.text_field_embedder is not None:
             pieces.append(self.text_field_embedder(tokens))
         if "input" in elmo_at:
@@ -161,22 +164,7 @@ def _indexers_of_elmo_in(text_field_embedder: Optional[TextFieldEmbedder]) -> Li
     if text_field_embedder is None:
         return []
     return [
-        name[len("token_embedder_") :]
+        name.removeprefix("token_embedder_")
         for name, embedder in text_field_embedder.named_children()
         if isinstance(embedder, ElmoTokenEmbedder) and name.startswith("token_embedder_")
     ]
-
-
-def _input_dim(
-    text_field_embedder: Optional[TextFieldEmbedder],
-    elmo: Optional[PlacedElmo],
-    feature_dim: int,
-) -> int:
-    embedder_dim = 0 if text_field_embedder is None else text_field_embedder.get_output_dim()
-    elmo_dim = 0 if elmo is None else elmo.get_output_dim("input")
-    if embedder_dim + elmo_dim == 0:
-        raise ConfigurationError(
-            "The task RNN has no input: there is no text_field_embedder, and no ELMo at the input. Give "
-            "text_encoder.text_field_embedder, or set text_encoder.elmo.placement to input or both."
-        )
-    return embedder_dim + elmo_dim + feature_dim

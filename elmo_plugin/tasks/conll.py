@@ -20,6 +20,8 @@ _COLUMN_NAMES = (
 MIN_COLUMNS = len(_COLUMN_NAMES) + 1
 _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?:\s*part\s+(?P<part>\d+))?\s*")
 _END = "#end document"
+# The placeholder of words in CoNLL-2012's files without the licensed text.
+_PLACEHOLDER = "[WORD]"
 
 
 class SentencePlace(NamedTuple):
@@ -45,8 +47,8 @@ class ConllSentence(NamedTuple):
     def rows(self, min_columns: int, column_names: str) -> List[List[str]]:
         """
         Return the columns of each line. Raise `ConfigurationError`, naming the line, if it has fewer than
-        `min_columns` (the error explains them by `column_names`), or not as many as the first line of the
-        sentence.
+        `min_columns` (the error explains them by `column_names`), or another number than the first line of
+        the sentence.
         """
         rows = [_COLUMN_SEPARATOR.split(line) for line in self.lines]
         num_columns = len(rows[0])
@@ -64,7 +66,7 @@ class ConllSentence(NamedTuple):
         return rows
 
     def last_column(self) -> List[str]:
-        """Return the last column of each line, whatever the number of columns."""
+        """Return the last column of each line, for any number of columns."""
         return [_COLUMN_SEPARATOR.split(line)[-1] for line in self.lines]
 
     def tokens_and_tags(self) -> List[Tuple[str, str]]:
@@ -115,12 +117,19 @@ class Conll2012Sentence(NamedTuple):
 
     @classmethod
     def split(cls, sentence: ConllSentence) -> "Conll2012Sentence":
-        """Split a sentence into columns. Raises the errors of `ConllSentence.rows`."""
+        """Split a sentence into columns. Raise `ConfigurationError` if a line is invalid."""
         names = f"{', '.join(_COLUMN_NAMES)}, arguments of each predicate, coreference"
         columns = [list(column) for column in zip(*sentence.rows(MIN_COLUMNS, names))]
+        words = columns[3]
+        if _PLACEHOLDER in words:
+            raise ConfigurationError(
+                f"{sentence.place.of_token(words.index(_PLACEHOLDER), column=4)}: found '{_PLACEHOLDER}', "
+                "expected a word. CoNLL-2012's skeleton files (*_skel) have no words: run the script that "
+                "comes with them, which inserts the words of OntoNotes."
+            )
         return cls(
             sentence.place,
-            words=columns[3],
+            words,
             parts_of_speech=columns[4],
             predicate_lemmas=columns[6],
             speakers=columns[9],
@@ -130,79 +139,65 @@ class Conll2012Sentence(NamedTuple):
 
 
 class Conll2012Document(NamedTuple):
-    """The lines of a document between its `#begin document` and `#end document`, not yet validated."""
+    """The sentences between `#begin document` and `#end document`, not yet split into columns."""
 
-    file_path: str
-    first_line: int
     name: str
     part: str
-    lines: List[str]
-    is_ended: bool
+    unsplit: List[ConllSentence]
 
     def sentences(self) -> List[Conll2012Sentence]:
         """Return the sentences with their columns. Raise `ConfigurationError` if one is invalid."""
-        return [Conll2012Sentence.split(sentence) for sentence in self.unsplit_sentences()]
-
-    def unsplit_sentences(self) -> List[ConllSentence]:
-        """
-        Return the sentences, not yet split into columns, so that an invalid line affects only its own
-        sentence. Raise `ConfigurationError` if the document has no end or no sentence.
-        """
-        place = SentencePlace(self.file_path, self.first_line, f"{self.name}, part {self.part}")
-        if not self.is_ended:
-            raise ConfigurationError(
-                f"{place.of_token(0)}: found no end, expected a line '{_END}' before the next document and "
-                "before the end of the file. Complete the file."
-            )
-        # The lines start after `#begin document`.
-        lines = enumerate(self.lines, start=self.first_line + 1)
-        sentences = list(_sentences(lines, place))
-        if not sentences:
-            raise ConfigurationError(
-                f"{place.of_token(0)}: found no sentence, expected a token on each line and a blank line "
-                "after each sentence. Remove the document."
-            )
-        return sentences
+        return [Conll2012Sentence.split(sentence) for sentence in self.unsplit]
 
 
 def read_conll_2012(path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
     """
     Yield the documents of a file, or of all files below a folder whose names end in `gold_conll`, such as
     `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise `ConfigurationError` if a file has no document,
-    or a token outside of a document.
+    a token outside of a document, or a document without sentences or without an end.
     """
     for file_path in data_files(path, "gold_conll"):
         yield from _documents(str(file_path))
 
 
 def _documents(file_path: str) -> Iterator[Conll2012Document]:
-    begun: Optional[Conll2012Document] = None
     is_empty = True
-    for number, line in numbered_lines(file_path, "one token"):
+    lines = numbered_lines(file_path, "one token")
+    for number, line in lines:
         match = _BEGIN.fullmatch(line)
         if match is not None:
             is_empty = False
-            if begun is not None:
-                yield begun
-            begun = Conll2012Document(
-                file_path, number, match["name"], match["part"] or "0", [], is_ended=False
-            )
-        elif begun is None:
-            if line and line != _END:
+            name, part = match["name"], match["part"] or "0"
+            place = SentencePlace(file_path, number, f"{name}, part {part}")
+            sentences = list(_sentences(_until_end(lines, place), place))
+            if not sentences:
                 raise ConfigurationError(
-                    f"{file_path}, line {number}: found '{line[:_MAX_SHOWN]}', expected "
-                    "'#begin document (NAME); part 000' before the tokens of a document, as in "
-                    "CoNLL-2012. Give a *.gold_conll file."
+                    f"{place.of_token(0)}: found no sentence, expected a token on each line and a blank "
+                    "line after each sentence. Remove the document."
                 )
-        elif line == _END:
-            yield begun._replace(is_ended=True)
-            begun = None
-        else:
-            begun.lines.append(line)
-    if begun is not None:
-        yield begun
+            yield Conll2012Document(name, part, sentences)
+        elif line:
+            raise ConfigurationError(
+                f"{file_path}, line {number}: found '{line[:_MAX_SHOWN]}', expected '#begin document "
+                "(NAME); part 000' before the tokens of a document, as in CoNLL-2012. Give a "
+                "*.gold_conll file."
+            )
     if is_empty:
         raise ConfigurationError(
             f"{file_path}: found no document, expected '#begin document (NAME); part 000' before the "
             "tokens of each document, as in CoNLL-2012. Give a *.gold_conll file."
         )
+
+
+def _until_end(lines: Iterator[Tuple[int, str]], place: SentencePlace) -> Iterator[Tuple[int, str]]:
+    """Yield the lines up to the end of the document that begins at `place`."""
+    for number, line in lines:
+        if line == _END:
+            return
+        if _BEGIN.fullmatch(line):
+            break
+        yield number, line
+    raise ConfigurationError(
+        f"{place.of_token(0)}: found no end, expected a line '{_END}' before the next document and "
+        "before the end of the file. Complete the file."
+    )

@@ -16,7 +16,7 @@ from elmo_plugin.errors import ConfigurationError
 @BatchSampler.register("elmo_even")
 class EvenBatchSampler(BucketBatchSampler):
     """
-    Cuts instances into batches of similar length, the shortest first, as AllenNLP's `bucket` does without
+    Cut instances into batches of similar length, the shortest first, as AllenNLP's `bucket` does without
     `shuffle`. In distributed training all workers have the same number of batches.
 
     Workers share the records of a file, but some have more instances than others. AllenNLP's trainer stops
@@ -26,13 +26,6 @@ class EvenBatchSampler(BucketBatchSampler):
 
     All instances must be in memory: a loader with `max_instances_in_memory` cuts them into several parts, of
     which each worker may have another number.
-
-    # Parameters
-
-    batch_size : `int`
-        Number of instances in a batch.
-    sorting_keys : `List[str]`
-        Fields whose lengths determine the order, the most important one first.
 
     # Raises
 

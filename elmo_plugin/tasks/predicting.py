@@ -1,14 +1,13 @@
 """Shared by the predictors of all tasks: from JSON to predictions as JSON."""
 
 import logging
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
-import spacy
 from allennlp.common import Params
 from allennlp.common.util import JsonDict, sanitize
 from allennlp.data import Field, Instance
-from allennlp.data.fields import LabelField, ListField, TextField
-from allennlp.data.tokenizers import SpacyTokenizer, Token, Tokenizer
+from allennlp.data.fields import ListField, TextField
+from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
@@ -22,7 +21,6 @@ from elmo_plugin.files.json_input import (
     parse_json_object,
 )
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader
-from elmo_plugin.tasks.tags import TagField
 
 # Of instances that are predicted together. More are sorted by length and predicted in several batches.
 _LIMITS = BatchOptions(batch_size=None, batch_tokens=4096)
@@ -32,26 +30,19 @@ logger = logging.getLogger(__name__)
 
 class TaskPredictor(Predictor):
     """
-    Base class of predictors: makes instances of JSON, and readable JSON of the model's output. The text of
-    the input, the `sentence` or `document` of an instance's metadata, is part of the answer.
+    Base class of predictors: from JSON to instances, and from the model's output to readable JSON. The text
+    of the input, the `sentence` or `document` of an instance's metadata, is part of the answer.
 
     Invalid input raises `ConfigurationError`. In a file of JSON lines, as `allennlp predict` reads it, an
     invalid line does not stop the others: its answer is `{"error": ...}`, which says what was expected.
 
-    A task defines `example`, `instances_from_json` and `readable_output`; and `predicted_labels`, if its gold
-    labels are not a `label` or `tags`.
+    A task defines `example`, `instances_from_json` and `readable_output`.
 
     # Parameters
 
-    dataset_reader : `TaskReader`
-        The reader of the model.
-    frozen : `bool`, optional (default = `True`)
-        Put the model into evaluation mode.
     tokenizer : `Tokenizer` or `dict`, optional
         Splits text into tokens; a tokenizer or its configuration. By default the tokenizer of the reader, or
         `RuleBasedTokenizer` if the reader's files are already split into tokens.
-    spacy_model : `str`, optional
-        Name of an installed spaCy model, whose tokenizer is used in place of `tokenizer`.
     """
 
     example: str
@@ -63,18 +54,12 @@ class TaskPredictor(Predictor):
         dataset_reader: TaskReader,
         frozen: bool = True,
         tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
-        spacy_model: Optional[str] = None,
     ) -> None:
         super().__init__(model, dataset_reader, frozen)
-        if tokenizer is None and spacy_model is None:
-            tokenizer = dataset_reader.tokenizer
-        self._tokenizer = build_sentence_tokenizer(tokenizer, spacy_model)
-        self._spacy_model = spacy_model
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """What splits text into tokens."""
-        return self._tokenizer
+        if isinstance(tokenizer, dict):
+            # A copy, because building from `Params` empties them.
+            tokenizer = Tokenizer.from_params(Params(dict(tokenizer)))
+        self.tokenizer: Tokenizer = tokenizer or dataset_reader.tokenizer or RuleBasedTokenizer()
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         """Return the instances of an input, at least one. Raise `ConfigurationError` if it is invalid."""
@@ -92,25 +77,6 @@ class TaskPredictor(Predictor):
         Return the answer to an input, from its instances and the model's human-readable output for each.
         """
         raise NotImplementedError
-
-    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
-        """Return fields of gold labels, made from the model's human-readable output for an instance."""
-        namespace = self._model.label_namespace
-        if "label" in output:
-            return {"label": LabelField(output["label"], namespace)}
-        return {"tags": TagField(output["tags"], instance["tokens"], namespace)}
-
-    def predictions_to_labeled_instances(
-        self, instance: Instance, outputs: Dict[str, Any]
-    ) -> List[Instance]:
-        """
-        Return a copy of the instance with the model's predictions as gold labels, for AllenNLP's interpreters
-        and attackers.
-        """
-        labeled = instance.duplicate()
-        for name, field in self.predicted_labels(labeled, outputs).items():
-            labeled.add_field(name, field, self._model.vocab)
-        return [labeled]
 
     def predict_json(self, inputs: Union[JsonDict, str]) -> JsonDict:
         return self.predict_batch_json([inputs])[0]
@@ -133,10 +99,7 @@ class TaskPredictor(Predictor):
     def answers_or_errors(
         self, inputs: Sequence[Union[JsonDict, str]]
     ) -> List[Union[JsonDict, ConfigurationError]]:
-        """
-        Return for each input, or line of a file, its answer, or the error that says why it is invalid. Valid
-        inputs are answered all the same.
-        """
+        """Return for each input, or line of a file, its answer, or the error that says why it is invalid."""
         groups: List[Union[List[Instance], ConfigurationError]] = []
         for one_input in inputs:
             try:
@@ -167,28 +130,15 @@ class TaskPredictor(Predictor):
     def dump_line(self, outputs: JsonDict) -> str:
         return dump_json_line(outputs)
 
-    def _json_to_instance(self, json_dict: JsonDict) -> Instance:
-        # AllenNLP's interpreters and attackers call it.
-        [instances] = self.completed([self.instances_from_json(json_dict)])
-        return instances[0]
-
-    def outputs_in_batches(
-        self, instances: Sequence[Instance]
-    ) -> Iterator[Tuple[List[int], List[JsonDict]]]:
-        """
-        Run the model on batches of instances of similar length. Yield for each batch the positions of its
-        instances, in the order in which the model reads them, and the model's human-readable outputs.
-        """
+    def _run(self, instances: List[Instance]) -> List[JsonDict]:
+        """Return the model's human-readable outputs, computed in batches of instances of similar length."""
         for instance in instances:
             self._dataset_reader.apply_token_indexers(instance)
         lengths = [_num_tokens(instance) for instance in instances]
+        outputs: List[JsonDict] = [{}] * len(instances)
         for positions in batches_by_length(lengths, _LIMITS):
             batch = [instances[position] for position in positions]
-            yield positions, sanitize(self._model.forward_on_instances(batch))
-
-    def _run(self, instances: List[Instance]) -> List[JsonDict]:
-        outputs: List[JsonDict] = [{}] * len(instances)
-        for positions, batch_outputs in self.outputs_in_batches(instances):
+            batch_outputs = sanitize(self._model.forward_on_instances(batch))
             for position, output in zip(positions, batch_outputs):
                 outputs[position] = output
         return outputs
@@ -219,7 +169,7 @@ class SentencePredictor(TaskPredictor):
             tokens = [Token(word) for word in get_words(inputs, key, self.example)]
             return self.instances_of_tokens(tokens, inputs)
         sentence = get_text(inputs, key, self.example)
-        instances = self.instances_of_tokens(self._tokenizer.tokenize(sentence), inputs)
+        instances = self.instances_of_tokens(self.tokenizer.tokenize(sentence), inputs)
         for instance in instances:
             instance["metadata"].metadata["sentence"] = sentence
         return instances
@@ -238,35 +188,6 @@ def _num_tokens(instance: Instance) -> int:
         return field.sequence_length() if isinstance(field, TextField) else 0
 
     return max(map(length, instance.fields.values()))
-
-
-def build_sentence_tokenizer(
-    tokenizer: Optional[Union[Tokenizer, Dict[str, Any]]] = None,
-    spacy_model: Optional[str] = None,
-) -> Tokenizer:
-    """
-    Return the tokenizer that a predictor's arguments name, by default `RuleBasedTokenizer`. A spaCy model
-    must be installed; it is never downloaded.
-    """
-    if spacy_model is None:
-        if isinstance(tokenizer, dict):
-            # A copy, because building from `Params` empties them.
-            return Tokenizer.from_params(Params(dict(tokenizer)))
-        return tokenizer or RuleBasedTokenizer()
-    if tokenizer is not None:
-        raise ConfigurationError(
-            f"tokenizer and spacy_model ('{spacy_model}') are both given, expected at most one. "
-            "Leave one of them out."
-        )
-    try:
-        # AllenNLP's tokenizer would download a missing model.
-        spacy.load(spacy_model)
-    except OSError as error:
-        raise ConfigurationError(
-            f"spacy_model is '{spacy_model}', expected an installed spaCy model. Run "
-            f"`python -m spacy download {spacy_model}`, or leave spacy_model out for spaCy's rules."
-        ) from error
-    return SpacyTokenizer(spacy_model, pos_tags=False)
 
 
 def described_span(metadata: Dict[str, Any], start: int, end: int) -> JsonDict:

@@ -128,9 +128,6 @@ class TaskReader(DatasetReader):
         How the tokens of every text field are represented. ELMo needs an `elmo_character_ids` indexer.
     skip_invalid : `bool`, optional (default = `False`)
         Leave out invalid records, with a warning for each, and log their number at the end.
-
-    Readers of labels also have `label_namespace`, the namespace of labels in the vocabulary, by default
-    `labels`.
     """
 
     tokenizer: Optional[Tokenizer] = None
@@ -165,7 +162,9 @@ class TaskReader(DatasetReader):
                 # All of a record's instances or none.
                 instances = list(self._instances(record, left_out))
             except ConfigurationError as error:
-                self._raise_unless_skipped(error)
+                if not self._skip_invalid:
+                    raise
+                logger.warning("Left out (skip_invalid): %s", error)
                 left_out["invalid"] += 1
                 continue
             num_instances += len(instances)
@@ -183,11 +182,6 @@ class TaskReader(DatasetReader):
                 f"{f' ({reasons})' if reasons else ''}, expected at least one. Give another file."
             )
 
-    def _raise_unless_skipped(self, error: ConfigurationError) -> None:
-        if not self._skip_invalid:
-            raise error
-        logger.warning("Left out (skip_invalid): %s", error)
-
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Any]:
         """
         Yield the records of a file, not yet validated. Raise an error if the file as a whole is invalid.
@@ -204,21 +198,19 @@ def checked_words(
 ) -> List[str]:
     """
     Return the texts of tokens, at least one. Errors name `what` the tokens are, and their `place` in a file.
-    A token that vocabularies have for padding would not be part of the model's input.
     """
-    if not tokens:
-        found = f"{place}: found" if place else "Found"
-        raise ConfigurationError(
-            f"{found} a {what} without tokens, expected at least one token. Leave it out, or use another "
-            "tokenizer."
-        )
     words = [token.ensure_text() for token in tokens]
-    if DEFAULT_PADDING_TOKEN in words:
-        found = f"{place}: found" if place else "Found"
-        raise ConfigurationError(
-            f"{found} the token {DEFAULT_PADDING_TOKEN} in a {what}, expected other ones: AllenNLP's "
-            "vocabularies have this one for padding. Leave it out."
+    fault = ""
+    if not words:
+        fault = f"found a {what} without tokens, expected at least one token"
+    elif DEFAULT_PADDING_TOKEN in words:
+        # Models would not see it.
+        fault = (
+            f"found the token {DEFAULT_PADDING_TOKEN} in a {what}, expected other ones: AllenNLP's "
+            "vocabularies have this one for padding"
         )
+    if fault:
+        raise ConfigurationError(f"{f'{place}: ' if place else ''}{fault}. Leave it out.")
     return words
 
 

@@ -78,10 +78,6 @@ class TestBadConfig:
         ):
             ElmoTokenEmbedder(*bilm_files, vocab_to_cache=["a"], namespace_to_cache="tokens")
 
-    def test_a_namespace_without_a_vocabulary_is_an_error(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="'tokens', but there is no vocabulary"):
-            ElmoTokenEmbedder(*bilm_files, namespace_to_cache="tokens")
-
     def test_the_error_for_an_unknown_namespace_lists_all(self, bilm_files: BiLMFiles) -> None:
         vocab = Vocabulary({"labels": {"O": 1}})
         with pytest.raises(

@@ -7,7 +7,7 @@ from tests.tasks.task_testing import FIXTURES, overfitted_archive
 
 @pytest.fixture(scope="module")
 def archive(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    """A model that knows the tiny data of the module's task by heart. `OVERFITTING` changes its training."""
+    """A model overfitted to the tiny data of the module's task. `OVERFITTING` changes its training."""
     task = request.path.parent.name
     options = getattr(request.module, "OVERFITTING", {})
     experiment = FIXTURES / task / "tiny" / "experiment.jsonnet"

@@ -116,19 +116,8 @@ def test_a_folder_means_all_of_its_files(tmp_path: Path) -> None:
     write_lines(tmp_path / "cnn" / "1.gold_conll", DOCUMENT)
     write_lines(tmp_path / "a.v4_gold_conll", DOCUMENT)
     write_lines(tmp_path / "a.auto_conll", ["something else"])
-    paths = [Path(document.file_path).name for document in read_conll_2012(tmp_path)]
-    assert paths == ["a.v4_gold_conll", "1.gold_conll"]
-
-
-def test_a_bad_document_does_not_spoil_the_others(tmp_path: Path) -> None:
-    unended = DOCUMENT[:-1]
-    documents = list(read_conll_2012(write_lines(tmp_path / "a", [*unended, *DOCUMENT])))
-    assert len(documents) == 2
-    with pytest.raises(
-        ConfigurationError, match=r"line 1, document bc/x/1, .*found no end, expected"
-    ):
-        documents[0].sentences()
-    assert len(documents[1].sentences()) == 2
+    paths = [Path(document.unsplit[0].place.file_path) for document in read_conll_2012(tmp_path)]
+    assert [path.name for path in paths] == ["a.v4_gold_conll", "1.gold_conll"]
 
 
 @pytest.mark.parametrize(
@@ -140,6 +129,9 @@ def test_a_bad_document_does_not_spoil_the_others(tmp_path: Path) -> None:
         ([DOCUMENT[0], "", DOCUMENT[-1]], "line 1, document bc/x/1, part 000: found no sentence"),
         ([*DOCUMENT[:2], row(1, "ran", "*", "-"), "#end document"], "line 3, document .* found 13 columns"),
         ([DOCUMENT[0], "Ann NNP", "#end document"], r"found 2 columns .* expected at least 12"),
+        ([*DOCUMENT[:-1], *DOCUMENT], "line 1, document bc/x/1, part 000: found no end, expected a line"),
+        ([*DOCUMENT, *DOCUMENT[:-1]], "line 8, document bc/x/1, part 000: found no end, expected a line"),
+        ([DOCUMENT[0], row(0, "[WORD]", "-"), DOCUMENT[-1]], r"line 2, column 4, .*found '\[WORD\]', expect"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused_with_the_line(

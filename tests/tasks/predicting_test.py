@@ -1,17 +1,25 @@
 import pytest
-import spacy
-from allennlp.data.tokenizers import SpacyTokenizer, WhitespaceTokenizer
+from allennlp.data.tokenizers import WhitespaceTokenizer
 
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks import RuleBasedTokenizer
-from elmo_plugin.tasks.predicting import bracketed, build_sentence_tokenizer, described_span
+from elmo_plugin.tasks.predicting import bracketed, described_span
+from elmo_plugin.tasks.reading import RuleBasedTokenizer
+from elmo_plugin.tasks.sst import SstPredictor, SstReader
+from tests.tasks.task_testing import build_tiny, read_tiny
 
 
-def test_a_spacy_model_on_this_machine_is_used(tmp_path):
-    spacy.blank("de").to_disk(tmp_path / "german")
-    tokenizer = build_sentence_tokenizer(spacy_model=str(tmp_path / "german"))
-    assert isinstance(tokenizer, SpacyTokenizer)
-    assert [token.text for token in tokenizer.tokenize("Er kam ca. um zwei.")][2] == "ca."
+@pytest.fixture(scope="module")
+def model():
+    return build_tiny("sst", read_tiny("sst")[1])
+
+
+def test_the_tokenizer_is_the_one_that_is_given_or_splits_by_rules(model):
+    assert isinstance(SstPredictor(model, SstReader()).tokenizer, RuleBasedTokenizer)
+    tokenizer = WhitespaceTokenizer()
+    assert SstPredictor(model, SstReader(), tokenizer=tokenizer).tokenizer is tokenizer
+    configuration = {"type": "whitespace"}
+    predictor = SstPredictor(model, SstReader(), tokenizer=configuration)
+    assert predictor.predict_sentence("Rain. Rain.")["tokens"] == ["Rain.", "Rain."]
+    assert configuration == {"type": "whitespace"}  # not emptied
 
 
 def test_spans_are_in_brackets_and_nest():
@@ -27,24 +35,3 @@ def test_the_text_of_a_span_is_as_written_where_tokens_know_their_characters():
     assert described_span(metadata, 0, 2) == expected
     metadata["document"] = metadata.pop("sentence")
     assert described_span(metadata, 0, 2) == expected
-
-
-def test_the_tokenizer_is_the_one_that_is_given_or_splits_by_rules():
-    assert isinstance(build_sentence_tokenizer(), RuleBasedTokenizer)
-    tokenizer = WhitespaceTokenizer()
-    assert build_sentence_tokenizer(tokenizer) is tokenizer
-    configuration = {"type": "whitespace"}
-    assert isinstance(build_sentence_tokenizer(configuration), WhitespaceTokenizer)
-    assert configuration == {"type": "whitespace"}  # not emptied
-
-
-@pytest.mark.parametrize(
-    "tokenizer, spacy_model, message",
-    [
-        (None, "xx_none_sm", "Run `python -m spacy download xx_none_sm`"),
-        ({"type": "whitespace"}, "en_core_web_sm", "are both given, expected at most one"),
-    ],
-)
-def test_other_tokenizers_are_refused(tokenizer, spacy_model, message):
-    with pytest.raises(ConfigurationError, match=message):
-        build_sentence_tokenizer(tokenizer, spacy_model)

@@ -10,7 +10,6 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.conll import SentencePlace
 from elmo_plugin.tasks.tags import (
     Span,
-    TagFault,
     TagField,
     check_tag_vocabulary,
     find_tag_fault,
@@ -64,22 +63,22 @@ def test_tags_without_fault_are_exactly_those_that_spans_can_have(tags, scheme):
 @pytest.mark.parametrize(
     "scheme, tags, fault",
     [
-        ("BIO", ["O", "I-PER"], TagFault(1, "tag 'I-PER' after 'O'")),
-        ("BIO", ["I-PER"], TagFault(0, "tag 'I-PER' at the start of a sentence")),
-        ("BIO", ["B-PER", "I-LOC"], TagFault(1, "tag 'I-LOC' after 'B-PER'")),
-        ("BIO", ["B-PER", "L-PER"], TagFault(1, "tag 'L-PER'")),
-        ("IOB1", ["O", "B-PER"], TagFault(1, "tag 'B-PER' after 'O'")),
-        ("IOB1", ["I-LOC", "B-PER"], TagFault(1, "tag 'B-PER' after 'I-LOC'")),
-        ("BIOUL", ["B-PER", "O"], TagFault(1, "tag 'O' after 'B-PER'")),
-        ("BIOUL", ["O", "B-PER"], TagFault(1, "tag 'B-PER' at the end of a sentence")),
-        ("BIOUL", ["U-PER", "L-PER"], TagFault(1, "tag 'L-PER' after 'U-PER'")),
-        ("IOB1", ["O", "PER"], TagFault(1, "tag 'PER'")),
-        ("IOB1", ["I-"], TagFault(0, "tag 'I-'")),
-        ("IOB1", ["I"], TagFault(0, "tag 'I'")),
-        ("IOB1", ["-PER"], TagFault(0, "tag '-PER'")),
-        ("IOB1", ["IB-PER"], TagFault(0, "tag 'IB-PER'")),
-        ("IOB1", ["o"], TagFault(0, "tag 'o'")),
-        ("IOB1", ["O-PER"], TagFault(0, "tag 'O-PER'")),
+        ("BIO", ["O", "I-PER"], (1, "tag 'I-PER' after 'O'")),
+        ("BIO", ["I-PER"], (0, "tag 'I-PER' at the start of a sentence")),
+        ("BIO", ["B-PER", "I-LOC"], (1, "tag 'I-LOC' after 'B-PER'")),
+        ("BIO", ["B-PER", "L-PER"], (1, "tag 'L-PER'")),
+        ("IOB1", ["O", "B-PER"], (1, "tag 'B-PER' after 'O'")),
+        ("IOB1", ["I-LOC", "B-PER"], (1, "tag 'B-PER' after 'I-LOC'")),
+        ("BIOUL", ["B-PER", "O"], (1, "tag 'O' after 'B-PER'")),
+        ("BIOUL", ["O", "B-PER"], (1, "tag 'B-PER' at the end of a sentence")),
+        ("BIOUL", ["U-PER", "L-PER"], (1, "tag 'L-PER' after 'U-PER'")),
+        ("IOB1", ["O", "PER"], (1, "tag 'PER'")),
+        ("IOB1", ["I-"], (0, "tag 'I-'")),
+        ("IOB1", ["I"], (0, "tag 'I'")),
+        ("IOB1", ["-PER"], (0, "tag '-PER'")),
+        ("IOB1", ["IB-PER"], (0, "tag 'IB-PER'")),
+        ("IOB1", ["o"], (0, "tag 'o'")),
+        ("IOB1", ["O-PER"], (0, "tag 'O-PER'")),
     ],
 )
 def test_the_first_fault_is_found(scheme, tags, fault):
@@ -98,25 +97,25 @@ def vocabulary_of(*tags):
 
 
 def test_an_unknown_tag_is_named_with_its_line():
-    field = TagField(["O", "U-LOC"], TOKENS, "labels", SentencePlace("test.conll", 7))
+    field = TagField(["O", "U-LOC"], TOKENS, SentencePlace("test.conll", 7))
     with pytest.raises(
         ConfigurationError, match=r"^test\.conll, line 8: found tag 'U-LOC'"
     ) as error:
         field.index(vocabulary_of("U-PER", "O"))
-    assert "namespace 'labels' of the model's vocabulary: O, U-PER." in str(error.value)
+    assert "expected one of those that the model learns: O, U-PER." in str(error.value)
 
 
 @pytest.mark.parametrize(
     "tags, scheme, message",
     [
         ([], "BIO", "namespace 'labels' is empty, expected the labels of the training"),
-        (["U-PER"], "BIOUL", "has no tag 'O'"),
-        (["O", "B-PER", "I-PER"], "BIOUL", "has 'B-PER' but not 'L-PER'"),
-        (["O", "L-PER"], "BIOUL", "has 'L-PER' but not 'B-PER'"),
-        (["O", "I-PER"], "BIO", "has 'I-PER' but not 'B-PER'"),
-        (["O", "S-PER", "PER"], "BIOUL", "has 'PER', 'S-PER', expected only tags of the BIOUL sch"),
+        (["U-PER"], "BIOUL", "has U-PER, but not O, expected the tags of data in the BIOUL scheme"),
+        (["O", "B-PER", "I-PER"], "BIOUL", "has O, B-PER, I-PER, but not L-PER"),
+        (["O", "L-PER"], "BIOUL", "has O, L-PER, but not B-PER"),
+        (["O", "I-PER"], "BIO", "has O, I-PER, but not B-PER"),
+        (["O", "S-PER", "PER"], "BIOUL", "has PER, S-PER, expected the tags of data in the BIOUL"),
     ],
 )
 def test_a_vocabulary_without_the_tags_of_the_scheme_is_refused(tags, scheme, message):
     with pytest.raises(ConfigurationError, match=message):
-        check_tag_vocabulary(vocabulary_of(*tags), "labels", scheme)
+        check_tag_vocabulary(vocabulary_of(*tags), scheme)

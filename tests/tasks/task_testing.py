@@ -96,7 +96,7 @@ def overfit(
 def overfitted_archive(
     experiment: Path, folder: Path, num_steps: int = 60, lr: float = 0.02
 ) -> Path:
-    """The archive of an experiment whose model knows its training data by heart."""
+    """The archive of an experiment whose model is overfitted to its training data."""
     params = Params.from_file(experiment)
     params.to_file(folder / "config.json")
     reader = DatasetReader.from_params(params["dataset_reader"])

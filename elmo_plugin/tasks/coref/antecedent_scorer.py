@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.checks import check_positive
-
 _NUM_DISTANCE_BUCKETS = 10  # 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more; 0 does not occur
+# Mentions that are scored at once, which affects only time and memory.
+_MENTIONS_PER_BLOCK = 16
 # Numbers that are stored from the forward to the backward pass; each takes about 4 bytes in several tensors.
 _MAX_HELD = 2**25
 _UNKNOWN_SPEAKER, _OTHER_SPEAKER, _SAME_SPEAKER = range(3)
@@ -36,7 +35,7 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         Width of the vectors of mentions; number of genre ids; the id of genres that are not in the training
         data, whose embedding is zeros. Derived, and not set in configs.
     hidden_dims : `List[int]`, optional (default = `[150, 150]`)
-        Widths of the hidden layers.
+        Widths of the hidden layers, at least one.
     feature_dim : `int`, optional (default = `20`)
         Width of the embedding of each feature.
     activation : `Activation`, optional (default = `relu`)
@@ -45,8 +44,6 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         After each hidden layer, and on the embeddings of features.
     max_antecedents : `int`, optional (default = `250`)
         Number of preceding mentions, the nearest ones, that are scored for each mention.
-    mentions_per_block : `int`, optional (default = `16`)
-        Number of mentions that are scored at once. Affects only time and memory.
     """
 
     def __init__(
@@ -59,17 +56,10 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         activation: Optional[Activation] = None,
         dropout: float = 0.0,
         max_antecedents: int = 250,
-        mentions_per_block: int = 16,
     ) -> None:
         super().__init__()
-        hidden_dims = [150, 150] if hidden_dims is None else hidden_dims
-        if not hidden_dims:
-            raise ConfigurationError(
-                "antecedent_scorer.hidden_dims is empty, expected the width of at least one hidden layer."
-            )
-        check_positive(max_antecedents=max_antecedents, mentions_per_block=mentions_per_block)
+        hidden_dims = hidden_dims or [150, 150]
         self.max_antecedents = max_antecedents
-        self.mentions_per_block = mentions_per_block
         self.unknown_genre = unknown_genre
         self.activation = activation or torch.nn.ReLU()
         self.dropout = torch.nn.Dropout(dropout)
@@ -94,12 +84,10 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         self, mentions: Tensor, mention_scores: Tensor, speakers: Tensor, genre: Tensor
     ) -> Tensor:
         """
-        Score the pairs of a document.
+        Score the pairs of a document's mentions `(num_mentions, span_dim)`, in their order.
 
         # Parameters
 
-        mentions : `Tensor`
-            `(num_mentions, span_dim)`. In the order of the document.
         mention_scores : `Tensor`
             `(num_mentions)`. Scores for being a mention. A pair's score is the sum of both of these and the
             network's.
@@ -119,11 +107,11 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         max_antecedents = max(1, min(self.max_antecedents, num_mentions - 1))
         hidden_dim, span_dim = document.product_weight.shape
         # For each mention a block holds weights and the hidden vectors of its pairs.
-        held = num_mentions * hidden_dim * (span_dim + max_antecedents + self.mentions_per_block)
+        held = num_mentions * hidden_dim * (span_dim + max_antecedents + _MENTIONS_PER_BLOCK)
         computed_again = torch.is_grad_enabled() and held > _MAX_HELD
         blocks = []
-        for first in range(0, num_mentions, self.mentions_per_block):
-            block = (document, first, min(first + self.mentions_per_block, num_mentions))
+        for first in range(0, num_mentions, _MENTIONS_PER_BLOCK):
+            block = (document, first, min(first + _MENTIONS_PER_BLOCK, num_mentions))
             if computed_again:
                 scores = checkpoint(self._score_block, *block, max_antecedents, use_reentrant=False)
             else:

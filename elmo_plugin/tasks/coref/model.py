@@ -2,7 +2,7 @@
 
 from collections import Counter
 from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
 from allennlp.common import Lazy
@@ -15,7 +15,7 @@ from allennlp.nn.util import get_text_field_mask
 from torch import Tensor
 
 from elmo_plugin.modules.text_encoder import TextEncoder
-from elmo_plugin.tasks.checks import check_choice, check_positive
+from elmo_plugin.tasks.checks import check_choice
 from elmo_plugin.tasks.coref.antecedent_scorer import AntecedentScorer
 from elmo_plugin.tasks.coref.metrics import CoreferenceScores
 from elmo_plugin.tasks.coref.reader import GENRE_NAMESPACE
@@ -27,6 +27,10 @@ from elmo_plugin.tasks.coref.spans import (
     enumerate_spans,
     link_clusters,
 )
+
+# Numbers of spans that are scored, and of sentences that are encoded, at once. Affect only time and memory.
+_SPANS_PER_BLOCK = 1024
+_SENTENCES_PER_BLOCK = 64
 
 
 class Document(NamedTuple):
@@ -89,8 +93,6 @@ class CoreferenceResolver(Model):
         Vectors from which tokens are scored as the head of a span: `contextualized`, the output of the text
         encoder, as in Lee et al. and in this project's configs; or `embedded`, its input, as in AllenNLP's
         model.
-    spans_per_block, words_per_block : `int`, optional (defaults = `1024`, `4096`)
-        Number of spans that are scored, and of words that are encoded, at once. Affect only time and memory.
     """
 
     default_predictor = "elmo_coref"
@@ -109,25 +111,14 @@ class CoreferenceResolver(Model):
         dropout: float = 0.0,
         head_scores: str = "embedded",
         initializer: Optional[InitializerApplicator] = None,
-        spans_per_block: int = 1024,
-        words_per_block: int = 4096,
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        check_positive(
-            max_span_width=max_span_width,
-            spans_per_word=spans_per_word,
-            max_training_sentences=max_training_sentences,
-            spans_per_block=spans_per_block,
-            words_per_block=words_per_block,
-        )
         check_choice("head_scores", head_scores, ("contextualized", "embedded"))
         self.text_encoder = text_encoder
         self.max_span_width = max_span_width
         self.spans_per_word = spans_per_word
         self.max_training_sentences = max_training_sentences
-        self.spans_per_block = spans_per_block
-        self.words_per_block = words_per_block
         self.lexical_dropout = torch.nn.Dropout(lexical_dropout)
         self.dropout = torch.nn.Dropout(dropout)
         self.span_representation = SpanRepresentation(
@@ -165,10 +156,8 @@ class CoreferenceResolver(Model):
 
         sentences : `TextFieldTensors`
             `(batch_size, num_sentences, timesteps, ...)`.
-        speakers : `LongTensor`
-            `(batch_size, num_words)`. Numbers within each document, 0 if unknown.
-        genre : `LongTensor`
-            `(batch_size)`. Ids of genres.
+        speakers, genre : `LongTensor`
+            `(batch_size, num_words)`, numbers within each document, 0 if unknown; `(batch_size)`.
         mentions : `LongTensor`, optional
             `(batch_size, num_mentions, 3)`. Start, end (exclusive) and cluster of each gold mention, padded
             with -1.
@@ -207,14 +196,18 @@ class CoreferenceResolver(Model):
         return self._scores.get_metric(reset)
 
     def _score_mentions(self, document: Document) -> ScoredMentions:
+        # As in Lee et al. (2017), the vector of a word depends on its own sentence alone.
+        encoded = [
+            self.text_encoder(_at(document.sentences, rows), mask=document.mask[rows])
+            for rows in torch.arange(len(document.mask)).split(_SENTENCES_PER_BLOCK)
+        ]
         # (num_words, dim) each
-        contextualized, embedded = encode_document(
-            self.text_encoder, document.sentences, document.mask, self.words_per_block
-        )
+        contextualized = torch.cat([block.contextualized[block.mask] for block in encoded])
+        embedded = torch.cat([block.embedded[block.mask] for block in encoded])
         contextualized = self.dropout(contextualized)
         embedded = self.lexical_dropout(embedded)
         represented = partial(self.span_representation, contextualized, embedded)
-        blocks = partial(torch.split, split_size_or_sections=self.spans_per_block)
+        blocks = partial(torch.split, split_size_or_sections=_SPANS_PER_BLOCK)
         candidates = enumerate_spans(document.mask.sum(dim=-1), self.max_span_width)
         with torch.no_grad():
             # Only kept spans contribute to the loss, so the graph of all other scores is not needed.
@@ -238,11 +231,10 @@ class CoreferenceResolver(Model):
         return self.mention_score(self.mention_feedforward(vectors)).squeeze(-1)
 
 
-def _map_tensors(
-    text_field: TextFieldTensors, function: Callable[[Tensor], Tensor]
-) -> TextFieldTensors:
+def _at(text_field: TextFieldTensors, index: Any) -> TextFieldTensors:
+    """Return the tensors of a text field at an index."""
     return {
-        indexer: {name: function(tensor) for name, tensor in tensors.items()}
+        indexer: {name: tensor[index] for name, tensor in tensors.items()}
         for indexer, tensors in text_field.items()
     }
 
@@ -280,7 +272,7 @@ def _document_of_batch(
             part for cluster, part in parts.items() if len(part) > 1 or num_mentions[cluster] == 1
         ]
     return Document(
-        _map_tensors(sentences, lambda tensor: tensor[row, chosen]),
+        _at(sentences, (row, chosen)),
         mask[row, chosen],
         speakers[row, first_word:last_word],
         genre[row],
@@ -323,59 +315,3 @@ def _loss(scored: ScoredMentions, gold_clusters: List[Cluster]) -> Tensor:
     is_right = torch.cat([is_none, is_gold], dim=1)
     right_scores = all_scores.masked_fill(~is_right, -torch.inf)
     return (all_scores.logsumexp(dim=1) - right_scores.logsumexp(dim=1)).sum()
-
-
-def encode_document(
-    text_encoder: TextEncoder, sentences: TextFieldTensors, mask: Tensor, words_per_block: int
-) -> Tuple[Tensor, Tensor]:
-    """
-    Run the text encoder over the sentences of a document, and concatenate their words. As in Lee et al.
-    (2017), the vector of a word depends on its own sentence alone.
-
-    Sentences of similar length are encoded together, in blocks, so that one long sentence does not cause
-    padding of all others, and memory does not grow with the document.
-
-    # Parameters
-
-    sentences, mask : `TextFieldTensors`, `BoolTensor`
-        `(num_sentences, timesteps, ...)`. At least one sentence; none is empty.
-    words_per_block : `int`
-        Number of words, including padding, that are encoded at once. A longer sentence is encoded alone.
-
-    # Returns
-
-    The contextualized and the embedded words of `EncodedText`, `(num_words, dim)` each.
-    """
-    lengths = mask.sum(dim=-1)  # (num_sentences)
-    contextualized: List[Tensor] = []
-    embedded: List[Tensor] = []
-    positions: List[Tensor] = []
-    # (num_sentences, timesteps). The position of each word in the document.
-    position_of_word = (mask.flatten().cumsum(0) - 1).view_as(mask)
-    for block in _blocks_of_like_length(lengths, words_per_block):
-        longest = int(lengths[block].max())
-        block_mask = mask[block, :longest]
-        cropped = partial(_cropped, block, longest, mask.size(1))
-        block_sentences = _map_tensors(sentences, cropped)
-        encoded = text_encoder(block_sentences, mask=block_mask)
-        contextualized.append(encoded.contextualized[block_mask])
-        embedded.append(encoded.embedded[block_mask])
-        positions.append(position_of_word[block, :longest][block_mask])
-    order = torch.cat(positions).argsort()  # (num_words)
-    return torch.cat(contextualized)[order], torch.cat(embedded)[order]
-
-
-def _cropped(rows: Tensor, length: int, full_length: int, tensor: Tensor) -> Tensor:
-    # Word pieces, which some indexers make, are not counted in words, and stay as they are.
-    return tensor[rows, :length] if tensor.size(1) == full_length else tensor[rows]
-
-
-def _blocks_of_like_length(lengths: Tensor, words_per_block: int) -> List[Tensor]:
-    """Return blocks of the indices of sentences, sorted by length."""
-    blocks: List[List[int]] = []
-    for index in lengths.argsort(stable=True).tolist():
-        # The last sentence of a block is its longest.
-        if not blocks or (len(blocks[-1]) + 1) * int(lengths[index]) > words_per_block:
-            blocks.append([])
-        blocks[-1].append(index)
-    return [torch.tensor(block, device=lengths.device) for block in blocks]

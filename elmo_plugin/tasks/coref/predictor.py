@@ -1,17 +1,16 @@
 """Find the words of a document that refer to the same person or thing."""
 
 import re
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Iterator, List, Tuple
 
 import spacy
 from allennlp.common.util import JsonDict
-from allennlp.data import Field, Instance
+from allennlp.data import Instance
 from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key, get_text, get_words, shown_json
-from elmo_plugin.tasks.coref.reader import mention_field
 from elmo_plugin.tasks.predicting import TaskPredictor, bracketed, described_span
 from elmo_plugin.tasks.reading import character_offsets
 
@@ -42,14 +41,6 @@ class CoreferencePredictor(TaskPredictor):
         super().__init__(*args, **kwargs)
         self._sentence_splitter = SentenceSplitter()
 
-    def predict_document(self, document: str) -> JsonDict:
-        """Return the entities of a text."""
-        return self.predict_json({"document": document})
-
-    def predict_sentences(self, sentences: List[List[str]]) -> JsonDict:
-        """Return the entities of a text that is already split into sentences and tokens."""
-        return self.predict_json({"sentences": sentences})
-
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         key = find_key(inputs, ("document", "sentences"), self.example)
         genre = get_text(inputs, "genre", self.example) if "genre" in inputs else None
@@ -58,14 +49,9 @@ class CoreferencePredictor(TaskPredictor):
         document = get_text(inputs, key, self.example)
         sentences = []
         for first_character, sentence in self._sentence_splitter.split(document):
-            tokens = self._tokenizer.tokenize(sentence)
+            tokens = self.tokenizer.tokenize(sentence)
             if tokens:
                 sentences.append([_moved(token, first_character) for token in tokens])
-        if not sentences:
-            raise ConfigurationError(
-                f"'document' is {document[:100]!r}, in which the tokenizer finds no token, expected text "
-                f"as in {self.example}"
-            )
         instance = self._dataset_reader.text_to_instance(sentences, genre=genre)
         metadata = instance["metadata"].metadata
         metadata["document"] = document
@@ -95,9 +81,6 @@ class CoreferencePredictor(TaskPredictor):
                 words, [(start, end, str(number)) for start, end, number in mentions]
             ),
         }
-
-    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
-        return {"mentions": mention_field(output["clusters"])}
 
     def _get_sentences(self, inputs: JsonDict) -> List[List[Token]]:
         sentences = inputs["sentences"]

@@ -4,7 +4,7 @@ import logging
 import re
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from allennlp.data import DatasetReader, Instance
@@ -38,7 +38,6 @@ _MAX_SHOWN = 60  # characters of an invalid entry in an error
 
 GENRE_NAMESPACE = "genres"
 UNKNOWN_SPEAKER = "-"
-_LINE_ENDS_OF_MENTIONS = (")", *"0123456789")  # of `(12)` and of `(12`
 
 
 def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int, int, str]]:
@@ -95,38 +94,28 @@ def read_clusters(sentences: Sequence[Conll2012Sentence]) -> List[Cluster]:
     Return the mentions of each entity, counted in tokens of the document, ends exclusive, in the order of the
     document.
 
-    Each mention is in one cluster, once: a mention that is marked twice for an entity counts once, and
-    entities that share a mention are merged. Both are logged with the line.
+    Each mention is in one cluster, once: entities that share a mention are merged, which is logged with the
+    line.
     """
-    entity_of: Dict[Span, str] = {}
-    merged_into: Dict[str, str] = {}
-
-    def merged(entity: str) -> str:
-        while entity in merged_into:
-            entity = merged_into[entity]
-        return entity
-
+    entities: List[Tuple[Set[str], Set[Span]]] = []  # names and mentions of each
     num_words = 0
     for sentence in sentences:
-        for start, end, entity in read_mentions(sentence.coreference, sentence.place):
+        for start, end, name in read_mentions(sentence.coreference, sentence.place):
             span = (num_words + start, num_words + end)
-            if span not in entity_of:
-                entity_of[span] = entity
-                continue
-            other = entity_of[span]
-            place = sentence.place.of_token(start)
-            text = " ".join(sentence.words[start:end])
-            if entity == other:
-                logger.warning("%s: '%s' is marked twice as %s, counts once", place, text, entity)
-                continue
-            logger.warning("%s: '%s' is marked as %s and %s, merged", place, text, other, entity)
-            if merged(entity) != merged(other):
-                merged_into[merged(entity)] = merged(other)
+            same = [entity for entity in entities if name in entity[0] or span in entity[1]]
+            names = {name}.union(*(names for names, _ in same))
+            mentions = {span}.union(*(mentions for _, mentions in same))
+            entities = [entity for entity in entities if entity not in same]
+            entities.append((names, mentions))
+            if len(same) > 1 or (same and name not in same[0][0]):
+                logger.warning(
+                    "%s: '%s' is marked as %s, merged",
+                    sentence.place.of_token(start),
+                    " ".join(sentence.words[start:end]),
+                    " and ".join(sorted(names)),
+                )
         num_words += len(sentence.words)
-    mentions_of: Dict[str, Cluster] = {}
-    for span, entity in entity_of.items():
-        mentions_of.setdefault(merged(entity), []).append(span)
-    return sorted(sorted(cluster) for cluster in mentions_of.values())
+    return sorted(sorted(mentions) for _, mentions in entities)
 
 
 class GenreField(LabelField):
@@ -156,8 +145,7 @@ class CoreferenceReader(TaskReader):
     - `metadata`: `words` of the document, `sentence_lengths`, `name`; and `clusters`, if there are gold
       clusters.
 
-    A mention that is marked twice for one entity counts once, and two entities that share a mention are
-    merged (this occurs in OntoNotes); both are logged with the line.
+    Two entities that share a mention are merged (this occurs in OntoNotes), which is logged with the line.
 
     # Parameters
 
@@ -194,10 +182,9 @@ class CoreferenceReader(TaskReader):
         genre : `str`, optional
             Only genres of the training data make a difference.
         """
-        if not sentences or not all(sentences):
+        if not sentences:
             raise ConfigurationError(
-                f"Found {'an empty sentence' if sentences else 'no sentence'} in document '{name}', "
-                "expected at least one sentence, and at least one token in each."
+                f"Found no sentence in document '{name}', expected at least one, with tokens."
             )
         words = [word for sentence in sentences for word in checked_words(sentence)]
         metadata: Dict[str, Any] = {
@@ -214,7 +201,12 @@ class CoreferenceReader(TaskReader):
         if clusters is not None:
             kept = [cluster for cluster in clusters if self._keep_singletons or len(cluster) > 1]
             metadata["clusters"] = kept
-            fields["mentions"] = mention_field(kept)
+            mentions = [
+                (*mention, number) for number, cluster in enumerate(kept) for mention in cluster
+            ]
+            fields["mentions"] = TensorField(
+                torch.tensor(mentions, dtype=torch.long).view(-1, 3), padding_value=-1
+            )
         return Instance(fields)
 
     def apply_token_indexers(self, instance: Instance) -> None:
@@ -222,13 +214,13 @@ class CoreferenceReader(TaskReader):
             sentence.token_indexers = self._token_indexers
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
-        any_brackets = False
+        has_mentions = False
         for document in read_conll_2012(file_path):
-            any_brackets = any_brackets or any(
-                line.endswith(_LINE_ENDS_OF_MENTIONS) for line in document.lines
+            has_mentions = has_mentions or any(
+                set(sentence.last_column()) != {_NO_BRACKETS} for sentence in document.unsplit
             )
             yield document
-        if not any_brackets:
+        if not has_mentions:
             raise ConfigurationError(
                 f"{file_path}: found no mention in any document, expected brackets such as (12|(3)|4) in the "
                 "last column, coreference. Give files with coreference; documents without, to predict on, "
@@ -250,14 +242,6 @@ class CoreferenceReader(TaskReader):
         if num_singletons:
             left_out["clusters of one mention (keep_singletons is false)"] += num_singletons
         yield instance
-
-
-def mention_field(clusters: Sequence[Cluster]) -> TensorField:
-    """Return the field `(num_mentions, 3)`: start, end (exclusive) and cluster from 0, padded with -1."""
-    mentions = [
-        (*mention, number) for number, cluster in enumerate(clusters) for mention in cluster
-    ]
-    return TensorField(torch.tensor(mentions, dtype=torch.long).view(-1, 3), padding_value=-1)
 
 
 def _speaker_ids(

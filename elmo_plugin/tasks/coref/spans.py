@@ -75,19 +75,10 @@ def best_spans(spans: Tensor, scores: Tensor, max_spans: int) -> Tensor:
 
 class SpanRepresentation(torch.nn.Module):
     """
-    The contextual vectors of a span's first and last token, an embedding of its width, and the
+    The contextual vectors of a span's first and last token, an embedding of its width, with dropout, and the
     attention-weighted sum of its embedded tokens, in which its head should stand out (Lee et al. 2017,
-    section 4).
-
-    # Parameters
-
-    max_width : `int`
-        Tokens of the longest span.
-    dropout : `float`, optional (default = `0.0`)
-        On the embedding of span widths.
-    scores_contextualized : `bool`, optional (default = `True`)
-        Score a token's attention from its contextual vector, as in Lee et al., or from its embedding, as in
-        AllenNLP's model.
+    section 4). With `scores_contextualized`, a token's attention is scored from its contextual vector, as in
+    Lee et al., otherwise from its embedding, as in AllenNLP's model.
     """
 
     def __init__(

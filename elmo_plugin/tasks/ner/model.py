@@ -18,7 +18,7 @@ from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.checks import check_choice
 from elmo_plugin.tasks.tags import LABEL_SCHEMES, Tagger
 
-# Score of what cannot be: far below any other, and finite, since sums of infinite ones give NaN.
+# The score of impossible tags: far below any other, and finite, since sums of infinite ones give NaN.
 _IMPOSSIBLE = -1e4
 
 
@@ -28,17 +28,8 @@ class PartialCRF(ConditionalRandomField):
     def partial_log_likelihood(self, logits: Tensor, allowed: Tensor, mask: BoolTensor) -> Tensor:
         """
         Return the log-likelihood, summed over the batch, that the tags of a sentence are any of its `allowed`
-        sequences.
-
-        # Parameters
-
-        logits : `Tensor`
-            `(batch_size, timesteps, num_tags)`.
-        allowed : `Tensor`, boolean
-            `(batch_size, timesteps, num_tags)`, the tags that a token may have. Of their sequences, those
-            count that the constraints of the CRF allow.
-        mask : `BoolTensor`
-            `(batch_size, timesteps)`.
+        sequences, of those that the constraints of the CRF allow. `logits` and `allowed`, the tags that a
+        token may have, are `(batch_size, timesteps, num_tags)`.
         """
         start, end = self.num_tags, self.num_tags + 1
         constraints = self._constraint_mask.bool()  # (num_tags + 2, num_tags + 2)
@@ -81,8 +72,6 @@ class NerTagger(Tagger):
         Whether the CRF learns a score for each tag at the start and at the end of a sentence. The configs of
         this project have `False`, like AllenNLP's experiment with ELMo; the default is that of its
         `crf_tagger`.
-
-    The other parameters are those of `Tagger`.
     """
 
     default_predictor = "elmo_ner"
@@ -97,9 +86,8 @@ class NerTagger(Tagger):
         initializer: Optional[InitializerApplicator] = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(vocab, **kwargs)
         check_choice("label_scheme", label_scheme, LABEL_SCHEMES)
-        self._set_scheme(label_scheme)
+        super().__init__(vocab, label_scheme, **kwargs)
         self.text_encoder = text_encoder
         self.dropout = torch.nn.Dropout(dropout)
         num_tags = len(self.tags)
@@ -109,9 +97,7 @@ class NerTagger(Tagger):
         # The class of each tag; "" for O.
         self._outside = self.tags.index("O")
         self._classes = [tag.partition("-")[2] for tag in self.tags]
-        self._span_f1 = SpanBasedF1Measure(
-            vocab, tag_namespace=self.label_namespace, label_encoding=label_scheme
-        )
+        self._span_f1 = SpanBasedF1Measure(vocab, "labels", label_encoding=label_scheme)
         if initializer is not None:
             initializer(self)
 
@@ -126,7 +112,7 @@ class NerTagger(Tagger):
         mask = encoded.mask  # (batch_size, timesteps)
         # (batch_size, timesteps, num_tags)
         logits = self.tag_projection(self.dropout(encoded.contextualized))
-        output = self._output(logits, mask, tags, metadata)
+        output = self._output(logits, mask, metadata)
         if tags is not None:
             unmarked = self._unmarked_tags(metadata or [])
             # Both return the sum over the batch.

@@ -18,7 +18,6 @@ from elmo_plugin.tasks.tags import (
     LABEL_SCHEMES,
     SCHEME_RULES,
     TagField,
-    check_tags,
     find_tag_fault,
     spans_to_tags,
     tags_to_spans,
@@ -63,7 +62,6 @@ class NerReader(TaskReader):
         self,
         input_scheme: Optional[str] = None,
         label_scheme: str = "BIOUL",
-        label_namespace: str = "labels",
         unmarked: Optional[Dict[str, List[str]]] = None,
         **kwargs: Any,
     ) -> None:
@@ -73,20 +71,18 @@ class NerReader(TaskReader):
         check_choice("label_scheme", label_scheme, LABEL_SCHEMES)
         self._input_scheme = input_scheme
         self._label_scheme = label_scheme
-        self._label_namespace = label_namespace
         self._unmarked = unmarked or {}
 
     def text_to_instance(
         self,
         tokens: List[Token],
         tags: Optional[List[str]] = None,
-        place: Optional[SentencePlace] = None,
-        input_scheme: Optional[str] = None,
         unmarked: Sequence[str] = (),
+        place: Optional[SentencePlace] = None,
     ) -> Instance:
         """
-        Make an instance. `input_scheme` is the scheme of `tags`, by default the reader's, or one that fits
-        them. `unmarked` are the classes that `tags` do not mark.
+        Make an instance. The scheme of `tags` is the reader's `label_scheme`. `unmarked` are the classes that
+        they do not mark.
         """
         text_field = TextField(tokens)
         metadata: Dict[str, Any] = {"words": checked_words(tokens), **character_offsets(tokens)}
@@ -94,21 +90,7 @@ class NerReader(TaskReader):
             metadata["unmarked"] = list(unmarked)
         fields: Dict[str, Field] = {"tokens": text_field, "metadata": MetadataField(metadata)}
         if tags is not None:
-            scheme = input_scheme or self._input_scheme
-            if scheme is None:
-                possible = [name for name in SCHEME_RULES if find_tag_fault(tags, name) is None]
-                scheme = possible[0] if possible else "IOB1"
-            check_tags(tags, scheme, place, scheme_key="input_scheme")
-            spans = tags_to_spans(tags, scheme)
-            for span in spans:
-                if span.label in unmarked:
-                    where = place.of_token(span.start) if place else f"Token {span.start}"
-                    raise ConfigurationError(
-                        f"{where}: found an entity of class {span.label}, which by dataset_reader.unmarked "
-                        "this file does not mark. Correct the tag, or the patterns and classes of unmarked."
-                    )
-            label_tags = spans_to_tags(spans, len(tags), self._label_scheme)
-            fields["tags"] = TagField(label_tags, text_field, self._label_namespace, place)
+            fields["tags"] = TagField(tags, text_field, place)
         return Instance(fields)
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[_Record]:
@@ -125,8 +107,37 @@ class NerReader(TaskReader):
     def _instances(self, record: _Record, left_out: Counter) -> Iterable[Instance]:
         sentence, scheme, unmarked = record
         words, tags = zip(*sentence.tokens_and_tags())
+        _check_tags(tags, scheme, sentence.place)
+        spans = tags_to_spans(tags, scheme)
+        for span in spans:
+            if span.label in unmarked:
+                raise ConfigurationError(
+                    f"{sentence.place.of_token(span.start)}: found an entity of class {span.label}, which by "
+                    "dataset_reader.unmarked this file does not mark. Correct the tag, or the patterns and "
+                    "classes of unmarked."
+                )
+        label_tags = spans_to_tags(spans, len(tags), self._label_scheme)
         tokens = [Token(word) for word in words]
-        yield self.text_to_instance(tokens, list(tags), sentence.place, scheme, unmarked)
+        yield self.text_to_instance(tokens, label_tags, unmarked, sentence.place)
+
+
+def _check_tags(tags: Sequence[str], scheme: str, place: SentencePlace) -> None:
+    """Raise `ConfigurationError` for the first tag of a sentence that is impossible in a scheme."""
+    fault = find_tag_fault(tags, scheme)
+    if fault is None:
+        return
+    index, description = fault
+    fitting = [other for other in SCHEME_RULES if find_tag_fault(tags, other) is None]
+    advice = "Correct the tag."
+    if fitting:
+        advice = (
+            f"This sentence is possible in {' and '.join(fitting)}: if that is its scheme, give the "
+            f'reader "input_scheme": "{fitting[0]}". If not, correct the tag.'
+        )
+    raise ConfigurationError(
+        f"{place.of_token(index)}: found {description}, impossible in the {scheme} scheme: a token outside "
+        f"of spans is tagged O, {SCHEME_RULES[scheme]}. {advice}"
+    )
 
 
 def _detected_scheme(file_path: Union[str, PathLike]) -> str:

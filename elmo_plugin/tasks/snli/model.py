@@ -50,8 +50,6 @@ class SnliClassifier(Classifier):
         On the input of the inference encoder, the same units at all steps of a sentence.
     dropout : `float`, optional (default = `0.0`)
         On the inputs of `output_feedforward` and of the last layer.
-
-    The other parameters are those of `Classifier`.
     """
 
     default_predictor = "elmo_snli"
@@ -73,9 +71,9 @@ class SnliClassifier(Classifier):
         super().__init__(vocab, **kwargs)
         if set(self.classes) != set(LABELS):
             raise ConfigurationError(
-                f"The vocabulary's namespace '{self.label_namespace}' has {', '.join(self.classes)}, "
-                f"expected {', '.join(LABELS)}. Give reader and model the same label_namespace, and pairs of "
-                "each label to learn from; or put the labels into the vocabulary's `tokens_to_add`."
+                f"The vocabulary's namespace 'labels' has {', '.join(self.classes)}, expected "
+                f"{', '.join(LABELS)}. Give pairs of each label to learn from, or put the labels into the "
+                "vocabulary's `tokens_to_add`."
             )
         self.text_encoder = text_encoder
         self.matrix_attention = DotProductMatrixAttention()

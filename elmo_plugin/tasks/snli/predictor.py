@@ -17,7 +17,7 @@ _HYPOTHESIS_KEYS = {"premise": "hypothesis", "sentence1": "sentence2"}
 class SnliPredictor(TaskPredictor):
     """
     Predicts from `{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}`; `sentence1` and
-    `sentence2` are the same, so lines of SNLI can be given as they are. The output has
+    `sentence2` are the same, so lines of SNLI can be given unchanged. The output has
 
     - `label`, the most probable of `entailment`, `neutral` and `contradiction`;
     - `probabilities`, of each label by its name;
@@ -26,15 +26,11 @@ class SnliPredictor(TaskPredictor):
 
     example = '{"premise": "A man sleeps outside.", "hypothesis": "A man sleeps."}'
 
-    def predict_pair(self, premise: str, hypothesis: str) -> JsonDict:
-        """Return the answer for a pair."""
-        return self.predict_json({"premise": premise, "hypothesis": hypothesis})
-
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         premise_key = find_key(inputs, list(_HYPOTHESIS_KEYS), self.example)
         keys = (premise_key, _HYPOTHESIS_KEYS[premise_key])
         texts = [get_text(inputs, key, self.example) for key in keys]
-        return [self._dataset_reader.text_to_instance(*map(self._tokenizer.tokenize, texts))]
+        return [self._dataset_reader.text_to_instance(*map(self.tokenizer.tokenize, texts))]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         [output] = outputs

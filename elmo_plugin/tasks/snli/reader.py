@@ -41,15 +41,9 @@ class SnliReader(TaskReader):
 
     tokenizer: Tokenizer
 
-    def __init__(
-        self,
-        tokenizer: Optional[Tokenizer] = None,
-        label_namespace: str = "labels",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, tokenizer: Optional[Tokenizer] = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.tokenizer = tokenizer or RuleBasedTokenizer()
-        self._label_namespace = label_namespace
 
     def text_to_instance(
         self,
@@ -74,7 +68,7 @@ class SnliReader(TaskReader):
                     f"{f'{place}: ' if place else ''}found the gold_label '{label}', expected "
                     f"{', '.join(LABELS)}, or {NO_GOLD_LABEL} for a pair to be left out. Correct the label."
                 )
-            fields["label"] = LabelField(label, self._label_namespace)
+            fields["label"] = LabelField(label)
         return Instance(fields)
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[str, str]]:

@@ -26,14 +26,9 @@ class BidirectionalAttention(torch.nn.Module):
         question_mask: BoolTensor,
     ) -> Tensor:
         """
-        Let the tokens of passage `(batch_size, passage_length, dim)` and question `(batch_size,
-        question_length, dim)` attend to each other.
-
-        # Returns
-
-        `Tensor` of shape `(batch_size, passage_length, 4 * dim)`: for each passage token its own vector, its
-        attention over the question, the product of the two, and the product of its own vector with the
-        question's attention over the passage.
+        Return `(batch_size, passage_length, 4 * dim)`: for each passage token its vector, its attention over
+        the question, the product of the two, and the product of its vector with the question's attention over
+        the passage. Inputs are `(batch_size, passage_length, dim)` and `(batch_size, question_length, dim)`.
         """
         # (batch_size, passage_length, question_length)
         similarity = self.similarity(passage, question)

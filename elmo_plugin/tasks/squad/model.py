@@ -15,7 +15,6 @@ from torch.nn.functional import cross_entropy, pad
 
 from elmo_plugin.modules.encoder_stack import built
 from elmo_plugin.modules.text_encoder import TextEncoder
-from elmo_plugin.tasks.checks import check_positive
 from elmo_plugin.tasks.squad.answer_metrics import AnswerMetrics
 from elmo_plugin.tasks.squad.attention import BidirectionalAttention, ResidualSelfAttention
 
@@ -69,7 +68,6 @@ class QuestionAnswerer(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        check_positive(max_answer_tokens=max_answer_tokens)
         self.text_encoder = text_encoder
         token_dim = text_encoder.get_output_dim()
         self.attention = BidirectionalAttention(token_dim)

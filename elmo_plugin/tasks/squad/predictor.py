@@ -1,10 +1,9 @@
 """Answer questions about passages."""
 
-from typing import Any, Dict, List
+from typing import List
 
 from allennlp.common.util import JsonDict
-from allennlp.data import Field, Instance
-from allennlp.data.fields import IndexField
+from allennlp.data import Instance
 from allennlp.predictors import Predictor
 
 from elmo_plugin.files.json_input import get_text
@@ -25,13 +24,9 @@ class SquadPredictor(TaskPredictor):
 
     example = '{"passage": "It rained in Paris.", "question": "Where did it rain?"}'
 
-    def predict_answer(self, question: str, passage: str) -> JsonDict:
-        """Return the answer to a question about a passage."""
-        return self.predict_json({"passage": passage, "question": question})
-
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         passage, question = (get_text(inputs, key, self.example) for key in ("passage", "question"))
-        return [self._dataset_reader.text_to_instance(question, passage, tokenizer=self._tokenizer)]
+        return [self._dataset_reader.text_to_instance(question, passage, tokenizer=self.tokenizer)]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         [instance], [output] = instances, outputs
@@ -49,7 +44,3 @@ class SquadPredictor(TaskPredictor):
             "probability": output["span_probability"],
             "passage_words": [token.text for token in instance["passage"]],
         }
-
-    def predicted_labels(self, instance: Instance, output: Dict[str, Any]) -> Dict[str, Field]:
-        start, end = (IndexField(int(index), instance["passage"]) for index in output["best_span"])
-        return {"span_start": start, "span_end": end}

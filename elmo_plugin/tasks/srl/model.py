@@ -26,8 +26,7 @@ class SrlTagger(Tagger):
 
     The loss is the cross entropy of the gold tags, averaged over the tokens of a sentence and then over the
     sentences of a batch, as in AllenNLP's `srl`. Arguments are counted like CoNLL-2005's scorer does, see
-    `SrlSpanF1`. The metrics also have `num_skipped_predicates`, if there are any: predicates of the data that
-    are not measured, because their argument columns could not be read.
+    `SrlSpanF1`.
 
     # Parameters
 
@@ -35,10 +34,8 @@ class SrlTagger(Tagger):
         Its `feature_dim` is the width of the embedding that marks the predicate's word.
     finder_dim : `int`, optional (default = `0`)
         Learn to find predicates, too: a layer of this width over the input vectors of the task RNN, ELMo's
-        among them, says of each word whether it is one. Its loss is added to that of the tags, and its
+        among them, predicts for each word whether it is one. Its loss is added to that of the tags, and its
         metrics are `predicate_precision`, `predicate_recall` and `predicate_f1`. 0: predicates are given.
-
-    The other parameters are those of `Tagger`.
     """
 
     default_predictor = "elmo_srl"
@@ -51,8 +48,7 @@ class SrlTagger(Tagger):
         initializer: Optional[InitializerApplicator] = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(vocab, **kwargs)
-        self._set_scheme("BIO")
+        super().__init__(vocab, label_scheme="BIO", **kwargs)
         if text_encoder.feature_dim == 0:
             raise ConfigurationError(
                 "text_encoder.feature_dim is 0, expected the width of the predicate indicator's embedding: "
@@ -103,7 +99,7 @@ class SrlTagger(Tagger):
         encoded = self.text_encoder(tokens, features)
         mask = encoded.mask  # (batch_size, timesteps)
         logits = self.tag_projection(encoded.contextualized)  # (batch_size, timesteps, num_tags)
-        output = self._output(logits, mask, tags, metadata)
+        output = self._output(logits, mask, metadata)
         finder_loss: Union[float, Tensor] = 0.0
         if self.predicate_finder is not None:
             # (batch_size, timesteps, 2)
@@ -112,17 +108,14 @@ class SrlTagger(Tagger):
             if predicates is not None:
                 is_counted = mask & (predicates >= 0)
                 predicates = predicates.clamp(min=0)
-                if self._is_measured():
+                if not self.training:
                     self._predicate_f1(found, predicates, is_counted)
                 finder_loss = sequence_cross_entropy_with_logits(found, predicates, is_counted)
         if tags is not None:
             output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
             if "tags" in output:
                 gold_tags = [row[: len(best)] for row, best in zip(tags.tolist(), output["tags"])]
-                num_skipped = sum(
-                    sentence.get("num_skipped_predicates", 0) for sentence in metadata or ()
-                )
-                self._span_f1(self._names(output["tags"]), self._names(gold_tags), num_skipped)
+                self._span_f1(self._names(output["tags"]), self._names(gold_tags))
         return output
 
     def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:

@@ -53,19 +53,11 @@ class SrlSpanF1(Metric):
     def reset(self) -> None:
         # (num_roles, 3): how many arguments are correct, in excess, missed
         self._counts = torch.zeros(len(self._roles), 3, dtype=torch.long)
-        self._num_skipped = 0
 
     def __call__(
-        self,
-        predicted_tags: Sequence[Sequence[str]],
-        gold_tags: Sequence[Sequence[str]],
-        num_skipped: int = 0,
+        self, predicted_tags: Sequence[Sequence[str]], gold_tags: Sequence[Sequence[str]]
     ) -> None:
-        """
-        Count the arguments of some predicates, from the predicted and the gold BIO tags of each one's
-        sentence. `num_skipped` is the number of further predicates whose gold arguments could not be read.
-        """
-        self._num_skipped += num_skipped
+        """Count the arguments of predicates, from the predicted and the gold BIO tags of their sentences."""
         for predicted_of_one, gold_of_one in zip(predicted_tags, gold_tags, strict=True):
             predicted, gold = _counted(predicted_of_one), _counted(gold_of_one)
             columns = (predicted & gold, predicted - gold, gold - predicted)
@@ -75,18 +67,14 @@ class SrlSpanF1(Metric):
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        Return the metrics since the last reset: `precision`, `recall` and `f1` over all roles; the same for
-        each role that was gold or predicted, such as `f1-ARG0`; and, if there are any,
-        `num_skipped_predicates`.
+        Return the metrics since the last reset: `precision`, `recall` and `f1` over all roles, and the same
+        for each role that was gold or predicted, such as `f1-ARG0`.
         """
         counts = dist_reduce_sum(self._counts)  # (num_roles, 3)
         metrics = _scores(counts.sum(dim=0).tolist(), "")
         for role, counts_of_role in zip(self._roles, counts.tolist()):
             if any(counts_of_role):
                 metrics.update(_scores(counts_of_role, f"-{role}"))
-        num_skipped = dist_reduce_sum(self._num_skipped)
-        if num_skipped:
-            metrics["num_skipped_predicates"] = num_skipped
         if reset:
             self.reset()
         return metrics

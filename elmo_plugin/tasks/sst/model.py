@@ -39,8 +39,6 @@ class BiattentiveClassifier(Classifier):
         From the pooled sentence to the input of the linear layer.
     dropout : `float`, optional (default = `0.0`)
         On the pooled sentence, in addition to the dropout of text encoder and output layer.
-
-    The other parameters are those of `Classifier`.
     """
 
     default_predictor = "elmo_sst"

@@ -5,12 +5,12 @@ from collections import Counter
 from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from allennlp.data import DatasetReader, Instance, Vocabulary
+from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, LabelField, MetadataField, TextField
 from allennlp.data.tokenizers import Token
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.checks import check_choice, check_positive
+from elmo_plugin.tasks.checks import check_choice
 from elmo_plugin.tasks.reading import TaskReader, checked_words, placed_lines
 
 # The class of each label, by granularity; neutral is not one of 2 classes. No blanks, because classes are a
@@ -19,9 +19,11 @@ _CLASS_OF: Dict[str, Tuple[Optional[str], ...]] = {
     "5-class": ("very_negative", "negative", "neutral", "positive", "very_positive"),
     "2-class": ("negative", "negative", None, "positive", "positive"),
 }
-_LABELS = ("0", "1", "2", "3", "4")
-# Other white space, such as the no-break space in `8 1\/2`, is a part of the word.
-_PIECE = re.compile(r"[()]|[^() \t]+")
+# A word `(2 film)`, the start of a phrase `(3`, or its end. White space other than blanks and tabs, such as
+# the no-break space in `8 1\/2`, is a part of the word.
+_PIECE = re.compile(
+    r"(?:\((?P<label>[0-4])(?:[ \t]+(?P<word>[^() \t]+)[ \t]*\)|(?=[ \t]*\())|\))[ \t]*"
+)
 _MAX_SHOWN = 60  # characters of an invalid line in an error
 _EXAMPLE = "(3 (2 A) (4 (3 good) (2 film)))"
 # The Penn Treebank's spellings of brackets and quotes. They are replaced, because the text of biLMs and
@@ -69,122 +71,56 @@ class SentimentTree(NamedTuple):
         name the `place` (file and line) and the column.
         """
         words: List[str] = []
-        nodes: List[_Node] = []
-        open_nodes: List[_Node] = []
-        for match in _PIECE.finditer(line):
-            piece = match[0]
-            at = f"{place}, column {match.start() + 1}"
-            if open_nodes:
-                open_nodes[-1].read(piece, at)
-            elif nodes:
-                raise _fault(
-                    at, f"{_shown(line[match.start() :])} after the tree", "one tree on the line"
+        phrases: List[Phrase] = []
+        open_phrases: List[int] = []  # indices of phrases whose end was not read yet
+        position = 0
+        while position < len(line):
+            match = _PIECE.match(line, position)
+            is_after_tree = bool(phrases) and not open_phrases
+            is_end = match is not None and match["label"] is None
+            if match is None or is_after_tree or (is_end and not open_phrases):
+                rest = line[position:]
+                shown = f"'{rest[:_MAX_SHOWN]}{'...' if len(rest) > _MAX_SHOWN else ''}'"
+                raise ConfigurationError(
+                    f"{place}, column {position + 1}: found {shown}, expected one tree on each line, such "
+                    f"as {_EXAMPLE}: each opening bracket before a label from 0 to 4, and then a word or "
+                    "trees. Correct the line, or give a file of the Stanford Sentiment Treebank."
                 )
-            elif piece != "(":
-                advice = "Give a file of the Stanford Sentiment Treebank, or correct the line."
-                raise _fault(
-                    at, _shown(line[match.start() :]), f"a tree, such as {_EXAMPLE}", advice
-                )
-            if piece == "(":
-                nodes.append(_Node(at, start=len(words)))
-                open_nodes.append(nodes[-1])
-            elif piece == ")":
-                open_nodes.pop().end = len(words)
-            elif open_nodes[-1].word is not None:
-                words.append(_plain_spelling(piece))
-        if open_nodes:
-            expected = "as many closing brackets as opening ones, and the whole tree on one line"
-            raise _fault(open_nodes[-1].place, "'(' without its ')'", expected)
-        if not nodes:
-            raise _fault(place, "no tree", f"one, such as {_EXAMPLE}")
-        return cls(words, [Phrase(int(node.label or 0), node.start, node.end) for node in nodes])
-
-
-class _Node:
-    """A node during parsing: a label, and then a word or trees."""
-
-    def __init__(self, place: str, start: int) -> None:
-        self.place = place
-        self.start = self.end = start
-        self.label: Optional[str] = None
-        self.word: Optional[str] = None
-        self.has_trees = False
-
-    def read(self, piece: str, place: str) -> None:
-        """Read the next piece of this node: its label, its word, the start of a tree, or its end."""
-        if self.label is None:
-            if piece not in _LABELS:
-                found = "'()', an empty tree" if piece == ")" else _shown(piece)
-                raise _fault(place, found, "a label from 0 to 4 after '('")
-            self.label = piece
-        elif piece == ")":
-            if self.word is None and not self.has_trees:
-                found = f"'({self.label})', an empty tree"
-                raise _fault(place, found, "a word or trees after the label")
-        elif self.word is not None:
-            found = f"{_shown(piece)} after the word {_shown(self.word)}"
-            raise _fault(place, found, "')' after the word")
-        elif piece == "(":
-            self.has_trees = True
-        elif self.has_trees:
-            raise _fault(place, f"{_shown(piece)} after a tree", "'(' or ')'")
-        else:
-            self.word = piece
+            if is_end:
+                index = open_phrases.pop()
+                phrases[index] = phrases[index]._replace(end=len(words))
+            else:
+                phrases.append(Phrase(int(match["label"]), len(words), len(words) + 1))
+                if match["word"] is None:
+                    open_phrases.append(len(phrases) - 1)
+                else:
+                    words.append(_plain_spelling(match["word"]))
+            position = match.end()
+        if open_phrases or not phrases:
+            raise ConfigurationError(
+                f"{place}: found {len(open_phrases)} brackets without their ')' at the end of the line, "
+                f"expected one whole tree on each line, such as {_EXAMPLE}. Correct the line."
+            )
+        return cls(words, phrases)
 
 
 def _plain_spelling(word: str) -> str:
     return _PLAIN_SPELLINGS.get(word, word).replace("\\/", "/").replace("\\*", "*")
 
 
-def _shown(text: str) -> str:
-    return f"'{text[:_MAX_SHOWN]}{'...' if len(text) > _MAX_SHOWN else ''}'"
-
-
-def _fault(
-    place: str, found: str, expected: str, advice: str = "Correct the tree."
-) -> ConfigurationError:
-    return ConfigurationError(f"{place}: found {found}, expected {expected}. {advice}")
-
-
 class SentimentField(LabelField):
-    """
-    A `LabelField` that adds all `classes` to the vocabulary, always in the same order, whatever the data. Its
-    error names a label that is not in the vocabulary, and the `place` of the label.
-    """
+    """A `LabelField` that adds all `classes` to the vocabulary, in the same order for any data."""
 
-    __slots__ = ["classes", "place"]
+    __slots__ = ["classes"]
 
-    def __init__(
-        self,
-        label: str,
-        classes: Sequence[str],
-        label_namespace: str,
-        place: Optional[str] = None,
-    ) -> None:
-        super().__init__(label, label_namespace)
+    def __init__(self, label: str, classes: Sequence[str]) -> None:
+        super().__init__(label)
         self.classes = classes
-        self.place = place
-        if label not in classes:
-            raise self._unexpected(f"one of: {', '.join(classes)}. Correct the label.")
 
     def count_vocab_items(self, counter: Dict[str, Dict[str, int]]) -> None:
         # The vocabulary sorts by frequency, and keeps the order of classes with the same count.
         for name in self.classes:
             counter[self._label_namespace][name] += 1
-
-    def index(self, vocab: Vocabulary) -> None:
-        known = vocab.get_token_to_index_vocabulary(self._label_namespace)
-        if self.label not in known:
-            raise self._unexpected(
-                f"one in the namespace '{self._label_namespace}' of the model's vocabulary: "
-                f"{', '.join(known) or '(none)'}. Give the reader the granularity and the label_namespace "
-                "that the model was trained with."
-            )
-        super().index(vocab)
-
-    def _unexpected(self, expected: str) -> ConfigurationError:
-        place = f"{self.place}: " if self.place else ""
-        return ConfigurationError(f"{place}found the label '{self.label}', expected {expected}")
 
 
 @DatasetReader.register("elmo_sst")
@@ -218,12 +154,10 @@ class SstReader(TaskReader):
         granularity: str = "5-class",
         subtrees: bool = False,
         min_phrase_length: int = 1,
-        label_namespace: str = "labels",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_choice("granularity", granularity, _CLASS_OF)
-        check_positive(min_phrase_length=min_phrase_length)
         if min_phrase_length > 1 and not subtrees:
             raise ConfigurationError(
                 f"min_phrase_length is {min_phrase_length}, but subtrees is false, so that only whole "
@@ -234,18 +168,15 @@ class SstReader(TaskReader):
         self._classes = list(dict.fromkeys(name for name in self._class_of if name is not None))
         self._subtrees = subtrees
         self._min_phrase_length = min_phrase_length
-        self._label_namespace = label_namespace
 
-    def text_to_instance(
-        self, tokens: List[Token], label: Optional[str] = None, place: Optional[str] = None
-    ) -> Instance:
+    def text_to_instance(self, tokens: List[Token], label: Optional[str] = None) -> Instance:
         """Make an instance of a sentence or a phrase. `label` is one of the granularity's classes."""
         fields: Dict[str, Field] = {
             "tokens": TextField(tokens),
             "metadata": MetadataField({"words": checked_words(tokens)}),
         }
         if label is not None:
-            fields["label"] = SentimentField(label, self._classes, self._label_namespace, place)
+            fields["label"] = SentimentField(label, self._classes)
         return Instance(fields)
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[str, str]]:
@@ -261,7 +192,7 @@ class SstReader(TaskReader):
             if label is None:
                 left_out["neutral phrases" if self._subtrees else "neutral sentences"] += 1
             else:
-                yield self.text_to_instance(tokens[phrase.start : phrase.end], label, place)
+                yield self.text_to_instance(tokens[phrase.start : phrase.end], label)
 
     def _is_wanted(self, phrase: Phrase) -> bool:
         """Return whether a phrase inside a sentence should be read."""

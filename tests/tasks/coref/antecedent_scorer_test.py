@@ -2,7 +2,6 @@ import pytest
 import torch
 from allennlp.nn.util import bucket_values
 
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.coref import AntecedentScorer, antecedent_scorer
 from tests.closeness import assert_close
 
@@ -64,27 +63,30 @@ def test_the_split_first_layer_equals_the_network_on_pairs(max_antecedents, hidd
 @pytest.mark.parametrize("mentions_per_block", [1, 3, 11])
 @pytest.mark.parametrize("max_held", [0, 2**25])
 def test_blocks_equal_the_whole_in_values_and_gradients(mentions_per_block, max_held, monkeypatch):
-    """Blocks stored for the backward pass, and blocks computed again, drop the same units."""
-    monkeypatch.setattr(antecedent_scorer, "_MAX_HELD", max_held)
+    """Blocks stored for the backward pass, and blocks computed again."""
 
-    def values_and_gradients(scorer):
+    def values_and_gradients(block_size):
+        monkeypatch.setattr(antecedent_scorer, "_MENTIONS_PER_BLOCK", block_size)
+        scorer = build_scorer()
         mentions, *others = make_inputs()
         mentions.requires_grad_()
         scores = scorer(mentions, *others)
         scores[scores > -torch.inf].square().sum().backward()
         return [scores, mentions.grad, *(parameter.grad for parameter in scorer.parameters())]
 
-    whole = values_and_gradients(build_scorer(mentions_per_block=100))
-    in_blocks = values_and_gradients(build_scorer(mentions_per_block=mentions_per_block))
+    whole = values_and_gradients(100)
+    monkeypatch.setattr(antecedent_scorer, "_MAX_HELD", max_held)
+    in_blocks = values_and_gradients(mentions_per_block)
     for one, other in zip(in_blocks, whole, strict=True):
         assert_close(one, other, terms=GRADIENT_TERMS)
 
 
 def test_dropout_is_the_same_when_a_block_is_computed_again(monkeypatch):
     gradients = []
+    monkeypatch.setattr(antecedent_scorer, "_MENTIONS_PER_BLOCK", 3)
     for max_held in (0, 2**25):
         monkeypatch.setattr(antecedent_scorer, "_MAX_HELD", max_held)
-        scorer = build_scorer(dropout=0.5, mentions_per_block=3)
+        scorer = build_scorer(dropout=0.5)
         torch.manual_seed(5)
         scores = scorer(*make_inputs())
         scores[scores > -torch.inf].sum().backward()
@@ -111,16 +113,3 @@ def test_an_unknown_genre_adds_nothing_and_later_ids_are_unknown():
     # One program runs on the same numbers: the same bits.
     assert not torch.equal(of_genre[0], of_genre[1])
     assert torch.equal(of_genre[0], of_genre[2]) and torch.equal(of_genre[0], of_genre[3])
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"hidden_dims": []}, "antecedent_scorer.hidden_dims is empty, expected the width of at"),
-        ({"max_antecedents": 0}, "max_antecedents is 0, expected a number above"),
-        ({"mentions_per_block": 0}, "mentions_per_block is 0, expected"),
-    ],
-)
-def test_impossible_sizes_are_refused(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        build_scorer(**options)

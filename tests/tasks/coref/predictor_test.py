@@ -17,7 +17,7 @@ MARKED = "[2 [1 The King of [3 Spain]] 's wife] left [1 him] . [2 She] loved [3 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    """A model that knows the tiny documents by heart."""
+    """A model that is overfitted to the tiny documents."""
     folder = tmp_path_factory.mktemp("coref")
     dropouts = ("text_encoder.dropout", "lexical_dropout", "dropout")
     options = {"max_training_sentences": None, **dict.fromkeys(dropouts, 0.0)}
@@ -26,7 +26,7 @@ def archive(tmp_path_factory):
 
 
 def test_a_document_is_split_and_its_mentions_have_characters(predictor):
-    output = predictor.predict_document(DOCUMENT)
+    output = predictor.predict_json({"document": DOCUMENT})
     assert output["words"] == [word for sentence in SENTENCES for word in sentence]
     assert (output["clusters"], output["marked"]) == (CLUSTERS, MARKED)
     assert output["document"] == DOCUMENT
@@ -47,14 +47,14 @@ def test_a_document_is_split_and_its_mentions_have_characters(predictor):
 
 
 def test_sentences_are_taken_as_they_are(predictor):
-    output = predictor.predict_sentences(SENTENCES)
+    output = predictor.predict_json({"sentences": SENTENCES})
     assert (output["clusters"], output["marked"]) == (CLUSTERS, MARKED)
     assert output["mentions"][-1] == {"cluster": 3, "start": 11, "end": 12, "text": "Spain"}
     assert set(output) == {"words", "clusters", "mentions", "marked"}
 
 
 def test_a_document_without_coreference_has_no_clusters(predictor):
-    output = predictor.predict_sentences([["rain"]])
+    output = predictor.predict_json({"sentences": [["rain"]]})
     assert output == {"words": ["rain"], "clusters": [], "mentions": [], "marked": "rain"}
 
 

@@ -69,39 +69,39 @@ def test_only_possible_sequences_are_predicted(label_scheme):
     assert [find_tag_fault(tags, label_scheme) for tags in output["tags"]] == [None] * 8
 
 
-def test_while_training_nothing_is_decoded_unless_asked_for(monkeypatch):
+def test_in_training_nothing_is_decoded(monkeypatch):
     instances, vocab = read_tiny("ner")
-    tensors = as_tensors(instances, vocab)
     model = build_tiny("ner", vocab)
     with monkeypatch.context() as patch:
         patch.setattr(model.crf, "viterbi_tags", None)  # would fail
-        output = model(**tensors)
+        output = model(**as_tensors(instances, vocab))
     assert set(output) == {"logits", "mask", "words", "loss"}
     assert model.get_metrics() == {}
     # As the predictor's default way with a training model.
     assert len(model.make_output_human_readable(output)["tags"][0]) == 6
-    model = build_tiny("ner", vocab, training_metrics=True)
-    assert model(**tensors)["tags"]
-    assert model.get_metrics()["f1"] >= 0.0
 
 
-@pytest.mark.parametrize("verbose", [False, True])
-def test_metrics_count_exact_spans_overall_and_by_label(verbose):
-    instances, vocab = read_tiny("ner")
-    model = build_tiny("ner", vocab, verbose_metrics=verbose).eval()
-    # Gold: [PER Mary Smith] visited [LOC New York] .
-    predicted = ["B-PER", "L-PER", "O", "O", "U-LOC", "U-ORG"]
-    ids = torch.tensor([[vocab.get_token_index(tag, "labels") for tag in predicted]])
+def tagger_that_predicts(vocab, *tags):
+    model = build_tiny("ner", vocab).eval()
+    ids = torch.tensor([[vocab.get_token_index(tag, "labels") for tag in tags]])
     logits = 100.0 * torch.nn.functional.one_hot(ids, len(model.tags)).float()
     model.tag_projection.forward = lambda encoded: logits
+    return model
+
+
+def test_metrics_count_exact_spans_overall_and_by_label():
+    instances, vocab = read_tiny("ner")
+    # Gold: [PER Mary Smith] visited [LOC New York] .
+    model = tagger_that_predicts(vocab, "B-PER", "L-PER", "O", "O", "U-LOC", "U-ORG")
     model(**as_tensors(instances[:1], vocab))
-    prefix = "" if verbose else "_"
     expected = {"precision": 1 / 3, "recall": 1 / 2, "f1": 0.4}
     for label, value in (("LOC", 0.0), ("ORG", 0.0), ("PER", 1.0)):
         for metric in ("precision", "recall", "f1"):
-            expected[f"{prefix}{metric}-{label}"] = value
+            expected[f"_{metric}-{label}"] = value
     metrics = model.get_metrics(reset=True)
-    assert metrics == pytest.approx(expected)
+    assert set(metrics) == set(expected)
+    for name, value in expected.items():
+        assert_close(metrics[name], value, terms=3, dtype=torch.float32)  # AllenNLP adds 1e-13
     assert model.get_metrics() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
@@ -146,17 +146,14 @@ def test_a_token_without_a_tag_may_be_in_an_entity_that_its_file_does_not_mark(i
 
 def test_metrics_leave_out_classes_that_a_file_does_not_mark():
     instances, vocab = read_tiny("ner")
-    model = build_tiny("ner", vocab).eval()
     # Gold: [PER Mary Smith] visited [LOC New York] .
     predicted = ["B-PER", "L-PER", "U-ORG", "B-LOC", "L-LOC", "U-ORG"]
-    ids = torch.tensor([[vocab.get_token_index(tag, "labels") for tag in predicted]])
-    logits = 100.0 * torch.nn.functional.one_hot(ids, len(model.tags)).float()
-    model.tag_projection.forward = lambda encoded: logits
+    model = tagger_that_predicts(vocab, *predicted)
     model(**as_tensors(instances[:1], vocab))
-    assert model.get_metrics(reset=True)["precision"] == pytest.approx(0.5)
+    assert_close(model.get_metrics(reset=True)["precision"], 2 / 4, dtype=torch.float32)
     instances[0]["metadata"].metadata["unmarked"] = ["ORG"]
     output = model(**as_tensors(instances[:1], vocab))
-    assert model.get_metrics(reset=True)["precision"] == pytest.approx(1.0)
+    assert_close(model.get_metrics(reset=True)["precision"], 2 / 2, dtype=torch.float32)
     # The prediction has them.
     assert model.make_output_human_readable(output)["tags"] == [predicted]
     instances[0]["metadata"].metadata["unmarked"] = ["Org"]
@@ -166,16 +163,11 @@ def test_metrics_leave_out_classes_that_a_file_does_not_mark():
         model(**as_tensors(instances[:1], vocab))
 
 
-def test_other_tags_and_schemes_are_refused():
-    instances, vocab = read_tiny("ner")
-    model = build_tiny("ner", vocab).eval()
-    tensors = as_tensors(instances, vocab)
-    tensors["tags"][0, 0] = vocab.add_token_to_namespace("U-EVENT", "labels")
-    with pytest.raises(ConfigurationError, match="Found the gold label 'U-EVENT', expected one of"):
-        model(**tensors)
+def test_other_schemes_are_refused():
+    _, vocab = read_tiny("ner")
     for scheme, message in (
         ("IOB1", "label_scheme is 'IOB1', expected one of: BIO, B"),
-        ("BIO", r"has 'L-LOC', .* expected only tags of the BIO sch"),
+        ("BIO", r"has L-LOC, .* expected the tags of data in the BIO sch"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             build_tiny("ner", vocab, label_scheme=scheme)

@@ -3,7 +3,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from allennlp.data.tokenizers import Token
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,12 +65,6 @@ def test_spans_written_to_a_file_are_read_from_it(
     ] == sentences
 
 
-def test_metadata_has_character_offsets_if_the_tokens_have():
-    tokens = [Token("New", idx=2), Token("York", idx=6)]
-    metadata = NerReader().text_to_instance(tokens)["metadata"].metadata
-    assert metadata == {"words": ["New", "York"], "character_offsets": [(2, 5), (6, 10)]}
-
-
 @pytest.mark.parametrize(
     "tags, message",
     [
@@ -122,15 +115,6 @@ def test_the_error_for_another_scheme_names_the_right_one(
         list(NerReader(input_scheme=input_scheme).read(file_path))
     advice = f'give the reader "input_scheme": "{fitting}"' if fitting else ". Correct the tag."
     assert advice in str(error.value)
-
-
-def test_an_impossible_tag_without_a_file_is_named_with_its_token():
-    with pytest.raises(ConfigurationError, match=r"^Token 1: found tag 'B-PER' after 'O'"):
-        NerReader(input_scheme="IOB1").text_to_instance(
-            [Token("Hi"), Token("Mary")], ["O", "B-PER"]
-        )
-    found = NerReader().text_to_instance([Token("Hi"), Token("Mary")], ["O", "B-PER"])
-    assert list(found["tags"]) == ["O", "U-PER"]
 
 
 def test_files_are_read_one_after_another_each_with_the_classes_that_it_does_not_mark(

@@ -9,7 +9,6 @@ import torch
 from allennlp.common import Params
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.models import Model
-from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from torch.nn import Parameter
 
 from elmo_plugin import BiLM
@@ -96,19 +95,6 @@ def test_the_model_has_the_size_that_the_paper_reports(tmp_path: Path) -> None:
     num_weights_of_elmo_unit = 2 * 4 * 300 + 4 * 300
     with_original = num_parameters + (1024 - TINY_ELMO_DIM) * num_weights_of_elmo_unit
     assert round(with_original / 1e6, 1) == 8.0
-
-
-def test_the_learning_rate_is_halved_after_each_epoch_that_is_not_better(tmp_path: Path) -> None:
-    params = config("snli", tmp_path)["trainer"]
-    optimizer = torch.optim.Adam([Parameter(torch.zeros(1))], lr=params["optimizer"]["lr"])
-    scheduler = LearningRateScheduler.from_params(
-        params["learning_rate_scheduler"], optimizer=optimizer
-    )
-    rates = []
-    for accuracy in (0.5, 0.6, 0.6, 0.59, 0.7):
-        scheduler.step(accuracy)
-        rates.append(optimizer.param_groups[0]["lr"])
-    assert rates == pytest.approx([4e-4, 4e-4, 2e-4, 1e-4, 1e-4])
 
 
 @pytest.mark.parametrize("name", ["snli", "snli_small"])

@@ -1,30 +1,32 @@
 from typing import Any, Dict
 
 import pytest
+import torch
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.snli import SnliPredictor
+from tests.closeness import assert_close
 
 
 def test_a_pair_is_split_and_labelled(predictor: SnliPredictor) -> None:
-    output = predictor.predict_pair("Two women are reading in a park.", "Nobody reads.")
+    premise = "Two women are reading in a park."
+    output = predictor.predict_json({"premise": premise, "hypothesis": "Nobody reads."})
     assert list(output) == ["label", "probabilities", "premise_words", "hypothesis_words"]
     assert output["label"] == "contradiction"
     assert output["premise_words"] == ["Two", "women", "are", "reading", "in", "a", "park", "."]
     assert output["hypothesis_words"] == ["Nobody", "reads", "."]
-
-
-def test_probabilities_have_the_names_of_labels_and_sum_to_1(predictor: SnliPredictor) -> None:
-    output = predictor.predict_pair("Two women are reading in a park.", "The women are sisters.")
+    output = predictor.predict_json({"premise": premise, "hypothesis": "The women are sisters."})
     probabilities = output["probabilities"]
     assert set(probabilities) == {"entailment", "neutral", "contradiction"}
-    assert sum(probabilities.values()) == pytest.approx(1.0)
+    assert_close(sum(probabilities.values()), 1.0, terms=3, dtype=torch.float32)
     assert output["label"] == max(probabilities, key=probabilities.get) == "neutral"
 
 
 def test_the_keys_of_snli_are_accepted(predictor: SnliPredictor) -> None:
     pair = {"sentence1": "Rain", "sentence2": "Rain", "gold_label": "-", "pairID": 3}
-    assert predictor.predict_json(pair) == predictor.predict_pair("Rain", "Rain")
+    same = {"premise": "Rain", "hypothesis": "Rain"}
+    assert predictor.predict_json(pair)["premise_words"] == ["Rain"]
+    assert predictor.predict_json(pair)["label"] == predictor.predict_json(same)["label"]
 
 
 @pytest.mark.parametrize(

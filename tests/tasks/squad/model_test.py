@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.squad.answer_metrics import word_f1
 from elmo_plugin.tasks.squad.model import best_span
 from tests.closeness import assert_close
@@ -63,7 +62,7 @@ def test_a_file_in_which_only_some_questions_have_answers_is_measured_on_these(d
     answers = [instance["metadata"]["answers"] for instance in instances]
     assert 0 < sum(map(bool, answers)) < len(answers)
     scores = [word_f1(text, gold) for text, gold in zip(output["best_span_text"], answers) if gold]
-    assert model.get_metrics()["f1"] == pytest.approx(sum(scores) / len(scores))
+    assert_close(model.get_metrics()["f1"], sum(scores) / len(scores), terms=len(scores))
 
 
 def test_padding_changes_nothing_and_is_never_an_answer(data):
@@ -80,22 +79,6 @@ def test_padding_changes_nothing_and_is_never_an_answer(data):
         assert_close(with_others[name][3, :length], alone[name][0], terms=terms, scale=1.0)
         assert (with_others[name][3, length:].exp() == 0).all()
     assert with_others["best_span"][3].tolist() == alone["best_span"][0].tolist()
-
-
-def test_answers_are_not_longer_than_allowed(data):
-    instances, vocab = data
-    for max_answer_tokens in (1, 2):
-        model = build_tiny("squad", vocab, "experiment_elmo", max_answer_tokens=max_answer_tokens)
-        spans = model(**as_tensors(instances, vocab))["best_span"]
-        lengths = spans[:, 1] - spans[:, 0] + 1
-        assert lengths.min() >= 1 and lengths.max() <= max_answer_tokens
-
-
-def test_question_and_passage_share_the_mix_of_each_place(data):
-    _, vocab = data
-    model = build_tiny("squad", vocab, "experiment_elmo")
-    mixes = [name for name, _ in model.named_parameters() if name.endswith("gamma")]
-    assert len(mixes) == 2  # one for each place
 
 
 def test_dropout_on_the_output_of_the_rnn_does_not_drop_output_elmo(data):
@@ -138,20 +121,6 @@ def test_the_papers_initializer_applies_to_all_grus_and_not_to_the_bilm(data, tm
         assert torch.equal(found, parameter)
         compared += 1
     assert compared > 10
-
-
-def test_parts_whose_widths_do_not_fit_are_refused(data):
-    _, vocab = data
-    model = build_tiny("squad", vocab)
-    with pytest.raises(ConfigurationError, match="end encoder input"):
-        type(model)(
-            vocab,
-            model.text_encoder,
-            model.projection,
-            model.self_attention.encoder,
-            model.start_encoder,
-            model.start_encoder,
-        )
 
 
 def best_span_by_trying_all(start_logits, end_logits, max_length):
@@ -203,7 +172,7 @@ def test_values_are_normal_without_the_tails():
     )
     assert 0.9 <= values.min() < 0.901
     assert 1.099 < values.max() <= 1.1
-    # Without what is beyond two standard deviations, 0.88 of one is left. Of 40,000 values, the mean has a
-    # standard deviation of 0.044 / 200 = 0.0002, and the standard deviation one of 1 / sqrt(80,000) = 0.4%.
-    assert values.mean().item() == pytest.approx(1.0, abs=0.001)
-    assert values.std().item() == pytest.approx(0.05 * 0.8796, rel=0.02)
+    # Without the tails, 0.88 of a standard deviation is left. Of 40,000 values, the mean has a standard
+    # deviation of 0.044 / 200 = 0.0002, and the standard deviation one of 1 / sqrt(80,000) = 0.4%.
+    assert abs(values.mean().item() - 1) < 5 * 0.0002
+    assert abs(values.std().item() / (0.05 * 0.8796) - 1) < 5 * 0.004

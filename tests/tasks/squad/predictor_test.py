@@ -9,7 +9,7 @@ PASSAGE = "It rained in Paris on Monday. In São Paulo, the sun shone for 6½ ho
 
 def test_an_answer_is_cut_from_the_passage(predictor):
     passage = PASSAGE.replace(" Paulo", "  Paulo")
-    output = predictor.predict_answer("Where did the sun shine?", passage)
+    output = predictor.predict_json({"passage": passage, "question": "Where did the sun shine?"})
     words = output.pop("passage_words")
     probability = output.pop("probability")
     assert output == {
@@ -24,17 +24,12 @@ def test_an_answer_is_cut_from_the_passage(predictor):
     assert 0.5 < probability <= 1
 
 
-def test_the_readers_tokenizer_is_used(archive):
+def test_the_readers_tokenizer_is_used(archive, monkeypatch):
     model, reader = archive.model, archive.validation_dataset_reader
-    predictor = SquadPredictor(model, reader)
-    assert "6½" in predictor.predict_answer("Where?", PASSAGE)["passage_words"]
-    reader_tokenizer = reader.tokenizer
-    reader.tokenizer = LettersDigitsTokenizer()
-    try:
-        predictor = SquadPredictor(model, reader)
-    finally:
-        reader.tokenizer = reader_tokenizer
-    assert "½" in predictor.predict_answer("Where?", PASSAGE)["passage_words"]
+    inputs = {"passage": PASSAGE, "question": "Where?"}
+    assert "6½" in SquadPredictor(model, reader).predict_json(inputs)["passage_words"]
+    monkeypatch.setattr(reader, "tokenizer", LettersDigitsTokenizer())
+    assert "½" in SquadPredictor(model, reader).predict_json(inputs)["passage_words"]
 
 
 def test_a_tokenizer_without_offsets_is_refused(archive):
@@ -42,4 +37,4 @@ def test_a_tokenizer_without_offsets_is_refused(archive):
         archive.model, archive.validation_dataset_reader, tokenizer=WhitespaceTokenizer()
     )
     with pytest.raises(ConfigurationError, match="expected a character offset for each token"):
-        predictor.predict_answer("Where?", PASSAGE)
+        predictor.predict_json({"passage": PASSAGE, "question": "Where?"})

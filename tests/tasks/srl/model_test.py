@@ -17,18 +17,6 @@ def data():
     return read_tiny("srl")
 
 
-def test_predicates_that_could_not_be_read_are_reported(data):
-    instances, vocab = data
-    model = build_tiny("srl", vocab).eval()
-    batch = as_tensors(instances, vocab)
-    model(**batch)
-    assert "num_skipped_predicates" not in model.get_metrics()
-    batch["metadata"][0] = {**batch["metadata"][0], "num_skipped_predicates": 2}
-    model(**batch)
-    assert model.get_metrics(reset=True)["num_skipped_predicates"] == 2
-    assert "num_skipped_predicates" not in model.get_metrics()
-
-
 def test_loss_is_the_cross_entropy_averaged_over_tokens_and_then_over_sentences(data):
     instances, vocab = data
     batch = as_tensors(instances, vocab)
@@ -50,7 +38,8 @@ def test_the_model_depends_on_the_predicate(data):
     logits = model(**batch)["logits"]
     # The same sentence, with the predicates "sat" and "slept".
     assert batch["tokens"]["tokens"]["tokens"][0].equal(batch["tokens"]["tokens"]["tokens"][1])
-    assert not torch.allclose(logits[0], logits[1])
+    # By more than rounding.
+    assert (logits[0] - logits[1]).abs().max() > 1e-3
     batch["predicate_indicator"] = batch["predicate_indicator"][[1, 0]]
     # Outputs of the LSTMs, which the logits sum, are at most 1.
     terms = num_terms(model, logits.size(1))
@@ -93,7 +82,9 @@ def test_metrics_count_arguments_overall_and_by_role(data):
         "_recall-ARG1": 0.0,
         "_f1-ARG1": 0.0,
     }
-    assert model.get_metrics(reset=True) == pytest.approx(expected)
+    measured = model.get_metrics(reset=True)
+    assert list(measured) == list(expected)
+    assert_close(list(measured.values()), list(expected.values()), terms=3)
     assert model.get_metrics() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
@@ -116,7 +107,7 @@ def test_a_finder_learns_which_words_are_predicates(data):
     metrics = model.get_metrics(reset=True)
     assert metrics["predicate_precision"] == metrics["predicate_recall"] == 1
     assert metrics["predicate_f1"] == 1
-    # What it says of a word does not depend on the predicate whose roles are labelled.
+    # The prediction for a word does not depend on the predicate whose roles are labelled.
     batch["predicate_indicator"] = torch.zeros_like(batch["predicate_indicator"])
     terms = num_terms(model, gold.size(1))
     found = model(**batch)["predicate_probabilities"]
@@ -179,26 +170,18 @@ def test_the_best_allowed_sequence_is_found(length):
 
 def test_padding_is_not_decoded():
     torch.manual_seed(13)
-    logits = torch.randn(2, 4, len(TAGS))
-    mask = torch.tensor([[True, True, True, True], [True, True, False, False]])
-    decoded = BioDecoder(TAGS).decode(logits, mask)
-    assert [len(tags) for tags in decoded] == [4, 2]
-    assert decoded[1] == best_by_trying_all(logits[1, :2].log_softmax(dim=-1))
+    logits = torch.randn(1, 4, len(TAGS))
+    decoded = BioDecoder(TAGS).decode(logits, torch.tensor([[True, True, False, False]]))
+    assert decoded == [best_by_trying_all(logits[0, :2].log_softmax(dim=-1))]
 
 
 def test_sequences_with_similar_scores_are_distinguished():
-    # I-ARG0 is the best tag but cannot be first; O is better than B-ARG0 by less than float32 can
-    # show beside 100,000.
-    scores = torch.tensor([[[2.0, 1.001, 1.0, 0.0, 0.0]]])
-    [tags] = BioDecoder(TAGS).decode(scores, torch.ones(1, 1, dtype=torch.bool))
-    assert [TAGS[tag_id] for tag_id in tags] == ["O"]
-    scores = torch.tensor([[[2.0, 1.0, 1.001, 0.0, 0.0]]])
-    [tags] = BioDecoder(TAGS).decode(scores, torch.ones(1, 1, dtype=torch.bool))
-    assert [TAGS[tag_id] for tag_id in tags] == ["B-ARG0"]
-
-
-def test_decoding_leaves_the_logits_as_they_are_and_needs_no_gradients():
-    logits = torch.randn(1, 3, len(TAGS), requires_grad=True)
-    before = logits.detach().clone()
-    BioDecoder(TAGS).decode(logits, torch.ones(1, 3, dtype=torch.bool))
-    assert torch.equal(logits, before)
+    # I-ARG0 is the best tag but cannot be first; O and B-ARG0 differ by less than float32 can show beside
+    # 100,000.
+    for scores, best in (
+        ([2.0, 1.001, 1.0, 0.0, 0.0], "O"),
+        ([2.0, 1.0, 1.001, 0.0, 0.0], "B-ARG0"),
+    ):
+        mask = torch.ones(1, 1, dtype=torch.bool)
+        [[tag_id]] = BioDecoder(TAGS).decode(torch.tensor([[scores]]), mask)
+        assert TAGS[tag_id] == best

@@ -1,7 +1,5 @@
 import pytest
-import spacy
 from allennlp.data import DatasetReader
-from allennlp.predictors import Predictor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.srl import SrlPredictor
@@ -31,28 +29,19 @@ SLEPT = {
 WORDS = ["The", "cat", "sat", "and", "slept", "."]
 
 
-@pytest.fixture(scope="module")
-def tagger(tmp_path_factory):
-    """The folder of a spaCy model that knows a few verbs."""
-    nlp = spacy.blank("en")
-    ruler = nlp.add_pipe("attribute_ruler")
-    verbs = {"sat": "VERB", "slept": "VERB", "was": "AUX"}
-    for word in ("The", "cat", "Hello", *verbs):
-        ruler.add([[{"ORTH": word}]], {"POS": verbs.get(word, "NOUN")})
-    folder = tmp_path_factory.mktemp("spacy") / "with_verbs"
-    nlp.to_disk(folder)
-    return str(folder)
+def predict(predictor, predicates, **text):
+    return predictor.predict_json({**text, "predicates": predicates})
 
 
 def test_each_predicate_gets_its_roles(predictor):
     expected = {"words": WORDS, "predicates": [SAT, SLEPT]}
-    assert predictor.predict_tokens(WORDS, [2, 4]) == expected
+    assert predict(predictor, [2, 4], tokens=WORDS) == expected
     assert predictor.predict_json({"words": WORDS, "predicates": [2, 4], "id": 3}) == expected
 
 
 def test_predicates_of_a_sentence_are_indices_of_its_tokens(predictor):
     sentence = "The cat  sat and slept."
-    assert predictor.predict_sentence(sentence, [2]) == {
+    assert predict(predictor, [2], sentence=sentence) == {
         "words": WORDS,
         "predicates": [SAT],
         "sentence": sentence,
@@ -61,103 +50,38 @@ def test_predicates_of_a_sentence_are_indices_of_its_tokens(predictor):
 
 def test_predicates_of_several_words_and_continued_arguments_are_described(predictor):
     words = ["She", "carried", "out", "the", "plan", "that", "Ann", "had", "made", "."]
-    [carried] = predictor.predict_tokens(words, [1])["predicates"]
+    [carried] = predict(predictor, [1], tokens=words)["predicates"]
     assert carried["description"] == (
         "[ARG0: She] [V: carried out] [ARG1: the plan that Ann had made] ."
     )
     words = ["The", "plan", ",", "Ann", "said", ",", "was", "José", "'s", "."]
-    [said] = predictor.predict_tokens(words, [4])["predicates"]
+    [said] = predict(predictor, [4], tokens=words)["predicates"]
     assert (
         said["description"] == "[ARG1: The plan] , [ARG0: Ann] [V: said] , [C-ARG1: was José 's] ."
     )
 
 
 def test_without_predicates_the_answer_is_empty(predictor):
-    assert predictor.predict_tokens(WORDS, []) == {"words": WORDS, "predicates": []}
-    assert predictor.predict_sentence("Hello!", []) == {
+    assert predict(predictor, [], tokens=WORDS) == {"words": WORDS, "predicates": []}
+    assert predict(predictor, [], sentence="Hello!") == {
         "words": ["Hello", "!"],
         "predicates": [],
         "sentence": "Hello!",
     }
 
 
-def test_the_verbs_of_a_sentence_are_found_by_a_spacy_model(archive, tagger):
-    predictor = Predictor.from_archive(archive, extra_args={"spacy_model": tagger})
-    output = predictor.predict_sentence("The cat sat and slept.")
-    assert output["predicates"] == [SAT, SLEPT]
-    [auxiliary] = predictor.predict_sentence("It was late.")["predicates"]
-    assert (auxiliary["predicate"], auxiliary["index"]) == ("was", 1)
-    assert predictor.predict_sentence("Hello!")["predicates"] == []
-    # What is given is not looked for.
-    assert predictor.predict_sentence("The cat sat and slept.", [4])["predicates"] == [SLEPT]
-
-
-def test_a_tokenizer_that_tags_finds_the_verbs_as_well(archive, tagger):
-    tokenizer = {"type": "spacy", "language": tagger, "pos_tags": True}
-    predictor = Predictor.from_archive(archive, extra_args={"tokenizer": tokenizer})
-    assert predictor.predict_sentence("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
-
-
-def test_a_sentence_without_predicates_needs_a_tagger(predictor):
-    message = (
-        "Found a sentence without 'predicates', and no tagger finds the verbs. Give the indices"
-    )
+@pytest.mark.parametrize("predicates", [0, None, ["Rain"], [0, 1], [-1], [True], [0, 0], [0.0]])
+def test_wrong_predicates_are_refused_with_an_example(predictor, predicates):
+    message = r"'predicates' is .*, expected a list of different indices of the 1 tokens, 0 to 0"
     with pytest.raises(ConfigurationError, match=message) as error:
-        predictor.predict_sentence("The cat sat.")
-    # Both ways out.
-    assert '"predicates": [2, 4]}' in str(error.value)
-    assert '--predictor-args \'{"spacy_model": "en_core_web_sm"}\'' in str(error.value)
-
-
-def test_a_spacy_model_without_a_tagger_is_named(archive, tmp_path):
-    spacy.blank("en").to_disk(tmp_path / "no_tagger")
-    predictor = Predictor.from_archive(
-        archive, extra_args={"spacy_model": str(tmp_path / "no_tagger")}
-    )
-    with pytest.raises(ConfigurationError, match="no_tagger' does not tag parts of speech"):
-        predictor.predict_sentence("The cat sat.")
-    assert predictor.predict_sentence("The cat sat.", [2])["predicates"][0]["predicate"] == "sat"
-
-
-@pytest.mark.parametrize(
-    "inputs, message",
-    [
-        ({"tokens": ["Rain"]}, "expected exactly one of 'predicates', as in"),
-        (
-            {"tokens": ["Rain"], "predicates": 0},
-            "'predicates' is 0, expected a list of token indic",
-        ),
-        ({"tokens": ["Rain"], "predicates": None}, "'predicates' is null, expected a list of tok"),
-        (
-            {"tokens": ["Rain"], "predicates": ["Rain"]},
-            r"'predicates'\[0\] is \"Rain\", expected the",
-        ),
-        (
-            {"tokens": ["Rain"], "predicates": [0, 1]},
-            r"'predicates'\[1\] is 1, .* 1 tokens, 0 to 0",
-        ),
-        (
-            {"tokens": ["Rain"], "predicates": [-1]},
-            r"'predicates'\[0\] is -1, expected the index of",
-        ),
-        (
-            {"tokens": ["Rain"], "predicates": [True]},
-            r"'predicates'\[0\] is true, expected the index",
-        ),
-        (
-            {"tokens": ["Rain"], "predicates": [0, 0]},
-            r"'predicates'\[1\] is 0 again, expected each",
-        ),
-        (
-            {"sentence": "Rain.", "predicates": [2]},
-            r"'predicates'\[0\] is 2, expected the index of",
-        ),
-    ],
-)
-def test_wrong_input_is_refused_with_an_example(predictor, inputs, message):
-    with pytest.raises(ConfigurationError, match=message) as error:
-        predictor.predict_json(inputs)
+        predict(predictor, predicates, tokens=["Rain"])
     assert predictor.example in str(error.value)
+
+
+def test_without_predicates_a_model_without_a_finder_refuses(predictor):
+    for inputs in ({"tokens": ["Rain"]}, {"sentence": "Rain."}):
+        with pytest.raises(ConfigurationError, match="expected exactly one of 'predicates', as in"):
+            predictor.predict_json(inputs)
 
 
 def test_a_model_with_a_finder_needs_no_predicates():
@@ -170,8 +94,8 @@ def test_a_model_with_a_finder_needs_no_predicates():
     assert predictor.predict_tokens(WORDS) == expected
     assert predictor.predict_sentence("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
     # What is given is not looked for.
-    assert predictor.predict_tokens(WORDS, [4])["predicates"] == [SLEPT]
-    assert predictor.predict_tokens(WORDS, [])["predicates"] == []
+    assert predict(predictor, [4], tokens=WORDS)["predicates"] == [SLEPT]
+    assert predict(predictor, [], tokens=WORDS)["predicates"] == []
     with pytest.raises(ConfigurationError, match=r'as in \{"sentence": "The cat'):
         predictor.predict_sentence("")
     # In two passes, one to find and one to label, whatever the number of sentences.

@@ -50,16 +50,6 @@ def test_arguments_are_right_with_their_role_and_all_their_words():
     )
 
 
-def test_the_predicate_is_not_counted_nor_its_continuation():
-    gold = tags_of(4, Span(0, 1, "V"), Span(1, 2, "ARG1"), Span(2, 3, "C-V"))
-    predicted = tags_of(4, Span(1, 2, "ARG1"))
-    assert measure(predicted, gold) == {**scores(1, 1, 1), **scores(1, 1, 1, "-ARG1")}
-    # An argument where the predicate is counts as one too many, the predicate not as missed.
-    predicted = tags_of(4, Span(0, 1, "ARG0"), Span(1, 2, "ARG1"))
-    assert measure(predicted, gold)["precision"] == 0.5
-    assert measure(predicted, gold)["recall"] == 1.0
-
-
 def test_a_continued_argument_is_right_as_a_whole_or_not_at_all():
     # [ARG1 The plan] , [ARG0 Ann] [V said] , [C-ARG1 was good]
     ann, said = Span(3, 4, "ARG0"), Span(4, 5, "V")
@@ -105,14 +95,6 @@ def test_a_continuation_of_nothing_is_an_argument_itself():
         Argument("ARG0", ((0, 1),)),
         Argument("ARG0", ((2, 3),)),
     ]
-
-
-def test_a_reference_is_a_role_of_its_own():
-    gold = tags_of(3, Span(0, 1, "ARG0"), Span(1, 2, "R-ARG0"), Span(2, 3, "V"))
-    predicted = tags_of(3, Span(0, 1, "ARG0"), Span(1, 2, "ARG0"), Span(2, 3, "V"))
-    assert measure(predicted, gold) == pytest.approx(
-        {**scores(0.5, 0.5, 0.5), **scores(0.5, 1, 2 / 3, "-ARG0"), **scores(0, 0, 0, "-R-ARG0")}
-    )
 
 
 def count_on_two_workers(global_rank: int, world_size: int, gpu_id: int) -> None:

@@ -1,11 +1,8 @@
 import pytest
 import torch
 from allennlp.data import Vocabulary
-from allennlp.modules import FeedForward
-from allennlp.modules.seq2seq_encoders import LstmSeq2SeqEncoder
 
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.sst import BiattentiveClassifier, SstReader
+from elmo_plugin.tasks.sst import SstReader
 from elmo_plugin.tasks.sst.model import FourWayPooling
 from tests.closeness import assert_close
 from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, num_terms, read_tiny
@@ -49,21 +46,6 @@ def test_two_classes_make_a_model_of_two():
     vocab = Vocabulary.from_instances(instances)
     output = build_tiny("sst", vocab).forward_on_instances(instances[:1])[0]
     assert list(output["probabilities"]) == ["negative", "positive"]
-
-
-def test_parts_that_do_not_fit_are_refused():
-    _, vocab = read_tiny("sst")
-    text_encoder = build_tiny("sst", vocab).text_encoder
-    integrator = LstmSeq2SeqEncoder(input_size=36, hidden_size=4)
-    with pytest.raises(ConfigurationError, match=r"three vectors of a token .* integrator input"):
-        BiattentiveClassifier(
-            *(vocab, text_encoder, LstmSeq2SeqEncoder(input_size=35, hidden_size=4)),
-            FeedForward(16, 1, 4, torch.nn.ReLU()),
-        )
-    with pytest.raises(ConfigurationError, match=r"pooled sentence .* output layer input"):
-        BiattentiveClassifier(
-            vocab, text_encoder, integrator, FeedForward(15, 1, 4, torch.nn.ReLU())
-        )
 
 
 def pool_slowly(pooling, tokens):
