@@ -121,6 +121,11 @@ def shift_seeds(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random, "Random", Random)
 
 
+def pytest_make_parametrize_id(val: Any) -> Union[str, None]:
+    """Name bytes by their number: compressed ones hold the time, and workers of xdist compare names."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None
+
+
 def of_allennlp(name: str) -> Any:
     """Return what AllenNLP has under a name such as `modules.elmo.Elmo`; skip the test without AllenNLP."""
     module, _, attribute = name.rpartition(".")

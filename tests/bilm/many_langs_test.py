@@ -200,7 +200,7 @@ def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
 
 
 def test_it_is_not_trained() -> None:
-    message = "ELMoForManyLangs was asked to be trained, expected to be frozen"
+    message = "A biLM of ELMoForManyLangs cannot be trained"
     with pytest.raises(ConfigurationError, match=message):
         Elmo(str(FIXTURES / "both"), None, 1, requires_grad=True)
     assert BiLM.from_files(FIXTURES / "both").requires_grad_(False).is_frozen
