@@ -38,10 +38,7 @@ class EngineOptions:
 
     engine: str = option("local: this process; ray: workers of Ray", LOCAL, choices=ENGINES)
     num_workers: Optional[int] = option(
-        "number of workers, which share the cores (default: 1)", None, metavar="N"
-    )
-    num_cpus_per_worker: Optional[float] = option(
-        "cores and threads of each (default: an equal share)", None, metavar="N"
+        "number of workers, which share the cores equally (default: 1)", None, metavar="N"
     )
     num_gpus_per_worker: Optional[float] = option(
         "GPUs of each; a fraction to share one (default: 0)", None, metavar="N"
@@ -73,22 +70,19 @@ class RayWorkers(NamedTuple):
     num_gpus: float
 
     @classmethod
-    def on_cluster(
-        cls, number: int, num_cpus: Optional[float] = None, num_gpus: float = 0
-    ) -> "RayWorkers":
+    def on_cluster(cls, number: int, num_gpus: float = 0) -> "RayWorkers":
         """
-        Return workers for the cluster that this process is connected to. By default the workers of a node
-        share its cores equally.
+        Return workers for the cluster that this process is connected to. The workers of a node share its
+        cores equally.
 
         # Raises
 
         `ConfigurationError` for numbers that are not positive, and if the cluster has too few GPUs.
         """
-        if number < 1 or num_gpus < 0 or (num_cpus is not None and num_cpus <= 0):
+        if number < 1 or num_gpus < 0:
             raise ConfigurationError(
-                f"num_workers is {number}, num_cpus_per_worker is {num_cpus} and num_gpus_per_worker is "
-                f"{num_gpus}, expected at least one worker, a positive number of cores, and no negative "
-                "number of GPUs."
+                f"num_workers is {number} and num_gpus_per_worker is {num_gpus}, expected at least one "
+                "worker, and no negative number of GPUs."
             )
         nodes = [node["Resources"] for node in import_ray().nodes() if node["Alive"]]
         gpus_per_node = [node.get("GPU", 0) for node in nodes]
@@ -99,11 +93,10 @@ class RayWorkers(NamedTuple):
                 f"{sum(gpus_per_node):g} GPUs. Give fewer workers, or a fraction to share a GPU, or leave it "
                 "out to run on CPUs."
             )
-        if num_cpus is None:
-            cores = [node.get("CPU", 0) for node in nodes if not num_gpus or node.get("GPU", 0)]
-            share = min(cores, default=1) / math.ceil(number / max(len(cores), 1))
-            # Whole cores, or ten-thousandths of one, the smallest unit of Ray.
-            num_cpus = int(share) if share >= 1 else math.floor(share * 10_000) / 10_000
+        cores = [node.get("CPU", 0) for node in nodes if not num_gpus or node.get("GPU", 0)]
+        share = min(cores, default=1) / math.ceil(number / max(len(cores), 1))
+        # Whole cores, or ten-thousandths of one, the smallest unit of Ray.
+        num_cpus = int(share) if share >= 1 else math.floor(share * 10_000) / 10_000
         return cls(number, num_cpus, num_gpus)
 
 
@@ -120,7 +113,6 @@ def ray_engine(embedder: Embedder, options: EngineOptions) -> Iterator["RayEngin
     with ray_session(options.ray_address):
         workers = RayWorkers.on_cluster(
             1 if options.num_workers is None else options.num_workers,
-            options.num_cpus_per_worker,
             options.num_gpus_per_worker or 0,
         )
         if workers.num_gpus and embedder.elmo_bilm.kernel != "reference":
@@ -260,11 +252,8 @@ def ray_session(address: Optional[str] = None) -> Iterator[None]:
     """
     Connect to Ray within the context. If this process is connected already, that connection is used and kept.
 
-    # Parameters
-
-    address : `str`, optional
-        The address of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of the cluster. By
-        default Ray is started on this machine, with all of its cores and GPUs, and stopped at the end.
+    By default Ray is started on this machine, with all of its cores and GPUs, and stopped at the end. The
+    address is that of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of the cluster.
 
     # Raises
 

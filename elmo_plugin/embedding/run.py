@@ -9,7 +9,18 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Union,
+)
 
 from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.embedding.formats import (
@@ -27,6 +38,7 @@ from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.local_engine import Embedder, LocalEngine, PartWriter, Progress
 from elmo_plugin.embedding.partial_output import PartialOutput
 from elmo_plugin.embedding.parts import (
+    Block,
     Content,
     Part,
     content_of,
@@ -160,14 +172,10 @@ class EmbeddingRun:
                 "--resume: the states of a stateful biLM were lost with the run that was interrupted, "
                 "expected a stateless one. Start again with --overwrite, or leave out --stateful."
             )
-        if self._engine_options.is_ray and stateful:
+        if self._engine_options.is_ray and (stateful or cuda_device >= 0):
             raise ConfigurationError(
-                "--stateful is not for --engine ray: workers do not embed sentences in order. Leave it out."
-            )
-        if self._engine_options.is_ray and cuda_device >= 0:
-            raise ConfigurationError(
-                "--cuda-device is not for --engine ray: --num-gpus-per-worker gives workers GPUs. Leave it "
-                "out."
+                "--stateful and --cuda-device are not for --engine ray: workers do not embed sentences in "
+                "order, and --num-gpus-per-worker gives them GPUs. Leave them out."
             )
 
     def embed(self, embedder: Embedder, layers: LayerChoice) -> EmbeddedFile:
@@ -193,14 +201,18 @@ class EmbeddingRun:
                 if self._options.resume and not self._partial.may_replace:
                     return self._complete_output(engine, settings)
                 finished = self._finished_parts(settings)
-                contents = None
+                contents: List[Content] = []  # empty if a source can be read only once
                 if all(source.is_file for source in self._sources):
                     contents = self._contents(engine)
                     self._check_space(format, finished, contents)
-                parts = self._write_parts(
-                    engine, layers, format, finished, contents, embedder.stateful
-                )
-                return self._finish(format, settings, parts, contents)
+                folder = self._partial.renamed_parts_folder()
+                writer = PartWriter(layers, self._batches, format, folder)
+                progress = Progress(sum(content.num_sentences for content in contents) or None)
+                blocks = self._blocks(format, embedder.stateful)
+                with progress, engine.writing(writer, progress) as write:
+                    parts = _write_missing(blocks, finished, write, progress)
+                _check_unchanged(contents, contents_of_parts(parts))
+                return self._finish(format, settings, parts)
             except BaseException as error:
                 self._raise_with_outcome(error, resumable=not embedder.stateful)
 
@@ -255,64 +267,28 @@ class EmbeddingRun:
             "write less: --top or --average for --all, float16 for float32",
         )
 
-    def _write_parts(
-        self,
-        engine: Union[LocalEngine, RayEngine],
-        layers: LayerChoice,
-        format: OutputFormat,
-        finished: List[Part],
-        contents: Optional[List[Content]],
-        stateful: bool,
-    ) -> List[Part]:
-        """Cut the input into blocks, and write those that are in no finished part. Return all parts."""
-        max_sentences, max_tokens = self._sentences_per_part, None
+    def _blocks(self, format: OutputFormat, stateful: bool) -> Iterator[Block]:
+        max_sentences = self._sentences_per_part
+        max_tokens: Optional[int] = max(1, BYTES_PER_PART // format.bytes_per_vector)
         if stateful:
             # States are carried by the position in a batch: all batches but the last are of one size.
             batch_size = self._batches.batch_size or 1
-            max_sentences = max(max_sentences // batch_size, 1) * batch_size
-        else:
-            max_tokens = max(1, BYTES_PER_PART // format.bytes_per_vector)
-        total = None if contents is None else sum(content.num_sentences for content in contents)
-        writer = PartWriter(layers, self._batches, format, self._partial.renamed_parts_folder())
-        finished_by_name = {part.name: part for part in finished}
-        parts = []
-        with Progress(total) as progress, engine.writing(writer, progress) as write:
-            for block in read_blocks(self._sources, max_sentences, max_tokens):
-                parts.append(block.part)
-                previous = finished_by_name.get(block.part.name)
-                if previous is None:
-                    write(block)
-                elif previous == block.part:
-                    progress.skip(block.part.num_sentences)
-                else:
-                    raise ConfigurationError(
-                        f"--resume: the interrupted run had another input: {previous.num_sentences:,} "
-                        f"sentences of {previous.source}, from line {previous.first_line + 1:,} on, are not "
-                        f"those of {block.part.source}. Give the same input, or --overwrite to start again."
-                    )
-        return parts
+            max_sentences, max_tokens = max(max_sentences // batch_size, 1) * batch_size, None
+        return read_blocks(self._sources, max_sentences, max_tokens)
 
     def _finish(
-        self,
-        format: OutputFormat,
-        settings: Dict[str, Any],
-        parts: List[Part],
-        contents: Optional[List[Content]],
+        self, format: OutputFormat, settings: Dict[str, Any], parts: List[Part]
     ) -> EmbeddedFile:
-        written = contents_of_parts(parts)
-        for content, own in zip(contents or [], written):
-            if (content.num_sentences, content.digest) != (own.num_sentences, own.digest):
-                raise ConfigurationError(
-                    f"{content.name}: was changed during the run: {content.num_sentences:,} sentences were "
-                    f"found first, then {own.num_sentences:,}. Start again with --overwrite."
-                )
+        """Make the output of all parts, and move it to its place."""
+        contents = contents_of_parts(parts)
         embedded = EmbeddedFile(
-            sum(part.num_sentences for part in parts), sum(part.num_tokens for part in parts)
+            sum(content.num_sentences for content in contents),
+            sum(content.num_tokens for content in contents),
         )
         about = {
             "settings": settings,
             **embedded._asdict(),
-            "input": [content._asdict() for content in written],
+            "input": [content._asdict() for content in contents],
         }
         paths = self._partial.parts_folder.keep_only(parts, format)
         self._partial.publish(format.finish(paths, self._partial.folder, about))
@@ -401,11 +377,45 @@ class EmbeddingRun:
         }
 
 
+def _write_missing(
+    blocks: Iterable[Block],
+    finished: List[Part],
+    write: Callable[[Block], None],
+    progress: Progress,
+) -> List[Part]:
+    """Write the blocks that are in no finished part. Return the parts of all blocks."""
+    finished_by_name = {part.name: part for part in finished}
+    parts = []
+    for block in blocks:
+        parts.append(block.part)
+        previous = finished_by_name.get(block.part.name)
+        if previous is None:
+            write(block)
+        elif previous == block.part:
+            progress.skip(block.part.num_sentences)
+        else:
+            raise ConfigurationError(
+                f"--resume: the interrupted run had another input: {previous.num_sentences:,} sentences of "
+                f"{previous.source}, from line {previous.first_line + 1:,} on, are not those of "
+                f"{block.part.source}. Give the same input, or --overwrite to start again."
+            )
+    return parts
+
+
 def _content_or_error(source: SentenceSource) -> Union[Content, str]:
     try:
         return content_of(source)
     except ConfigurationError as error:
         return error.message
+
+
+def _check_unchanged(contents: List[Content], written: List[Content]) -> None:
+    for before, after in zip(contents, written):
+        if (before.num_sentences, before.digest) != (after.num_sentences, after.digest):
+            raise ConfigurationError(
+                f"{before.name}: was changed during the run: {before.num_sentences:,} sentences were found "
+                f"first, then {after.num_sentences:,}. Start again with --overwrite."
+            )
 
 
 def _check_same_settings(previous: Dict[str, Any], settings: Dict[str, Any], where: str) -> None:

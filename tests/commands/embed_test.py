@@ -4,7 +4,6 @@ import errno
 import io
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
@@ -20,7 +19,6 @@ from allennlp.models import load_archive
 from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
 from elmo_plugin.commands import embed as embed_command
 from elmo_plugin.embedding.pooling import POOLS
-from elmo_plugin.embedding.run import EmbeddingRun
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
@@ -170,26 +168,6 @@ class TestFurtherFlags:
         assert datasets.keys() == expected.keys()
         assert all((datasets[key] == expected[key]).all() for key in expected)
 
-    def test_formats_by_ending_and_by_name(self, run: Run, capsys: Any) -> None:
-        pytest.importorskip("pyarrow")
-        expected = run("--average")
-        sizes = [len(line.split()) for line in LINES]
-        for output, arguments in [("out.npy", ()), ("npy", ("--format", "npy"))]:
-            run("--average", *arguments, output=output)
-            vectors = numpy.load(f"{output}/vectors.npy")
-            parts = numpy.split(vectors, numpy.cumsum(sizes)[:-1])
-            assert all((part == expected[str(index)]).all() for index, part in enumerate(parts))
-        run("--average", output="out.parquet")
-        import pyarrow.parquet
-
-        rows = pyarrow.parquet.read_table("out.parquet").to_pylist()
-        assert [row["sentence"] for row in rows] == LINES
-        for row in rows:
-            assert (numpy.float32(row["vectors"]) == expected[str(row["line"])]).all()
-        num_bytes = sum(file.stat().st_size for file in Path("out.parquet").iterdir())
-        assert "out.parquet: 4 sentences" in capsys.readouterr().out
-        assert num_bytes > 1000
-
     @pytest.mark.parametrize("pool", POOLS)
     def test_pool_writes_one_vector_for_each_sentence(
         self, run: Run, bilm_files: BiLMFiles, pool: str, capsys: Any
@@ -215,41 +193,6 @@ class TestFurtherFlags:
         with pytest.raises(ConfigurationError, match=r"in\.parquet.*'sentence'.*text, words"):
             run("--top", "--overwrite", source="in.parquet")
 
-    @pytest.mark.slow
-    def test_ray_writes_the_output_of_one_process(self, run: Run, bilm_files: BiLMFiles) -> None:
-        pytest.importorskip("ray")
-        parquet = pytest.importorskip("pyarrow.parquet")
-        expected = run("--average")
-        Path("texts").mkdir()
-        Path("texts/a.txt").write_text("\n".join(LINES[:2]), encoding="utf-8")
-        Path("texts/b.txt").write_text("\n".join(LINES[2:]), encoding="utf-8")
-        # In a process of its own, as Ray is started anew by other tests.
-        Path(".allennlp_plugins").write_text("elmo_plugin.plugin\n")
-        command = [
-            *(sys.executable, "-m", "allennlp", "elmo", "texts/*.txt", "out.parquet", "--average"),
-            *("--engine", "ray", "--num-workers", "2", "--resume"),
-            *("--include-package", "elmo_plugin"),
-            *("--options-file", bilm_files.options_file, "--weight-file", bilm_files.weight_file),
-        ]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=1200)
-        assert process.returncode == 0, process.stderr
-        assert "out.parquet: 4 sentences" in process.stdout
-        rows = parquet.read_table("out.parquet").to_pylist()
-        assert sorted(row["sentence"] for row in rows) == sorted(LINES)
-        for row in rows:
-            index = row["line"] + 2 * row["source"].endswith("b.txt")
-            numpy.testing.assert_allclose(
-                row["vectors"], expected[str(index)], rtol=0, atol=ACCURACY
-            )
-
-    def test_the_help_has_examples(self, command: Run, capsys: Any) -> None:
-        with pytest.raises(SystemExit, match="0"):
-            command("--help")
-        text = " ".join(capsys.readouterr().out.split())
-        assert "allennlp elmo sentences.txt vectors.hdf5 --average" in text
-        assert "at most N sentences in a batch (default: 64)" in text
-        assert "--include-package" in text
-
 
 @pytest.mark.usefixtures("folder", "nothing_is_loaded")
 @pytest.mark.parametrize(
@@ -259,8 +202,8 @@ class TestFurtherFlags:
         ("--mix m.gz --weight-file w.hdf5", "learned for the biLM in that archive"),
         ("--top --batch-size 0", "batch_size is 0, expected a positive"),
         ("--top --stateful --batch-tokens 9", "a stateful biLM needs batches of one size"),
-        ("--top --engine ray --stateful", "--stateful is not for --engine ray"),
-        ("--top --engine ray --cuda-device 0", "--num-gpus-per-worker gives workers GPUs"),
+        ("--top --engine ray --stateful", "--stateful and --cuda-device are not for --engine ray"),
+        ("--top --engine ray --cuda-device 0", "--num-gpus-per-worker gives them GPUs"),
         ("--top --engine ray -", "workers cannot read standard input"),
     ],
 )
@@ -285,22 +228,6 @@ class TestErrors:
             main()
         return raised.value.code
 
-    def test_one_line_and_status_2(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-    ) -> None:
-        Path("bad.txt").write_bytes(b"a\n\xff\n")
-        for arguments, match in [
-            (["missing.txt", "out.hdf5", "--top"], "input: there is no file missing.txt"),
-            (["in.txt", "out.npz", "--top"], "output: out.npz ends in"),
-            (
-                ["bad.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"],
-                "bad.txt, line 2: found the bytes",
-            ),
-        ]:
-            assert self.end(monkeypatch, *arguments) == 2
-            (line,) = capsys.readouterr().err.splitlines()
-            assert line.startswith(f"allennlp elmo: error: {match}")
-
     def test_a_disk_that_fails_too(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, caplog: Any
     ) -> None:
@@ -312,16 +239,6 @@ class TestErrors:
         assert self.end(monkeypatch, *arguments) == 2
         line = capsys.readouterr().err.splitlines()[-1]
         assert "error: out.hdf5: cannot be written (No space left on device)" in line
-
-    def test_ctrl_c_ends_with_130(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-    ) -> None:
-        def interrupt(run: Any, *arguments: Any) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(EmbeddingRun, "embed", interrupt)
-        arguments = ["in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"]
-        assert self.end(monkeypatch, *arguments) == 130
 
 
 class TestMix:
@@ -373,10 +290,6 @@ class TestMix:
         with pytest.raises(ConfigurationError, match="was learned with do_layer_norm"):
             command("--mix", archives[0], "--mix-name", "input", "--overrides", overrides)
 
-    def test_a_missing_archive_is_named(self, command: Run) -> None:
-        with pytest.raises(ConfigurationError, match=r"no/such\.gz: cannot be loaded as an archi"):
-            command("--mix", "no/such.gz")
-
 
 def test_the_class_writes_the_same_file(run: Run, bilm_files: BiLMFiles) -> None:
     expected = run("--average")
@@ -389,22 +302,3 @@ def test_the_class_writes_the_same_file(run: Run, bilm_files: BiLMFiles) -> None
     assert all((datasets[key] == expected[key]).all() for key in expected)
     ElmoEmbedder(*bilm_files).embed_file("in.txt", "class.hdf5", forget_sentences=True)
     assert "sentence_to_index" not in read("class.hdf5")
-
-
-@pytest.mark.slow
-def test_a_pipe_through_the_real_command_line(folder: Path) -> None:
-    (folder / ".allennlp_plugins").write_text("elmo_plugin.plugin\n")
-    result = subprocess.run(
-        [
-            *(sys.executable, "-m", "allennlp", "elmo", "-", "out.hdf5", "--average"),
-            *("--options-file", "elmo_mini"),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
-        input="A sentence from a pipe .\nNaïve\n",
-        capture_output=True,
-        encoding="utf-8",
-        timeout=600,
-    )
-    assert result.returncode == 0, result.stderr
-    assert "out.hdf5: 2 sentences, 7 tokens" in result.stdout
-    assert len(read()["0"]) == 6

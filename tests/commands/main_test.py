@@ -220,7 +220,7 @@ class TestErrors:
         def interrupt(*arguments: Any) -> None:
             raise KeyboardInterrupt(*filter(None, [advice]))
 
-        monkeypatch.setattr(embed_command, "embed_text", interrupt)
+        monkeypatch.setattr(embed_command.ModelOptions, "load", interrupt)
         with pytest.raises(SystemExit, match="130"):
             main(["embed", "in.txt", "o.npy", "--top"])
         expected = advice or "the same command starts again"

@@ -316,15 +316,9 @@ class TestBadInput:
     def test_missing_gpus_are_an_error(
         self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path
     ) -> None:
-        one_run = EmbeddingRun(
-            "texts",
-            "out.parquet",
-            InputOptions(skip_blank=True),
-            engine=EngineOptions("ray", num_gpus_per_worker=1),
-        )
         match = "--num-gpus-per-worker is 1 for 1 workers, but Ray finds 0 GPUs"
         with pytest.raises(ConfigurationError, match=match):
-            one_run.embed(ElmoEmbedder.from_bilm(bilm), layer_choice("top"))
+            embed(bilm, num_gpus_per_worker=1)
         assert os.listdir() == ["texts"]
 
     def test_without_ray_the_error_says_how_to_install_it(
@@ -350,34 +344,16 @@ def test_an_unexpected_error_of_a_worker_keeps_its_traceback(
 
 
 class TestSession:
-    """Connections, with a fake of Ray's functions, since a real one takes seconds."""
-
-    @pytest.fixture
-    def ray(self, monkeypatch: pytest.MonkeyPatch) -> Any:
-        ray = pytest.importorskip("ray")
-        monkeypatch.setattr(ray, "is_initialized", lambda: False)
-        return ray
-
     def test_an_address_where_no_cluster_answers_is_named(
-        self, ray: Any, monkeypatch: pytest.MonkeyPatch
+        self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(**arguments: Any) -> None:
             raise ConnectionError("refused")
 
-        monkeypatch.setattr(ray, "init", refuse)
+        monkeypatch.setattr(pytest.importorskip("ray"), "init", refuse)
         match = r"--ray-address: cannot connect to a Ray cluster at 10\.0\.0\.1:6379 \(refused\)"
         with pytest.raises(ConfigurationError, match=match), ray_session("10.0.0.1:6379"):
             pass
-
-    def test_the_connection_is_closed_after_an_error_too(
-        self, ray: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        calls: List[str] = []
-        monkeypatch.setattr(ray, "init", lambda **arguments: calls.append(arguments["address"]))
-        monkeypatch.setattr(ray, "shutdown", lambda: calls.append("left"))
-        with pytest.raises(KeyError), ray_session("10.0.0.1:6379"):
-            raise KeyError
-        assert calls == ["10.0.0.1:6379", "left"]
 
     def test_a_second_connection_is_an_error(self, ray_on_two_cores: Any) -> None:
         match = r"--ray-address: cannot connect to a Ray cluster at auto \(.*shutdown"
@@ -469,9 +445,9 @@ class TestWorkers:
 
     def test_workers_need_enough_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.nodes(monkeypatch, {"CPU": 32.0}, {"CPU": 16.0, "GPU": 2.0})
-        assert RayWorkers.on_cluster(4, num_gpus=0.5).num_cpus == 4
+        assert RayWorkers.on_cluster(4, 0.5).num_cpus == 4
         with pytest.raises(ConfigurationError, match=r"0\.5 for 5 workers, but Ray finds 2 GPUs"):
-            RayWorkers.on_cluster(5, num_gpus=0.5)
+            RayWorkers.on_cluster(5, 0.5)
 
     def test_a_worker_runs_on_its_first_visible_gpu(
         self, ray_on_two_cores: Any, bilm: FrozenBiLM, monkeypatch: pytest.MonkeyPatch
@@ -500,10 +476,12 @@ class TestWorkers:
         ):
             pass
 
-    @pytest.mark.parametrize("numbers", [(0,), (1, 0), (1, 1, -1)])
+    @pytest.mark.parametrize("numbers", [(0,), (1, -1)])
     def test_numbers_must_be_positive(self, numbers: Any) -> None:
         pytest.importorskip("ray")
-        with pytest.raises(ConfigurationError, match="expected at least one worker, a positive"):
+        with pytest.raises(
+            ConfigurationError, match="expected at least one worker, and no negative"
+        ):
             RayWorkers.on_cluster(*numbers)
 
 
