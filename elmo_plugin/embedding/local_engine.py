@@ -68,18 +68,8 @@ class Progress(tqdm):
 @dataclass(frozen=True)
 class PartWriter:
     """
-    Embed blocks and write a part for each. Can be pickled, to be sent to workers.
-
-    # Parameters
-
-    layers : `LayerChoice`
-        Which vectors are written.
-    batches : `BatchOptions`
-        Limits of the batches that the biLM embeds.
-    format : `OutputFormat`
-        The format of the parts.
-    folder : `PartsFolder`
-        Where the parts are written.
+    Embed blocks and write a part for each. Can be pickled, to be sent to workers. The layers are those to
+    write, the batches those that the biLM runs.
     """
 
     layers: LayerChoice

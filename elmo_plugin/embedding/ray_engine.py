@@ -252,11 +252,8 @@ def ray_session(address: Optional[str] = None) -> Iterator[None]:
     """
     Connect to Ray within the context. If this process is connected already, that connection is used and kept.
 
-    # Parameters
-
-    address : `str`, optional
-        The address of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of the cluster. By
-        default Ray is started on this machine, with all of its cores and GPUs, and stopped at the end.
+    By default Ray is started on this machine, with all of its cores and GPUs, and stopped at the end. The
+    address is that of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of the cluster.
 
     # Raises
 

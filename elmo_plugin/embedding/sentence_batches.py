@@ -16,15 +16,8 @@ ResultT = TypeVar("ResultT")
 @dataclass(frozen=True)
 class BatchOptions:
     """
-    Limits of a batch.
-
-    # Parameters
-
-    batch_size : `int`, optional (default = `64`)
-        Maximum number of sentences; `None` to limit a batch by `batch_tokens` alone.
-    batch_tokens : `int`, optional
-        Maximum number of tokens, padding included: the number of sentences times the length of the longest
-        one. A sentence of more tokens is a batch by itself.
+    Limits of a batch, in sentences and in tokens with padding: the number of sentences times the length of
+    the longest one. `None` is no limit. A sentence of more tokens is a batch by itself.
 
     # Raises
 

@@ -248,6 +248,8 @@ assert child.exitcode == 0, child.exitcode
 @pytest.mark.parametrize("limit", ["", "2"], ids=["no_limit", "limit"])
 def test_threads_that_are_limited_or_gone(limit: str) -> None:
     # Few words: for more, torch's own operations would use threads, and wait in vain in the forked process.
+    if best_unit() == "plain" or unsupported_reason(best_unit()) is not None:
+        pytest.skip("Here torch's operations run all layers.")
     environment = {**os.environ, **({"OMP_THREAD_LIMIT": limit} if limit else {})}
     subprocess.run([sys.executable, "-c", THREADS], env=environment, check=True, timeout=120)
 
