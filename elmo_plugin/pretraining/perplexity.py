@@ -22,7 +22,8 @@ class BiLMPerplexity(Metric):
     supports_distributed = True
 
     def __init__(self) -> None:
-        self.reset()
+        self._sums = torch.zeros(len(DIRECTIONS)).double()
+        self._num_predictions = 0
 
     def __call__(self, *nlls: Tensor) -> None:
         """Add the negative log-likelihoods of predictions, `(num_predictions,)` for each direction."""
@@ -48,8 +49,7 @@ class BiLMPerplexity(Metric):
         return {**metrics, "num_predictions": int(num_predictions)} if reset else metrics
 
     def reset(self) -> None:
-        self._sums = torch.zeros(len(DIRECTIONS)).double()
-        self._num_predictions = 0
+        self._sums, self._num_predictions = torch.zeros_like(self._sums), 0
 
     def state_dict(self) -> Dict[str, Any]:
         """Return the sums, for a checkpoint in the middle of an epoch."""
