@@ -202,15 +202,16 @@ def checked_words(
     words = [token.ensure_text() for token in tokens]
     fault = ""
     if not words:
-        fault = f"found a {what} without tokens, expected at least one token"
+        fault = f"a {what} without tokens, expected at least one token"
     elif DEFAULT_PADDING_TOKEN in words:
         # Models would not see it.
         fault = (
-            f"found the token {DEFAULT_PADDING_TOKEN} in a {what}, expected other ones: AllenNLP's "
+            f"the token {DEFAULT_PADDING_TOKEN} in a {what}, expected other ones: AllenNLP's "
             "vocabularies have this one for padding"
         )
     if fault:
-        raise ConfigurationError(f"{f'{place}: ' if place else ''}{fault}. Leave it out.")
+        found = f"{place}: found" if place else "Found"
+        raise ConfigurationError(f"{found} {fault}. Leave it out.")
     return words
 
 

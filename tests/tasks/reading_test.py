@@ -45,9 +45,9 @@ def test_blank_lines_are_skipped_but_numbered(tmp_path: Path) -> None:
 
 def test_text_without_tokens_is_refused() -> None:
     assert checked_words([Token("It"), Token("rains")]) == ["It", "rains"]
-    with pytest.raises(ConfigurationError, match=r"^found a sentence without tokens, expected at"):
+    with pytest.raises(ConfigurationError, match=r"^Found a sentence without tokens, expected at"):
         checked_words([])
-    with pytest.raises(ConfigurationError, match="found the token @@PADDING@@ in a sentence"):
+    with pytest.raises(ConfigurationError, match="Found the token @@PADDING@@ in a sentence"):
         checked_words([Token("a"), Token("@@PADDING@@")])
     with pytest.raises(
         ConfigurationError, match=r"^a\.txt, line 1: found a premise without tokens"

@@ -125,7 +125,7 @@ def test_entities_that_share_a_mention_are_merged_and_repeated_marks_count_once(
     "sentences, message",
     [
         ([], "Found no sentence in document 'bc/a', expected at least one"),
-        ([[Token("Rain")], []], "found a sentence without tokens"),
+        ([[Token("Rain")], []], "Found a sentence without tokens"),
     ],
 )
 def test_documents_and_sentences_without_tokens_are_refused(sentences, message):
