@@ -127,10 +127,6 @@ class TestErrors:
             ("serve --timeout 0", "--timeout: found 0.0, expected a positive number"),
             ("serve --max-tokens -1", "--max-tokens: found -1, expected a positive number"),
             ("serve --max-waiting many", "--max-waiting: invalid int value: 'many'"),
-            (
-                "serve --options-file none --weight-file w",
-                "--weight-file is w, but --options-file is",
-            ),
             ("serve --port 0 no.tar.gz", "no.tar.gz: no such file or folder, expected an archive"),
             (
                 "serve --port 0 elmo_mini",
