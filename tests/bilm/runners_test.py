@@ -23,7 +23,12 @@ from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
 from elmo_plugin.bilm.simd import library
 from elmo_plugin.bilm.simd import lstm as simd_lstm
-from elmo_plugin.bilm.simd.library import VECTOR_UNITS, missing_features, unsupported_reason
+from elmo_plugin.bilm.simd.library import (
+    VECTOR_UNITS,
+    best_unit,
+    missing_features,
+    unsupported_reason,
+)
 from elmo_plugin.bilm.steps import Outcome, Run, State
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close

@@ -23,7 +23,11 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from transformers import BertTokenizerFast
 
 from elmo_plugin.compat.archives import opened_archive
-from elmo_plugin.compat.patches import SECONDS_FOR_THREADS, hide_mixed_precision_warnings
+from elmo_plugin.compat.patches import (
+    SECONDS_FOR_THREADS,
+    hide_mixed_precision_warnings,
+    prepare_allennlp,
+)
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
 
@@ -183,6 +187,7 @@ def test_sparse_gradients_are_clipped_as_dense_ones_are(max_norm: float) -> None
 
 
 def exchange_and_end(rank: int, store: str) -> None:
+    prepare_allennlp()  # this is another process
     sys.setswitchinterval(1000)  # gloo's threads get Python's lock only where it is given up
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", world_size=2, rank=rank
