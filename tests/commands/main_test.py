@@ -150,7 +150,6 @@ class TestErrors:
             ("serve --port 65536", "--port: found 65536, expected a number from 0 to 65535"),
             ("serve --timeout 0", "--timeout: found 0.0, expected a positive number"),
             ("serve --max-tokens -1", "--max-tokens: found -1, expected a positive number"),
-            ("serve --options-file none --weight-file w", "--weight-file is w, but --options-f"),
             ("serve --port 0 no.tar.gz", "no.tar.gz: no such file or folder, expected an archive"),
             ("serve --port 0 elmo_mini", "elmo_mini: that is the name of a biLM, expected an arch"),
             ("serve a/ner b/ner", "b/ner: a/ner has the name 'ner' too, expected different names"),

@@ -177,7 +177,7 @@ class TestErrors:
             ("--options-file .", "the folder holds no options.json and no weights.hdf5"),
             ("--softmax-file no.hdf5", "softmax_file: cannot find no.hdf5"),
             ("--softmax-file in.txt", "in.txt: cannot be read as an HDF5 file"),
-            ("--vocabulary-file no.txt", "no.txt: cannot be read"),
+            ("--vocabulary-file no.txt", "vocabulary_file: cannot find no.txt"),
             ("--vocabulary-file in.txt", "in.txt, line 1: found 'It was qwertyish .', expected <S"),
         ],
     )

@@ -88,8 +88,13 @@ class TestErrors:
             ("ner", {"tokens": ["a"] * 61}, 413, "'tokens' has 61 tokens, expected at most 60"),
             ("coref", {"sentences": [["a"] * 31] * 2}, 413, "'sentences' has 62 tokens"),
             ("squad", {"passage": "a " * 61, "question": "b"}, 413, "'passage' has 61 tokens"),
-            ("srl", {"sentence": "It rained."}, 422, "Give the indices of its predicates"),
-            ("srl", {"tokens": ["a"], "predicates": [1]}, 422, "'predicates'[0] is 1, expected"),
+            ("srl", {"sentence": "It rained."}, 422, "expected exactly one of 'predicates'"),
+            (
+                "srl",
+                {"tokens": ["a"], "predicates": [1]},
+                422,
+                "'predicates' is [1], expected a list of",
+            ),
             ("snli", {"premise": "a"}, 422, "'hypothesis'"),
         ],
     )

@@ -11,7 +11,6 @@ from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.runner import Runner
 from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
-from elmo_plugin.bilm.simd.library import best_unit
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.warn_once import warn_once
 
@@ -113,9 +112,8 @@ def choose_runner(kernel: str, precision: str, device: torch.device) -> Tuple[Pr
     """
     name = kernel
     if kernel == AUTO:
-        reason = SIMDRunner.unsupported_reason(precision, device)
-        # torch's own products use more instructions than the plain unit.
-        name = "simd" if reason is None and best_unit() != "plain" else "reference"
+        is_supported = SIMDRunner.unsupported_reason(precision, device) is None
+        name = "simd" if is_supported else "reference"
     runner = _RUNNERS[name]
     reason = runner.unsupported_reason(precision, device)
     if reason is not None:
