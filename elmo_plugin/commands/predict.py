@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
 def _predictions(options: PredictOptions) -> Iterator[str]:
     with needing_allennlp("predict"):
         import elmo_plugin.plugin  # noqa: F401 - patches and registers
-        from elmo_plugin.compat.archives import opened_archive
+        from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
         from elmo_plugin.compat.predictions import (
             STANDARD_INPUT,
             build_predictor,
@@ -119,6 +119,7 @@ def _predictions(options: PredictOptions) -> Iterator[str]:
     archive = opened_archive(
         options.archive_file, options.overrides or "", options.cuda_device, options.weights_file
     )
+    keep_only_snapshots(archive.model)
     predictor = build_predictor(
         archive, options.predictor, options.dataset_reader_choice, options.predictor_args or {}
     )

@@ -76,6 +76,13 @@ def opened_archive(
     return archive
 
 
+def keep_only_snapshots(model: torch.nn.Module) -> None:
+    """Release the biLMs of a model that only predicts from now on, see `Elmo.keep_only_snapshot`."""
+    for module in list(model.modules()):
+        if isinstance(module, Elmo):
+            module.keep_only_snapshot()
+
+
 def _reason(error: Exception) -> str:
     """Return the beginning of an error's message, with its class if the message needs it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -8,7 +8,7 @@ from allennlp.common.util import JsonDict
 from allennlp.predictors import Predictor
 from pydantic import BaseModel, Field
 
-from elmo_plugin.compat.archives import opened_archive
+from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.serving.options import Limits
 from elmo_plugin.serving.request_checks import RequestError, check_length
@@ -62,6 +62,7 @@ class ServedModel:
                 f"{archive_file}: the model is of type {self.task}, expected one of {', '.join(TASKS)}. "
                 "Give the archive of a task model of this package."
             )
+        keep_only_snapshots(archive.model)
         predictor = Predictor.from_archive(archive, self.task)
         assert isinstance(predictor, TaskPredictor)
         self.name = name

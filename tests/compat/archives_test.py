@@ -16,7 +16,7 @@ from allennlp.models import load_archive
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import model_files
-from elmo_plugin.compat.archives import opened_archive
+from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.report.probes import load_bilm
@@ -294,6 +294,11 @@ def test_existing_files_are_replaced_only_on_request(names: Path) -> None:
 
 def test_a_bilm_that_was_fine_tuned_runs_as_a_snapshot(names: Path, tmp_path: Path) -> None:
     archive_file = train(tmp_path / "fine_tuned", **{f"{ELMO}.requires_grad": True})
-    elmo = opened_archive(archive_file).model.text_encoder.elmo.elmo
+    model = opened_archive(archive_file).model
+    elmo = model.text_encoder.elmo.elmo
     assert elmo.bilm.is_frozen
-    assert elmo.frozen_bilm is not None
+    snapshot = elmo.frozen_bilm
+    assert snapshot is not None
+    keep_only_snapshots(model)
+    assert elmo.frozen_bilm is snapshot
+    assert not [name for name, _ in model.named_parameters() if "_elmo_lstm" in name]
