@@ -89,8 +89,8 @@ def test_a_comparison_records_how_much_of_its_limit_it_uses(
 
 def test_comparisons_near_their_limit_are_listed_once_for_each_test() -> None:
     comparisons = [
-        Comparison(0.3, "a.py:1", "a.py::test_a", "as it is"),
-        Comparison(0.5, "a.py:2", "a.py::test_b[one]", "as it is"),
+        Comparison(0.3, "a.py:1", "a.py::test_a", "unchanged"),
+        Comparison(0.5, "a.py:2", "a.py::test_b[one]", "unchanged"),
         Comparison(0.6, "a.py:2", "a.py::test_b[two]", "--threads 2"),
         Comparison(float("inf"), "b.py:7", "b.py::test_c", "--threads 3"),
     ]

@@ -12,7 +12,7 @@ class GuardedFile(io.FileIO):
 
     After a failed write, as on a full disk, the HDF5 library continues and crashes when it closes the file.
     This file keeps in memory what could not be written, so that the library can close it as usual, and raises
-    the error at the end of its own context. Check `raise_error` often, since writes after an error take
+    the error at the end of the `with` block. Check `raise_error` often, since writes after an error take
     memory.
     """
 

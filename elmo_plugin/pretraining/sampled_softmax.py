@@ -129,8 +129,8 @@ class SampledSoftmax(LMSoftmax):
 
         target_logits = (states * target_vectors).sum(dim=1) + target_biases  # (num_positions,)
         log_sum = log_partition(states, sampled_vectors, sampled_biases)  # (num_positions,)
-        # An accidental hit has the same logit as the target. To remove it and add the target is to
-        # leave the sum as it is; in TensorFlow it costs a matrix as large as the logits.
+        # An accidental hit has the same logit as the target: removing it and adding the target would not
+        # change the sum. TensorFlow does so, by a matrix as large as the logits.
         nearest = torch.searchsorted(sampled_words, targets).clamp_max(len(sampled_words) - 1)
         is_hit = sampled_words[nearest] == targets
         return torch.where(is_hit, log_sum, torch.logaddexp(log_sum, target_logits)) - target_logits

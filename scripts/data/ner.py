@@ -7,7 +7,7 @@ from sources import ENTITY_DATASETS, UNIVERSAL_NER, read_text
 
 DOCUMENT_START = "-DOCSTART-"
 
-# Tokens with their tags. The start of a document is a sentence of its own.
+# Tokens with their tags. The start of a document is a separate sentence.
 Sentence = List[Tuple[str, str]]
 START: Sentence = [(DOCUMENT_START, "O")]
 

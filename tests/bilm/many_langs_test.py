@@ -1,4 +1,4 @@
-"""Models of ELMoForManyLangs, compared with vectors of its own code: fixtures/bilm/README.md."""
+"""Models of ELMoForManyLangs, compared with vectors of their original code: fixtures/bilm/README.md."""
 
 import copy
 import json
