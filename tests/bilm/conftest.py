@@ -11,8 +11,8 @@ from elmo_plugin.bilm.runners import triton_runner
 @pytest.fixture
 def interpreted_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Run the functions of the `triton` kernel in Triton's interpreter, on CPUs. Without Triton, or with an older
-    one, change nothing.
+    Run the functions of the `triton` kernel in Triton's interpreter, on CPUs. Without Triton, or with an
+    older one, change nothing.
     """
     if triton_runner.triton_problem() is not None:
         return
