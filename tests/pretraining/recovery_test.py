@@ -19,7 +19,7 @@ from allennlp.nn.parallel import TorchDdpAccelerator
 
 from elmo_plugin.pretraining import BiLMStateCallback, BiLMTrainingModel
 from tests.pretraining.model_test import build, windows
-from tests.pretraining.two_workers import START_METHOD, reports_of_two_workers
+from tests.pretraining.two_workers import reports_of_two_workers
 
 REPOSITORY = Path(__file__).parents[2]
 FIXTURES = REPOSITORY / "fixtures" / "lm"
@@ -245,7 +245,8 @@ def test_a_recovered_training_of_two_workers_equals_an_uninterrupted_one(
         assert not torch.equal(first, second)
 
 
-def train_and_die(folder: Path) -> None:
+def train_and_die(folder: Path, num_threads: int) -> None:
+    torch.set_num_threads(num_threads)
     # The process ends itself, since a signal from outside would come at another batch each time.
     with interrupted_after(IN_SECOND_EPOCH, lambda: os.kill(os.getpid(), signal.SIGKILL)):
         train(folder)
@@ -255,7 +256,10 @@ def test_a_killed_process_is_recovered_by_another(
     uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    process = multiprocessing.get_context(START_METHOD).Process(target=train_and_die, args=[folder])
+    # Not forked: a forked process lacks the threads of torch, and waits for them. As many threads as here, as
+    # the order of sums may depend on it.
+    arguments = [folder, torch.get_num_threads()]
+    process = multiprocessing.get_context("spawn").Process(target=train_and_die, args=arguments)
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
