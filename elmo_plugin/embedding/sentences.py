@@ -1,7 +1,6 @@
 """Read sentences from text, `.gz`, standard input and Parquet, check them, and split them into tokens."""
 
 import glob
-import gzip
 import io
 import os
 import re
@@ -28,7 +27,7 @@ from typing import (
 from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.embedding.sentence_column import SentenceColumn, TextAndTokens
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.text import decoded_lines, split_tokens, unreadable
+from elmo_plugin.files.text import decoded_lines, open_text, split_tokens
 
 STANDARD_INPUT = "-"
 # Added to the path of an output: the folder that keeps finished parts until the output is complete.
@@ -201,15 +200,7 @@ class SentenceSource:
 
     def _opened(self) -> ContextManager[Any]:
         """Return the file, in a context that closes it if it was opened here."""
-        if self._path is None:
-            return nullcontext(self._file)
-        try:
-            if self._path.suffix == ".gz":
-                # BufferedReader finds line ends in C, GzipFile in Python.
-                return io.BufferedReader(gzip.open(self._path))
-            return open(self._path, "rb")
-        except OSError as error:
-            raise unreadable(self.name, error) from error
+        return nullcontext(self._file) if self._path is None else open_text(self._path, self.name)
 
 
 def find_sources(

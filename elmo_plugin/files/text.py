@@ -10,7 +10,7 @@ import stat
 import zlib
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Union
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Union
 
 from elmo_plugin.errors import ConfigurationError
 
@@ -142,9 +142,10 @@ def split_tokens(line: str) -> List[str]:
     return line.split()
 
 
-def open_text(path: FileName) -> BinaryIO:
+def open_text(path: FileName, name: Optional[str] = None) -> BinaryIO:
     """
-    Open a file of text for `decoded_lines` or `byte_lines`. It is decompressed if its name ends in `.gz`.
+    Open a file of text for `decoded_lines` or `byte_lines`. It is decompressed if its path ends in `.gz`.
+    Errors call it by `name`, or else by its path.
 
     # Raises
 
@@ -157,7 +158,7 @@ def open_text(path: FileName) -> BinaryIO:
         return open(path, "rb")
     # ValueError: a null character in the path.
     except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable(name or path, error) from error
 
 
 def decoded_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator[str]:

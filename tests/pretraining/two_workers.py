@@ -7,9 +7,6 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 
-# A new process would import AllenNLP first; beside a GPU, autograd does not run in a forked one.
-START_METHOD = "spawn" if torch.cuda.is_available() else "fork"
-
 
 def reports_of_two_workers(
     work: Callable[[int], Dict[str, Any]], folder: Path
@@ -19,7 +16,8 @@ def reports_of_two_workers(
         _save_report,
         args=(work, str(folder)),
         nprocs=2,
-        start_method=START_METHOD,
+        # A new process would import AllenNLP first; beside a GPU, autograd does not run in a forked one.
+        start_method="spawn" if torch.cuda.is_available() else "fork",
     )
     return [torch.load(folder / f"report{rank}") for rank in range(2)]
 
