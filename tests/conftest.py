@@ -8,7 +8,7 @@ import random
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
 import hypothesis.core
 import numpy as np
@@ -104,8 +104,13 @@ def shift_seeds(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
             return super().manual_seed(seed + offset)
 
     class RandomState(np.random.RandomState):
-        def __init__(self, seed: int) -> None:
-            super().__init__(seed + offset)
+        def __init__(self, seed: Optional[int] = None) -> None:
+            super().__init__(seed if seed is None else seed + offset)
+
+    def shifted_rng(seed: Any = None) -> np.random.Generator:
+        if isinstance(seed, (list, tuple)):
+            return default_rng([*seed[:-1], seed[-1] + offset])
+        return default_rng(seed + offset if isinstance(seed, int) else seed)
 
     class Random(random.Random):
         def __new__(cls, seed: Any = None) -> "Random":
@@ -116,7 +121,7 @@ def shift_seeds(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "manual_seed", lambda seed: manual_seed(seed + offset))
     monkeypatch.setattr(torch, "Generator", Generator)
-    monkeypatch.setattr(np.random, "default_rng", lambda seed: default_rng(seed + offset))
+    monkeypatch.setattr(np.random, "default_rng", shifted_rng)
     monkeypatch.setattr(np.random, "RandomState", RandomState)
     monkeypatch.setattr(random, "Random", Random)
 

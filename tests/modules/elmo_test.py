@@ -121,7 +121,7 @@ def test_only_mixes_are_trained_unless_the_bilm_is_fine_tuned(bilm_files: BiLMFi
 
 def test_a_fine_tuning_step_learns(bilm_files: BiLMFiles) -> None:
     elmo = Elmo(*bilm_files, 1, requires_grad=True, dropout=0.0)
-    optimizer = torch.optim.Adam(elmo.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(elmo.parameters(), lr=1e-3)
     losses = []
     for _ in range(5):
         optimizer.zero_grad()
@@ -129,7 +129,7 @@ def test_a_fine_tuning_step_learns(bilm_files: BiLMFiles) -> None:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0]
 
 
 def test_the_usual_regex_regularizes_mix_weights_and_not_gamma(bilm_files: BiLMFiles) -> None:

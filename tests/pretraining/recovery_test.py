@@ -8,7 +8,7 @@ import re
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from allennlp.common.util import dump_metrics, prepare_environment
 from allennlp.nn.parallel import TorchDdpAccelerator
 
 from elmo_plugin.pretraining import BiLMStateCallback, BiLMTrainingModel
+from tests.conftest import shift_seeds
 from tests.pretraining.model_test import build, windows
 from tests.pretraining.two_workers import reports_of_two_workers
 
@@ -25,7 +26,7 @@ REPOSITORY = Path(__file__).parents[2]
 FIXTURES = REPOSITORY / "fixtures" / "lm"
 CONFIG = FIXTURES / "experiment.jsonnet"
 
-# Two epochs of 13 batches, with all that is random in training: dropout, resets of rows, sampled words.
+# Two epochs of about 13 batches, with all that is random in training: dropout, resets of rows, sampled words.
 OVERRIDES: Dict[str, Any] = {
     "train_data_path": str(FIXTURES / "heldout.txt"),
     "model.dropout": 0.2,
@@ -36,10 +37,9 @@ OVERRIDES: Dict[str, Any] = {
     "trainer.num_epochs": 2,
     "trainer.cuda_device": -1,
 }
-BATCHES_PER_EPOCH = 13
 ACCUMULATION = {"trainer.num_gradient_accumulation_steps": 2}
 BFLOAT16 = {"model.precision": "bfloat16"}
-FROZEN_BILM = {"model.softmax_first": BATCHES_PER_EPOCH + 9}  # until after the checkpoint
+FROZEN_BILM = {"model.softmax_first": 23}  # until after the checkpoint
 
 OF_TWO_WORKERS = {
     "data_loader.rows": 4,  # One worker then has more batches than the other.
@@ -47,10 +47,11 @@ OF_TWO_WORKERS = {
     "trainer.learning_rate_scheduler": {"type": "linear_with_warmup", "warmup_steps": 2},
 }
 
-# After how many batches training is interrupted. Every fourth batch of an epoch is saved, and its end.
-IN_FIRST_EPOCH = 6
-BETWEEN_EPOCHS = BATCHES_PER_EPOCH
-IN_SECOND_EPOCH = BATCHES_PER_EPOCH + 10
+# When training is interrupted: epoch, and number of batches in it. Every fourth batch of an epoch is saved,
+# and its end. The number of batches of an epoch depends on the order of sentences.
+IN_FIRST_EPOCH = (0, 6)
+BETWEEN_EPOCHS = (1, 0)
+IN_SECOND_EPOCH = (1, 10)
 
 
 def train(folder: Path, recover: bool = False, **overrides: Any) -> None:
@@ -58,11 +59,11 @@ def train(folder: Path, recover: bool = False, **overrides: Any) -> None:
 
 
 def interrupt(
-    folder: Path, num_batches: int, in_validation: bool = False, **overrides: Any
+    folder: Path, position: Tuple[int, int], in_validation: bool = False, **overrides: Any
 ) -> None:
-    """Train, and interrupt when the model gets a batch after this number of training batches."""
+    """Train, and interrupt when the model gets a batch at or after this position."""
     with (
-        interrupted_after(num_batches, in_validation=in_validation),
+        interrupted_at(position, in_validation=in_validation),
         pytest.raises(KeyboardInterrupt),
     ):
         train(folder, **overrides)
@@ -73,19 +74,22 @@ def raise_keyboard_interrupt() -> None:
 
 
 @contextlib.contextmanager
-def interrupted_after(
-    num_batches: Optional[int],
+def interrupted_at(
+    position: Optional[Tuple[int, int]],
     interrupt: Callable[[], None] = raise_keyboard_interrupt,
     in_validation: bool = False,
 ) -> Iterator[None]:
     forward = BiLMTrainingModel.forward
-    seen = 0
+    epoch, num_batches, validating = 0, 0, False
 
     def forward_or_interrupt(model: BiLMTrainingModel, **batch: Any) -> Dict[str, torch.Tensor]:
-        nonlocal seen
-        if seen == num_batches and model.training != in_validation:
+        nonlocal epoch, num_batches, validating
+        if validating and model.training:
+            epoch, num_batches = epoch + 1, 0
+        validating = not model.training
+        if position and (epoch, num_batches) >= position and validating == in_validation:
             interrupt()
-        seen += model.training
+        num_batches += model.training
         return forward(model, **batch)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -152,7 +156,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Dic
 
 
 @pytest.mark.parametrize(
-    "overrides, num_batches, checkpoint",
+    "overrides, position, checkpoint",
     [
         ({}, BETWEEN_EPOCHS, "e1_b0"),
         ({}, IN_SECOND_EPOCH, "e1_b8"),
@@ -165,13 +169,13 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Dic
 )
 def test_a_recovered_training_equals_an_uninterrupted_one(
     overrides: Dict[str, Any],
-    num_batches: int,
+    position: Tuple[int, int],
     checkpoint: str,
     uninterrupted: Callable[..., Dict[str, Any]],
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "run"
-    interrupt(folder, num_batches, **overrides)
+    interrupt(folder, position, **overrides)
     assert latest_checkpoint(folder) == checkpoint
     train(folder, recover=True, **overrides)
     assert_equal(final_state(folder), uninterrupted(**overrides))
@@ -194,20 +198,20 @@ def test_a_checkpoint_after_the_last_batch_of_an_epoch_loses_no_metrics(
 ) -> None:
     folder = tmp_path / "run"
     often = {"trainer.checkpointer.save_every_num_batches": 1}
-    interrupt(folder, BATCHES_PER_EPOCH, in_validation=True, **often)
-    assert latest_checkpoint(folder) == f"e0_b{BATCHES_PER_EPOCH}"
+    interrupt(folder, IN_FIRST_EPOCH, in_validation=True, **often)
+    assert re.fullmatch(r"e0_b1\d", latest_checkpoint(folder))
     train(folder, recover=True, **often)
     assert_equal(final_state(folder), uninterrupted())
 
 
-def train_as_worker(rank: int, folder: Path, num_batches: Optional[int] = None) -> None:
-    """Do what each worker of `allennlp train` does, until the model got this number of batches."""
+def train_as_worker(rank: int, folder: Path, position: Optional[Tuple[int, int]] = None) -> None:
+    """Do what each worker of `allennlp train` does, up to this position."""
     params = Params.from_file(CONFIG, json.dumps({**OVERRIDES, **OF_TWO_WORKERS}))
     prepare_environment(params)
     for key, value in {"local_rank": rank, "world_size": 2, "distributed": True}.items():
         params["trainer"][key] = value
     accelerator = TorchDdpAccelerator(local_rank=rank, world_size=2, cuda_device=-1)
-    with interrupted_after(num_batches), contextlib.suppress(KeyboardInterrupt):
+    with interrupted_at(position), contextlib.suppress(KeyboardInterrupt):
         training = TrainModel.from_params(
             params=params,
             serialization_dir=str(folder),
@@ -222,7 +226,7 @@ def train_as_worker(rank: int, folder: Path, num_batches: Optional[int] = None) 
 def train_with_and_without_interrupt(rank: int) -> Dict[str, Any]:
     folder = Path(os.environ["TWO_WORKERS_FOLDER"])
     train_as_worker(rank, folder / "uninterrupted")
-    train_as_worker(rank, folder / "run", 19)  # their first epoch has 10
+    train_as_worker(rank, folder / "run", (1, 9))
     latest = latest_checkpoint(folder / "run")
     torch.distributed.barrier()
     train_as_worker(rank, folder / "run")
@@ -245,20 +249,21 @@ def test_a_recovered_training_of_two_workers_equals_an_uninterrupted_one(
         assert not torch.equal(first, second)
 
 
-def train_and_die(folder: Path, num_threads: int) -> None:
+def train_and_die(folder: Path, num_threads: int, seed_offset: int) -> None:
     torch.set_num_threads(num_threads)
+    shift_seeds(seed_offset, pytest.MonkeyPatch())
     # The process ends itself, since a signal from outside would come at another batch each time.
-    with interrupted_after(IN_SECOND_EPOCH, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+    with interrupted_at(IN_SECOND_EPOCH, lambda: os.kill(os.getpid(), signal.SIGKILL)):
         train(folder)
 
 
 def test_a_killed_process_is_recovered_by_another(
-    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
+    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     folder = tmp_path / "run"
     # Not forked: a forked process lacks the threads of torch, and waits for them. As many threads as here, as
     # the order of sums may depend on it.
-    arguments = [folder, torch.get_num_threads()]
+    arguments = [folder, torch.get_num_threads(), pytestconfig.getoption("--seed-offset")]
     process = multiprocessing.get_context("spawn").Process(target=train_and_die, args=arguments)
     process.start()
     process.join()

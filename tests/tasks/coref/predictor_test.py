@@ -1,9 +1,10 @@
+from typing import Any, Dict, List
+
 import pytest
-from allennlp.models import load_archive
+from allennlp.data import Instance
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.coref.predictor import SentenceSplitter
-from tests.tasks.task_testing import experiment_of, overfitted_archive
+from elmo_plugin.tasks.coref.predictor import CoreferencePredictor, SentenceSplitter
 
 # Two sentences of the training data, as they might be written.
 DOCUMENT = "The  King of Spain's wife left him.\n\nShe loved Spain."
@@ -15,14 +16,22 @@ CLUSTERS = [[[0, 4], [7, 8]], [[0, 6], [9, 10]], [[3, 4], [11, 12]]]
 MARKED = "[2 [1 The King of [3 Spain]] 's wife] left [1 him] . [2 She] loved [3 Spain] ."
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """A model that is overfitted to the tiny documents."""
-    folder = tmp_path_factory.mktemp("coref")
-    dropouts = ("text_encoder.dropout", "lexical_dropout", "dropout")
-    options = {"max_training_sentences": None, **dict.fromkeys(dropouts, 0.0)}
-    experiment_of("coref", **options).to_file(folder / "experiment.json")
-    return load_archive(overfitted_archive(folder / "experiment.json", folder, num_steps=100))
+@pytest.fixture
+def predictor(
+    predictor: CoreferencePredictor, monkeypatch: pytest.MonkeyPatch
+) -> CoreferencePredictor:
+    """A predictor whose model gives `SENTENCES` their gold clusters, whatever it has learned."""
+    forward = predictor._model.forward_on_instances
+
+    def forward_with_gold_clusters(instances: List[Instance]) -> List[Dict[str, Any]]:
+        outputs = forward(instances)
+        for output in outputs:
+            if output["words"] == [word for sentence in SENTENCES for word in sentence]:
+                output["clusters"] = CLUSTERS
+        return outputs
+
+    monkeypatch.setattr(predictor._model, "forward_on_instances", forward_with_gold_clusters)
+    return predictor
 
 
 def test_a_document_is_split_and_its_mentions_have_characters(predictor):
