@@ -9,12 +9,9 @@ from torch import Tensor
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
 from elmo_plugin.bilm.options import BiLMOptions
-from elmo_plugin.bilm.steps import Outcome, Run, State
+from elmo_plugin.bilm.steps import Run, RunLayer, State
 
 _ADVICE = "Make it with batch_to_ids or the elmo_characters indexer."
-
-# Runs both directions of the layer of this number.
-RunLayer = Callable[[int, List[Run]], List[Outcome]]
 
 
 class Batch(NamedTuple):
@@ -154,7 +151,7 @@ def read_batch(character_ids: Tensor, marks: Tensor, merge_sentences: bool) -> B
 
 def run_layers(
     options: BiLMOptions,
-    run_layer: RunLayer,
+    layers: Sequence[RunLayer],
     inputs: Sequence[Tensor],
     step_sizes: List[int],
     initial_states: Optional[Sequence[State]] = None,
@@ -167,8 +164,8 @@ def run_layers(
 
     options : `BiLMOptions`
         The sizes of the biLM.
-    run_layer : `RunLayer`
-        Runs the two directions of a layer.
+    layers : `Sequence[RunLayer]`
+        Each runs the two directions of a layer.
     inputs : `Sequence[Tensor]`
         Token vectors of the forward and of the backward direction, `(num_tokens, projection_dim)`, packed as
         `Packing` says; the backward ones are already reversed.
@@ -190,12 +187,12 @@ def run_layers(
         initial_states = [(state, cell)] * (2 * options.num_layers)
     outputs: List[Tuple[Tensor, Tensor]] = []
     final_states: List[State] = []
-    for number in range(options.num_layers):
+    for number, run_layer in enumerate(layers):
         if drop is not None:
             inputs = [drop(vectors) for vectors in inputs]
         states = initial_states[2 * number : 2 * number + 2]
         runs = [Run(vectors, step_sizes, *state) for vectors, state in zip(inputs, states)]
-        forward, backward = run_layer(number, runs)
+        forward, backward = run_layer(runs)
         # The states that are carried exclude the skip connection.
         final_states += [(forward.state, forward.cell), (backward.state, backward.cell)]
         if options.use_skip_connections and number > 0:

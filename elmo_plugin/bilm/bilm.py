@@ -1,5 +1,6 @@
 """The bidirectional language model."""
 
+import functools
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, cast
 
@@ -15,7 +16,7 @@ from elmo_plugin.bilm.lstm import ProjectedLSTM, run_side_by_side
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder, read_many_langs
 from elmo_plugin.bilm.model_files import is_many_langs, resolve_model_files
 from elmo_plugin.bilm.options import BiLMOptions, ManyLangsEncoderOptions
-from elmo_plugin.bilm.steps import Outcome, Run, State
+from elmo_plugin.bilm.steps import State
 from elmo_plugin.bilm.weights import opened_weights, save_model, weights_checksum
 from elmo_plugin.errors import ConfigurationError
 
@@ -229,11 +230,11 @@ class BiLM(torch.nn.Module):
         """
         if torch.is_grad_enabled() and not self.is_frozen:
             self.num_trainings += 1
-        return run_layers(self.options, self._run_layer, inputs, step_sizes, initial_states, drop)
-
-    def _run_layer(self, number: int, runs: List[Run]) -> List[Outcome]:
-        layers = [self.forward_layers[number], self.backward_layers[number]]
-        return run_side_by_side(cast(List[ProjectedLSTM], layers), runs)
+        layers = [
+            functools.partial(run_side_by_side, cast(Sequence[ProjectedLSTM], directions))
+            for directions in zip(self.forward_layers, self.backward_layers)
+        ]
+        return run_layers(self.options, layers, inputs, step_sizes, initial_states, drop)
 
     def reset_states(self) -> None:
         """Forget the states carried between batches; the next batch starts from zeros."""

@@ -227,8 +227,7 @@ class FrozenBiLM:
         initial_states: Optional[Sequence[State]] = None,
     ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
         """Run all LSTM layers in both directions, as `BiLM.run_layers` does, without gradients."""
-        run_layer = self._runner.run_layer
-        return run_layers(self.options, run_layer, inputs, step_sizes, initial_states)
+        return run_layers(self.options, self._runner.layers, inputs, step_sizes, initial_states)
 
 
 class WordVectors:

@@ -88,6 +88,9 @@ class Outcome(NamedTuple):
     cell: Tensor
 
 
+# Runs both directions of a layer, forward first.
+RunLayer = Callable[[List[Run]], List[Outcome]]
+
 # Multiplies rows, `(num_rows, depth)`, by a matrix: `rows @ weight.t()`.
 Product = Callable[[Tensor], Tensor]
 

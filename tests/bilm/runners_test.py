@@ -122,7 +122,7 @@ def run(
     state: Optional[State] = None,
 ) -> Outcome:
     one_run = new_run(layer, inputs, step_sizes, state)
-    return layer_runner(name, precision, layer).run_layer(0, [one_run, one_run])[1]
+    return layer_runner(name, precision, layer).layers[0]([one_run, one_run])[1]
 
 
 def assert_outcomes_are_close(
@@ -227,7 +227,7 @@ def test_threads_and_blocks_change_nothing(
         set_threads_of_small_work(num_threads)
         monkeypatch.setattr(simd_lstm, "TOKENS_PER_BLOCK", tokens)
         monkeypatch.setattr(simd_lstm, "BYTES_SIDE_BY_SIDE", bytes_side_by_side)
-        for ours in runner.run_layer(0, [one_run] * 2):
+        for ours in runner.layers[0]([one_run] * 2):
             assert all(torch.equal(a, b) for a, b in zip(ours, expected))
 
 
@@ -407,7 +407,7 @@ def test_out_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     # Without the check that the inputs have that many tokens.
     monkeypatch.setattr(simd_lstm, "addresses", lambda *tensors: [None] * len(tensors))
     with pytest.raises(MemoryError, match="Take smaller batches"):
-        runner.run_layer(0, [one_run, one_run])
+        runner.layers[0]([one_run, one_run])
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -431,7 +431,7 @@ def test_other_tensors_than_expected_are_refused(
     for field in ("inputs", "state", "cell"):
         changed = one_run._replace(**{field: wrong(getattr(one_run, field))})
         with pytest.raises(ValueError, match="The simd kernel was given a tensor"):
-            runner.run_layer(0, [one_run, changed])
+            runner.layers[0]([one_run, changed])
 
 
 def rounded_to_eight_bits(rows: Tensor, pairs: bool = False) -> Tensor:

@@ -68,7 +68,7 @@ def run(
         for layer in layers
     ]
     modules = [module.to(device) for module in (new_encoder("relu"), *layers)]
-    return runner.prepare(iter(modules), precision).run_layer(0, runs)
+    return runner.prepare(iter(modules), precision).layers[0](runs)
 
 
 def assert_equals_the_reference(
@@ -187,10 +187,10 @@ class TestOnAGPU:
         inputs = torch.randn(6, 48, device="cuda")
         runs = [new_run(layer, inputs, [3, 2, 1]) for layer in layers]
         # First it compiles.
-        runner.run_layer(0, runs)
+        runner.layers[0](runs)
         torch.cuda.set_sync_debug_mode("error")
         try:
-            runner.run_layer(0, runs)
+            runner.layers[0](runs)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

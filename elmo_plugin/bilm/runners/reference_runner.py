@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from typing import Iterator, List, Optional, cast
+from typing import Iterator, List, Optional, Sequence, cast
 
 import torch
 from torch import Tensor
@@ -25,11 +25,6 @@ class ReferenceRunner(Runner):
 
     name = "reference"
 
-    def __init__(self, encode: Encode, layers: List[LoopLayer]) -> None:
-        self.encode = encode
-        num_layers = len(layers) // 2
-        self._layers = list(zip(layers[:num_layers], layers[num_layers:]))
-
     @classmethod
     def unsupported_reason(cls, precision: str, device: torch.device) -> Optional[str]:
         return None
@@ -38,10 +33,11 @@ class ReferenceRunner(Runner):
     def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "ReferenceRunner":
         encode = frozen_encoder(next(modules), lambda one: encoder_in_torch(one, precision))
         layers = [_loop_layer(cast(ProjectedLSTM, module), precision) for module in modules]
-        return cls(encode, layers)
+        return cls(encode, layers, _run_in_turn)
 
-    def run_layer(self, number: int, runs: List[Run]) -> List[Outcome]:
-        return [run_loop(layer, run) for layer, run in zip(self._layers[number], runs)]
+
+def _run_in_turn(layers: Sequence[LoopLayer], runs: List[Run]) -> List[Outcome]:
+    return [run_loop(layer, run) for layer, run in zip(layers, runs)]
 
 
 def encoder_in_torch(encoder: CharacterEncoder, precision: str) -> Encode:

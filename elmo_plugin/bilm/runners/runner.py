@@ -3,14 +3,14 @@
 import copy
 import functools
 from abc import ABC, abstractmethod
-from typing import Callable, Iterator, List, Optional
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.many_langs import ManyLangsEncoder
-from elmo_plugin.bilm.steps import Outcome, Run
+from elmo_plugin.bilm.steps import Outcome, Run, RunLayer
 
 # From character ids, `(num_words, 50)`, to vectors, `(num_words, projection_dim)`.
 Encode = Callable[[Tensor], Tensor]
@@ -27,10 +27,31 @@ class Runner(ABC):
         The name in configs and logs.
     encode : `Encode`
         Returns the vectors of words.
+    layers : `List[RunLayer]`
+        Each runs both directions of a layer.
+
+    # Parameters
+
+    encode : `Encode`
+        As above.
+    prepared : `Sequence[Any]`
+        The layers of the forward direction, then those of the backward direction, as the runner packs them.
+    run : `Callable[[Tuple[Any, Any], List[Run]], List[Outcome]]`
+        Runs the two directions of one.
     """
 
     name: str
-    encode: Encode
+
+    def __init__(
+        self,
+        encode: Encode,
+        prepared: Sequence[Any],
+        run: Callable[[Tuple[Any, Any], List[Run]], List[Outcome]],
+    ) -> None:
+        self.encode = encode
+        num_layers = len(prepared) // 2
+        pairs = zip(prepared[:num_layers], prepared[num_layers:])
+        self.layers: List[RunLayer] = [functools.partial(run, pair) for pair in pairs]
 
     @classmethod
     @abstractmethod
@@ -44,10 +65,6 @@ class Runner(ABC):
         Copy the weights of a character encoder, the LSTMs of the forward direction and those of the backward
         direction. Each is used before the next is asked for.
         """
-
-    @abstractmethod
-    def run_layer(self, number: int, runs: List[Run]) -> List[Outcome]:
-        """Run both directions of a layer, forward first."""
 
 
 def frozen_encoder(

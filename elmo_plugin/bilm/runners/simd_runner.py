@@ -34,7 +34,6 @@ from elmo_plugin.bilm.simd.panels import (
     c_matrix,
     in_panels,
 )
-from elmo_plugin.bilm.steps import Outcome, Run
 from elmo_plugin.errors import ConfigurationError
 
 
@@ -57,11 +56,8 @@ class SIMDRunner(Runner):
     name = "simd"
 
     def __init__(self, unit: str, encode: Encode, layers: List[PanelLayer]) -> None:
+        super().__init__(encode, layers, run_layers)
         self.unit = unit
-        self.encode = encode
-        # Forward and backward of each layer.
-        num_layers = len(layers) // 2
-        self._layers = list(zip(layers[:num_layers], layers[num_layers:]))
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         reason = unsupported_reason(state["unit"])
@@ -91,9 +87,6 @@ class SIMDRunner(Runner):
             PanelLayer(cast(ProjectedLSTM, module).tensors(), precision, unit) for module in modules
         ]
         return cls(unit, encode, layers)
-
-    def run_layer(self, number: int, runs: List[Run]) -> List[Outcome]:
-        return run_layers(self._layers[number], runs)
 
 
 class PanelEncoder(WithStruct):

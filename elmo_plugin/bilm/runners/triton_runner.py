@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.reference_runner import encoder_in_torch
-from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
+from elmo_plugin.bilm.runners.runner import Runner, frozen_encoder
 from elmo_plugin.bilm.steps import Outcome, Run, blocks_of_steps
 
 # Of each direction, products of inputs are kept for about this many tokens: in float32 64 MiB at 4 x 4096
@@ -56,11 +56,6 @@ class TritonRunner(Runner):
     name = "triton"
     device_type = "cuda"
 
-    def __init__(self, encode: Encode, layers: List[TritonLayer]) -> None:
-        self.encode = encode
-        num_layers = len(layers) // 2
-        self._layers = list(zip(layers[:num_layers], layers[num_layers:]))
-
     @classmethod
     def unsupported_reason(cls, precision: str, device: torch.device) -> Optional[str]:
         if precision not in _TYPES:
@@ -73,12 +68,7 @@ class TritonRunner(Runner):
     def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "TritonRunner":
         encode = frozen_encoder(next(modules), lambda one: encoder_in_torch(one, precision))
         layers = [_triton_layer(cast(ProjectedLSTM, module), precision) for module in modules]
-        return cls(encode, layers)
-
-    def run_layer(self, number: int, runs: List[Run]) -> List[Outcome]:
-        # Triton launches on the current device.
-        with torch.cuda.device_of(runs[0].inputs):
-            return _run_together(self._layers[number], runs)
+        return cls(encode, layers, _run_on_device)
 
 
 def _triton_layer(module: ProjectedLSTM, precision: str) -> TritonLayer:
@@ -147,6 +137,12 @@ def _why_triton_does_not_start() -> Optional[str]:
             f"Triton does not start here, which takes a C compiler and Python's headers ({error})"
         )
     return None
+
+
+def _run_on_device(layers: Sequence[TritonLayer], runs: List[Run]) -> List[Outcome]:
+    # Triton launches on the current device.
+    with torch.cuda.device_of(runs[0].inputs):
+        return _run_together(layers, runs)
 
 
 def _run_together(layers: Sequence[TritonLayer], runs: Sequence[Run]) -> List[Outcome]:
