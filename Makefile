@@ -26,6 +26,7 @@ DEV_STAMP := $(VENV)/.stamp-dev
 # Workers take whole files, whose fixtures are made once.
 PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile
 PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
+COVERAGE := --cov --cov-report=term --cov-fail-under=95
 
 .PHONY: help demo docs test test-all test-torch test-margins test-seeds sanitize lint wheels clean
 
@@ -40,10 +41,10 @@ docs: $(DEV_STAMP) ## build the documentation into site/
 	@echo "Open site/index.html, or serve it: $(VENV)/bin/python -m http.server --directory site"
 
 test: $(DEV_STAMP) ## run the tests but the slow ones, with coverage of the package
-	$(PYTEST) -m "not slow" --cov --cov-report=term --cov-fail-under=90
+	$(PYTEST) $(COVERAGE) -m "not slow"
 
-test-all: test ## run all tests: the slow ones too, and those of the biLM as on a processor without AVX-512
-	$(PYTEST) -m slow
+test-all: $(DEV_STAMP) ## run all tests: the slow ones too, and those of the biLM as on a processor without AVX-512
+	$(PYTEST) $(COVERAGE)
 	@if grep -qs avx512f /proc/cpuinfo; then \
 	  set -x; $(WITHOUT_AVX512) $(PYTEST) -k "not triton and not older_compiler" tests/bilm tests/modules; \
 	fi
