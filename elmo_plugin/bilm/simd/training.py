@@ -36,11 +36,11 @@ class Products(NamedTuple):
 def run_with_gradients(
     layers: Sequence[LSTMTensors], runs: Sequence[Run], products: Products
 ) -> List[Outcome]:
-    """Run layers that do not depend on each other. Autograd follows it."""
-    settings = [
-        _Settings(run.step_sizes, layer.cell_clip, layer.proj_clip, products)
-        for layer, run in zip(layers, runs)
-    ]
+    """
+    Run layers that do not depend on each other, of the same sizes and clips, over sequences of the same
+    lengths. Autograd follows it.
+    """
+    settings = _Settings(runs[0].step_sizes, layers[0].cell_clip, layers[0].proj_clip, products)
     jobs = [
         _Job(run.inputs, layer.weight, layer.bias, layer.projection, run.state, run.cell)
         for layer, run in zip(layers, runs)
@@ -49,7 +49,7 @@ def run_with_gradients(
 
 
 class _Settings(NamedTuple):
-    """Arguments of a layer that are not tensors."""
+    """Arguments that are not tensors, the same for all layers of a call."""
 
     step_sizes: List[int]
     cell_clip: Optional[float]
@@ -90,19 +90,17 @@ class _LSTMs(torch.autograd.Function):
     """Several layers at once, each given as the fields of a `_Job`."""
 
     @staticmethod
-    def forward(
-        ctx: Any, settings: List[_Settings], *tensors: Optional[Tensor]
-    ) -> Tuple[Tensor, ...]:
+    def forward(ctx: Any, settings: _Settings, *tensors: Optional[Tensor]) -> Tuple[Tensor, ...]:
         jobs = _grouped(tensors, _Job)
-        layers = [job.layer(setting) for job, setting in zip(jobs, settings)]
-        products = settings[0].products
+        layers = [job.layer(settings) for job in jobs]
+        products = settings.products
         traces = []
         for layer, job in zip(layers, jobs):
             size = layer.cell_size
             traces.append([job.inputs.new_empty(len(job.inputs), n * size) for n in (4, 1, 1, 1)])
         outcomes = run_layers(
             [PanelLayer(layer, products.precision, products.unit) for layer in layers],
-            [job.run(setting) for job, setting in zip(jobs, settings)],
+            [job.run(settings) for job in jobs],
             [CTrace(*addresses(*((one, one.shape) for one in trace))) for trace in traces],
         )
         ctx.settings = settings
@@ -114,27 +112,17 @@ class _LSTMs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tuple[Optional[Tensor], ...]:
         # Read once: tensors that were recomputed for this pass can be read only once.
-        tensors = ctx.saved_tensors
-        num_tensors = len(_Job._fields) * len(ctx.settings)
-        passes = [
-            _BackwardPass(*parts)
-            for parts in zip(
-                ctx.settings,
-                _grouped(tensors[:num_tensors], _Job),
-                _grouped(tensors[num_tensors:], _Trace),
-                _grouped(gradients, Outcome),
-            )
-        ]
+        tensors, settings = ctx.saved_tensors, ctx.settings
+        outcomes = _grouped(gradients, Outcome)
+        num_tensors = len(_Job._fields) * len(outcomes)
+        jobs = _grouped(tensors[:num_tensors], _Job)
+        traces = _grouped(tensors[num_tensors:], _Trace)
+        steps = _run_backward(settings, jobs, traces, outcomes)
         needs_input_gradient = ctx.needs_input_grad[1 :: len(_Job._fields)]
-        results = map(_gradients, passes, _run_backward(passes), needs_input_gradient)
+        results = [
+            _gradients(settings, *parts) for parts in zip(jobs, traces, steps, needs_input_gradient)
+        ]
         return (None, *itertools.chain(*results))
-
-
-class _BackwardPass(NamedTuple):
-    settings: _Settings
-    job: _Job
-    trace: _Trace
-    gradients: Outcome  # of what the forward pass returned
 
 
 class _StepGradients(NamedTuple):
@@ -146,11 +134,17 @@ class _StepGradients(NamedTuple):
     cell: Tensor  # before the first step
 
 
-def _run_backward(passes: Sequence[_BackwardPass]) -> List[_StepGradients]:
-    """Run the steps of layers backwards."""
+def _run_backward(
+    settings: _Settings,
+    jobs: Sequence[_Job],
+    traces: Sequence[_Trace],
+    outcome_gradients: Sequence[Outcome],
+) -> List[_StepGradients]:
+    """Run the steps of layers backwards, from the gradients of what the forward pass returned."""
     layers, sequences, kept_alive, results = [], [], [], []
-    for settings, job, trace, gradients in passes:
-        layer, products = job.layer(settings), settings.products
+    products, step_sizes = settings.products, settings.step_sizes
+    for job, trace, gradients in zip(jobs, traces, outcome_gradients):
+        layer = job.layer(settings)
         gates_to_states = _transposed(layer.weight[:, layer.input_dim :], products)
         states_to_hidden = None
         if layer.projection is not None:
@@ -160,7 +154,6 @@ def _run_backward(passes: Sequence[_BackwardPass]) -> List[_StepGradients]:
             gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients
         )
         of_gates, first_cells = torch.empty_like(trace.gates), job.cell.contiguous()
-        step_sizes = settings.step_sizes
         layers.append(
             CLayer(
                 state_weight=c_matrix(gates_to_states),
@@ -185,13 +178,8 @@ def _run_backward(passes: Sequence[_BackwardPass]) -> List[_StepGradients]:
         )
         kept_alive.append((gates_to_states, states_to_hidden, first_cells))
         results.append(_StepGradients(of_gates, of_outputs, of_state, of_cell))
-    first = passes[0]
     call_for_layers(
-        "run_layers_backward",
-        layers,
-        sequences,
-        first.job.run(first.settings),
-        *kept_alive[0][:2],
+        "run_layers_backward", layers, sequences, jobs[0].run(settings), *kept_alive[0][:2]
     )
     return results
 
@@ -201,10 +189,9 @@ def _transposed(weight: Tensor, products: Products) -> PanelMatrix:
 
 
 def _gradients(
-    one: _BackwardPass, steps: _StepGradients, needs_input_gradient: bool
+    settings: _Settings, job: _Job, trace: _Trace, steps: _StepGradients, needs_input_gradient: bool
 ) -> Tuple[Optional[Tensor], ...]:
     """Return the gradients of the fields of a `_Job`, one product for each weight."""
-    settings, job, trace, _ = one
     dtype = settings.products.dtype
 
     def product(left: Tensor, right: Tensor) -> Tensor:
