@@ -18,9 +18,8 @@ from elmo_plugin.bilm.model_files import (
     read_state_dict,
 )
 from elmo_plugin.bilm.options import OPTIONS_CONTENT, BiLMOptions, ManyLangsEncoderOptions
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import decoded_lines, open_text, read_json
-from elmo_plugin.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import zipfile
 from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, TypeVar, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 
@@ -31,8 +31,6 @@ ORIGINAL_MODEL = (
 CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
 TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
 MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
-
-GivenName = TypeVar("GivenName", bound=Name)
 
 
 def resolve_model_files(
@@ -87,23 +85,18 @@ def names_both_files(name: Optional[Name]) -> bool:
     )
 
 
-def without_unused_default(
-    options_file: Optional[GivenName], weight_file: Optional[GivenName]
-) -> Tuple[Optional[GivenName], Optional[GivenName]]:
+def without_unused_default(options_file: Any, weight_file: Any) -> Tuple[Any, Any]:
     """
     Replace the default of an argument, a file of the original model, by `None` if the other argument names
     both files, as `elmo_mini` does.
     """
-    if _may_name_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
-        options_file = None
-    if _may_name_both_files(options_file) and weight_file == ORIGINAL_MODEL + "weights.hdf5":
-        weight_file = None
+    defaults = (ORIGINAL_MODEL + "options.json", ORIGINAL_MODEL + "weights.hdf5")
+    for name in (options_file, weight_file):
+        # The folder of an archived biLM may be missing: the archive holds the biLM.
+        if names_both_files(name) or (_is_missing(name) and not Path(name).suffix):
+            options_file = None if options_file == defaults[0] else options_file
+            weight_file = None if weight_file == defaults[1] else weight_file
     return options_file, weight_file
-
-
-def _may_name_both_files(name: Optional[Name]) -> bool:
-    # The folder of an archived biLM may be missing: the archive holds the biLM.
-    return names_both_files(name) or (_is_missing(name) and not Path(str(name)).suffix)
 
 
 def _is_missing(name: Optional[Name]) -> bool:

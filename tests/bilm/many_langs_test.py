@@ -15,8 +15,7 @@ import torch
 
 from elmo_plugin import BiLM, Elmo, ElmoEmbedder, batch_to_ids
 from elmo_plugin.commands.main import main
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.warn_once import warn_once
+from elmo_plugin.errors import ConfigurationError, warn_once
 from tests.closeness import assert_close
 from tests.conftest import of_allennlp
 

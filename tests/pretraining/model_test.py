@@ -13,6 +13,7 @@ from torch import Tensor
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.errors import warn_once
 from elmo_plugin.pretraining import (
     BiLMReader,
     BiLMTrainingModel,
@@ -23,7 +24,6 @@ from elmo_plugin.pretraining import (
     SampledSoftmax,
     StreamDataLoader,
 )
-from elmo_plugin.warn_once import warn_once
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.closeness import assert_close
 from tests.conftest import TINY_OPTIONS, randomize

@@ -14,7 +14,6 @@ from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import LMVocabulary
-from elmo_plugin.pretraining.export import export_model
 from tests.closeness import assert_close
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -46,20 +45,6 @@ def perplexities(folder: Path) -> List[float]:
 def assert_same_bilm(ours: BiLM, theirs: BiLM) -> None:
     for name, parameter in theirs.named_parameters():
         assert torch.equal(ours.get_parameter(name), parameter), name  # copied
-
-
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run that saw a little text, `run`, and its export, `export`."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    overrides = {
-        "train_data_path": str(FIXTURES / "lm" / "heldout.txt"),
-        "trainer.num_epochs": 1,
-        "trainer.callbacks": [],
-    }
-    train_model_from_file(CONFIG, folder / "run", overrides=json.dumps(overrides))
-    export_model(folder / "run" / "model.tar.gz", folder / "export")
-    return folder
 
 
 def start_of(kind: str, pretrained: Path) -> Dict[str, str]:
@@ -104,9 +89,7 @@ def test_a_missing_softmax_is_logged_and_learnt_first(
 ) -> None:
     model = train(tmp_path / "run", without_softmax)
     log = (tmp_path / "run" / "out.log").read_text()
-    assert (
-        "w.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in the first 5" in log
-    )
+    assert "w.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in the first" in log
     assert model.softmax_first == 500
     # The epoch had fewer batches.
     assert_same_bilm(model.bilm, BiLM.from_files(**without_softmax))
@@ -144,7 +127,7 @@ SWAPPED = [*WORDS[:10], WORDS[11], WORDS[10], *WORDS[12:]]
         ("archive", SWAPPED, f"found '{WORDS[10]}' in line 11, expected '{WORDS[11]}'"),
         ("files", SWAPPED, f"found '{WORDS[10]}' in line 11, expected '{WORDS[11]}'"),
         ("archive", WORDS[:-1], f"found {len(WORDS)} words, expected"),
-        ("files without words", WORDS[:-1], "its softmax has the shape .*, expected"),
+        ("files without words", WORDS[:-1], r"found the shape \(.*, expected"),
     ],
 )
 def test_other_words_are_refused_or_learnt_with_a_new_softmax(
