@@ -8,8 +8,6 @@ from typing import Dict, Optional, Sequence
 from tqdm import tqdm
 
 from elmo_plugin.arguments import add_options, option, options_from
-from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
-from elmo_plugin.embedding.sentences import InputOptions, find_sources
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
 from elmo_plugin.files.text import split_tokens
@@ -32,13 +30,7 @@ the vocabulary. Memory of this command grows with the number of distinct words, 
 
 @dataclass(frozen=True)
 class VocabularyOptions:
-    """
-    How `make_vocabulary` makes a vocabulary.
-
-    # Raises
-
-    `ConfigurationError` if a number is out of range, or if `output` cannot be written.
-    """
+    """The arguments of `make_vocabulary`."""
 
     patterns: Sequence[str] = option(
         "files or quoted patterns, plain or .gz; a file given twice is read once",
@@ -53,18 +45,6 @@ class VocabularyOptions:
         metavar="N",
     )
     overwrite: bool = option("replace FILE if it exists", False)
-
-    def __post_init__(self) -> None:
-        if self.min_count < 1:
-            raise ConfigurationError(
-                f"--min-count: found {self.min_count}, expected at least 1. Give 1 to keep every word."
-            )
-        if self.max_size is not None and self.max_size <= len(SPECIALS):
-            raise ConfigurationError(
-                f"--max-size: found {self.max_size}, expected at least {len(SPECIALS) + 1}, as "
-                f"{', '.join(SPECIALS)} take {len(SPECIALS)} places. Leave it out for no limit."
-            )
-        check_output_file(self.output, self.overwrite, "--overwrite", what="--output")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,9 +68,24 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
 
     # Raises
 
-    `ConfigurationError` as `SentenceSource`, if `output` is a file of the corpus, and if no word is left to
-    write. Then `output` is not changed.
+    `ConfigurationError`, before any work, if a number is out of range, or if `output` cannot be written,
+    exists and may not be replaced, or is a file of the corpus; then as `SentenceSource`, and if no word is
+    left to write. Then `output` is not changed.
     """
+    # Here, because they import torch, which the help does without.
+    from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
+    from elmo_plugin.embedding.sentences import InputOptions, find_sources
+
+    if options.min_count < 1:
+        raise ConfigurationError(
+            f"--min-count: found {options.min_count}, expected at least 1. Give 1 to keep every word."
+        )
+    if options.max_size is not None and options.max_size <= len(SPECIALS):
+        raise ConfigurationError(
+            f"--max-size: found {options.max_size}, expected at least {len(SPECIALS) + 1}, as "
+            f"{', '.join(SPECIALS)} take {len(SPECIALS)} places. Leave it out for no limit."
+        )
+    check_output_file(options.output, options.overwrite, "--overwrite", what="--output")
     corpus_options = InputOptions(skip_blank=True, accept_control_characters=True)
     files = find_sources(options.patterns, corpus_options)
     if any(file.is_same_file(options.output) for file in files):
