@@ -58,12 +58,6 @@ class ManyLangsEncoder(torch.nn.Module):
     hold 48 bytes of a word, where ELMoForManyLangs reads 48 characters: if a longer word is cut, a warning is
     logged once.
 
-    # Parameters
-
-    options : `ManyLangsEncoderOptions`
-        The sizes and the dictionaries.
-    output_dim : `int`
-        Width of a vector.
     """
 
     def __init__(self, options: ManyLangsEncoderOptions, output_dim: int) -> None:
@@ -81,16 +75,7 @@ class ManyLangsEncoder(torch.nn.Module):
         self.projection = torch.nn.Linear(options.word_dim + options.num_filters, output_dim)
 
     def forward(self, words: Tensor) -> Tensor:
-        """
-        # Parameters
-
-        words : `Tensor`
-            `(num_words, 50)`, character ids of `batch_to_ids`.
-
-        # Returns
-
-        `Tensor` of shape `(num_words, projection_dim)`.
-        """
+        """Return the vectors, `(num_words, output_dim)`, of character ids, `(num_words, 50)`."""
         return self.encode(self.characters, words)
 
     def encode(

@@ -13,7 +13,6 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 import torch
 
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.output import replaced_file
 
 Name = Union[str, PathLike]
 
@@ -223,9 +222,7 @@ def _files_in_zip(name: Name) -> Tuple[Path, Path]:
 
 
 def _extract(path: Path, name: Name, folder: Path) -> None:
-    """
-    Extract options and weights of a `.zip` into a new folder, which appears complete or not at all.
-    """
+    """Extract options and weights of a `.zip` into a new folder, which appears complete or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         new_folder = Path(temporary, "files")
@@ -233,11 +230,7 @@ def _extract(path: Path, name: Name, folder: Path) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
                 for file_name, member in _members(archive, name).items():
-                    with (
-                        archive.open(member) as source,
-                        replaced_file(new_folder / file_name) as target,
-                        open(target, "wb") as file,
-                    ):
+                    with archive.open(member) as source, open(new_folder / file_name, "wb") as file:
                         shutil.copyfileobj(source, file)
         except ConfigurationError:
             raise

@@ -57,10 +57,6 @@ def check_output_folder(path: FileName, overwrite: bool, advice: str, what: str 
 
 
 def _check_place(path: Path, overwrite: bool, advice: str, what: str) -> None:
-    if "\0" in str(path):
-        raise ConfigurationError(
-            f"{what}: {str(path)!r} has a null character, expected the path of a file. Correct it."
-        )
     if path.exists() and not overwrite:
         raise ConfigurationError(
             f"{what}: {path} exists, expected a new path. Give another one, or {advice} to replace it."
