@@ -63,13 +63,13 @@ MARKS = "<S>\n</S>\n<UNK>\n"
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", "line 1: found the end of the file, expected <S>"),
-        ("the\nof\n", "line 1: found 'the', expected <S>: the first three lines are <S>, </S>"),
-        ("<S>\n<UNK>\n</S>\n", "line 2: found '<UNK>', expected </S>"),
-        ("<S>\n</S>\n", "line 3: found the end of the file, expected <UNK>"),
-        (MARKS + "the\nof\nthe\n", "line 6: found 'the' again, which is already on line 4"),
-        (MARKS + "the\n<S>\n", "line 5: found '<S>' again, which is already on line 1"),
-        (MARKS + "the\n\nof\n", "line 5: found an empty line, expected one word"),
+        ("", "line 1: found the end of the file, expected the first three lines to be <S>, </S>"),
+        ("the\nof\n", "line 1: found 'the', expected the first three lines to be <S>, </S>, <UNK>"),
+        ("<S>\n<UNK>\n</S>\n", "line 2: found '<UNK>', expected the first"),
+        ("<S>\n</S>\n", "line 3: found the end of the file, expected the first"),
+        (MARKS + "the\nof\nthe\n", "line 6: found 'the', expected each word once: it is on line 4"),
+        (MARKS + "the\n<S>\n", "line 5: found '<S>', expected each word once: it is on line 1"),
+        (MARKS + "the\n\nof\n", "line 5: found '', expected one word"),
         (MARKS + "the of\n", "line 4: found 'the of', expected one word without white space"),
         (MARKS + "a\x0cb\n", r"line 4: found 'a\\x0cb', expected one word"),
         (
