@@ -40,18 +40,23 @@ RESOLVED_KEY = "bilm_resolved"
 
 class BiLMPerplexity:
     """
-    The perplexity of each direction and of both since the last reset, from sums of negative log-likelihoods.
-    The sums stay on their device until they are needed, so that a training step does not wait for a GPU.
+    The perplexity of each direction and of both since the last reset.
+
+    # Attributes
+
+    sums : `Tensor`
+        The negative log-likelihoods of each direction, and the number of predictions, float64. They stay on
+        their device until they are needed, so that a training step does not wait for a GPU.
     """
 
     def __init__(self) -> None:
-        self.reset()
+        self.sums = torch.zeros(len(DIRECTIONS) + 1).double()
 
     def __call__(self, *nlls: Tensor) -> None:
         """Add the negative log-likelihoods of predictions, `(num_predictions,)` for each direction."""
-        batch_sums = torch.stack([nll.detach().double().sum() for nll in nlls])
-        self._sums = self._sums.to(batch_sums.device) + batch_sums
-        self._num_predictions += nlls[0].numel()
+        sums = [nll.detach().double().sum() for nll in nlls]
+        num_predictions = torch.full_like(sums[0], len(nlls[0]))
+        self.sums = self.sums.to(sums[0].device) + torch.stack([*sums, num_predictions])
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
@@ -60,27 +65,15 @@ class BiLMPerplexity:
         With `reset`, which all distributed workers must call, also `num_predictions` in each direction, and
         all of all workers together.
         """
-        sums = torch.cat([self._sums.cpu(), torch.tensor([self._num_predictions]).double()])
+        sums = self.sums.cpu()
         if reset:
             sums = dist_reduce_sum(sums)  # of this worker, if it is the only one
-            self.reset()
+            self.sums = torch.zeros_like(sums)
         *nlls, num_predictions = sums.tolist()
         if num_predictions == 0:
             return {}
         metrics = perplexities(nlls, num_predictions)
         return {**metrics, "num_predictions": int(num_predictions)} if reset else metrics
-
-    def reset(self) -> None:
-        """Forget all predictions."""
-        self._sums, self._num_predictions = torch.zeros(len(DIRECTIONS)).double(), 0
-
-    def state_dict(self) -> Dict[str, Any]:
-        """Return the sums, for a checkpoint in the middle of an epoch."""
-        return {"sums": self._sums.cpu(), "num_predictions": self._num_predictions}
-
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Continue from the sums of a checkpoint."""
-        self._sums, self._num_predictions = state["sums"], state["num_predictions"]
 
 
 @Model.register("elmo_bilm", constructor="from_partial_objects")
@@ -330,7 +323,7 @@ class BiLMTrainingModel(Model):
         return {
             "states": states and [(state.cpu(), cell.cpu()) for state, cell in states],
             "num_batches": self._num_training_batches,
-            "perplexity": self.training_perplexity.state_dict(),
+            "perplexity": self.training_perplexity.sums.cpu(),
         }
 
     def load_training_state(self, state: Dict[str, Any]) -> None:
@@ -338,7 +331,7 @@ class BiLMTrainingModel(Model):
         self._num_training_batches = state["num_batches"]
         # On the CPU: the next batch moves them to its device.
         self._states[True].states = state["states"]
-        self.training_perplexity.load_state_dict(state["perplexity"])
+        self.training_perplexity.sums = state["perplexity"]
 
     def set_up_worker(self) -> None:
         """

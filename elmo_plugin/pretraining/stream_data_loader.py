@@ -188,15 +188,10 @@ class StreamDataLoader(DataLoader):
                 f"data_loader of type elmo_bilm_streams: the dataset_reader is a {type(reader).__name__}, "
                 "expected one of type elmo_bilm. Change one of the two."
             )
-        for name, value, smallest in (
-            ("rows", rows, 1),
-            ("unroll_steps", unroll_steps, 1),
-            ("seed", seed, 0),
-        ):
-            if value < smallest:
-                raise ConfigurationError(
-                    f"data_loader: {name} is {value}, expected at least {smallest}. Correct it."
-                )
+        if rows < 1 or unroll_steps < 1:
+            raise ConfigurationError(
+                f"data_loader: rows is {rows} and unroll_steps is {unroll_steps}, expected at least 1."
+            )
         self.epoch = 0  # of the next iteration
         self._reader = reader
         self._data_path = data_path

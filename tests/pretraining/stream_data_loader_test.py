@@ -300,17 +300,10 @@ class TestBatches:
         assert devices == {"meta"}
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"rows": 0}, "rows is 0, expected at least 1"),
-        ({"unroll_steps": 0}, "unroll_steps is 0, expected at least 1"),
-        ({"seed": -1}, "seed is -1, expected at least 0"),
-    ],
-)
-def test_impossible_arguments_are_errors(new_loader: Any, arguments: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        new_loader(**arguments)
+@pytest.mark.parametrize("name", ["rows", "unroll_steps"])
+def test_impossible_sizes_are_errors(new_loader: Any, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} is 0.*, expected at least 1"):
+        new_loader(**{name: 0})
 
 
 def test_another_reader_is_an_error(files: List[str]) -> None:
