@@ -112,7 +112,7 @@ def _without_counts(lines: Iterable[str], name: str) -> Iterator[str]:
 
 def _checked_indices(words: Iterable[str], name: str) -> Dict[str, int]:
     """Return the index of each word, in order. Stop at the first invalid word."""
-    specials_first = f"the first three lines to be {', '.join(SPECIALS)}. Put them first"
+    specials_first = f"{', '.join(SPECIALS)} in the first three lines. Put them there"
     indices: Dict[str, int] = {}
     for index, word in enumerate(words):
         if index < len(SPECIALS) and word != SPECIALS[index]:

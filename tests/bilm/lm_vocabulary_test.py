@@ -63,10 +63,10 @@ MARKS = "<S>\n</S>\n<UNK>\n"
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", "line 1: found the end of the file, expected the first three lines to be <S>, </S>"),
-        ("the\nof\n", "line 1: found 'the', expected the first three lines to be <S>, </S>, <UNK>"),
-        ("<S>\n<UNK>\n</S>\n", "line 2: found '<UNK>', expected the first"),
-        ("<S>\n</S>\n", "line 3: found the end of the file, expected the first"),
+        ("", "line 1: found the end of the file, expected <S>, </S>, <UNK> in"),
+        ("the\nof\n", "line 1: found 'the', expected <S>, </S>, <UNK> in"),
+        ("<S>\n<UNK>\n</S>\n", "line 2: found '<UNK>', expected <S>, </S>"),
+        ("<S>\n</S>\n", "line 3: found the end of the file, expected <S>, </S>"),
         (MARKS + "the\nof\nthe\n", "line 6: found 'the', expected each word once: it is on line 4"),
         (MARKS + "the\n<S>\n", "line 5: found '<S>', expected each word once: it is on line 1"),
         (MARKS + "the\n\nof\n", "line 5: found '', expected one word"),

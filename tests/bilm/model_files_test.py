@@ -75,26 +75,32 @@ def test_configs_name_it_by_either_key(key: str, pretrained: Path, bilm_files: B
     assert_same_weights(placed.elmo.bilm, expected)
 
 
-def test_a_folder_without_weights_is_refused(pretrained: Path) -> None:
-    (pretrained / "weights.hdf5").unlink()
-    with pytest.raises(ConfigurationError, match=r"the folder holds no weights\.hdf5, expected"):
-        BiLM.from_files(pretrained)
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_both_files_must_be_recognized(is_zip: bool, pretrained: Path, tmp_path: Path) -> None:
+    options_file, weight_file = (pretrained / name for name in ("options.json", "weights.hdf5"))
+    name = tmp_path / "m.zip" if is_zip else pretrained
 
+    def load() -> BiLM:
+        if is_zip:
+            make_zip(name, *map(str, pretrained.iterdir()))
+        return BiLM.from_files(name)
 
-def test_a_zip_without_a_single_weight_file_is_refused(
-    bilm_files: BiLMFiles, tmp_path: Path
-) -> None:
-    other = shutil.copy(bilm_files.weight_file, tmp_path / "other.hdf5")
-    for sources, message in (
-        ([bilm_files.options_file], r"m\.zip: found 0 files named \*\.hdf5 \(none\)"),
-        (
-            [*bilm_files, other],
-            r"found 2 files named \*\.hdf5 \(other\.hdf5, weights\.hdf5\), expected exactly one",
-        ),
+    # Other names are accepted, if one file of a kind is there; and others beside these two.
+    weight_file = weight_file.rename(pretrained / "model.hdf5")
+    load()
+    other = shutil.copy(weight_file, pretrained / "other.hdf5")
+    with pytest.raises(
+        ConfigurationError, match=r"hdf5: model\.hdf5, other\.hdf5, expected exactly"
     ):
-        name = make_zip(tmp_path / "m.zip", *sources)
-        with pytest.raises(ConfigurationError, match=message):
-            BiLM.from_files(None, name)
+        load()
+    weight_file.rename(pretrained / "weights.hdf5")
+    load()
+    Path(other).unlink()
+    options_file.unlink()
+    with pytest.raises(
+        ConfigurationError, match=r"options\*\.json: none, and \*\.hdf5: weights\.hd"
+    ):
+        load()
 
 
 def test_names_in_a_zip_are_not_followed(bilm_files: BiLMFiles, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_corpus_of_too_few_sentences_is_refused_but_held_out_text_is_not(tmp_p
 @pytest.mark.parametrize(
     "words, message",
     [
-        (WORDS[3:], r"other\.txt, line 1: found '.*', expected the first three"),
+        (WORDS[3:], r"other\.txt, line 1: found '.*', expected <S>"),
         # A config names its vocabulary twice, and the two must be the same.
         (WORDS[:-1], r"vocabulary_file has other words .*: found 69\d words, expected 69\d"),
     ],
