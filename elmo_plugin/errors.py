@@ -1,5 +1,7 @@
-"""The error for wrong configs and data, and for packages that are not installed."""
+"""The error for wrong configs and data, missing packages, and warnings that are given once."""
 
+import functools
+import logging
 from contextlib import contextmanager
 from typing import Iterator
 
@@ -41,3 +43,10 @@ def needing(need: str, requirement: str, advice: str = "") -> Iterator[None]:
         raise ConfigurationError(
             f'{need}, which cannot be imported ({error}). Install it: pip install "{requirement}"{advice}'
         ) from error
+
+
+@functools.cache
+def warn_once(logger: logging.Logger, message: str) -> None:
+    """Log a warning, unless this process has logged the same message with the same logger."""
+    # The cache has no frame, so this is the line of the caller.
+    logger.warning(message, stacklevel=2)

@@ -21,7 +21,7 @@ from elmo_plugin.bilm import BiLMOptions
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.simd.library import VECTOR_UNITS, unsupported_reason
-from elmo_plugin.warn_once import warn_once
+from elmo_plugin.errors import warn_once
 
 # Without AllenNLP the core is tested (`make test-torch`), and these are about AllenNLP's names and archives.
 if importlib.util.find_spec("allennlp") is None:

@@ -45,11 +45,11 @@ main(["embed", "in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"])
 main(["neighbors", "in.txt", "--word", "play", "--options-file", "elmo_mini"])
 main(["score", "in.txt"])
 main(["models"])
-for words in (["vocab", "in.txt", "--output", "v"], ["embed", "in.txt", "o.hdf5", "--mix", "m.gz"]):
-    try:
-        main(words)
-    except SystemExit as error:
-        assert error.code == 2
+main(["vocab", "in.txt", "--output", "vocab.txt"])
+try:
+    main(["embed", "in.txt", "o.hdf5", "--mix", "m.gz"])
+except SystemExit as error:
+    assert error.code == 2
 assert not any(name.startswith("allennlp.") for name in sys.modules)
 """
 
@@ -68,11 +68,9 @@ def test_the_core_runs_without_allennlp(tmp_path: Path) -> None:
     assert "2 sentences, 7 words, 0 of them unknown: perplexity " in process.stdout
     assert re.search(r"^elmo_mini +biLM +10\.\d MB  ", process.stdout, re.MULTILINE)
     advice = 'pip install "elmo-plugin[allennlp]" && pip install --no-deps allennlp==2.10.1'
-    errors = [line for line in process.stderr.splitlines() if "error: " in line]
-    assert [line.partition(" needs AllenNLP, which ")[0] for line in errors] == [
-        *("elmo vocab: error: vocab", "elmo embed: error: --mix"),
-    ]
-    assert all(line.endswith(advice) for line in errors)
+    (error,) = [line for line in process.stderr.splitlines() if "error: " in line]
+    assert error.startswith("elmo embed: error: --mix needs AllenNLP, which ")
+    assert error.endswith(advice)
 
 
 def test_our_error_is_a_value_error_with_its_message() -> None:

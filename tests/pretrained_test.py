@@ -13,7 +13,7 @@ from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names, task_model_names
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.pretraining import BiLMReader, BiLMTrainingModel, LMWordVocabulary, SampledSoftmax
-from elmo_plugin.pretraining.sentence_streams import find_corpus, read_sentences
+from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES
 

@@ -111,7 +111,15 @@ class BiLM(torch.nn.Module):
         """
         options_path, weight_path = resolve_model_files(options_file, weight_file)
         if is_many_langs(weight_path):
-            return cls.from_state_dict(*read_many_langs(options_path, weight_path.parent), stateful)
+            folder = weight_path.parent
+            options, state_dict = read_many_langs(options_path, folder)
+            try:
+                return cls.from_state_dict(options, state_dict, stateful)
+            except (KeyError, RuntimeError) as error:
+                raise ConfigurationError(
+                    f"{folder}: the weights are not of the sizes and dictionaries ({error}). All files must "
+                    "belong to the same model."
+                ) from error
         bilm = cls.without_weights(BiLMOptions.from_file(options_path), stateful)
         with opened_weights(bilm, weight_path) as weights:
             for name in bilm.names_of_parts:

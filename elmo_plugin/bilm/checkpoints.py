@@ -94,23 +94,6 @@ def referred_name(source: Dict[str, Any]) -> str:
     return str(source["options_file"] or source["weight_file"])
 
 
-def check_referred_bilm(bilm: torch.nn.Module, source: Dict[str, Any]) -> None:
-    """
-    Compare a biLM with the description that a state dict holds in place of its weights.
-
-    # Raises
-
-    `ConfigurationError` if it has other weights.
-    """
-    found, expected = weights_checksum(bilm), source[CHECKSUM_KEY]
-    if found != expected:
-        raise ConfigurationError(
-            f"The archive refers to the biLM {referred_name(source)} and does not hold it: found weights of "
-            f"the SHA-256 {found}, expected {expected}. Install the version of elmo_plugin that "
-            "the archive was made with, or get the archive with its biLM."
-        )
-
-
 def keep_own_bilm(elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused: Any) -> None:
     """
     Keep the description of the biLM of an `Elmo` when a state dict is loaded (a `load_state_dict` pre-hook),
@@ -121,12 +104,18 @@ def keep_own_bilm(elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused
 
     # Raises
 
-    `ConfigurationError` as `check_referred_bilm`.
+    `ConfigurationError` if the biLM has other weights than the one that the state dict refers to.
     """
     if prefix + SOURCE_KEY in state_dict:
         saved_source = from_bytes(state_dict[prefix + SOURCE_KEY])
         if CHECKSUM_KEY in saved_source:
-            check_referred_bilm(elmo.bilm, saved_source)
+            found, expected = weights_checksum(elmo.bilm), saved_source[CHECKSUM_KEY]
+            if found != expected:
+                raise ConfigurationError(
+                    f"The archive refers to the biLM {referred_name(saved_source)} and does not hold it: "
+                    f"found weights of the SHA-256 {found}, expected {expected}. Install the version of "
+                    "elmo_plugin that the archive was made with, or get the archive with its biLM."
+                )
             for name, tensor in elmo.bilm.state_dict().items():
                 state_dict[prefix + BILM_PREFIX + name] = tensor
     source = getattr(elmo, SOURCE_KEY)

@@ -19,8 +19,7 @@ from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
 from elmo_plugin.bilm.steps import State
 from elmo_plugin.bilm.weights import opened_weights
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.warn_once import warn_once
+from elmo_plugin.errors import ConfigurationError, warn_once
 
 logger = logging.getLogger(__name__)
 

@@ -112,26 +112,22 @@ def _without_counts(lines: Iterable[str], name: str) -> Iterator[str]:
 
 def _checked_indices(words: Iterable[str], name: str) -> Dict[str, int]:
     """Return the index of each word, in order. Stop at the first invalid word."""
+    specials_first = f"{', '.join(SPECIALS)} in the first three lines. Put them there"
     indices: Dict[str, int] = {}
     for index, word in enumerate(words):
-        if index < len(SPECIALS):
-            if word != SPECIALS[index]:
-                raise _error(name, index, repr(word[:60]), _expected_special(index))
+        if index < len(SPECIALS) and word != SPECIALS[index]:
+            expected = specials_first
         elif not word or _WHITE_SPACE.search(word):
-            found = repr(word[:60]) if word else "an empty line"
-            raise _error(name, index, found, "one word without white space. Correct the file")
+            expected = "one word without white space. Correct the file"
         elif word in indices:
-            found = f"'{word}' again, which is already on line {indices[word] + 1}"
-            raise _error(name, index, found, "each word once. Correct the file")
-        indices[word] = index
+            expected = f"each word once: it is on line {indices[word] + 1} too. Correct the file"
+        else:
+            indices[word] = index
+            continue
+        raise _error(name, index, repr(word[:60]), expected)
     if len(indices) < len(SPECIALS):
-        found = "the end of the file"
-        raise _error(name, len(indices), found, _expected_special(len(indices)))
+        raise _error(name, len(indices), "the end of the file", specials_first)
     return indices
-
-
-def _expected_special(index: int) -> str:
-    return f"{SPECIALS[index]}: the first three lines are {', '.join(SPECIALS)}. Put them first"
 
 
 def _error(name: str, index: int, found: str, expected: str) -> ConfigurationError:

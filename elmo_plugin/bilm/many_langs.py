@@ -18,9 +18,8 @@ from elmo_plugin.bilm.model_files import (
     read_state_dict,
 )
 from elmo_plugin.bilm.options import OPTIONS_CONTENT, BiLMOptions, ManyLangsEncoderOptions
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.files.text import decoded_lines, open_text, read_json
-from elmo_plugin.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +58,6 @@ class ManyLangsEncoder(torch.nn.Module):
     hold 48 bytes of a word, where ELMoForManyLangs reads 48 characters: if a longer word is cut, a warning is
     logged once.
 
-    # Parameters
-
-    options : `ManyLangsEncoderOptions`
-        The sizes and the dictionaries.
-    output_dim : `int`
-        Width of a vector.
     """
 
     def __init__(self, options: ManyLangsEncoderOptions, output_dim: int) -> None:
@@ -82,16 +75,7 @@ class ManyLangsEncoder(torch.nn.Module):
         self.projection = torch.nn.Linear(options.word_dim + options.num_filters, output_dim)
 
     def forward(self, words: Tensor) -> Tensor:
-        """
-        # Parameters
-
-        words : `Tensor`
-            `(num_words, 50)`, character ids of `batch_to_ids`.
-
-        # Returns
-
-        `Tensor` of shape `(num_words, projection_dim)`.
-        """
+        """Return the vectors, `(num_words, output_dim)`, of character ids, `(num_words, 50)`."""
         return self.encode(self.characters, words)
 
     def encode(
@@ -147,12 +131,11 @@ def read_many_langs(config_path: Path, folder: Path) -> Tuple[BiLMOptions, Dict[
 
     # Returns
 
-    The options, and the state dict of a `BiLM`.
+    The options, and a state dict for `BiLM.from_state_dict`.
 
     # Raises
 
-    `ConfigurationError` naming the file, and the key, line or tensor, if a file is missing or damaged, or if
-    the files do not belong to the same model.
+    `ConfigurationError` naming the file, and the key, line or tensor, if a file is missing or damaged.
     """
     config, name = _sizes(config_path, folder)
     dictionaries: Dict[str, Dict[str, int]] = {}
@@ -171,14 +154,6 @@ def read_many_langs(config_path: Path, folder: Path) -> Tuple[BiLMOptions, Dict[
                     "weights. Get another copy of the model."
                 )
             state_dict.update(_as_bilm(tensor_name, tensor.float()))
-    expected = _shapes(options)
-    for parameter in {**expected, **state_dict}:
-        found = tuple(state_dict[parameter].shape) if parameter in state_dict else "no tensor"
-        if found != expected.get(parameter):
-            raise ConfigurationError(
-                f"{folder}: {parameter}: found {found}, expected {expected.get(parameter, 'no tensor')} from "
-                "the sizes and the dictionaries. All files must belong to the same model."
-            )
     return options, state_dict
 
 
@@ -225,26 +200,6 @@ def _read_dictionary(path: Path, required: Sequence[str]) -> Dict[str, int]:
             f"and the entries {', '.join(required)}. Get another copy of the model."
         )
     return ids
-
-
-def _shapes(options: BiLMOptions) -> Dict[str, Tuple[int, ...]]:
-    """Return the shape of each tensor, by the names of `_as_bilm`."""
-    assert isinstance(options.encoder, ManyLangsEncoderOptions)
-    dim, num_gates = options.projection_dim, 4 * options.cell_size
-    with torch.device("meta"):
-        encoder = ManyLangsEncoder(options.encoder, dim)
-    shapes: Dict[str, Tuple[int, ...]] = {
-        f"character_encoder.{name}": tuple(tensor.shape)
-        for name, tensor in encoder.state_dict().items()
-    }
-    for number in range(options.num_layers):
-        for direction in ("forward", "backward"):
-            layer = f"_elmo_lstm.{direction}_layer_{number}"
-            shapes[f"{layer}.input_linearity.weight"] = (num_gates, dim)
-            shapes[f"{layer}.state_linearity.weight"] = (num_gates, dim)
-            shapes[f"{layer}.state_linearity.bias"] = (num_gates,)
-            shapes[f"{layer}.state_projection.weight"] = (dim, options.cell_size)
-    return shapes
 
 
 def _as_bilm(name: str, tensor: Tensor) -> Dict[str, Tensor]:

@@ -5,15 +5,13 @@ import os
 import shutil
 import tempfile
 import zipfile
-from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, TypeVar, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.output import replaced_file
 
 Name = Union[str, PathLike]
 
@@ -32,7 +30,8 @@ CHARACTERS_NAME, WORDS_NAME = "char.dic", "word.dic"
 TOKEN_EMBEDDER_NAME, ENCODER_NAME = "token_embedder.pkl", "encoder.pkl"
 MANY_LANGS_NAMES = (CHARACTERS_NAME, WORDS_NAME, TOKEN_EMBEDDER_NAME, ENCODER_NAME)
 
-GivenName = TypeVar("GivenName", bound=Name)
+# Of the files in a .zip that are extracted.
+_SUFFIXES = (".json", ".hdf5", ".dic", ".pkl")
 
 
 def resolve_model_files(
@@ -69,7 +68,7 @@ def resolve_model_files(
             )
         if is_pretrained(name):
             return pretrained_files(str(name))
-        return _files_in_folder(Path(name)) if Path(name).is_dir() else _files_in_zip(name)
+        return _files_in_folder(Path(name) if Path(name).is_dir() else _extracted(name), name)
     if options_file is None or weight_file is None:
         missing = " (no such file or folder)" if any(map(_is_missing, names)) else ""
         raise ConfigurationError(
@@ -87,23 +86,18 @@ def names_both_files(name: Optional[Name]) -> bool:
     )
 
 
-def without_unused_default(
-    options_file: Optional[GivenName], weight_file: Optional[GivenName]
-) -> Tuple[Optional[GivenName], Optional[GivenName]]:
+def without_unused_default(options_file: Any, weight_file: Any) -> Tuple[Any, Any]:
     """
     Replace the default of an argument, a file of the original model, by `None` if the other argument names
     both files, as `elmo_mini` does.
     """
-    if _may_name_both_files(weight_file) and options_file == ORIGINAL_MODEL + "options.json":
-        options_file = None
-    if _may_name_both_files(options_file) and weight_file == ORIGINAL_MODEL + "weights.hdf5":
-        weight_file = None
+    defaults = (ORIGINAL_MODEL + "options.json", ORIGINAL_MODEL + "weights.hdf5")
+    for name in (options_file, weight_file):
+        # The folder of an archived biLM may be missing: the archive holds the biLM.
+        if names_both_files(name) or (_is_missing(name) and not Path(name).suffix):
+            options_file = None if options_file == defaults[0] else options_file
+            weight_file = None if weight_file == defaults[1] else weight_file
     return options_file, weight_file
-
-
-def _may_name_both_files(name: Optional[Name]) -> bool:
-    # The folder of an archived biLM may be missing: the archive holds the biLM.
-    return names_both_files(name) or (_is_missing(name) and not Path(str(name)).suffix)
 
 
 def _is_missing(name: Optional[Name]) -> bool:
@@ -118,6 +112,10 @@ def pretrained_names() -> List[str]:
 def pretrained_files(name: str) -> Tuple[Path, Path]:
     """Return options and weights of a biLM of this package."""
     return _in_folder(PRETRAINED_FOLDER / name)
+
+
+def _in_folder(folder: Path) -> Tuple[Path, Path]:
+    return folder / "options.json", folder / "weights.hdf5"
 
 
 def task_model_names() -> List[str]:
@@ -197,57 +195,55 @@ def _fetched(url: str) -> Path:
     return Path(cached_path(url, cache_dir=cache_folder()))
 
 
-def _in_folder(folder: Path) -> Tuple[Path, Path]:
-    return folder / "options.json", folder / "weights.hdf5"
-
-
 def is_many_langs(weight_path: Path) -> bool:
     """Return whether these weights are those of a model of ELMoForManyLangs."""
     return weight_path.name == ENCODER_NAME
 
 
-def _files_in_folder(folder: Path) -> Tuple[Path, Path]:
-    missing = [path.name for path in _in_folder(folder) if not path.is_file()]
-    if missing and any((folder / name).exists() for name in MANY_LANGS_NAMES):
+def _files_in_folder(folder: Path, name: Name) -> Tuple[Path, Path]:
+    """Return the options and the weights in a folder, or in one that was extracted from `name`."""
+    if all(path.is_file() for path in _in_folder(folder)):
+        return _in_folder(folder)
+    found = [_visible(folder, pattern) for pattern in ("options*.json", "*.hdf5")]
+    if list(map(len, found)) == [1, 1]:
+        return found[0][0], found[1][0]
+    if any((folder / file).exists() for file in MANY_LANGS_NAMES):
         return folder / "config.json", folder / ENCODER_NAME
-    if missing:
-        raise ConfigurationError(
-            f"{folder}: the folder holds no {' and no '.join(missing)}, expected options.json and "
-            "weights.hdf5, as `elmo export` writes them, or the files of ELMoForManyLangs. Correct the path, "
-            "or give the names of both files."
-        )
-    return _in_folder(folder)
+    options, weights = (", ".join(path.name for path in paths) or "none" for paths in found)
+    raise ConfigurationError(
+        f"{name}: found options*.json: {options}, and *.hdf5: {weights}, expected exactly one of each, as "
+        "`elmo export` writes them, or the files of ELMoForManyLangs. Correct the path, or give the names of "
+        "both files."
+    )
 
 
-def _files_in_zip(name: Name) -> Tuple[Path, Path]:
+def _visible(folder: Path, pattern: str) -> List[Path]:
+    return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
+
+
+def _extracted(name: Name) -> Path:
+    """
+    Return the folder of the extracted model files of a `.zip`, without subfolders. It appears in the cache
+    complete or not at all.
+    """
     path = local_path("weight_file", name)
     found = path.stat()
     state = (str(path.resolve()), found.st_size, found.st_mtime_ns)
     folder = cache_folder() / f"bilm-{hashlib.sha256(repr(state).encode()).hexdigest()[:32]}"
-    if not folder.exists():
-        _extract(path, name, folder)
-    return _files_in_folder(folder)
-
-
-def _extract(path: Path, name: Name, folder: Path) -> None:
-    """
-    Extract options and weights of a `.zip` into a new folder, which appears complete or not at all.
-    """
+    if folder.exists():
+        return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         new_folder = Path(temporary, "files")
         new_folder.mkdir()
         try:
             with zipfile.ZipFile(path) as archive:
-                for file_name, member in _members(archive, name).items():
-                    with (
-                        archive.open(member) as source,
-                        replaced_file(new_folder / file_name) as target,
-                        open(target, "wb") as file,
-                    ):
-                        shutil.copyfileobj(source, file)
-        except ConfigurationError:
-            raise
+                for member in archive.namelist():
+                    file = new_folder / member.rpartition("/")[2]
+                    if file.suffix in _SUFFIXES:
+                        # x: two members of one name are an error.
+                        with archive.open(member) as source, open(file, "xb") as target:
+                            shutil.copyfileobj(source, target)
         # In damaged and encrypted files zipfile finds errors of nearly every class.
         except Exception as error:
             raise ConfigurationError(
@@ -260,29 +256,7 @@ def _extract(path: Path, name: Name, folder: Path) -> None:
             # Another process may have extracted the same file.
             if not folder.exists():
                 raise
-
-
-def _members(archive: zipfile.ZipFile, name: Name) -> Dict[str, str]:
-    """Return the members to extract, by the names of their files."""
-    members = sorted(archive.namelist())
-    by_name = {member.rpartition("/")[2]: member for member in members}
-    if ENCODER_NAME in by_name:
-        # Among the JSON files may be one with the sizes.
-        return {
-            file: member
-            for file, member in by_name.items()
-            if file in MANY_LANGS_NAMES or file.endswith(".json")
-        }
-    found: Dict[str, str] = {}
-    for path, pattern in zip(_in_folder(Path()), ("options*.json", "*.hdf5")):
-        matches = [member for member in members if fnmatch(member.rpartition("/")[2], pattern)]
-        if len(matches) != 1:
-            raise ConfigurationError(
-                f"{name}: found {len(matches)} files named {pattern} ({', '.join(matches) or 'none'}), "
-                "expected exactly one. Unpack the zip and give options_file and weight_file."
-            )
-        found[path.name] = matches[0]
-    return found
+    return folder
 
 
 def read_state_dict(path: Name, advice: str) -> Dict[str, Any]:

@@ -144,16 +144,11 @@ class BiLMOptions:
 
         `ConfigurationError` naming the key, what was found and what was expected.
         """
-        if not isinstance(values, dict):
-            raise ConfigurationError(
-                f"{name}: found {_shown(values)}, expected a JSON object with the keys 'char_cnn' and "
-                "'lstm'. Give an options.json in bilm-tf's form."
-            )
         reader = _Reader(name, values)
-        if "token_embedder" in values:
+        if reader.get("token_embedder") is not None:
             return _many_langs_options(reader, values)
-        reader.value("char_cnn", _is_object, "an object (biLMs over whole words are not supported)")
-        reader.value("lstm", _is_object, "an object with the sizes of the LSTMs")
+        reader.dictionary("char_cnn", "an object (biLMs over whole words are not supported)")
+        reader.dictionary("lstm", "an object with the sizes of the LSTMs")
         # bilm-tf writes 261 while it trains and asks for 262 afterwards; the weights are the same.
         reader.choice("char_cnn.n_characters", (261, 262), default=262)
         max_characters = reader.choice(
@@ -263,7 +258,7 @@ class _Reader:
         return values
 
     def value(
-        self, key: str, is_valid: Callable[[Any], bool], expected: str, default: Any = None
+        self, key: str, expected: str, is_valid: Callable[[Any], bool], default: Any = None
     ) -> Any:
         value = self.get(key, default)
         if not is_valid(value):
@@ -277,47 +272,43 @@ class _Reader:
             f"{self._name}: {key} {found}, expected {expected}. Fix the options file."
         )
 
+    def dictionary(self, key: str, content: str) -> Any:
+        return self.value(key, content, lambda value: isinstance(value, dict))
+
     def integer(self, key: str, minimum: int = 1, default: Optional[int] = None) -> int:
         expected = f"an integer of at least {minimum}"
-        return self.value(key, lambda value: _is_integer(value, minimum), expected, default)
+        return self.value(key, expected, lambda value: _is_integer(value, minimum), default)
 
     def clip(self, key: str) -> Optional[float]:
+        def is_clip(value: Any) -> bool:
+            return value is None or (type(value) in (int, float) and value >= 0)
+
         expected = "a number of at least 0 (0 or null: no clipping)"
-        return float(self.value(key, _is_clip, expected) or 0) or None
+        return float(self.value(key, expected, is_clip) or 0) or None
 
     def choice(self, key: str, choices: Sequence[Any], default: Any = None) -> Any:
         expected = " or ".join(map(_shown, choices))
-        return self.value(key, lambda value: value in choices, expected, default)
+        return self.value(key, expected, lambda value: value in choices, default)
 
     def filters(self, key: str, max_width: int) -> Tuple[Tuple[int, int], ...]:
+        def is_filter(pair: Any) -> bool:
+            are_sizes = isinstance(pair, list) and all(_is_integer(size, 1) for size in pair)
+            return are_sizes and len(pair) == 2 and pair[0] <= max_width
+
         expected = (
             "a non-empty list of [width, count] pairs of positive integers, no width over "
             f"max_characters_per_token ({max_width})"
         )
-        pairs = self.value(key, lambda value: _are_filters(value, max_width), expected)
+        pairs = self.value(
+            key,
+            expected,
+            lambda value: isinstance(value, list) and value != [] and all(map(is_filter, value)),
+        )
         return tuple((width, count) for width, count in pairs)
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def _is_integer(value: Any, minimum: int) -> bool:
     return type(value) is int and value >= minimum  # bool is a subclass of int
-
-
-def _is_clip(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and value >= 0)
-
-
-def _are_filters(value: Any, max_width: int) -> bool:
-    return (
-        isinstance(value, list)
-        and value != []
-        and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value)
-        and all(_is_integer(size, 1) for pair in value for size in pair)
-        and all(width <= max_width for width, _ in value)
-    )
 
 
 def _shown(value: Any) -> str:

@@ -74,21 +74,11 @@ _LSTM_LAYOUT = tuple(
 
 
 class WeightEntry(NamedTuple):
-    """
-    A row of the layout of one biLM.
-
-    # Parameters
-
-    dataset : `str`
-        Path of the dataset in the file.
-    parameter : `str`
-        Name of the parameter in `BiLM`.
-    as_dataset : `Callable[[Tensor], Tensor]`
-        Returns a view of the parameter in the shape of the dataset. Loading writes to it, saving reads it.
-    """
+    """A row of the layout of one biLM: the path of a dataset, and the name of its parameter in `BiLM`."""
 
     dataset: str
     parameter: str
+    # Returns a view of the parameter in the shape of the dataset. Loading writes to it, saving reads it.
     as_dataset: Callable[[Tensor], Tensor]
 
 
@@ -118,8 +108,8 @@ def weight_layout(bilm: Any) -> List[WeightEntry]:
 
 class WeightFile:
     """
-    An open weight file whose names, shapes and types are those of the options; made by `opened_weights`.
-    `name` is that of the file, for errors.
+    An open weight file whose names and shapes are those of the options; made by `opened_weights`. `name` is
+    that of the file, for errors.
     """
 
     def __init__(self, file: h5py.File, layout: List[WeightEntry], name: FileName) -> None:
@@ -176,14 +166,14 @@ class WeightFile:
 @contextmanager
 def opened_weights(bilm: Any, weight_file: FileName) -> Iterator[WeightFile]:
     """
-    Open a local HDF5 file within the context, and compare names, shapes and types with the parameters of a
-    `BiLM`. After the context the file may be overwritten or deleted.
+    Open a local HDF5 file within the context, and compare names and shapes with the parameters of a `BiLM`.
+    After the context the file may be overwritten or deleted.
 
     # Raises
 
     `ConfigurationError` naming the file and the dataset if the file cannot be read, lacks a dataset, has
-    one of another shape or type, or is of a larger model; and at the end of the context, if the file was
-    changed within it.
+    one of another shape, or is of a larger model; and at the end of the context, if the file was changed
+    within it.
     """
     with _opened(weight_file) as file:
         identity = _identity(file)
@@ -225,8 +215,6 @@ def save_model(
 
     # Parameters
 
-    bilm : `BiLM`
-        The model.
     options_file, weight_file : `str` or `PathLike`
         The files to write. Existing ones are replaced.
     dtype : `str`, optional (default = `"float32"`)
@@ -279,22 +267,16 @@ def _as_array(tensor: Tensor) -> numpy.ndarray:
 def _check_datasets(
     file: h5py.File, bilm: Any, entries: List[WeightEntry], weight_file: FileName
 ) -> None:
-    """Compare names, shapes and types before anything is read."""
+    """Compare names and shapes before anything is read."""
     same_model = "Options and weights must belong to the same model."
     for entry in entries:
         dataset = file.get(entry.dataset)
         shape = tuple(entry.as_dataset(bilm.get_parameter(entry.parameter)).shape)
-        is_dataset = isinstance(dataset, h5py.Dataset)
-        if not is_dataset or dataset.shape != shape:
-            fault = f"has shape {dataset.shape}" if is_dataset else "is missing"
+        if dataset is None or dataset.shape != shape:
+            fault = "is missing" if dataset is None else f"has shape {dataset.shape}"
             raise ConfigurationError(
                 f"{weight_file}: dataset {entry.dataset} {fault}, expected shape {shape} from the options. "
                 f"{same_model}"
-            )
-        if dataset.dtype.kind != "f":
-            raise ConfigurationError(
-                f"{weight_file}: dataset {entry.dataset} has type {dataset.dtype}, expected float16, "
-                "float32 or float64."
             )
     expected = {entry.dataset for entry in entries}
     found: List[str] = []

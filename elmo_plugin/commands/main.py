@@ -21,8 +21,8 @@ examples:
   elmo score sentences.txt --words
   elmo predict runs/ner/model.tar.gz sentences.jsonl
 
-ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. vocab, export (except
-programs), predict, serve and report need AllenNLP:
+ELMo: vectors of words in context. `elmo COMMAND --help` describes a command. export (except programs),
+predict, serve and report need AllenNLP:
   pip install "elmo-plugin[allennlp]" && {INSTALL_ALLENNLP}
 """
 

@@ -57,8 +57,7 @@ class LanguageModelFiles:
         "weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
     )
     softmax_file: Optional[str] = option(
-        "HDF5 with softmax/W and softmax/b, such as AI2's, or a checkpoint of TensorFlow, without .index "
-        "(default: the weights)",
+        "HDF5 with softmax/W and softmax/b, such as AI2's (default: the weights)",
         None,
         metavar="FILE",
     )

@@ -1,11 +1,16 @@
 """`elmo vocab`: make the vocabulary file of a biLM from a corpus."""
 
 import argparse
-from dataclasses import asdict, dataclass
-from typing import Optional, Sequence
+from collections import Counter
+from dataclasses import dataclass
+from typing import Dict, Optional, Sequence
+
+from tqdm import tqdm
 
 from elmo_plugin.arguments import add_options, option, options_from
-from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output import check_output_file
+from elmo_plugin.files.text import split_tokens
 
 _DESCRIPTION = """\
 example:
@@ -50,6 +55,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the vocabulary, and print how many words the corpus and it have."""
-    with needing_allennlp("vocab"):
-        from elmo_plugin.pretraining.make_vocabulary import make_vocabulary
-    print(make_vocabulary(**asdict(options_from(VocabularyOptions, args))))
+    for label, value in make_vocabulary(options_from(VocabularyOptions, args)).items():
+        print(f"{label:<32}{value:>14}")
+
+
+def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
+    """
+    Count the words of a corpus and write an `LMVocabulary`. Return the numbers of the corpus and of the
+    vocabulary, by what they say.
+
+    Counts are exact. Memory grows with the number of distinct words, not with the corpus.
+
+    # Raises
+
+    `ConfigurationError`, before any work, if a number is out of range, or if `output` cannot be written,
+    exists and may not be replaced, or is a file of the corpus; then as `SentenceSource`, and if no word is
+    left to write. Then `output` is not changed.
+    """
+    # Here, because they import torch, which the help does without.
+    from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
+    from elmo_plugin.embedding.sentences import InputOptions, find_sources
+
+    if options.min_count < 1:
+        raise ConfigurationError(
+            f"--min-count: found {options.min_count}, expected at least 1. Give 1 to keep every word."
+        )
+    if options.max_size is not None and options.max_size <= len(SPECIALS):
+        raise ConfigurationError(
+            f"--max-size: found {options.max_size}, expected at least {len(SPECIALS) + 1}, as "
+            f"{', '.join(SPECIALS)} take {len(SPECIALS)} places. Leave it out for no limit."
+        )
+    check_output_file(options.output, options.overwrite, "--overwrite", what="--output")
+    corpus_options = InputOptions(skip_blank=True, accept_control_characters=True)
+    files = find_sources(options.patterns, corpus_options)
+    if any(file.is_same_file(options.output) for file in files):
+        raise ConfigurationError(
+            f"--output: {options.output} is a file of the corpus, expected another file. Give another name, "
+            "or corpus files without it."
+        )
+    counts: Counter[str] = Counter()
+    num_sentences = 0
+    texts = (text for file in files for _, text in file.texts())
+    for text in tqdm(texts, desc="counting words", unit=" sentences"):
+        counts.update(split_tokens(text))
+        num_sentences += 1
+    # In a corpus that holds the special entries, they are tokens like others.
+    num_tokens, num_types = counts.total(), len(counts)
+    frequent = sorted(
+        (-count, word)
+        for word, count in counts.items()
+        if count >= options.min_count and word not in SPECIALS
+    )
+    kept = frequent[: None if options.max_size is None else options.max_size - len(SPECIALS)]
+    if not kept:
+        raise ConfigurationError(
+            f"--min-count: no word of the corpus occurs {options.min_count} times, expected at most "
+            f"{max(counts.values())}, the largest count. Give a smaller number, or more text."
+        )
+    LMVocabulary([*SPECIALS, *(word for _, word in kept)], options.output).to_file(options.output)
+    coverage = sum(-negative_count for negative_count, _ in kept) / num_tokens
+    return {
+        "files": f"{len(files):,}",
+        "sentences": f"{num_sentences:,}",
+        "tokens": f"{num_tokens:,}",
+        "types": f"{num_types:,}",
+        "types kept": f"{len(kept):,}",
+        f"entries, with {', '.join(SPECIALS)}": f"{len(kept) + len(SPECIALS):,}",
+        "coverage of the tokens": f"{coverage:.2%}",
+    }

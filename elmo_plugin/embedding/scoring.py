@@ -14,14 +14,11 @@ from elmo_plugin.bilm import FrozenBiLM
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import is_many_langs, local_path, resolve_model_files
 from elmo_plugin.bilm.softmax import (
-    BIAS,
     SOFTMAX_GROUP,
-    WEIGHT,
     ExactSoftmax,
     perplexities,
     softmax_of,
 )
-from elmo_plugin.bilm.tensorflow_checkpoint import is_checkpoint, read_variables
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device, checked_tokens
 from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
@@ -211,8 +208,7 @@ class SentenceScorer:
         weight_file : `str` or `PathLike`, optional
             The weights (HDF5) of the biLM.
         softmax_file : `str` or `PathLike`, optional (default = the weight file)
-            An HDF5 file with the group `softmax`, such as those that AI2 publishes; or a TensorFlow
-            checkpoint of bilm-tf's training: its path without `.index`.
+            An HDF5 file with the group `softmax`, such as those that AI2 publishes.
         vocabulary_file : `str` or `PathLike`, optional (default = `vocab.txt` beside the weights)
             The words of the softmax, see `LMVocabulary`.
         cuda_device, inference
@@ -365,10 +361,6 @@ def check_blank(tokens: List[str], where: str) -> List[str]:
 
 
 def _softmax_datasets(softmax_file: FileName) -> Dict[str, Tensor]:
-    if is_checkpoint(softmax_file):
-        names = {name: f"lm/{SOFTMAX_GROUP}/{name}" for name in (WEIGHT, BIAS)}
-        variables = read_variables(softmax_file, list(names.values()))
-        return {name: variables[variable] for name, variable in names.items()}
     path = local_path("softmax_file", softmax_file)
     datasets = read_group(path, SOFTMAX_GROUP)
     if not datasets:

@@ -19,9 +19,8 @@ from elmo_plugin.bilm.checkpoints import (
 from elmo_plugin.bilm.frozen import CurrentSnapshot, FrozenBiLM
 from elmo_plugin.bilm.model_files import pretrained_files
 from elmo_plugin.bilm.runners import InferenceSettings
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, warn_once
 from elmo_plugin.modules.scalar_mix import ScalarMix
-from elmo_plugin.warn_once import warn_once
 
 logger = logging.getLogger(__name__)
 

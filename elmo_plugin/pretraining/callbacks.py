@@ -1,20 +1,22 @@
-"""Callbacks of the training of a biLM: distributed workers, recovery, validation before training."""
+"""What `--recover` needs to continue a biLM's training exactly; and validation before training."""
 
 import json
 import logging
 import os
 import random
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 import numpy as np
 import torch
 import torch.distributed
 from allennlp.common.util import dump_metrics, is_distributed
 from allennlp.nn.util import dist_reduce_sum
-from allennlp.training import GradientDescentTrainer, TrainerCallback
+from allennlp.training import Checkpointer, GradientDescentTrainer, TrainerCallback
+from allennlp.training.trainer import Trainer
 from allennlp.training.util import evaluate
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 
@@ -32,20 +34,21 @@ class BiLMStateCallback(TrainerCallback):
 
     With `elmo_bilm_streams`, whose batches depend only on seed and epoch, a recovered training has exactly
     the same weights and metrics (apart from times and speeds) as one that was never interrupted. With several
-    workers this needs the checkpointer `elmo_atomic`, which saves the states of all workers. AllenNLP's own
-    saves only those of the first, and then every worker restarts its rows and random numbers.
+    workers this needs the checkpointer `elmo_atomic`, which saves the states of all workers.
 
-    Registered as a `TrainerCallback` with name `elmo_bilm_state`. `serialization_dir` is filled in by the
-    trainer.
+    Registered as a `TrainerCallback` with name `elmo_bilm_state`, for models of type `elmo_bilm`.
+    `serialization_dir` is filled in by the trainer.
 
     # Raises
 
-    `TypeError` at the start of training, if the model is not a `BiLMTrainingModel`.
+    `ConfigurationError` at the start of a recovered training, if the checkpoint has the states of another
+    number of workers.
     """
+
+    _model: BiLMTrainingModel
 
     def __init__(self, serialization_dir: str) -> None:
         super().__init__(serialization_dir)
-        self._model: Optional[BiLMTrainingModel] = None
         # The states of all workers: of the checkpoint that was loaded, and for the next one.
         self._loaded: List[Dict[str, Any]] = []
         self._gathered: List[Dict[str, Any]] = []
@@ -58,35 +61,27 @@ class BiLMStateCallback(TrainerCallback):
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
     ) -> None:
         super().on_start(trainer, is_primary, **kwargs)
-        if not isinstance(trainer.model, BiLMTrainingModel):
-            raise TypeError(
-                f"The trainer callback 'elmo_bilm_state' got a model {type(trainer.model).__name__}, "
-                "expected one of type 'elmo_bilm'. Remove it from trainer.callbacks."
-            )
         self._model = trainer.model
         rank, num_workers = 0, 1
         if is_distributed():
             rank, num_workers = torch.distributed.get_rank(), torch.distributed.get_world_size()
             self._model.set_up_worker()
         # The trainer loads checkpoints before it calls this.
-        if len(self._loaded) == num_workers:
-            state = self._loaded[rank]
-            self._set_random_state(state["random"])
-            self._model.load_training_state(state["model"])
-            self._loss_sum = state["loss_sum"]
-            self._num_batches = self._num_recovered_batches = state["num_batches"]
+        if not self._loaded:
+            if rank > 0:
+                _seed_by_rank(rank)
             return
-        if self._loaded:
-            logger.warning(
-                "The checkpoint has the states of %d workers, this training has %d: their rows and random "
-                "numbers are restarted.",
-                len(self._loaded),
-                num_workers,
+        if len(self._loaded) != num_workers:
+            raise ConfigurationError(
+                f"The checkpoint has the states of {len(self._loaded)} workers, expected those of "
+                f"{num_workers}. Recover with as many workers as before, and with "
+                "trainer.checkpointer.type elmo_atomic, which saves the states of all."
             )
-            self._set_random_state(self._loaded[0]["random"])
-            self._model.load_training_state(self._loaded[0]["model"], with_states=False)
-        if rank > 0:
-            _seed_by_rank(rank)
+        state = self._loaded[rank]
+        self._set_random_state(state["random"])
+        self._model.load_training_state(state["model"])
+        self._loss_sum = state["loss_sum"]
+        self._num_batches = self._num_recovered_batches = state["num_batches"]
 
     def on_batch(
         self,
@@ -112,7 +107,6 @@ class BiLMStateCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         if self._num_recovered_batches > 0:
-            assert self._model is not None
             if self._num_batches == self._num_recovered_batches:
                 # If no batch remained, the trainer does not ask for training metrics.
                 perplexity = self._model.training_perplexity.get_metric(reset=True)
@@ -140,7 +134,6 @@ class BiLMStateCallback(TrainerCallback):
         self._loaded = state_dict["workers"]
 
     def _own_state(self) -> Dict[str, Any]:
-        assert self._model is not None
         device = next(self._model.parameters()).device
         return {
             "random": {
@@ -155,7 +148,6 @@ class BiLMStateCallback(TrainerCallback):
         }
 
     def _set_random_state(self, state: Dict[str, Any]) -> None:
-        assert self._model is not None
         random.setstate(state["python"])
         np.random.set_state(state["numpy"])
         torch.set_rng_state(state["torch"])
@@ -171,6 +163,65 @@ def _seed_by_rank(rank: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+@Checkpointer.register("elmo_atomic")
+class AtomicCheckpointer(Checkpointer):
+    """
+    AllenNLP's checkpointer, except that a checkpoint is complete or does not exist. (AllenNLP writes in
+    place, weights first. After a full disk or a killed process `--recover` would use an incomplete file as
+    the latest checkpoint.)
+
+    It asks each `elmo_bilm_state` callback for the states of all distributed workers. AllenNLP saves only
+    that of the first.
+
+    Registered as a `Checkpointer` with name `elmo_atomic`. The parameters are those of AllenNLP's.
+    """
+
+    def maybe_save_checkpoint(
+        self, trainer: Trainer, num_epochs_completed: int, num_batches_in_epoch_completed: int
+    ) -> bool:
+        is_saved: bool = super().maybe_save_checkpoint(
+            trainer, num_epochs_completed, num_batches_in_epoch_completed
+        )
+        if is_saved:
+            # AllenNLP records this only in the worker that writes. All must call `gather` at the same batch.
+            self._last_save_num_epochs_completed = num_epochs_completed
+            self._last_save_num_batches_in_epoch_completed = num_batches_in_epoch_completed
+        return is_saved
+
+    def save_checkpoint(self, trainer: Trainer) -> None:
+        for callback in getattr(trainer, "_callbacks", []):
+            if isinstance(callback, BiLMStateCallback):
+                callback.gather()  # called by all workers, unlike what follows
+        checkpoint = trainer.get_checkpoint_state()
+        if checkpoint is not None:
+            place = [
+                checkpoint.trainer_state[f"{unit}_completed"]
+                for unit in ("epochs", "batches_in_epoch")
+            ]
+            weights, state = self._model_state_path(*place), self._training_state_path(*place)
+            # What a killed process was writing.
+            for kind in ("model", "training"):
+                for path in Path(self._serialization_dir).glob(f".{kind}_state_*.th.*"):
+                    path.unlink(missing_ok=True)
+            # Weights last: they make a checkpoint. Those of an earlier training may be at the same place.
+            Path(weights).unlink(missing_ok=True)
+            _save(checkpoint.trainer_state, state)
+            _save(checkpoint.model_state, weights)
+        # It finds both files, and removes old checkpoints.
+        super().save_checkpoint(trainer)
+
+
+def _save(content: Any, path: str) -> None:
+    with replaced_file(path) as partial_file, open(partial_file, "wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:
+            # torch reports a position in its archive, and hides the reason, such as a full disk.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
 
 
 @TrainerCallback.register("elmo_validate_first")

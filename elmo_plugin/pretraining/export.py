@@ -1,14 +1,16 @@
 """
 Write the biLM of an archive as the options and weight files that every ELMo reads, or a task model as a small
-archive.
+archive; with a README.md in the format of Hugging Face's model cards.
 """
 
+import json
 import logging
 from os import PathLike
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
+from allennlp.common import Params
 from allennlp.models import Model
 from torch import Tensor
 
@@ -19,16 +21,22 @@ from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
-from elmo_plugin.files.text import read_text
+from elmo_plugin.files.text import read_json, read_text
+from elmo_plugin.pretraining.corpus import words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
-from elmo_plugin.pretraining.model_card import check_unicode, model_card, read_scores
 from elmo_plugin.pretraining.starting_point import bilm_in
-from elmo_plugin.pretraining.word_vocabulary import words_of
 
 logger = logging.getLogger(__name__)
 
 CARD_NAME = "README.md"
+METRICS_NAME = "metrics.json"
 _BILM_NAMES = ("options.json", "weights.hdf5", VOCABULARY_NAME)
+_METRICS_CONTENT = "metrics as `allennlp evaluate --output-file` writes them"
+_BEST = "best_validation_"
+
+
+# Metrics by the name of the data.
+Scores = Dict[str, Dict[str, Any]]
 
 
 def export_model(
@@ -68,8 +76,7 @@ def export_model(
         )
     name = name or folder.resolve().name
     text = None if description is None else read_text(description, "Markdown")
-    check_unicode(name, license or "", *scores)
-    all_scores = read_scores(scores)
+    all_scores = _read_scores(scores)
     archive = opened_archive(archive_file)
     exported: torch.nn.Module = archive.model
     if task_model:
@@ -83,7 +90,7 @@ def export_model(
             )
         paths = _save_bilm(bilm, archive.model, folder, dtype)
     with replaced_file(card_file) as new_card:
-        card = model_card(name, license, text, archive_file, archive.config, exported, all_scores)
+        card = _model_card(name, license, text, archive_file, archive.config, exported, all_scores)
         new_card.write_text(card, encoding="utf-8")
     logger.info("Exported %s to %s.", archive_file, folder)
     return [*paths, card_file]
@@ -102,3 +109,116 @@ def _save_bilm(bilm: BiLM, model: Model, folder: Path, dtype: str) -> List[Path]
         paths.remove(vocabulary_file)
     save_model(bilm, options_file, weight_file, dtype, datasets)
     return paths
+
+
+def _model_card(
+    name: str,
+    license_id: Optional[str],
+    description: Optional[str],
+    archive_file: Union[str, PathLike],
+    params: Params,
+    exported: torch.nn.Module,
+    scores: Scores,
+) -> str:
+    """
+    Return the text of a card: YAML metadata, description, sizes, validation metrics, scores, and the config.
+
+    The first paragraph of the description, Markdown, is the summary. `metrics.json` beside the archive has
+    the validation metrics. `exported` is the model in the archive, or its biLM if only that is exported.
+    """
+    config = params.as_dict(quiet=True)
+    model_type = config["model"]["type"]
+    metadata = {
+        "library_name": "allennlp",
+        "license": license_id,
+        # A JSON string is also one of YAML.
+        "summary": description
+        and json.dumps(" ".join(description.strip().split("\n\n")[0].split())),
+        "tags": f"[elmo, {model_type}]",
+    }
+    num_parameters = sum(parameter.numel() for parameter in exported.parameters())
+    lines = [
+        "---",
+        *[f"{key}: {value}" for key, value in metadata.items() if value],
+        "---",
+        "",
+        f"# {name}",
+        "",
+        (description or f"Exported from a model of type `{model_type}`.").strip(),
+        "",
+        "## Training",
+        "",
+        f"- {num_parameters:,} parameters",
+        f"- trained on {_listed(config.get('train_data_path'))}",
+        *_validation(config, Path(archive_file)),
+        *_table(scores),
+        "",
+        "## Config",
+        "",
+        "```json",
+        json.dumps(config, indent=2),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _read_scores(arguments: Sequence[str]) -> Scores:
+    """Read metrics that `allennlp evaluate` wrote. Each argument is `NAME=FILE`, NAME that of the data."""
+    scores: Scores = {}
+    for argument in arguments:
+        name, _, path = argument.partition("=")
+        if not (name and path):
+            raise ConfigurationError(
+                f"scores: found {argument}, expected NAME=FILE, such as test=metrics.json, with a file that "
+                "`allennlp evaluate --output-file` wrote."
+            )
+        metrics = read_json(path, _METRICS_CONTENT)
+        if not isinstance(metrics, dict):
+            raise ConfigurationError(
+                f"scores: {path} has no JSON object, expected {_METRICS_CONTENT}. Correct the path."
+            )
+        scores[name] = metrics
+    return scores
+
+
+def _validation(config: Dict[str, Any], archive_file: Path) -> List[str]:
+    """Return the best metrics of validation, if they are known."""
+    folder = archive_file if archive_file.is_dir() else archive_file.parent
+    if not (folder / METRICS_NAME).is_file():
+        return []
+    metrics = read_json(folder / METRICS_NAME, _METRICS_CONTENT)
+    best = {
+        name.removeprefix(_BEST): value for name, value in metrics.items() if name.startswith(_BEST)
+    }
+    if not best:
+        return []
+    values = ", ".join(f"{name} {_number(best[name])}" for name in _of_all_labels(best))
+    data = _listed(config.get("validation_data_path"))
+    return [f"- best epoch {metrics['best_epoch'] + 1}, on {data}: {values}"]
+
+
+def _table(scores: Scores) -> List[str]:
+    """Return a table of scores, a row for each data set."""
+    if not scores:
+        return []
+    names = dict.fromkeys(name for metrics in scores.values() for name in _of_all_labels(metrics))
+    columns = [name for name in names if name != "loss"]
+    rows = [["", *columns], ["---"] * (len(columns) + 1)]
+    for data, metrics in scores.items():
+        rows.append([data, *(_number(metrics.get(name, "")) for name in columns)])
+    return ["", "## Scores", "", *[f"| {' | '.join(row)} |" for row in rows]]
+
+
+def _of_all_labels(metrics: Dict[str, Any]) -> List[str]:
+    """Return the names of metrics, without those of single labels, which begin with an underscore."""
+    return [name for name in metrics if not name.startswith("_")]
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _listed(paths: Union[str, List[str], None]) -> str:
+    names = paths if isinstance(paths, list) else [str(paths)]
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,6 +1,7 @@
-"""The model that pretraining trains: a biLM over streams of text, with its softmax."""
+"""The model that pretraining trains: a biLM over streams of text, with its softmax and its perplexity."""
 
 import logging
+import math
 from contextlib import nullcontext
 from typing import Any, ContextManager, Dict, List, Optional, Sequence
 
@@ -10,6 +11,7 @@ from allennlp.common import Lazy
 from allennlp.common.util import is_distributed
 from allennlp.data import Vocabulary
 from allennlp.models import Model
+from allennlp.nn.util import dist_reduce_sum
 from torch import Tensor
 from torch.nn.functional import dropout
 from torch.nn.parallel import DistributedDataParallel
@@ -18,16 +20,11 @@ from elmo_plugin.bilm import BiLM, BiLMOptions
 from elmo_plugin.bilm.batch import CarriedStates, Packing, check_padding, distinct_words
 from elmo_plugin.bilm.checkpoints import as_bytes, from_bytes, state_dict_in
 from elmo_plugin.bilm.processor import has_bfloat16_products
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining.perplexity import BiLMPerplexity
+from elmo_plugin.bilm.softmax import perplexities
+from elmo_plugin.errors import ConfigurationError, warn_once
+from elmo_plugin.pretraining.corpus import DIRECTIONS, WORDS_NAMESPACE, words_of
 from elmo_plugin.pretraining.softmax import LMSoftmax
-from elmo_plugin.pretraining.starting_point import (
-    StartingPoint,
-    start_from_archive,
-    start_from_files,
-)
-from elmo_plugin.pretraining.word_vocabulary import WORDS_NAMESPACE, words_of
-from elmo_plugin.warn_once import warn_once
+from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +36,44 @@ DEFAULT_SOFTMAX_FIRST = 500
 # The key of the sizes and of softmax_first in the weights of a biLM that was started from files or an
 # archive, so that its own archive needs neither.
 RESOLVED_KEY = "bilm_resolved"
+
+
+class BiLMPerplexity:
+    """
+    The perplexity of each direction and of both since the last reset.
+
+    # Attributes
+
+    sums : `Tensor`
+        The negative log-likelihoods of each direction, and the number of predictions, float64. They stay on
+        their device until they are needed, so that a training step does not wait for a GPU.
+    """
+
+    def __init__(self) -> None:
+        self.sums = torch.zeros(len(DIRECTIONS) + 1).double()
+
+    def __call__(self, *nlls: Tensor) -> None:
+        """Add the negative log-likelihoods of predictions, `(num_predictions,)` for each direction."""
+        sums = [nll.detach().double().sum() for nll in nlls]
+        num_predictions = torch.full_like(sums[0], len(nlls[0]))
+        self.sums = self.sums.to(sums[0].device) + torch.stack([*sums, num_predictions])
+
+    def get_metric(self, reset: bool = False) -> Dict[str, float]:
+        """
+        Return the metrics of `elmo_plugin.bilm.softmax.perplexities`; nothing before the first prediction.
+
+        With `reset`, which all distributed workers must call, also `num_predictions` in each direction, and
+        all of all workers together.
+        """
+        sums = self.sums.cpu()
+        if reset:
+            sums = dist_reduce_sum(sums)  # of this worker, if it is the only one
+            self.sums = torch.zeros_like(sums)
+        *nlls, num_predictions = sums.tolist()
+        if num_predictions == 0:
+            return {}
+        metrics = perplexities(nlls, num_predictions)
+        return {**metrics, "num_predictions": int(num_predictions)} if reset else metrics
 
 
 @Model.register("elmo_bilm", constructor="from_partial_objects")
@@ -104,9 +139,13 @@ class BiLMTrainingModel(Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        for name, share in (("dropout", dropout), ("state_reset", state_reset)):
-            if not 0.0 <= share <= 1.0:
-                raise ConfigurationError(f"model.{name} is {share}, expected 0 to 1.")
+        for name, value, largest in (
+            ("dropout", dropout, 1),
+            ("state_reset", state_reset, 1),
+            ("softmax_first", softmax_first, math.inf),
+        ):
+            if not 0 <= value <= largest:
+                raise ConfigurationError(f"model.{name} is {value}, expected 0 to {largest}.")
         if precision not in PRECISIONS:
             raise ConfigurationError(
                 f"model.precision is '{precision}', expected one of: {', '.join(PRECISIONS)}."
@@ -115,10 +154,6 @@ class BiLMTrainingModel(Model):
         self.softmax = softmax
         self.dropout = dropout
         self.state_reset = state_reset
-        if softmax_first < 0:
-            raise ConfigurationError(
-                f"model.softmax_first is {softmax_first}, expected a number of batches, 0 or more."
-            )
         self.precision = precision
         self.softmax_first = softmax_first
         self._num_training_batches = 0
@@ -162,24 +197,24 @@ class BiLMTrainingModel(Model):
                 f"weight_file {weight_file} and archive_file {archive_file}, expected one of three: options "
                 "for a new biLM, files, or an archive to start from."
             )
-        start: Optional[StartingPoint] = None
-        resolved = _resolved_in(serialization_dir) if options is None else None
+        start = None
+        resolved = None if options is not None else _resolved_in(serialization_dir)
         if options is not None:
             bilm = BiLM(BiLMOptions.from_dict(options, "model.options"))
         elif resolved is not None:  # The weights are loaded later, from the same folder.
             bilm = BiLM(BiLMOptions.from_dict(resolved["options"], f"{serialization_dir}"))
             softmax_first = resolved["softmax_first"]
+        elif archive_file is not None:
+            start = start_from_archive(archive_file)
         else:
-            start = (
-                start_from_files(options_file, weight_file)
-                if archive_file is None
-                else start_from_archive(archive_file)
-            )
-            bilm = start.bilm
+            start = start_from_files(options_file, weight_file)
+        bilm = bilm if start is None else start.bilm
         built_softmax = softmax.construct(
             num_words=len(words_of(vocab)), input_dim=bilm.options.projection_dim
         )
-        if start is not None and (new_softmax or start.softmax is None):
+        if start is not None and start.softmax is not None and not new_softmax:
+            start.load_softmax(built_softmax, vocab)
+        elif start is not None:
             softmax_first = DEFAULT_SOFTMAX_FIRST if softmax_first is None else softmax_first
             logger.warning(
                 "%s %s: a new softmax is learnt; the biLM is frozen in the first %d batches "
@@ -188,8 +223,6 @@ class BiLMTrainingModel(Model):
                 "has a softmax that is not used" if start.softmax else "has no softmax",
                 softmax_first,
             )
-        elif start is not None:
-            start.load_softmax(built_softmax, vocab)
         model = cls(
             vocab,
             bilm,
@@ -290,16 +323,15 @@ class BiLMTrainingModel(Model):
         return {
             "states": states and [(state.cpu(), cell.cpu()) for state, cell in states],
             "num_batches": self._num_training_batches,
-            "perplexity": self.training_perplexity.state_dict(),
+            "perplexity": self.training_perplexity.sums.cpu(),
         }
 
-    def load_training_state(self, state: Dict[str, Any], with_states: bool = True) -> None:
-        """Resume from a `training_state`. Without the states, rows and sums are restarted."""
+    def load_training_state(self, state: Dict[str, Any]) -> None:
+        """Resume from a `training_state`."""
         self._num_training_batches = state["num_batches"]
-        if with_states:
-            # On the CPU: the next batch moves them to its device.
-            self._states[True].states = state["states"]
-            self.training_perplexity.load_state_dict(state["perplexity"])
+        # On the CPU: the next batch moves them to its device.
+        self._states[True].states = state["states"]
+        self.training_perplexity.sums = state["perplexity"]
 
     def set_up_worker(self) -> None:
         """

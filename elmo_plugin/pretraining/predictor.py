@@ -1,14 +1,14 @@
 """Score sentences, and find words for blanks, with the model of a pretraining run."""
 
 import logging
-from typing import Any, Dict, List, Union
+from typing import Any, List, Union
 
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
 from allennlp.predictors import Predictor
 
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
-from elmo_plugin.embedding.scoring import SentenceScorer, check_blank
+from elmo_plugin.embedding.scoring import SentenceScorer
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import (
     dump_json_line,
@@ -19,9 +19,8 @@ from elmo_plugin.files.json_input import (
     shown_json,
 )
 from elmo_plugin.files.text import split_tokens
+from elmo_plugin.pretraining.corpus import BiLMReader, words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
-from elmo_plugin.pretraining.reader import BiLMReader
-from elmo_plugin.pretraining.word_vocabulary import words_of
 
 EXAMPLE = '{"sentence": "The cat sat ."} or {"tokens": ["The", "___", "sat", "."], "best": 5}'
 
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 @Predictor.register("elmo_bilm")
 class BiLMPredictor(Predictor):
     """
-    Does what `elmo score --words` and `elmo score --best` do.
+    Does what `elmo score --words` and `elmo score --best` do, a sentence at a time.
 
     The input is `{"sentence": ...}`, tokens separated by white space, or `{"tokens": [...]}`. The answer has
     the probabilities of the sentence and of its words, see `SentenceScore.as_json`. With `"best": K` the
@@ -55,42 +54,42 @@ class BiLMPredictor(Predictor):
 
     def predict_batch_json(self, inputs: List[Union[JsonDict, str]]) -> List[JsonDict]:
         """Return the answers to several inputs, or lines of a file, in their order."""
-        answers: List[JsonDict] = [{}] * len(inputs)
-        to_score: Dict[int, List[str]] = {}
-        for position, one_input in enumerate(inputs):
-            is_line = isinstance(one_input, str)
-            try:
-                content = parse_json_object(one_input, EXAMPLE) if is_line else one_input
-                tokens = _tokens(content)
-                if "best" in content:
-                    best = self._scorer.best_words(
-                        check_blank(tokens, "The sentence"), _num_best(content)
-                    )
-                    answers[position] = {
-                        "tokens": tokens,
-                        "best": [word._asdict() for word in best],
-                    }
-                else:
-                    to_score[position] = tokens
-            except ConfigurationError as error:
-                if not is_line:
-                    raise
-                logger.error("No prediction for a line: %s", error)
-                answers[position] = {"error": str(error)}
-        scores = self._scorer.score_sentences(to_score.values())
-        for position, score in zip(to_score, scores):
-            answers[position] = score.as_json(with_words=True)
-        return answers
+        return [
+            self._answer_to_line(item) if isinstance(item, str) else self._answer(item)
+            for item in inputs
+        ]
+
+    def _answer_to_line(self, line: str) -> JsonDict:
+        try:
+            return self._answer(parse_json_object(line, EXAMPLE))
+        except ConfigurationError as error:
+            logger.error("No prediction for a line: %s", error)
+            return {"error": str(error)}
+
+    def _answer(self, inputs: JsonDict) -> JsonDict:
+        if find_key(inputs, ("sentence", "tokens"), EXAMPLE) == "tokens":
+            tokens = get_words(inputs, "tokens", EXAMPLE)
+        else:
+            tokens = split_tokens(get_text(inputs, "sentence", EXAMPLE))
+        if "best" not in inputs:
+            return self._scorer.score_sentence(tokens).as_json(with_words=True)
+        number = inputs["best"]
+        if type(number) is not int:  # bool is a subclass of int
+            raise ConfigurationError(
+                f"'best' is {shown_json(number)}, expected a positive whole number, as in {EXAMPLE}"
+            )
+        best = self._scorer.best_words(tokens, number)
+        return {"tokens": tokens, "best": [word._asdict() for word in best]}
 
     def predict_instance(self, instance: Instance) -> JsonDict:
-        return self.predict_batch_instance([instance])[0]
-
-    def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
         """Raise `ConfigurationError`: instances hold no words that an answer could name."""
         raise ConfigurationError(
             "--use-dataset-reader: the predictor elmo_bilm reads JSON lines only, such as "
             f"{EXAMPLE}. Leave it out, or use `allennlp evaluate` for the perplexity of text."
         )
+
+    def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
+        return [self.predict_instance(instance) for instance in instances]
 
     def load_line(self, line: str) -> Any:
         """Return the line itself, which `predict_batch_json` parses, so that an error is its answer."""
@@ -98,19 +97,3 @@ class BiLMPredictor(Predictor):
 
     def dump_line(self, outputs: JsonDict) -> str:
         return dump_json_line(outputs)
-
-
-def _tokens(inputs: JsonDict) -> List[str]:
-    key = find_key(inputs, ("sentence", "tokens"), EXAMPLE)
-    if key == "tokens":
-        return get_words(inputs, key, EXAMPLE)
-    return split_tokens(get_text(inputs, key, EXAMPLE))
-
-
-def _num_best(inputs: JsonDict) -> int:
-    number = inputs["best"]
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise ConfigurationError(
-            f"'best' is {shown_json(number)}, expected a positive whole number, as in {EXAMPLE}"
-        )
-    return number

@@ -14,8 +14,8 @@ from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, softmax_of
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.pretraining.corpus import first_difference, words_of
 from elmo_plugin.pretraining.softmax import LMSoftmax
-from elmo_plugin.pretraining.word_vocabulary import first_difference, words_of
 
 
 class StartingPoint(NamedTuple):
@@ -36,22 +36,21 @@ class StartingPoint(NamedTuple):
         """
         assert self.softmax is not None
         words = words_of(vocab)
+        shapes = self.softmax.weight.shape, softmax.weight.shape
         if self.words is not None and self.words != words:
-            raise ConfigurationError(
-                f"{self.name}: its softmax predicts other words than the vocabulary has: found "
-                f"{first_difference(self.words, words)}. Set vocabulary_file to the {VOCABULARY_NAME} of "
-                "that model, or set model.new_softmax to learn another softmax."
-            )
-        found, expected = self.softmax.weight.shape, softmax.weight.shape
-        if found != expected:
-            raise ConfigurationError(
-                f"{self.name}: its softmax has the shape {tuple(found)}, expected {tuple(expected)} for the "
-                f"{len(words):,} words of the vocabulary. Give the vocabulary that it was trained with, or "
-                "set model.new_softmax to learn another softmax."
-            )
-        with torch.no_grad():
-            softmax.weight.copy_(self.softmax.weight)
-            softmax.bias.copy_(self.softmax.bias)
+            difference = first_difference(self.words, words)
+        elif shapes[0] != shapes[1]:
+            difference = f"the shape {tuple(shapes[0])}, expected {tuple(shapes[1])}"
+        else:
+            with torch.no_grad():
+                softmax.weight.copy_(self.softmax.weight)
+                softmax.bias.copy_(self.softmax.bias)
+            return
+        raise ConfigurationError(
+            f"{self.name}: its softmax is not of the words of the vocabulary: found {difference}. Set "
+            f"vocabulary_file to the {VOCABULARY_NAME} of that model, or set model.new_softmax to learn "
+            "another softmax."
+        )
 
 
 def start_from_files(

@@ -1,8 +1,10 @@
-"""Batches for training a biLM on streams of sentences."""
+"""Batches for training a biLM on streams of sentences: their order, windows of steps, and the loader."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from itertools import islice
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
+import numpy as np
 import torch
 import torch.distributed
 from allennlp.common.tqdm import Tqdm
@@ -12,23 +14,115 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from elmo_plugin.bilm.characters import batch_to_ids
+from elmo_plugin.embedding.sentences import SentenceSource
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining.reader import BiLMReader
-from elmo_plugin.pretraining.sentence_streams import (
+from elmo_plugin.files.text import split_tokens
+from elmo_plugin.pretraining.corpus import (
     DIRECTIONS,
-    Direction,
-    Window,
-    count_predictions,
-    cut_windows,
-    find_corpus,
-    ordered_sentences,
-    shuffled_sentences,
-)
-from elmo_plugin.pretraining.word_vocabulary import (
     WORDS_NAMESPACE,
+    BiLMReader,
+    Direction,
+    find_corpus,
     first_difference,
+    marked_sentence,
     words_of,
 )
+
+# Sentences of a larger file are shuffled in blocks of this size, so that a corpus in one file needs no
+# more memory than one in many: about 100 MB for sentences of ordinary length.
+MAX_SENTENCES_IN_MEMORY = 500_000
+
+
+class CorpusShare:
+    """
+    The sentences that a worker reads. No two of the `world_size` workers read the same one: they divide the
+    files or, if there are fewer files than workers, the sentences of each file.
+
+    # Parameters
+
+    files : `Sequence[SentenceSource]`
+        Those of all workers, in the same order.
+    rank, world_size : `int`
+        The number of the worker, and of all workers.
+    """
+
+    def __init__(self, files: Sequence[SentenceSource], rank: int = 0, world_size: int = 1) -> None:
+        is_of_files = len(files) >= world_size
+        self._files = files[rank::world_size] if is_of_files else files
+        self._lines = slice(None) if is_of_files else slice(rank, None, world_size)
+
+    def ordered(self) -> Iterator[List[str]]:
+        """Yield the sentences in the order of the files."""
+        for file in self._files:
+            yield from map(split_tokens, self._texts(file))
+
+    def shuffled(self, seed: int, epoch: int, direction: Direction) -> Iterator[List[str]]:
+        """
+        Yield the sentences in random order: files are shuffled, and so are the sentences of each file, one
+        file in memory at a time. The order depends on the arguments only; each epoch and each direction has
+        another one, as in bilm-tf.
+        """
+        generator = np.random.default_rng([seed, epoch, DIRECTIONS.index(direction)])
+        for index in generator.permutation(len(self._files)):
+            texts = self._texts(self._files[index])
+            # The text of a sentence takes a tenth of the memory of the list of its words.
+            while block := list(islice(texts, MAX_SENTENCES_IN_MEMORY)):
+                for place in generator.permutation(len(block)):
+                    yield split_tokens(block[place])
+                block.clear()  # release it before the next one is read
+
+    def _texts(self, file: SentenceSource) -> Iterator[str]:
+        texts = (text for _, text in file.texts())
+        return islice(texts, self._lines.start, None, self._lines.step)
+
+
+class Window(NamedTuple):
+    """The words to read and the words to predict from them, a list of each for each row."""
+
+    inputs: List[List[str]]
+    targets: List[List[str]]
+
+
+def cut_windows(
+    sentences: Iterable[List[str]],
+    rows: int,
+    unroll_steps: int,
+    direction: Direction,
+    to_the_end: bool = False,
+) -> Iterator[Window]:
+    """
+    Cut a sequence of sentences into windows of `rows * unroll_steps` predictions, as bilm-tf does.
+
+    A row reads its sentence to the end, over as many windows as necessary, and then the next sentence that no
+    row has read. So the state of a row can be carried from one window to the next. Sentences are split, never
+    shortened. A window that cannot be filled is dropped, with the rest of the sentences that rows were
+    reading; with `to_the_end`, its rows are shorter, until every word has been predicted. The rows of both
+    directions have the same lengths.
+    """
+    unread = (marked_sentence(words, direction) for words in sentences)
+    # What is left of the sentence of each row. The last word alone predicts nothing.
+    rests: List[List[str]] = [[] for _ in range(rows)]
+    while True:
+        window = Window([], [])
+        for row in range(rows):
+            inputs: List[str] = []
+            targets: List[str] = []
+            while len(inputs) < unroll_steps:
+                if len(rests[row]) < 2:
+                    rests[row] = next(unread, [])
+                    if not rests[row]:
+                        break
+                num_words = min(unroll_steps - len(inputs), len(rests[row]) - 1)
+                inputs += rests[row][:num_words]
+                targets += rests[row][1 : num_words + 1]
+                rests[row] = rests[row][num_words:]
+            if len(inputs) < unroll_steps and not to_the_end:
+                return
+            window.inputs.append(inputs)
+            window.targets.append(targets)
+        if not any(window.inputs):
+            return
+        yield window
 
 
 @DataLoader.register("elmo_bilm_streams")
@@ -94,15 +188,10 @@ class StreamDataLoader(DataLoader):
                 f"data_loader of type elmo_bilm_streams: the dataset_reader is a {type(reader).__name__}, "
                 "expected one of type elmo_bilm. Change one of the two."
             )
-        for name, value, smallest in (
-            ("rows", rows, 1),
-            ("unroll_steps", unroll_steps, 1),
-            ("seed", seed, 0),
-        ):
-            if value < smallest:
-                raise ConfigurationError(
-                    f"data_loader: {name} is {value}, expected at least {smallest}. Correct it."
-                )
+        if rows < 1 or unroll_steps < 1:
+            raise ConfigurationError(
+                f"data_loader: rows is {rows} and unroll_steps is {unroll_steps}, expected at least 1."
+            )
         self.epoch = 0  # of the next iteration
         self._reader = reader
         self._data_path = data_path
@@ -113,10 +202,14 @@ class StreamDataLoader(DataLoader):
         self._device: Optional[torch.device] = None
         self._rank = torch.distributed.get_rank() if is_distributed() else 0
         self._world_size = torch.distributed.get_world_size() if is_distributed() else 1
-        self._files = find_corpus(data_path)
-        self._num_predictions = count_predictions(
-            Tqdm.tqdm(self._files, desc="counting words"), self._world_size
-        )
+        files = find_corpus(data_path)
+        shares = [CorpusShare(files, rank, self._world_size) for rank in range(self._world_size)]
+        self._share = shares[self._rank]
+        # Of each worker in one direction: words and sentence ends.
+        self._num_predictions = [
+            sum(len(words) + 1 for words in Tqdm.tqdm(share.ordered(), desc="counting words"))
+            for share in shares
+        ]
         if next(self._batches(self.epoch), None) is None and shuffle:
             raise self._corpus_too_small()
 
@@ -201,11 +294,9 @@ class StreamDataLoader(DataLoader):
 
     def _windows(self, direction: Direction, epoch: int) -> Iterator[Window]:
         if self._shuffle:
-            sentences = shuffled_sentences(
-                self._files, self._seed, epoch, direction, self._rank, self._world_size
-            )
+            sentences = self._share.shuffled(self._seed, epoch, direction)
         else:
-            sentences = ordered_sentences(self._files, self._rank, self._world_size)
+            sentences = self._share.ordered()
         return cut_windows(
             sentences, self._rows, self._unroll_steps, direction, to_the_end=not self._shuffle
         )

@@ -7,7 +7,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Sequence
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import errors_at, get_text, parse_json_object
 from elmo_plugin.files.output import replaced_file
-from elmo_plugin.pretraining.sentence_streams import find_corpus, read_sentences
+from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
 from elmo_plugin.tasks.conll import read_conll_2012, read_conll_sentences
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, placed_lines
 from elmo_plugin.tasks.squad.reader import squad_records

@@ -1,17 +1,13 @@
-import json
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 import pytest
 import torch
-from allennlp.commands.train import train_model_from_file
-from allennlp.models import load_archive
-from allennlp.predictors import Predictor
 
 from elmo_plugin import BiLM, Elmo, batch_to_ids
 from elmo_plugin.bilm.checkpoints import archived_bilm
 from elmo_plugin.errors import ConfigurationError
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles
+from tests.conftest import SENTENCES, BiLMFiles
 
 TINY = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny"
 
@@ -82,20 +78,3 @@ def test_folders_without_a_bilm_hold_nothing(bilm_files: BiLMFiles, tmp_path: Pa
         assert bilm_in(folder, *bilm_files) is None
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.th")
     assert bilm_in(tmp_path, *bilm_files) is None
-
-
-def test_a_tagger_with_placed_elmo_predicts_the_same_without_its_bilms_files(
-    write_bilm: Callable[..., BiLMFiles], tmp_path: Path
-) -> None:
-    files = write_bilm(TINY_OPTIONS)
-    overrides = {f"model.text_encoder.elmo.{key}": name for key, name in files._asdict().items()}
-    train_model_from_file(
-        TINY / "experiment_elmo.jsonnet", tmp_path / "run", overrides=json.dumps(overrides)
-    )
-    archive_file = tmp_path / "run" / "model.tar.gz"
-    sentence = {"sentence": "Mary Smith visited New York."}
-    before = Predictor.from_archive(load_archive(archive_file)).predict_json(sentence)
-    for name in files:
-        Path(name).unlink()
-    after = Predictor.from_archive(load_archive(archive_file)).predict_json(sentence)
-    assert after == before

@@ -63,26 +63,20 @@ MARKS = "<S>\n</S>\n<UNK>\n"
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("", "line 1: found the end of the file, expected <S>"),
-        ("the\nof\n", "line 1: found 'the', expected <S>: the first three lines are <S>, </S>"),
-        ("<s>\n</s>\n<unk>\n", "line 1: found '<s>', expected <S>"),
-        ("<S>\n<UNK>\n</S>\n", "line 2: found '<UNK>', expected </S>"),
-        ("<S>\n</S>\n", "line 3: found the end of the file, expected <UNK>"),
-        ("\n<S>\n</S>\n", "line 1: found '', expected <S>"),
-        (MARKS + "the\nof\nthe\n", "line 6: found 'the' again, which is already on line 4"),
-        (MARKS + "the\n<S>\n", "line 5: found '<S>' again, which is already on line 1"),
-        (MARKS + "the\n\nof\n", "line 5: found an empty line, expected one word"),
-        (MARKS + "the\n\n", "line 5: found an empty line, expected one word"),
+        ("", "line 1: found the end of the file, expected <S>, </S>, <UNK> in"),
+        ("the\nof\n", "line 1: found 'the', expected <S>, </S>, <UNK> in"),
+        ("<S>\n<UNK>\n</S>\n", "line 2: found '<UNK>', expected <S>, </S>"),
+        ("<S>\n</S>\n", "line 3: found the end of the file, expected <S>, </S>"),
+        (MARKS + "the\nof\nthe\n", "line 6: found 'the', expected each word once: it is on line 4"),
+        (MARKS + "the\n<S>\n", "line 5: found '<S>', expected each word once: it is on line 1"),
+        (MARKS + "the\n\nof\n", "line 5: found '', expected one word"),
         (MARKS + "the of\n", "line 4: found 'the of', expected one word without white space"),
-        (MARKS + " the\n", "line 4: found ' the', expected one word"),
-        (MARKS + "a\rb\n", r"line 4: found 'a\\rb', expected one word"),
         (MARKS + "a\x0cb\n", r"line 4: found 'a\\x0cb', expected one word"),
         (
             MARKS + "of 12\nthe 5123\n",
             "line 5: found the count 5,123 of 'the' after the count 12, expected counts that do not",
         ),
         (MARKS.encode() + b"S\xe3o\n", r"line 4: found the bytes b'\\xe3'"),
-        (b"a " * 1_000_000, "line 1: .*expected one word on each line"),
     ],
 )
 def test_an_invalid_file_is_refused(tmp_path, content, message):

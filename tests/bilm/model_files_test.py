@@ -1,3 +1,4 @@
+import re
 import shutil
 import sys
 import zipfile
@@ -74,26 +75,32 @@ def test_configs_name_it_by_either_key(key: str, pretrained: Path, bilm_files: B
     assert_same_weights(placed.elmo.bilm, expected)
 
 
-def test_a_folder_without_weights_is_refused(pretrained: Path) -> None:
-    (pretrained / "weights.hdf5").unlink()
-    with pytest.raises(ConfigurationError, match=r"the folder holds no weights\.hdf5, expected"):
-        BiLM.from_files(pretrained)
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_both_files_must_be_recognized(is_zip: bool, pretrained: Path, tmp_path: Path) -> None:
+    options_file, weight_file = (pretrained / name for name in ("options.json", "weights.hdf5"))
+    name = tmp_path / "m.zip" if is_zip else pretrained
 
+    def load() -> BiLM:
+        if is_zip:
+            make_zip(name, *map(str, pretrained.iterdir()))
+        return BiLM.from_files(name)
 
-def test_a_zip_without_a_single_weight_file_is_refused(
-    bilm_files: BiLMFiles, tmp_path: Path
-) -> None:
-    other = shutil.copy(bilm_files.weight_file, tmp_path / "other.hdf5")
-    for sources, message in (
-        ([bilm_files.options_file], r"m\.zip: found 0 files named \*\.hdf5 \(none\)"),
-        (
-            [*bilm_files, other],
-            r"found 2 files named \*\.hdf5 \(other\.hdf5, weights\.hdf5\), expected exactly one",
-        ),
+    # Other names are accepted, if one file of a kind is there; and others beside these two.
+    weight_file = weight_file.rename(pretrained / "model.hdf5")
+    load()
+    other = shutil.copy(weight_file, pretrained / "other.hdf5")
+    with pytest.raises(
+        ConfigurationError, match=r"hdf5: model\.hdf5, other\.hdf5, expected exactly"
     ):
-        name = make_zip(tmp_path / "m.zip", *sources)
-        with pytest.raises(ConfigurationError, match=message):
-            BiLM.from_files(None, name)
+        load()
+    weight_file.rename(pretrained / "weights.hdf5")
+    load()
+    Path(other).unlink()
+    options_file.unlink()
+    with pytest.raises(
+        ConfigurationError, match=r"options\*\.json: none, and \*\.hdf5: weights\.hd"
+    ):
+        load()
 
 
 def test_names_in_a_zip_are_not_followed(bilm_files: BiLMFiles, tmp_path: Path) -> None:
@@ -130,24 +137,13 @@ def with_flipped_bytes(content: bytes) -> bytes:
     return content[:middle] + flipped + content[middle + 8 :]
 
 
-def with_flags(content: bytes, flags: int) -> bytes:
-    """Set flags of each member, in its header and in the directory."""
+def as_encrypted(content: bytes) -> bytes:
+    """Set that flag of each member, in its header and in the directory."""
     changed = bytearray(content)
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        position = content.find(signature)
-        while position >= 0:
-            changed[position + offset] |= flags & 0xFF
-            changed[position + offset + 1] |= flags >> 8
-            position = content.find(signature, position + 1)
+        for match in re.finditer(re.escape(signature), content):
+            changed[match.start() + offset] |= 1
     return bytes(changed)
-
-
-def as_encrypted(content: bytes) -> bytes:
-    return with_flags(content, 0x1)
-
-
-def with_names_that_are_not_utf8(content: bytes) -> bytes:
-    return with_flags(content.replace(b"options.json", b"options\xffjson"), 0x800)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +152,7 @@ def with_names_that_are_not_utf8(content: bytes) -> bytes:
         (lambda content: b"", zipfile.ZIP_STORED),
         (lambda content: content[: int(0.7 * len(content))], zipfile.ZIP_STORED),
         (as_encrypted, zipfile.ZIP_STORED),
-        (with_names_that_are_not_utf8, zipfile.ZIP_STORED),
-        (with_flipped_bytes, zipfile.ZIP_STORED),
         (with_flipped_bytes, zipfile.ZIP_DEFLATED),
-        (with_flipped_bytes, zipfile.ZIP_BZIP2),
         (with_flipped_bytes, zipfile.ZIP_LZMA),
     ],
 )
@@ -169,24 +162,11 @@ def test_a_damaged_zip_is_refused_and_leaves_nothing(
     path = tmp_path / "m.zip"
     make_zip(path, *bilm_files, compression=compression)
     path.write_bytes(change(path.read_bytes()))
-    assert_refused(path)
-
-
-def test_a_zip_with_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in (model_files.ENCODER_NAME, "config.json", f"{'x' * 300}.json"):
-            archive.writestr(name, "{}")
-    assert_refused(path)
-
-
-def assert_refused(path: Path) -> None:
-    """Check that a zip is refused, and that nothing of it remains."""
     message = r"weight_file: .*m\.zip cannot be extracted \(.+\), expected a zip with options"
     with pytest.raises(ConfigurationError, match=message):
         BiLM.from_files(None, str(path))
-    cache = path.parent / "allennlp" / "cache"
-    assert not cache.exists() or list(cache.iterdir()) == []
+    cache = tmp_path / "allennlp" / "cache"
+    assert list(cache.iterdir()) == []
 
 
 @pytest.mark.parametrize(

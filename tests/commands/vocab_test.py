@@ -1,41 +1,110 @@
-"""`allennlp elmo-vocab`, as users call it."""
+"""`elmo vocab`, as users call it."""
 
+import os
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any, Dict, List, Optional
 
 import pytest
-from allennlp.commands import main
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.conftest import vocabulary_words
+from elmo_plugin.commands import vocab
+from elmo_plugin.commands.main import main
+from elmo_plugin.commands.vocab import VocabularyOptions, make_vocabulary
+from elmo_plugin.errors import ConfigurationError
+from tests.conftest import of_allennlp, vocabulary_words
 
-
-@pytest.fixture
-def run(corpus, monkeypatch):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-vocab", *arguments])
-        main()
-
-    return run
+WORDS = st.sampled_from(["a", "b", "日", "ß", "<unk>", "''", "<S>", "<UNK>"])
 
 
-def test_corpus_and_output_are_enough(run, capsys):
-    run("1.txt", "2.txt.gz", "--output", "vocab.txt")
-    assert vocabulary_words() == ["the", "a", "b", "z", "é"]
+def test_words_are_sorted_by_count_then_by_code_point(corpus: str, capsys: Any) -> None:
+    main(["vocab", corpus, "--output", "vocab.txt"])
+    expected = b"<S>\n</S>\n<UNK>\nthe\na\nb\nz\n\xc3\xa9\n"
+    assert Path("vocab.txt").read_bytes() == expected
     captured = capsys.readouterr()
-    last_line = captured.out.splitlines()[-1]
-    assert last_line.split() == ["coverage", "of", "the", "tokens", "100.00%"]
     assert "counting words" in captured.err
     assert "4 sentences" in captured.err
+    main(["vocab", corpus, "--output", "vocab.txt", "--min-count", "2", "--overwrite"])
+    assert vocabulary_words("vocab.txt") == ["the", "a", "b"]
 
 
-def test_min_count_and_max_size(run, corpus):
-    run(corpus, "--output", "frequent.txt", "--min-count", "2")
-    assert vocabulary_words("frequent.txt") == ["the", "a", "b"]
-    run(corpus, "--output", "few.txt", "--max-size", "4")
-    assert vocabulary_words("few.txt") == ["the"]
+def test_the_counts_are_printed(corpus: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    allennlps_main = of_allennlp("commands.main")
+    options = ["--output", "vocab.txt", "--min-count", "2", "--max-size", "5"]
+    monkeypatch.setattr(sys, "argv", ["allennlp", "elmo-vocab", "1.txt", "2.txt.gz", *options])
+    allennlps_main()
+    rows = [line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        ["files", "2"],
+        ["sentences", "4"],
+        ["tokens", "10"],
+        ["types", "5"],
+        ["types kept", "2"],
+        ["entries, with <S>, </S>, <UNK>", "5"],
+        ["coverage of the tokens", "60.00%"],
+    ]
 
 
-def test_overwrite_replaces_the_file(run, corpus):
-    Path("vocab.txt").write_text("previous")
-    run(corpus, "--output", "vocab.txt", "--overwrite")
-    assert vocabulary_words() == ["the", "a", "b", "z", "é"]
+@given(
+    sentences=st.lists(st.lists(WORDS, min_size=1), min_size=1),
+    min_count=st.integers(1, 3),
+    max_size=st.none() | st.integers(4, 8),
+)
+def test_the_file_equals_that_of_a_slow_count(
+    tmp_path_factory: pytest.TempPathFactory,
+    sentences: List[List[str]],
+    min_count: int,
+    max_size: Optional[int],
+) -> None:
+    folder = tmp_path_factory.mktemp("corpus")
+    text = "".join(" ".join(sentence) + "\n" for sentence in sentences)
+    (folder / "a.txt").write_text(text, encoding="utf-8")
+    counts = Counter(text.split())
+    # Special words of the corpus are tokens, but not listed again.
+    words = counts.keys() - {"<S>", "<UNK>"}
+    expected = sorted(word for word in words if counts[word] >= min_count)
+    expected.sort(key=lambda word: -counts[word])
+    expected = expected[: None if max_size is None else max_size - 3]
+    output = str(folder / "vocab.txt")
+    options = VocabularyOptions([str(folder / "a.txt")], output, min_count, max_size)
+    if not expected:
+        with pytest.raises(ConfigurationError, match="--min-count: no word of the corpus occurs"):
+            make_vocabulary(options)
+        return
+    summary = make_vocabulary(options)
+    assert vocabulary_words(output) == expected
+    covered = sum(counts[word] for word in expected) / counts.total()
+    assert summary["coverage of the tokens"] == f"{covered:.2%}"
+
+
+def test_an_interrupt_leaves_nothing(corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = set(os.listdir())
+
+    def interrupt(text: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(vocab, "split_tokens", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        make_vocabulary(VocabularyOptions([corpus], "vocab.txt"))
+    assert set(os.listdir()) == files
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"min_count": 0}, "--min-count: found 0, expected at least 1"),
+        ({"max_size": 3}, "--max-size: found 3, expected at least 4"),
+        ({"output": "old.txt"}, r"--output: old\.txt exists.*--overwrite"),
+        ({"output": "1.txt", "overwrite": True}, r"--output: 1\.txt is a file of the corpus"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_the_corpus_is_read(
+    corpus: str, monkeypatch: pytest.MonkeyPatch, arguments: Dict[str, Any], message: str
+) -> None:
+    Path("old.txt").write_text("previous")
+    monkeypatch.setattr(vocab, "split_tokens", lambda text: pytest.fail("the corpus was read"))
+    with pytest.raises(ConfigurationError, match=message):
+        make_vocabulary(VocabularyOptions(**{"patterns": [corpus], "output": "v.txt", **arguments}))
+    assert Path("old.txt").read_text() == "previous"

@@ -264,7 +264,6 @@ def test_the_command_writes_float16_and_a_card_with_scores(
         (["--scores", "a=about.md"], "scores: about.md has no JSON object, expected metrics"),
         (["--scores", "a=deep.json"], "deep.json: not JSON (more than 100 levels)"),
         (["--description", "b.md"], "b.md: cannot be read (No such file or directory)"),
-        (["--name", "\udcff"], "found '\\udcff', expected valid Unicode"),
     ],
 )
 def test_wrong_facts_of_a_card_are_one_line_before_any_work(

@@ -11,7 +11,7 @@ import pytest
 import torch
 from allennlp.data import Batch
 
-from elmo_plugin import BiLM, FrozenBiLM, SentenceScorer
+from elmo_plugin import BiLM, SentenceScorer
 from elmo_plugin.bilm import BiLMOptions, InferenceSettings, batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.softmax import ExactSoftmax
@@ -26,12 +26,11 @@ from elmo_plugin.pretraining import (
     LMSoftmax,
     LMWordVocabulary,
 )
-from elmo_plugin.pretraining.sentence_streams import find_corpus, read_sentences
+from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES, TINY_OPTIONS, randomize
 
 LM = Path(__file__).parents[2] / "fixtures" / "lm"
-CHECKPOINT = Path(__file__).parents[2] / "fixtures" / "bilm" / "tensorflow" / "model.ckpt-7"
 VOCABULARY_FILE = LM / "vocab.txt"
 VOCABULARY = LMVocabulary.from_file(VOCABULARY_FILE)
 # Documented, of the sentence in any batch and of other implementations: `SentenceScorer`.
@@ -253,20 +252,6 @@ class TestFiles:
         ):
             with pytest.raises(ConfigurationError, match=message):
                 SentenceScorer.from_files(**files, **others)
-
-    def test_the_softmax_of_a_tensorflow_checkpoint(
-        self, model_folder: Path, tmp_path: Path
-    ) -> None:
-        vocabulary = LMVocabulary([*VOCABULARY.words[:7], "house"])
-        vocabulary.to_file(tmp_path / "vocab.txt")
-        scorer = SentenceScorer.from_files(
-            model_folder, softmax_file=CHECKPOINT, vocabulary_file=tmp_path / "vocab.txt"
-        )
-        weight = torch.arange(48.0).view(8, 6) / 16 - 1
-        softmax = ExactSoftmax(weight, -torch.arange(8.0) / 4)
-        expected = SentenceScorer(FrozenBiLM.from_files(model_folder), softmax, vocabulary)
-        tokens = ["a", "house", "."]
-        assert_equal(scorer.score_sentence(tokens), expected.score_sentence(tokens))
 
     def test_elmo_mini_is_the_default_and_knows_english(self) -> None:
         scorer = SentenceScorer.from_files()

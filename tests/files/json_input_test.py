@@ -21,17 +21,16 @@ def test_an_object_is_parsed():
     }
 
 
-@pytest.mark.parametrize("line", ["It rains.", '{"sentence": "It rains."', "{'sentence': ''}"])
-def test_a_line_that_is_not_json_is_shown(line):
+def test_a_line_that_is_not_json_is_shown():
+    line = '{"sentence": "It rains."'
     with pytest.raises(ConfigurationError, match="Found a line that is not JSON") as error:
         parse_json_object(line + "\n", EXAMPLE)
     assert f"): {line}. Expected one JSON object per line, such as {EXAMPLE}" in str(error.value)
 
 
-@pytest.mark.parametrize("line", ["x" * 10_000, "1" * 10_000, "[" * 100_000])
-def test_a_long_line_is_shortened_in_errors(line):
+def test_a_long_line_is_shortened_in_errors():
     with pytest.raises(ConfigurationError, match="a line that is not JSON") as error:
-        parse_json_object(line, EXAMPLE)
+        parse_json_object("x" * 10_000, EXAMPLE)
     assert len(str(error.value)) < 400
 
 

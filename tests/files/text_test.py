@@ -45,9 +45,7 @@ def test_a_file_of_json(content: bytes, value: Any, tmp_path: Path) -> None:
         (b'{\n "a" 1}', r"not JSON \(Expecting ':' delimiter: line 2 column 6"),
         (b"1" * 5000, r"not JSON \(Exceeds the limit .* digits"),
         (nested(MAX_DEPTH + 1).encode(), r"not JSON \(more than 100 levels\)"),
-        (nested(900).encode(), r"not JSON \(more than 100 levels\)"),
         (nested(10_000).encode(), r"not JSON \(more than 100 levels\)"),
-        (b'{"a": ' * 10_000, r"not JSON \(more than 100 levels\)"),
         (b"\x89HDF\r\n", r"not UTF-8 text \(invalid start byte at byte 0\), expected sizes\."),
         (b"[" + b" " * 10_000_000 + b"]", r"cannot be read \(more than 10,000,000 bytes\)"),
     ],
@@ -65,10 +63,7 @@ def test_a_wrong_content_is_named(content: bytes, message: str, tmp_path: Path) 
         ("folder", r"folder: cannot be read \(not a regular file\)"),
         ("pipe", r"pipe: cannot be read \(not a regular file\)"),
         ("/dev/zero", r"/dev/zero: cannot be read \(not a regular file\)"),
-        ("/dev/full", r"/dev/full: cannot be read \(not a regular file\)"),
         ("a\0b", r"cannot be read \(.*embedded null byte\)"),
-        ("a\udcffb", r"cannot be read \(No such file or directory\)"),
-        ("a" * 300, r"cannot be read \(File name too long\)"),
     ],
 )
 def test_a_path_of_no_file_is_named(

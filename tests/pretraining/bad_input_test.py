@@ -1,9 +1,8 @@
 """All invalid input of a pretraining is an error before its first step."""
 
-import gzip
 import json
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Optional
 
 import pytest
 from allennlp.commands.train import train_model_from_file
@@ -15,7 +14,6 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMTrainingModel
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
-SENTENCES = (FIXTURES / "heldout.txt").read_bytes()
 WORDS = (FIXTURES / "vocab.txt").read_text().splitlines()
 
 
@@ -27,42 +25,35 @@ def train(tmp_path: Path, **overrides: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def no_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **kwargs: Any) -> NoReturn:
-        pytest.fail("training started")
+    monkeypatch.setattr(
+        BiLMTrainingModel, "forward", lambda *args, **batch: pytest.fail("training started")
+    )
 
-    monkeypatch.setattr(BiLMTrainingModel, "forward", fail)
 
-
+# What else a file of text can be wrong in: tests/files/text_test.py.
 @pytest.mark.parametrize("key", ["train_data_path", "validation_data_path"])
 @pytest.mark.parametrize(
-    "name, content, message",
+    "content, message",
     [
-        ("b.txt", None, r"there is no file .*b\.txt, and as a pattern it matches no file"),
-        ("b.txt", b"", r"b\.txt: found no sentence"),
-        ("b.txt", b" \n\t\n", r"b\.txt: found no sentence"),
-        ("b.txt", b"It rains .\nna\xefve\n", r"b\.txt, line 2: found the bytes b'\\xef', expected"),
-        ("b.txt", b"a" * 1_000_001, r"b\.txt, line 1: found a line of more than 1,000,000 bytes"),
-        ("b.txt", gzip.compress(b"It rains"), r"line 1: .* its name must end in \.gz"),
-        ("b.gz", b"It rains .\n", r"b\.gz: cannot be read \(Not a gzipped"),
-        ("b.gz", gzip.compress(SENTENCES)[:-100], r"b\.gz: cannot be read .* complete gzip file"),
+        (None, r"there is no file .*b\.txt, and as a pattern it matches no file"),
+        (b" \n\t\n", r"b\.txt: found no sentence"),
+        (b"It rains .\nna\xefve\n", r"b\.txt, line 2: found the bytes b'\\xef', expected"),
     ],
 )
 def test_a_faulty_corpus_is_refused(
-    name: str, content: bytes, message: str, key: str, tmp_path: Path
+    content: Optional[bytes], message: str, key: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.txt").write_bytes(SENTENCES)
     if content is not None:
-        (tmp_path / name).write_bytes(content)
+        (tmp_path / "b.txt").write_bytes(content)
     with pytest.raises(ConfigurationError, match=message):
-        train(tmp_path, **{key: [str(tmp_path / "a.txt"), str(tmp_path / name)]})
+        train(tmp_path, **{key: [str(FIXTURES / "heldout.txt"), str(tmp_path / "b.txt")]})
 
 
 def test_a_corpus_of_too_few_sentences_is_refused_but_held_out_text_is_not(tmp_path: Path) -> None:
     few = tmp_path / "few.txt"
     few.write_text("It rains .\n" * 5)
-    with pytest.raises(
-        ConfigurationError, match=r"few\.txt: found 20 words and sentence ends, .* rows"
-    ):
+    message = r"few\.txt: found 20 words and sentence ends, .* rows"
+    with pytest.raises(ConfigurationError, match=message):
         train(tmp_path, train_data_path=str(few))
     (tmp_path / "other").mkdir()
     with pytest.raises(pytest.fail.Exception, match=r"training started"):
@@ -90,13 +81,12 @@ def test_a_faulty_vocabulary_is_refused(words: Any, message: str, key: str, tmp_
 @pytest.mark.parametrize(
     "key, value, message",
     [
-        ("model.softmax.num_samples", 9999, "but the vocabulary has only .* Set num_samples to"),
-        ("model.softmax.num_samples", 0, "num_samples is 0, expected 1 or more"),
+        ("model.softmax.num_samples", 9999, r"num_samples is 9999, expected 1 to 69\d, the vocabu"),
+        ("model.softmax.num_samples", 0, "num_samples is 0, expected 1 to"),
         ("data_loader.rows", 5000, r"\.txt: found .*\(rows 5000 x unroll_steps 10\)"),
         ("model.dropout", 1.5, "model.dropout is 1.5, expected 0 to 1"),
-        ("model.state_reset", 1.5, "model.state_reset is 1.5, expected 0 to 1"),
         ("model.precision", "float16", "model.precision is 'float16', expected one of"),
-        ("model.softmax_first", -1, "model.softmax_first is -1, expected a number of batches"),
+        ("model.softmax_first", -1, "model.softmax_first is -1, expected 0 to inf"),
         ("model.options.lstm.dim", -1, r"^model\.options: lstm\.dim is -1"),
     ],
 )

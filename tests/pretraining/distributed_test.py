@@ -21,7 +21,7 @@ from elmo_plugin.pretraining import (
     SampledSoftmax,
     StreamDataLoader,
 )
-from elmo_plugin.pretraining.sampled_softmax import look_up_exchanged
+from elmo_plugin.pretraining.softmax import look_up_exchanged
 from tests.closeness import assert_close
 from tests.conftest import TINY_OPTIONS
 from tests.pretraining.two_workers import reports_of_two_workers

@@ -1,31 +1,48 @@
-from typing import Tuple
+"""Training by the full and by the sampled softmax. Their sizes are small enough for slow loops."""
+
+import math
+from typing import Any, List, Tuple
 
 import pytest
 import torch
+from allennlp.common import Lazy, Params
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from elmo_plugin.bilm import softmax
-from elmo_plugin.pretraining import FullSoftmax
+from elmo_plugin.pretraining import FullSoftmax, LMSoftmax, SampledSoftmax
 from elmo_plugin.pretraining import softmax as training_softmax
 from tests.closeness import assert_close
 
-NUM_WORDS, INPUT_DIM, NUM_POSITIONS = 37, 6, 11
+NUM_WORDS, INPUT_DIM, NUM_POSITIONS = 50, 6, 12
 # A logit sums products and a bias; a loss sums exponentials of logits.
 LOGIT_TERMS = INPUT_DIM + 1
 LOSS_TERMS = LOGIT_TERMS + NUM_WORDS
 
 
-def softmax_with_biases() -> FullSoftmax:
+def with_biases(kind: Any, *arguments: Any) -> Any:
     torch.manual_seed(0)
-    full = FullSoftmax(NUM_WORDS, INPUT_DIM)
-    torch.nn.init.normal_(full.word_biases.weight)
-    return full
+    built = kind(NUM_WORDS, INPUT_DIM, *arguments)
+    torch.nn.init.normal_(built.word_biases.weight)
+    return built
 
 
 def positions(scale: float = 1.0) -> Tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
     states = scale * torch.randn(NUM_POSITIONS, INPUT_DIM, generator=generator)
     return states, torch.randint(NUM_WORDS, (NUM_POSITIONS,), generator=generator)
+
+
+def largest_logit(built: LMSoftmax, states: Tensor) -> float:
+    """The largest that a partial sum can be, whatever the order."""
+    sizes = states.detach().abs() @ built.weight.detach().abs().T + built.bias.detach().abs()
+    return sizes.max().item()
+
+
+def set_chunks(monkeypatch: pytest.MonkeyPatch, logits: int, positions_per_chunk: int) -> None:
+    monkeypatch.setattr(softmax, "LOGITS_PER_CHUNK", logits)
+    monkeypatch.setattr(softmax, "POSITIONS_PER_CHUNK", positions_per_chunk)
 
 
 def brute_force_nll(full: FullSoftmax, states: Tensor, targets: Tensor) -> Tensor:
@@ -40,114 +57,266 @@ def brute_force_nll(full: FullSoftmax, states: Tensor, targets: Tensor) -> Tenso
     return torch.stack(nll)
 
 
-def largest_logit(full: FullSoftmax, states: Tensor) -> float:
-    """The largest that a partial sum can be, whatever the order."""
-    sizes = states.detach().abs() @ full.weight.detach().abs().T + full.bias.detach().abs()
-    return sizes.max().item()
+class TestFull:
+    @pytest.mark.parametrize("chunks", [(2**20, 4096), (1, 1), (7, 1), (24, 4), (NUM_WORDS, 3)])
+    @pytest.mark.parametrize("scale", [1.0, 30.0])
+    def test_losses_equal_brute_force_for_any_chunks(
+        self, chunks: Tuple[int, int], scale: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        set_chunks(monkeypatch, *chunks)
+        full = with_biases(FullSoftmax)
+        states, targets = positions(scale)
+        expected = brute_force_nll(full, states, targets)
+        largest = largest_logit(full, states)
+        exact = full.exact().nll(states, targets)
+        assert exact.dtype == torch.float64 and not exact.requires_grad
+        # Products in float32, exponentials summed in float64.
+        assert_close(exact, expected, terms=LOGIT_TERMS, scale=largest, dtype=torch.float32)
+        assert_close(full(states, targets), expected, terms=LOSS_TERMS, scale=largest)
+
+    @pytest.mark.parametrize("chunks", [(2**20, 4096), (24, 4), (1, 1)])
+    def test_gradients_are_those_of_cross_entropy(
+        self, chunks: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        set_chunks(monkeypatch, *chunks)
+        full = with_biases(FullSoftmax)
+        states, targets = positions()
+        states.requires_grad_(True)
+        inputs = (states, *full.parameters())
+        weights = torch.linspace(-1, 2, NUM_POSITIONS)  # every position counts differently
+        gradients = torch.autograd.grad((weights * full(states, targets)).sum(), inputs)
+        logits = torch.nn.functional.linear(states, full.weight, full.bias)
+        expected_loss = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+        expected = torch.autograd.grad((weights * expected_loss).sum(), inputs)
+        # Sums over words or positions of a weight times a state or a row, where probabilities have the
+        # rounding of losses.
+        largest = max(tensor.abs().max().item() for tensor in (states, full.weight))
+        scale = weights.abs().max().item() * largest
+        for gradient, expected_gradient in zip(gradients, expected):
+            assert_close(gradient, expected_gradient, terms=LOSS_TERMS + NUM_WORDS, scale=scale)
+
+    def test_no_chunk_of_logits_is_larger_than_the_limit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sizes = []
+        make_logits = softmax.logits
+
+        def measured_logits(*tensors: Tensor) -> Tensor:
+            logits = make_logits(*tensors)
+            sizes.append(logits.numel())
+            return logits
+
+        # Of evaluation and the forward pass; of the backward pass.
+        for module in (softmax, training_softmax):
+            monkeypatch.setattr(module, "logits", measured_logits)
+        set_chunks(monkeypatch, 100, 8)
+        full = with_biases(FullSoftmax)
+        states, targets = positions()
+        full.exact().nll(states, targets)
+        full(states.requires_grad_(True), targets).sum().backward()
+        assert len(sizes) >= 3 * NUM_WORDS * NUM_POSITIONS // 100
+        assert max(sizes) <= 100
+
+    def test_autocast_changes_training_by_rounding_only(self) -> None:
+        full = with_biases(FullSoftmax)
+        states, targets = positions()
+        inputs = (states.requires_grad_(True), *full.parameters())
+        expected = full(states, targets)
+        expected_gradients = torch.autograd.grad(expected.mean(), inputs)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = full(states, targets)
+        assert loss.dtype == torch.float32
+        largest = largest_logit(full, states)
+        assert_close(loss, expected, terms=LOSS_TERMS, scale=largest, dtype=torch.bfloat16)
+        gradients = torch.autograd.grad(loss.mean(), inputs)
+        for gradient, expected_gradient in zip(gradients, expected_gradients):
+            assert gradient.dtype == torch.float32
+            # The mean over positions. Rounded twice: the logits, and the products of the backward pass.
+            assert_close(
+                gradient,
+                expected_gradient,
+                terms=LOSS_TERMS + NUM_WORDS,
+                scale=largest / NUM_POSITIONS,
+                dtype=torch.bfloat16,
+                roundings=2,
+            )
+
+    def test_initial_values_are_bilm_tfs(self) -> None:
+        torch.manual_seed(0)
+        full = FullSoftmax(4000, 16)
+        # Of n normal values, the mean has the standard deviation s / sqrt(n), and their standard deviation
+        # has s / sqrt(2 * n). Five of these are allowed.
+        num_values, std = 64_000, 16**-0.5
+        assert abs(full.weight.std().item() - std) < 5 * std / (2 * num_values) ** 0.5
+        assert abs(full.weight.mean().item()) < 5 * std / num_values**0.5
+        assert not full.bias.any()
+        assert all(parameter.requires_grad for parameter in full.parameters())
 
 
-def set_chunks(monkeypatch: pytest.MonkeyPatch, logits: int, positions_per_chunk: int) -> None:
-    monkeypatch.setattr(softmax, "LOGITS_PER_CHUNK", logits)
-    monkeypatch.setattr(softmax, "POSITIONS_PER_CHUNK", positions_per_chunk)
+def slow_loss(
+    sampled: SampledSoftmax, states: Tensor, targets: Tensor, words: List[int], num_tries: int
+) -> Tensor:
+    """The definition, word by word: corrected logits of the target and of every other drawn word."""
+
+    def corrected_logit(state: Tensor, word: int) -> Tensor:
+        probability = math.log((word + 2) / (word + 1)) / math.log(sampled.num_words + 1)
+        expected_count = 1 - (1 - probability) ** num_tries
+        logit = (state * sampled.weight[word].double()).sum() + sampled.bias[word].double()
+        return logit - math.log(expected_count)
+
+    losses = []
+    for state, target in zip(states.double(), targets.tolist()):
+        logits = [corrected_logit(state, target)]
+        logits += [corrected_logit(state, word) for word in words if word != target]
+        losses.append(torch.stack(logits).exp().sum().log() - logits[0])
+    return torch.stack(losses)
 
 
-@pytest.mark.parametrize("chunks", [(2**20, 4096), (1, 1), (7, 1), (24, 4), (NUM_WORDS, 3)])
-@pytest.mark.parametrize("scale", [1.0, 30.0])
-def test_losses_equal_brute_force_for_any_chunks(
-    chunks: Tuple[int, int], scale: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_chunks(monkeypatch, *chunks)
-    full = softmax_with_biases()
-    states, targets = positions(scale)
-    expected = brute_force_nll(full, states, targets)
-    largest = largest_logit(full, states)
-    exact = full.exact().nll(states, targets)
-    assert exact.dtype == torch.float64 and not exact.requires_grad
-    # Products in float32, exponentials summed in float64.
-    assert_close(exact, expected, terms=LOGIT_TERMS, scale=largest, dtype=torch.float32)
-    assert_close(full(states, targets), expected, terms=LOSS_TERMS, scale=largest)
+class TestDraws:
+    @given(num_words=st.integers(1, 300), share=st.floats(0, 1), seed=st.integers(0, 1000))
+    def test_words_are_distinct_ascending_and_of_the_vocabulary(
+        self, num_words: int, share: float, seed: int
+    ) -> None:
+        num_samples = max(1, int(share * num_words))
+        sampled = SampledSoftmax(num_words, 2, num_samples)
+        words, num_tries = sampled.draw_words(torch.Generator().manual_seed(seed))
+        assert words.shape == (num_samples,)
+        assert words[0] >= 0 and words[-1] < num_words
+        assert (words[1:] > words[:-1]).all()
+        assert num_tries >= num_samples
+
+    def test_a_draw_is_the_first_distinct_words_of_single_draws(self) -> None:
+        sampled = SampledSoftmax(1000, 2, 60)
+        words, num_tries = sampled.draw_words(torch.Generator().manual_seed(3))
+        # The same random numbers one by one: 120 in a batch.
+        generator = torch.Generator().manual_seed(3)
+        expected: List[int] = []
+        tries = 0
+        while len(expected) < 60:
+            for number in torch.rand(120, dtype=torch.float64, generator=generator).tolist():
+                word = int(math.exp(number * math.log(1001))) - 1
+                if len(expected) < 60:
+                    tries += 1
+                    expected += [word] if word not in expected else []
+        assert words.tolist() == sorted(expected)
+        assert num_tries == tries
+
+    def test_words_are_drawn_as_often_as_the_loss_assumes(self) -> None:
+        sampled = SampledSoftmax(500, 2, 50)
+        generator = torch.Generator().manual_seed(0)
+        num_draws = 4000
+        times_drawn = torch.zeros(500, dtype=torch.float64)
+        expected_counts = torch.zeros(500, dtype=torch.float64)
+        for _ in range(num_draws):
+            words, num_tries = sampled.draw_words(generator)
+            times_drawn[words] += 1
+            expected_counts += sampled.expected_counts(torch.arange(500), num_tries) / num_draws
+        shares = times_drawn / num_draws
+        # Five deviations of a share of 4000 draws; and 1% for the formula, which is TensorFlow's
+        # approximation: it takes the number of tries as given.
+        deviations = (shares * (1 - shares) / num_draws).sqrt()
+        assert ((shares - expected_counts).abs() <= 5 * deviations + 0.01 * expected_counts).all()
+        assert shares[0] > 0.99 and shares[-1] < 0.1
+
+    def test_rare_words_of_a_large_vocabulary_are_all_reachable(self) -> None:
+        sampled = SampledSoftmax(793_471, 1, 8192)
+        generator = torch.Generator().manual_seed(0)
+        words = torch.cat([sampled.draw_words(generator)[0] for _ in range(4)])
+        rare_words = words[words > 400_000]
+        # In float32, the random numbers' steps would favour some words there over their neighbours.
+        # The share of odd ones has this standard deviation at most; four of it are allowed.
+        deviation = 0.5 / len(rare_words) ** 0.5
+        assert len(rare_words) > 1000
+        assert abs((rare_words % 2).double().mean().item() - 0.5) < 4 * deviation
+        assert rare_words.max() > 790_000
 
 
-@pytest.mark.parametrize("chunks", [(2**20, 4096), (24, 4), (1, 1)])
-def test_gradients_are_those_of_cross_entropy(
-    chunks: Tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_chunks(monkeypatch, *chunks)
-    full = softmax_with_biases()
-    states, targets = positions()
-    states.requires_grad_(True)
-    inputs = (states, *full.parameters())
-    weights = torch.linspace(-1, 2, NUM_POSITIONS)  # every position counts differently
-    gradients = torch.autograd.grad((weights * full(states, targets)).sum(), inputs)
-    logits = torch.nn.functional.linear(states, full.weight, full.bias)
-    expected_loss = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-    expected = torch.autograd.grad((weights * expected_loss).sum(), inputs)
-    # Sums over words or positions of a weight times a state or a row, where probabilities have the
-    # rounding of losses.
-    largest = max(tensor.abs().max().item() for tensor in (states, full.weight))
-    scale = weights.abs().max().item() * largest
-    for gradient, expected_gradient in zip(gradients, expected):
-        assert_close(gradient, expected_gradient, terms=LOSS_TERMS + NUM_WORDS, scale=scale)
+class TestSampled:
+    @pytest.mark.parametrize("with_hits", [True, False])
+    @pytest.mark.parametrize("num_tries", [3, 40])
+    def test_the_loss_of_a_fixed_draw_equals_a_slow_loop(
+        self, num_tries: int, with_hits: bool
+    ) -> None:
+        sampled = with_biases(SampledSoftmax, 20)
+        states, targets = positions()
+        # Words 0 and 49 and three of the targets: accidental hits, at both ends and in between.
+        targets[0], targets[1] = 0, 49
+        hits = {0, 8, 17, 49, *targets[2:5].tolist()}
+        words = sorted(hits if with_hits else {*range(NUM_WORDS)} - {*targets.tolist()})
+        loss = sampled.sampled_nll(states, targets, torch.tensor(words), num_tries)
+        expected = slow_loss(sampled, states, targets, words, num_tries)
+        # Products, a bias and a correction, then exponentials of these.
+        counts = sampled.expected_counts(torch.arange(NUM_WORDS), num_tries)
+        largest = largest_logit(sampled, states) - counts.log().min().item()
+        assert_close(loss, expected, terms=INPUT_DIM + 2 + len(words), scale=largest)
+
+    def test_gradients_are_those_of_finite_differences(self) -> None:
+        sampled = with_biases(SampledSoftmax, 20).double()
+        states, targets = positions()
+        words = torch.tensor(sorted({0, 8, 49, *targets[:3].tolist()}))
+
+        def loss(states: Tensor, *_: Tensor) -> Tensor:
+            return sampled.sampled_nll(states, targets, words, 9)
+
+        inputs = (states.double().requires_grad_(True), *sampled.parameters())
+        assert torch.autograd.gradcheck(loss, inputs)
+
+    def test_the_expected_loss_follows_from_the_full_one(self) -> None:
+        """
+        `exp(nll) - 1` sums `exp(logit - target logit)` over all other words. In the sampled loss a word is
+        there with probability `count`, counts `1 / count` times, and the target's correction multiplies all
+        by `count` of the target: so `(exp(loss) - 1) / count of the target` has the mean `exp(nll) - 1`.
+        """
+        sampled = with_biases(SampledSoftmax, 25)
+        states, targets = positions()
+        estimates = []
+        with torch.no_grad():
+            for _ in range(800):
+                words, num_tries = sampled.draw_words()
+                loss = sampled.sampled_nll(states, targets, words, num_tries)
+                count = sampled.expected_counts(targets, num_tries)
+                estimates.append(loss.double().expm1() / count)
+        stacked = torch.stack(estimates)  # (draws, positions)
+        expected = sampled.exact().nll(states, targets).expm1()
+        # Five deviations of the mean; and 1% because counts are expected ones given the number of tries.
+        deviations = stacked.std(dim=0) / len(estimates) ** 0.5
+        assert (deviations < 0.2 * expected).all()
+        assert ((stacked.mean(dim=0) - expected).abs() <= 5 * deviations + 0.01 * expected).all()
+
+    @pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
+    def test_sparse_and_dense_gradients_train_equally(self) -> None:
+        dense, sparse = trained(False), trained(True)
+        # Each of three steps sums gradients over the positions of two calls, of losses with 20 words.
+        terms = 3 * (2 * NUM_POSITIONS + 20)
+        for ours, expected in zip(sparse.parameters(), dense.parameters()):
+            assert_close(ours.grad.to_dense(), expected.grad, terms=terms)
+            assert_close(ours, expected, terms=terms)
+
+    def test_autocast_changes_the_loss_by_rounding_only(self) -> None:
+        sampled = with_biases(SampledSoftmax, 20)
+        states, targets = positions()
+        words, num_tries = sampled.draw_words()
+        expected = sampled.sampled_nll(states, targets, words, num_tries)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = sampled.sampled_nll(states.bfloat16(), targets, words, num_tries)
+        assert loss.dtype == torch.float32
+        # The logits are rounded; the corrections are not.
+        largest = largest_logit(sampled, states)
+        assert_close(loss, expected, terms=INPUT_DIM + 22, scale=largest, dtype=torch.bfloat16)
 
 
-def test_no_chunk_of_logits_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
-    make_logits = softmax.logits
-
-    def measured_logits(*tensors: Tensor) -> Tensor:
-        logits = make_logits(*tensors)
-        sizes.append(logits.numel())
-        return logits
-
-    for module in (
-        softmax,
-        training_softmax,
-    ):  # of evaluation and the forward pass; of the backward pass
-        monkeypatch.setattr(module, "logits", measured_logits)
-    set_chunks(monkeypatch, 100, 8)
-    full = softmax_with_biases()
-    states, targets = positions()
-    full.exact().nll(states, targets)
-    full(states.requires_grad_(True), targets).sum().backward()
-    assert len(sizes) >= 3 * NUM_WORDS * NUM_POSITIONS // 100
-    assert max(sizes) <= 100
-
-
-def test_autocast_changes_training_by_rounding_only() -> None:
-    full = softmax_with_biases()
-    states, targets = positions()
-    inputs = (states.requires_grad_(True), *full.parameters())
-    expected = full(states, targets)
-    expected_gradients = torch.autograd.grad(expected.mean(), inputs)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = full(states, targets)
-    assert loss.dtype == torch.float32
-    largest = largest_logit(full, states)
-    assert_close(loss, expected, terms=LOSS_TERMS, scale=largest, dtype=torch.bfloat16)
-    for gradient, expected_gradient in zip(
-        torch.autograd.grad(loss.mean(), inputs), expected_gradients
-    ):
-        assert gradient.dtype == torch.float32
-        # The mean over positions. Rounded twice: the logits, and the products of the backward pass.
-        assert_close(
-            gradient,
-            expected_gradient,
-            terms=LOSS_TERMS + NUM_WORDS,
-            scale=largest / NUM_POSITIONS,
-            dtype=torch.bfloat16,
-            roundings=2,
-        )
-
-
-def test_initial_values_are_bilm_tfs() -> None:
+def trained(sparse_gradients: bool, num_steps: int = 3) -> LMSoftmax:
+    params = {"type": "elmo_sampled", "num_samples": 20, "sparse_gradients": sparse_gradients}
     torch.manual_seed(0)
-    full = FullSoftmax(4000, 16)
-    assert full.weight.shape == (4000, 16)
-    assert full.bias.shape == (4000,)
-    # Of n normal values, the mean has the standard deviation s / sqrt(n), and their standard deviation has
-    # s / sqrt(2 * n). Five of these are allowed.
-    num_values, std = 64_000, 16**-0.5
-    assert abs(full.weight.std().item() - std) < 5 * std / (2 * num_values) ** 0.5
-    assert abs(full.weight.mean().item()) < 5 * std / num_values**0.5
-    assert not full.bias.any()
-    assert all(parameter.requires_grad for parameter in full.parameters())
+    lazy = Lazy(LMSoftmax, params=Params(params))
+    sampled = lazy.construct(num_words=NUM_WORDS, input_dim=INPUT_DIM)
+    optimizer = torch.optim.Adagrad(sampled.parameters(), lr=0.2, initial_accumulator_value=1.0)
+    states, targets = positions()
+    torch.manual_seed(4)
+    for _ in range(num_steps):
+        optimizer.zero_grad()
+        # Two calls, as for the two directions.
+        (sampled(states, targets).mean() + sampled(-states, targets.flip(0)).mean()).backward()
+        assert all(weight.grad.is_sparse == sparse_gradients for weight in sampled.parameters())
+        optimizer.step()
+    return sampled

@@ -1,29 +1,170 @@
+"""The order of sentences, the windows that are cut from them, and the batches that are made of those."""
+
 import threading
-from itertools import islice
+from collections import deque
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List
 
 import pytest
 import torch
 from allennlp.common import Params
 from allennlp.data import DataLoader, Vocabulary
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elmo_plugin import batch_to_ids
+from elmo_plugin.embedding.sentences import SentenceSource
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining import BiLMReader, StreamDataLoader
-from elmo_plugin.pretraining.sentence_streams import (
+from elmo_plugin.pretraining import BiLMReader, StreamDataLoader, stream_data_loader
+from elmo_plugin.pretraining.corpus import (
     DIRECTIONS,
-    cut_windows,
+    Direction,
     find_corpus,
-    ordered_sentences,
-    shuffled_sentences,
+    marked_sentence,
+    read_sentences,
 )
+from elmo_plugin.pretraining.stream_data_loader import CorpusShare, cut_windows
 from elmo_plugin.tasks.ner import NerReader
 
 WORDS = ["It", "rains", "cats", "and", "dogs", "naïve", "日本語", "x" * 80, "."]
 ROWS, STEPS = 4, 5
+# Of words that occur once each.
+SENTENCES = st.lists(st.integers(1, 12), max_size=20).map(
+    lambda lengths: [
+        [f"{index}.{place}" for place in range(length)] for index, length in enumerate(lengths)
+    ]
+)
+
+
+def slow_windows(
+    sentences: Iterable[List[str]], rows: int, unroll_steps: int, direction: Direction
+) -> List[Any]:
+    """One prediction at a time: `(input, target)` pairs of each row of each window."""
+    unread = deque(sentences)
+    pairs_of_row: List[deque] = [deque() for _ in range(rows)]
+    windows = []
+    while True:
+        window: List[List[Any]] = [[] for _ in range(rows)]
+        for row in range(rows):
+            for _ in range(unroll_steps):
+                if not pairs_of_row[row]:
+                    if not unread:
+                        return windows
+                    words = ["<S>", *unread.popleft(), "</S>"]
+                    pairs_of_row[row].extend(
+                        pairwise(words[::-1] if direction == "backward" else words)
+                    )
+                window[row].append(pairs_of_row[row].popleft())
+        windows.append(window)
+
+
+class TestWindows:
+    @given(SENTENCES, st.integers(1, 4), st.integers(1, 6), st.sampled_from(DIRECTIONS))
+    def test_they_equal_a_slow_construction(
+        self, sentences: Any, rows: int, unroll_steps: int, direction: Direction
+    ) -> None:
+        windows = [
+            [list(zip(*row, strict=True)) for row in zip(window.inputs, window.targets)]
+            for window in cut_windows(sentences, rows, unroll_steps, direction)
+        ]
+        assert windows == slow_windows(sentences, rows, unroll_steps, direction)
+
+    @given(SENTENCES, st.integers(1, 30), st.integers(1, 6))
+    def test_to_the_end_every_prediction_is_made_once_and_directions_have_equal_rows(
+        self, sentences: Any, rows: int, unroll_steps: int
+    ) -> None:
+        lengths = {}
+        for direction in DIRECTIONS:
+            windows = list(cut_windows(sentences, rows, unroll_steps, direction, to_the_end=True))
+            lengths[direction] = [list(map(len, window.inputs)) for window in windows]
+            pairs: List[Any] = []
+            for window in windows:
+                assert len(window.inputs) == len(window.targets) == rows
+                for inputs, targets in zip(window.inputs, window.targets):
+                    assert len(inputs) <= unroll_steps
+                    pairs += zip(inputs, targets, strict=True)
+            marked = [marked_sentence(words, direction) for words in sentences]
+            assert sorted(pairs) == sorted(chain.from_iterable(map(pairwise, marked)))
+            # Full windows are the same as without an end.
+            without_end = list(cut_windows(sentences, rows, unroll_steps, direction))
+            assert windows[: len(without_end)] == without_end
+        assert lengths["forward"] == lengths["backward"]
+
+    def test_sentences_are_read_as_they_are_needed(self) -> None:
+        def endless() -> Iterator[List[str]]:
+            while True:
+                yield ["It", "rains"]
+
+        windows = cut_windows(endless(), rows=2, unroll_steps=5, direction="forward")
+        assert len(list(islice(windows, 10))) == 10
 
 
 @pytest.fixture
-def reader(tmp_path):
+def corpus(tmp_path: Path) -> Callable[[int], List[SentenceSource]]:
+    """Files of 20 sentences each, whose words name their file, sentence and place."""
+
+    def write(num_files: int) -> List[SentenceSource]:
+        for file in range(num_files):
+            lines = (
+                " ".join(f"{file}.{line}.{place}" for place in range(1 + line % 4)) + "\n"
+                for line in range(20)
+            )
+            (tmp_path / f"{file}.txt").write_text("".join(lines))
+        return find_corpus(f"{tmp_path}/*.txt")
+
+    return write
+
+
+class TestOrder:
+    def test_files_are_read_one_after_another_in_random_order(self, corpus: Any) -> None:
+        orders = set()
+        # One of the 6 orders is missing with a probability of 6 * (5 / 6)**100.
+        for epoch in range(100):
+            sentences = CorpusShare(corpus(3)).shuffled(1, epoch, "forward")
+            files = [words[0].split(".")[0] for words in sentences]
+            orders.add(tuple(files[::20]))
+            assert files == [file for file in files[::20] for _ in range(20)]
+        assert len(orders) == 6
+
+    def test_it_depends_on_seed_epoch_and_direction_only(self, corpus: Any) -> None:
+        share = CorpusShare(corpus(2))
+        keys = [(seed, epoch, way) for seed in (0, 1) for epoch in (0, 1) for way in DIRECTIONS]
+        orders = [list(share.shuffled(*key)) for key in keys]
+        assert all(orders[i] != orders[j] for i in range(8) for j in range(i))
+        assert orders == [list(share.shuffled(*key)) for key in keys]
+
+    def test_a_large_file_is_shuffled_in_blocks(
+        self, corpus: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stream_data_loader, "MAX_SENTENCES_IN_MEMORY", 8)
+        files = corpus(1)
+        sentences = list(CorpusShare(files).shuffled(1, 0, "forward"))
+        expected = list(read_sentences(files))
+        for block in (slice(0, 8), slice(8, 16), slice(16, 20)):
+            assert sentences[block] != expected[block]
+            assert sorted(sentences[block]) == sorted(expected[block])
+
+    @pytest.mark.parametrize("num_files", [1, 3, 5])
+    @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+    def test_workers_read_different_sentences_and_together_all(
+        self, corpus: Any, num_files: int, world_size: int
+    ) -> None:
+        files = corpus(num_files)
+        sentences = list(read_sentences(files))
+        assert list(CorpusShare(files).ordered()) == sentences
+        shares = [CorpusShare(files, rank, world_size) for rank in range(world_size)]
+        for share in shares:
+            for epoch in range(2):
+                for direction in DIRECTIONS:
+                    shuffled = share.shuffled(1, epoch, direction)
+                    assert sorted(shuffled) == sorted(share.ordered())
+        # Sentences are distinct, so equal lists mean that no two workers share one.
+        assert sorted(chain(*(share.ordered() for share in shares))) == sorted(sentences)
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> BiLMReader:
     path = tmp_path / "vocabulary.txt"
     # Not all the words: others are targets as <UNK>.
     path.write_text("\n".join(["<S>", "</S>", "<UNK>", *WORDS[:6]]) + "\n")
@@ -31,7 +172,7 @@ def reader(tmp_path):
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path: Path) -> List[str]:
     """Three files of 30 sentences, 1 to 7 words long."""
     paths = [tmp_path / f"train-{file}.txt" for file in range(3)]
     for file, path in enumerate(paths):
@@ -44,22 +185,24 @@ def files(tmp_path):
 
 
 @pytest.fixture
-def new_loader(reader, files):
-    def new(**arguments):
+def new_loader(reader: BiLMReader, files: List[str]) -> Callable[..., StreamDataLoader]:
+    def new(**arguments: Any) -> StreamDataLoader:
         arguments = {"rows": ROWS, "unroll_steps": STEPS, "seed": 1, **arguments}
         return StreamDataLoader(reader, files, **arguments)
 
     return new
 
 
-def as_lists(batches):
+def as_lists(batches: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
     return [
         {name: torch.as_tensor(value).tolist() for name, value in batch.items()}
         for batch in batches
     ]
 
 
-def slow_batches(reader, sentences_of_direction, to_the_end):
+def slow_batches(
+    reader: BiLMReader, sentences_of_direction: Dict[Direction, Any], to_the_end: bool
+) -> List[Dict[str, Any]]:
     """Each batch, spelled and looked up word by word."""
     windows = [
         cut_windows(sentences, ROWS, STEPS, direction, to_the_end)
@@ -68,7 +211,7 @@ def slow_batches(reader, sentences_of_direction, to_the_end):
     batches = []
     for window_of_direction in zip(*windows):
         lengths = [len(words) for words in window_of_direction[0].inputs]
-        batch = {"lengths": lengths}
+        batch: Dict[str, Any] = {"lengths": lengths}
         for direction, window in zip(DIRECTIONS, window_of_direction):
             character_ids = torch.zeros(ROWS, max(lengths), 50, dtype=torch.long)
             targets = torch.zeros(ROWS, max(lengths), dtype=torch.long)
@@ -83,98 +226,88 @@ def slow_batches(reader, sentences_of_direction, to_the_end):
     return batches
 
 
-def threads():
+def threads() -> List[str]:
     return [thread.name for thread in threading.enumerate() if "elmo_bilm" in thread.name]
 
 
-def test_shuffled_batches_equal_a_slow_construction(reader, files, new_loader):
-    loader = new_loader()
-    for epoch in range(2):
-        sentences = {
-            direction: shuffled_sentences(find_corpus(files), 1, epoch, direction)
-            for direction in DIRECTIONS
-        }
-        expected = slow_batches(reader, sentences, to_the_end=False)
-        assert len(expected) > 10
+class TestBatches:
+    def test_shuffled_ones_equal_a_slow_construction(
+        self, reader: BiLMReader, files: List[str], new_loader: Any
+    ) -> None:
+        loader = new_loader()
+        share = CorpusShare(find_corpus(files))
+        for epoch in range(2):
+            sentences = {direction: share.shuffled(1, epoch, direction) for direction in DIRECTIONS}
+            expected = slow_batches(reader, sentences, to_the_end=False)
+            assert len(expected) > 10
+            assert as_lists(loader) == expected
+
+    def test_without_shuffling_every_epoch_is_in_the_order_of_the_files(
+        self, reader: BiLMReader, files: List[str], new_loader: Any
+    ) -> None:
+        share = CorpusShare(find_corpus(files))
+        in_order = {direction: share.ordered() for direction in DIRECTIONS}
+        expected = slow_batches(reader, in_order, to_the_end=True)
+        loader = new_loader(shuffle=False)
+        assert as_lists(loader) == expected
         assert as_lists(loader) == expected
 
+    def test_epochs_differ_and_can_be_set(self, new_loader: Any) -> None:
+        loader = new_loader()
+        epochs = [as_lists(loader) for _ in range(3)]
+        assert loader.epoch == 3
+        assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+        assert as_lists(new_loader(seed=2)) != epochs[0]
+        loader.epoch = 1
+        assert as_lists(loader) == epochs[1]
+        # As `--recover` does: an interrupted epoch counts, and so do batches that are skipped.
+        recovered = new_loader()
+        next(iter(recovered))
+        assert as_lists(islice(recovered, 7, None)) == epochs[1][7:]
 
-def test_without_shuffling_every_epoch_is_in_the_order_of_the_files(reader, files, new_loader):
-    in_order = {direction: ordered_sentences(find_corpus(files)) for direction in DIRECTIONS}
-    expected = slow_batches(reader, in_order, to_the_end=True)
-    loader = new_loader(shuffle=False)
-    assert as_lists(loader) == expected
-    assert as_lists(loader) == expected
+    @pytest.mark.parametrize("rows", [1, 4, 20])
+    @pytest.mark.parametrize("shuffle", [True, False])
+    def test_the_length_is_close_to_that_of_an_epoch(
+        self, new_loader: Any, rows: int, shuffle: bool
+    ) -> None:
+        loader = new_loader(rows=rows, shuffle=shuffle)
+        for _ in range(3):
+            # A row may hold most of a sentence of 7 words when nothing is left to read.
+            assert abs(len(list(loader)) - len(loader)) <= 3
 
+    def test_the_thread_ends_with_the_iteration(self, new_loader: Any, files: List[str]) -> None:
+        loader = new_loader(shuffle=False)
+        assert len(list(loader)) > 10
+        assert threads() == []
+        batches = iter(loader)
+        next(batches)
+        assert len(threads()) == 1
+        batches.close()
+        assert threads() == []
+        # And with an error.
+        Path(files[2]).write_bytes(b"It\nrains \xff\n")
+        with pytest.raises(ConfigurationError, match=r"train-2\.txt, line 2.*UTF-8"):
+            list(loader)
+        assert threads() == []
 
-def test_epochs_differ_and_can_be_set(new_loader):
-    loader = new_loader()
-    epochs = [as_lists(loader) for _ in range(3)]
-    assert loader.epoch == 3
-    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
-    assert as_lists(new_loader(seed=2)) != epochs[0]
-    loader.epoch = 1
-    assert as_lists(loader) == epochs[1]
-    # As `--recover` does: an interrupted epoch counts, and so do batches that are skipped.
-    recovered = new_loader()
-    next(iter(recovered))
-    assert as_lists(islice(recovered, 7, None)) == epochs[1][7:]
-
-
-@pytest.mark.parametrize("rows", [1, 4, 20])
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_the_length_is_close_to_that_of_an_epoch(new_loader, rows, shuffle):
-    loader = new_loader(rows=rows, shuffle=shuffle)
-    for _ in range(3):
-        # A row may hold most of a sentence of 7 words when nothing is left to read.
-        assert abs(len(list(loader)) - len(loader)) <= 3
-
-
-def test_the_thread_ends_with_the_iteration(new_loader):
-    loader = new_loader()
-    assert len(list(loader)) > 10
-    assert threads() == []
-    batches = iter(loader)
-    next(batches)
-    assert len(threads()) == 1
-    batches.close()
-    assert threads() == []
-
-
-def test_an_error_while_batches_are_made_is_raised(new_loader, files):
-    loader = new_loader(shuffle=False)
-    with open(files[2], "wb") as file:
-        file.write(b"It\nrains \xff\n")
-    with pytest.raises(ConfigurationError, match=r"train-2\.txt, line 2.*UTF-8"):
-        list(loader)
-    assert threads() == []
+    def test_it_is_built_from_a_configuration(self, reader: BiLMReader, files: List[str]) -> None:
+        params = Params({"type": "elmo_bilm_streams", "rows": 2, "unroll_steps": 3})
+        pattern = files[0].replace("train-0", "train-*")
+        loader = DataLoader.from_params(params, reader=reader, data_path=pattern)
+        loader.index_with(Vocabulary())
+        loader.set_target_device(torch.device("meta"))
+        batch = next(iter(loader))
+        devices = {value.device.type for name, value in batch.items() if name != "lengths"}
+        assert devices == {"meta"}
 
 
-def test_it_is_built_from_a_configuration(reader, files):
-    params = Params({"type": "elmo_bilm_streams", "rows": 2, "unroll_steps": 3})
-    loader = DataLoader.from_params(
-        params, reader=reader, data_path=files[0].replace("train-0", "train-*")
-    )
-    loader.index_with(Vocabulary())
-    loader.set_target_device(torch.device("meta"))
-    batch = next(iter(loader))
-    assert {value.device.type for name, value in batch.items() if name != "lengths"} == {"meta"}
+@pytest.mark.parametrize("name", ["rows", "unroll_steps"])
+def test_impossible_sizes_are_errors(new_loader: Any, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} is 0.*, expected at least 1"):
+        new_loader(**{name: 0})
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"rows": 0}, "rows is 0, expected at least 1"),
-        ({"unroll_steps": 0}, "unroll_steps is 0, expected at least 1"),
-        ({"seed": -1}, "seed is -1, expected at least 0"),
-    ],
-)
-def test_impossible_arguments_are_errors(new_loader, arguments, message):
-    with pytest.raises(ConfigurationError, match=message):
-        new_loader(**arguments)
-
-
-def test_another_reader_is_an_error(files):
+def test_another_reader_is_an_error(files: List[str]) -> None:
     with pytest.raises(ConfigurationError, match="expected one of type elmo_bilm"):
         StreamDataLoader(NerReader(), files[0])
 
@@ -184,13 +317,14 @@ def test_another_reader_is_an_error(files):
     [("It rains\n" * 10, 5, 6), ("It " * 1000 + "\n", 1, 5)],
     ids=["few words", "one long sentence"],
 )
-def test_a_shuffled_corpus_must_fill_a_batch(reader, tmp_path, text, rows, unroll_steps):
+def test_a_shuffled_corpus_must_fill_a_batch(
+    reader: BiLMReader, tmp_path: Path, text: str, rows: int, unroll_steps: int
+) -> None:
     path = tmp_path / "train.txt"
     path.write_text(text)
     assert list(StreamDataLoader(reader, str(path), rows, unroll_steps))
-    with pytest.raises(
-        ConfigurationError, match=r"found .* words .* each sentence stays in one row"
-    ):
+    message = r"found .* words .* each sentence stays in one row"
+    with pytest.raises(ConfigurationError, match=message):
         StreamDataLoader(reader, str(path), rows + 1, unroll_steps)
     # Without shuffling, windows are padded.
     assert list(StreamDataLoader(reader, str(path), rows + 1, unroll_steps, shuffle=False))

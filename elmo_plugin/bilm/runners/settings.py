@@ -11,8 +11,7 @@ from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.runner import Runner
 from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
-from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.warn_once import warn_once
+from elmo_plugin.errors import ConfigurationError, warn_once
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from elmo_plugin.bilm.processor import has_bfloat16_products, processor_features
-from elmo_plugin.warn_once import warn_once
+from elmo_plugin.errors import warn_once
 
 logger = logging.getLogger(__name__)
 

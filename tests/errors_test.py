@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from elmo_plugin.warn_once import warn_once
+from elmo_plugin.errors import warn_once
 
 logger = logging.getLogger(__name__)
 
@@ -14,5 +14,5 @@ def test_a_message_is_logged_once_at_the_line_of_its_caller(
         warn_once(logger, message)
     assert caplog.messages == ["slow: no compiler", "no room for 100% of the words"]
     assert {(record.levelname, record.filename) for record in caplog.records} == {
-        ("WARNING", "warn_once_test.py")
+        ("WARNING", "errors_test.py")
     }

@@ -1,3 +1,9 @@
+"""The files of a corpus, and the reader."""
+
+import gzip
+from pathlib import Path
+from typing import List
+
 import pytest
 import torch
 from allennlp.data import Batch
@@ -5,25 +11,48 @@ from allennlp.data import Batch
 from elmo_plugin import batch_to_ids
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMReader
+from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
 
 
 @pytest.fixture
-def vocabulary_file(tmp_path):
+def vocabulary_file(tmp_path: Path) -> str:
     path = tmp_path / "vocabulary.txt"
     path.write_text("<S>\n</S>\n<UNK>\nIt\nrains\n")
     return str(path)
 
 
 @pytest.fixture
-def reader(vocabulary_file):
+def reader(vocabulary_file: str) -> BiLMReader:
     return BiLMReader(vocabulary_file)
 
 
-def spelled(*words):
+def spelled(*words: str) -> List[List[int]]:
     return batch_to_ids([words])[0].tolist()
 
 
-def test_a_sentence_is_read_and_predicted_in_both_directions(reader):
+def test_files_are_plain_or_compressed_and_each_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "\ufeffIt  rains \t.\n\n \t\n  Łódź\u00a0sleeps . \r\n"
+    (tmp_path / "b.txt").write_text(text, "utf-8")
+    # Control characters are accepted: a large corpus has some.
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress("the \x96duels\nlast line".encode()))
+    files = find_corpus(["*.txt", "*", "b.txt"])
+    assert list(read_sentences(files)) == [
+        ["It", "rains", "."],
+        ["Łódź", "sleeps", "."],
+        ["the", "\x96duels"],
+        ["last", "line"],
+    ]
+
+
+def test_a_corpus_is_read_several_times_and_so_no_pipe() -> None:
+    with pytest.raises(ConfigurationError, match="standard input can be read only once"):
+        find_corpus("-")
+
+
+def test_a_sentence_is_read_and_predicted_in_both_directions(reader: BiLMReader) -> None:
     fields = reader.text_to_instance(["It", "rains", "café"]).as_tensor_dict()
     assert fields["forward_inputs"].tolist() == spelled("<S>", "It", "rains", "café")
     assert fields["forward_targets"].tolist() == [3, 4, 2, 1]
@@ -31,7 +60,7 @@ def test_a_sentence_is_read_and_predicted_in_both_directions(reader):
     assert fields["backward_targets"].tolist() == [2, 4, 3, 0]
 
 
-def test_padding_is_zero(reader):
+def test_padding_is_zero(reader: BiLMReader) -> None:
     batch = Batch([reader.text_to_instance(["It", "rains"]), reader.text_to_instance(["Hail"])])
     tensors = batch.as_tensor_dict()
     assert tensors["forward_inputs"].shape == (2, 3, 50)
@@ -43,7 +72,7 @@ def test_padding_is_zero(reader):
         assert tensors[f"{direction}_targets"].dtype == torch.long
 
 
-def test_files_are_read_in_order(reader, tmp_path):
+def test_files_are_read_in_order(reader: BiLMReader, tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("rains\n")
     (tmp_path / "a.txt").write_text("It rains\n\nIt\n")
     instances = list(reader.read(str(tmp_path / "[ab].txt")))
@@ -51,12 +80,9 @@ def test_files_are_read_in_order(reader, tmp_path):
     assert targets == [[3, 4, 1], [3, 1], [4, 1]]
 
 
-def test_a_sentence_without_words_is_an_error(reader):
-    with pytest.raises(ConfigurationError, match="Found a sentence without words"):
-        reader.text_to_instance([])
-
-
-def test_an_archive_is_read_with_its_own_words_if_the_file_is_gone(tmp_path, vocabulary_file):
+def test_an_archive_is_read_with_its_own_words_if_the_file_is_gone(
+    tmp_path: Path, vocabulary_file: str
+) -> None:
     archived = tmp_path / "archive" / "vocabulary" / "lm_words.txt"
     archived.parent.mkdir(parents=True)
     archived.write_text("<S>\n</S>\n<UNK>\nIt\nhails\n")
