@@ -14,7 +14,6 @@ _ELMO_COLOR, _CONTROL_COLOR, _BASELINE_COLOR = "#c2410c", "#2563eb", "#6b7280"
 _POINTS: Dict[str, Any] = {"alpha": 0.55, "linewidths": 0}  # of seeds
 _COLUMN_WIDTH = 12  # of the heat map, in letters
 _DARK = 0.6  # of the colour map; letters on darker fields are white
-_PAPER_OFFSET = 0.26  # of the paper's perplexities below ours, in rows
 
 
 def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure":
@@ -162,36 +161,26 @@ def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
 
 def draw_perplexities(title: str, perplexities: "pandas.DataFrame") -> "Figure":
     """
-    Draw a line for each text and biLM, from the perplexity before to that after, on a logarithmic axis; below
-    it the paper's. `perplexities` has rows of (text, biLM) and columns `before` and `after`, and may have
-    `paper before` and `paper after`, missing where the paper has no figures.
+    Draw a line for each text and biLM, from the perplexity before to that after, on a logarithmic axis.
+    `perplexities` has rows of (text, biLM) and columns `before` and `after`.
     """
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     rows = numpy.arange(len(perplexities))
-    figure, (axes,) = _figure(title, 7, 1.7 + 0.7 * len(rows))
-    sources = (
-        ("", 0.0, _ELMO_COLOR, "here"),
-        ("paper ", _PAPER_OFFSET, _BASELINE_COLOR, "the paper, on its text"),
-    )
-    for prefix, offset, color, label in sources:
-        if f"{prefix}after" in perplexities:
-            before, after = (
-                perplexities[f"{prefix}{when}"].astype(float) for when in ("before", "after")
-            )
-            axes.hlines(rows + offset, before, after, color=color, linewidth=1.5)
-            axes.scatter(before, rows + offset, facecolor="white", edgecolor=color, zorder=3)
-            axes.scatter(after, rows + offset, color=color, label=label, zorder=3)
+    figure, (axes,) = _figure(title, 7, 1.7 + 0.6 * len(rows))
+    before, after = (perplexities[when].astype(float) for when in ("before", "after"))
+    axes.hlines(rows, before, after, color=_ELMO_COLOR, linewidth=1.5)
+    axes.scatter(before, rows, facecolor="white", edgecolor=_ELMO_COLOR, zorder=3)
+    axes.scatter(after, rows, color=_ELMO_COLOR, zorder=3)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.15)
-    axes.set_ylim(len(rows) - 0.4, -0.5)  # the first on top
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # the first on top
     axes.set_yticks(rows, [f"{text}\n{bilm}" for text, bilm in perplexities.index])
     axes.set_xlabel("held-out perplexity; from before (hollow) to after (full)")
     axes.grid(axis="x", alpha=0.25)
-    _add_legend(figure, axes)
     return figure
 
 

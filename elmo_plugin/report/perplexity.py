@@ -51,19 +51,13 @@ CALLBACK = "elmo_validate_first"
 _PAIR = '{"sentence1": "A man sleeps outside.", "sentence2": "A man sleeps."}'
 _DIGEST_LENGTH = 10
 
-# The paper's development perplexity of SNLI, from a summary by others. Its figures for other tasks were not
-# available, so those rows have none.
-_PAPER = {"pairs": ("SNLI", 72.1, 16.8)}
 _DIRECTIONS = ("", "forward ", "backward ")  # of perplexities, in the names of columns
 _PERPLEXITIES = [f"{way}{when}" for way in _DIRECTIONS for when in ("before", "after")]
-_NOTES = [
+_NOTE = (
     "Perplexity on held-out text of the task: exact, over the whole vocabulary, the mean of both directions. "
     "After: at the end of the best epoch, the mean over seeds. std: of the sample, over seeds. Each sentence "
-    "counts once. Minutes: of training and validation.",
-    "Paper: Peters et al. 2018 on the development data of the whole task, with a larger biLM and another "
-    "vocabulary: compare the gain, not the perplexities. Its figures for SNLI are from a summary by others, "
-    "not from the paper itself.",
-]
+    "counts once. Minutes: of training and validation."
+)
 
 
 class TaskText(NamedTuple):
@@ -162,7 +156,7 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     part = Part(
         f"{title} the biLM to a task's text",
         table.reset_index(),
-        [*_NOTES, *trained.notes()],
+        [_NOTE, *trained.notes()],
         draw_perplexities(title, table[table["seeds"] > 0]) if rows else None,
     )
     settings = settings_of(seeds=list(options.seeds), versions=trained.versions)
@@ -219,7 +213,7 @@ def _table(
     )
     means = groups.mean().astype(float).reindex(index)
     overall = means[["before", "after"]]
-    table = pandas.DataFrame(
+    return pandas.DataFrame(
         {
             "training words": [files.num_train_words for _, files in texts] * len(bilms),
             "held-out words": [files.num_held_out_words for _, files in texts] * len(bilms),
@@ -232,10 +226,6 @@ def _table(
         },
         index,
     )
-    papers = [_PAPER.get(text.kind, (None, None, None)) for text, _ in texts] * len(bilms)
-    if any(map(any, papers)):
-        table[["paper's text", "paper before", "paper after"]] = papers
-    return table
 
 
 def _perplexities(folder: Path) -> List[float]:

@@ -222,11 +222,10 @@ class RunFolder:
             if key not in found or key not in expected or found[key] != expected[key]
         ]
         if differences:
-            shown = differences[:_SHOWN_DIFFERENCES]
-            if len(differences) > len(shown):
-                shown.append(f"and {len(differences) - len(shown)} more")
+            more = len(differences) - _SHOWN_DIFFERENCES
+            shown = "; ".join(differences[:_SHOWN_DIFFERENCES]) + f"; and {more} more" * (more > 0)
             raise ConfigurationError(
-                f"{self.path}: is a run of another config or on other data: {'; '.join(shown)}. {advice}"
+                f"{self.path}: is a run of another config or on other data: {shown}. {advice}"
             )
 
     def versions(self) -> Dict[str, str]:

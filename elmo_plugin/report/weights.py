@@ -103,9 +103,8 @@ def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> L
     if not mixes:
         raise ConfigurationError(
             f"{archive_file}: the model has no mix of a biLM's layers, expected a task's model with ELMo, "
-            "not a baseline without it or a pretrained biLM. If its ELMo is AllenNLP's own "
-            "`elmo_token_embedder`, change its type, for instance with --overrides "
-            f"""'{{"model.text_field_embedder.token_embedders.elmo.type": "elmo"}}'."""
+            "not a baseline without it or a pretrained biLM. If its ELMo is AllenNLP's own, change its type "
+            "with --overrides, as `elmo report weights --help` shows."
         )
     return mixes
 
