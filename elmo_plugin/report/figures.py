@@ -83,7 +83,7 @@ def draw_curves(
             axes.scatter([curve.index(best) + 1], [best], s=24, color=color, zorder=3)
         axes.set_title(f"{_percent(share)} of the training data", fontsize="medium")
         axes.set_xlabel("epoch")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
         axes.grid(visible=True, alpha=0.25)
     panels[0].set_ylabel(f"dev {metric}")
     _add_legend(figure, panels[0])

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
 from numpy.random import default_rng
@@ -211,7 +211,7 @@ def _measure(
     import pandas
 
     test_words, test_tags = _words_and_tags(test)
-    rows = []
+    rows: List[List[Any]] = []
 
     def add_row(
         vectors: str, layer: str, seed: int, tags: numpy.ndarray, strength: Optional[float]

@@ -17,7 +17,7 @@ from elmo_plugin.bilm import model_files
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.report import runs
-from elmo_plugin.report.runs import Run, RunFolder, TrainedRuns, hashed, train
+from elmo_plugin.report.runs import Run, RunFolder, TrainedRuns, train
 from elmo_plugin.report.tables import versions
 from elmo_plugin.report.variants import TaskExperiment, TaskOptions, Variant
 from tests.closeness import assert_close
@@ -312,15 +312,6 @@ class TestRunFolder:
         (models / "elmo_mini" / "weights.hdf5").write_bytes(b"other")
         with pytest.raises(ConfigurationError, match=r"model\.text_encoder\.options_file is"):
             folder.check()
-
-    def test_only_values_that_name_files_are_hashed(self, data: Path) -> None:
-        values = hashed(self.config_on(data, model_type=str(data)))
-        assert values.pop("test_data_path") == "https://example.org/test.txt"
-        assert values.pop("model.type") == str(data)
-        assert values.pop("model.text_encoder.weight_file") is None
-        contents = {str(content) for content in values.pop("validation_data_path")}
-        contents.update(values.values())
-        assert len(contents) == 4 and all(value.startswith("content ") for value in contents)
 
     def test_scores_are_those_of_the_best_epoch(self, path: Path) -> None:
         write_run(path, CONFIG, [0.3, 0.5, 0.4], test=0.45, duration="1 day, 2:03:30.5")

@@ -143,13 +143,6 @@ class TestLayers:
         report = compare_layers(options(overrides={"trainer.validation_metric": "-f1"}))
         assert column(tables_of(report)[0], "dev f1, seed 1") == [0.31, 0.46, 0.51, 0.51]
 
-    def test_a_dry_run_writes_only_configs_and_records(self, options: Options, capsys: Any) -> None:
-        assert compare_layers(options(dry_run=True)) is None
-        assert len(capsys.readouterr().out.splitlines()) == 8
-        files = {path for path in Path(options().output).rglob("*") if path.is_file()}
-        files.remove(options().runs_folder / "lock")
-        assert len(files) == 16 and {path.parent.name for path in files} == {"runs"}
-
 
 def test_placements_are_compared_in_the_papers_order(
     training: FakeTraining, options: Options
