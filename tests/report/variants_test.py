@@ -192,12 +192,12 @@ def test_files_that_are_no_experiment(text: Optional[str], message: str, tmp_pat
         experiment(tmp_path / "config.json")
 
 
-@pytest.mark.parametrize("name", ["a/b", ".a", "a b"])
-def test_a_name_that_files_cannot_have(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"--name: found the name '{name}'"):
-        experiment(CONFIGS / "ner_small.jsonnet", name=name)
-
-
 def test_allennlps_own_metric_is_the_loss() -> None:
     experiment = small("ner", {"trainer": {"optimizer": "adam"}})
     assert (experiment.metric, experiment.is_larger_better) == ("loss", False)
+
+
+def test_a_name_that_files_cannot_have_is_refused() -> None:
+    for name in ("a/b", ".a", "a b"):
+        with pytest.raises(ConfigurationError, match=f"--name: found the name '{name}'"):
+            experiment(CONFIGS / "ner_small.jsonnet", name=name)
