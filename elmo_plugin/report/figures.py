@@ -159,31 +159,6 @@ def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
     return figure
 
 
-def draw_perplexities(title: str, perplexities: "pandas.DataFrame") -> "Figure":
-    """
-    Draw a line for each text and biLM, from the perplexity before to that after, on a logarithmic axis.
-    `perplexities` has rows of (text, biLM) and columns `before` and `after`.
-    """
-    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
-
-    rows = numpy.arange(len(perplexities))
-    figure, (axes,) = _figure(title, 7, 1.7 + 0.6 * len(rows))
-    before, after = (perplexities[when].astype(float) for when in ("before", "after"))
-    axes.hlines(rows, before, after, color=_ELMO_COLOR, linewidth=1.5)
-    axes.scatter(before, rows, facecolor="white", edgecolor=_ELMO_COLOR, zorder=3)
-    axes.scatter(after, rows, color=_ELMO_COLOR, zorder=3)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.margins(x=0.15)
-    axes.set_ylim(len(rows) - 0.5, -0.5)  # the first on top
-    axes.set_yticks(rows, [f"{text}\n{bilm}" for text, bilm in perplexities.index])
-    axes.set_xlabel("held-out perplexity; from before (hollow) to after (full)")
-    axes.grid(axis="x", alpha=0.25)
-    return figure
-
-
 def _figure(
     title: str, width: float, height: float, num_panels: int = 1, **options: Any
 ) -> Tuple["Figure", List["Axes"]]:

@@ -26,7 +26,6 @@ from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
 from elmo_plugin.pretraining.sentence_streams import find_corpus, read_sentences
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
-from elmo_plugin.report.figures import draw_perplexities
 from elmo_plugin.report.probes import DEFAULT_BILM, is_archive
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
 from elmo_plugin.report.tables import (
@@ -91,7 +90,7 @@ class PerplexityOptions(RunOptions):
           --text snli pairs data/snli/train.jsonl data/snli/dev.jsonl
 
     Needs biLMs with the softmax that they were trained with: elmo_mini, archives of pretraining, and files
-    that `elmo export` wrote from those. Writes perplexity (.md, .csv, .json, .png, .svg).
+    that `elmo export` wrote from those. Writes perplexity (.md, .csv, .json).
     """
 
     text: Sequence[TaskText] = option(
@@ -131,9 +130,8 @@ class TextFiles(NamedTuple):
 
 def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     """
-    Adapt biLMs to texts, and write a table of their perplexities before and after, and a figure unless all
-    runs failed. Returns nothing after a dry run. Texts, biLMs and the config are checked before anything is
-    trained.
+    Adapt biLMs to texts, and write a table of their perplexities before and after. Returns nothing after a
+    dry run. Texts, biLMs and the config are checked before anything is trained.
     """
     folder = options.runs_folder
     texts = [(text, write_task_text(text, folder / "texts" / text.name)) for text in options.text]
@@ -152,12 +150,10 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
         if scores is not None
     ]
     table = _table(texts, options.bilm, rows)
-    title = "Perplexity before and after adapting"
     part = Part(
-        f"{title} the biLM to a task's text",
+        "Perplexity before and after adapting the biLM to a task's text",
         table.reset_index(),
         [_NOTE, *trained.notes()],
-        draw_perplexities(title, table[table["seeds"] > 0]) if rows else None,
     )
     settings = settings_of(seeds=list(options.seeds), versions=trained.versions)
     return write_report(options.output, {"perplexity": part}, settings, trained.failures)
