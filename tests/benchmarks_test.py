@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any, Dict, List
 
 import pytest
-import torch
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
@@ -109,30 +108,6 @@ def test_layers(bilm: List[str], capsys: pytest.CaptureFixture) -> None:
     rows = printed_rows(capsys)
     assert [row["precision"] for row in rows] == ["float32", "bfloat16", "int8"]
     assert all(float(row["GFLOP/s"]) > 0 for row in rows)
-
-
-def test_speeds_are_shares_of_what_the_machine_could_do() -> None:
-    layers = importlib.import_module("layers")
-    benchmark = torch.utils.benchmark
-
-    def times(*seconds: float) -> Any:
-        return benchmark.Measurement(1, list(seconds), benchmark.TaskSpec("run()", ""))
-
-    measured = {
-        "float32": times(0.3, 0.2, 0.1),
-        "row float32": times(0.002),
-        "peak float32": times(0.01, 0.001),
-        "memory": times(0.001, 0.01),
-    }
-    row = layers.layer_row("float32", BiLMOptions(), measured, torch.device("cpu"))
-    # 2 layers in 2 directions, 64 rows of 25 steps; gates read inputs and states, then comes the projection.
-    weights = 4096 * 512 * (4 + 4 + 1)
-    # Cells have one decimal.
-    assert row["GFLOP/s"] == round(4 * 2 * weights * 64 * 25 / 0.2 / 1e9, 1)
-    assert row["peak GFLOP/s"] == round(2 * 64**3 / 0.001 / 1e9, 1)
-    # Weights of inputs once, those of states at each step.
-    num_bytes = 4 * 4 * 4096 * 512 * (4 + 25 * 5)
-    assert row["its weights, GB/s"] == round(num_bytes / 0.002 / 1e9, 1)
 
 
 def test_contenders_take_turns_in_both_orders() -> None:

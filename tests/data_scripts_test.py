@@ -58,8 +58,8 @@ def write_trees(sources: Path) -> Dict[str, str]:
     return {"sst/train.txt": train, "sst/dev.txt": dev, "sst/test.txt": test}
 
 
-# Files that are made are compared with SHA256SUMS. So of the converters, only what is easily broken is tested
-# below.
+# Files that are made are compared with SHA256SUMS. So of the converters, only what keeps evaluated text out
+# of training data is tested below.
 def test_a_data_set_is_made_once_and_checked(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -134,26 +134,6 @@ def test_the_files_of_a_source_are_fetched_unchanged(load: Load, tmp_path: Path)
     sources.fetch(source, tmp_path / "sources", host="file:///nowhere")
 
 
-@pytest.mark.parametrize(
-    "text, sentences",
-    [
-        (
-            "Mr. J. Smith didn't go. \u201cWhy?\u201d he cried\u2014\u2018tis late, etc. Now",
-            [
-                "Mr. J. Smith did n't go .",
-                '" Why ? " he cried -- \'tis late , etc .',
-                "Now",
-            ],
-        ),
-        ("He cannot pay $3.50; she'll.", ["He can not pay $ 3.50 ; she 'll ."]),
-    ],
-)
-def test_text_is_split_into_sentences_and_tokens(load: Load, text: str, sentences: list) -> None:
-    splitting = load("sentence_splitting")
-    found = splitting.split_sentences(splitting.clean(text))
-    assert [" ".join(splitting.tokenize(sentence)) for sentence in found] == sentences
-
-
 def test_repeated_sentences_and_documents_with_evaluated_text_are_left_out(load: Load) -> None:
     modern_text = load("modern_text")
     evaluated = "one two three four five six seven eight nine ten"
@@ -170,43 +150,6 @@ def test_repeated_sentences_and_documents_with_evaluated_text_are_left_out(load:
         "The rain fell .",
         "The wind blew hard .",
     ]
-
-
-def test_mentions_open_outside_first_and_close_outside_last(load: Load) -> None:
-    coref = load("coref")
-    sentences = [[("The", "(1|(2"), ("cat", "1)"), ("sat", "2)"), ("there", "(3)")]]
-    rows = coref.document_rows("d", sentences).split("\n")
-    assert rows[0] == "#begin document (d); part 000"
-    assert [row.split("\t")[-1] for row in rows[1:5]] == ["(2|(1", "1)", "2)", "(3)"]
-    assert rows[1].split("\t")[3:6] == ["The", "XX", "(TOP*"]
-
-
-SKELETON = """d 0 0 [WORD] DT (S* - - (ARG0* *
-d 0 1 [WORD] NN * - - *) *
-d 0 2 [WORD] VB * - like.01 (V*) *
-d 0 3 [WORD] VB *) - run.02 * (V*)
-"""
-UD_WORDS = "# text\n" + "".join(
-    f"{i}\t{word}\t_\t_\t{tag}\t_\n"
-    for i, (word, tag) in enumerate(
-        [("The", "DT"), ("cat", "NN"), ("likes", "VB"), ("running", "VB")], start=1
-    )
-)
-
-
-def test_skeletons_get_their_words(load: Load) -> None:
-    srl = load("srl")
-    (skeleton,) = srl.skeleton_sentences(SKELETON)
-    (words,) = srl.ud_sentences(UD_WORDS)
-    broken = [row[:-1] for row in skeleton[:2]] + skeleton[2:]
-    text = srl.document_rows("x", [broken, skeleton], [words, words])
-    assert text.startswith(
-        "#begin document (x); part 000\nx\t0\t0\tThe\tDT\t(S*\t-\t-\t-\t-\t*\t(ARG0*\t*\t-\n"
-    )
-    assert "x\t0\t2\tlikes\tVB\t*\tlike\t01\t-\t-\t*\t(V*)\t*\t-\n" in text
-    # The first skeleton has rows of different lengths.
-    assert text.count("\tThe\t") == 1
-    assert srl.align([skeleton], [words[:2]]) == {}
 
 
 def test_pairs_with_one_premise_are_in_one_part(load: Load, tmp_path: Path) -> None:
@@ -231,24 +174,6 @@ def test_pairs_with_one_premise_are_in_one_part(load: Load, tmp_path: Path) -> N
     # The annotators' record has another label: it is not taken.
     assert parts["train.jsonl"][2]["annotator_labels"] == []
     assert parts["test.jsonl"][0]["gold_label"] == "entailment"
-
-
-def test_answers_start_where_their_text_first_occurs(load: Load) -> None:
-    page = (
-        '<div class="para-wrap"><pre>It rained &amp; rained.</pre><div class="qa-wrap" data-id="1">'
-        '<strong class="question"> What? </strong><li>Ground Truth Answers: '
-        '<span class="answer">rained</span><span class="answer">snow</span></li>'
-        '<span class="answer">It</span></div>'
-        '<div class="qa-wrap" data-id="2"><strong class="question">Why?</strong>'
-        'Ground Truth Answers: <span class="answer">nothing</span></li></div></div>'
-    )
-    answer = {"answer_start": 3, "text": "rained"}
-    assert load("squad").read_page(page) == [
-        {
-            "context": "It rained & rained.",
-            "qas": [{"id": "1", "question": "What?", "answers": [answer]}],
-        }
-    ]
 
 
 @pytest.mark.parametrize(

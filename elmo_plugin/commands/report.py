@@ -21,15 +21,15 @@ REPORTS = {
         "Show how trained models weigh the layers of their biLM.",
     ),
     "layers": (
-        "grid_reports.compare_layers",
+        "task_reports.compare_layers",
         "Train a task without ELMo, with the last layer only, and with all layers.",
     ),
     "placement": (
-        "grid_reports.compare_placements",
+        "task_reports.compare_placements",
         "Train a task with ELMo at the input of its RNN, at the output, at both and at none.",
     ),
     "vectors": (
-        "grid_reports.compare_vectors",
+        "task_reports.compare_vectors",
         "Train a task without pretrained vectors, with word vectors, and with several biLMs.",
     ),
     "sample-efficiency": (

@@ -14,8 +14,6 @@ _ELMO_COLOR, _CONTROL_COLOR, _BASELINE_COLOR = "#c2410c", "#2563eb", "#6b7280"
 _POINTS: Dict[str, Any] = {"alpha": 0.55, "linewidths": 0}  # of seeds
 _COLUMN_WIDTH = 12  # of the heat map, in letters
 _DARK = 0.6  # of the colour map; letters on darker fields are white
-_MAX_PANELS = 3  # side by side: with more, letters are small on a page
-_PAPER_OFFSET = 0.26  # of the paper's perplexities below ours, in rows
 
 
 def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure":
@@ -23,20 +21,18 @@ def draw_variants(title: str, metric: str, scores: "pandas.DataFrame") -> "Figur
     Draw a point for each seed and a bar at the mean, for each variant, and a line at the mean of the first
     variant, the baseline. `scores` has a row for each variant and a column for each seed.
     """
-    figure = _figure(7, 1.6 + 0.5 * len(scores))
-    axes = figure.subplots()
+    figure, (axes,) = _figure(title, 7, 1.6 + 0.5 * len(scores))
     for row, (_, values) in enumerate(scores.iterrows()):
         color = _BASELINE_COLOR if row == 0 else _ELMO_COLOR
         axes.scatter(values, [row] * len(values), color=color, **_POINTS)
         axes.vlines(values.mean(), row - 0.3, row + 0.3, color=color, linewidth=2.5)
         if values.notna().any():
-            _write_value(axes, values.mean(), (values.mean(), row - 0.3), (0, 7), color)
+            _write_value(axes, values.mean(), (values.mean(), row - 0.3), 7, color)
     axes.axvline(scores.iloc[0].mean(), color=_BASELINE_COLOR, linewidth=1, linestyle=":", zorder=0)
     axes.set_yticks(range(len(scores)), list(scores.index))
     axes.set_ylim(len(scores) - 0.5, -0.8)  # the first on top
     axes.margins(x=0.1)
     axes.set_xlabel(f"dev {metric}; points: seeds, bars: means")
-    axes.set_title(title)
     axes.grid(axis="x", alpha=0.25)
     return figure
 
@@ -46,8 +42,7 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
     Draw scores by share of the training data, on a logarithmic axis: means as a line, seeds as points.
     `scores` has rows of (share, label), the label of the baseline first, and a column for each seed.
     """
-    figure = _figure(7, 4.5)
-    axes = figure.subplots()
+    figure, (axes,) = _figure(title, 7, 4.5)
     shares = list(scores.index.unique(0))
     for label, color in zip(scores.index.unique(1), (_BASELINE_COLOR, _ELMO_COLOR)):
         by_share = scores.xs(label, level=1)
@@ -60,7 +55,6 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
     axes.minorticks_off()
     axes.set_xlabel("share of the training data")
     axes.set_ylabel(f"dev {metric}; points: seeds, lines: means")
-    axes.set_title(title)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     return figure
@@ -79,29 +73,20 @@ def draw_curves(
     """
     shares = list(dict.fromkeys(share for share, _ in curves))
     colors = dict(zip(dict.fromkeys(label for _, label in curves), (_BASELINE_COLOR, _ELMO_COLOR)))
-    num_columns = min(len(shares), _MAX_PANELS)
-    num_rows = -(-len(shares) // num_columns)
-    figure = _figure(3.2 * num_columns + 0.8, 3.2 * num_rows + 1.0)
-    grid = figure.subplots(num_rows, num_columns, sharey=True, squeeze=False)
-    panels = dict(zip(shares, grid.flat))
-    for axes in grid.flat[len(shares) :]:
-        axes.remove()
+    figure, panels = _figure(title, 3.2 * len(shares) + 0.8, 4.2, len(shares), sharey=True)
     for (share, label), runs in curves.items():
-        axes, color = panels[share], colors[label]
+        axes, color = panels[shares.index(share)], colors[label]
+        axes.plot([], [], color=color, label=label)
         for curve in filter(None, runs):
             axes.plot(range(1, len(curve) + 1), curve, color=color, alpha=_POINTS["alpha"])
             best = best_of(curve)
             axes.scatter([curve.index(best) + 1], [best], s=24, color=color, zorder=3)
         axes.set_title(f"{_percent(share)} of the training data", fontsize="medium")
         axes.set_xlabel("epoch")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
         axes.grid(visible=True, alpha=0.25)
-    for label, color in colors.items():
-        grid[0, 0].plot([], [], color=color, label=label)
-    for axes in grid[:, 0]:
-        axes.set_ylabel(f"dev {metric}")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(title)
+    panels[0].set_ylabel(f"dev {metric}")
+    _add_legend(figure, panels[0])
     return figure
 
 
@@ -121,27 +106,25 @@ def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figur
     bilms = [name for name in scores.index.unique(0) if name != baseline]
     layers = list(all_means.loc[bilms[0]].index)
     places = range(len(layers))
-    figure = _figure(4.4 * len(scores.columns) + 0.6, 4.7)
-    panels = figure.subplots(1, len(scores.columns), squeeze=False)[0]
+    num_panels = len(scores.columns)
+    figure, panels = _figure(title, 4.4 * num_panels + 0.6, 4.7, num_panels)
     for axes, measure in zip(panels, scores.columns):
         for bilm, color, side in zip(bilms, (_ELMO_COLOR, _CONTROL_COLOR), (1, -1)):
             means, stds = (list(table.loc[bilm, measure]) for table in (all_means, all_stds))
             axes.errorbar(places, means, stds, color=color, fmt="o", capsize=3, label=bilm)
             axes.plot(places[:-1], means[:-1], color=color)
             for place, mean, std in zip(places, means, stds):
-                _write_value(axes, mean, (place, mean + side * std), (0, 11 * side), color)
+                _write_value(axes, mean, (place, mean + side * std), 11 * side, color)
         mean = all_means.loc[baseline, measure].mean()
         axes.axhline(mean, color=_BASELINE_COLOR, linestyle="--", linewidth=1.2, label=baseline)
-        _write_value(axes, mean, (len(layers) - 0.7, mean), (0, 7), _BASELINE_COLOR)
+        _write_value(axes, mean, (len(layers) - 0.7, mean), 7, _BASELINE_COLOR)
         axes.set_xticks(places, [layer.replace(" (", "\n(") for layer in layers])
         axes.set_xlim(-0.5, len(layers) - 0.5)
         axes.margins(y=0.15)
         axes.set_xlabel("layer")
         axes.set_ylabel(f"{measure} (%)")
         axes.grid(axis="y", alpha=0.25)
-    figure.suptitle(title)
-    handles = panels[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=len(bilms) + 1, frameon=False)
+    _add_legend(figure, panels[0])
     return figure
 
 
@@ -154,8 +137,8 @@ def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
     *layers, gamma = weights.columns
     tables = {place: weights.xs(place, level=1) for place in weights.index.unique(1)}
     widths = [len(table) for table in tables.values()]
-    figure = _figure(1.6 + 1.1 * sum(widths) + 0.5 * len(tables), 1.7 + 0.65 * len(layers))
-    panels = figure.subplots(1, len(tables), squeeze=False, width_ratios=widths)[0]
+    width, height = 1.6 + 1.1 * sum(widths) + 0.5 * len(tables), 1.7 + 0.65 * len(layers)
+    figure, panels = _figure(title, width, height, len(tables), width_ratios=widths)
     largest = weights[layers].max().max()
     for axes, (place, table) in zip(panels, tables.items()):
         shares = table[layers].to_numpy(float).T  # (num_layers, num_tasks)
@@ -173,66 +156,34 @@ def draw_weights(title: str, weights: "pandas.DataFrame") -> "Figure":
         axes.set_title(place, fontsize="medium")
     panels[0].set_ylabel("layer")
     figure.colorbar(image, ax=list(panels), label="share of the layer")
-    figure.suptitle(title)
     return figure
 
 
-def draw_perplexities(title: str, perplexities: "pandas.DataFrame") -> "Figure":
-    """
-    Draw a line for each text and biLM, from the perplexity before to that after, on a logarithmic axis; below
-    it the paper's. `perplexities` has rows of (text, biLM) and columns `before` and `after`, and may have
-    `paper before` and `paper after`, missing where the paper has no figures.
-    """
-    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
-
-    rows = numpy.arange(len(perplexities))
-    figure = _figure(7, 1.7 + 0.7 * len(rows))
-    axes = figure.subplots()
-    sources = (
-        ("", 0.0, _ELMO_COLOR, "here"),
-        ("paper ", _PAPER_OFFSET, _BASELINE_COLOR, "the paper, on its text"),
-    )
-    for prefix, offset, color, label in sources:
-        if f"{prefix}after" in perplexities:
-            before, after = (
-                perplexities[f"{prefix}{when}"].astype(float) for when in ("before", "after")
-            )
-            axes.hlines(rows + offset, before, after, color=color, linewidth=1.5)
-            axes.scatter(before, rows + offset, facecolor="white", edgecolor=color, zorder=3)
-            axes.scatter(after, rows + offset, color=color, label=label, zorder=3)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.margins(x=0.15)
-    axes.set_ylim(len(rows) - 0.4, -0.5)  # the first on top
-    axes.set_yticks(rows, [f"{text}\n{bilm}" for text, bilm in perplexities.index])
-    axes.set_xlabel("held-out perplexity; from before (hollow) to after (full)")
-    axes.set_title(title)
-    axes.grid(axis="x", alpha=0.25)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    return figure
-
-
-def _figure(width: float, height: float) -> "Figure":
+def _figure(
+    title: str, width: float, height: float, num_panels: int = 1, **options: Any
+) -> Tuple["Figure", List["Axes"]]:
+    """Return a figure with this title and the panels side by side."""
     # Not pyplot, which keeps figures and may look for a screen.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(title)
+    return figure, list(figure.subplots(1, num_panels, squeeze=False, **options)[0])
+
+
+def _add_legend(figure: "Figure", axes: "Axes") -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
 
 
 def _write_value(
-    axes: "Axes",
-    value: float,
-    position: Tuple[float, float],
-    offset_in_points: Tuple[float, float],
-    color: str,
+    axes: "Axes", value: float, position: Tuple[float, float], offset: float, color: str
 ) -> None:
-    """Write a number beside a point, on white."""
+    """Write a number above a point by an offset in points, on white."""
     axes.annotate(
         f"{value:.1f}",
         position,
-        offset_in_points,
+        (0, offset),
         textcoords="offset points",
         ha="center",
         va="center",

@@ -1,17 +1,31 @@
 """`elmo report perplexity`: perplexity before and after a biLM is adapted to a task's text (section 3.4)."""
 
+import hashlib
 import re
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
-from elmo_plugin.arguments import option, option_group
+from elmo_plugin.arguments import option
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.json_input import errors_at, get_text, parse_json_object
+from elmo_plugin.files.output import replaced_file
 from elmo_plugin.pretraining.callbacks import METRICS_BEFORE_NAME
+from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
-from elmo_plugin.report.figures import draw_perplexities
 from elmo_plugin.report.probes import DEFAULT_BILM, is_archive
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
 from elmo_plugin.report.tables import (
@@ -22,29 +36,40 @@ from elmo_plugin.report.tables import (
     settings_of,
     write_report,
 )
-from elmo_plugin.report.task_text import TaskText, TextFiles, write_task_text
 from elmo_plugin.report.variants import Experiment, check_name
+from elmo_plugin.tasks.conll import read_conll_2012, read_conll_sentences
+from elmo_plugin.tasks.reading import RuleBasedTokenizer, placed_lines
+from elmo_plugin.tasks.squad.reader import squad_records
+from elmo_plugin.tasks.sst.reader import SentimentTree
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
 
 CALLBACK = "elmo_validate_first"
 
-# The paper's development perplexity of SNLI, from a summary by others. Its figures for other tasks were not
-# available, so those rows have none.
-_PAPER = {"pairs": ("SNLI", 72.1, 16.8)}
-_NOTES = [
+_PAIR = '{"sentence1": "A man sleeps outside.", "sentence2": "A man sleeps."}'
+_DIGEST_LENGTH = 10
+
+_DIRECTIONS = ("", "forward ", "backward ")  # of perplexities, in the names of columns
+_PERPLEXITIES = [f"{way}{when}" for way in _DIRECTIONS for when in ("before", "after")]
+_NOTE = (
     "Perplexity on held-out text of the task: exact, over the whole vocabulary, the mean of both directions. "
     "After: at the end of the best epoch, the mean over seeds. std: of the sample, over seeds. Each sentence "
-    "counts once. Minutes: of training and validation.",
-    "Paper: Peters et al. 2018 on the development data of the whole task, with a larger biLM and another "
-    "vocabulary: compare the gain, not the perplexities. Its figures for SNLI are from a summary by others, "
-    "not from the paper itself.",
-]
+    "counts once. Minutes: of training and validation."
+)
+
+
+class TaskText(NamedTuple):
+    """The text of a task: a name, a kind of file (one of `TEXT_KINDS`), and two files."""
+
+    name: str
+    kind: str
+    train: str
+    heldout: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerplexityOptions:
+class PerplexityOptions(RunOptions):
     """
     How much does a biLM gain when it is adapted to a task's text? Trains it for an epoch on the text
     without its labels, and measures perplexity on held-out text before and after, exact, in both directions.
@@ -65,7 +90,7 @@ class PerplexityOptions:
           --text snli pairs data/snli/train.jsonl data/snli/dev.jsonl
 
     Needs biLMs with the softmax that they were trained with: elmo_mini, archives of pretraining, and files
-    that `elmo export` wrote from those. Writes perplexity (.md, .csv, .json, .png, .svg).
+    that `elmo export` wrote from those. Writes perplexity (.md, .csv, .json).
     """
 
     text: Sequence[TaskText] = option(
@@ -81,11 +106,9 @@ class PerplexityOptions:
         "training_configs/bilm_finetune.jsonnet",
         metavar="FILE",
     )
-    runs: RunOptions = option_group("training runs")
 
-    def check(self) -> None:
-        """Raise an error for names that occur twice or cannot be part of file names."""
-        self.runs.check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         names = [text.name for text in self.text]
         for name in names:
             check_name("--text", name)
@@ -96,47 +119,44 @@ class PerplexityOptions:
             )
 
 
+class TextFiles(NamedTuple):
+    """Text for the training of a biLM: one tokenized sentence per line."""
+
+    train: Path
+    held_out: Path
+    num_train_words: int
+    num_held_out_words: int
+
+
 def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     """
-    Adapt biLMs to texts, and write a table of their perplexities before and after, and a figure unless all
-    runs failed. Returns nothing after a dry run. Texts, biLMs and the config are checked before anything is
-    trained.
+    Adapt biLMs to texts, and write a table of their perplexities before and after. Returns nothing after a
+    dry run. Texts, biLMs and the config are checked before anything is trained.
     """
-    options.check()
-    folder = options.runs.runs_folder
+    folder = options.runs_folder
     texts = [(text, write_task_text(text, folder / "texts" / text.name)) for text in options.text]
     vocabularies = {name: write_vocabulary(name, folder / "vocabularies") for name in options.bilm}
-    experiments = {
-        (text.name, bilm): prepare_experiment(options, bilm, vocabularies[bilm], text.name, files)
-        for bilm, (text, files) in product(options.bilm, texts)
-    }
-    runs = {
-        (*key, seed): experiment.run(experiment.name, {}, seed)
-        for key, experiment in experiments.items()
-        for seed in options.runs.seeds
-    }
-    trained = train(runs, options.runs, "perplexity")
+    runs = {}
+    for bilm, (text, files) in product(options.bilm, texts):
+        experiment = _experiment(options, bilm, vocabularies[bilm], text.name, files)
+        for seed in options.seeds:
+            runs[text.name, bilm, seed] = experiment.run(experiment.name, {}, seed)
+    trained = train(runs, options, "perplexity")
     if trained is None:
         return None
     rows = [
-        {
-            **dict(zip(("text", "biLM"), key)),
-            **_perplexities(folder / runs[key].name),
-            "minutes": scores.minutes,
-        }
+        [*key[:2], *_perplexities(folder / runs[key].name), scores.minutes]
         for key, scores in trained.scores.items()
         if scores is not None
     ]
     table = _table(texts, options.bilm, rows)
-    title = "Perplexity before and after adapting"
     part = Part(
-        f"{title} the biLM to a task's text",
+        "Perplexity before and after adapting the biLM to a task's text",
         table.reset_index(),
-        [*_NOTES, *trained.notes()],
-        draw_perplexities(title, table[table["seeds"] > 0]) if rows else None,
+        [_NOTE, *trained.notes()],
     )
-    settings = settings_of(seeds=list(options.runs.seeds), versions=trained.versions)
-    return write_report(options.runs.output, {"perplexity": part}, settings, trained.failures)
+    settings = settings_of(seeds=list(options.seeds), versions=trained.versions)
+    return write_report(options.output, {"perplexity": part}, settings, trained.failures)
 
 
 def write_vocabulary(name: str, folder: Path) -> Path:
@@ -155,26 +175,20 @@ def write_vocabulary(name: str, folder: Path) -> Path:
     return vocabulary_file
 
 
-def prepare_experiment(
+def _experiment(
     options: PerplexityOptions, bilm: str, vocabulary_file: Path, text_name: str, files: TextFiles
 ) -> Experiment:
     """Evaluate the config for a biLM and a text. It must measure perplexity before training."""
-    experiment = Experiment(
-        options.config,
-        options.runs.overrides,
-        f"perplexity-{text_name}-{_slug(bilm)}",
-        {
-            "LM_START": bilm,
-            "LM_VOCABULARY": str(vocabulary_file),
-            "LM_TRAIN": str(files.train),
-            "LM_HELDOUT": str(files.held_out),
-        },
-    )
-    callbacks = [
-        callback if isinstance(callback, str) else callback.get("type")
-        for callback in experiment.config["trainer"].get("callbacks") or []
-    ]
-    if CALLBACK not in callbacks:
+    variables = {
+        "LM_START": bilm,
+        "LM_VOCABULARY": str(vocabulary_file),
+        "LM_TRAIN": str(files.train),
+        "LM_HELDOUT": str(files.held_out),
+    }
+    name = f"perplexity-{text_name}-{_slug(bilm)}"
+    experiment = Experiment(options.config, options.overrides, name, variables)
+    callbacks = experiment.config["trainer"].get("callbacks") or []
+    if not any(callback in (CALLBACK, {"type": CALLBACK}) for callback in callbacks):
         raise ConfigurationError(
             f"{options.config}: trainer.callbacks is {callbacks}, expected {CALLBACK} among them, which "
             "measures the perplexity before training, as in training_configs/bilm_finetune.jsonnet."
@@ -183,55 +197,118 @@ def prepare_experiment(
 
 
 def _table(
-    texts: Sequence[Tuple[TaskText, TextFiles]], bilms: Sequence[str], rows: List[Dict[str, Any]]
+    texts: Sequence[Tuple[TaskText, TextFiles]], bilms: Sequence[str], rows: List[List[Any]]
 ) -> "pandas.DataFrame":
     """Return a row for each biLM and text, with means of `rows`, one for each run that did not fail."""
     import pandas
 
-    index = pandas.MultiIndex.from_tuples(
-        [(text.name, bilm) for bilm in bilms for text, _ in texts], names=["text", "biLM"]
+    keys = [(text.name, bilm) for bilm in bilms for text, _ in texts]
+    index = pandas.MultiIndex.from_tuples(keys, names=["text", "biLM"])
+    groups = pandas.DataFrame(rows, columns=[*index.names, *_PERPLEXITIES, "minutes"]).groupby(
+        index.names
     )
-    directions = [
-        f"{way} {when}" for way in ("forward", "backward") for when in ("before", "after")
-    ]
-    columns = ["text", "biLM", "before", "after", *directions, "minutes"]
-    groups = pandas.DataFrame(rows, columns=columns).groupby(["text", "biLM"])
     means = groups.mean().astype(float).reindex(index)
-    table = pandas.DataFrame(
+    overall = means[["before", "after"]]
+    return pandas.DataFrame(
         {
             "training words": [files.num_train_words for _, files in texts] * len(bilms),
             "held-out words": [files.num_held_out_words for _, files in texts] * len(bilms),
             "seeds": groups.size().reindex(index, fill_value=0),
-            **{
-                name: means[name].round(1).astype(object).mask(means[name].isna(), FAILED)
-                for name in ("before", "after")
-            },
+            **overall.round(1).astype(object).mask(overall.isna(), FAILED),
             "std": groups["after"].std().round(2).reindex(index),
             "after / before": (means["after"] / means["before"]).round(2),
-            **means[directions].round(1),
+            **means[_PERPLEXITIES[2:]].round(1),
             "minutes": means["minutes"].round(2),
         },
         index,
     )
-    papers = [_PAPER.get(text.kind, (None, None, None)) for text, _ in texts] * len(bilms)
-    if any(map(any, papers)):
-        table[["paper's text", "paper before", "paper after"]] = papers
-    return table
 
 
-def _perplexities(folder: Path) -> Dict[str, float]:
-    """Return the perplexities of a finished run, before and after: of both directions, and of each."""
-    prefixes = {"": "", "forward ": "forward_", "backward ": "backward_"}
-    names = [f"{prefix}perplexity" for prefix in prefixes.values()]
+def _perplexities(folder: Path) -> List[float]:
+    """Return the perplexities of a finished run, in the order of `_PERPLEXITIES`."""
+    names = [f"{way}perplexity".replace(" ", "_") for way in _DIRECTIONS]
+    best = [f"best_validation_{name}" for name in names]
     before = read_metrics(folder / METRICS_BEFORE_NAME, names)
-    after = read_metrics(folder / METRICS_NAME, [f"best_validation_{name}" for name in names])
-    perplexities = {}
-    for way, name in zip(prefixes, names):
-        perplexities[f"{way}before"] = before[name]
-        perplexities[f"{way}after"] = after[f"best_validation_{name}"]
-    return perplexities
+    after = read_metrics(folder / METRICS_NAME, best)
+    return [value for pair in zip(names, best) for value in (before[pair[0]], after[pair[1]])]
 
 
 def _slug(name: str) -> str:
     """Return a name, or a path, as a part of file names."""
     return re.sub(r"[^\w.-]+", "_", name).strip("_.-") or "_"
+
+
+def write_task_text(text: TaskText, folder: Path) -> TextFiles:
+    """
+    Write the text of a task's data, each sentence once, into a subfolder of `folder`. The name of the
+    subfolder is a hash of the text, so that no text is replaced while a biLM is trained on it.
+    """
+    if text.kind not in TEXT_KINDS:
+        raise ConfigurationError(
+            f"--text: found the kind '{text.kind}', expected one of {', '.join(TEXT_KINDS)}."
+        )
+    texts = [_distinct_sentences(text.kind, path) for path in (text.train, text.heldout)]
+    contents = ["".join(f"{sentence}\n" for sentence in sentences) for sentences in texts]
+    digest = hashlib.sha256("\0".join(contents).encode("utf-8")).hexdigest()[:_DIGEST_LENGTH]
+    (folder / digest).mkdir(parents=True, exist_ok=True)
+    train, held_out = (folder / digest / name for name in ("train.txt", "heldout.txt"))
+    for path, content in zip((train, held_out), contents):
+        with replaced_file(path) as new_file:
+            new_file.write_text(content, encoding="utf-8", newline="\n")
+    num_words = [sum(len(sentence.split(" ")) for sentence in sentences) for sentences in texts]
+    return TextFiles(train, held_out, *num_words)
+
+
+def _distinct_sentences(kind: str, path: str) -> List[str]:
+    sentences = dict.fromkeys(" ".join(words) for words in TEXT_KINDS[kind](path) if words)
+    if not sentences:
+        raise ConfigurationError(
+            f"{path}: found no sentence when read as {kind}, expected text. Give a file of that kind, or "
+            "another kind."
+        )
+    return list(sentences)
+
+
+def _trees(path: str) -> Iterator[Sequence[str]]:
+    for place, line in placed_lines(path, "one tree"):
+        yield SentimentTree.from_line(line, place).words
+
+
+def _pairs(path: str) -> Iterator[Sequence[str]]:
+    tokenizer = RuleBasedTokenizer()
+    for place, line in placed_lines(path, "a JSON object"):
+        with errors_at(place):
+            pair = parse_json_object(line, _PAIR)
+            texts = [get_text(pair, key, _PAIR) for key in ("sentence1", "sentence2")]
+        for text in texts:
+            yield _words(tokenizer, text)
+
+
+def _squad(path: str, part: str) -> Iterator[Sequence[str]]:
+    """Yield each paragraph or question as one sequence, as in the paper's model for this task."""
+    tokenizer = RuleBasedTokenizer()
+    for record in squad_records(path):
+        yield _words(tokenizer, getattr(record.checked(require_answers=False), part))
+
+
+def _words(tokenizer: RuleBasedTokenizer, text: str) -> List[str]:
+    # Line breaks and other white space may be tokens.
+    words = [token.ensure_text() for token in tokenizer.tokenize(text)]
+    return [word for word in words if word.strip()]
+
+
+# Functions that read the sentences of a file, by the kind of file.
+TEXT_KINDS: Dict[str, Callable[[str], Iterator[Sequence[str]]]] = {
+    "lines": lambda path: read_sentences(find_corpus(path)),
+    "trees": _trees,
+    "pairs": _pairs,
+    "conll2012": lambda path: (
+        sentence.words for document in read_conll_2012(path) for sentence in document.sentences()
+    ),
+    "conll2003": lambda path: (
+        [token for token, _ in sentence.tokens_and_tags()]
+        for sentence in read_conll_sentences(path)
+    ),
+    "squad-contexts": lambda path: _squad(path, "passage"),
+    "squad-questions": lambda path: _squad(path, "question"),
+}

@@ -1,7 +1,7 @@
-"""Shared by reports that probe the layers of a biLM: its choice, its vectors, and tables of layers."""
+"""What `elmo report wsd` and `pos` share: the biLM and its control, and the report of scores by layer."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, NamedTuple, Sequence, Tuple
 
 import numpy
 import torch
@@ -15,14 +15,16 @@ from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.embedding.bilm_options import DeviceOptions
 from elmo_plugin.embedding.elmo_embedder import checked_device
 from elmo_plugin.pretraining.starting_point import bilm_in
+from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.tables import (
-    DEFAULT_SEEDS,
     Part,
-    check_seeds_and_output,
-    difference_notes,
+    Report,
+    ReportOptions,
+    differences_part,
     paired_differences,
     settings_of,
     without_machine_paths,
+    write_report,
 )
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
@@ -30,6 +32,7 @@ if TYPE_CHECKING:  # --include-package imports every module, also where pandas i
 
 DEFAULT_BILM = "elmo_mini"
 RANDOM_WEIGHTS = "random weights"  # the control, in tables
+LEVELS = ["vectors", "layer", "seed"]  # of the rows of scores; the layer of a baseline is ""
 
 SEED_NOTE = (
     "std: of the sample, over seeds. Each seed draws new random weights. Neither std nor intervals cover "
@@ -40,17 +43,9 @@ _PAPER_NUM_LAYERS = 3  # the token representation counted
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeOptions(DeviceOptions):
+class ProbeOptions(ReportOptions, DeviceOptions):
     """Options of all reports that probe the layers of a biLM."""
 
-    output: str = option(
-        "results folder, made if missing; tables and pictures of the same name are replaced",
-        short="-s",
-        metavar="DIR",
-    )
-    seeds: Sequence[int] = option(
-        "measure everything once with each seed", DEFAULT_SEEDS, metavar="N"
-    )
     control: bool = option("measure a biLM of the same sizes with random weights too", True)
     bilm: str = option(
         "elmo_mini; a folder with options.json and weights.hdf5; a .zip with both; or an archive that "
@@ -59,38 +54,44 @@ class ProbeOptions(DeviceOptions):
         metavar="NAME",
     )
 
-    def check(self) -> None:
-        """Raise an error for invalid options, before any work."""
-        check_seeds_and_output(self.seeds, self.output)
+    def __post_init__(self) -> None:
+        ReportOptions.__post_init__(self)
+        DeviceOptions.__post_init__(self)
 
     @property
     def bilm_name(self) -> str:
         """Return the name of the biLM in tables."""
         return without_machine_paths(self.bilm)
 
-    def embedder(self, bilm: BiLM) -> ElmoEmbedder:
-        """Return the embedder of a biLM with the precision, kernel and device of these options."""
+    def embedders(self, bilm: BiLM) -> Iterator[Tuple[str, Sequence[int], ElmoEmbedder]]:
+        """
+        Yield the name of vectors, the seeds to measure them with, and their embedder: of the biLM, and for
+        each seed of an untrained one of the same sizes, with bilm-tf's initial values. The scores of that
+        one show what the spelling of words and the architecture give without training.
+        """
+        yield self.bilm_name, self.seeds, self._embedder(bilm)
+        for seed in self.seeds if self.control else ():
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                untrained = BiLM(bilm.options)
+            yield RANDOM_WEIGHTS, (seed,), self._embedder(untrained)
+
+    def _embedder(self, bilm: BiLM) -> ElmoEmbedder:
         bilm = bilm.to(checked_device(self.cuda_device))
         return ElmoEmbedder.from_bilm(bilm.freeze(precision=self.precision, kernel=self.kernel))
 
-    def random_embedder(self, bilm: BiLM, seed: int) -> ElmoEmbedder:
-        """
-        Return the embedder of an untrained biLM with the sizes of `bilm` and bilm-tf's initial values. Its
-        scores show what the spelling of words and the architecture give without training.
-        """
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self.embedder(BiLM(bilm.options))
 
-    def settings(self, bilm: BiLM, **more: Any) -> Dict[str, Any]:
-        """Return the settings of a report's tables."""
-        sizes = {
-            "LSTM layers": bilm.options.num_layers,
-            "cells": bilm.options.cell_size,
-            "projection": bilm.options.projection_dim,
-            "character filters": bilm.options.encoder.num_filters,
-        }
-        return settings_of(seeds=list(self.seeds), biLM=self.bilm_name, sizes=sizes, **more)
+class Probe(NamedTuple):
+    """What is measured in each layer. The columns of scores are measures, in percent."""
+
+    name: str  # of the files
+    title: str
+    baseline: str  # its name among the vectors
+    measures: Dict[str, Tuple[str, str]]  # with the names of mean and std in the table
+    compared: str  # the measure by which layers are compared
+    test_data: str
+    paper_column: str
+    paper: Dict[str, float]  # by layer
 
 
 def is_archive(name: str) -> bool:
@@ -105,52 +106,72 @@ def load_bilm(name: str) -> BiLM:
     return BiLM.from_files(name)
 
 
+def embed_sentences(
+    embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], description: str
+) -> Iterator[numpy.ndarray]:
+    """Yield the layers of each sentence, `(num_layers, len(sentence), dim)`, and show progress."""
+    vectors = embedder.embed_sentences([list(sentence) for sentence in sentences])
+    return Tqdm.tqdm(vectors, total=len(sentences), unit=" sentences", desc=description)
+
+
 def named_layers(vectors: numpy.ndarray) -> Iterator[Tuple[str, numpy.ndarray]]:
     """
     Return the vectors of each layer, and their plain mean, with their names in tables. `vectors` is
     `(num_layers, num_tokens, dim)`, the token representation first.
     """
-    names = ["0 (characters)", *(str(number) for number in range(1, len(vectors))), "mean of all"]
+    names = ["0 (characters)", *map(str, range(1, len(vectors))), "mean of all"]
     return zip(names, [*vectors, vectors.mean(axis=0)])
 
 
-def embed_sentences(
-    embedder: ElmoEmbedder, sentences: Sequence[Sequence[str]], description: str
-) -> Iterator[numpy.ndarray]:
-    """Return the layers of each sentence, `(num_layers, len(sentence), dim)`, and show progress."""
-    vectors = embedder.embed_sentences([list(sentence) for sentence in sentences])
-    return Tqdm.tqdm(vectors, total=len(sentences), unit=" sentences", desc=description)
-
-
-def layer_table(scores: "pandas.DataFrame", names: Sequence[str]) -> "pandas.DataFrame":
+def layer_table(probe: Probe, scores: "pandas.DataFrame", bilm: BiLM) -> "pandas.DataFrame":
     """
-    Return mean and sample standard deviation over seeds: of rows of (vectors, layer, seed) and columns of
-    measures, rows of (vectors, layer) and columns of these names, two for each measure.
+    Return mean and sample standard deviation over seeds, from rows of `LEVELS`, in rows of (vectors, layer);
+    with the paper's figures if its biLM had as many layers.
     """
-    table = scores.groupby(level=["vectors", "layer"], sort=False).agg(["mean", "std"]).round(2)
-    return table.set_axis(names, axis=1)
-
-
-def differences_part(
-    title: str, scores: "pandas.Series", measure: str, bilm_name: str, test_data: str
-) -> Part:
-    """
-    Return the table that compares each two layers of the biLM, and not of the control. `scores` has rows of
-    (vectors, layer, seed).
-    """
-    by_seed = scores.loc[bilm_name].unstack("seed")
-    layers = [layer for layer in scores.index.unique("layer") if layer]  # a baseline has none
-    frame = paired_differences(by_seed.loc[layers], measure)
-    notes = difference_notes(f"Over the same {test_data}. {SEED_NOTE}", frame)
-    return Part(f"{title}, differences of layers of {bilm_name}", frame, notes)
-
-
-def add_paper(
-    table: "pandas.DataFrame", bilm: BiLM, column: str, layer_scores: Dict[str, float]
-) -> None:
-    """Add the paper's figures to rows of (vectors, layer), if its biLM had as many layers."""
+    groups = scores[list(probe.measures)].groupby(level=LEVELS[:2], sort=False)
+    table = groups.agg(["mean", "std"]).round(2)
+    table.columns = [name for names in probe.measures.values() for name in names]
     if bilm.num_layers == _PAPER_NUM_LAYERS:
-        table[column] = [
-            None if vectors == RANDOM_WEIGHTS else layer_scores.get(layer)
+        table[probe.paper_column] = [
+            None if vectors == RANDOM_WEIGHTS else probe.paper.get(layer)
             for vectors, layer in table.index
         ]
+    return table
+
+
+def write_layers(
+    probe: Probe,
+    options: ProbeOptions,
+    bilm: BiLM,
+    scores: "pandas.DataFrame",
+    table: "pandas.DataFrame",
+    notes: Sequence[str],
+    **settings: Any,
+) -> Report:
+    """
+    Write the table, a figure of its scores, and the table that compares each two layers of the biLM, not of
+    the control.
+    """
+    compared = scores.loc[options.bilm_name][probe.compared]
+    by_seed = compared.unstack("seed").loc[compared.index.unique("layer")]
+    parts = {
+        probe.name: Part(
+            probe.title,
+            table.reset_index(),
+            list(notes),
+            draw_layers(probe.title, scores.dropna(axis=1, how="all"), probe.baseline),
+        ),
+        f"{probe.name}-differences": differences_part(
+            f"{probe.title}, differences of layers of {options.bilm_name}",
+            paired_differences(by_seed, probe.compared),
+            f"Over the same {probe.test_data}. {SEED_NOTE}",
+        ),
+    }
+    sizes = {
+        "LSTM layers": bilm.options.num_layers,
+        "cells": bilm.options.cell_size,
+        "projection": bilm.options.projection_dim,
+        "character filters": bilm.options.encoder.num_filters,
+    }
+    shown = settings_of(seeds=list(options.seeds), biLM=options.bilm_name, sizes=sizes, **settings)
+    return write_report(options.output, parts, shown)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from glob import glob
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from allennlp.common import Params
 from allennlp.common.tqdm import Tqdm
@@ -23,13 +23,7 @@ from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder, replaced_file
-from elmo_plugin.report.tables import (
-    DEFAULT_SEEDS,
-    check_option,
-    check_seeds_and_output,
-    shell_command,
-    versions,
-)
+from elmo_plugin.report.tables import ReportOptions, check_option, shell_command, versions
 
 METRICS_NAME = "metrics.json"  # of `allennlp train`
 
@@ -47,17 +41,9 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(ReportOptions):
     """Options of all reports that train runs."""
 
-    output: str = option(
-        "results folder, made if missing; runs are kept in DIR/runs, and reports share equal runs",
-        short="-s",
-        metavar="DIR",
-    )
-    seeds: Sequence[int] = option(
-        "train everything once with each seed", DEFAULT_SEEDS, metavar="N"
-    )
     overrides: Optional[Dict[str, Any]] = option(
         """changes to the config of all runs, such as '{"trainer.num_epochs": 5}'""",
         None,
@@ -75,15 +61,6 @@ class RunOptions:
         "need this folder and this Python",
         False,
     )
-    recover: bool = option(
-        "resume interrupted runs at their last checkpoint (default: restart them, because the seed does "
-        "not determine all of the random numbers of a resumed run)",
-        False,
-    )
-    overwrite: bool = option(
-        "replace runs of another config or of other data (default: stop before training)",
-        False,
-    )
     include_package: Sequence[str] = option(
         "additional package to import, which registers what a config names",
         (),
@@ -91,9 +68,8 @@ class RunOptions:
         repeat=True,
     )
 
-    def check(self) -> None:
-        """Raise an error for invalid seeds or jobs, or if the results folder is a file."""
-        check_seeds_and_output(self.seeds, self.output)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         check_option("--jobs", self.jobs, self.jobs is None or self.jobs >= 1, "a positive number")
 
     @property
@@ -132,17 +108,14 @@ class TrainedRuns(NamedTuple):
 
     def notes(self) -> List[str]:
         """Return the notes about failures for the tables of a report."""
-        return ["Means are of the runs that did not fail.", *self.failures] if self.failures else []
+        failed = [line.replace(": ", " failed: ", 1) for line in self.failures]
+        return ["Means are of the runs that did not fail.", *failed] if failed else []
 
 
 def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional[TrainedRuns]:
     """
-    Train the runs that are not finished, and return the results of all. A run that fails does not stop the
-    others. Runs of the same name are trained once.
-
-    # Returns
-
-    The results by the keys of `runs`; `None` after a dry run.
+    Train the runs that are not finished, and return the results of all by their keys; nothing after a dry
+    run. A run that fails does not stop the others. Runs of the same name are trained once.
 
     # Raises
 
@@ -152,21 +125,23 @@ def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional
     folders = {
         run.name: RunFolder(options.runs_folder / run.name, run.config) for run in runs.values()
     }
-    if options.dry_run:
-        options.runs_folder.mkdir(parents=True, exist_ok=True)
-        jobs = _unfinished(folders.values(), options)
-        _, num_threads = _divide_cores(jobs, options)
-        for job in jobs:
-            job.folder.prepare()
-            command = train_command(job.folder, job.recovers, options)
-            print(shell_command(command, {"OMP_NUM_THREADS": str(num_threads)}))
-        return None
     with claimed_folder(
         options.runs_folder,
         f"--output: another `elmo report` is training runs in {options.runs_folder}. Wait for it, or give "
         "another folder. If reports need the same runs, the second one finds those of the first.",
     ):
-        failures = _train(_unfinished(folders.values(), options), options)
+        for folder in folders.values():
+            folder.check()
+        unfinished = [folder for folder in folders.values() if not folder.is_finished()]
+        num_parallel = max(1, min(options.jobs or num_cores(), len(unfinished)))
+        num_threads = max(1, num_cores() // num_parallel)
+        if options.dry_run:
+            for folder in unfinished:
+                folder.prepare()
+                command = train_command(folder, options)
+                print(shell_command(command, {"OMP_NUM_THREADS": str(num_threads)}))
+            return None
+        failures = _train(unfinished, options, num_parallel, num_threads)
         scores: Dict[str, RunScores] = {}
         for name, folder in folders.items():
             if name not in failures:
@@ -185,14 +160,13 @@ def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional
     )
 
 
-def train_command(folder: "RunFolder", recovers: bool, options: RunOptions) -> List[str]:
-    """Return the command that trains the config of a run, and resumes or replaces its folder."""
+def train_command(folder: "RunFolder", options: RunOptions) -> List[str]:
+    """Return the command that trains the config of a run, and replaces what an interrupted one left."""
     packages = dict.fromkeys(["elmo_plugin", *options.include_package])
     return [
         *(sys.executable, "-m", "allennlp", "train", str(folder.config_file)),
-        *("-s", str(folder.path), "--recover" if recovers else "--force"),
+        *("-s", str(folder.path), "--force", "--file-friendly-logging"),
         *(argument for package in packages for argument in ("--include-package", package)),
-        "--file-friendly-logging",
     ]
 
 
@@ -219,10 +193,6 @@ class RunFolder:
     def is_finished(self) -> bool:
         return (self.path / METRICS_NAME).is_file()
 
-    def has_checkpoint(self) -> bool:
-        """Return whether `allennlp train --recover` can resume the run."""
-        return any(self.path.glob("training_state_*.th"))
-
     def prepare(self) -> None:
         """Write the config and the record of the run, before it reads its data."""
         record = {"config": hashed(self.config), "versions": versions()}
@@ -237,7 +207,7 @@ class RunFolder:
         """
         if not any(self.path.glob("*")):
             return
-        advice = "Give another results folder, another --name, or --overwrite to replace it."
+        advice = "Give another results folder or another --name, or remove this folder."
         try:
             found = self._record()["config"]
         except (OSError, ValueError, KeyError) as error:
@@ -252,11 +222,10 @@ class RunFolder:
             if key not in found or key not in expected or found[key] != expected[key]
         ]
         if differences:
-            shown = differences[:_SHOWN_DIFFERENCES]
-            if len(differences) > len(shown):
-                shown.append(f"and {len(differences) - len(shown)} more")
+            more = len(differences) - _SHOWN_DIFFERENCES
+            shown = "; ".join(differences[:_SHOWN_DIFFERENCES]) + f"; and {more} more" * (more > 0)
             raise ConfigurationError(
-                f"{self.path}: is a run of another config or on other data: {'; '.join(shown)}. {advice}"
+                f"{self.path}: is a run of another config or on other data: {shown}. {advice}"
             )
 
     def versions(self) -> Dict[str, str]:
@@ -362,51 +331,26 @@ def _shown(values: Dict[str, Any], key: str) -> str:
     return json.dumps(values[key], ensure_ascii=False) if key in values else "nothing"
 
 
-class _Job(NamedTuple):
-    """A run to train; `recovers` says whether it resumes the content of its folder, or replaces it."""
-
-    folder: RunFolder
-    recovers: bool
-
-
-def _unfinished(folders: Iterable[RunFolder], options: RunOptions) -> List[_Job]:
-    jobs = []
-    for folder in folders:
-        recovers = options.recover and folder.has_checkpoint()
-        try:
-            folder.check()
-            if folder.is_finished():
-                continue
-        except ConfigurationError:
-            if not options.overwrite:
-                raise
-            recovers = False
-        jobs.append(_Job(folder, recovers))
-    return jobs
-
-
-def _divide_cores(jobs: Sequence[_Job], options: RunOptions) -> Tuple[int, int]:
-    """Return the number of parallel runs, and the number of threads of each."""
-    num_parallel = max(1, min(options.jobs or num_cores(), len(jobs)))
-    return num_parallel, max(1, num_cores() // num_parallel)
-
-
-def _train(jobs: Sequence[_Job], options: RunOptions) -> Dict[str, str]:
+def _train(
+    folders: Sequence[RunFolder], options: RunOptions, num_parallel: int, num_threads: int
+) -> Dict[str, str]:
     """Train, and return the reasons of failures by run name. An interrupt stops all processes."""
-    num_parallel, num_threads = _divide_cores(jobs, options)
     logger.info(
-        "%d runs to train, %d in parallel, %d threads each.", len(jobs), num_parallel, num_threads
+        "%d runs to train, %d in parallel, %d threads each.",
+        len(folders),
+        num_parallel,
+        num_threads,
     )
     environment = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
     failures: Dict[str, str] = {}
-    waiting = list(jobs)
+    waiting = list(folders)
     running: Dict[subprocess.Popen, RunFolder] = {}
     try:
-        with Tqdm.tqdm(total=len(jobs), unit=" runs") as progress:
+        with Tqdm.tqdm(total=len(folders), unit=" runs") as progress:
             while waiting or running:
                 while waiting and len(running) < num_parallel:
-                    job = waiting.pop(0)
-                    running[_start(job, options, environment)] = job.folder
+                    folder = waiting.pop(0)
+                    running[_start(folder, options, environment)] = folder
                 time.sleep(_SECONDS_TO_POLL)
                 for process in [process for process in running if process.poll() is not None]:
                     folder = running.pop(process)
@@ -414,17 +358,22 @@ def _train(jobs: Sequence[_Job], options: RunOptions) -> Dict[str, str]:
                         failures[folder.path.name] = folder.failure(process.returncode)
                         logger.error("%s failed: %s", folder.path.name, failures[folder.path.name])
                     progress.update()
-    finally:  # empty, unless there was an interrupt or an error
-        _stop(running)
+    finally:  # none is running, unless there was an interrupt or an error
+        for process in running:
+            _signal_group(process, signal.SIGTERM)
+        for process in running:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_SECONDS_TO_STOP)
+            _signal_group(process, signal.SIGKILL)  # processes that ignored SIGTERM
     return failures
 
 
-def _start(job: _Job, options: RunOptions, environment: Dict[str, str]) -> subprocess.Popen:
-    job.folder.prepare()
-    logger.info("%s: started, its log is %s", job.folder.path.name, job.folder.log_file)
-    with open(job.folder.log_file, "w", encoding="utf-8") as log:
+def _start(folder: RunFolder, options: RunOptions, environment: Dict[str, str]) -> subprocess.Popen:
+    folder.prepare()
+    logger.info("%s: started, its log is %s", folder.path.name, folder.log_file)
+    with open(folder.log_file, "w", encoding="utf-8") as log:
         return subprocess.Popen(
-            train_command(job.folder, job.recovers, options),
+            train_command(folder, options),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -432,15 +381,6 @@ def _start(job: _Job, options: RunOptions, environment: Dict[str, str]) -> subpr
             # A process group, so that it can be stopped with the processes that it starts.
             start_new_session=True,
         )
-
-
-def _stop(processes: Iterable[subprocess.Popen]) -> None:
-    for process in processes:
-        _signal_group(process, signal.SIGTERM)
-    for process in processes:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_SECONDS_TO_STOP)
-        _signal_group(process, signal.SIGKILL)  # processes that ignored SIGTERM
 
 
 def _signal_group(process: subprocess.Popen, number: signal.Signals) -> None:

@@ -13,8 +13,8 @@ from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.figures import draw_curves, draw_shares
 from elmo_plugin.report.share_reader import check_share, share_size
-from elmo_plugin.report.tables import FAILED, Part, Report
-from elmo_plugin.report.task_scores import NO_ELMO, TaskScores, differences_part, train_variants
+from elmo_plugin.report.tables import FAILED, Part, Report, differences_part
+from elmo_plugin.report.task_reports import DIFFERENCE_NOTE, NO_ELMO, TaskScores, train_variants
 from elmo_plugin.report.variants import TaskExperiment, TaskOptions, Variant
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
@@ -76,8 +76,7 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     for fraction in options.fractions:
         check_share(fraction, "--fractions")
     shares = sorted(set(options.fractions))
-    experiment = options.experiment()
-    experiment.check_has_elmo()
+    experiment = TaskExperiment.with_elmo(options)
     num_instances = _count_training_instances(experiment)
     num_batches = math.ceil(num_instances / _batch_size(experiment))
     variants = {
@@ -87,7 +86,7 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
         for share in shares
         for label, placement in ((NO_ELMO, "none"), (ELMO, None))
     }
-    scores = train_variants(options, experiment, variants)
+    scores = train_variants(experiment, variants)
     if scores is None:
         return None
     table = scores.table().rename_axis(["share", "ELMo"]).reset_index()
@@ -100,14 +99,14 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
         f"How many epochs: {experiment.name}",
         scores.metric,
         max if experiment.is_larger_better else min,
-        {key: [scores.curve(key, seed) for seed in options.runs.seeds] for key in variants},
+        {key: [scores.curve(key, seed) for seed in options.seeds] for key in variants},
     )
     notes = [_SHARE_NOTE, _BATCHES_NOTE]
     best_epochs = _best_epochs(scores, shares)
     parts = {
         "": Part("How much data", table, [*notes, *scores.notes()], by_share),
         "epochs": Part("How many epochs", best_epochs, [_CURVE_NOTE, *notes], by_epoch),
-        "differences": differences_part("With and without ELMo", differences),
+        "differences": differences_part("With and without ELMo", differences, DIFFERENCE_NOTE),
     }
     return scores.write("sample-efficiency", parts)
 

@@ -13,25 +13,14 @@ from elmo_plugin.errors import ConfigurationError
 @DatasetReader.register("elmo_share")
 class ShareReader(DatasetReader):
     """
-    Keep a random share of the instances of another reader, in their order, and at least one if there are any.
-    Shares with the same seed are nested: a smaller share is a part of every larger one.
-
-    An instance may be a sentence, a pair, a question, a predicate or a document.
-
-    Registered as a `DatasetReader` with name `elmo_share`.
+    Keep a random share of the instances of another reader, in their order: sentences, pairs, questions,
+    predicates or documents. Shares with the same seed are nested: a smaller share is a part of every larger
+    one. All instances are read into memory before the share is chosen.
 
     # Parameters
 
-    reader : `DatasetReader`
-        The other reader. All of its instances are read into memory before the share is chosen.
     share : `float`
-        Larger than 0, at most 1. Of n instances, `round(share * n)` are kept.
-    seed : `int`, optional (default = `0`)
-        Seed of the random choice.
-
-    # Raises
-
-    `ConfigurationError` for a share out of this range.
+        Larger than 0, at most 1, see `share_size`.
     """
 
     def __init__(self, reader: DatasetReader, share: float, seed: int = 0, **kwargs: Any) -> None:

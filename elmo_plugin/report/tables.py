@@ -1,10 +1,11 @@
-"""Tables of results: Markdown for readers, CSV for spreadsheets, JSON for programs."""
+"""Tables of results: Markdown for readers, CSV for spreadsheets, JSON for programs; and their settings."""
 
 import json
 import platform
 import re
 import shlex
 import sys
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import combinations
 from os import PathLike
@@ -15,6 +16,7 @@ import torch
 from scipy import stats
 
 from elmo_plugin import __version__
+from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import FIGURE_SUFFIXES, replaced_file, save_figure
 
@@ -33,6 +35,35 @@ _TWO_SEEDS_WARNING = (
 _PART = r"[^/\s\"',;()]+"
 _START_OF_PATH = r"(?<![\w:/.~-])"  # not within a word, a URL or a relative path
 _LONG_ABSOLUTE_PATH = re.compile(rf"{_START_OF_PATH}/(?:{_PART}/)+(?={_PART}/{_PART})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """
+    Options of all reports that measure with seeds.
+
+    # Raises
+
+    `ConfigurationError` unless seeds are distinct numbers that numpy accepts, and `output` is no file.
+    """
+
+    output: str = option(
+        "results folder, made if missing; tables and pictures of the same name are replaced. Runs are kept "
+        "in DIR/runs, and reports share equal runs",
+        short="-s",
+        metavar="DIR",
+    )
+    seeds: Sequence[int] = option(
+        "train or measure everything once with each seed", DEFAULT_SEEDS, metavar="N"
+    )
+
+    def __post_init__(self) -> None:
+        seeds = self.seeds
+        are_seeds = len(set(seeds)) == len(seeds) > 0 and all(0 <= seed < 2**32 for seed in seeds)
+        expected = f"one or more numbers from 0 to {2**32 - 1}, each once"
+        check_option("--seeds", list(seeds), are_seeds, expected)
+        is_folder = Path(self.output).is_dir() or not Path(self.output).exists()
+        check_option("--output", f"the file {self.output}", is_folder, "a folder for the results")
 
 
 class Part(NamedTuple):
@@ -61,15 +92,6 @@ def write_report(
     Write NAME.md, NAME.csv and NAME.json for each part of a report, and NAME.png and NAME.svg if it has a
     figure, into a folder, which is made if missing. Existing files are replaced. Tables are published, so
     notes and settings get no paths of this machine.
-
-    # Parameters
-
-    parts : `Mapping[str, Part]`
-        By name, such as `layers-ner`.
-    settings : `Dict[str, Any]`
-        Of all tables, see `settings_of`.
-    failures : `Sequence[str]`, optional
-        A line for each run that failed.
     """
     import pandas
 
@@ -77,9 +99,9 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, part in parts.items():
-        cells = json.loads(part.frame.to_json(orient="split", double_precision=15))
         texts = without_machine_paths(json.dumps([part.notes, settings], ensure_ascii=False))
         notes, shown_settings = json.loads(texts)
+        cells = json.loads(part.frame.to_json(orient="split", double_precision=15, index=False))
         table = {
             "name": name,
             "title": part.title,
@@ -88,10 +110,12 @@ def write_report(
             "notes": notes,
             "settings": shown_settings,
         }
-        frame = pandas.DataFrame(table["rows"], columns=table["columns"], dtype=object)
         contents = {
-            ".md": markdown(table),
-            ".csv": frame.to_csv(index=False),
+            ".md": _markdown(table),
+            # Of the plain numbers: a count beside an empty cell stays a whole number.
+            ".csv": pandas.DataFrame(table["rows"], None, table["columns"], object).to_csv(
+                index=False
+            ),
             ".json": json.dumps(table, indent=2, ensure_ascii=False) + "\n",
         }
         for suffix, text in contents.items():
@@ -104,19 +128,25 @@ def write_report(
     return Report(files, failures)
 
 
-def markdown(table: Mapping[str, Any]) -> str:
-    """Return the content of a table's JSON file as Markdown, floats with at most three decimals."""
+def _markdown(table: Mapping[str, Any]) -> str:
+    """Return a table as Markdown, floats with at most three decimals."""
     columns = table["columns"]
     rows = [columns, ["---"] * len(columns), *table["rows"]]
     lines = [f"# {table['title']}", ""]
     lines += ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in rows]
     lines += [f"\n{note}" for note in table["notes"]]
-    if table["settings"]:
-        lines.append("\n## Settings\n")
+    lines.append("\n## Settings\n")
     for name, value in table["settings"].items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         lines.append(f"- {name}: `{text}`")
     return "\n".join(lines) + "\n"
+
+
+def _markdown_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFrame":
@@ -147,9 +177,10 @@ def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFra
     return pandas.DataFrame(rows, columns=columns)
 
 
-def difference_notes(note: str, differences: "pandas.DataFrame") -> List[str]:
-    """Return the notes of a table of `paired_differences`: this one, and a warning about two seeds."""
-    return [note, _TWO_SEEDS_WARNING] if differences["seeds"].eq(2).any() else [note]
+def differences_part(title: str, differences: "pandas.DataFrame", note: str) -> Part:
+    """Return the part with a table of `paired_differences`, and a warning about intervals of two seeds."""
+    warnings = [_TWO_SEEDS_WARNING] if differences["seeds"].eq(2).any() else []
+    return Part(title, differences, [note, *warnings])
 
 
 def settings_of(variables: Mapping[str, str] = {}, **more: Any) -> Dict[str, Any]:
@@ -193,19 +224,3 @@ def check_option(flag: str, found: Any, is_valid: bool, expected: str) -> None:
     """Raise an error unless the value that was found is valid."""
     if not is_valid:
         raise ConfigurationError(f"{flag}: found {found}, expected {expected}.")
-
-
-def check_seeds_and_output(seeds: Sequence[int], output: str) -> None:
-    """Raise an error unless seeds are distinct numbers that numpy accepts, and `output` is not a file."""
-    are_seeds = len(set(seeds)) == len(seeds) > 0 and all(0 <= seed < 2**32 for seed in seeds)
-    expected = f"one or more numbers from 0 to {2**32 - 1}, each once"
-    check_option("--seeds", list(seeds), are_seeds, expected)
-    is_folder = Path(output).is_dir() or not Path(output).exists()
-    check_option("--output", f"the file {output}", is_folder, "a folder for the results")
-
-
-def _markdown_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    text = f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")

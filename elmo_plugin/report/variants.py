@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Set, Unio
 from allennlp.common import Params
 from allennlp.common.params import with_overrides
 
-from elmo_plugin.arguments import option, option_group
+from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.placed_elmo import PLACES_OF
 from elmo_plugin.report.runs import Run, RunOptions
@@ -24,8 +24,8 @@ _MIX_PARAMETERS = "scalar_parameters"  # a regex of the names of mix weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskOptions:
-    """The options of all reports that train a task."""
+class TaskOptions(RunOptions):
+    """Options of all reports that train a task."""
 
     config_file: str = option(
         "a config of `allennlp train` with model.text_encoder.elmo; the environment variables that it "
@@ -38,12 +38,6 @@ class TaskOptions:
         "another name",
         None,
     )
-    runs: RunOptions = option_group("training runs")
-
-    def experiment(self) -> "TaskExperiment":
-        """Check the options and read the config."""
-        self.runs.check()
-        return TaskExperiment(self.config_file, self.runs.overrides, self.name)
 
 
 class Variant(NamedTuple):
@@ -94,8 +88,7 @@ class Experiment:
         if not isinstance(metric, str) or metric[:1] not in ("+", "-"):
             raise ConfigurationError(
                 f"{self.config_file}: trainer.validation_metric is {metric!r}, expected one metric, with + "
-                """or - before its name. Correct it, for instance with --overrides """
-                """'{"trainer.validation_metric": "+f1"}'."""
+                "or - before its name, such as '+f1'."
             )
         self.metric, self.is_larger_better = metric[1:], metric[0] == "+"
 
@@ -115,13 +108,9 @@ class Experiment:
 class TaskExperiment(Experiment):
     """A config that trains a task's model, with a placement of ELMo that can be changed."""
 
-    def __init__(
-        self,
-        config_file: Union[str, PathLike],
-        overrides: Optional[Dict[str, Any]] = None,
-        name: Optional[str] = None,
-    ) -> None:
-        super().__init__(config_file, overrides, name)
+    def __init__(self, options: TaskOptions) -> None:
+        super().__init__(options.config_file, options.overrides, options.name)
+        self.options = options
         self.elmo: Dict[str, Any] = self.model.get("text_encoder", {}).get("elmo") or {}
         self.placement: str = self.elmo.get("placement", "input") if self.elmo else "missing"
         indexer = self.elmo.get("indexer", "elmo")
@@ -144,14 +133,16 @@ class TaskExperiment(Experiment):
             return options_file
         return str(Path(options_file).parent)
 
-    def check_has_elmo(self) -> None:
-        """Raise an error if the config does not use ELMo."""
-        if self.placement == "none":
+    @classmethod
+    def with_elmo(cls, options: TaskOptions) -> "TaskExperiment":
+        """Read a config that uses ELMo, from which its baseline is made."""
+        experiment = cls(options)
+        if experiment.placement == "none":
             raise ConfigurationError(
-                f"{self.config_file}: {ELMO_KEY}.placement is 'none', expected a config with ELMo, from "
-                f"""which its baseline is made. Give that one, or --overrides '{{"{ELMO_KEY}.placement": """
-                """"input"}'."""
+                f"{options.config_file}: {ELMO_KEY}.placement is 'none', expected a config with ELMo, from "
+                "which its baseline is made."
             )
+        return experiment
 
     def run_of(self, variant: Variant, seed: int) -> Run:
         """Return the run of a variant with a seed. Its name says how it differs from the config."""

@@ -4,12 +4,12 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from elmo_plugin.arguments import option
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.model_mixes import mixes_in
+from elmo_plugin.modules.model_mixes import ArchivedMix, mixes_in
 from elmo_plugin.report.figures import draw_weights
 from elmo_plugin.report.tables import Part, Report, check_option, settings_of, write_report
 
@@ -59,30 +59,22 @@ class WeightsOptions:
     )
 
 
-class MixWeights(NamedTuple):
-    """The scalar mix of a trained model."""
-
-    place: str  # input, output (of the task's RNN), embedder, or the name of the mix in the model
-    weights: List[float]  # the share of each layer; they sum to 1
-    gamma: float
-    is_learnt: bool
-
-
 def compare_weights(options: WeightsOptions) -> Report:
     """Write a table and a heat map of the mixes of trained models. Models of the same name are averaged."""
     import pandas
 
     names = list(options.names or map(default_name, options.archives))
-    found = f"{len(names)} for {len(options.archives)} archives"
-    check_option("--names", found, len(names) == len(options.archives), "one for each")
+    counts = f"{len(names)} for {len(options.archives)} archives"
+    check_option("--names", counts, len(names) == len(options.archives), "one for each")
     rows, fixed = [], []
     for name, archive in zip(names, options.archives):
-        for mix in mixes_of(archive, options.overrides):
-            layers = {f"layer {layer}": share for layer, share in enumerate(mix.weights)}
-            row = {"task": name, "ELMo at": mix.place, "layers": len(layers), **layers}
-            rows.append({**row, "gamma": mix.gamma})
-            if not mix.is_learnt:
-                fixed.append(f"{name}, {mix.place}: the shares are fixed by the config.")
+        for found in mixes_of(archive, options.overrides):
+            shares = enumerate(found.mix.normalized_weights.tolist())
+            layers = {f"layer {layer}": share for layer, share in shares}
+            row = {"task": name, "ELMo at": found.place, "layers": len(layers), **layers}
+            rows.append({**row, "gamma": found.mix.gamma.item()})
+            if not found.mix.scalar_parameters[0].requires_grad:
+                fixed.append(f"{name}, {found.place}: the shares are fixed by the config.")
     mixes = pandas.DataFrame(rows)
     mixes["gamma"] = mixes.pop("gamma")  # last, even if a later model has more layers
     groups = mixes.groupby(["task", "ELMo at"], sort=False)
@@ -105,24 +97,14 @@ def compare_weights(options: WeightsOptions) -> Report:
     return write_report(options.output, {"weights": part}, settings_of())
 
 
-def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> List[MixWeights]:
+def mixes_of(archive_file: str, overrides: Optional[Dict[str, Any]] = None) -> List[ArchivedMix]:
     """Return the mixes of a trained model."""
-    archive = opened_archive(archive_file, json.dumps(overrides or {}))
-    mixes = [
-        MixWeights(
-            found.place,
-            found.mix.normalized_weights.tolist(),
-            found.mix.gamma.item(),
-            found.mix.scalar_parameters[0].requires_grad,
-        )
-        for found in mixes_in(archive.model)
-    ]
+    mixes = mixes_in(opened_archive(archive_file, json.dumps(overrides or {})).model)
     if not mixes:
         raise ConfigurationError(
             f"{archive_file}: the model has no mix of a biLM's layers, expected a task's model with ELMo, "
-            "not a baseline without it or a pretrained biLM. If its ELMo is AllenNLP's own "
-            "`elmo_token_embedder`, change its type, for instance with --overrides "
-            f"""'{{"model.text_field_embedder.token_embedders.elmo.type": "elmo"}}'."""
+            "not a baseline without it or a pretrained biLM. If its ELMo is AllenNLP's own, change its type "
+            "with --overrides, as `elmo report weights --help` shows."
         )
     return mixes
 

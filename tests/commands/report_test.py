@@ -32,7 +32,7 @@ def test_a_missing_library_is_an_error_before_any_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(SystemExit, match="2"):
-        run("layers", options().config_file, "-s", options().runs.output)
+        run("layers", options().config_file, "-s", options().output)
     assert re.search(r"import of pandas .*elmo-plugin\[report\]", capsys.readouterr().err)
     assert training.started == []
 
@@ -126,7 +126,7 @@ class TestArguments:
     """Each does what it says; training is faked."""
 
     def arguments(self, options: Options) -> List[Any]:
-        return [options().config_file, "-s", options().runs.output, "--seeds", 1]
+        return [options().config_file, "-s", options().output, "--seeds", 1]
 
     def test_a_failed_run_makes_the_command_fail_at_the_end(
         self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
@@ -135,7 +135,7 @@ class TestArguments:
         with pytest.raises(SystemExit, match=r"(?s)1 runs failed:\nner-none-seed1: .*seed1\.log"):
             run("placement", *self.arguments(options), "--placements", "none", "input")
         assert "placement-ner.md" in capsys.readouterr().out
-        table = read_table(Path(options().runs.output) / "placement-ner.json")
+        table = read_table(Path(options().output) / "placement-ner.json")
         scores = table.columns.index("dev f1 (%), seed 1")
         assert [row[scores] for row in table.rows] == ["failed", 51.0]
 
@@ -147,7 +147,7 @@ class TestArguments:
         assert len(capsys.readouterr().out.splitlines()) == 4
         assert training.started[0] == "wikigold-none-seed1"
 
-    def test_overwrite_and_overrides(
+    def test_overrides(
         self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
     ) -> None:
         run("placement", *self.arguments(options), "--placements", "none")
@@ -159,8 +159,7 @@ class TestArguments:
         assert re.search("elmo report placement: error: .* is a run of another config", line)
         with pytest.raises(ConfigurationError, match="run of another config"):
             run("placement", *self.arguments(options), *changed, "--debug")
-        run("placement", *self.arguments(options), *changed, "--overwrite")
-        assert training.started == ["ner-none-seed1"] * 2
+        assert training.started == ["ner-none-seed1"]
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, List, Optional, Set, Type
@@ -12,9 +11,9 @@ import pytest
 
 from elmo_plugin import BiLM
 from elmo_plugin.report import runs
-from elmo_plugin.report.grid_reports import LayersOptions
-from elmo_plugin.report.runs import RunFolder, RunOptions
+from elmo_plugin.report.runs import RunFolder
 from elmo_plugin.report.tables import Report
+from elmo_plugin.report.task_reports import LayersOptions
 from elmo_plugin.report.variants import TaskOptions
 from tests.conftest import TINY_OPTIONS, randomize
 from tests.report import fake_runs
@@ -62,7 +61,7 @@ def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """
     `options(LayersOptions, task="ner", name=..., **changes)`: of a report on the small config of a task,
-    one run at a time; `changes` are of `RunOptions` or of the report.
+    one run at a time.
     """
 
     def make(
@@ -74,10 +73,8 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
         monkeypatch.setenv(f"{task.upper()}_DATA", os.environ.get(f"{task.upper()}_DATA", "data"))
         monkeypatch.setenv("ELMO", "elmo_mini")
         config = config_file or REPOSITORY / "training_configs" / f"{task}_small.jsonnet"
-        names = {field.name for field in fields(RunOptions)}
-        of_runs = {name: changes.pop(name) for name in list(changes) if name in names}
-        given = {"output": str(tmp_path / "results"), "seeds": (1, 2), "jobs": 1, **of_runs}
-        return options_class(config_file=str(config), runs=RunOptions(**given), **changes)
+        given = {"output": str(tmp_path / "results"), "seeds": (1, 2), "jobs": 1, **changes}
+        return options_class(config_file=str(config), **given)
 
     return make
 

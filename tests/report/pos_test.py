@@ -6,11 +6,9 @@ import numpy
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report import pos
 from elmo_plugin.report.pos import (
     PosOptions,
     compare_tags,
-    divide,
     fit_probe,
     frequent_tags,
     read_tagged,
@@ -88,9 +86,7 @@ class TestCompareTags:
         )
         table = tables_of(compare_tags(given))[0]
         assert set(column(table, "C")) <= {"", "0.001", "1"}
-        settings = table.settings
-        assert settings["sentences, first seed"] == {"training": 72, "held_out": 8, "test": 30}
-        assert settings["words, first seed"]["test"] == 100
+        assert table.settings["sentences"] == {"training": 80, "test": 30}
         assert tables_of(compare_tags(given))[0] == table
 
     def test_without_unseen_words_there_is_no_score_of_them(
@@ -103,15 +99,6 @@ class TestCompareTags:
         train, test = ((str(tmp_path / f"{name}_known.gold_conll"),) for name in ("train", "test"))
         given = replace(options, train=train, test=test, control=False, seeds=(1,))
         assert set(column(tables_of(compare_tags(given))[0], "unseen words (%)")) == {None}
-
-    def test_classifiers_that_were_stopped_are_named(
-        self, options: PosOptions, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(pos, "_MAX_ITERATIONS", 2)
-        table = tables_of(compare_tags(replace(options, seeds=(5,), control=False)))[0]
-        note = table.notes[-1]
-        assert note.startswith("Stopped before they had converged: seed 5, ")
-        assert note.endswith("layer mean of all.")
 
     @pytest.mark.parametrize(
         "changes, message",
@@ -127,16 +114,6 @@ class TestCompareTags:
     ) -> None:
         with pytest.raises(ConfigurationError, match=message):
             compare_tags(replace(options, bilm="no_such_bilm", **changes))
-
-
-def test_each_seed_draws_its_training_sentences(options: PosOptions) -> None:
-    divisions = divide(options)
-    assert divisions[1] != divisions[2]
-    for division in divisions.values():
-        # The last word of each sentence is unique.
-        parts = [{sentence.words[-1] for sentence in part} for part in division]
-        assert [len(part) for part in parts] == [72, 8, 30]
-        assert len(set.union(*parts)) == 72 + 8 + 30
 
 
 def test_a_column_that_was_not_filled_is_refused(tmp_path: Path) -> None:
@@ -174,8 +151,3 @@ class TestFitProbe:
         }
         chosen = fit_probe(vectors, tags, held_out, held_out_tags, strengths)[-1].C
         assert scores[chosen] == max(scores.values()) > scores[100.0]
-
-    def test_one_class_is_refused(self) -> None:
-        vectors, tags = numpy.ones((3, 2)), numpy.array(["A"] * 3)
-        with pytest.raises(ConfigurationError, match="holds one class only, A, expected two"):
-            fit_probe(vectors, tags, vectors, tags, [1.0])

@@ -16,7 +16,8 @@ from tests.report.conftest import REPOSITORY
 
 def vectors_of(**options: Any) -> numpy.ndarray:
     given = ProbeOptions(output="", **options)
-    return given.embedder(load_bilm(given.bilm)).embed_sentence(["a", "word"])
+    _, _, embedder = next(given.embedders(load_bilm(given.bilm)))
+    return embedder.embed_sentence(["a", "word"])
 
 
 def test_a_folder_and_a_zip_are_the_same(bilm_folder: Path) -> None:
@@ -51,11 +52,15 @@ def test_random_weights_depend_only_on_the_seed() -> None:
     torch.manual_seed(5)
     bilm = BiLM(TINY_OPTIONS)
     torch.manual_seed(5)
-    options = ProbeOptions(output="")
-    vectors = [options.random_embedder(bilm, seed).embed_sentence(["a"]) for seed in (1, 1, 2)]
+    options = ProbeOptions(output="", seeds=(1, 2))
+    first, again = (
+        {seeds: embedder.embed_sentence(["a"]) for _, seeds, embedder in options.embedders(bilm)}
+        for _ in range(2)
+    )
+    assert list(first) == [(1, 2), (1,), (2,)]
     # A seed promises the same random numbers.
-    assert numpy.array_equal(vectors[0], vectors[1])
-    assert not numpy.array_equal(vectors[0], vectors[2])
+    assert all(numpy.array_equal(first[seeds], again[seeds]) for seeds in first)
+    assert not numpy.array_equal(first[(1,)], first[(2,)])
     assert torch.equal(torch.rand(1), expected)
 
 

@@ -10,6 +10,8 @@ from typing import List
 import pytest
 from allennlp.commands import Subcommand
 
+from elmo_plugin.commands.report import REPORTS
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "results.sh"
 
 
@@ -46,17 +48,7 @@ def test_its_commands_parse(calls: List[List[str]]) -> None:
         if call[0] in ("report", "export"):
             parser.parse_args([f"elmo-{call[0]}", *call[1:]])
             reports.append(call[1])
-    names = {
-        "perplexity",
-        "vectors",
-        "layers",
-        "placement",
-        "sample-efficiency",
-        "weights",
-        "wsd",
-        "pos",
-    }
-    assert names <= set(reports)
+    assert set(REPORTS) <= set(reports)
 
 
 def test_an_unknown_step_is_named(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from elmo_plugin.bilm import model_files
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder
 from elmo_plugin.report import runs
-from elmo_plugin.report.runs import Run, RunFolder, TrainedRuns, hashed, train
+from elmo_plugin.report.runs import Run, RunFolder, TrainedRuns, train
 from elmo_plugin.report.tables import versions
-from elmo_plugin.report.variants import TaskOptions, Variant
+from elmo_plugin.report.variants import TaskExperiment, TaskOptions, Variant
 from tests.closeness import assert_close
 from tests.report.conftest import FakeTraining
 from tests.report.fake_runs import FAILURE, write_run
@@ -34,12 +34,12 @@ Options = Callable[..., TaskOptions]
 
 
 def runs_of(options: TaskOptions) -> List[Run]:
-    experiment = options.experiment()
-    return [experiment.run_of(variant, seed) for variant in VARIANTS for seed in options.runs.seeds]
+    experiment = TaskExperiment(options)
+    return [experiment.run_of(variant, seed) for variant in VARIANTS for seed in options.seeds]
 
 
 def run(options: TaskOptions, metric: str = "f1") -> TrainedRuns:
-    trained = train(dict(enumerate(runs_of(options))), options.runs, metric)
+    trained = train(dict(enumerate(runs_of(options))), options, metric)
     assert trained is not None
     return trained
 
@@ -52,7 +52,7 @@ class TestTrain:
     def test_every_run_is_trained_once(self, training: FakeTraining, options: Options) -> None:
         given = options()
         runs = runs_of(given)
-        trained = train(dict(enumerate([*runs, runs[0]])), given.runs, "f1")
+        trained = train(dict(enumerate([*runs, runs[0]])), given, "f1")
         assert training.started == NAMES
         assert trained is not None and scores(trained) == [0.31, 0.32, 0.51, 0.52, 0.31]
 
@@ -61,7 +61,7 @@ class TestTrain:
     ) -> None:
         run(options())
         training.started.clear()
-        (options().runs.runs_folder / NAMES[1] / "metrics.json").unlink()
+        (options().runs_folder / NAMES[1] / "metrics.json").unlink()
         assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
         assert training.started == [NAMES[1]]
 
@@ -69,7 +69,7 @@ class TestTrain:
         self, training: FakeTraining, options: Options
     ) -> None:
         expected = pytest.raises(ConfigurationError, match="another `elmo report` is training")
-        with claimed_folder(options().runs.runs_folder, "claimed"), expected:
+        with claimed_folder(options().runs_folder, "claimed"), expected:
             run(options())
         assert training.started == []
 
@@ -86,7 +86,7 @@ class TestTrain:
         given = options(jobs=jobs)
         run(given)
         for name in NAMES:
-            log = given.runs.runs_folder / f"{name}.log"
+            log = given.runs_folder / f"{name}.log"
             assert f"threads: {threads}\n" in log.read_text()
 
     def test_a_run_that_fails_stops_no_other_and_is_tried_again(
@@ -95,7 +95,7 @@ class TestTrain:
         training.failing = {NAMES[0], NAMES[2]}
         trained = run(options())
         assert scores(trained) == [None, 0.32, None, 0.52]
-        log = options().runs.runs_folder / f"{NAMES[0]}.log"
+        log = options().runs_folder / f"{NAMES[0]}.log"
         assert trained.failures[0] == f"{NAMES[0]}: {FAILURE} (log: {log})"
         training.failing.clear()
         training.started.clear()
@@ -114,7 +114,7 @@ class TestTrain:
         self, training: FakeTraining, options: Options
     ) -> None:
         run(options())
-        (options().runs.runs_folder / NAMES[1] / "metrics_epoch_0.json").unlink()
+        (options().runs_folder / NAMES[1] / "metrics_epoch_0.json").unlink()
         trained = run(options())
         assert scores(trained) == [0.31, None, 0.51, 0.52]
         assert "metrics_epoch_0.json: cannot be read" in trained.failures[0]
@@ -131,13 +131,14 @@ class TestTrain:
             with pytest.raises(ConfigurationError, match=r"num_epochs is 20, expected 2\."):
                 run(options(**changes, dry_run=dry_run))
         assert training.started == []
-        run(options(seeds=(2,), **changes, overwrite=True))
-        folder = options().runs.runs_folder / NAMES[1]
-        assert json.loads((folder / "config.json").read_text())["trainer"]["num_epochs"] == 2
+        shutil.rmtree(options().runs_folder / NAMES[3])  # as the error advises
+        shutil.rmtree(options().runs_folder / NAMES[1])
+        run(options(**changes))
+        assert training.started == NAMES
 
     def test_versions_are_those_of_the_runs(self, training: FakeTraining, options: Options) -> None:
         assert run(options()).versions == versions()
-        record = options().runs.runs_folder / f"{NAMES[0]}.record.json"
+        record = options().runs_folder / f"{NAMES[0]}.record.json"
         values = json.loads(record.read_text())
         values["versions"]["torch"] = "1.0"
         record.write_text(json.dumps(values))
@@ -154,12 +155,12 @@ class TestTrain:
     )
     def test_invalid_options(self, changes: Dict[str, Any], match: str, options: Options) -> None:
         with pytest.raises(ConfigurationError, match=match):
-            options(**changes).experiment()
+            options(**changes)
 
 
 class TestDryRun:
     def lines(self, options: TaskOptions, capsys: pytest.CaptureFixture) -> List[str]:
-        assert train(dict(enumerate(runs_of(options))), options.runs, "f1") is None
+        assert train(dict(enumerate(runs_of(options))), options, "f1") is None
         return capsys.readouterr().out.splitlines()
 
     def test_the_commands_of_unfinished_runs_are_printed(
@@ -168,7 +169,7 @@ class TestDryRun:
         given = options(dry_run=True, include_package=("mine",))
         for line, expected in zip(self.lines(given, capsys), runs_of(given), strict=True):
             words = shlex.split(line)
-            folder = f"{given.runs.output}/runs/{expected.name}"
+            folder = f"{given.output}/runs/{expected.name}"
             threads = f"OMP_NUM_THREADS={runs.num_cores()}"
             program = [threads, sys.executable, "-m", "allennlp", "train"]
             assert words[:8] == [*program, f"{folder}.json", "-s", folder]
@@ -186,24 +187,6 @@ class TestDryRun:
         training.started.clear()
         assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
         assert training.started == []
-
-    def test_interrupted_runs_are_resumed_only_if_asked_for(
-        self,
-        training: FakeTraining,
-        options: Options,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture,
-    ) -> None:
-        run(options(seeds=(1,)))
-        monkeypatch.undo()
-        folder = options().runs.runs_folder / NAMES[0]
-        (folder / "metrics.json").unlink()
-        for has_checkpoint, recover in ((False, True), (True, False), (True, True)):
-            if has_checkpoint:
-                (folder / "training_state_e1_b0.th").touch()
-            (line,) = self.lines(options(seeds=(1,), dry_run=True, recover=recover), capsys)
-            flags = [flag for flag in ("--recover", "--force") if f" {flag} " in line]
-            assert flags == ["--recover" if has_checkpoint and recover else "--force"]
 
 
 @pytest.mark.parametrize("ignores_sigterm", [False, True])
@@ -278,7 +261,7 @@ class TestRunFolder:
             ConfigurationError,
             match=r"ner-none-seed1: is a run of another config or on other data: model\.dropout is 0\.5, "
             r'expected 0\.25; model\.words is nothing, expected "日本語"; a is nothing, expected 1; and 1 '
-            r"more\..*--overwrite",
+            r"more\..*remove this folder",
         ):
             RunFolder(path, {"model": model, "trainer": {}, "a": 1}).check()
 
@@ -329,15 +312,6 @@ class TestRunFolder:
         (models / "elmo_mini" / "weights.hdf5").write_bytes(b"other")
         with pytest.raises(ConfigurationError, match=r"model\.text_encoder\.options_file is"):
             folder.check()
-
-    def test_only_values_that_name_files_are_hashed(self, data: Path) -> None:
-        values = hashed(self.config_on(data, model_type=str(data)))
-        assert values.pop("test_data_path") == "https://example.org/test.txt"
-        assert values.pop("model.type") == str(data)
-        assert values.pop("model.text_encoder.weight_file") is None
-        contents = {str(content) for content in values.pop("validation_data_path")}
-        contents.update(values.values())
-        assert len(contents) == 4 and all(value.startswith("content ") for value in contents)
 
     def test_scores_are_those_of_the_best_epoch(self, path: Path) -> None:
         write_run(path, CONFIG, [0.3, 0.5, 0.4], test=0.45, duration="1 day, 2:03:30.5")

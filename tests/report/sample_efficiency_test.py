@@ -51,7 +51,7 @@ def test_scores_by_epoch(training: FakeTraining, shares: Options) -> None:
     assert by_epoch.columns[:3] == ["share", "seed", "no ELMo, best dev f1 (%)"]
     # The fake runs are best in their second epoch, and with ELMo half as good in the first.
     assert by_epoch.rows == [[0.5, 1, 15.5, 2, 30.5, 2, 2], [1.0, 1, 31.0, 2, 61.0, 2, 2]]
-    folder = given.runs.runs_folder / "ner-both-seed1"
+    folder = given.runs_folder / "ner-both-seed1"
     config = json.loads((folder / "config.json").read_text())
     for curve, passes in [([0.4, 0.5], 1), ([0.31, 0.32, 0.5], 2), ([0.3, 0.31], None)]:
         write_run(folder, config, curve)
@@ -72,7 +72,7 @@ def test_a_share_has_the_batches_of_an_epoch_of_all_data(
     given = shares(fractions=(0.25, 1.0))
     report = compare_shares(given)
     assert training.started[0] == "ner-none-share_0.25-batches_2-seed1"
-    config_file = given.runs.runs_folder / training.started[1] / "config.json"
+    config_file = given.runs_folder / training.started[1] / "config.json"
     config = json.loads(config_file.read_text())
     assert config["data_loader"]["batches_per_epoch"] == 2
     assert (config["dataset_reader"]["share"], config["dataset_reader"]["seed"]) == (0.25, 1)

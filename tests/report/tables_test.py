@@ -11,7 +11,7 @@ from scipy import stats
 
 from elmo_plugin.report.tables import (
     Part,
-    difference_notes,
+    differences_part,
     paired_differences,
     settings_of,
     versions,
@@ -91,9 +91,9 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
     assert rows[2] == ["d", "a", 0, None, None]
     assert len(rows) == 6
     frame = paired_differences(scores, "dev")
-    assert difference_notes("Note.", frame) == ["Note."]
+    assert differences_part("Title", frame, "Note.").notes == ["Note."]
     frame = paired_differences(scores[[1, 2]], "dev")
-    _, warning = difference_notes("Note.", frame)
+    _, warning = differences_part("Title", frame, "Note.").notes
     # Student's t with one and with four degrees of freedom.
     for num_seeds, factor in ((2, "12.7"), (5, "2.8")):
         assert f"{stats.t.ppf(0.975, num_seeds - 1):.1f}" == factor and factor in warning

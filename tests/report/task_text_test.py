@@ -5,7 +5,7 @@ from typing import Callable, Dict, List
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.task_text import TEXT_KINDS, TaskText, TextFiles, write_task_text
+from elmo_plugin.report.perplexity import TEXT_KINDS, TaskText, TextFiles, write_task_text
 
 Write = Callable[[str, str], str]
 

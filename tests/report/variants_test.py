@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, Variant
+from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, TaskOptions, Variant
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIGS = REPOSITORY / "training_configs"
@@ -30,8 +30,12 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMO", "elmo_mini")
 
 
+def experiment(config_file: Path, **options: Any) -> TaskExperiment:
+    return TaskExperiment(TaskOptions(config_file=str(config_file), output="results", **options))
+
+
 def small(task: str, overrides: Optional[Dict[str, Any]] = None) -> TaskExperiment:
-    return TaskExperiment(CONFIGS / f"{task}_small.jsonnet", overrides)
+    return experiment(CONFIGS / f"{task}_small.jsonnet", overrides=overrides)
 
 
 def mix_penalties(config: Dict[str, Any]) -> Any:
@@ -142,13 +146,13 @@ def test_the_variables_that_the_config_reads_are_known() -> None:
         "ELMO": "elmo_mini",
         "NER_DATA": "data/ner",
     }
-    assert TaskExperiment(TINY / "experiment_elmo.jsonnet").variables() == {}
+    assert experiment(TINY / "experiment_elmo.jsonnet").variables() == {}
 
 
 def test_variables_of_imported_files_count(tmp_path: Path) -> None:
     lib = json.dumps(str(CONFIGS / "ner_small.jsonnet"))
     (tmp_path / "config.jsonnet").write_text(f"local ner = import {lib};\nner")
-    assert "NER_DATA" in TaskExperiment(tmp_path / "config.jsonnet").variables()
+    assert "NER_DATA" in experiment(tmp_path / "config.jsonnet").variables()
 
 
 @pytest.mark.parametrize(
@@ -185,15 +189,15 @@ def test_files_that_are_no_experiment(text: Optional[str], message: str, tmp_pat
     if text is not None:
         (tmp_path / "config.json").write_text(text)
     with pytest.raises(ConfigurationError, match=message):
-        TaskExperiment(tmp_path / "config.json")
-
-
-@pytest.mark.parametrize("name", ["a/b", ".a", "a b"])
-def test_a_name_that_files_cannot_have(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"--name: found the name '{name}'"):
-        TaskExperiment(CONFIGS / "ner_small.jsonnet", name=name)
+        experiment(tmp_path / "config.json")
 
 
 def test_allennlps_own_metric_is_the_loss() -> None:
     experiment = small("ner", {"trainer": {"optimizer": "adam"}})
     assert (experiment.metric, experiment.is_larger_better) == ("loss", False)
+
+
+def test_a_name_that_files_cannot_have_is_refused() -> None:
+    for name in ("a/b", ".a", "a b"):
+        with pytest.raises(ConfigurationError, match=f"--name: found the name '{name}'"):
+            experiment(CONFIGS / "ner_small.jsonnet", name=name)

@@ -11,10 +11,14 @@ import torch
 from allennlp.common import Params
 from allennlp.models import load_archive
 
+from elmo_plugin import BiLM
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.modules.model_mixes import ArchivedMix
+from elmo_plugin.modules.scalar_mix import ScalarMix
 from elmo_plugin.report import weights as weights_report
 from elmo_plugin.report.figures import draw_weights
-from elmo_plugin.report.weights import MixWeights, WeightsOptions, default_name, mixes_of
+from elmo_plugin.report.weights import WeightsOptions, default_name, mixes_of
+from tests.conftest import TINY_OPTIONS
 from tests.report.conftest import column, tables_of
 from tests.tasks.task_testing import FIXTURES, overfitted_archive
 
@@ -107,7 +111,7 @@ def test_allennlps_own_embedder_is_read_with_its_type_changed(
         mixes_of(str(folder))
     (mix,) = mixes_of(str(folder), {f"{EMBEDDER}.type": "elmo"})
     (expected,) = mixes_of(str(archives["inside"]))
-    assert mix == expected
+    assert (mix.name, mix.mix.state_dict()) == (expected.name, expected.mix.state_dict())
 
 
 def test_fixed_shares_are_named_in_a_note(archives: Dict[str, Path], tmp_path: Path) -> None:
@@ -119,13 +123,14 @@ def test_fixed_shares_are_named_in_a_note(archives: Dict[str, Path], tmp_path: P
 def test_models_of_different_names_may_have_other_numbers_of_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mixes(archive: str, overrides: Any) -> List[MixWeights]:
-        shares = {"two": [0.25, 0.75], "three": [0.5, 0.3, 0.2]}[archive]
-        return [MixWeights("input", shares, 1.5, True)]
+    def mixes(archive: str, overrides: Any) -> List[ArchivedMix]:
+        shares = torch.tensor({"two": [0.25, 0.75], "three": [0.5, 0.3, 0.2]}[archive])
+        mix = ScalarMix(len(shares), initial_scalar_parameters=shares.log().tolist())
+        return [ArchivedMix("elmo.input", mix, BiLM(TINY_OPTIONS))]
 
     monkeypatch.setattr(weights_report, "mixes_of", mixes)
     table = compare(["two", "three"], tmp_path, names=("two", "three"))
-    assert [row[3:] for row in table.rows] == [[0.25, 0.75, None, 1.5], [0.5, 0.3, 0.2, 1.5]]
+    assert [row[3:] for row in table.rows] == [[0.25, 0.75, None, 1.0], [0.5, 0.3, 0.2, 1.0]]
     with pytest.raises(ConfigurationError, match="2 have ELMo at 'input', with 2 and 3 layers"):
         compare(["two", "three"], tmp_path, names=("same", "same"))
 
@@ -151,24 +156,15 @@ def test_the_picture_has_a_field_for_each_share() -> None:
     assert at_input.get_ylim()[0] < at_input.get_ylim()[1]
 
 
-@pytest.mark.parametrize(
-    "path, name",
-    [
-        ("runs/ner-both-seed13/model.tar.gz", "ner-both"),
-        ("runs/ner/model.tar.gz", "ner"),
-        ("runs/seed1-ner/model.tar.gz", "seed1-ner"),
-    ],
-)
-def test_a_name_is_that_of_the_folder_without_the_seed(path: str, name: str) -> None:
-    assert default_name(path) == name
-
-
-def test_a_folder_has_its_own_name(
-    archives: Dict[str, Path], monkeypatch: pytest.MonkeyPatch
+def test_a_name_is_that_of_the_folder_without_the_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert default_name(str(archives["ner-both-seed1"])) == "ner-both"
-    monkeypatch.chdir(archives["inside"])
-    assert default_name(".") == default_name("model.tar.gz") == "inside"
+    (tmp_path / "ner-both-seed1").mkdir()
+    assert default_name("runs/ner-both-seed13/model.tar.gz") == "ner-both"
+    assert default_name("runs/seed1-ner/model.tar.gz") == "seed1-ner"
+    assert default_name(str(tmp_path / "ner-both-seed1")) == "ner-both"
+    monkeypatch.chdir(tmp_path / "ner-both-seed1")
+    assert default_name(".") == default_name("model.tar.gz") == "ner-both"
 
 
 @pytest.mark.parametrize(
