@@ -24,10 +24,9 @@ CORE = [
 PLUGIN = [
     ("elmo_plugin.compat.patches",),
     ("elmo_plugin.compat.archives", "elmo_plugin.compat.predictions"),
-    ("elmo_plugin.modules.elmo_token_embedder", "elmo_plugin.modules.encoder_stack"),
-    ("elmo_plugin.modules.placed_elmo",),
-    ("elmo_plugin.modules.model_mixes",),
+    ("elmo_plugin.modules.elmo_token_embedder",),
     ("elmo_plugin.modules.text_encoder",),
+    ("elmo_plugin.modules.model_mixes",),
     ("elmo_plugin.pretraining", "elmo_plugin.tasks"),
     ("elmo_plugin.report",),
     ("elmo_plugin.serving.served_model", "elmo_plugin.serving.words_in_context"),

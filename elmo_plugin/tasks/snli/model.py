@@ -13,8 +13,7 @@ from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_s
 from torch import BoolTensor, LongTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.encoder_stack import built
-from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.classes import Classifier
 from elmo_plugin.tasks.snli.reader import LABELS
 

@@ -13,8 +13,7 @@ from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
 from torch import BoolTensor, Tensor
 from torch.nn.functional import cross_entropy, pad
 
-from elmo_plugin.modules.encoder_stack import built
-from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.squad.answer_metrics import AnswerMetrics
 from elmo_plugin.tasks.squad.attention import BidirectionalAttention, ResidualSelfAttention
 

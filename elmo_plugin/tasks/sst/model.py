@@ -12,8 +12,7 @@ from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_sum
 from torch import BoolTensor, Tensor
 
-from elmo_plugin.modules.encoder_stack import built
-from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.classes import Classifier
 
 
