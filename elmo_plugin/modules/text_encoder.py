@@ -17,7 +17,6 @@ from torch import BoolTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import Elmo
-from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
 
 PLACES_OF = {
     "none": (),
@@ -97,8 +96,14 @@ class PlacedElmo(torch.nn.Module, FromParams):
         others = {name: tensors for name, tensors in tokens.items() if name != self.indexer}
         if self.elmo is None:
             return {}, others
-        characters = elmo_characters(tokens, self.indexer)
-        representations = self.elmo(characters)["elmo_representations"]
+        if "elmo_tokens" not in tokens.get(self.indexer, {}):
+            found = ", ".join(f"{name} ({', '.join(tokens[name])})" for name in sorted(tokens))
+            raise ConfigurationError(
+                f"ELMo reads the indexer '{self.indexer}', expected of type 'elmo_character_ids', but the "
+                f'reader has {found or "none"}. Put "{self.indexer}": {{"type": "elmo_character_ids"}} into '
+                "dataset_reader.token_indexers."
+            )
+        representations = self.elmo(tokens[self.indexer]["elmo_tokens"])["elmo_representations"]
         return {
             place: torch.nn.functional.dropout(
                 representation, self.dropout[place], training=self.training
@@ -170,7 +175,6 @@ class TextEncoder(torch.nn.Module, Registrable):
     ) -> None:
         super().__init__()
         self.text_field_embedder = text_field_embedder
-        self._indexers_of_embedded_elmo = _indexers_of_elmo_in(text_field_embedder)
         embedder_dim = 0 if text_field_embedder is None else text_field_embedder.get_output_dim()
         elmo_dim = 0 if elmo is None else elmo.get_output_dim("input")
         if embedder_dim + elmo_dim == 0:
@@ -218,15 +222,9 @@ class TextEncoder(torch.nn.Module, Registrable):
         """
         if mask is None:
             mask = get_text_field_mask(tokens)
-        for indexer in self._indexers_of_embedded_elmo:
-            elmo_characters(tokens, indexer)  # for its error, which is clearer than AllenNLP's
         elmo_at: Dict[str, Tensor] = {}
         if self.elmo is not None:
-            elmo_at, others = self.elmo.split(tokens)
-            # ELMo in the text field embedder may read the same characters.
-            shared = {name: tokens[name] for name in self._indexers_of_embedded_elmo}
-            tokens = {**others, **shared}
-
+            elmo_at, tokens = self.elmo.split(tokens)
         pieces = []
         if self.text_field_embedder is not None:
             pieces.append(self.text_field_embedder(tokens))
@@ -333,21 +331,6 @@ class StackedFeedForward(FeedForwardEncoder):
         return cls(built(feedforward, input_size, "input of elmo_feedforward", "feedforward"))
 
 
-def elmo_characters(tokens: TextFieldTensors, indexer: str) -> Tensor:
-    """
-    Return the character ids of a text field, `(batch_size, timesteps, 50)`. Raise `ConfigurationError` if
-    `indexer` is not the name of an indexer of character ids.
-    """
-    if "elmo_tokens" not in tokens.get(indexer, {}):
-        found = ", ".join(f"{name} ({', '.join(tokens[name])})" for name in sorted(tokens))
-        raise ConfigurationError(
-            f"ELMo reads the indexer '{indexer}', expected of type 'elmo_character_ids', but the reader has "
-            f'{found or "none"}. Put "{indexer}": {{"type": "elmo_character_ids"}} into '
-            "dataset_reader.token_indexers."
-        )
-    return tokens[indexer]["elmo_tokens"]
-
-
 def _dropout_by_place(dropout: Union[float, Dict[str, float]]) -> Dict[str, float]:
     by_place = dropout if isinstance(dropout, dict) else {"input": dropout, "output": dropout}
     if set(by_place) != {"input", "output"} or not all(0 <= p <= 1 for p in by_place.values()):
@@ -356,14 +339,3 @@ def _dropout_by_place(dropout: Union[float, Dict[str, float]]) -> Dict[str, floa
             '{"input": 0.0, "output": 0.5}.'
         )
     return by_place
-
-
-def _indexers_of_elmo_in(text_field_embedder: Optional[TextFieldEmbedder]) -> List[str]:
-    """Return the names of the embedders that are ELMo, which are also those of their indexers."""
-    if text_field_embedder is None:
-        return []
-    return [
-        name.removeprefix("token_embedder_")
-        for name, embedder in text_field_embedder.named_children()
-        if isinstance(embedder, ElmoTokenEmbedder) and name.startswith("token_embedder_")
-    ]

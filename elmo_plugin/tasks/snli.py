@@ -16,11 +16,11 @@ from allennlp.modules.matrix_attention import DotProductMatrixAttention
 from allennlp.nn import InitializerApplicator
 from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_sum
 from allennlp.predictors import Predictor
-from torch import BoolTensor, LongTensor, Tensor
+from torch import LongTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import errors_at, find_key, get_text, parse_json_object
-from elmo_plugin.modules.text_encoder import TextEncoder, built
+from elmo_plugin.modules.text_encoder import EncodedText, TextEncoder, built
 from elmo_plugin.tasks.models import Classifier
 from elmo_plugin.tasks.predicting import TaskPredictor
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, placed_lines
@@ -103,11 +103,6 @@ class SnliClassifier(Classifier):
     reads both sentences; each token is compared with the part of the other sentence that it is aligned with;
     the inference encoder reads the comparisons; its output is pooled and classified.
 
-    Premises and hypotheses go through all layers as one batch, so that there is one biLM pass for both.
-    Statistics of ELMo's layer normalisation (`do_layer_norm`) are therefore those of premises and hypotheses
-    together. They are computed over a batch, as in all implementations of ELMo, so the prediction for a pair
-    depends slightly on the other pairs in the batch.
-
     In a config no part has an input width: `projection.input_dim`, `inference_encoder.input_size` and
     `output_feedforward.input_dim` are derived.
 
@@ -180,75 +175,35 @@ class SnliClassifier(Classifier):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """Return `Classifier._output`. `label` holds the ids of the gold labels, `(batch_size,)`."""
-        # The rows of all tensors here are the premises of the batch, then its hypotheses.
-        encoded = self.text_encoder(concatenate_text_fields(premise, hypothesis))
-        tokens, mask = encoded.contextualized, encoded.mask  # mask: (2 * batch_size, timesteps)
-        aligned = self._align(tokens, mask)  # (2 * batch_size, timesteps, encoded_dim)
-        # Chen et al., equations 14 and 15. (2 * batch_size, timesteps, 4 * encoded_dim)
-        comparisons = torch.cat([tokens, aligned, tokens - aligned, tokens * aligned], dim=-1)
-        # (2 * batch_size, timesteps, projection_dim)
-        projected = self.projection(self.attention_dropout(comparisons))
-        # (2 * batch_size, timesteps, inference_dim)
-        inferred = self.inference_encoder(self.inference_dropout(projected), mask)
-        pair = _pool(inferred, mask)  # (batch_size, 4 * inference_dim)
+        texts = [self.text_encoder(text) for text in (premise, hypothesis)]
+        # (batch_size, timesteps of the premise, timesteps of the hypothesis)
+        similarity = self.matrix_attention(texts[0].contextualized, texts[1].contextualized)
+        pooled = [
+            *self._compare(*texts, similarity),
+            *self._compare(*reversed(texts), similarity.transpose(1, 2)),
+        ]
+        pair = torch.cat(pooled, dim=-1)  # (batch_size, 4 * inference_dim)
         hidden = self.output_feedforward(self.dropout(pair))  # (batch_size, hidden_dim)
         logits = self.label_projection(self.dropout(hidden))  # (batch_size, num_labels)
         return self._output(logits, label, metadata)
 
-    def _align(self, encoded: Tensor, mask: BoolTensor) -> Tensor:
+    def _compare(self, text: EncodedText, other: EncodedText, similarity: Tensor) -> List[Tensor]:
         """
-        Return, for each token, the mean of the other sentence's tokens, weighted by similarity (Chen et al.,
-        equations 11 to 13).
+        Compare each token with the mean of the other sentence's tokens, weighted by similarity (Chen et al.,
+        equations 11 to 15), and return average and maximum over the tokens (equation 20), `(batch_size,
+        inference_dim)` each. `similarity` is `(batch_size, timesteps, timesteps of the other)`.
         """
-        premise, hypothesis = encoded.chunk(2)  # (batch_size, timesteps, encoded_dim)
-        premise_mask, hypothesis_mask = mask.chunk(2)  # (batch_size, timesteps)
-        # (batch_size, timesteps of the premise, timesteps of the hypothesis)
-        similarity = self.matrix_attention(premise, hypothesis)
+        tokens = text.contextualized  # (batch_size, timesteps, encoded_dim)
         # `memory_efficient`: otherwise AllenNLP gives no weight to any token if all similarities are far
         # below 0, as products of wide vectors can be.
-        hypothesis_weights = masked_softmax(similarity, hypothesis_mask, memory_efficient=True)
-        premise_weights = masked_softmax(
-            similarity.transpose(1, 2), premise_mask, memory_efficient=True
-        )
-        return torch.cat(
-            [weighted_sum(hypothesis, hypothesis_weights), weighted_sum(premise, premise_weights)]
-        )
-
-
-def _pool(inferred: Tensor, mask: BoolTensor) -> Tensor:
-    """
-    Return average and maximum over the premise's tokens, then the hypothesis's (Chen et al., equation 20).
-    """
-    token_mask = mask.unsqueeze(-1)  # (2 * batch_size, timesteps, 1)
-    averages = masked_mean(inferred, token_mask, dim=1)  # (2 * batch_size, inference_dim)
-    maxima = masked_max(inferred, token_mask, dim=1)  # (2 * batch_size, inference_dim)
-    premise, hypothesis = torch.cat([averages, maxima], dim=-1).chunk(2)
-    return torch.cat([premise, hypothesis], dim=-1)
-
-
-def concatenate_text_fields(first: TextFieldTensors, second: TextFieldTensors) -> TextFieldTensors:
-    """
-    Return one batch with the rows of `first`, then those of `second`, both of the same indexers. Every tensor
-    is `(batch_size, timesteps, ...)`. The two may differ in all sizes; the smaller one is padded.
-    """
-    return {
-        indexer: {
-            name: _concatenate(tensor, second[indexer][name]) for name, tensor in tensors.items()
-        }
-        for indexer, tensors in first.items()
-    }
-
-
-def _concatenate(first: Tensor, second: Tensor) -> Tensor:
-    sizes = [max(pair) for pair in zip(first.shape[1:], second.shape[1:], strict=True)]
-    # 0 is padding in the output of all of AllenNLP's indexers, and False in masks.
-    both = first.new_zeros(first.size(0) + second.size(0), *sizes)
-    for start, tensor in ((0, first), (first.size(0), second)):
-        region = both[start : start + tensor.size(0)]
-        for dim, size in enumerate(tensor.shape[1:], start=1):
-            region = region.narrow(dim, 0, size)
-        region.copy_(tensor)
-    return both
+        weights = masked_softmax(similarity, other.mask, memory_efficient=True)
+        aligned = weighted_sum(other.contextualized, weights)
+        # (batch_size, timesteps, 4 * encoded_dim)
+        comparisons = torch.cat([tokens, aligned, tokens - aligned, tokens * aligned], dim=-1)
+        projected = self.projection(self.attention_dropout(comparisons))
+        inferred = self.inference_encoder(self.inference_dropout(projected), text.mask)
+        token_mask = text.mask.unsqueeze(-1)  # (batch_size, timesteps, 1)
+        return [masked_mean(inferred, token_mask, dim=1), masked_max(inferred, token_mask, dim=1)]
 
 
 # Keys of the premise, each with the key of the hypothesis that goes with it.

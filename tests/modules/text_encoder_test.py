@@ -217,24 +217,16 @@ class TestBadConfig:
         with pytest.raises(ConfigurationError, match=message):
             build(bilm_files, elmo=elmo)
 
-    @pytest.mark.parametrize("elmo_at", ["text field embedder", "output"])
     @pytest.mark.parametrize("reads", ["tokens", "elmo"])
     def test_a_reader_without_elmo_characters_is_named(
-        self, elmo_at: str, reads: str, bilm_files: BiLMFiles
+        self, reads: str, bilm_files: BiLMFiles
     ) -> None:
-        if elmo_at == "output":
-            text_encoder = build(bilm_files, "output")
-        else:
-            embedders = {"elmo": {"type": "elmo", **bilm_files._asdict()}}
-            text_encoder = build(
-                bilm_files, None, text_field_embedder={"token_embedders": embedders}
-            )
         with pytest.raises(
             ConfigurationError,
             match=r"reads the indexer 'elmo', expected of type 'elmo_character_ids', but the reader has "
             rf"{reads} \(tokens\)\. Put",
         ):
-            text_encoder({reads: text_fields()["tokens"]})
+            build(bilm_files, "output")({reads: text_fields()["tokens"]})
 
     def test_a_wrong_input_size_is_named(self, bilm_files: BiLMFiles) -> None:
         encoder = {"type": "lstm", "input_size": 100, "hidden_size": 3}
@@ -264,17 +256,3 @@ def test_dropout_applies_to_what_the_task_rnn_reads_in_training(
     assert bool((masks == masks[:1]).all()) is is_variational
     encoded = text_encoder.eval()(text_fields())
     assert torch.equal(encoded.contextualized, encoded.embedded * encoded.mask.unsqueeze(-1))
-
-
-@pytest.mark.parametrize("placement", ["none", "output"])
-def test_elmo_may_also_be_an_embedder_of_the_same_indexer(
-    placement: str, bilm_files: BiLMFiles
-) -> None:
-    token_embedders = {
-        "tokens": {"type": "embedding", "embedding_dim": WORD_DIM},
-        "elmo": {"type": "elmo", **bilm_files._asdict(), "dropout": 0.0},
-    }
-    text_encoder = build(
-        bilm_files, placement, text_field_embedder={"token_embedders": token_embedders}
-    )
-    assert text_encoder(text_fields()).embedded.size(-1) == WORD_DIM + ELMO_DIM

@@ -13,12 +13,12 @@ from torch.nn import Parameter
 
 from elmo_plugin import BiLM
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.modules.text_encoder import EncodedText
 from elmo_plugin.tasks.snli import (
     LABELS,
     SnliClassifier,
     SnliPredictor,
     SnliReader,
-    concatenate_text_fields,
 )
 from tests.closeness import assert_close
 from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, num_terms, read_tiny
@@ -141,38 +141,17 @@ def test_logits_of_a_batch_equal_those_of_a_slow_loop_over_pairs(experiment: str
 def test_tokens_are_aligned_however_unlike_those_of_the_other_sentence_are() -> None:
     model = build_tiny("snli", vocabulary_of(*LABELS))
     # Both similarities are so low that their exponential is 0 in float32.
-    premise, hypothesis = torch.tensor([[[40.0], [20.0]]]), torch.tensor([[[-40.0], [-20.0]]])
-    mask = torch.ones(2, 2, dtype=torch.bool)
-    aligned = model._align(torch.cat([premise, hypothesis]), mask)
-    assert_close(aligned, torch.tensor([[[-20.0], [-20.0]], [[20.0], [20.0]]]), terms=2)
-
-
-def test_the_bilm_runs_once_for_a_batch() -> None:
-    instances, vocab = read_tiny("snli", "experiment_elmo")
-    model = build_tiny("snli", vocab, "experiment_elmo")
-    passes = []
-    placed_elmo = model.text_encoder.elmo
-    assert placed_elmo is not None and placed_elmo.elmo is not None
-    placed_elmo.elmo.bilm.register_forward_hook(lambda *_: passes.append(1))
-    model(**as_tensors(instances, vocab))
-    assert len(passes) == 1
-
-
-def test_layer_norm_is_over_premises_and_hypotheses_together() -> None:
-    instances, vocab = read_tiny("snli", "experiment_elmo")
-    model = build_tiny(
-        "snli", vocab, "experiment_elmo", **{"text_encoder.elmo.do_layer_norm": True}
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    premise, hypothesis = (
+        EncodedText(tokens, tokens, mask)
+        for tokens in (torch.tensor([[[40.0], [20.0]]]), torch.tensor([[[-40.0], [-20.0]]]))
     )
-    batch = as_tensors(instances, vocab)
-    swapped = {**batch, "premise": batch["hypothesis"], "hypothesis": batch["premise"]}
-    embedded: List[Tensor] = []
-    model.text_encoder.register_forward_hook(lambda _, __, text: embedded.append(text.embedded))
-    model.eval()
-    model(**batch)
-    model(**swapped)
-    # The mean and the deviation of a layer sum the units of all tokens.
-    expected = embedded[1].roll(len(instances), dims=0)
-    assert_close(embedded[0], expected, terms=expected.numel())
+    comparisons: List[Tensor] = []
+    model.projection = torch.nn.Identity()
+    model.inference_encoder.forward = lambda inputs, mask: comparisons.append(inputs) or inputs
+    similarity = premise.contextualized @ hypothesis.contextualized.transpose(1, 2)
+    model._compare(premise, hypothesis, similarity)
+    assert_close(comparisons[0][..., 1], torch.tensor([[-20.0, -20.0]]), terms=2)
 
 
 def test_inference_dropout_drops_the_same_units_at_all_steps() -> None:
@@ -194,24 +173,6 @@ def test_a_vocabulary_without_the_three_labels_is_refused(labels: List[str], fou
     message = f"'labels' has {found}, expected entailment, neutral, contradiction"
     with pytest.raises(ConfigurationError, match=message):
         build_tiny("snli", vocabulary_of(*labels))
-
-
-def test_all_tensors_of_all_indexers_are_padded_in_every_dimension() -> None:
-    first = {
-        "characters": {"token_characters": torch.tensor([[[1, 2]]])},
-        "pieces": {"mask": torch.tensor([[True]]), "offsets": torch.tensor([[[1, 1]]])},
-    }
-    second = {
-        "characters": {"token_characters": torch.tensor([[[3], [4]]])},
-        "pieces": {
-            "mask": torch.tensor([[True, True]]),
-            "offsets": torch.tensor([[[1, 2], [3, 3]]]),
-        },
-    }
-    both = concatenate_text_fields(first, second)
-    assert both["characters"]["token_characters"].tolist() == [[[1, 2], [0, 0]], [[3, 0], [4, 0]]]
-    assert both["pieces"]["mask"].tolist() == [[True, False], [True, True]]
-    assert both["pieces"]["offsets"].tolist() == [[[1, 1], [0, 0]], [[1, 2], [3, 3]]]
 
 
 def test_a_pair_is_split_and_labelled(predictor: SnliPredictor) -> None:
