@@ -196,24 +196,6 @@ def test_the_keys_of_snli_are_accepted(predictor: SnliPredictor) -> None:
     assert predictor.predict_json(pair)["label"] == predictor.predict_json(same)["label"]
 
 
-@pytest.mark.parametrize(
-    "inputs, message",
-    [
-        ({"hypothesis": "Rain"}, "Found the keys 'hypothesis' .* one of 'premise', 'sentence1'"),
-        ({"premise": "Rain"}, "Found the keys 'premise' .* exactly one of 'hypothesis'"),
-        ({"sentence1": "Rain", "hypothesis": "Rain"}, "exactly one of 'sentence2'"),
-        ({"premise": "Rain", "sentence1": "Rain"}, "Found the keys 'premise', 'sentence1'"),
-        ({"sentence1": "Rain", "sentence2": None}, "'sentence2' is null, expected a text"),
-    ],
-)
-def test_wrong_input_is_refused_with_an_example(
-    predictor: SnliPredictor, inputs: Dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=message) as error:
-        predictor.predict_json(inputs)
-    assert SnliPredictor.example in str(error.value)
-
-
 CONFIGS = FIXTURES.parent / "training_configs"
 TINY_BILM = FIXTURES / "bilm" / "tiny"
 TINY_ELMO_DIM = 16

@@ -159,22 +159,16 @@ def test_trees_are_as_deep_as_they_like():
     "spelling, word",
     [
         ("-LRB-", "("),
-        ("-RRB-", ")"),
-        ("-LSB-", "["),
         ("-RCB-", "}"),
         (r"writer\/director\/star", "writer/director/star"),
-        (r"\*\*\*", "***"),
         ("8\u00a01\\/2", "8\u00a01/2"),
         ("``", '"'),
         ("''", '"'),
         ("`", "'"),
         # These are unchanged.
-        ("'", "'"),
         ("'s", "'s"),
         ("--", "--"),
-        ("-lrb-", "-lrb-"),
         ("L.\u3000A.", "L.\u3000A."),
-        ("3", "3"),
     ],
 )
 def test_words_are_spelled_as_in_running_text(spelling, word):
@@ -186,28 +180,17 @@ def test_words_are_spelled_as_in_running_text(spelling, word):
     [
         # Brackets
         ("(3 (2 A) (3 good)))", 19, r"\)"),
-        (")", 1, r"\)"),
         # Labels
         ("(3 (5 A) (3 good))", 4, r"\(5 A\) \(3 good\)\)"),
-        ("(-1 A)", 1, r"\(-1 A\)"),
         ("(03 A)", 1, r"\(03 A\)"),
-        ("(² A)", 1, r"\(² A\)"),
         ("(3 ((2 A) (2 b)))", 4, r"\(\(2 A\) \(2 b\)\)\)"),
-        ("(good)", 1, r"\(good\)"),
         # Empty trees
-        ("()", 1, r"\(\)"),
         ("(3 (2 A) (2))", 10, r"\(2\)\)"),
-        ("(2 )", 1, r"\(2 \)"),
         ("(3", 1, r"\(3"),
         # Text where none can be
-        ("(3 A) good", 7, "good"),
         ("(3 A) (2 b)", 7, r"\(2 b\)"),
-        ("A (3 good)", 1, r"A \(3 good\)"),
         ("(3 New York)", 1, r"\(3 New York\)"),
         ("(3 (2 A) good)", 10, r"good\)"),
-        # Other tasks
-        ('{"sentence1": "A man"}', 1, '{"sentence1": "A man"}'),
-        ("-DOCSTART- -X- O O", 1, "-DOCSTART- -X- O O"),
     ],
 )
 def test_an_invalid_tree_is_refused_with_its_column(line, column, found):
@@ -272,16 +255,6 @@ def test_the_scores_are_those_of_a_slow_model():
         assert_close(output["loss"], -scores.softmax(0)[gold].log(), terms=terms)
 
 
-def test_two_classes_make_a_model_of_two():
-    reader = SstReader(granularity="2-class")
-    instances = list(reader.read(FIXTURES / "sst" / "tiny" / "train.txt"))
-    for instance in instances:
-        reader.apply_token_indexers(instance)
-    vocab = Vocabulary.from_instances(instances)
-    output = build_tiny("sst", vocab).forward_on_instances(instances[:1])[0]
-    assert list(output["probabilities"]) == ["negative", "positive"]
-
-
 def pool_slowly(pooling, tokens):
     """One sentence without padding, `(timesteps, input_dim)`."""
     weights = torch.softmax(pooling.token_score(tokens).squeeze(-1), dim=0)
@@ -332,9 +305,3 @@ def test_tokens_are_taken_as_they_are(predictor):
     assert (output["label"], output["tokens"]) == ("negative", tokens)
     assert predictor.predict_json({"words": tokens, "id": 3}) == output
     assert predictor.predict_tokens(["-LRB-"])["tokens"] == ["-LRB-"]
-
-
-def test_characters_that_the_treebank_escapes_are_known_in_plain_text(predictor):
-    from_text = predictor.predict_sentence('"Río" is charming.')
-    assert from_text["tokens"] == ['"', "Río", '"', "is", "charming", "."]
-    assert from_text["label"] == "positive"

@@ -115,6 +115,12 @@ def test_a_finder_learns_which_words_are_predicates(data):
     metrics = model.get_metrics(reset=True)
     assert metrics["predicate_precision"] == metrics["predicate_recall"] == 1
     assert metrics["predicate_f1"] == 1
+    # A sentence counts once: labels of its other instances mean nothing.
+    loss = model(**batch)["loss"]
+    is_first = (gold >= 0).any(dim=1, keepdim=True)
+    assert 0 < is_first.sum() < len(is_first)
+    changed_loss = model(**{**batch, "predicates": torch.where(is_first, gold, -7)})["loss"]
+    assert_close(changed_loss, loss, terms=batch["tags"].numel())
     # The prediction for a word does not depend on the predicate whose roles are labelled.
     batch["predicate_indicator"] = torch.zeros_like(batch["predicate_indicator"])
     terms = num_terms(model, gold.size(1))
