@@ -18,6 +18,7 @@ from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.data.vocabulary import DEFAULT_PADDING_TOKEN
 from allennlp.nn.util import dist_reduce
+from more_itertools import peekable
 
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
@@ -57,19 +58,12 @@ def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterat
 
 def placed_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[str, str]]:
     """
-    Yield the lines of a file that are not blank, at least one, with their places, such as `train.txt, line
-    3`. See `numbered_lines`.
+    Yield the lines of a file that are not blank, with their places, such as `train.txt, line 3`. See
+    `numbered_lines`.
     """
-    is_empty = True
     for number, line in numbered_lines(file_path, line_content):
         if line:
-            is_empty = False
             yield f"{file_path}, line {number}", line
-    if is_empty:
-        raise ConfigurationError(
-            f"{file_path}: found nothing but blank lines, expected {line_content} on each line. Give the "
-            "path of a file with data."
-        )
 
 
 @Tokenizer.register("elmo_rule_based")
@@ -157,7 +151,13 @@ class TaskReader(DatasetReader):
     def _read_file(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
         left_out: Counter = Counter()
         num_records, num_instances = 0, 0
-        for record in self.shard_iterable(self._records(file_path)):
+        records = peekable(self._records(file_path))
+        if not records:
+            raise ConfigurationError(
+                f"{file_path}: found no data, expected a file as {type(self).__name__} reads it. Give the "
+                "path of a file with data."
+            )
+        for record in self.shard_iterable(records):
             num_records += 1
             try:
                 # All of a record's instances or none.
@@ -176,7 +176,7 @@ class TaskReader(DatasetReader):
             )
         # One of several workers may have no instances.
         is_alone = self.get_worker_info() is None and self.get_distributed_info() is None
-        if is_alone and num_records and not num_instances:
+        if is_alone and not num_instances:
             reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
             raise ConfigurationError(
                 f"{file_path}: no instance is left of {num_records} records read"
@@ -232,13 +232,10 @@ class EvenBatchSampler(BucketBatchSampler):
     Cut instances into batches of similar length, the shortest first, as AllenNLP's `bucket` does without
     `shuffle`. In distributed training all workers have the same number of batches.
 
-    Workers share the records of a file, but some have more instances than others. AllenNLP's trainer stops
-    all workers as soon as one has no batch left, and drops the remaining batches of the others, which here
-    are their longest texts. So workers with fewer instances make smaller batches. Only if a worker has fewer
-    instances than another one has batches, the batches of that one are larger than `batch_size`.
-
-    All instances must be in memory: a loader with `max_instances_in_memory` cuts them into several parts, of
-    which each worker may have another number.
+    AllenNLP's trainer stops all workers as soon as one has no batch left, and drops the remaining batches of
+    the others. So workers with fewer instances make smaller batches. Only if a worker has fewer instances
+    than another one has batches, the batches of that one are larger than `batch_size`. All instances must be
+    in memory, without `max_instances_in_memory` of the loader.
 
     # Raises
 

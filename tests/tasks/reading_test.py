@@ -148,8 +148,7 @@ def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:
     [
         (None, r"data file: .*lines\.txt"),
         (..., r"lines\.txt: cannot be read \(.*Is a directory"),
-        ("", "nothing but blank lines, expected one tree on each line"),
-        ("\n \n", "nothing but blank lines, expected one tree on each line"),
+        ("\n \n", r"lines\.txt: found no data, expected a file as WordReader reads it"),
         ("It\nS\udce3o\n", r"line 2: found the bytes b'\\xe3', expected UTF"),
     ],
 )
@@ -160,4 +159,4 @@ def test_a_file_without_valid_lines_is_refused(content: Any, message: str, tmp_p
     elif content is not None:
         path.write_text(content, errors="surrogateescape")
     with pytest.raises(ConfigurationError, match=message):
-        list(placed_lines(path, "one tree"))
+        list(WordReader().read(path))

@@ -112,7 +112,7 @@ class SquadRecord(NamedTuple):
 def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
     """
     Yield the questions of a file, in its order. Raise `ConfigurationError` if the file is not JSON, has
-    another structure, or has no question.
+    another structure.
     """
     with open_text(local_data(file_path), str(file_path)) as file:
         data = file.read()
@@ -127,19 +127,13 @@ def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
             f"{file_path}: found no JSON in UTF-8 ({error}), expected {_SHAPE}. Give the path of such a "
             "file, or get another copy of it."
         ) from error
-    is_empty = True
     for article_number, article in enumerate(content.data):
         for paragraph_number, paragraph in enumerate(article.paragraphs):
             for number, question in enumerate(paragraph.qas):
-                is_empty = False
                 position = f"data[{article_number}], paragraphs[{paragraph_number}], qas[{number}]"
                 id_ = question.get("id") if isinstance(question, dict) else None
                 name = f" (id {id_})" if isinstance(id_, str) else ""
                 yield SquadRecord(f"{file_path}, {position}{name}", paragraph.context, question)
-    if is_empty:
-        raise ConfigurationError(
-            f"{file_path}: found no question, expected {_SHAPE}. Give the path of a file with data."
-        )
 
 
 def _fault(error: ValidationError) -> str:

@@ -180,7 +180,10 @@ def test_the_fewest_covering_tokens_are_found(start, end, tokens):
         ),
         ({"data": [{"title": "Rain"}]}, r"'data\[0\]\.paragraphs' is missing, expected SQuAD 1\.1"),
         (["rain"], r"data\.json: found \[\"rain\"\] \(Input should be .*\), expected SQuAD 1\.1"),
-        ({"data": [{"paragraphs": []}]}, r"data\.json: found no question, expected SQuAD 1\.1"),
+        (
+            {"data": [{"paragraphs": []}]},
+            r"data\.json: found no data, expected a file as SquadReader",
+        ),
         (
             '{"data": [\n  {"paragraphs": [}]}',
             r"found no JSON in UTF-8 \(Expecting value: line 2 col",
