@@ -119,8 +119,7 @@ def test_commands_import_the_plugin_storey_only_when_they_run() -> None:
 
 
 def test_a_task_imports_no_other_task() -> None:
-    tasks = {path.parent.name for path in (PACKAGE / "tasks").glob("*/__init__.py")}
-    assert len(tasks) == 6
+    tasks = {"coref", "ner", "snli", "squad", "srl", "sst"}
     for module, imported in imports_in_the_package():
         of_both = [name.split(".")[2:3] for name in (module, imported)]
         of_tasks = [of[0] for of in of_both if of and of[0] in tasks]

@@ -236,7 +236,7 @@ class NerTagger(Tagger):
         text_encoder: TextEncoder,
         dropout: float = 0.0,
         include_start_end_transitions: bool = True,
-        initializer: Optional[InitializerApplicator] = None,
+        initializer: InitializerApplicator = InitializerApplicator(),
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -250,8 +250,7 @@ class NerTagger(Tagger):
         self._outside = self.tags.index("O")
         self._classes = [tag.partition("-")[2] for tag in self.tags]
         self._span_f1 = SpanBasedF1Measure(vocab, "labels", label_encoding=self.label_scheme)
-        if initializer is not None:
-            initializer(self)
+        initializer(self)
 
     def forward(
         self,

@@ -137,7 +137,7 @@ class SnliClassifier(Classifier):
         attention_dropout: float = 0.0,
         inference_dropout: float = 0.0,
         dropout: float = 0.0,
-        initializer: Optional[InitializerApplicator] = None,
+        initializer: InitializerApplicator = InitializerApplicator(),
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -164,8 +164,7 @@ class SnliClassifier(Classifier):
         )
         hidden_dim = self.output_feedforward.get_output_dim()
         self.label_projection = torch.nn.Linear(hidden_dim, len(LABELS))
-        if initializer is not None:
-            initializer(self)
+        initializer(self)
 
     def forward(
         self,

@@ -141,10 +141,8 @@ class SstReader(TaskReader):
     Reads the trees of the Stanford Sentiment Treebank, one per line: `(3 (2 A) (4 (3 good) (2 film)))`.
     Labels are 0, very negative, to 4, very positive; see `SentimentTree` for how words are spelled.
 
-    A sentence is an instance with the fields `tokens`, `label` and `metadata` (`words`). With `subtrees` each
-    phrase is an instance too. A repeated phrase is an instance each time, as in AllenNLP's reader, so
-    frequent phrases weigh more. Repetitions always have the same label in the treebank, and among phrases of
-    4 words or more only 1 of 230 is a repetition.
+    A sentence is an instance with the fields `tokens`, `label` and `metadata` (`words`). A repeated phrase is
+    an instance each time, as in AllenNLP's reader, so frequent phrases weigh more.
 
     The vocabulary always gets all classes of the granularity, from negative to positive.
 
@@ -153,10 +151,9 @@ class SstReader(TaskReader):
     granularity : `str`, optional (default = `"5-class"`)
         `5-class`: `very_negative`, `negative`, `neutral`, `positive`, `very_positive`. `2-class`: `negative`
         (0 and 1) and `positive` (3 and 4); neutral sentences and phrases are left out.
-    subtrees : `bool`, optional (default = `False`)
-        Make an instance of every phrase, down to single words. For training; evaluation uses sentences.
-    min_phrase_length : `int`, optional (default = `1`)
-        With `subtrees`, leave out phrases of fewer words (paper: 4, as CoVe did). Sentences always stay.
+    min_phrase_length : `int`, optional
+        Make an instance of every phrase of at least this number of words, too (paper: 4, as CoVe did). For
+        training; evaluation uses sentences, the default.
 
     The other parameters are those of `TaskReader`, whose records are trees here.
     """
@@ -164,21 +161,14 @@ class SstReader(TaskReader):
     def __init__(
         self,
         granularity: str = "5-class",
-        subtrees: bool = False,
-        min_phrase_length: int = 1,
+        min_phrase_length: Optional[int] = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_choice("granularity", granularity, _CLASS_OF)
-        if min_phrase_length > 1 and not subtrees:
-            raise ConfigurationError(
-                f"min_phrase_length is {min_phrase_length}, but subtrees is false, so that only whole "
-                "sentences are read, of any length. Set subtrees to true, or leave min_phrase_length out."
-            )
         self._class_of = _CLASS_OF[granularity]
         # From negative to positive.
         self._classes = list(dict.fromkeys(name for name in self._class_of if name is not None))
-        self._subtrees = subtrees
         self._min_phrase_length = min_phrase_length
 
     def text_to_instance(self, tokens: List[Token], label: Optional[str] = None) -> Instance:
@@ -202,13 +192,13 @@ class SstReader(TaskReader):
         for phrase in [sentence, *filter(self._is_wanted, phrases)]:
             label = self._class_of[phrase.label]
             if label is None:
-                left_out["neutral phrases" if self._subtrees else "neutral sentences"] += 1
+                left_out["neutral texts"] += 1
             else:
                 yield self.text_to_instance(tokens[phrase.start : phrase.end], label)
 
     def _is_wanted(self, phrase: Phrase) -> bool:
-        """Return whether a phrase inside a sentence should be read."""
-        return self._subtrees and phrase.end - phrase.start >= self._min_phrase_length
+        minimum = self._min_phrase_length
+        return minimum is not None and phrase.end - phrase.start >= minimum
 
 
 @Model.register("elmo_sst")
@@ -244,7 +234,7 @@ class BiattentiveClassifier(Classifier):
         integrator: Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder],
         output_layer: Union[Lazy[FeedForward], FeedForward],
         dropout: float = 0.0,
-        initializer: Optional[InitializerApplicator] = None,
+        initializer: InitializerApplicator = InitializerApplicator(),
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -261,8 +251,7 @@ class BiattentiveClassifier(Classifier):
         self.label_projection = torch.nn.Linear(
             self.output_layer.get_output_dim(), len(self.classes)
         )
-        if initializer is not None:
-            initializer(self)
+        initializer(self)
 
     def forward(
         self,

@@ -50,7 +50,7 @@ def test_sentences_and_their_labels_are_read():
 
 def test_short_phrases_can_be_left_out_but_sentences_stay(tmp_path):
     file_path = write(tmp_path, *TREES, "(1 No)")
-    assert read(SstReader(subtrees=True, min_phrase_length=2), file_path) == [
+    assert read(SstReader(min_phrase_length=2), file_path) == [
         ("A good film", "positive"),
         ("good film", "positive"),
         ("Rain falls .", "neutral"),
@@ -58,9 +58,7 @@ def test_short_phrases_can_be_left_out_but_sentences_stay(tmp_path):
         ("So awful", "very_negative"),
         ("No", "negative"),
     ]
-    assert read(SstReader(subtrees=True, min_phrase_length=4), file_path) == read(
-        SstReader(), file_path
-    )
+    assert read(SstReader(min_phrase_length=4), file_path) == read(SstReader(), file_path)
 
 
 def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
@@ -68,9 +66,9 @@ def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         sentences = read(SstReader(granularity="2-class"), file_path)
     assert sentences == [("A good film", "positive"), ("So awful", "negative")]
-    assert "left out: 1 neutral sentences (3 records read)" in caplog.text
+    assert "left out: 1 neutral texts (3 records read)" in caplog.text
     with caplog.at_level(logging.WARNING):
-        phrases = read(SstReader(granularity="2-class", subtrees=True), file_path)
+        phrases = read(SstReader(granularity="2-class", min_phrase_length=1), file_path)
     assert phrases == [
         ("A good film", "positive"),
         ("good film", "positive"),
@@ -78,19 +76,12 @@ def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
         ("So awful", "negative"),
         ("awful", "negative"),
     ]
-    assert "left out: 8 neutral phrases (3 records read)" in caplog.text
+    assert "left out: 8 neutral texts (3 records read)" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"granularity": "3-class"}, "granularity is '3-class', expected one of: 5-class, 2-class"),
-        ({"min_phrase_length": 4}, "min_phrase_length is 4, but subtrees is false"),
-    ],
-)
-def test_wrong_options_are_refused(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        SstReader(**options)
+def test_another_granularity_is_refused():
+    with pytest.raises(ConfigurationError, match="granularity is '3-class', expected one of: 5-cl"):
+        SstReader(granularity="3-class")
 
 
 @pytest.mark.parametrize("labels", [["good"], ["good", "good", "bad"], ["so_so", "good", "bad"]])

@@ -103,7 +103,7 @@ class CoreferenceResolver(Model):
         width_dim: int = 20,
         lexical_dropout: float = 0.0,
         dropout: float = 0.0,
-        initializer: Optional[InitializerApplicator] = None,
+        initializer: InitializerApplicator = InitializerApplicator(),
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -129,8 +129,7 @@ class CoreferenceResolver(Model):
             unknown_genre=vocab.get_token_index(DEFAULT_OOV_TOKEN, GENRE_NAMESPACE),
         )
         self._scores = CoreferenceScores()
-        if initializer is not None:
-            initializer(self)
+        initializer(self)
 
     def forward(
         self,

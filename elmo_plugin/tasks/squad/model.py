@@ -71,7 +71,7 @@ class QuestionAnswerer(Model):
         end_encoder: Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder],
         max_answer_tokens: int = 17,
         dropout: float = 0.0,
-        initializer: Optional[InitializerApplicator] = None,
+        initializer: InitializerApplicator = InitializerApplicator(),
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -102,8 +102,7 @@ class QuestionAnswerer(Model):
         self._start_accuracy = CategoricalAccuracy()
         self._end_accuracy = CategoricalAccuracy()
         self._span_accuracy = BooleanAccuracy()
-        if initializer is not None:
-            initializer(self)
+        initializer(self)
 
     def forward(
         self,

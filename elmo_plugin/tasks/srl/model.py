@@ -57,7 +57,7 @@ class SrlTagger(Tagger):
         vocab: Vocabulary,
         text_encoder: TextEncoder,
         finder_dim: int = 0,
-        initializer: Optional[InitializerApplicator] = None,
+        initializer: InitializerApplicator = InitializerApplicator(),
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -78,8 +78,7 @@ class SrlTagger(Tagger):
             self._predicate_f1 = F1Measure(positive_label=1)
         self._decoder = BioDecoder(self.tags)
         self._span_f1 = SrlSpanF1(self.tags)
-        if initializer is not None:
-            initializer(self)
+        initializer(self)
 
     def forward(
         self,
