@@ -174,12 +174,12 @@ class SnliClassifier(Classifier):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """Return `Classifier._output`. `label` holds the ids of the gold labels, `(batch_size,)`."""
-        texts = [self.text_encoder(text) for text in (premise, hypothesis)]
+        first, second = self.text_encoder(premise), self.text_encoder(hypothesis)
         # (batch_size, timesteps of the premise, timesteps of the hypothesis)
-        similarity = self.matrix_attention(texts[0].contextualized, texts[1].contextualized)
+        similarity = self.matrix_attention(first.contextualized, second.contextualized)
         pooled = [
-            *self._compare(*texts, similarity),
-            *self._compare(*reversed(texts), similarity.transpose(1, 2)),
+            *self._compare(first, second, similarity),
+            *self._compare(second, first, similarity.transpose(1, 2)),
         ]
         pair = torch.cat(pooled, dim=-1)  # (batch_size, 4 * inference_dim)
         hidden = self.output_feedforward(self.dropout(pair))  # (batch_size, hidden_dim)

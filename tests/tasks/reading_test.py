@@ -1,3 +1,4 @@
+import gzip
 import logging
 from collections import Counter
 from pathlib import Path
@@ -33,10 +34,11 @@ def test_a_folder_means_all_files_below_it(tmp_path: Path) -> None:
         data_files(tmp_path, ".json")
 
 
-def test_blank_lines_are_skipped_but_numbered(tmp_path: Path) -> None:
-    path = tmp_path / "lines.txt"
+@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
+def test_blank_lines_are_skipped_but_numbered(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
     content = "\n a\u00a0b \r\n\t\nc".encode()
-    path.write_bytes(content)
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert list(placed_lines(path, "one tree")) == [
         (f"{path}, line 2", "a\u00a0b"),
         (f"{path}, line 4", "c"),

@@ -77,18 +77,16 @@ def test_pairs_without_a_gold_label_are_left_out_and_counted(
 @pytest.mark.parametrize(
     "line, message",
     [
-        *[
-            (
-                {**PAIR, "gold_label": label},
-                rf"found the gold_label '{label}', expected entailment, neutral, contradiction, or - for",
-            )
-            for label in ("entails", "Neutral", "neutral ")
-        ],
-        *[
-            ({**PAIR, key: text}, f"'{key}' is .*, expected a text that is not empty")
-            for key in PAIR
-            for text in ("", " \t", 3, None, ["It", "rains"], "\ud83d")
-        ],
+        (
+            {**PAIR, "gold_label": "Neutral"},
+            "found the gold_label 'Neutral', expected entailment, neut",
+        ),
+        ({**PAIR, "sentence1": " \t"}, "'sentence1' is .*, expected a text that is not empty"),
+        (
+            {**PAIR, "sentence2": ["It", "rains"]},
+            r"'sentence2' is \[.*, expected a text that is not",
+        ),
+        ({**PAIR, "gold_label": None}, "'gold_label' is null, expected a text that is not empty"),
         ('{"gold_label": "neutral", "sentence1": "It', "Found a line that is not JSON"),
         (["neutral", "It rains."], r"The input is \[.*, expected a JSON object"),
     ],

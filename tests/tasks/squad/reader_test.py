@@ -232,11 +232,3 @@ def test_the_readers_tokenizer_is_used(archive, monkeypatch):
     assert "6½" in SquadPredictor(model, reader).predict_json(inputs)["passage_words"]
     monkeypatch.setattr(reader, "tokenizer", LettersDigitsTokenizer())
     assert "½" in SquadPredictor(model, reader).predict_json(inputs)["passage_words"]
-
-
-def test_a_tokenizer_without_offsets_is_refused(archive):
-    predictor = SquadPredictor(
-        archive.model, archive.validation_dataset_reader, tokenizer=WhitespaceTokenizer()
-    )
-    with pytest.raises(ConfigurationError, match="expected a character offset for each token"):
-        predictor.predict_json({"passage": PASSAGE, "question": "Where?"})

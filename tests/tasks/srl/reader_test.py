@@ -102,18 +102,6 @@ def test_a_predicate_without_a_v_is_left_out_and_counted(tmp_path, caplog):
     assert "left out: 1 predicates without a V" in caplog.text
 
 
-def test_skip_invalid_leaves_out_only_invalid_sentences(tmp_path, caplog):
-    bad = [row("Run", "(V*", lemma="run"), row("!", "*")]
-    lines = [*bad, "", row("Rain"), "fell", "", row("Hail"), "", *sentence("*", "(V*)")]
-    path = write(tmp_path, *lines)
-    with pytest.raises(ConfigurationError, match=r"line 2, column 12, .*found no end of the span"):
-        read(path)
-    [instance] = read(path, skip_invalid=True)
-    assert words_of(instance) == ["w0", "w1"]
-    assert "left out: 2 invalid (4 records read)" in caplog.text
-    assert "left out: 1 sentences without a predicate" in caplog.text
-
-
 def test_predicates_are_marked_once_in_each_sentence(tmp_path):
     path = write(
         tmp_path,
