@@ -11,12 +11,10 @@ prepare_allennlp()
 
 from elmo_plugin import pretraining, report, tasks
 from elmo_plugin.commands import subcommands
-from elmo_plugin.modules import elmo_token_embedder, encoder_stack, placed_elmo, text_encoder
+from elmo_plugin.modules import elmo_token_embedder, text_encoder
 
 __all__ = [
     "elmo_token_embedder",
-    "encoder_stack",
-    "placed_elmo",
     "pretraining",
     "report",
     "subcommands",

@@ -34,7 +34,7 @@ def test_every_registered_name_is_elmo_or_starts_with_elmo() -> None:
 def test_the_names_that_configs_rely_on_are_there() -> None:
     assert TokenEmbedder.by_name("elmo") is elmo_plugin.ElmoTokenEmbedder
     for base in (DatasetReader, Model, Predictor):
-        assert base.by_name("elmo_ner").__module__.startswith("elmo_plugin.tasks.ner.")
+        assert base.by_name("elmo_ner").__module__.startswith("elmo_plugin.tasks.ner")
     assert Tokenizer.by_name("elmo_rule_based") is elmo_plugin.tasks.RuleBasedTokenizer
     assert "train" in Subcommand.list_available()
 

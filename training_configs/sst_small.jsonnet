@@ -7,7 +7,7 @@
 //   allennlp train training_configs/sst_small.jsonnet -s runs/sst_small --include-package elmo_plugin
 //
 // Without ELMo: --overrides '{"model.text_encoder.elmo.placement": "none"}'
-// On phrases too: --overrides '{"dataset_reader.subtrees": true, "dataset_reader.min_phrase_length": 4}'
+// On phrases too: --overrides '{"dataset_reader.min_phrase_length": 4}'
 //
 // To train on fewer sentences shuffle train.txt and cut it. Do not use `max_instances`: the treebank's files are
 // sorted, positive sentences first.

@@ -1,6 +1,6 @@
 """
 ELMo for task models: `ScalarMix` and `Elmo`. Modules that need AllenNLP must be imported by their own names:
-`elmo_token_embedder`, `encoder_stack`, `placed_elmo`, `text_encoder`.
+`elmo_token_embedder`, `text_encoder`.
 """
 
 from elmo_plugin.modules.elmo import Elmo

@@ -9,8 +9,8 @@ from elmo_plugin.bilm import BiLM
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.elmo import Elmo
 from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
-from elmo_plugin.modules.placed_elmo import PlacedElmo
 from elmo_plugin.modules.scalar_mix import ScalarMix
+from elmo_plugin.modules.text_encoder import PlacedElmo
 
 
 class ArchivedMix(NamedTuple):

@@ -1,18 +1,115 @@
-"""The text encoder of all tasks: from tokens to contextual vectors."""
+"""The text encoder of all tasks: ELMo at its places, stacked task RNNs, and derived input widths."""
 
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, TypeVar, Union
 
 import torch
-from allennlp.common import Lazy, Registrable
+from allennlp.common import FromParams, Lazy, Registrable
 from allennlp.data import TextFieldTensors
-from allennlp.modules import InputVariationalDropout, Seq2SeqEncoder, TextFieldEmbedder
+from allennlp.modules import (
+    FeedForward,
+    InputVariationalDropout,
+    Seq2SeqEncoder,
+    TextFieldEmbedder,
+)
+from allennlp.modules.seq2seq_encoders import FeedForwardEncoder
 from allennlp.nn.util import get_text_field_mask
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.elmo_token_embedder import ElmoTokenEmbedder
-from elmo_plugin.modules.encoder_stack import built
-from elmo_plugin.modules.placed_elmo import PlacedElmo, elmo_characters
+from elmo_plugin.modules.elmo import Elmo
+
+PLACES_OF = {
+    "none": (),
+    "input": ("input",),
+    "output": ("output",),
+    "both": ("input", "output"),
+}
+Part = TypeVar("Part", Seq2SeqEncoder, FeedForward)
+
+
+class PlacedElmo(torch.nn.Module, FromParams):
+    """
+    ELMo at the input of a task RNN, at its output, at both or at none, with its own mix for each place
+    over one pass of the biLM (paper, section 3.3).
+
+    # Parameters
+
+    options_file, weight_file : `str`
+        See `Elmo`. One of them is enough for a name such as `elmo_mini`. With the placement `none` no file is
+        read.
+    placement : `str`, optional (default = `"input"`)
+        `input`, `output`, `both` or `none`.
+    indexer : `str`, optional (default = `"elmo"`)
+        The name of the `elmo_character_ids` indexer, or AllenNLP's `elmo_characters`, in the reader's
+        `token_indexers`.
+    dropout : `float` or `Dict[str, float]`, optional (default = `0.5`)
+        Dropout on ELMo representations: one value, or one each for `input` and `output`. Use 0 if the next
+        layer has dropout on its input, as a text encoder with `dropout` has: ELMo that is dropped twice by
+        0.5 keeps a quarter of its units.
+    serialization_dir : `str`, optional
+        Set by AllenNLP, see `Elmo`.
+    elmo
+        The other arguments of `Elmo`.
+
+    # Raises
+
+    `ConfigurationError` for an unknown `placement` or key of the config, or a dropout that is not between 0
+    and 1.
+    """
+
+    def __init__(
+        self,
+        options_file: Optional[str] = None,
+        weight_file: Optional[str] = None,
+        placement: str = "input",
+        indexer: str = "elmo",
+        dropout: Union[float, Dict[str, float]] = 0.5,
+        serialization_dir: Optional[str] = None,
+        **elmo: Any,
+    ) -> None:
+        super().__init__()
+        if placement not in PLACES_OF:
+            raise ConfigurationError(
+                f"elmo.placement is '{placement}', expected one of {', '.join(PLACES_OF)}."
+            )
+        self.places: Tuple[str, ...] = PLACES_OF[placement]
+        self.dropout = _dropout_by_place(dropout)
+        self.indexer = indexer
+        self.elmo: Optional[Elmo] = None
+        if self.places:
+            files = (options_file, weight_file)
+            # This class applies dropout, for each place.
+            elmo = {**elmo, "dropout": 0.0, "serialization_dir": serialization_dir}
+            self.elmo = Elmo(*files, num_output_representations=len(self.places), **elmo)
+
+    def get_output_dim(self, place: str) -> int:
+        """Width that ELMo adds to the vectors at `place`, which is `input` or `output`."""
+        if self.elmo is None or place not in self.places:
+            return 0
+        return self.elmo.get_output_dim()
+
+    def split(self, tokens: TextFieldTensors) -> Tuple[Dict[str, Tensor], TextFieldTensors]:
+        """
+        Run the biLM once. Return the ELMo representation of each place, `(batch_size, timesteps, dim)`; and
+        the text field without ELMo's characters, for the other embedders.
+        """
+        others = {name: tensors for name, tensors in tokens.items() if name != self.indexer}
+        if self.elmo is None:
+            return {}, others
+        if "elmo_tokens" not in tokens.get(self.indexer, {}):
+            found = ", ".join(f"{name} ({', '.join(tokens[name])})" for name in sorted(tokens))
+            raise ConfigurationError(
+                f"ELMo reads the indexer '{self.indexer}', expected of type 'elmo_character_ids', but the "
+                f'reader has {found or "none"}. Put "{self.indexer}": {{"type": "elmo_character_ids"}} into '
+                "dataset_reader.token_indexers."
+            )
+        representations = self.elmo(tokens[self.indexer]["elmo_tokens"])["elmo_representations"]
+        return {
+            place: torch.nn.functional.dropout(
+                representation, self.dropout[place], training=self.training
+            )
+            for place, representation in zip(self.places, representations, strict=True)
+        }, others
 
 
 class EncodedText(NamedTuple):
@@ -78,7 +175,6 @@ class TextEncoder(torch.nn.Module, Registrable):
     ) -> None:
         super().__init__()
         self.text_field_embedder = text_field_embedder
-        self._indexers_of_embedded_elmo = _indexers_of_elmo_in(text_field_embedder)
         embedder_dim = 0 if text_field_embedder is None else text_field_embedder.get_output_dim()
         elmo_dim = 0 if elmo is None else elmo.get_output_dim("input")
         if embedder_dim + elmo_dim == 0:
@@ -122,49 +218,124 @@ class TextEncoder(torch.nn.Module, Registrable):
 
         # Raises
 
-        `ConfigurationError` if `tokens` does not hold ELMo's characters; `ValueError` if features are missing
-        or not of width `feature_dim`.
+        `ConfigurationError` if `tokens` does not hold ELMo's characters.
         """
         if mask is None:
             mask = get_text_field_mask(tokens)
-        for indexer in self._indexers_of_embedded_elmo:
-            elmo_characters(tokens, indexer)  # for its error, which is clearer than AllenNLP's
         elmo_at: Dict[str, Tensor] = {}
         if self.elmo is not None:
-            elmo_at, others = self.elmo.split(tokens)
-            # ELMo in the text field embedder may read the same characters.
-            shared = {name: tokens[name] for name in self._indexers_of_embedded_elmo}
-            tokens = {**others, **shared}
-
+            elmo_at, tokens = self.elmo.split(tokens)
         pieces = []
         if self.text_field_embedder is not None:
             pieces.append(self.text_field_embedder(tokens))
         if "input" in elmo_at:
             pieces.append(elmo_at["input"])
         if self.feature_dim > 0:
-            pieces.append(self._check_features(features))
+            pieces.append(features)
         embedded = torch.cat(pieces, dim=-1)  # (batch_size, timesteps, input_dim)
         contextualized = self.encoder(self.dropout(embedded), mask)
         if "output" in elmo_at:
             contextualized = torch.cat([contextualized, elmo_at["output"]], dim=-1)
         return EncodedText(contextualized, embedded, mask)
 
-    def _check_features(self, features: Optional[Tensor]) -> Tensor:
-        if features is None or features.size(-1) != self.feature_dim:
-            found = "no values" if features is None else f"width {features.size(-1)}"
-            raise ValueError(f"The extra features have {found}, expected width {self.feature_dim}.")
-        return features
-
 
 TextEncoder.register("elmo_text_encoder")(TextEncoder)
 
 
-def _indexers_of_elmo_in(text_field_embedder: Optional[TextFieldEmbedder]) -> List[str]:
-    """Return the names of the embedders that are ELMo, which are also those of their indexers."""
-    if text_field_embedder is None:
-        return []
-    return [
-        name.removeprefix("token_embedder_")
-        for name, embedder in text_field_embedder.named_children()
-        if isinstance(embedder, ElmoTokenEmbedder) and name.startswith("token_embedder_")
-    ]
+def built(part: Union[Lazy[Part], Part], input_dim: int, given_name: str, part_name: str) -> Part:
+    """
+    Build a part from its config and an input width, which the config need not have. A part that is built
+    already is only checked. Raise `ConfigurationError`, which names the input `given_name` and the part
+    `part_name`, if the part reads vectors of another width.
+    """
+    if isinstance(part, Lazy):
+        # AllenNLP's modules have either of these argument names.
+        part = part.construct(input_size=input_dim, input_dim=input_dim)
+    if part.get_input_dim() != input_dim:
+        raise ConfigurationError(
+            f"{given_name} must match {part_name} input, but got {input_dim} and {part.get_input_dim()} "
+            "instead. Correct the widths in the config, or leave out that of the input."
+        )
+    return part
+
+
+@Seq2SeqEncoder.register("elmo_stack")
+class EncoderStack(Seq2SeqEncoder):
+    """
+    Stack encoders and derive their widths: the input of each is the output of the one below, so the config
+    needs no `input_size`. (AllenNLP's `compose` accepts only encoders of one kind: no feed-forward network
+    below a biLSTM.)
+
+    # Parameters
+
+    encoders : `List[Seq2SeqEncoder]`
+        From the lowest to the highest.
+    input_size : `int`
+        The input width of the lowest encoder. In the config of a text encoder it is derived.
+    dropout : `float`, optional (default = `0.0`)
+        Variational dropout on the input of each encoder except the lowest, whose input the caller drops.
+
+    # Raises
+
+    `ConfigurationError` if the input width of an encoder is not the output width of the one below.
+    """
+
+    def __init__(
+        self,
+        encoders: List[Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder]],
+        input_size: int,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self._stack = torch.nn.ModuleList()
+        given_name = "input of elmo_stack"
+        for index, encoder in enumerate(encoders):
+            name = f"elmo_stack.encoders[{index}]"
+            self._stack.append(built(encoder, input_size, given_name, name))
+            input_size, given_name = self.get_output_dim(), f"output of {name}"
+        self.dropout = InputVariationalDropout(dropout)
+
+    @property
+    def encoders(self) -> List[Seq2SeqEncoder]:
+        """From the lowest to the highest."""
+        return list(self._stack)
+
+    def get_input_dim(self) -> int:
+        return self.encoders[0].get_input_dim()
+
+    def get_output_dim(self) -> int:
+        return self.encoders[-1].get_output_dim()
+
+    def is_bidirectional(self) -> bool:
+        return self.encoders[-1].is_bidirectional()
+
+    def forward(self, inputs: Tensor, mask: Optional[BoolTensor] = None) -> Tensor:
+        """Transform `(batch_size, timesteps, input_dim)` to `(batch_size, timesteps, output_dim)`."""
+        lowest, *others = self.encoders
+        outputs = lowest(inputs, mask)
+        for encoder in others:
+            outputs = encoder(self.dropout(outputs), mask)
+        return outputs
+
+
+@Seq2SeqEncoder.register("elmo_feedforward", constructor="from_lazy")
+class StackedFeedForward(FeedForwardEncoder):
+    """
+    Apply a feed-forward network to each token, as AllenNLP's `feedforward` encoder, with a derived input
+    width: in a config, `feedforward` needs no `input_dim`.
+    """
+
+    @classmethod
+    def from_lazy(cls, feedforward: Lazy[FeedForward], input_size: int) -> "StackedFeedForward":
+        """Construct from a config. `input_size` is the width of a token's vector."""
+        return cls(built(feedforward, input_size, "input of elmo_feedforward", "feedforward"))
+
+
+def _dropout_by_place(dropout: Union[float, Dict[str, float]]) -> Dict[str, float]:
+    by_place = dropout if isinstance(dropout, dict) else {"input": dropout, "output": dropout}
+    if set(by_place) != {"input", "output"} or not all(0 <= p <= 1 for p in by_place.values()):
+        raise ConfigurationError(
+            f"elmo.dropout is {dropout!r}, expected a number from 0 to 1, or one for each place, such as "
+            '{"input": 0.0, "output": 0.5}.'
+        )
+    return by_place

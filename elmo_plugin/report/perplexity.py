@@ -40,7 +40,7 @@ from elmo_plugin.report.variants import Experiment, check_name
 from elmo_plugin.tasks.conll import read_conll_2012, read_conll_sentences
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, placed_lines
 from elmo_plugin.tasks.squad.reader import squad_records
-from elmo_plugin.tasks.sst.reader import SentimentTree
+from elmo_plugin.tasks.sst import SentimentTree
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
@@ -288,7 +288,8 @@ def _squad(path: str, part: str) -> Iterator[Sequence[str]]:
     """Yield each paragraph or question as one sequence, as in the paper's model for this task."""
     tokenizer = RuleBasedTokenizer()
     for record in squad_records(path):
-        yield _words(tokenizer, getattr(record.checked(require_answers=False), part))
+        text = record.passage if part == "passage" else record.checked().question
+        yield _words(tokenizer, text)
 
 
 def _words(tokenizer: RuleBasedTokenizer, text: str) -> List[str]:

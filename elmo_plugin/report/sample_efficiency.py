@@ -44,8 +44,9 @@ class SampleEfficiencyOptions(TaskOptions):
     training data, and shows scores by share and by epoch: the paper's figure 1.
 
     A share is a part of the instances that the config's reader reads from the training file: sentences of NER
-    and SST (and phrases, with subtrees), pairs of SNLI, questions of SQuAD, predicates of SRL, documents of
-    coreference. The seed of the run chooses it at random; a smaller share is a part of a larger one.
+    and SST (and phrases, where they are read), pairs of SNLI, questions of SQuAD, predicates of SRL,
+    documents of coreference. The seed of the run chooses it at random; a smaller share is a part of a larger
+    one.
 
     An epoch has the same number of batches for each share as for all of the data. One pass over a small
     share would be few updates: it would compare shorter training rather than less data.

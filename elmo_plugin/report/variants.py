@@ -13,7 +13,7 @@ from allennlp.common.params import with_overrides
 
 from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.placed_elmo import PLACES_OF
+from elmo_plugin.modules.text_encoder import PLACES_OF
 from elmo_plugin.report.runs import Run, RunOptions
 
 ELMO_KEY = "model.text_encoder.elmo"

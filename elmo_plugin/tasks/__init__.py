@@ -7,7 +7,6 @@ from elmo_plugin.compat.patches import prepare_allennlp
 prepare_allennlp()
 
 from elmo_plugin.tasks import coref, ner, snli, squad, srl, sst
-from elmo_plugin.tasks.even_batches import EvenBatchSampler
-from elmo_plugin.tasks.reading import RuleBasedTokenizer
+from elmo_plugin.tasks.reading import EvenBatchSampler, RuleBasedTokenizer
 
 __all__ = ["EvenBatchSampler", "RuleBasedTokenizer", "coref", "ner", "snli", "squad", "srl", "sst"]

@@ -76,19 +76,11 @@ class ConllSentence(NamedTuple):
 
 def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:
     """
-    Yield the sentences of a file, at least one. A blank line ends a sentence, and so does a line whose first
-    column is `-DOCSTART-`.
+    Yield the sentences of a file. A blank line ends a sentence, and so does a line whose first column is
+    `-DOCSTART-`.
     """
-    is_empty = True
     lines = numbered_lines(file_path, "one token")
-    for sentence in _sentences(lines, SentencePlace(str(file_path), 0)):
-        is_empty = False
-        yield sentence
-    if is_empty:
-        raise ConfigurationError(
-            f"{file_path}: found no sentence, expected a token on each line and a blank line after "
-            "each sentence. Give the path of a file with data."
-        )
+    yield from _sentences(lines, SentencePlace(str(file_path), 0))
 
 
 def _sentences(lines: Iterable[Tuple[int, str]], place: SentencePlace) -> Iterator[ConllSentence]:
@@ -153,40 +145,27 @@ class Conll2012Document(NamedTuple):
 def read_conll_2012(path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
     """
     Yield the documents of a file, or of all files below a folder whose names end in `gold_conll`, such as
-    `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise `ConfigurationError` if a file has no document,
-    a token outside of a document, or a document without sentences or without an end.
+    `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise `ConfigurationError` if a file has a token
+    outside of a document, or a document without an end.
     """
     for file_path in data_files(path, "gold_conll"):
         yield from _documents(str(file_path))
 
 
 def _documents(file_path: str) -> Iterator[Conll2012Document]:
-    is_empty = True
     lines = numbered_lines(file_path, "one token")
     for number, line in lines:
         match = _BEGIN.fullmatch(line)
         if match is not None:
-            is_empty = False
             name, part = match["name"], match["part"] or "0"
             place = SentencePlace(file_path, number, f"{name}, part {part}")
-            sentences = list(_sentences(_until_end(lines, place), place))
-            if not sentences:
-                raise ConfigurationError(
-                    f"{place.of_token(0)}: found no sentence, expected a token on each line and a blank "
-                    "line after each sentence. Remove the document."
-                )
-            yield Conll2012Document(name, part, sentences)
+            yield Conll2012Document(name, part, list(_sentences(_until_end(lines, place), place)))
         elif line:
             raise ConfigurationError(
                 f"{file_path}, line {number}: found '{line[:_MAX_SHOWN]}', expected '#begin document "
                 "(NAME); part 000' before the tokens of a document, as in CoNLL-2012. Give a "
                 "*.gold_conll file."
             )
-    if is_empty:
-        raise ConfigurationError(
-            f"{file_path}: found no document, expected '#begin document (NAME); part 000' before the "
-            "tokens of each document, as in CoNLL-2012. Give a *.gold_conll file."
-        )
 
 
 def _until_end(lines: Iterator[Tuple[int, str]], place: SentencePlace) -> Iterator[Tuple[int, str]]:

@@ -1,38 +1,40 @@
-"""Shared by the readers of all tasks: from data files to instances."""
+"""Shared by the readers of all tasks: from data files to instances and to batches for validation."""
 
+import itertools
 import logging
+import math
 from collections import Counter
 from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import spacy
+import torch.distributed
+from allennlp.common.util import is_distributed
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import TextField
+from allennlp.data.samplers import BatchSampler, BucketBatchSampler
 from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.data.vocabulary import DEFAULT_PADDING_TOKEN
+from allennlp.nn.util import dist_reduce
+from more_itertools import peekable
 
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import decoded_lines
+from elmo_plugin.files.text import decoded_lines, open_text
 
 logger = logging.getLogger(__name__)
 
 
-def data_file(file_path: Union[str, PathLike]) -> Path:
-    """Return the local file of a path, or of a URL that `cached_path` can fetch."""
-    path = local_path("data file", file_path)
-    if not path.is_file():
-        raise ConfigurationError(
-            f"data file: {file_path} is a folder, expected a file. Give the path of a data file."
-        )
-    return path
+def local_data(path: Union[str, PathLike]) -> Path:
+    """Return the local file or folder of a path, or of a URL that `cached_path` can fetch."""
+    return local_path("data file", path)
 
 
 def data_files(path: Union[str, PathLike], suffix: str) -> List[Path]:
     """Return the file, or all files below a folder whose names end in `suffix`, sorted by path."""
-    local = local_path("data file", path)
+    local = local_data(path)
     if not local.is_dir():
         return [local]
     files = sorted(file for file in local.rglob(f"*{suffix}") if file.is_file())
@@ -46,29 +48,22 @@ def data_files(path: Union[str, PathLike], suffix: str) -> List[Path]:
 
 def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[int, str]]:
     """
-    Yield the numbers and lines of a file, without spaces and tabs at the ends. A no-break space is part of a
-    word. Errors say that a line should hold `line_content`.
+    Yield the numbers and lines of a file, or of a gzip file, without spaces and tabs at the ends. A no-break
+    space is part of a word. Errors say that a line should hold `line_content`.
     """
-    with open(data_file(file_path), "rb") as file:
+    with open_text(local_data(file_path), str(file_path)) as file:
         for number, line in enumerate(decoded_lines(file, file_path, line_content), start=1):
             yield number, line.strip(" \t\r")
 
 
 def placed_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[str, str]]:
     """
-    Yield the lines of a file that are not blank, at least one, with their places, such as `train.txt, line
-    3`. See `numbered_lines`.
+    Yield the lines of a file that are not blank, with their places, such as `train.txt, line 3`. See
+    `numbered_lines`.
     """
-    is_empty = True
     for number, line in numbered_lines(file_path, line_content):
         if line:
-            is_empty = False
             yield f"{file_path}, line {number}", line
-    if is_empty:
-        raise ConfigurationError(
-            f"{file_path}: found nothing but blank lines, expected {line_content} on each line. Give the "
-            "path of a file with data."
-        )
 
 
 @Tokenizer.register("elmo_rule_based")
@@ -156,7 +151,13 @@ class TaskReader(DatasetReader):
     def _read_file(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
         left_out: Counter = Counter()
         num_records, num_instances = 0, 0
-        for record in self.shard_iterable(self._records(file_path)):
+        records = peekable(self._records(file_path))
+        if not records:
+            raise ConfigurationError(
+                f"{file_path}: found no data, expected a file as {type(self).__name__} reads it. Give the "
+                "path of a file with data."
+            )
+        for record in self.shard_iterable(records):
             num_records += 1
             try:
                 # All of a record's instances or none.
@@ -175,7 +176,7 @@ class TaskReader(DatasetReader):
             )
         # One of several workers may have no instances.
         is_alone = self.get_worker_info() is None and self.get_distributed_info() is None
-        if is_alone and num_records and not num_instances:
+        if is_alone and not num_instances:
             reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
             raise ConfigurationError(
                 f"{file_path}: no instance is left of {num_records} records read"
@@ -223,3 +224,41 @@ def character_offsets(tokens: Sequence[Token]) -> Dict[str, List[Tuple[int, int]
         return {}
     offsets = [(token.idx, token.idx + len(token.ensure_text())) for token in tokens]
     return {"character_offsets": offsets}
+
+
+@BatchSampler.register("elmo_even")
+class EvenBatchSampler(BucketBatchSampler):
+    """
+    Cut instances into batches of similar length, the shortest first, as AllenNLP's `bucket` does without
+    `shuffle`. In distributed training all workers have the same number of batches.
+
+    AllenNLP's trainer stops all workers as soon as one has no batch left, and drops the remaining batches of
+    the others. So workers with fewer instances make smaller batches. Only if a worker has fewer instances
+    than another one has batches, the batches of that one are larger than `batch_size`. All instances must be
+    in memory, without `max_instances_in_memory` of the loader.
+
+    # Raises
+
+    `ConfigurationError`, at the first batch, if a worker has no instances.
+    """
+
+    def __init__(self, batch_size: int, sorting_keys: List[str]) -> None:
+        super().__init__(batch_size, sorting_keys, shuffle=False)
+
+    def get_batch_indices(self, instances: Sequence[Instance]) -> Iterable[List[int]]:
+        if not is_distributed():
+            yield from super().get_batch_indices(instances)
+            return
+        fewest_instances = dist_reduce(len(instances), torch.distributed.ReduceOp.MIN)
+        if fewest_instances == 0:
+            raise ConfigurationError(
+                "A worker of distributed training has no validation data, expected at least one instance for "
+                "each. Give more data, or fewer devices in distributed.cuda_devices."
+            )
+        num_needed = math.ceil(len(instances) / self.batch_size)
+        most_batches = dist_reduce(num_needed, torch.distributed.ReduceOp.MAX)
+        num_batches = min(most_batches, fewest_instances)
+        indices, _ = self._argsort_by_padding(instances)
+        bounds = [number * len(indices) // num_batches for number in range(num_batches + 1)]
+        for start, end in itertools.pairwise(bounds):
+            yield indices[start:end]

@@ -65,7 +65,7 @@ def test_one_name_names_both_files(kind: str, pretrained: Path, bilm_files: BiLM
 def test_configs_name_it_by_either_key(key: str, pretrained: Path, bilm_files: BiLMFiles) -> None:
     Params = of_allennlp("common.Params")
     TokenEmbedder = of_allennlp("modules.token_embedders.TokenEmbedder")
-    from elmo_plugin.modules.placed_elmo import PlacedElmo
+    from elmo_plugin.modules.text_encoder import PlacedElmo
 
     expected = BiLM.from_files(*bilm_files)
     embedder = TokenEmbedder.from_params(Params({"type": "elmo", key: "elmo_test"}))

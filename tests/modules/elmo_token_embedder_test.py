@@ -59,12 +59,6 @@ def test_a_namespace_of_the_vocabulary_is_cached(bilm_files: BiLMFiles) -> None:
     assert_close(by_words, embedder(character_ids), terms)
 
 
-def test_the_elmo_inside_is_public(bilm_files: BiLMFiles) -> None:
-    embedder = ElmoTokenEmbedder(*bilm_files, stateful=True, requires_grad=True)
-    assert embedder.elmo.bilm.stateful
-    assert not embedder.elmo.bilm.is_frozen
-
-
 class TestBadConfig:
     def test_a_misspelled_argument_is_an_error(self, bilm_files: BiLMFiles) -> None:
         with pytest.raises(ConfigurationError, match="ELMo has no argument 'droput'"):

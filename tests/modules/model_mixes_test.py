@@ -11,7 +11,7 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from elmo_plugin import BiLM, Elmo, ElmoTokenEmbedder
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.model_mixes import choose_mix, mixes_in
-from elmo_plugin.modules.placed_elmo import PlacedElmo
+from elmo_plugin.modules.text_encoder import PlacedElmo
 from tests.conftest import BiLMFiles
 
 
@@ -30,10 +30,10 @@ class Holder(Model):
 @pytest.fixture
 def model(bilm_files: BiLMFiles) -> Holder:
     return Holder(
-        encoder=Holder(elmo=PlacedElmo(Elmo(*bilm_files, 2), placement="both")),
+        encoder=Holder(elmo=PlacedElmo(*bilm_files, placement="both")),
         embedder=ElmoTokenEmbedder(*bilm_files),
         own=Elmo(*bilm_files, 2),
-        baseline=PlacedElmo(None, placement="none"),
+        baseline=PlacedElmo(placement="none"),
     )
 
 
@@ -57,7 +57,7 @@ def test_the_last_part_of_a_name_is_enough(model: Holder, name: str) -> None:
 
 
 def test_the_only_mix_needs_no_name(bilm_files: BiLMFiles) -> None:
-    model = Holder(elmo=PlacedElmo(Elmo(*bilm_files, 1), placement="output"))
+    model = Holder(elmo=PlacedElmo(*bilm_files, placement="output"))
     assert choose_mix(model, "archive").name == "elmo.output"
     with pytest.raises(
         ConfigurationError, match=r"holds 1 mixes \(elmo\.output\), 0 of them named 'input'"

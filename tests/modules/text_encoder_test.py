@@ -9,8 +9,7 @@ from allennlp.modules.seq2seq_encoders import PassThroughEncoder
 
 from elmo_plugin import Elmo, TextEncoder, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.encoder_stack import EncoderStack
-from elmo_plugin.modules.placed_elmo import PlacedElmo
+from elmo_plugin.modules.text_encoder import EncoderStack
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES, BiLMFiles
 
@@ -26,13 +25,6 @@ ENCODERS: Dict[str, Any] = {
         "num_attention_heads": 1,
     },
     "elmo_stack": {
-        "type": "elmo_stack",
-        "encoders": [
-            {"type": "lstm", "hidden_size": HIDDEN, "bidirectional": True},
-            {"type": "gru", "hidden_size": 3, "bidirectional": True},
-        ],
-    },
-    "elmo_feedforward": {
         "type": "elmo_stack",
         "encoders": [
             {
@@ -160,13 +152,6 @@ def test_features_are_appended_to_what_the_task_rnn_reads(bilm_files: BiLMFiles)
     assert torch.equal(embedded[..., -2:], features)
 
 
-def test_dropout_applies_to_what_the_task_rnn_reads_in_training(bilm_files: BiLMFiles) -> None:
-    text_encoder = build(bilm_files, "input", {"type": "pass_through"}, dropout=0.5)
-    assert (text_encoder.train()(text_fields()).contextualized == 0).float().mean() > 0.3
-    encoded = text_encoder.eval()(text_fields())
-    assert torch.equal(encoded.contextualized, encoded.embedded * encoded.mask.unsqueeze(-1))
-
-
 def test_dropout_of_a_stack_is_variational_and_between_its_encoders() -> None:
     torch.manual_seed(0)
     # Without a mask `pass_through` gives what it reads.
@@ -212,53 +197,36 @@ def test_another_name_of_the_indexer(bilm_files: BiLMFiles) -> None:
     assert encoded.embedded.size(-1) == WORD_DIM + ELMO_DIM
 
 
-def test_an_empty_stack_is_an_error(bilm_files: BiLMFiles) -> None:
-    with pytest.raises(ConfigurationError, match=r"elmo_stack\.encoders is empty"):
-        build(bilm_files, "both", {"type": "elmo_stack", "encoders": []})
-
-
 class TestBadConfig:
-    @pytest.mark.parametrize("word", ["inputs", "", "BOTH", 1, ["input"]])
-    def test_an_unknown_placement_is_an_error(self, word: Any, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(
-            ConfigurationError,
-            match=r"elmo\.placement is .*, expected one of none, input, output, both",
-        ):
-            build(bilm_files, word)
-
     @pytest.mark.parametrize(
-        "dropout",
-        [1.5, -0.1, "0.5", {"input": 0.5}, {"input": 0.5, "output": 2.0}, {"inputs": 0.5}],
+        "elmo, message",
+        [
+            ({"placement": "BOTH"}, "placement is 'BOTH', expected one of none, input, output, b"),
+            ({"dropout": 1.5}, r"elmo\.dropout is 1\.5, expected a number from 0 to 1, or one for"),
+            ({"dropout": {"input": 0.5}}, r"elmo\.dropout is {'input': 0\.5}, expected a number"),
+            (
+                {"dropout": {"input": 0.5, "output": -0.1}},
+                r"elmo\.dropout is .*, expected a number",
+            ),
+            ({"placment": "input"}, "ELMo has no argument 'placment'"),
+        ],
     )
-    def test_an_impossible_dropout_is_an_error(self, dropout: Any, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(
-            ConfigurationError,
-            match=r"elmo\.dropout is .*, expected a number from 0 to 1, or one for",
-        ):
-            build(bilm_files, "none", elmo={"dropout": dropout})
+    def test_a_wrong_value_or_key_of_elmo_is_an_error(
+        self, elmo: Dict[str, Any], message: str, bilm_files: BiLMFiles
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            build(bilm_files, elmo=elmo)
 
-    def test_an_unknown_key_is_an_error(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="ELMo has no argument 'placment'"):
-            build(bilm_files, "both", elmo={"placment": "input"})
-
-    @pytest.mark.parametrize("elmo_at", ["text field embedder", "output"])
     @pytest.mark.parametrize("reads", ["tokens", "elmo"])
     def test_a_reader_without_elmo_characters_is_named(
-        self, elmo_at: str, reads: str, bilm_files: BiLMFiles
+        self, reads: str, bilm_files: BiLMFiles
     ) -> None:
-        if elmo_at == "output":
-            text_encoder = build(bilm_files, "output")
-        else:
-            embedders = {"elmo": {"type": "elmo", **bilm_files._asdict()}}
-            text_encoder = build(
-                bilm_files, None, text_field_embedder={"token_embedders": embedders}
-            )
         with pytest.raises(
             ConfigurationError,
             match=r"reads the indexer 'elmo', expected of type 'elmo_character_ids', but the reader has "
             rf"{reads} \(tokens\)\. Put",
         ):
-            text_encoder({reads: text_fields()["tokens"]})
+            build(bilm_files, "output")({reads: text_fields()["tokens"]})
 
     def test_a_wrong_input_size_is_named(self, bilm_files: BiLMFiles) -> None:
         encoder = {"type": "lstm", "input_size": 100, "hidden_size": 3}
@@ -271,24 +239,9 @@ class TestBadConfig:
         with pytest.raises(ConfigurationError, match="The task RNN has no input"):
             build(bilm_files, placement, text_field_embedder=None)
 
-    @pytest.mark.parametrize("features", [None, torch.rand(5, 7, 3)])
-    def test_missing_or_wrong_features_are_an_error(
-        self, features: Any, bilm_files: BiLMFiles
-    ) -> None:
-        with pytest.raises(ValueError, match=r"The extra features have .*, expected width 2"):
-            build(bilm_files, "input", feature_dim=2)(text_fields(), features=features)
-
-    def test_an_elmo_that_does_not_fit_its_placement_is_an_error(
-        self, bilm_files: BiLMFiles
-    ) -> None:
-        with pytest.raises(
-            ConfigurationError, match="has 1 representations, expected 2 for placement"
-        ):
-            PlacedElmo(Elmo(*bilm_files, 1), "both")
-
 
 @pytest.mark.parametrize("is_variational", [False, True])
-def test_variational_dropout_drops_the_same_units_at_all_steps(
+def test_dropout_applies_to_what_the_task_rnn_reads_in_training(
     is_variational: bool, bilm_files: BiLMFiles
 ) -> None:
     torch.manual_seed(0)
@@ -301,19 +254,5 @@ def test_variational_dropout_drops_the_same_units_at_all_steps(
     masks = read[0] == 0
     assert 0 < masks.float().mean() < 1
     assert bool((masks == masks[:1]).all()) is is_variational
-    text_encoder.eval()
-    assert not (text_encoder(text_fields()).contextualized[0] == 0).any()
-
-
-@pytest.mark.parametrize("placement", ["none", "output"])
-def test_elmo_may_also_be_an_embedder_of_the_same_indexer(
-    placement: str, bilm_files: BiLMFiles
-) -> None:
-    token_embedders = {
-        "tokens": {"type": "embedding", "embedding_dim": WORD_DIM},
-        "elmo": {"type": "elmo", **bilm_files._asdict(), "dropout": 0.0},
-    }
-    text_encoder = build(
-        bilm_files, placement, text_field_embedder={"token_embedders": token_embedders}
-    )
-    assert text_encoder(text_fields()).embedded.size(-1) == WORD_DIM + ELMO_DIM
+    encoded = text_encoder.eval()(text_fields())
+    assert torch.equal(encoded.contextualized, encoded.embedded * encoded.mask.unsqueeze(-1))

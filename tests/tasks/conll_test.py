@@ -57,8 +57,6 @@ def test_other_white_space_belongs_to_the_token(tmp_path, character):
     [
         ("It O\nrains\n", r"line 2: found 1 columns \('rains'\), expected 2, as on the first line"),
         ("It O\nrains V O\n", r"line 2: found 3 columns \('rains V O'\), expected 2, as"),
-        ("", r"data\.conll: found no sentence, expected"),
-        ("-DOCSTART- O\n\n", r"data\.conll: found no sentence, expected"),
     ],
 )
 def test_a_wrong_file_of_columns_is_refused(tmp_path, content, message):
@@ -125,8 +123,6 @@ def test_a_folder_means_all_of_its_files(tmp_path: Path) -> None:
     [
         (["Ann NNP"], r"line 1: found 'Ann NNP', expected '#begin document \(NAME\)"),
         ([*DOCUMENT, row(0, "x", "-")], "line 8: found 'bc/x/1"),
-        ([""], "found no document, expected '#begin document"),
-        ([DOCUMENT[0], "", DOCUMENT[-1]], "line 1, document bc/x/1, part 000: found no sentence"),
         ([*DOCUMENT[:2], row(1, "ran", "*", "-"), "#end document"], "line 3, document .* found 13 columns"),
         ([DOCUMENT[0], "Ann NNP", "#end document"], r"found 2 columns .* expected at least 12"),
         ([*DOCUMENT[:-1], *DOCUMENT], "line 1, document bc/x/1, part 000: found no end, expected a line"),

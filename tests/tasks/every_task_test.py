@@ -193,6 +193,42 @@ def test_without_gold_labels_there_is_no_loss_and_nothing_to_measure(
     assert set(model.get_metrics().values()) == {0.0}
 
 
+_SRL = "'predicates' is .*, expected a list of different indices of the 1 tokens, 0 to 0"
+WRONG_INPUTS: Dict[str, List[Tuple[Dict[str, Any], str]]] = {
+    "coref": [
+        ({"document": "Rain", "sentences": [["Rain"]]}, "Found the keys 'document', 'sentences'"),
+        ({"document": " \n"}, "'document' is .*, expected a text that is not empty"),
+        ({"sentences": "Rain"}, "'sentences' is \"Rain\", expected a list of sentences"),
+        ({"sentences": [["Rain"], []]}, r"'sentences\[1\]' is \[\], expected a list of words"),
+        ({"sentences": [["Rain", 3]]}, r"'sentences\[0\]'\[1\] is 3, expected a word"),
+        ({"sentences": [["Rain"]], "genre": 3}, "'genre' is 3, expected a text"),
+    ],
+    "ner": [({"tokens": []}, r"'tokens' is \[\], expected a list of words")],
+    "snli": [
+        ({"hypothesis": "Rain"}, "Found the keys 'hypothesis' .* one of 'premise', 'sentence1'"),
+        ({"sentence1": "Rain", "hypothesis": "Rain"}, "exactly one of 'sentence2'"),
+        ({"premise": "Rain", "sentence1": "Rain"}, "Found the keys 'premise', 'sentence1'"),
+        ({"sentence1": "Rain", "sentence2": None}, "'sentence2' is null, expected a text"),
+    ],
+    "squad": [({"passage": "It rained.", "question": ""}, "'question' is \"\", expected a text")],
+    "srl": [
+        *(
+            ({"tokens": ["Rain"], "predicates": predicates}, _SRL)
+            for predicates in (None, [0, 1], [-1], [True], [0, 0], [0.0])
+        ),
+        ({"sentence": "Rain."}, "expected exactly one of 'predicates', as in"),
+    ],
+    "sst": [({"sentence": "Rain", "words": ["Rain"]}, "Found the keys 'sentence', 'words'")],
+}
+
+
+def test_wrong_input_is_refused_with_an_example(trained: Path, predictor: Predictor) -> None:
+    for wrong, message in WRONG_INPUTS[trained.name]:
+        with pytest.raises(ConfigurationError, match=message) as error:
+            predictor.predict_json(wrong)
+        assert predictor.example in str(error.value)
+
+
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_a_bad_line_is_answered_with_an_error_and_stops_no_other(
     batch_size: int,

@@ -1,3 +1,4 @@
+import gzip
 import logging
 from collections import Counter
 from pathlib import Path
@@ -17,7 +18,6 @@ from elmo_plugin.tasks import RuleBasedTokenizer
 from elmo_plugin.tasks.reading import (
     TaskReader,
     checked_words,
-    data_file,
     data_files,
     placed_lines,
 )
@@ -34,9 +34,11 @@ def test_a_folder_means_all_files_below_it(tmp_path: Path) -> None:
         data_files(tmp_path, ".json")
 
 
-def test_blank_lines_are_skipped_but_numbered(tmp_path: Path) -> None:
-    path = tmp_path / "lines.txt"
-    path.write_bytes("\n a\u00a0b \r\n\t\nc".encode())
+@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
+def test_blank_lines_are_skipped_but_numbered(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    content = "\n a\u00a0b \r\n\t\nc".encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert list(placed_lines(path, "one tree")) == [
         (f"{path}, line 2", "a\u00a0b"),
         (f"{path}, line 4", "c"),
@@ -147,16 +149,16 @@ def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:
     "content, message",
     [
         (None, r"data file: .*lines\.txt"),
-        ("", "nothing but blank lines, expected one tree on each line"),
-        ("\n \n", "nothing but blank lines, expected one tree on each line"),
+        (..., r"lines\.txt: cannot be read \(.*Is a directory"),
+        ("\n \n", r"lines\.txt: found no data, expected a file as WordReader reads it"),
         ("It\nS\udce3o\n", r"line 2: found the bytes b'\\xe3', expected UTF"),
     ],
 )
 def test_a_file_without_valid_lines_is_refused(content: Any, message: str, tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
-    if content is not None:
+    if content is ...:
+        path.mkdir()
+    elif content is not None:
         path.write_text(content, errors="surrogateescape")
     with pytest.raises(ConfigurationError, match=message):
-        list(placed_lines(path, "one tree"))
-    with pytest.raises(ConfigurationError, match="is a folder, expected a file"):
-        data_file(tmp_path)
+        list(WordReader().read(path))

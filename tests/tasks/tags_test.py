@@ -11,7 +11,6 @@ from elmo_plugin.tasks.conll import SentencePlace
 from elmo_plugin.tasks.tags import (
     Span,
     TagField,
-    check_tag_vocabulary,
     find_tag_fault,
     spans_to_tags,
     split_tag,
@@ -74,10 +73,6 @@ def test_tags_without_fault_are_exactly_those_that_spans_can_have(tags, scheme):
         ("BIOUL", ["U-PER", "L-PER"], (1, "tag 'L-PER' after 'U-PER'")),
         ("IOB1", ["O", "PER"], (1, "tag 'PER'")),
         ("IOB1", ["I-"], (0, "tag 'I-'")),
-        ("IOB1", ["I"], (0, "tag 'I'")),
-        ("IOB1", ["-PER"], (0, "tag '-PER'")),
-        ("IOB1", ["IB-PER"], (0, "tag 'IB-PER'")),
-        ("IOB1", ["o"], (0, "tag 'o'")),
         ("IOB1", ["O-PER"], (0, "tag 'O-PER'")),
     ],
 )
@@ -103,19 +98,3 @@ def test_an_unknown_tag_is_named_with_its_line():
     ) as error:
         field.index(vocabulary_of("U-PER", "O"))
     assert "expected one of those that the model learns: O, U-PER." in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "tags, scheme, message",
-    [
-        ([], "BIO", "namespace 'labels' is empty, expected the labels of the training"),
-        (["U-PER"], "BIOUL", "has U-PER, but not O, expected the tags of data in the BIOUL scheme"),
-        (["O", "B-PER", "I-PER"], "BIOUL", "has O, B-PER, I-PER, but not L-PER"),
-        (["O", "L-PER"], "BIOUL", "has O, L-PER, but not B-PER"),
-        (["O", "I-PER"], "BIO", "has O, I-PER, but not B-PER"),
-        (["O", "S-PER", "PER"], "BIOUL", "has PER, S-PER, expected the tags of data in the BIOUL"),
-    ],
-)
-def test_a_vocabulary_without_the_tags_of_the_scheme_is_refused(tags, scheme, message):
-    with pytest.raises(ConfigurationError, match=message):
-        check_tag_vocabulary(vocabulary_of(*tags), scheme)

@@ -89,7 +89,6 @@ local words = import 'words.libsonnet';
       width_dim: feature_dim,
       lexical_dropout: lexical_dropout,
       dropout: dropout,
-      head_scores: 'contextualized',
       regularizer: elmo.regularizer(scalar_mix_l2),
       initializer: {
         regexes: [

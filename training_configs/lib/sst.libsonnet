@@ -49,10 +49,7 @@ local words = import 'words.libsonnet';
       numpy_seed: seed,
       pytorch_seed: seed,
 
-      dataset_reader: sentence_reader + (
-        if min_phrase_length == null then {}
-        else { subtrees: true, min_phrase_length: min_phrase_length }
-      ),
+      dataset_reader: sentence_reader { min_phrase_length: min_phrase_length },
       validation_dataset_reader: sentence_reader,
       train_data_path: data.train,
       validation_data_path: data.dev,

@@ -1,6 +1,6 @@
 """Score each mention with each of the mentions before it."""
 
-from typing import List, NamedTuple, Optional
+from typing import List, Optional
 
 import torch
 from allennlp.common import FromParams
@@ -14,8 +14,6 @@ from torch.utils.checkpoint import checkpoint
 _NUM_DISTANCE_BUCKETS = 10  # 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more; 0 does not occur
 # Mentions that are scored at once, which affects only time and memory.
 _MENTIONS_PER_BLOCK = 16
-# Numbers that are stored from the forward to the backward pass; each takes about 4 bytes in several tensors.
-_MAX_HELD = 2**25
 _UNKNOWN_SPEAKER, _OTHER_SPEAKER, _SAME_SPEAKER = range(3)
 
 
@@ -25,9 +23,9 @@ class AntecedentScorer(torch.nn.Module, FromParams):
     4). The features are the distance in mentions, in buckets; whether the speakers are the same, different,
     or unknown; and the genre of the document.
 
-    The vectors of pairs are never made: the weight matrix of the first layer is split, so that the part for
-    one mention is computed once. Pairs are scored in blocks of mentions. In training, if all blocks together
-    would take too much memory until the backward pass, that pass computes them again.
+    The weight matrix of the first layer is split, so that the part for one mention is computed once. Pairs
+    are scored in blocks of mentions, which the backward pass computes again: so training needs the memory of
+    one block.
 
     # Parameters
 
@@ -101,28 +99,6 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         `(num_mentions, max_antecedents)`. Column 0 is the mention just before, column 1 the one before that;
         `-inf` where there is none.
         """
-        document = self._project(mentions, mention_scores, speakers, genre)
-        num_mentions = len(mentions)
-        # At least one column, so that a document with one mention is no special case.
-        max_antecedents = max(1, min(self.max_antecedents, num_mentions - 1))
-        hidden_dim, span_dim = document.product_weight.shape
-        # For each mention a block holds weights and the hidden vectors of its pairs.
-        held = num_mentions * hidden_dim * (span_dim + max_antecedents + _MENTIONS_PER_BLOCK)
-        computed_again = torch.is_grad_enabled() and held > _MAX_HELD
-        blocks = []
-        for first in range(0, num_mentions, _MENTIONS_PER_BLOCK):
-            block = (document, first, min(first + _MENTIONS_PER_BLOCK, num_mentions))
-            if computed_again:
-                scores = checkpoint(self._score_block, *block, max_antecedents, use_reentrant=False)
-            else:
-                scores = self._score_block(*block, max_antecedents)
-            blocks.append(scores)
-        return torch.cat(blocks)  # (num_mentions, max_antecedents)
-
-    def _project(
-        self, mentions: Tensor, mention_scores: Tensor, speakers: Tensor, genre: Tensor
-    ) -> "_ProjectedDocument":
-        """Compute the parts of the first layer's output that depend on one mention or one feature."""
         by_mention, by_antecedent, by_product, by_distance, by_speaker, by_genre = (
             self.first_layer.weight.split(self._part_dims, dim=-1)
         )
@@ -130,68 +106,50 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         known = genre < self.genre_embedding.num_embeddings
         genre = torch.where(known, genre, self.unknown_genre)
         genre_part = linear(self.dropout(self.genre_embedding(genre)), by_genre)  # (hidden_dim)
-        return _ProjectedDocument(
-            mentions,
-            mention_scores,
-            speakers,
-            product_weight=by_product,
-            mention_part=linear(mentions, by_mention, self.first_layer.bias) + genre_part,
-            antecedent_part=linear(mentions, by_antecedent),
-            # The same units are dropped for all pairs of a bucket.
-            distance_part=linear(self.dropout(self.distance_embedding.weight), by_distance),
-            speaker_part=linear(self.dropout(self.speaker_embedding.weight), by_speaker),
-        )
+        mention_part = linear(mentions, by_mention, self.first_layer.bias) + genre_part
+        antecedent_part = linear(mentions, by_antecedent)
+        # The same units are dropped for all pairs of a bucket.
+        distance_part = linear(self.dropout(self.distance_embedding.weight), by_distance)
+        speaker_part = linear(self.dropout(self.speaker_embedding.weight), by_speaker)
+        # At least one column, so that a document with one mention is no special case.
+        max_antecedents = max(1, min(self.max_antecedents, len(mentions) - 1))
+        indices = torch.arange(len(mentions), device=mentions.device)
+        nearest = indices.unsqueeze(-1) - 1 - torch.arange(max_antecedents, device=mentions.device)
 
-    def _score_block(
-        self, document: "_ProjectedDocument", first: int, last: int, max_antecedents: int
-    ) -> Tensor:
-        """Score the mentions from `first` to `last` (exclusive), `(last - first, max_antecedents)`."""
-        # Adjacent mentions have the same antecedents, except at the ends.
-        earliest = max(0, first - max_antecedents)
-        mentions = document.mentions[first:last]
-        antecedents = document.mentions[earliest:last]  # (num_antecedents, span_dim)
-        indices = torch.arange(first, last, device=mentions.device).unsqueeze(-1)
-        # W (g_i * g_j) = (W * g_i) g_j: one product of matrices for all pairs.
-        # (mentions of the block, hidden_dim, span_dim)
-        scaled = mentions.unsqueeze(1) * document.product_weight
-        # (num_antecedents, mentions of the block, hidden_dim)
-        products = linear(antecedents, scaled.flatten(0, 1)).unflatten(1, (last - first, -1))
-        distances = indices - torch.arange(earliest, last, device=mentions.device)
-        same_speaker = _compare_speakers(
-            document.speakers[first:last], document.speakers[earliest:last]
-        )
-        hidden = (
-            products.transpose(0, 1)  # (mentions of the block, num_antecedents, hidden_dim)
-            + document.distance_part[bucket_values(distances.clamp(min=1))]
-            + document.speaker_part[same_speaker]
-            + document.mention_part[first:last].unsqueeze(1)
-            + document.antecedent_part[earliest:last]
-        )
-        hidden = self.further_layers(self.dropout(self.activation(hidden)))
-        # (mentions of the block, num_antecedents)
-        scores = self.score(hidden).squeeze(-1)
-        scores = scores + document.mention_scores[first:last].unsqueeze(-1)
-        scores = scores + document.mention_scores[earliest:last]
-        # From all pairs to the max_antecedents nearest, the nearest first.
-        nearest = indices - torch.arange(1, max_antecedents + 1, device=mentions.device)
-        scores = scores.gather(1, (nearest - earliest).clamp(min=0))
-        return scores.masked_fill(nearest < 0, -torch.inf)
+        def score_block(first: int, last: int) -> Tensor:
+            # Adjacent mentions have the same antecedents, except at the ends.
+            earliest = max(0, first - max_antecedents)
+            block, antecedents = slice(first, last), slice(earliest, last)
+            # W (g_i * g_j) = (W * g_i) g_j: one product of matrices for all pairs.
+            # (mentions of the block, hidden_dim, span_dim)
+            scaled = mentions[block].unsqueeze(1) * by_product
+            # (num_antecedents, mentions of the block, hidden_dim)
+            products = linear(mentions[antecedents], scaled.flatten(0, 1)).unflatten(
+                1, (last - first, -1)
+            )
+            distances = indices[block].unsqueeze(-1) - indices[antecedents]
+            same_speaker = _compare_speakers(speakers[block], speakers[antecedents])
+            hidden = (
+                products.transpose(0, 1)  # (mentions of the block, num_antecedents, hidden_dim)
+                + distance_part[bucket_values(distances.clamp(min=1))]
+                + speaker_part[same_speaker]
+                + mention_part[block].unsqueeze(1)
+                + antecedent_part[antecedents]
+            )
+            hidden = self.further_layers(self.dropout(self.activation(hidden)))
+            # (mentions of the block, num_antecedents)
+            scores = self.score(hidden).squeeze(-1)
+            scores = scores + mention_scores[block].unsqueeze(-1) + mention_scores[antecedents]
+            return scores.gather(1, (nearest[block] - earliest).clamp(min=0))
 
-
-class _ProjectedDocument(NamedTuple):
-    """
-    The mentions of a document, and the parts of the first layer's output that depend on one mention or one
-    feature.
-    """
-
-    mentions: Tensor  # (num_mentions, span_dim)
-    mention_scores: Tensor  # (num_mentions)
-    speakers: Tensor  # (num_mentions)
-    product_weight: Tensor  # (hidden_dim, span_dim), of g_i * g_j
-    mention_part: Tensor  # (num_mentions, hidden_dim), with the bias and the genre
-    antecedent_part: Tensor  # (num_mentions, hidden_dim)
-    distance_part: Tensor  # (num_buckets, hidden_dim)
-    speaker_part: Tensor  # (3, hidden_dim)
+        blocks = []
+        for first in range(0, len(mentions), _MENTIONS_PER_BLOCK):
+            bounds = (first, min(first + _MENTIONS_PER_BLOCK, len(mentions)))
+            if torch.is_grad_enabled():
+                blocks.append(checkpoint(score_block, *bounds, use_reentrant=False))
+            else:
+                blocks.append(score_block(*bounds))
+        return torch.cat(blocks).masked_fill(nearest < 0, -torch.inf)
 
 
 def _compare_speakers(speakers: Tensor, antecedent_speakers: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Compare predicted clusters of mentions with gold ones: the scores of CoNLL-2012."""
 
 from collections import Counter
-from typing import Callable, Dict, Hashable, List, NamedTuple, Sequence
+from typing import Callable, Dict, Hashable, List, Sequence, Tuple
 
 import numpy
 import torch
@@ -11,65 +11,47 @@ from scipy.optimize import linear_sum_assignment
 
 Clusters = Sequence[Sequence[Hashable]]
 
-
-class ScoreParts(NamedTuple):
-    """Numerators and denominators, to be summed over documents before they are divided."""
-
-    precision_numerator: float
-    precision_denominator: float
-    recall_numerator: float
-    recall_denominator: float
+# Each measure returns numerator and denominator of the precision of clusters, compared with gold ones. Recall
+# is the same with the sides exchanged. Both are summed over documents before they are divided.
 
 
-def muc(predicted: Clusters, gold: Clusters) -> ScoreParts:
+def muc(clusters: Clusters, gold: Clusters) -> Tuple[float, float]:
     """
-    Count links (Vilain et al. 1995). A gold cluster of n mentions has n - 1 links. If the prediction splits
-    it into p clusters, where a mention without a cluster counts as one, p - 1 links are missing. Precision is
-    the same with the sides exchanged.
+    Count links (Vilain et al. 1995). A cluster of n mentions has n - 1 links. If the other side splits it
+    into p clusters, where a mention without a cluster counts as one, p - 1 of them are wrong.
     """
-
-    parts: List[float] = []
-    for clusters, others in ((predicted, gold), (gold, predicted)):
-        # A mention that no other cluster contains counts as a separate part, and adds 0.
-        parts.append(sum(share.total() - len(share) for share in _shares(clusters, others)))
-        parts.append(sum(len(cluster) - 1 for cluster in clusters))
-    return ScoreParts(*parts)
+    # A mention that no other cluster contains counts as a separate part, and adds 0.
+    found = sum(share.total() - len(share) for share in _shares(clusters, gold))
+    return found, sum(len(cluster) - 1 for cluster in clusters)
 
 
-def b_cubed(predicted: Clusters, gold: Clusters) -> ScoreParts:
+def b_cubed(clusters: Clusters, gold: Clusters) -> Tuple[float, float]:
     """
-    Count mentions (Bagga and Baldwin 1998). The recall of a gold mention is the part of its gold cluster that
-    is in its predicted cluster, 0 if it has none. Precision is the same with the sides exchanged.
+    Count mentions (Bagga and Baldwin 1998). The precision of a mention is the part of its cluster that is in
+    its gold cluster, 0 if it has none.
     """
-
-    parts: List[float] = []
-    for clusters, others in ((predicted, gold), (gold, predicted)):
-        found = 0.0
-        for cluster, share in zip(clusters, _shares(clusters, others)):
-            # Each of `count` mentions has the same `count / len(cluster)`.
-            found += sum(count * count for count in share.values()) / len(cluster)
-        parts += [found, sum(len(cluster) for cluster in clusters)]
-    return ScoreParts(*parts)
+    found = 0.0
+    for cluster, share in zip(clusters, _shares(clusters, gold)):
+        # Each of `count` mentions has the same `count / len(cluster)`.
+        found += sum(count * count for count in share.values()) / len(cluster)
+    return found, sum(len(cluster) for cluster in clusters)
 
 
-def ceaf_phi4(predicted: Clusters, gold: Clusters) -> ScoreParts:
+def ceaf_phi4(clusters: Clusters, gold: Clusters) -> Tuple[float, float]:
     """
-    Count entities (Luo 2005), also called CEAF_e: the one-to-one alignment of predicted and gold clusters
-    with the greatest total similarity. The similarity of two clusters is `phi_4`, their Dice coefficient.
+    Count entities (Luo 2005), also called CEAF_e: the one-to-one alignment of clusters with the greatest
+    total similarity. The similarity of two clusters is `phi_4`, their Dice coefficient.
     """
-    similarity = numpy.zeros((len(predicted), len(gold)))
-    for row, share in enumerate(_shares(predicted, gold)):
+    similarity = numpy.zeros((len(clusters), len(gold)))
+    for row, share in enumerate(_shares(clusters, gold)):
         for column, count in share.items():
-            similarity[row, column] = 2 * count / (len(predicted[row]) + len(gold[column]))
-    total = float(similarity[linear_sum_assignment(similarity, maximize=True)].sum())
-    return ScoreParts(total, len(predicted), total, len(gold))
+            similarity[row, column] = 2 * count / (len(clusters[row]) + len(gold[column]))
+    aligned = linear_sum_assignment(similarity, maximize=True)
+    return float(similarity[aligned].sum()), len(clusters)
 
 
-CLUSTER_SCORES: Dict[str, Callable[[Clusters, Clusters], ScoreParts]] = {
-    "muc": muc,
-    "b_cubed": b_cubed,
-    "ceaf": ceaf_phi4,
-}
+Measure = Callable[[Clusters, Clusters], Tuple[float, float]]
+MEASURES: Dict[str, Measure] = {"muc": muc, "b_cubed": b_cubed, "ceaf": ceaf_phi4}
 """The three whose mean is the score of CoNLL-2012."""
 
 
@@ -88,9 +70,8 @@ class CoreferenceScores(Metric):
     MUC, B-cubed and CEAF (phi 4) of predicted clusters, and the mean of the three, the score of CoNLL-2012
     (Pradhan et al. 2014); and the share of gold mentions that are among the kept spans.
 
-    Like in the official scorer, numerators and denominators are summed over documents before they are
-    divided, and mentions that only one side has lower the score of the other. In distributed training the
-    sums are over all workers.
+    As in the official scorer, mentions that only one side has lower the score of the other. In distributed
+    training the sums are over all workers.
     """
 
     supports_distributed = True
@@ -108,54 +89,44 @@ class CoreferenceScores(Metric):
         Count documents: the predicted and the gold clusters of each, lists of mentions without a mention in
         two clusters; and the kept spans, which are the candidates for mentions.
         """
-        sums = torch.zeros_like(self._sums)
-        num_gold, num_recalled = 0, 0
-        for document_predicted, document_gold, document_kept in zip(
-            predicted, gold, kept_spans, strict=True
-        ):
-            sums += torch.tensor(
-                [score(document_predicted, document_gold) for score in CLUSTER_SCORES.values()],
-                dtype=torch.double,
-            )
-            gold_mentions = {mention for cluster in document_gold for mention in cluster}
-            num_gold += len(gold_mentions)
-            num_recalled += len(gold_mentions.intersection(document_kept))
-        mentions = torch.tensor([num_recalled, num_gold], dtype=torch.double)
-        self._sums += dist_reduce_sum(sums).cpu()
-        self._mentions += dist_reduce_sum(mentions).cpu()
+        for of_document in zip(predicted, gold, kept_spans, strict=True):
+            clusters, gold_clusters, candidates = of_document
+            for row, measure in enumerate(MEASURES.values()):
+                precision = measure(clusters, gold_clusters)
+                recall = measure(gold_clusters, clusters)
+                self._sums[row] += torch.tensor([precision, recall], dtype=torch.double)
+            mentions = {mention for cluster in gold_clusters for mention in cluster}
+            num_kept = len(mentions.intersection(candidates))
+            self._mentions += torch.tensor([num_kept, len(mentions)], dtype=torch.double)
 
     def get_metric(self, reset: bool = False) -> Dict[str, float]:
         """
-        Return `coref_f1`, `coref_precision` and `coref_recall`, the means of the three metrics;
-        `mention_recall`; `muc_f1`, `b_cubed_f1` and `ceaf_f1`; and the precision and recall of each, such as
-        `_muc_recall` (AllenNLP writes these to its metrics files, but not into progress bars). Undefined
-        values are 0.
+        Return `coref_precision`, `coref_recall` and `coref_f1`, the means of the three measures;
+        `mention_recall`; and the same of each measure, such as `muc_f1` and `_muc_recall`. AllenNLP writes
+        names with a leading underscore to its metrics files, but not into progress bars. Undefined values
+        are 0.
         """
-        scores: Dict[str, Dict[str, float]] = {"precision": {}, "recall": {}, "f1": {}}
-        for name, sums in zip(CLUSTER_SCORES, self._sums.tolist()):
-            parts = ScoreParts(*sums)
-            precision = _divide(parts.precision_numerator, parts.precision_denominator)
-            recall = _divide(parts.recall_numerator, parts.recall_denominator)
-            scores["precision"][name] = precision
-            scores["recall"][name] = recall
-            scores["f1"][name] = _divide(2 * precision * recall, precision + recall)
-        metrics = {
-            f"coref_{kind}": sum(of_kind.values()) / len(of_kind)
-            for kind, of_kind in scores.items()
-        }
-        num_recalled, num_gold = self._mentions.tolist()
-        metrics["mention_recall"] = _divide(num_recalled, num_gold)
-        for kind, of_kind in scores.items():
-            for name, value in of_kind.items():
-                metrics[f"{'' if kind == 'f1' else '_'}{name}_{kind}"] = value
+        sums = dist_reduce_sum(self._sums).tolist()
+        metrics: Dict[str, float] = {}
+        means = {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+        for name, (of_precision, of_recall) in zip(MEASURES, sums):
+            precision, recall = _divide(*of_precision), _divide(*of_recall)
+            f1 = _divide(2 * precision * recall, precision + recall)
+            metrics[f"_{name}_precision"] = precision
+            metrics[f"_{name}_recall"] = recall
+            metrics[f"{name}_f1"] = f1
+            for kind, value in zip(means, (precision, recall, f1)):
+                means[kind] += value / len(MEASURES)
+        metrics.update({f"coref_{kind}": value for kind, value in means.items()})
+        metrics["mention_recall"] = _divide(*dist_reduce_sum(self._mentions).tolist())
         if reset:
             self.reset()
         return metrics
 
     def reset(self) -> None:
-        # A row for each score, with the columns of ScoreParts.
-        self._sums = torch.zeros(len(CLUSTER_SCORES), len(ScoreParts._fields), dtype=torch.double)
-        self._mentions = torch.zeros(2, dtype=torch.double)  # recalled, gold
+        # For each measure precision and recall, of which each is a numerator and a denominator.
+        self._sums = torch.zeros(len(MEASURES), 2, 2, dtype=torch.double)
+        self._mentions = torch.zeros(2, dtype=torch.double)  # kept gold mentions, gold mentions
 
 
 def _divide(numerator: float, denominator: float) -> float:

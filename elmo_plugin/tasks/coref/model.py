@@ -1,6 +1,5 @@
 """Find mentions of entities, and cluster the mentions of the same entity."""
 
-from collections import Counter
 from functools import partial
 from typing import Any, Dict, List, NamedTuple, Optional
 
@@ -15,7 +14,6 @@ from allennlp.nn.util import get_text_field_mask
 from torch import Tensor
 
 from elmo_plugin.modules.text_encoder import TextEncoder
-from elmo_plugin.tasks.checks import check_choice
 from elmo_plugin.tasks.coref.antecedent_scorer import AntecedentScorer
 from elmo_plugin.tasks.coref.metrics import CoreferenceScores
 from elmo_plugin.tasks.coref.reader import GENRE_NAMESPACE
@@ -89,10 +87,6 @@ class CoreferenceResolver(Model):
         On the embedded tokens that spans attend to; the text encoder has its own.
     dropout : `float`, optional (default = `0.0`)
         On the output of the text encoder, and on the embedding of span widths.
-    head_scores : `str`, optional (default = `"embedded"`)
-        Vectors from which tokens are scored as the head of a span: `contextualized`, the output of the text
-        encoder, as in Lee et al. and in this project's configs; or `embedded`, its input, as in AllenNLP's
-        model.
     """
 
     default_predictor = "elmo_coref"
@@ -109,12 +103,10 @@ class CoreferenceResolver(Model):
         width_dim: int = 20,
         lexical_dropout: float = 0.0,
         dropout: float = 0.0,
-        head_scores: str = "embedded",
-        initializer: Optional[InitializerApplicator] = None,
+        initializer: InitializerApplicator = InitializerApplicator(),
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        check_choice("head_scores", head_scores, ("contextualized", "embedded"))
         self.text_encoder = text_encoder
         self.max_span_width = max_span_width
         self.spans_per_word = spans_per_word
@@ -127,7 +119,6 @@ class CoreferenceResolver(Model):
             max_span_width,
             width_dim,
             dropout,
-            scores_contextualized=head_scores == "contextualized",
         )
         span_dim = self.span_representation.get_output_dim()
         self.mention_feedforward = mention_feedforward.construct(input_dim=span_dim)
@@ -138,8 +129,7 @@ class CoreferenceResolver(Model):
             unknown_genre=vocab.get_token_index(DEFAULT_OOV_TOKEN, GENRE_NAMESPACE),
         )
         self._scores = CoreferenceScores()
-        if initializer is not None:
-            initializer(self)
+        initializer(self)
 
     def forward(
         self,
@@ -263,14 +253,10 @@ def _document_of_batch(
     gold_clusters = None
     if mentions is not None:
         parts: Dict[int, Cluster] = {}
-        num_mentions: Counter = Counter()
         for start, end, cluster in mentions[row].tolist():
-            num_mentions[cluster] += 1
             if cluster >= 0 and first_word <= start and end <= last_word:  # no padding
                 parts.setdefault(cluster, []).append((start - first_word, end - first_word))
-        gold_clusters = [
-            part for cluster, part in parts.items() if len(part) > 1 or num_mentions[cluster] == 1
-        ]
+        gold_clusters = [part for part in parts.values() if len(part) > 1]
     return Document(
         _at(sentences, (row, chosen)),
         mask[row, chosen],

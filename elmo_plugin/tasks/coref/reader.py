@@ -37,7 +37,7 @@ _NO_BRACKETS = "-"
 _MAX_SHOWN = 60  # characters of an invalid entry in an error
 
 GENRE_NAMESPACE = "genres"
-UNKNOWN_SPEAKER = "-"
+_UNKNOWN_SPEAKER = "-"
 
 
 def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int, int, str]]:
@@ -49,10 +49,9 @@ def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int
     opened last.
     """
 
-    def fault(index: int, found: str, expected: str) -> ConfigurationError:
+    def fault(index: int, found_and_expected: str) -> ConfigurationError:
         return ConfigurationError(
-            f"{place.of_token(index)}: found {found}, expected {expected}. "
-            "Correct the coreference column, the last one."
+            f"{place.of_token(index)}: found {found_and_expected}. Correct the coreference column, the last."
         )
 
     mentions: List[Tuple[int, int, str]] = []
@@ -63,28 +62,22 @@ def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int
         for piece in entry.split("|"):
             match = _BRACKET.fullmatch(piece)
             if match is None or not (match["opens"] or match["closes"]):
-                raise fault(
-                    index,
-                    f"'{entry[:_MAX_SHOWN]}' in the coreference column",
-                    "- or brackets such as (12|(3)|4)",
-                )
+                shown = f"'{entry[:_MAX_SHOWN]}' in the coreference column"
+                raise fault(index, f"{shown}, expected - or brackets such as (12|(3)|4)")
             entity = match["entity"]
             if match["opens"]:
                 starts_of.setdefault(entity, []).append(index)
             if match["closes"]:
                 if not starts_of.get(entity):
-                    raise fault(
-                        index,
-                        f"the closing bracket '{piece}'",
-                        f"that a mention of {entity} was opened before in the sentence",
-                    )
+                    opened = f"that a mention of {entity} was opened before in the sentence"
+                    raise fault(index, f"the closing bracket '{piece}', expected {opened}")
                 mentions.append((starts_of[entity].pop(), index + 1, entity))
     for entity, starts in starts_of.items():
         if starts:
+            closed = f"'{entity})' on the same or a later token of the sentence"
             raise fault(
                 starts[-1],
-                f"the opening bracket '({entity}' without a closing one",
-                f"'{entity})' on the same or a later token of the sentence",
+                f"the opening bracket '({entity}' without a closing one, expected {closed}",
             )
     return sorted(mentions, key=lambda mention: (mention[0], -mention[1]))
 
@@ -146,26 +139,17 @@ class CoreferenceReader(TaskReader):
       clusters.
 
     Two entities that share a mention are merged (this occurs in OntoNotes), which is logged with the line.
+    Clusters of one mention, which OntoNotes does not mark and the model never predicts, are left out and
+    counted.
 
-    # Parameters
-
-    keep_singletons : `bool`, optional (default = `False`)
-        Keep gold clusters of one mention, which OntoNotes does not mark and other corpora do. The model never
-        predicts such clusters: training ignores them, but they count in its scores. If they are dropped,
-        their number is logged.
-
-    The other parameters are those of `TaskReader`, whose records are documents here.
+    The parameters are those of `TaskReader`, whose records are documents here.
     """
-
-    def __init__(self, keep_singletons: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._keep_singletons = keep_singletons
 
     def text_to_instance(
         self,
         sentences: List[List[Token]],
         clusters: Optional[Sequence[Cluster]] = None,
-        speakers: Optional[Sequence[Sequence[str]]] = None,
+        speakers: Optional[Sequence[str]] = None,
         genre: Optional[str] = None,
         name: str = "",
     ) -> Instance:
@@ -177,8 +161,8 @@ class CoreferenceReader(TaskReader):
         clusters : `Sequence[Cluster]`, optional
             Gold clusters: lists of mentions `(start, end)`, counted in tokens of the document, `end`
             exclusive.
-        speakers : `Sequence[Sequence[str]]`, optional
-            For each sentence the speakers of its tokens, `-` if unknown.
+        speakers : `Sequence[str]`, optional
+            For each token of the document its speaker, `-` if unknown.
         genre : `str`, optional
             Only genres of the training data make a difference.
         """
@@ -194,12 +178,12 @@ class CoreferenceReader(TaskReader):
         }
         fields: Dict[str, Field] = {
             "sentences": ListField([TextField(sentence) for sentence in sentences]),
-            "speakers": TensorField(_speaker_ids(speakers, len(words))),
+            "speakers": TensorField(_speaker_ids(speakers or [_UNKNOWN_SPEAKER] * len(words))),
             "genre": GenreField(genre),
             "metadata": MetadataField(metadata),
         }
         if clusters is not None:
-            kept = [cluster for cluster in clusters if self._keep_singletons or len(cluster) > 1]
+            kept = [cluster for cluster in clusters if len(cluster) > 1]
             metadata["clusters"] = kept
             mentions = [
                 (*mention, number) for number, cluster in enumerate(kept) for mention in cluster
@@ -234,22 +218,16 @@ class CoreferenceReader(TaskReader):
         instance = self.text_to_instance(
             [[Token(word) for word in sentence.words] for sentence in sentences],
             clusters,
-            [sentence.speakers for sentence in sentences],
+            [speaker for sentence in sentences for speaker in sentence.speakers],
             genre if slash else None,
             f"{record.name}, part {record.part}",
         )
         num_singletons = len(clusters) - len(instance["metadata"].metadata["clusters"])
         if num_singletons:
-            left_out["clusters of one mention (keep_singletons is false)"] += num_singletons
+            left_out["clusters of one mention"] += num_singletons
         yield instance
 
 
-def _speaker_ids(
-    speakers: Optional[Sequence[Sequence[str]]], num_words: int
-) -> torch.Tensor:  # (num_words)
-    if speakers is None:
-        return torch.zeros(num_words, dtype=torch.long)
-    ids: Dict[str, int] = {UNKNOWN_SPEAKER: 0}
-    return torch.tensor(
-        [ids.setdefault(speaker, len(ids)) for sentence in speakers for speaker in sentence]
-    )
+def _speaker_ids(speakers: Iterable[str]) -> torch.Tensor:  # (num_words)
+    ids: Dict[str, int] = {_UNKNOWN_SPEAKER: 0}
+    return torch.tensor([ids.setdefault(speaker, len(ids)) for speaker in speakers])

@@ -77,8 +77,8 @@ class SpanRepresentation(torch.nn.Module):
     """
     The contextual vectors of a span's first and last token, an embedding of its width, with dropout, and the
     attention-weighted sum of its embedded tokens, in which its head should stand out (Lee et al. 2017,
-    section 4). With `scores_contextualized`, a token's attention is scored from its contextual vector, as in
-    Lee et al., otherwise from its embedding, as in AllenNLP's model.
+    section 4). As in Lee et al., a token's attention is scored from its contextual vector; AllenNLP's model
+    scores its embedding.
     """
 
     def __init__(
@@ -88,7 +88,6 @@ class SpanRepresentation(torch.nn.Module):
         max_width: int,
         width_dim: int,
         dropout: float = 0.0,
-        scores_contextualized: bool = True,
     ) -> None:
         super().__init__()
         self.endpoints = EndpointSpanExtractor(
@@ -97,8 +96,7 @@ class SpanRepresentation(torch.nn.Module):
             num_width_embeddings=max_width,
             span_width_embedding_dim=width_dim,
         )
-        self.attended = HeadAttention(contextualized_dim if scores_contextualized else embedded_dim)
-        self.scores_contextualized = scores_contextualized
+        self.attended = HeadAttention(contextualized_dim)
         self.dropout = torch.nn.Dropout(dropout)
         self._part_dims = [2 * contextualized_dim, width_dim]
         self._output_dim = 2 * contextualized_dim + width_dim + embedded_dim
@@ -111,18 +109,12 @@ class SpanRepresentation(torch.nn.Module):
         Return `(num_spans, get_output_dim())` vectors, from the vectors of a document's tokens, `(num_words,
         dim)` each, and at least one span, `(num_spans, 2)`.
         """
-        # Only the text around the spans, because the extractor computes something for all of its text.
-        first, last = int(spans[:, 0].min()), int(spans[:, 1].max())
-        contextualized, embedded = contextualized[first:last], embedded[first:last]
-        spans = spans - first
         # AllenNLP's extractor expects inclusive ends, and batches.
         bounds = (spans - torch.tensor([0, 1], device=spans.device)).unsqueeze(0)
         ends_and_width = self.endpoints(contextualized.unsqueeze(0), bounds).squeeze(0)
         ends, width = ends_and_width.split(self._part_dims, dim=-1)
-        scored = contextualized if self.scores_contextualized else embedded
-        return torch.cat(
-            [ends, self.dropout(width), self.attended(scored, embedded, spans)], dim=-1
-        )
+        head = self.attended(contextualized, embedded, spans)
+        return torch.cat([ends, self.dropout(width), head], dim=-1)
 
 
 class HeadAttention(torch.nn.Module):

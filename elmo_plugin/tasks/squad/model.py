@@ -1,22 +1,29 @@
 """Answer questions with spans of a passage."""
 
-from typing import Any, Dict, List, Optional, Tuple, Union
+import re
+import string
+from collections import Counter
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from allennlp.common import Lazy
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
+from allennlp.modules.matrix_attention import LinearMatrixAttention
 from allennlp.nn import Initializer, InitializerApplicator
-from allennlp.nn.util import min_value_of_dtype
-from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
+from allennlp.nn.util import (
+    dist_reduce_sum,
+    masked_max,
+    masked_softmax,
+    min_value_of_dtype,
+    weighted_sum,
+)
+from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy, Metric
 from torch import BoolTensor, Tensor
 from torch.nn.functional import cross_entropy, pad
 
-from elmo_plugin.modules.encoder_stack import built
-from elmo_plugin.modules.text_encoder import TextEncoder
-from elmo_plugin.tasks.squad.answer_metrics import AnswerMetrics
-from elmo_plugin.tasks.squad.attention import BidirectionalAttention, ResidualSelfAttention
+from elmo_plugin.modules.text_encoder import TextEncoder, built
 
 
 @Model.register("elmo_squad")
@@ -64,7 +71,7 @@ class QuestionAnswerer(Model):
         end_encoder: Union[Lazy[Seq2SeqEncoder], Seq2SeqEncoder],
         max_answer_tokens: int = 17,
         dropout: float = 0.0,
-        initializer: Optional[InitializerApplicator] = None,
+        initializer: InitializerApplicator = InitializerApplicator(),
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
@@ -95,8 +102,7 @@ class QuestionAnswerer(Model):
         self._start_accuracy = CategoricalAccuracy()
         self._end_accuracy = CategoricalAccuracy()
         self._span_accuracy = BooleanAccuracy()
-        if initializer is not None:
-            initializer(self)
+        initializer(self)
 
     def forward(
         self,
@@ -239,3 +245,158 @@ class TruncatedNormalInitializer(Initializer):
     def __call__(self, tensor: Tensor, **kwargs: Any) -> None:
         lowest, highest = self._mean - 2 * self._std, self._mean + 2 * self._std
         torch.nn.init.trunc_normal_(tensor, self._mean, self._std, lowest, highest)
+
+
+class BidirectionalAttention(torch.nn.Module):
+    """
+    BiDAF's attention (Seo et al. 2017, section 2): each passage token attends to the question, and the
+    question as a whole to the passage. Similarity is tri-linear, `w . [p; q; p * q]`.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        # A matrix product sums the products p * q, which are never in memory.
+        self.similarity = LinearMatrixAttention(dim, dim, combination="x,y,x*y")
+
+    def forward(
+        self,
+        passage: Tensor,
+        question: Tensor,
+        passage_mask: BoolTensor,
+        question_mask: BoolTensor,
+    ) -> Tensor:
+        """
+        Return `(batch_size, passage_length, 4 * dim)`: for each passage token its vector, its attention over
+        the question, the product of the two, and the product of its vector with the question's attention over
+        the passage. Inputs are `(batch_size, passage_length, dim)` and `(batch_size, question_length, dim)`.
+        """
+        # (batch_size, passage_length, question_length)
+        similarity = self.similarity(passage, question)
+        token_question_attention = masked_softmax(
+            similarity, question_mask.unsqueeze(1), memory_efficient=True
+        )
+        # (batch_size, passage_length, dim)
+        attended_question = weighted_sum(question, token_question_attention)
+
+        # (batch_size, passage_length)
+        highest_similarity = masked_max(similarity, question_mask.unsqueeze(1), dim=-1)
+        question_passage_attention = masked_softmax(
+            highest_similarity, passage_mask, memory_efficient=True
+        )
+        # (batch_size, 1, dim)
+        attended_passage = weighted_sum(passage, question_passage_attention).unsqueeze(1)
+        return torch.cat(
+            [passage, attended_question, passage * attended_question, passage * attended_passage],
+            dim=-1,
+        )
+
+
+class ResidualSelfAttention(torch.nn.Module):
+    """
+    Encoder, self-attention and a linear layer with ReLU, added to the input (Clark and Gardner 2018, section
+    3.1): `x + relu(W [a; h; a * h])`, where `h` is the encoded input, and `a` the vector that a token attends
+    to. Similarity is tri-linear. A token does not attend to itself. It can attend to nothing, with a learned
+    score, as in the authors' code.
+
+    # Parameters
+
+    encoder : `Seq2SeqEncoder`
+        Its input is as wide as the block's input and output.
+    dropout : `float`, optional (default = `0.0`)
+        Variational dropout on the input and the output of the encoder.
+    """
+
+    def __init__(self, encoder: Seq2SeqEncoder, dropout: float = 0.0) -> None:
+        super().__init__()
+        dim = encoder.get_output_dim()
+        self.encoder = encoder
+        self.dropout = InputVariationalDropout(dropout)
+        self.similarity = LinearMatrixAttention(dim, dim, combination="x,y,x*y")
+        self.nothing_score = torch.nn.Parameter(torch.tensor(-1.0))  # the authors' initial value
+        self.projection = torch.nn.Linear(3 * dim, encoder.get_input_dim())
+
+    def forward(self, inputs: Tensor, mask: BoolTensor) -> Tensor:
+        """Transform `(batch_size, timesteps, dim)` to the same shape. Padded positions are not zeroed."""
+        # (batch_size, timesteps, encoder_dim)
+        encoded = self.dropout(self.encoder(self.dropout(inputs), mask))
+        attended = torch.matmul(self._attention(encoded, mask), encoded)
+        merged = torch.cat([attended, encoded, attended * encoded], dim=-1)
+        return inputs + torch.relu(self.projection(merged))
+
+    def _attention(self, encoded: Tensor, mask: BoolTensor) -> Tensor:
+        """Return attention weights `(batch_size, timesteps, timesteps)`, whose rows sum to less than 1."""
+        scores = self.similarity(encoded, encoded)  # (batch_size, timesteps, timesteps)
+        itself = torch.eye(scores.size(-1), dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(itself | ~mask.unsqueeze(1), min_value_of_dtype(scores.dtype))
+        # A softmax over the tokens and nothing.
+        log_sum = torch.logaddexp(
+            torch.logsumexp(scores, dim=-1, keepdim=True), self.nothing_score.to(scores.dtype)
+        )
+        return torch.exp(scores - log_sum)
+
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalized_answer(text: str) -> str:
+    """Return an answer in lower case, without ASCII punctuation and English articles, with single spaces."""
+    text = text.lower().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_match(predicted: str, answers: Sequence[str]) -> float:
+    """Return 1 if the normalized prediction is one of the normalized answers, else 0."""
+    return float(normalized_answer(predicted) in map(normalized_answer, answers))
+
+
+def word_f1(predicted: str, answers: Sequence[str]) -> float:
+    """
+    Return the F1 of the words that the normalized prediction shares with an answer, for the best answer. A
+    text that normalizes to nothing ("The") scores 0 even against itself, as in the official script.
+    """
+    predicted_words = normalized_answer(predicted).split()
+    scores = []
+    for answer in answers:
+        answer_words = normalized_answer(answer).split()
+        num_common = (Counter(predicted_words) & Counter(answer_words)).total()
+        # 2 * precision * recall / (precision + recall)
+        num_words = len(predicted_words) + len(answer_words)
+        scores.append(2 * num_common / num_words if num_common else 0.0)
+    return max(scores)
+
+
+class AnswerMetrics(Metric):
+    """
+    Means of exact match and F1 over questions, between 0 and 1, for the best answer of each question
+    (Rajpurkar et al. 2016, section 6.1). In distributed training each process must call this once per batch.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def __call__(self, predicted: Sequence[str], answers: Sequence[Sequence[str]]) -> None:
+        """
+        Count a batch: a text for each question, and the question's answers. A question without answers is
+        left out.
+        """
+        measured = [pair for pair in zip(predicted, answers, strict=True) if pair[1]]
+        self._exact_match_sum += dist_reduce_sum(sum(exact_match(*pair) for pair in measured))
+        self._f1_sum += dist_reduce_sum(sum(word_f1(*pair) for pair in measured))
+        self._num_questions += dist_reduce_sum(len(measured))
+
+    def get_metric(self, reset: bool = False) -> Dict[str, float]:
+        """Return `em` and `f1` of all questions since the last reset; 0 if there were none."""
+        num_questions = max(self._num_questions, 1)
+        metrics = {
+            "em": self._exact_match_sum / num_questions,
+            "f1": self._f1_sum / num_questions,
+        }
+        if reset:
+            self.reset()
+        return metrics
+
+    def reset(self) -> None:
+        self._exact_match_sum = 0.0
+        self._f1_sum = 0.0
+        self._num_questions = 0

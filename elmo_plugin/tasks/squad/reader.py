@@ -1,18 +1,34 @@
-"""Read questions about passages."""
+"""Read questions about passages, from files and from JSON."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Annotated,
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
+from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
 from allennlp.data.fields import Field, IndexField, MetadataField, TextField
 from allennlp.data.tokenizers import Tokenizer
+from allennlp.predictors import Predictor
+from pydantic import BaseModel, StrictInt, StringConstraints, ValidationError
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.json_input import TEXT, is_text, shown_json
-from elmo_plugin.files.text import parse_json
-from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, data_file
+from elmo_plugin.files.json_input import get_text, shown_json
+from elmo_plugin.files.text import open_text, parse_json
+from elmo_plugin.tasks.predicting import TaskPredictor
+from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, local_data
 
 _SHAPE = (
     'SQuAD 1.1: {"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", "question": "...", '
@@ -20,132 +36,113 @@ _SHAPE = (
 )
 _ADVICE = 'Correct the file, or give the reader "skip_invalid": true.'
 
+# Not only white space, and valid Unicode, as all of pydantic's texts.
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
 
-class Answer(NamedTuple):
+
+class Answer(BaseModel):
     """A part of a passage: its text, and the character of the passage at which it starts."""
 
-    text: str
-    start: int
+    text: Text
+    answer_start: StrictInt
 
 
-class SquadQuestion(NamedTuple):
-    """A valid question about a passage: each answer is at its place in the passage."""
+class SquadQuestion(BaseModel):
+    """A question in a file. Keys that SQuAD 1.1 does not have are ignored."""
 
-    id: str
-    question: str
-    passage: str
-    answers: List[Answer]
+    id: Text
+    question: Text
+    answers: List[Answer] = []
+
+
+class _Paragraph(BaseModel):
+    context: Text
+    qas: List[Any]  # validated one by one: an invalid question does not prevent reading the others
+
+
+class _Article(BaseModel):
+    paragraphs: List[_Paragraph]
+
+
+class _File(BaseModel):
+    data: List[_Article]
 
 
 class SquadRecord(NamedTuple):
     """
-    The content of a question in a file, not yet validated.
+    A question in a file, not yet validated.
 
     # Parameters
 
     place : `str`
         File, position in the file, and id if there is one, for errors.
-    passage : `Any`
-        `context` of the paragraph.
+    passage : `str`
     question : `Any`
         The member of `qas`.
     """
 
     place: str
-    passage: Any
+    passage: str
     question: Any
 
-    def checked(self, require_answers: bool) -> SquadQuestion:
-        """
-        Return the question, or raise `ConfigurationError` if it is invalid, or has no answers though they are
-        required.
-        """
-        record = self.question
-        if not isinstance(record, dict):
-            raise self._error(f"found {shown_json(record)}, expected an object with a question")
-        self._check_text("the paragraph's 'context'", self.passage)
-        self._check_text("'id'", record.get("id"))
-        self._check_text("'question'", record.get("question"))
-        answers = record.get("answers") or []
-        if not isinstance(answers, list):
-            raise self._error(f"'answers' is {shown_json(answers)}, expected a list")
-        if not answers and require_answers:
-            raise self._error(
-                "found no answers, as in SQuAD 2.0, expected at least one to learn from or to measure with "
-                '(for questions to predict from, give the reader "require_answers": false)'
-            )
-        checked_answers = [
-            self._checked_answer(answer, f"answers[{index}]")
-            for index, answer in enumerate(answers)
-        ]
-        return SquadQuestion(record["id"], record["question"], self.passage, checked_answers)
+    def checked(self) -> SquadQuestion:
+        """Return the question. Raise `ConfigurationError` if an answer is not at its place in the passage."""
+        try:
+            question = SquadQuestion.model_validate(self.question)
+        except ValidationError as error:
+            raise self.error(f"{_fault(error)}, expected a question of {_SHAPE}") from error
+        for index, answer in enumerate(question.answers):
+            start = answer.answer_start
+            found = self.passage[start : start + len(answer.text)] if start >= 0 else ""
+            if found != answer.text:
+                elsewhere = self.passage.find(answer.text)
+                hint = f" (the text is at {elsewhere})" if elsewhere >= 0 else ""
+                raise self.error(
+                    f"'answers[{index}]' is {shown_json(answer.text)} with 'answer_start' {start}, where the "
+                    f"passage of {len(self.passage)} characters has {shown_json(found)}; expected the "
+                    f"character, counted from 0, at which the text starts{hint}"
+                )
+        return question
 
-    def _checked_answer(self, answer: Any, key: str) -> Answer:
-        if not isinstance(answer, dict):
-            raise self._error(f"'{key}' is {shown_json(answer)}, expected an object")
-        text, start = answer.get("text", ""), answer.get("answer_start")
-        self._check_text(f"'{key}.text'", text)
-        if type(start) is not int:  # as True and False are
-            raise self._error(
-                f"'{key}.answer_start' is {shown_json(start)}, expected the number of a character"
-            )
-        found = self.passage[start : start + len(text)] if start >= 0 else ""
-        if found == text:
-            return Answer(text, start)
-        elsewhere = self.passage.find(text)
-        hint = f" (the text is at {elsewhere})" if elsewhere >= 0 else ""
-        raise self._error(
-            f"'{key}' is {shown_json(text)} with 'answer_start' {start}, where the passage of "
-            f"{len(self.passage)} characters has {shown_json(found)}; expected the character, counted from "
-            f"0, at which the text starts{hint}"
-        )
-
-    def _check_text(self, name: str, value: Any) -> None:
-        if not is_text(value):
-            raise self._error(f"{name} is {shown_json(value)}, expected {TEXT}")
-
-    def _error(self, found_and_expected: str) -> ConfigurationError:
+    def error(self, found_and_expected: str) -> ConfigurationError:
+        """Return the error for this question."""
         return ConfigurationError(f"{self.place}: {found_and_expected}. {_ADVICE}")
 
 
 def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
     """
-    Yield the questions of a file, in its order. Keys that SQuAD 1.1 does not have are ignored. Raise
-    `ConfigurationError` if the file is not JSON, has another structure, or has no question.
+    Yield the questions of a file, in its order. Raise `ConfigurationError` if the file is not JSON, has
+    another structure.
     """
-    data = data_file(file_path).read_bytes()
+    with open_text(local_data(file_path), str(file_path)) as file:
+        data = file.read()
     try:
-        content = parse_json(data.decode("utf-8-sig"))
+        content = _File.model_validate(parse_json(data.decode("utf-8-sig")))
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"{file_path}: {_fault(error)}, expected {_SHAPE}. Correct the file."
+        ) from error
     except ValueError as error:
         raise ConfigurationError(
             f"{file_path}: found no JSON in UTF-8 ({error}), expected {_SHAPE}. Give the path of such a "
             "file, or get another copy of it."
         ) from error
-    is_empty = True
-    for article_place, article in _members(str(file_path), content, "data"):
-        for paragraph_place, paragraph in _members(article_place, article, "paragraphs"):
-            for place, question in _members(paragraph_place, paragraph, "qas"):
-                is_empty = False
+    for article_number, article in enumerate(content.data):
+        for paragraph_number, paragraph in enumerate(article.paragraphs):
+            for number, question in enumerate(paragraph.qas):
+                position = f"data[{article_number}], paragraphs[{paragraph_number}], qas[{number}]"
                 id_ = question.get("id") if isinstance(question, dict) else None
-                if isinstance(id_, str):
-                    place = f"{place} (id {id_})"
-                yield SquadRecord(place, paragraph.get("context"), question)
-    if is_empty:
-        raise ConfigurationError(
-            f"{file_path}: found no question, expected {_SHAPE}. Give the path of a file with data."
-        )
+                name = f" (id {id_})" if isinstance(id_, str) else ""
+                yield SquadRecord(f"{file_path}, {position}{name}", paragraph.context, question)
 
 
-def _members(place: str, value: Any, key: str) -> Iterator[Tuple[str, Any]]:
-    """Yield the members of the list at a key of a JSON object, with their places."""
-    members = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(members, list):
-        raise ConfigurationError(
-            f"{place}: found {shown_json(value)}, expected an object with a list at the key '{key}', as in "
-            f"{_SHAPE}. Correct the file."
-        )
-    for index, member in enumerate(members):
-        yield f"{place}, {key}[{index}]", member
+def _fault(error: ValidationError) -> str:
+    """Return the first problem: what was found where, and why it is wrong."""
+    problem = error.errors()[0]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])
+    is_missing = problem["type"] == "missing"
+    found = "missing" if is_missing else f"{shown_json(problem['input'])} ({problem['msg']})"
+    return f"'{place.lstrip('.')}' is {found}" if place else f"found {found}"
 
 
 class TokenizedPassage(NamedTuple):
@@ -183,7 +180,7 @@ class TokenizedPassage(NamedTuple):
         Return the first and the last of the fewest tokens that cover an answer without its white space;
         `None` if there are none.
         """
-        start, end = answer.start, answer.start + len(answer.text)
+        start, end = answer.answer_start, answer.answer_start + len(answer.text)
         first = bisect_right([token_end for _, token_end in self.offsets], start)
         last = bisect_left([token_start for token_start, _ in self.offsets], end) - 1
         covered = self.text[self.offsets[last][1] : end] if first <= last else answer.text
@@ -211,9 +208,6 @@ class SquadReader(TaskReader):
         Number of tokens after which passages are cut. Questions whose first answer is not in the remaining
         part are left out and counted. For training: questions that are left out are not measured either, so
         validation needs a `validation_dataset_reader` without it.
-    require_answers : `bool`, optional (default = `True`)
-        Refuse questions without answers. Set it to `False` for files to predict from: instances then have no
-        `span_start` and `span_end`, and answers, if a question has them, are measured but not learned from.
 
     The other parameters are those of `TaskReader`, whose records are questions here.
     """
@@ -224,13 +218,11 @@ class SquadReader(TaskReader):
         self,
         tokenizer: Optional[Tokenizer] = None,
         max_passage_tokens: Optional[int] = None,
-        require_answers: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.tokenizer = tokenizer or RuleBasedTokenizer()
         self._max_passage_tokens = max_passage_tokens
-        self._require_answers = require_answers
         self._latest_passage: Optional[TokenizedPassage] = None
 
     def text_to_instance(
@@ -260,7 +252,7 @@ class SquadReader(TaskReader):
             "passage": passage.field,
             "metadata": MetadataField(metadata),
         }
-        if answers and self._require_answers:
+        if answers:
             tokens = passage.covering_tokens(answers[0])
             if tokens is None:
                 raise ConfigurationError(
@@ -276,16 +268,58 @@ class SquadReader(TaskReader):
         return squad_records(file_path)
 
     def _instances(self, record: SquadRecord, left_out: Counter) -> Iterable[Instance]:
-        id_, question, text, answers = record.checked(self._require_answers)
+        question, text = record.checked(), record.passage
+        if not question.answers:
+            raise record.error(
+                "found no answers, as in SQuAD 2.0, expected at least one to learn from or to measure with"
+            )
         # Questions about a passage are adjacent, and share its field: indexed characters are most of the
         # memory of instances.
         passage = self._latest_passage
         if passage is None or passage.text != text:
             passage = TokenizedPassage.from_text(text, self.tokenizer, self._max_passage_tokens)
             self._latest_passage = passage
-        is_cut = self._max_passage_tokens is not None and self._require_answers
-        if is_cut and passage.covering_tokens(answers[0]) is None:
+        is_cut = self._max_passage_tokens is not None
+        if is_cut and passage.covering_tokens(question.answers[0]) is None:
             maximum = f"max_passage_tokens, {self._max_passage_tokens}"
             left_out[f"questions with an answer beyond {maximum}"] += 1
             return
-        yield self.text_to_instance(question, passage, answers, id_, place=record.place)
+        yield self.text_to_instance(
+            question.question, passage, question.answers, question.id, place=record.place
+        )
+
+
+@Predictor.register("elmo_squad")
+class SquadPredictor(TaskPredictor):
+    """
+    Predicts from `{"passage": "It rained in Paris.", "question": "Where did it rain?"}`. The output has
+
+    - `question` as given, and `id` for a question of a file that has them;
+    - `best_span_text`, the answer: an exact part of the passage;
+    - `start_char` and `end_char`, its characters in the passage, `end_char` exclusive;
+    - `start` and `end`, its tokens, `end` exclusive, and `passage_words`, the tokens of the passage;
+    - `probability`, the probability of its start times that of its end, each over all tokens of the passage.
+    """
+
+    example = '{"passage": "It rained in Paris.", "question": "Where did it rain?"}'
+
+    def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
+        passage, question = (get_text(inputs, key, self.example) for key in ("passage", "question"))
+        return [self._dataset_reader.text_to_instance(question, passage, tokenizer=self.tokenizer)]
+
+    def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
+        [instance], [output] = instances, outputs
+        metadata = instance["metadata"].metadata
+        first, last = output["best_span"]
+        start_char, end_char = output["best_span_characters"]
+        return {
+            **({} if metadata["id"] is None else {"id": metadata["id"]}),
+            "question": metadata["question"],
+            "best_span_text": output["best_span_text"],
+            "start_char": start_char,
+            "end_char": end_char,
+            "start": first,
+            "end": last + 1,
+            "probability": output["span_probability"],
+            "passage_words": [token.text for token in instance["passage"]],
+        }

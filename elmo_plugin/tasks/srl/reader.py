@@ -25,19 +25,16 @@ logger = logging.getLogger(__name__)
 
 # `(ARG0*`, `*`, `*)` and `(ARG0*)`.
 _CELL = re.compile(r"(?:\((?P<label>[^()*]+))?\*(?P<end>\))?")
-_EXPECTED = "each span as (LABEL* on its first word, * between and *) on its last, or (LABEL*)"
+_EXPECTED = (
+    "each span as (LABEL* on its first word, * between and *) on its last, or (LABEL*), and spans that "
+    "neither nest nor cross"
+)
 _NO_LEMMA = "-"
 
 
 class ArgumentColumn:
     """
-    The arguments of one predicate of a sentence.
-
-    # Parameters
-
-    sentence : `Conll2012Sentence`
-    number : `int`
-        0 is the first argument column of the sentence.
+    The arguments of one predicate of a sentence. Column 0 is the first of the sentence.
 
     # Raises
 
@@ -47,7 +44,23 @@ class ArgumentColumn:
     def __init__(self, sentence: Conll2012Sentence, number: int) -> None:
         self.sentence = sentence
         self.number = number
-        self.spans = self._read_spans(sentence.arguments[number])
+        self.spans: List[Span] = []
+        label: Optional[str] = None  # of the open span
+        start = 0
+        for index, cell in enumerate(sentence.arguments[number]):
+            match = _CELL.fullmatch(cell)
+            starts, ends = (match["label"], match["end"]) if match else (None, None)
+            # A span starts where none is open, and ends where one is.
+            if match is None or (starts and label) or (ends and not (starts or label)):
+                where = f" inside the span ({label}*" if label else ""
+                raise self.fault(index, f"found '{cell}'{where}, expected {_EXPECTED}")
+            if starts:
+                label, start = starts, index
+            if ends and label:
+                self.spans.append(Span(start, index + 1, label))
+                label = None
+        if label is not None:
+            raise self.fault(start, f"found no end of the span ({label}*, expected {_EXPECTED}")
 
     def tags(self) -> List[str]:
         """Return the BIO tags of the sentence."""
@@ -66,53 +79,21 @@ class ArgumentColumn:
         predicates = [span for span in self.spans if span.label == "V"]
         if not predicates:
             return None
-        if len(predicates) > 1:
+        start, end, _ = predicates[0]
+        lemmas = self.sentence.predicate_lemmas
+        with_lemma = [index for index in range(start, end) if lemmas[index] != _NO_LEMMA]
+        if len(predicates) > 1 or not with_lemma:
             raise self.fault(
-                predicates[1].start,
-                "found a second span (V* in the sentence's column, expected one span (V*) on the "
-                "predicate (its other parts are C-V)",
+                predicates[-1].start,
+                f"found {len(predicates)} spans (V*, {len(with_lemma)} words of the first with a lemma in "
+                "column 7; expected one span (V* on a predicate with a lemma (its other parts are C-V)",
             )
-        [(start, end, _)] = predicates
-        for index in range(start, end):
-            if self.sentence.predicate_lemmas[index] != _NO_LEMMA:
-                return index
-        raise self.fault(
-            start,
-            f"found the predicate '{self.sentence.words[start]}' without a lemma in column 7, expected "
-            "as many words with a predicate lemma as there are argument columns",
-        )
+        return with_lemma[0]
 
     def fault(self, index: int, problem: str) -> ConfigurationError:
         """Return the error for a problem on the line of a word."""
         place = self.sentence.place.of_token(index, MIN_COLUMNS + self.number)
         return ConfigurationError(f"{place}: {problem}. Correct the argument column.")
-
-    def _read_spans(self, cells: List[str]) -> List[Span]:
-        spans: List[Span] = []
-        label: Optional[str] = None  # of the open span
-        start = 0
-        for index, cell in enumerate(cells):
-            match = _CELL.fullmatch(cell)
-            if match is None:
-                raise self.fault(index, f"found '{cell}', expected {_EXPECTED}")
-            if match["label"] is not None:
-                if label is not None:
-                    raise self.fault(
-                        index,
-                        f"found '{cell}' before the end of the span ({label}*, expected spans that neither "
-                        "nest nor cross",
-                    )
-                label, start = match["label"], index
-            if match["end"] is not None:
-                if label is None:
-                    raise self.fault(
-                        index, f"found '{cell}' outside of a span, expected {_EXPECTED}"
-                    )
-                spans.append(Span(start, index + 1, label))
-                label = None
-        if label is not None:
-            raise self.fault(start, f"found no end of the span ({label}*, expected {_EXPECTED}")
-        return spans
 
 
 @DatasetReader.register("elmo_srl")

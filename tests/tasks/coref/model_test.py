@@ -4,7 +4,6 @@ from allennlp.common import Params
 from allennlp.data.tokenizers import Token
 from allennlp.nn.util import get_text_field_mask
 
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.coref import CoreferenceReader
 from elmo_plugin.tasks.coref import model as coref_model
 from elmo_plugin.tasks.coref.spans import SpanRepresentation
@@ -34,13 +33,6 @@ def instances(data):
 @pytest.fixture(scope="module")
 def vocab(data):
     return data[1]
-
-
-def test_even_the_smallest_document_gives_all_parameters_a_gradient(instances, vocab):
-    """Workers of distributed training wait for each other's gradients."""
-    model = build_tiny("coref", vocab)
-    model(**as_tensors(instances[:1], vocab))["loss"].backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_spans_see_elmo_where_it_is(vocab):
@@ -92,19 +84,15 @@ def test_blocks_equal_the_whole_in_values_and_gradients(instances, vocab, block,
         assert_close(one, other, terms=2 * terms, scale=largest)
 
 
-@pytest.mark.parametrize("scores_contextualized", [True, False])
-def test_a_span_has_its_ends_its_width_and_its_words_weighted_by_scores(scores_contextualized):
+def test_a_span_has_its_ends_its_width_and_its_words_weighted_by_scores():
     torch.manual_seed(0)
-    module = SpanRepresentation(
-        *(4, 3, 5, 2), dropout=0.5, scores_contextualized=scores_contextualized
-    ).eval()
+    module = SpanRepresentation(*(4, 3, 5, 2), dropout=0.5).eval()
     contextualized, embedded = torch.randn(9, 4), torch.randn(9, 3)
     spans = torch.tensor([[2, 3], [2, 7], [4, 6]])
     score = module.attended._global_attention._module
     expected = []
     for start, end in spans.tolist():
-        scored = contextualized if scores_contextualized else embedded
-        weights = score(scored[start:end]).softmax(dim=0)
+        weights = score(contextualized[start:end]).softmax(dim=0)
         width = module.endpoints._span_width_embedding.weight[end - start - 1]
         head = (weights * embedded[start:end]).sum(dim=0)
         expected.append(torch.cat([contextualized[start], contextualized[end - 1], width, head]))
@@ -115,17 +103,6 @@ def test_a_span_has_its_ends_its_width_and_its_words_weighted_by_scores(scores_c
     # Dropout is on the embedding of the width alone.
     different = module.train()(contextualized, embedded, spans) != vectors
     assert not different[:, :8].any() and different[:, 8:10].any() and not different[:, 10:].any()
-
-
-def test_heads_are_scored_as_the_config_says(vocab):
-    for head_scores, dim in (("contextualized", 20), ("embedded", 8), (None, 8)):
-        options = {} if head_scores is None else {"head_scores": head_scores}
-        model = build_tiny("coref", vocab, **options)
-        assert model.span_representation.attended._global_attention._module.in_features == dim
-    with pytest.raises(
-        ConfigurationError, match="head_scores is 'x', expected one of: contextualized, e"
-    ):
-        build_tiny("coref", vocab, head_scores="x")
 
 
 def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instances, vocab):
@@ -195,6 +172,7 @@ def test_documents_without_mentions_and_of_one_word_are_learned_from(vocab):
     output = model(**as_tensors(instances, vocab))
     output["loss"].backward()
     assert torch.isfinite(output["loss"]) and output["clusters"][0] == []
+    # Workers of distributed training wait for each other's gradients.
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 

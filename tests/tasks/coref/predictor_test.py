@@ -3,7 +3,6 @@ from typing import Any, Dict, List
 import pytest
 from allennlp.data import Instance
 
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.coref.predictor import CoreferencePredictor, SentenceSplitter
 
 # Two sentences of the training data, as they might be written.
@@ -80,22 +79,3 @@ def test_sentences_end_at_marks_and_at_blank_lines():
     assert found == [["CHAPTER", "I"], smith, ["Rain!"], ["It"], ["fell"]]
     for first_character, sentence in SentenceSplitter().split(text):
         assert text[first_character:].startswith(sentence)
-
-
-@pytest.mark.parametrize(
-    "inputs, message",
-    [
-        ({"document": "Rain", "sentences": [["Rain"]]}, "Found the keys 'document', 'sentences'"),
-        ({"document": " \n"}, "'document' is .*, expected a text that is not empty"),
-        ({"sentences": "Rain"}, "'sentences' is \"Rain\", expected a list of sentences"),
-        ({"sentences": []}, r"'sentences' is \[\], expected a list of sentences"),
-        ({"sentences": [["Rain"], []]}, r"'sentences\[1\]' is \[\], expected a list of words"),
-        ({"sentences": ["Rain"]}, r"'sentences\[0\]' is \"Rain\", expected a list of words"),
-        ({"sentences": [["Rain", 3]]}, r"'sentences\[0\]'\[1\] is 3, expected a word"),
-        ({"sentences": [["Rain"]], "genre": 3}, "'genre' is 3, expected a text"),
-    ],
-)
-def test_wrong_input_is_refused_with_an_example(predictor, inputs, message):
-    with pytest.raises(ConfigurationError, match=message) as error:
-        predictor.predict_json(inputs)
-    assert predictor.example in str(error.value)

@@ -3,21 +3,28 @@ import json
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.data import DatasetReader
+from allennlp.common.testing import run_distributed_test
 from allennlp.models import Model
+from allennlp.modules.seq2seq_encoders import GruSeq2SeqEncoder
 from allennlp.nn import Initializer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.bilm import BiLM
-from elmo_plugin.tasks.squad.answer_metrics import word_f1
-from elmo_plugin.tasks.squad.model import best_span
+from elmo_plugin.tasks.squad.model import (
+    AnswerMetrics,
+    BidirectionalAttention,
+    ResidualSelfAttention,
+    best_span,
+    exact_match,
+    normalized_answer,
+    word_f1,
+)
 from tests.closeness import assert_close
 from tests.tasks.task_testing import (
     FIXTURES,
     as_tensors,
     build_tiny,
-    experiment_of,
     num_terms,
     read_tiny,
 )
@@ -43,26 +50,6 @@ def test_loss_is_the_mean_over_questions_of_both_cross_entropies(data):
     # Exponentials over the words of a passage, then losses.
     terms = output["start_logits"].size(1) + len(losses)
     assert_close(output["loss"], sum(losses) / len(instances), terms=terms)
-
-
-def test_a_file_in_which_only_some_questions_have_answers_is_measured_on_these(data, tmp_path):
-    content = json.loads((FIXTURES / "squad" / "tiny" / "train.json").read_text())
-    for paragraph in content["data"][0]["paragraphs"]:
-        del paragraph["qas"][0]["answers"]
-    file_path = tmp_path / "some.json"
-    file_path.write_text(json.dumps(content))
-    params = experiment_of("squad")["dataset_reader"]
-    reader = DatasetReader.from_params(params, require_answers=False)
-    instances = list(reader.read(file_path))
-    for instance in instances:
-        reader.apply_token_indexers(instance)
-    model = build_tiny("squad", data[1]).eval()
-    output = model(**as_tensors(instances, data[1]))
-    assert "loss" not in output
-    answers = [instance["metadata"]["answers"] for instance in instances]
-    assert 0 < sum(map(bool, answers)) < len(answers)
-    scores = [word_f1(text, gold) for text, gold in zip(output["best_span_text"], answers) if gold]
-    assert_close(model.get_metrics()["f1"], sum(scores) / len(scores), terms=len(scores))
 
 
 def test_padding_changes_nothing_and_is_never_an_answer(data):
@@ -176,3 +163,130 @@ def test_values_are_normal_without_the_tails():
     # deviation of 0.044 / 200 = 0.0002, and the standard deviation one of 1 / sqrt(80,000) = 0.4%.
     assert abs(values.mean().item() - 1) < 5 * 0.0002
     assert abs(values.std().item() / (0.05 * 0.8796) - 1) < 5 * 0.004
+
+
+def tri_linear(attention, one, other):
+    weights = attention.similarity._weight_vector.detach()
+    return weights @ torch.cat([one, other, one * other])
+
+
+def test_attention_is_what_a_slow_loop_computes():
+    torch.manual_seed(13)
+    attention = BidirectionalAttention(4)
+    passage, question = torch.randn(1, 5, 4), torch.randn(1, 3, 4)
+    passage_length, question_length = 4, 2  # the rest is padding
+    passage_mask = (torch.arange(5) < passage_length).unsqueeze(0)
+    question_mask = (torch.arange(3) < question_length).unsqueeze(0)
+    with torch.no_grad():
+        attended = attention(passage, question, passage_mask, question_mask)
+
+    similarity = torch.tensor(
+        [
+            [tri_linear(attention, p, q) for q in question[0, :question_length]]
+            for p in passage[0, :passage_length]
+        ]
+    )
+    passage_weights = similarity.max(dim=1).values.softmax(dim=0)
+    seen_passage = sum(w * p for w, p in zip(passage_weights, passage[0]))
+    for index in range(passage_length):
+        seen_question = sum(w * q for w, q in zip(similarity[index].softmax(dim=0), question[0]))
+        own = passage[0, index]
+        expected = torch.cat([own, seen_question, own * seen_question, own * seen_passage])
+        # A similarity sums three vectors of four; then vectors of words are summed.
+        largest = max(expected.abs().max().item(), similarity.abs().max().item())
+        assert_close(attended[0, index], expected, terms=3 * 4 + passage_length, scale=largest)
+
+
+def build_block(dropout=0.0):
+    torch.manual_seed(13)
+    encoder = GruSeq2SeqEncoder(input_size=6, hidden_size=2, bidirectional=True)
+    return ResidualSelfAttention(encoder, dropout)
+
+
+def test_self_attention_is_what_a_slow_loop_computes():
+    block = build_block()
+    inputs = torch.randn(1, 5, 6)
+    mask = (torch.arange(5) < 4).unsqueeze(0)  # the last is padding
+    with torch.no_grad():
+        outputs = block(inputs, mask)
+        encoded = block.encoder(inputs, mask)[0]
+        weights = block.similarity._weight_vector
+        for index in range(4):
+            others = [other for other in range(4) if other != index]
+            scores = [
+                weights @ torch.cat([encoded[index], encoded[o], encoded[index] * encoded[o]])
+                for o in others
+            ]
+            attention = torch.stack([*scores, block.nothing_score]).softmax(dim=0)
+            attended = sum(w * encoded[other] for w, other in zip(attention, others))
+            merged = torch.cat([attended, encoded[index], attended * encoded[index]])
+            expected = inputs[0, index] + block.projection(merged).relu()
+            # A score and the projection sum three vectors of four; attention sums vectors of three words.
+            assert_close(outputs[0, index], expected, terms=2 * 3 * 4 + 3)
+
+
+@pytest.mark.parametrize(
+    "text, normalized",
+    [
+        ("The Storm", "storm"),
+        ("  an   apple a day\n", "apple day"),
+        ("theory of anthems", "theory of anthems"),
+        ("U.S.", "us"),
+        ("$5.6-billion", "56billion"),
+        ("São Paulo", "são paulo"),
+        # Only ASCII punctuation goes, as in the official script.
+        ("“The Storm”", "“ storm”"),
+        ("The", ""),
+    ],
+)
+def test_answers_are_normalized_as_in_the_official_script(text, normalized):
+    assert normalized_answer(text) == normalized
+
+
+@pytest.mark.parametrize(
+    "predicted, answers, expected_match, expected_f1",
+    [
+        ("Paris", ["Paris"], 1, 1),
+        ("the paris.", ["Paris"], 1, 1),
+        ("Lyon", ["Paris"], 0, 0),
+        # One of two words is right, and it is all of the answer: precision 1/2, recall 1.
+        ("Paris Lyon", ["Paris"], 0, 2 / 3),
+        # Words are counted as often as they occur: 1 in common, precision 1/3, recall 1/2.
+        ("New New New", ["New York"], 0, 0.4),
+        # Order does not matter for F1.
+        ("York New", ["New York"], 0, 1),
+        # The best answer counts, for each measure by itself.
+        ("the big red dog", ["cat", "dog", "red dog"], 0, 0.8),
+        ("red dog", ["big red dog", "Red dog"], 1, 1),
+        ("", ["Paris"], 0, 0),
+        # Nothing is left of either: a match, and yet no word in common.
+        ("the", ["The"], 1, 0),
+    ],
+)
+def test_worked_examples(predicted, answers, expected_match, expected_f1):
+    assert exact_match(predicted, answers) == expected_match
+    assert_close(word_f1(predicted, answers), expected_f1)
+
+
+def test_metrics_are_means_over_questions():
+    metrics = AnswerMetrics()
+    metrics(["Paris", "Paris Lyon"], [["Paris"], ["Paris", "Rome"]])
+    metrics(["Lyon", "not measured"], [["Paris"], []])
+    expected = [1 / 3, (1 + 2 / 3) / 3]
+    assert_close(list(metrics.get_metric().values()), expected, terms=3)
+    assert_close(list(metrics.get_metric(reset=True).values()), expected, terms=3)
+    assert metrics.get_metric() == {"em": 0.0, "f1": 0.0}
+
+
+def measure_in_one_of_two_processes(rank, world_size, device):
+    metrics = AnswerMetrics()
+    # Of three questions the first process has one.
+    share = [(["Paris"], [["Paris"]]), (["Lyon", "York"], [["Paris"], ["New York"]])][rank]
+    metrics(*share)
+    assert_close(
+        list(metrics.get_metric().values()), [1 / 3, (1 + 2 / 3) / 3], terms=3, dtype=torch.float32
+    )
+
+
+def test_processes_of_distributed_training_measure_together():
+    run_distributed_test([-1, -1], measure_in_one_of_two_processes)

@@ -3,11 +3,11 @@ import re
 from pathlib import Path
 
 import pytest
-from allennlp.data.tokenizers import Token, Tokenizer, WhitespaceTokenizer
+from allennlp.data.tokenizers import LettersDigitsTokenizer, Token, Tokenizer, WhitespaceTokenizer
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.reading import RuleBasedTokenizer
-from elmo_plugin.tasks.squad import SquadReader
+from elmo_plugin.tasks.squad import SquadPredictor, SquadReader
 from elmo_plugin.tasks.squad.reader import Answer, TokenizedPassage
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -121,29 +121,19 @@ def answer(text, start):
     "changes, message",
     [
         ({"answers": []}, r"\(id q2\): found no answers, as in SQuAD 2.0, expected at least one"),
-        ({"answers": ...}, r"\(id q2\): found no answers, .* \"require_answers\": false"),
-        ({"answers": "Paris"}, r"'answers' is \"Paris\", expected a list"),
-        ({"answers": ["Paris"]}, r"'answers\[0\]' is \"Paris\", expected an object"),
-        ({"answers": [PARIS, {"text": "Paris"}]}, r"'answers\[1\]\.answer_start' is null"),
-        (answer("Paris", "13"), r"answer_start' is \"13\", expected the number of a character"),
+        ({"answers": "Paris"}, r"'answers' is \"Paris\" \(Input should be a valid list\), expected"),
+        ({"answers": [PARIS, {"text": "Paris"}]}, r"'answers\[1\]\.answer_start' is missing"),
+        (answer("Paris", "13"), r"'answers\[0\]\.answer_start' is \"13\" \(Input should be a valid int"),
         (answer(" ", 2), r"'answers\[0\]\.text' is \" \""),
-        (
-            answer("Paris", 12),
-            r"' 12, where the passage of 19 .* has \" Pari\"; .* \(the text is at 13\)",
-        ),
-        (
-            answer("Lyon", 13),
-            r"' 13, where the .* has \"Pari\"; .* the text starts\. Correct the file",
-        ),
-        (answer("Paris", 19), r"' 19, where the passage of 19 characters has \"\""),
+        (answer("Paris", 12), r"' 12, where the passage of 19 .* has \" Pari\"; .* \(the text is at 13\)"),
+        (answer("Lyon", 13), r"' 13, where the .* has \"Pari\"; .* the text starts\. Correct the file"),
         (answer(".", -1), r"' -1, where the passage of 19 characters has \"\""),
-        ({"question": ""}, r"'question' is \"\", expected a text that is not empty"),
-        ({"question": "\ud83d"}, r"'question' is \"\\ud83d\", .* is valid Unicode"),
-        ({"question": ...}, "'question' is null, expected a text"),
-        ({"id_": ...}, "'id' is null, expected a text"),
-        (None, "found null, expected an object with a question"),
+        ({"question": "\ud83d"}, r"'question' is \"\\ud83d\" \(Input should be a valid string"),
+        ({"question": ...}, "'question' is missing, expected a question of SQuAD 1.1"),
+        ({"id_": ...}, "'id' is missing"),
+        (None, "found null .*, expected a question of SQuAD 1.1"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, caplog, changes, message):
     bad = None if changes is None else question(**{"id_": "q2", **changes})
     file_path = write(tmp_path, question(), bad, question("q3"))
@@ -151,13 +141,6 @@ def test_a_bad_question_is_named_and_can_be_left_out(tmp_path, caplog, changes, 
         read(file_path)
     assert [id_of(instance) for instance in read(file_path, skip_invalid=True)] == ["q1", "q3"]
     assert "left out: 1 invalid (3 records read)" in caplog.text
-
-
-def test_questions_to_predict_from_need_no_answers(tmp_path):
-    file_path = write(tmp_path, question(answers=...), question("q2", answers=[]))
-    instances = read(file_path, require_answers=False)
-    assert [id_of(instance) for instance in instances] == ["q1", "q2"]
-    assert all("span_start" not in instance for instance in instances)
 
 
 TEXT = " It rained  in Paris. "
@@ -180,7 +163,7 @@ TEXT = " It rained  in Paris. "
     ],
 )
 def test_the_fewest_covering_tokens_are_found(start, end, tokens):
-    answer = Answer(TEXT[start:end], start)
+    answer = Answer(text=TEXT[start:end], answer_start=start)
     passage = TokenizedPassage.from_text(TEXT, RuleBasedTokenizer())
     assert passage.covering_tokens(answer) == tokens
     last_is_kept = tokens[1] < 4
@@ -191,35 +174,22 @@ def test_the_fewest_covering_tokens_are_found(start, end, tokens):
 @pytest.mark.parametrize(
     "content, message",
     [
-        *[
-            (
-                {"data": [{"paragraphs": [{"context": passage, "qas": [question()]}]}]},
-                r"data\[0\].*qas\[0\] \(id q1\): the paragraph's 'context' is .*, expected",
-            )
-            for passage in ("", " \n", None, ["It", "rained"])
-        ],
         (
-            {"data": [{"title": "Rain"}]},
-            r"data\[0\]: found {\"title\".*, expected an object with a list",
+            {"data": [{"paragraphs": [{"context": " ", "qas": [question()]}]}]},
+            r"'data\[0\]\.paragraphs\[0\]\.context' is \" \" .*, expected SQuAD 1\.1",
         ),
-        ({"data": [["Rain"]]}, r"data\[0\]: found \[\"Rain\"\], .* a list at the key 'paragraphs'"),
+        ({"data": [{"title": "Rain"}]}, r"'data\[0\]\.paragraphs' is missing, expected SQuAD 1\.1"),
+        (["rain"], r"data\.json: found \[\"rain\"\] \(Input should be .*\), expected SQuAD 1\.1"),
         (
-            {"data": [{"paragraphs": []}, {"paragraphs": [{"context": PASSAGE}]}]},
-            r"data\[1\], paragraphs\[0\]: found {\"context\".*, expected .* key 'qas'",
+            {"data": [{"paragraphs": []}]},
+            r"data\.json: found no data, expected a file as SquadReader",
         ),
         (
             '{"data": [\n  {"paragraphs": [}]}',
-            r"found no JSON in UTF-8 \(Expecting value: line 2 column 19",
+            r"found no JSON in UTF-8 \(Expecting value: line 2 col",
         ),
-        ("", r"found no JSON in UTF-8 \(Expecting value"),
         ('{"a": 1}\n{"a": 2}\n', r"found no JSON in UTF-8 \(Extra data: line 2 column 1"),
         ("\udcff", r"found no JSON in UTF-8 \('utf-8' codec can't decode byte 0xff"),
-        (
-            ["rain"],
-            r"data\.json: found \[\"rain\"\], expected an object with a list at the key 'data'",
-        ),
-        ({"data": {}}, r"data\.json: found {\"data\": {}}, expected an object with a list at"),
-        ({"data": [{"paragraphs": []}]}, r"data\.json: found no question, expected SQuAD 1\.1"),
         ("[" * 100_000, r"found no JSON in UTF-8 \(more than 100 levels"),
     ],
 )
@@ -234,3 +204,31 @@ def test_tokenizers_must_know_the_characters_of_tokens(tmp_path):
         ConfigurationError, match=r"WhitespaceTokenizer does not give the position of .* 'It'"
     ):
         read(write(tmp_path, question()), tokenizer=WhitespaceTokenizer())
+
+
+PASSAGE = "It rained in Paris on Monday. In São Paulo, the sun shone for 6½ hours."
+
+
+def test_an_answer_is_cut_from_the_passage(predictor):
+    passage = PASSAGE.replace(" Paulo", "  Paulo")
+    output = predictor.predict_json({"passage": passage, "question": "Where did the sun shine?"})
+    words = output.pop("passage_words")
+    probability = output.pop("probability")
+    assert output == {
+        "question": "Where did the sun shine?",
+        "best_span_text": "São  Paulo",
+        "start_char": 33,
+        "end_char": 43,
+        "start": 8,
+        "end": 10,
+    }
+    assert words[8:10] == ["São", "Paulo"]
+    assert 0.5 < probability <= 1
+
+
+def test_the_readers_tokenizer_is_used(archive, monkeypatch):
+    model, reader = archive.model, archive.validation_dataset_reader
+    inputs = {"passage": PASSAGE, "question": "Where?"}
+    assert "6½" in SquadPredictor(model, reader).predict_json(inputs)["passage_words"]
+    monkeypatch.setattr(reader, "tokenizer", LettersDigitsTokenizer())
+    assert "½" in SquadPredictor(model, reader).predict_json(inputs)["passage_words"]

@@ -71,20 +71,6 @@ def test_without_predicates_the_answer_is_empty(predictor):
     }
 
 
-@pytest.mark.parametrize("predicates", [0, None, ["Rain"], [0, 1], [-1], [True], [0, 0], [0.0]])
-def test_wrong_predicates_are_refused_with_an_example(predictor, predicates):
-    message = r"'predicates' is .*, expected a list of different indices of the 1 tokens, 0 to 0"
-    with pytest.raises(ConfigurationError, match=message) as error:
-        predict(predictor, predicates, tokens=["Rain"])
-    assert predictor.example in str(error.value)
-
-
-def test_without_predicates_a_model_without_a_finder_refuses(predictor):
-    for inputs in ({"tokens": ["Rain"]}, {"sentence": "Rain."}):
-        with pytest.raises(ConfigurationError, match="expected exactly one of 'predicates', as in"):
-            predictor.predict_json(inputs)
-
-
 def test_a_model_with_a_finder_needs_no_predicates():
     instances, vocab = read_tiny("srl")
     model = build_tiny("srl", vocab, finder_dim=12)

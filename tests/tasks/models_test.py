@@ -3,7 +3,7 @@ import torch
 from allennlp.data import Vocabulary
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.classes import Classifier
+from elmo_plugin.tasks.models import Classifier, Tagger
 from tests.closeness import assert_close
 
 CLASSES = ["no", "maybe", "yes"]
@@ -51,8 +51,20 @@ def test_logits_that_add_up_to_0_are_a_prediction(model):
     assert measured["accuracy"] == measured["_recall-no"] == measured["_precision-no"] == 1.0
 
 
-def test_a_vocabulary_without_classes_is_refused():
-    with pytest.raises(
-        ConfigurationError, match="namespace 'labels' is empty, expected the labels"
-    ):
-        Echo(Vocabulary())
+@pytest.mark.parametrize(
+    "tags, scheme, message",
+    [
+        ([], "BIO", "namespace 'labels' is empty, expected the labels of the training"),
+        (["U-PER"], "BIOUL", "has U-PER, but not O, expected the tags of data in the BIOUL scheme"),
+        (["O", "B-PER", "I-PER"], "BIOUL", "has O, B-PER, I-PER, but not L-PER"),
+        (["O", "L-PER"], "BIOUL", "has O, L-PER, but not B-PER"),
+        (["O", "I-PER"], "BIO", "has O, I-PER, but not B-PER"),
+        (["O", "S-PER", "PER"], "BIOUL", "has PER, S-PER, expected the tags of data in the BIOUL"),
+    ],
+)
+def test_a_vocabulary_without_the_tags_of_the_scheme_is_refused(tags, scheme, message):
+    class SomeTagger(Tagger):
+        label_scheme = scheme
+
+    with pytest.raises(ConfigurationError, match=message):
+        SomeTagger(Vocabulary(tokens_to_add={"labels": tags}))

@@ -1,0 +1,173 @@
+"""Base classes of models that classify texts or tag tokens, and checks of their configs."""
+
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from allennlp.training.metrics import CategoricalAccuracy, FBetaMeasure
+from torch import BoolTensor, Tensor
+from torch.nn.functional import cross_entropy
+
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.tasks.tags import split_tag
+
+# Names of the metrics, ours and AllenNLP's.
+_CLASS_METRICS = {"precision": "precision", "recall": "recall", "f1": "fscore"}
+# A prefix of tags that occurs in data, and one that then occurs with the same label.
+_IMPLIED_PREFIXES = {"BIO": {"I": "B"}, "BIOUL": {"I": "B", "B": "L", "L": "B"}}
+
+
+def check_choice(key: str, value: str, choices: Iterable[str]) -> None:
+    """Raise `ConfigurationError` unless the value of a config's key is one of `choices`."""
+    if value not in choices:
+        raise ConfigurationError(f"{key} is '{value}', expected one of: {', '.join(choices)}.")
+
+
+def labels_of(vocab: Vocabulary) -> List[str]:
+    """Return the labels of the training data in the order of their ids, at least one."""
+    labels = vocab.get_index_to_token_vocabulary("labels")
+    if not labels:
+        raise ConfigurationError(
+            "The vocabulary's namespace 'labels' is empty, expected the labels of the training data. Train "
+            "on labelled data."
+        )
+    return [labels[index] for index in range(len(labels))]
+
+
+class Classifier(Model):
+    """
+    Base class of classifiers. A task defines `forward`, which passes its logits to `_output`, and
+    `word_keys`, the keys of its metadata that hold words.
+    """
+
+    word_keys: Tuple[str, ...] = ("words",)
+
+    def __init__(self, vocab: Vocabulary, **kwargs: Any) -> None:
+        super().__init__(vocab, **kwargs)
+        self.classes = labels_of(vocab)
+        self._accuracy = CategoricalAccuracy()
+        self._class_metrics = FBetaMeasure()
+
+    def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
+        """
+        Return the output of `forward` with the most probable `label`, and with `probabilities` by class name.
+        """
+        probabilities = output_dict["probabilities"]
+        return {
+            **output_dict,
+            "label": [self.classes[index] for index in probabilities.argmax(dim=-1).tolist()],
+            "probabilities": [dict(zip(self.classes, row)) for row in probabilities.tolist()],
+        }
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        Return the metrics since the last reset: `accuracy`, and for each class, in the order of the
+        vocabulary, names such as `_precision-neutral`, `_recall-neutral`, `_f1-neutral`. AllenNLP writes
+        names with a leading underscore to its metrics files, but not into progress bars. Undefined metrics
+        are 0.0.
+        """
+        is_empty = self._accuracy.total_count == 0
+        metrics = {"accuracy": self._accuracy.get_metric(reset)}
+        if is_empty:
+            # Then `FBetaMeasure` raises an error.
+            return metrics
+        per_class = self._class_metrics.get_metric(reset)
+        for index, name in enumerate(self.classes):
+            for metric, key in _CLASS_METRICS.items():
+                metrics[f"_{metric}-{name}"] = per_class[key][index]
+        return metrics
+
+    def _output(
+        self, logits: Tensor, label: Optional[Tensor], metadata: Optional[List[Dict[str, Any]]]
+    ) -> Dict[str, Any]:
+        """
+        Return `logits` and `probabilities`, `(batch_size, num_classes)`; `loss`, the mean cross-entropy, if
+        gold classes `(batch_size,)` are given; and the words, if metadata is given.
+        """
+        probabilities = logits.softmax(dim=-1)
+        output: Dict[str, Any] = {"logits": logits, "probabilities": probabilities}
+        if metadata is not None:
+            for key in self.word_keys:
+                output[key] = [text[key] for text in metadata]
+        if label is not None:
+            self._accuracy(probabilities, label)
+            self._class_metrics(probabilities, label)
+            output["loss"] = cross_entropy(logits, label)
+        return output
+
+
+class Tagger(Model):
+    """
+    Base class of taggers. A task defines `label_scheme`, the scheme of its tags, BIO or BIOUL; `_best_tags`,
+    `_span_metrics`, and `forward`, which starts from `_output`. In training nothing is decoded or measured:
+    decoding a batch takes longer than its loss.
+    """
+
+    label_scheme: str
+
+    def __init__(self, vocab: Vocabulary, **kwargs: Any) -> None:
+        super().__init__(vocab, **kwargs)
+        self.tags = labels_of(vocab)
+        self._check_tags()
+
+    def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
+        """Return the output of `forward` with the names of tags. Decode them first if the output has none."""
+        best_tags = output_dict.get("tags")
+        if best_tags is None:
+            best_tags = self._best_tags(output_dict["logits"], output_dict["mask"])
+        return {**output_dict, "tags": self._names(best_tags)}
+
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """
+        Return `precision`, `recall` and `f1` of exactly matching spans since the last reset, and the same for
+        each label with a gold or a predicted span, such as `_f1-PER`. AllenNLP writes names with a leading
+        underscore to its metrics files, but not into progress bars. Empty in training.
+        """
+        if self.training:
+            return {}
+        return {
+            f"_{name}" if "-" in name else name: value
+            for name, value in self._span_metrics(reset).items()
+        }
+
+    def _output(
+        self, logits: Tensor, mask: BoolTensor, metadata: Optional[List[Dict[str, Any]]]
+    ) -> Dict[str, Any]:
+        """
+        Return `logits` `(batch_size, timesteps, num_tags)` and `mask` `(batch_size, timesteps)`; `words`, if
+        metadata is given; and, outside of training, `tags`, the list of the best tag ids of each sentence.
+        """
+        output: Dict[str, Any] = {"logits": logits, "mask": mask}
+        if metadata is not None:
+            output["words"] = [sentence["words"] for sentence in metadata]
+        if not self.training:
+            output["tags"] = self._best_tags(logits, mask)
+        return output
+
+    def _check_tags(self) -> None:
+        """
+        Raise `ConfigurationError` if the tags of the training data are not those of the scheme, which would
+        make decoding or metrics fail later, or give wrong results.
+        """
+        prefixes = _IMPLIED_PREFIXES[self.label_scheme]
+        impossible = {tag for tag in self.tags if split_tag(tag, self.label_scheme) is None}
+        # Valid data with a tag has the implied one, too.
+        implied = {"O", *(f"{prefixes.get(tag[0], tag[0])}{tag[1:]}" for tag in self.tags)}
+        missing = implied.difference(self.tags)
+        if impossible or missing:
+            found = f"{', '.join(self.tags)}, but not {', '.join(sorted(missing))}"
+            raise ConfigurationError(
+                f"The vocabulary's namespace 'labels' has {', '.join(sorted(impossible)) or found}, expected "
+                f"the tags of data in the {self.label_scheme} scheme. Give the model tags of this scheme."
+            )
+
+    def _names(self, tag_ids: Iterable[Iterable[int]]) -> List[List[str]]:
+        return [[self.tags[tag_id] for tag_id in sentence] for sentence in tag_ids]
+
+    def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
+        """Return the ids of the best allowed tags of each sentence, one per real token."""
+        raise NotImplementedError
+
+    def _span_metrics(self, reset: bool) -> Dict[str, float]:
+        """Return the metrics, such as `f1` and `f1-PER`."""
+        raise NotImplementedError

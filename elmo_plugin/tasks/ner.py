@@ -1,0 +1,338 @@
+"""Named entity recognition: reader, model and predictor, all registered as `elmo_ner`."""
+
+import logging
+from collections import Counter
+from os import PathLike
+from pathlib import PurePath
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+import torch
+from allennlp.common.util import JsonDict
+from allennlp.data import DatasetReader, Instance, TextFieldTensors, Vocabulary
+from allennlp.data.fields import Field, MetadataField, TextField
+from allennlp.data.tokenizers import Token
+from allennlp.models import Model
+from allennlp.modules.conditional_random_field import ConditionalRandomField
+from allennlp.modules.conditional_random_field.conditional_random_field import allowed_transitions
+from allennlp.nn import InitializerApplicator
+from allennlp.predictors import Predictor
+from allennlp.training.metrics import SpanBasedF1Measure
+from torch import BoolTensor, Tensor
+from torch.nn.functional import one_hot
+from torch.nn.utils.rnn import pad_sequence
+
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.tasks.conll import ConllSentence, SentencePlace, read_conll_sentences
+from elmo_plugin.tasks.models import Tagger, check_choice
+from elmo_plugin.tasks.predicting import SentencePredictor, bracketed, described_span
+from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
+from elmo_plugin.tasks.tags import (
+    SCHEME_RULES,
+    TagField,
+    find_tag_fault,
+    spans_to_tags,
+    tags_to_spans,
+)
+
+logger = logging.getLogger(__name__)
+
+# A sentence, the scheme of its tags, and the classes that they do not mark.
+_Record = Tuple[ConllSentence, str, List[str]]
+
+
+@DatasetReader.register("elmo_ner")
+class NerReader(TaskReader):
+    """
+    Reads files in CoNLL format: one token per line, columns separated by spaces or tabs, a blank line after
+    each sentence, `-DOCSTART-` lines between documents. The first column is the token and the last its tag:
+    `TOKEN POS CHUNK TAG` as in CoNLL-2003, `TOKEN TAG`, or any other number of columns.
+
+    Every sentence is an instance with the fields `tokens`, `tags` and `metadata` (`words`;
+    `character_offsets`, one `(start, end)` per token, if the tokens have them; and `unmarked`, the classes
+    that its file does not mark, if there are any).
+
+    # Parameters
+
+    input_scheme : `str`, optional
+        The tag scheme of the files: `IOB1` (CoNLL-2003 as published), `BIO` (also called IOB2) or `BIOUL`. By
+        default the scheme in which all tags of a file are possible is detected and logged, for each file
+        separately. If no scheme fits, a warning says how many sentences each one fits, and sentences that do
+        not fit the best one are invalid.
+    unmarked : `Dict[str, List[str]]`, optional
+        Classes that some files do not mark, such as `{"uner_ewt/*.conll": ["MISC"]}`, so that files with
+        different classes can be combined: a token that such a file tags `O` may be in an entity of these
+        classes. The model is neither trained nor measured there as if it were not. Keys are patterns of
+        `PurePath.match`, compared with the end of a file's path.
+
+    The other parameters are those of `TaskReader`, whose records are sentences here.
+    """
+
+    def __init__(
+        self,
+        input_scheme: Optional[str] = None,
+        unmarked: Optional[Dict[str, List[str]]] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if input_scheme is not None:
+            check_choice("input_scheme", input_scheme, SCHEME_RULES)
+        self._input_scheme = input_scheme
+        self._unmarked = unmarked or {}
+
+    def text_to_instance(
+        self,
+        tokens: List[Token],
+        tags: Optional[List[str]] = None,
+        unmarked: Sequence[str] = (),
+        place: Optional[SentencePlace] = None,
+    ) -> Instance:
+        """
+        Make an instance. The scheme of `tags` is BIOUL. `unmarked` are the classes that they do not mark.
+        """
+        text_field = TextField(tokens)
+        metadata: Dict[str, Any] = {"words": checked_words(tokens), **character_offsets(tokens)}
+        if unmarked:
+            metadata["unmarked"] = list(unmarked)
+        fields: Dict[str, Field] = {"tokens": text_field, "metadata": MetadataField(metadata)}
+        if tags is not None:
+            fields["tags"] = TagField(tags, text_field, place)
+        return Instance(fields)
+
+    def _records(self, file_path: Union[str, PathLike]) -> Iterator[_Record]:
+        scheme = self._input_scheme or _detected_scheme(file_path)
+        path = PurePath(file_path)
+        unmarked = [
+            label for key, labels in self._unmarked.items() if path.match(key) for label in labels
+        ]
+        if unmarked:
+            logger.info("%s: does not mark %s.", file_path, ", ".join(unmarked))
+        for sentence in read_conll_sentences(file_path):
+            yield sentence, scheme, unmarked
+
+    def _instances(self, record: _Record, left_out: Counter) -> Iterable[Instance]:
+        sentence, scheme, unmarked = record
+        words, tags = zip(*sentence.tokens_and_tags())
+        _check_tags(tags, scheme, sentence.place)
+        spans = tags_to_spans(tags, scheme)
+        for span in spans:
+            if span.label in unmarked:
+                raise ConfigurationError(
+                    f"{sentence.place.of_token(span.start)}: found an entity of class {span.label}, which by "
+                    "dataset_reader.unmarked this file does not mark. Correct the tag, or the patterns and "
+                    "classes of unmarked."
+                )
+        label_tags = spans_to_tags(spans, len(tags), "BIOUL")
+        tokens = [Token(word) for word in words]
+        yield self.text_to_instance(tokens, label_tags, unmarked, sentence.place)
+
+
+def _check_tags(tags: Sequence[str], scheme: str, place: SentencePlace) -> None:
+    """Raise `ConfigurationError` for the first tag of a sentence that is impossible in a scheme."""
+    fault = find_tag_fault(tags, scheme)
+    if fault is None:
+        return
+    index, description = fault
+    fitting = [other for other in SCHEME_RULES if find_tag_fault(tags, other) is None]
+    advice = "Correct the tag."
+    if fitting:
+        advice = (
+            f"This sentence is possible in {' and '.join(fitting)}: if that is its scheme, give the "
+            f'reader "input_scheme": "{fitting[0]}". If not, correct the tag.'
+        )
+    raise ConfigurationError(
+        f"{place.of_token(index)}: found {description}, impossible in the {scheme} scheme: a token outside "
+        f"of spans is tagged O, {SCHEME_RULES[scheme]}. {advice}"
+    )
+
+
+def _detected_scheme(file_path: Union[str, PathLike]) -> str:
+    """Read a file, and return and log the scheme in which most of its sentences are possible."""
+    num_tagged = 0
+    num_possible = dict.fromkeys(SCHEME_RULES, 0)
+    for sentence in read_conll_sentences(file_path):
+        tags = sentence.last_column()
+        if set(tags) != {"O"}:
+            num_tagged += 1
+            for scheme in num_possible:
+                num_possible[scheme] += find_tag_fault(tags, scheme) is None
+    best = max(num_possible, key=num_possible.__getitem__)
+    if num_tagged == 0:
+        logger.info("%s: all tags are O, which is the same in all schemes.", file_path)
+    elif num_possible[best] == num_tagged:
+        logger.info("%s: found tags in the %s scheme.", file_path, best)
+    else:
+        logger.warning(
+            "%s: found tags that fit no scheme; of %d sentences with tags %s. Reading them as %s. Give "
+            'the reader "input_scheme" if another one is right, and correct the tags that do not fit.',
+            file_path,
+            num_tagged,
+            ", ".join(f"{count} fit {name}" for name, count in num_possible.items()),
+            best,
+        )
+    return best
+
+
+# The score of impossible tags: far below any other, and finite, since sums of infinite ones give NaN.
+_IMPOSSIBLE = -1e4
+
+
+class PartialCRF(ConditionalRandomField):
+    """AllenNLP's CRF, which can also learn from tags that are known in part (Tsuboi et al. 2008)."""
+
+    def partial_log_likelihood(self, logits: Tensor, allowed: Tensor, mask: BoolTensor) -> Tensor:
+        """
+        Return the log-likelihood, summed over the batch, that the tags of a sentence are any of its `allowed`
+        sequences, of those that the constraints of the CRF allow. `logits` and `allowed`, the tags that a
+        token may have, are `(batch_size, timesteps, num_tags)`.
+        """
+        start, end = self.num_tags, self.num_tags + 1
+        constraints = self._constraint_mask.bool()  # (num_tags + 2, num_tags + 2)
+        sentences = torch.arange(mask.size(0), device=mask.device)
+        allowed = allowed.clone()
+        allowed[:, 0] &= constraints[start, :start]
+        allowed[sentences, mask.sum(dim=1) - 1] &= constraints[:start, end]
+        numerator = self._input_likelihood(
+            logits.masked_fill(~allowed, _IMPOSSIBLE),
+            self.transitions.masked_fill(~constraints[:start, :start], _IMPOSSIBLE),
+            mask,
+        )  # (batch_size,)
+        # Over all sequences, as AllenNLP's: its constraints are for decoding.
+        denominator = self._input_likelihood(logits, self.transitions, mask)
+        return (numerator - denominator).sum()
+
+
+@Model.register("elmo_ner")
+class NerTagger(Tagger):
+    """
+    Text encoder, linear layer and linear-chain CRF (paper, section 4). The tags of a sentence are predicted
+    jointly, and only sequences that the tag scheme allows are decoded.
+
+    The loss is the negative log-likelihood of the gold tags, averaged over the sentences of the batch.
+    AllenNLP's `crf_tagger` sums it over the batch. With the mean, gradient clipping and regularization have
+    the same effect for every batch size. Divide settings from a `crf_tagger` config by its batch size to keep
+    their effect.
+
+    Of a sentence whose file does not mark all classes (the reader's `unmarked`), the likelihood is that of
+    all sequences that agree with its tags, where a token with the tag `O` may be in an entity of an unmarked
+    class. Predicted entities of these classes are left out of its metrics.
+
+    # Parameters
+
+    dropout : `float`, optional (default = `0.0`)
+        On the output of the text encoder, in addition to the text encoder's own.
+    include_start_end_transitions : `bool`, optional (default = `True`)
+        Whether the CRF learns a score for each tag at the start and at the end of a sentence. The configs of
+        this project have `False`, like AllenNLP's experiment with ELMo; the default is that of its
+        `crf_tagger`.
+    """
+
+    default_predictor = "elmo_ner"
+    label_scheme = "BIOUL"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_encoder: TextEncoder,
+        dropout: float = 0.0,
+        include_start_end_transitions: bool = True,
+        initializer: InitializerApplicator = InitializerApplicator(),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        self.text_encoder = text_encoder
+        self.dropout = torch.nn.Dropout(dropout)
+        num_tags = len(self.tags)
+        constraints = allowed_transitions(self.label_scheme, dict(enumerate(self.tags)))
+        self.tag_projection = torch.nn.Linear(text_encoder.get_output_dim(), num_tags)
+        self.crf = PartialCRF(num_tags, constraints, include_start_end_transitions)
+        # The class of each tag; "" for O.
+        self._outside = self.tags.index("O")
+        self._classes = [tag.partition("-")[2] for tag in self.tags]
+        self._span_f1 = SpanBasedF1Measure(vocab, "labels", label_encoding=self.label_scheme)
+        initializer(self)
+
+    def forward(
+        self,
+        tokens: TextFieldTensors,
+        tags: Optional[Tensor] = None,
+        metadata: Optional[List[Dict[str, Any]]] = None,
+    ) -> Dict[str, Any]:
+        """Return `Tagger._output`, and the `loss` of gold `tags`, ids of shape `(batch_size, timesteps)`."""
+        encoded = self.text_encoder(tokens)
+        mask = encoded.mask  # (batch_size, timesteps)
+        # (batch_size, timesteps, num_tags)
+        logits = self.tag_projection(self.dropout(encoded.contextualized))
+        output = self._output(logits, mask, metadata)
+        if tags is not None:
+            unmarked = self._unmarked_tags(metadata or [])
+            # Both return the sum over the batch.
+            if unmarked is None:
+                log_likelihood = self.crf(logits, tags, mask)
+            else:
+                is_outside = (tags == self._outside).unsqueeze(-1)  # (batch_size, timesteps, 1)
+                allowed = one_hot(tags, len(self.tags)).bool()
+                allowed |= is_outside & unmarked.to(tags.device).unsqueeze(1)
+                log_likelihood = self.crf.partial_log_likelihood(logits, allowed, mask)
+            output["loss"] = -log_likelihood / logits.size(0)
+            if "tags" in output:
+                best = pad_sequence(list(map(torch.tensor, output["tags"])), batch_first=True)
+                if unmarked is not None:
+                    best = best.masked_fill(unmarked.gather(1, best), self._outside)
+                # The metric expects scores, and takes the best itself.
+                self._span_f1(one_hot(best, len(self.tags)), tags, mask)
+        return output
+
+    def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
+        return [tags for tags, _ in self.crf.viterbi_tags(logits, mask)]
+
+    def _unmarked_tags(self, metadata: List[Dict[str, Any]]) -> Optional[Tensor]:
+        """
+        Return which tags are of classes that the file of a sentence does not mark, `(batch_size, num_tags)`;
+        `None` if all are marked. Raise `ConfigurationError` for a class that the model does not learn.
+        """
+        unmarked = [sentence.get("unmarked", ()) for sentence in metadata]
+        if not any(unmarked):
+            return None
+        for name in {name for names in unmarked for name in names}:
+            if name not in self._classes:
+                raise ConfigurationError(
+                    f"dataset_reader.unmarked has the class '{name}', expected one that the model learns: "
+                    f"{', '.join(sorted({*self._classes} - {''}))}. Correct it."
+                )
+        return torch.tensor([[name in names for name in self._classes] for names in unmarked])
+
+    def _span_metrics(self, reset: bool) -> Dict[str, float]:
+        # AllenNLP's names, in random order, are such as `f1-measure-overall` and `f1-measure-PER`.
+        measured = sorted(self._span_f1.get_metric(reset).items())
+        return {
+            name.replace("f1-measure", "f1", 1).removesuffix("-overall"): value
+            for name, value in measured
+        }
+
+
+@Predictor.register("elmo_ner")
+class NerPredictor(SentencePredictor):
+    """
+    Predicts from a sentence or its tokens, see `SentencePredictor`. The output has
+
+    - `words` and `tags`, one of each per token;
+    - `spans`, a list with `label` and `described_span` of each;
+    - `tagged`, the words with spans in brackets: `[PER John Smith] lives in [LOC Paris] .`.
+    """
+
+    example = '{"sentence": "John Smith lives in Paris."} or {"tokens": ["John", "Smith", "lives"]}'
+
+    def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
+        [instance], [output] = instances, outputs
+        metadata = instance["metadata"].metadata
+        spans = tags_to_spans(output["tags"], "BIOUL")
+        return {
+            "words": output["words"],
+            "tags": output["tags"],
+            "spans": [
+                {"label": label, **described_span(metadata, start, end)}
+                for start, end, label in spans
+            ],
+            "tagged": bracketed(output["words"], spans),
+        }

@@ -1,0 +1,308 @@
+import logging
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import torch
+from allennlp.predictors import Predictor
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.tasks.ner import NerReader
+from elmo_plugin.tasks.tags import find_tag_fault, tags_to_spans
+from tests.closeness import assert_close
+from tests.tasks.span_strategies import sentences_with_spans, write_tags
+from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, read_tiny
+
+TINY_FILE = FIXTURES / "ner" / "tiny" / "train.conll"
+
+SCHEMES = ["IOB1", "BIO", "BIOUL"]
+
+
+def words_of(instance):
+    return [token.text for token in instance["tokens"]]
+
+
+def write(folder, *columns):
+    """A file of one sentence, with the given tokens and tags."""
+    file_path = Path(folder) / "data.conll"
+    file_path.write_text("".join(f"{column} -X- O {tag}\n" for column, tag in columns))
+    return file_path
+
+
+def test_sentences_words_and_tags_are_read():
+    instances = list(NerReader().read(TINY_FILE))
+    assert [len(instance["tokens"]) for instance in instances] == [6, 4, 4, 8, 7, 6, 7, 1]
+    assert words_of(instances[3]) == ["Peter", "flew", "from", "Paris", "to", "São", "Paulo", "."]
+    assert list(instances[3]["tags"]) == ["U-PER", "O", "O", "U-LOC", "O", "B-LOC", "L-LOC", "O"]
+    assert list(instances[4]["tags"]) == ["O", "U-LOC", "U-LOC", "O", "O", "O", "O"]
+    assert instances[7]["metadata"].metadata == {"words": ["Rain"]}
+
+
+@given(
+    sentences=st.lists(sentences_with_spans(min_pieces=1), min_size=1, max_size=4),
+    input_scheme=st.sampled_from(SCHEMES),
+    is_given=st.booleans(),
+    separator=st.sampled_from([" ", "\t", "  \t "]),
+    divider=st.sampled_from(["\n", "\n\n \n", "-DOCSTART- -X- O O\n\n"]),
+)
+def test_spans_written_to_a_file_are_read_from_it(
+    sentences, input_scheme, is_given, separator, divider
+):
+    blocks = []
+    for num_tokens, spans in sentences:
+        tags = write_tags(spans, num_tokens, input_scheme)
+        rows = [(f"w{index}", "NN", "I-NP", tag) for index, tag in enumerate(tags)]
+        blocks.append("".join(separator.join(row) + "\n" for row in rows))
+    with TemporaryDirectory() as folder:
+        file_path = Path(folder) / "data.conll"
+        file_path.write_text(divider.join(blocks))
+        scheme = input_scheme if is_given else None  # detected, if it is not given
+        instances = list(NerReader(input_scheme=scheme).read(file_path))
+    assert [
+        (len(instance["tokens"]), tags_to_spans(instance["tags"].labels, "BIOUL"))
+        for instance in instances
+    ] == sentences
+
+
+@pytest.mark.parametrize(
+    "tags, message",
+    [
+        (["I-PER", "O"], "found tags in the IOB1 scheme"),
+        (["B-PER", "O"], "found tags in the BIO scheme"),
+        (["U-PER", "O"], "found tags in the BIOUL scheme"),
+        (["O", "O"], "all tags are O, which is the same in all schemes"),
+    ],
+)
+def test_the_scheme_that_was_found_is_logged(tmp_path, caplog, tags, message):
+    caplog.set_level(logging.INFO)
+    list(NerReader().read(write(tmp_path, *zip(["Mary", "ran"], tags))))
+    assert f"data.conll: {message}" in caplog.text
+
+
+def test_tags_of_no_one_scheme_are_counted_and_the_odd_ones_named(tmp_path, caplog):
+    file_path = tmp_path / "data.conll"
+    file_path.write_text("Mary B-PER\n\nPaul B-PER\n\nRain O\n\nPeter I-PER\n")
+    message = r"line 7: found tag 'I-PER' at the start of a sentence, impossible in the BIO scheme"
+    with pytest.raises(ConfigurationError, match=message):
+        list(NerReader().read(file_path))
+    assert "of 3 sentences with tags 1 fit IOB1, 2 fit BIO, 0 fit BIOUL. Reading" in caplog.text
+    assert len(list(NerReader(skip_invalid=True).read(file_path))) == 3
+
+
+@pytest.mark.parametrize(
+    "input_scheme, tags, fault, fitting",
+    [
+        ("IOB1", ["O", "B-PER"], "line 2: found tag 'B-PER' after 'O'", "BIO"),
+        ("BIO", ["O", "I-PER"], "line 2: found tag 'I-PER' after 'O'", "IOB1"),
+        ("BIO", ["O", "U-PER"], "line 2: found tag 'U-PER'", "BIOUL"),
+        ("BIOUL", ["O", "B-PER"], "line 2: found tag 'B-PER' at the end", "BIO"),
+        ("BIOUL", ["B-PER", "O"], "line 2: found tag 'O' after 'B-PER'", "BIO"),
+        ("IOB1", ["I-PER", "S-PER"], "line 2: found tag 'S-PER', impossible in the IOB1", None),
+    ],
+)
+def test_the_error_for_another_scheme_names_the_right_one(
+    tmp_path, input_scheme, tags, fault, fitting
+):
+    file_path = write(tmp_path, *zip(["Mary", "ran"], tags, strict=True))
+    with pytest.raises(ConfigurationError, match=fault) as error:
+        list(NerReader(input_scheme=input_scheme).read(file_path))
+    advice = f'give the reader "input_scheme": "{fitting}"' if fitting else ". Correct the tag."
+    assert advice in str(error.value)
+
+
+def test_files_are_read_one_after_another_each_with_the_classes_that_it_does_not_mark(
+    tmp_path, caplog
+):
+    paths = []
+    for source, tag in (("wiki", "I-MISC"), ("web", "B-PER"), ("chat", "O")):
+        (tmp_path / source).mkdir()
+        paths.append(str(write(tmp_path / source, ("Mary", tag))))
+    unmarked = {"web/*.conll": ["MISC"], "chat/*": ["LOC"], "data.conl": ["ORG"]}
+    reader = NerReader(unmarked={**unmarked, "a*/data.conll": ["PER"], "chat/data.conll": ["ORG"]})
+    with caplog.at_level(logging.INFO):
+        instances = list(reader.read(paths))
+    assert [list(instance["tags"]) for instance in instances] == [["U-MISC"], ["U-PER"], ["O"]]
+    found = [instance["metadata"].metadata.get("unmarked") for instance in instances]
+    assert found == [None, ["MISC"], ["LOC", "ORG"]]
+    assert f"{paths[2]}: does not mark LOC, ORG." in caplog.text
+    with pytest.raises(
+        ConfigurationError,
+        match=r"wiki/data\.conll, line 1: found an entity of class MISC, which by",
+    ):
+        list(NerReader(unmarked={"*.conll": ["MISC"]}).read(paths))
+
+
+def short_sentences():
+    """Sentences of four tokens and less, and the vocabulary of all."""
+    instances, vocab = read_tiny("ner")
+    short = [instance for instance in instances if len(instance["tokens"]) <= 4]
+    assert [len(instance["tokens"]) for instance in short] == [4, 4, 1]
+    return short, vocab
+
+
+def all_sequences_and_scores(model, logits):
+    """
+    All sequences of tags of a sentence, and their scores: each tag, each step between tags, and, if the model
+    has them, both ends. `logits` are `(length, num_tags)`.
+    """
+    crf = model.crf
+    length, num_tags = logits.shape
+    sequences = torch.cartesian_prod(*[torch.arange(num_tags)] * length).view(-1, length)
+    scores = logits[torch.arange(length), sequences].sum(dim=1)
+    scores = scores + crf.transitions[sequences[:, :-1], sequences[:, 1:]].sum(dim=1)
+    if crf.include_start_end_transitions:
+        scores = scores + crf.start_transitions[sequences[:, 0]]
+        scores = scores + crf.end_transitions[sequences[:, -1]]
+    return sequences, scores
+
+
+@pytest.mark.parametrize("include_ends", [True, False])
+@pytest.mark.parametrize("unmarked", [[], ["LOC", "ORG"]])
+def test_loss_is_the_mean_negative_log_likelihood_of_all_sequences_that_agree_with_the_tags(
+    include_ends, unmarked
+):
+    instances, vocab = short_sentences()
+    model = build_tiny("ner", vocab, include_start_end_transitions=include_ends)
+    # One sentence marks all classes, in a batch with others that do not.
+    for instance in (instances[0], instances[2]):
+        instance["metadata"].metadata["unmarked"] = unmarked
+        assert not {"LOC", "ORG"} & {tag[2:] for tag in instance["tags"].labels}
+    output = model(**as_tensors(instances, vocab))
+    losses, log_sums = [], []
+    for row, instance in enumerate(instances):
+        gold = instance["tags"].labels
+        sequences, scores = all_sequences_and_scores(model, output["logits"][row, : len(gold)])
+        names = instance["metadata"].metadata.get("unmarked", [])
+        agreeing = []
+        for tag_ids in sequences.tolist():
+            tags = [model.tags[tag_id] for tag_id in tag_ids]
+            agreeing.append(
+                all(
+                    tag == gold_tag or (gold_tag == "O" and tag[2:] in names)
+                    for tag, gold_tag in zip(tags, gold)
+                )
+                and find_tag_fault(tags, "BIOUL") is None
+            )
+        log_sums.append(scores.logsumexp(0))
+        losses.append(log_sums[-1] - scores[torch.tensor(agreeing)].logsumexp(0))
+        assert sum(agreeing) > 1 if names else sum(agreeing) == 1
+    # A score sums logits, transitions and both ends; their exponentials are summed over all sequences.
+    terms = 4 + 3 + 2 + len(model.tags) ** 4
+    scale = max(log_sums).item()
+    assert_close(output["loss"], torch.stack(losses).mean(), terms=terms, scale=scale)
+
+
+def test_only_possible_sequences_are_predicted():
+    instances, vocab = read_tiny("ner")
+    model = build_tiny("ner", vocab).eval()
+    with torch.no_grad():
+        model.tag_projection.weight.mul_(50)  # an untrained model with strong opinions
+    output = model.make_output_human_readable(model(**as_tensors(instances, vocab)))
+    assert [len(tags) for tags in output["tags"]] == [6, 4, 4, 8, 7, 6, 7, 1]
+    assert [find_tag_fault(tags, "BIOUL") for tags in output["tags"]] == [None] * 8
+
+
+def test_in_training_nothing_is_decoded(monkeypatch):
+    instances, vocab = read_tiny("ner")
+    model = build_tiny("ner", vocab)
+    with monkeypatch.context() as patch:
+        patch.setattr(model.crf, "viterbi_tags", None)  # would fail
+        output = model(**as_tensors(instances, vocab))
+    assert set(output) == {"logits", "mask", "words", "loss"}
+    assert model.get_metrics() == {}
+    # As the predictor's default way with a training model.
+    assert len(model.make_output_human_readable(output)["tags"][0]) == 6
+
+
+def tagger_that_predicts(vocab, *tags):
+    model = build_tiny("ner", vocab).eval()
+    ids = torch.tensor([[vocab.get_token_index(tag, "labels") for tag in tags]])
+    logits = 100.0 * torch.nn.functional.one_hot(ids, len(model.tags)).float()
+    model.tag_projection.forward = lambda encoded: logits
+    return model
+
+
+def test_metrics_count_exact_spans_overall_and_by_label():
+    instances, vocab = read_tiny("ner")
+    # Gold: [PER Mary Smith] visited [LOC New York] .
+    model = tagger_that_predicts(vocab, "B-PER", "L-PER", "O", "O", "U-LOC", "U-ORG")
+    model(**as_tensors(instances[:1], vocab))
+    expected = {"precision": 1 / 3, "recall": 1 / 2, "f1": 0.4}
+    for label, value in (("LOC", 0.0), ("ORG", 0.0), ("PER", 1.0)):
+        for metric in ("precision", "recall", "f1"):
+            expected[f"_{metric}-{label}"] = value
+    metrics = model.get_metrics(reset=True)
+    assert set(metrics) == set(expected)
+    for name, value in expected.items():
+        assert_close(metrics[name], value, terms=3, dtype=torch.float32)  # AllenNLP adds 1e-13
+    assert model.get_metrics() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+
+
+def test_metrics_leave_out_classes_that_a_file_does_not_mark():
+    instances, vocab = read_tiny("ner")
+    # Gold: [PER Mary Smith] visited [LOC New York] .
+    predicted = ["B-PER", "L-PER", "U-ORG", "B-LOC", "L-LOC", "U-ORG"]
+    model = tagger_that_predicts(vocab, *predicted)
+    model(**as_tensors(instances[:1], vocab))
+    assert_close(model.get_metrics(reset=True)["precision"], 2 / 4, dtype=torch.float32)
+    instances[0]["metadata"].metadata["unmarked"] = ["ORG"]
+    output = model(**as_tensors(instances[:1], vocab))
+    assert_close(model.get_metrics(reset=True)["precision"], 2 / 2, dtype=torch.float32)
+    # The prediction has them.
+    assert model.make_output_human_readable(output)["tags"] == [predicted]
+    instances[0]["metadata"].metadata["unmarked"] = ["Org"]
+    with pytest.raises(
+        ConfigurationError, match=r"has the class 'Org', expected .*: LOC, ORG, PER"
+    ):
+        model(**as_tensors(instances[:1], vocab))
+
+
+def test_a_sentence_is_split_and_its_entities_have_characters(predictor):
+    assert predictor.predict_sentence("Mary  Smith visited New York.") == {
+        "words": ["Mary", "Smith", "visited", "New", "York", "."],
+        "tags": ["B-PER", "L-PER", "O", "B-LOC", "L-LOC", "O"],
+        "spans": [
+            {
+                "label": "PER",
+                "start": 0,
+                "end": 2,
+                "text": "Mary  Smith",
+                "start_char": 0,
+                "end_char": 11,
+            },
+            {
+                "label": "LOC",
+                "start": 3,
+                "end": 5,
+                "text": "New York",
+                "start_char": 20,
+                "end_char": 28,
+            },
+        ],
+        "tagged": "[PER Mary Smith] visited [LOC New York] .",
+        "sentence": "Mary  Smith visited New York.",
+    }
+
+
+def test_tokens_are_taken_as_they_are(predictor):
+    words = ["Her", "London", "Paris", "train", "was", "late", "."]
+    expected = {
+        "words": words,
+        "tags": ["O", "U-LOC", "U-LOC", "O", "O", "O", "O"],
+        "spans": [
+            {"label": "LOC", "start": 1, "end": 2, "text": "London"},
+            {"label": "LOC", "start": 2, "end": 3, "text": "Paris"},
+        ],
+        "tagged": "Her [LOC London] [LOC Paris] train was late .",
+    }
+    assert predictor.predict_tokens(words) == expected
+    assert predictor.predict_json({"words": words, "id": 3}) == expected
+
+
+def test_a_tokenizer_without_offsets_gives_spans_without_characters(archive):
+    arguments = {"tokenizer": {"type": "whitespace"}}
+    predictor = Predictor.from_archive(archive, extra_args=arguments)
+    [span] = predictor.predict_sentence("Mary  Smith visited Rain")["spans"]
+    assert span == {"label": "PER", "start": 0, "end": 2, "text": "Mary Smith"}
