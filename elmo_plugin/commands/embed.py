@@ -8,11 +8,14 @@ from typing import Any, Dict, Optional, Tuple
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
-from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device
-from elmo_plugin.embedding.layers import LayerChoice, layer_choice, learnt_mix
-from elmo_plugin.embedding.pooling import POOLS
-from elmo_plugin.embedding.ray_engine import EngineOptions
+from elmo_plugin.embedding.elmo_embedder import (
+    BiLMFiles,
+    DeviceOptions,
+    ElmoEmbedder,
+    checked_device,
+)
+from elmo_plugin.embedding.engines import EngineOptions
+from elmo_plugin.embedding.layers import POOLS, LayerChoice, layer_choice, learnt_mix
 from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
@@ -163,4 +166,4 @@ class ModelOptions:
         bilm = chosen.bilm.to(checked_device(self.device.cuda_device))
         frozen = bilm.freeze(precision=self.device.precision, kernel=self.device.kernel)
         embedder = ElmoEmbedder.from_bilm(frozen, self.stateful)
-        return embedder, learnt_mix(chosen.mix, chosen.name).pooled(self.pool)
+        return embedder, learnt_mix(chosen.mix, chosen.name, self.pool)

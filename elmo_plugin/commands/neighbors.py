@@ -6,8 +6,8 @@ from os import PathLike
 from typing import Any, Iterable, Optional, Sequence, Tuple, Union
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
-from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions, ElmoEmbedder
+from elmo_plugin.embedding.layers import POOLS
 from elmo_plugin.embedding.neighbor_plot import check_plot, plot_occurrences
 from elmo_plugin.embedding.neighbors import (
     AVERAGE,
@@ -19,7 +19,6 @@ from elmo_plugin.embedding.neighbors import (
     find_occurrences,
     nearest_occurrences,
 )
-from elmo_plugin.embedding.pooling import POOLS
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.text import split_tokens

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, Optional, TextIO
 from tqdm import tqdm
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
-from elmo_plugin.embedding.bilm_options import DeviceOptions
+from elmo_plugin.embedding.elmo_embedder import DeviceOptions
 from elmo_plugin.embedding.scoring import (
     BLANK,
     DEFAULT_MODEL,

@@ -1,5 +1,6 @@
 """Compute the vectors of every layer for sentences, as arrays."""
 
+from dataclasses import asdict, dataclass
 from functools import partial
 from os import PathLike
 from typing import (
@@ -21,11 +22,12 @@ import numpy
 import torch
 from torch import Tensor
 
+from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.bilm import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
-from elmo_plugin.embedding.layers import layer_choice
-from elmo_plugin.embedding.pooling import check_pool, pool_tokens
+from elmo_plugin.bilm.runners import AUTO, KERNELS, PRECISIONS
+from elmo_plugin.embedding.layers import check_pool, layer_choice, pool_tokens
 from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import (
     DEFAULT_BATCH_SIZE,
@@ -35,6 +37,7 @@ from elmo_plugin.embedding.sentence_batches import (
     map_in_batches,
 )
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import is_unicode
 
 # How far to read ahead for sentences of similar length. Larger windows take more memory and hardly less time.
 BATCHES_AHEAD = 16
@@ -291,21 +294,8 @@ class ElmoEmbedder:
         return activations.masked_fill(~mask[:, None, :, None], 0.0), mask
 
     def character_ids(self, sentences: List[List[str]]) -> Tensor:
-        """
-        Return character ids, `(batch_size, timesteps, 50)`, on the biLM's device. Those of each distinct word
-        are computed once.
-        """
-        device = self.elmo_bilm.device
-        row_of: Dict[str, int] = {}
-        timesteps = max((len(sentence) for sentence in sentences), default=0)
-        # 0 is padding.
-        rows = torch.zeros(len(sentences), timesteps, dtype=torch.long, device="cpu")
-        for number, sentence in enumerate(sentences):
-            numbers = [row_of.setdefault(word, len(row_of) + 1) for word in sentence]
-            rows[number, : len(sentence)] = torch.tensor(numbers, dtype=torch.long, device="cpu")
-        spellings = batch_to_ids([list(row_of)])[0]  # (num_words, 50)
-        spellings = torch.cat([torch.zeros_like(spellings[:1]), spellings])
-        return spellings.to(device)[rows.to(device)]
+        """Return character ids, `(batch_size, timesteps, 50)`, on the biLM's device."""
+        return batch_to_ids(sentences).to(self.elmo_bilm.device)
 
     def _embed(
         self,
@@ -334,6 +324,44 @@ class ElmoEmbedder:
     def _tokens_ahead(self) -> int:
         """Return the number of tokens whose vectors take `BYTES_AHEAD`."""
         return max(1, BYTES_AHEAD // (4 * self.num_layers * self.get_output_dim()))
+
+
+@dataclass(frozen=True)
+class BiLMFiles:
+    """Options of commands: the files of a biLM, see `ElmoEmbedder`."""
+
+    options_file: Optional[str] = option(
+        "sizes, JSON: path, URL or hf:// name; elmo_mini, a folder or a .zip names both files (default: "
+        "the paper's, downloaded once)",
+        None,
+        metavar="FILE",
+    )
+    weight_file: Optional[str] = option(
+        "weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
+    )
+
+    @property
+    def arguments(self) -> Dict[str, Any]:
+        """Arguments of `ElmoEmbedder`. Empty if no file is given: then its default is used."""
+        return asdict(self) if self != BiLMFiles() else {}
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """
+    Options of commands: device, precision and kernel of a biLM, see `ElmoEmbedder`.
+
+    # Raises
+
+    `ConfigurationError` for an unknown precision or kernel.
+    """
+
+    cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
+    precision: str = option("bfloat16, int8: faster, less exact", "float32", choices=PRECISIONS)
+    kernel: str = option("what runs the LSTMs; auto: the fastest", AUTO, choices=KERNELS)
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
 
 def checked_device(cuda_device: int) -> torch.device:
@@ -367,11 +395,9 @@ def checked_tokens(sentence: Iterable[str], position: int) -> List[str]:
         )
     tokens = list(sentence)
     for index, token in enumerate(tokens):
-        try:
-            token.encode()
-        except (AttributeError, UnicodeEncodeError) as error:
+        if not isinstance(token, str) or not is_unicode(token):
             raise ValueError(
-                f"Token {index} of sentence {position} is {token!r}, expected a string that UTF-8 can encode "
-                f"({error}). Read the text with its encoding, or replace such characters."
-            ) from error
+                f"Token {index} of sentence {position} is {token!r}, expected a string that UTF-8 can "
+                "encode. Read the text with its encoding, or replace such characters."
+            )
     return tokens

@@ -8,7 +8,7 @@ import numpy
 from tqdm import tqdm
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.pooling import of_length_one, pool_tokens
+from elmo_plugin.embedding.layers import of_length_one, pool_tokens
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
 

@@ -18,7 +18,7 @@ from allennlp.models import load_archive
 
 from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
 from elmo_plugin.commands import embed as embed_command
-from elmo_plugin.embedding.pooling import POOLS
+from elmo_plugin.embedding.layers import POOLS
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
@@ -124,7 +124,6 @@ class TestFurtherFlags:
         assert captured.out.startswith("out.hdf5: 100 sentences, 200 tokens, ")
         assert "100/100" in captured.err
         assert "sentences/s" in captured.err
-        assert "tokens/s" in captured.err
 
     def test_batch_tokens_and_dtype(self, run: Run) -> None:
         exact = run("--all")

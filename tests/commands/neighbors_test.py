@@ -13,7 +13,7 @@ import pytest
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands.main import main
 from elmo_plugin.commands.neighbors import NeighborsOptions, print_neighbors
-from elmo_plugin.embedding.pooling import POOLS, cosine_similarities
+from elmo_plugin.embedding.layers import POOLS, cosine_similarities
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 

@@ -29,9 +29,9 @@ def test_tokens_are_pooled_after_the_choice_of_layers() -> None:
     average = pickle.loads(pickle.dumps(layer_choice("average", "max")))
     assert_close(average(LAYERS), LAYERS.mean(axis=0).max(axis=0), 3, LARGEST)
     assert average.vector_shape(3, 5) == (5,) == layer_choice("average").vector_shape(3, 5)
-    every = layer_choice("all").pooled("mean")
+    every = layer_choice("all", "mean")
     assert every(LAYERS).shape == (3, 5) == every.vector_shape(3, 5)
-    mix = learnt_mix(ScalarMix(3), "input").pooled("mean")
+    mix = learnt_mix(ScalarMix(3), "input", "mean")
     # And the mean of four tokens.
     assert_close(mix(LAYERS), LAYERS.mean(axis=(0, 1)), MIX_TERMS + 4, LARGEST)
 

@@ -6,8 +6,13 @@ import numpy
 import pytest
 
 from elmo_plugin import BiLM, ElmoEmbedder
-from elmo_plugin.embedding.layers import layer_choice
-from elmo_plugin.embedding.pooling import POOLS, cosine_similarities, of_length_one, pool_tokens
+from elmo_plugin.embedding.layers import (
+    POOLS,
+    cosine_similarities,
+    layer_choice,
+    of_length_one,
+    pool_tokens,
+)
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize

@@ -23,7 +23,7 @@ from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.formats import FORMATS
 from elmo_plugin.embedding.layers import layer_choice
-from elmo_plugin.embedding.partial_output import PartialOutput
+from elmo_plugin.embedding.parts import PartialOutput
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions

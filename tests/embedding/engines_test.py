@@ -27,11 +27,11 @@ import torch
 
 from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.commands.user_errors import INTERRUPTED
-from elmo_plugin.embedding import parts, ray_engine
+from elmo_plugin.embedding import engines, parts
+from elmo_plugin.embedding.engines import EngineOptions, RayWorkers, ray_session
 from elmo_plugin.embedding.formats import FORMATS, about_output
 from elmo_plugin.embedding.layers import LayerChoice, layer_choice
-from elmo_plugin.embedding.partial_output import PartialOutput
-from elmo_plugin.embedding.ray_engine import EngineOptions, RayWorkers, ray_session
+from elmo_plugin.embedding.parts import PartialOutput
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
@@ -299,7 +299,7 @@ class TestBadInput:
         def unused(*arguments: Any) -> None:
             raise AssertionError("work was started")
 
-        monkeypatch.setattr(ray_engine.RayEngine, "writing", unused)
+        monkeypatch.setattr(engines.RayEngine, "write_parts", unused)
 
     def test_all_files_are_checked_before_work_starts(
         self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path
@@ -391,7 +391,7 @@ class TestSharedEmbedder:
         self, ray_on_two_cores: Any, bilm: FrozenBiLM
     ) -> None:
         embedder = ElmoEmbedder.from_bilm(bilm)
-        shared = ray_engine.shared_embedder(embedder)
+        shared = engines.shared_embedder(embedder)
         first, second = ray_on_two_cores.get(shared), ray_on_two_cores.get(shared)
         tokens = ["the", "naïve", "cat"]
         numpy.testing.assert_array_equal(  # the same computation
@@ -407,7 +407,7 @@ class TestSharedEmbedder:
         module.rounded = torch.nn.Parameter(torch.randn(3, 4).bfloat16(), requires_grad=False)
         module.bytes = torch.arange(6, dtype=torch.uint8).reshape(2, 3).T
         module.same = module.bytes
-        copy = ray_on_two_cores.get(ray_engine.shared_embedder(module))
+        copy = ray_on_two_cores.get(engines.shared_embedder(module))
         assert isinstance(copy.rounded, torch.nn.Parameter)
         assert torch.equal(copy.rounded, module.rounded)  # bits are copied
         assert torch.equal(copy.bytes, module.bytes) and copy.bytes.stride() == (1, 3)
@@ -453,13 +453,13 @@ class TestWorkers:
         self, ray_on_two_cores: Any, bilm: FrozenBiLM, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # A device that every machine has, in place of a GPU.
-        monkeypatch.setattr(ray_engine, "FIRST_GPU", "meta")
+        monkeypatch.setattr(engines, "FIRST_GPU", "meta")
         monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-        shared = ray_engine.shared_embedder(ElmoEmbedder.from_bilm(bilm))
+        shared = engines.shared_embedder(ElmoEmbedder.from_bilm(bilm))
         for gpu_ids, device in (([0], "meta"), ([], "cpu")):
             monkeypatch.setattr(ray_on_two_cores, "get_gpu_ids", lambda ids=gpu_ids: ids)
             embedder = ray_on_two_cores.get(shared)
-            ray_engine._Worker(embedder, RayWorkers(1, 1, len(gpu_ids)), None)
+            engines._Worker(embedder, RayWorkers(1, 1, len(gpu_ids)), None)
             assert embedder.elmo_bilm.device.type == device
             assert embedder.elmo_bilm._marks.device.type == device
 
@@ -472,7 +472,7 @@ class TestWorkers:
         options = EngineOptions("ray", num_gpus_per_worker=1)
         with (
             pytest.raises(ConfigurationError, match=r"packed for the kernel simd\. Add --kernel"),
-            ray_engine.ray_engine(ElmoEmbedder.from_bilm(bilm), options),
+            engines.make_engine(ElmoEmbedder.from_bilm(bilm), options),
         ):
             pass
 
