@@ -8,7 +8,7 @@ from allennlp.data import Instance
 from allennlp.predictors import Predictor
 
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
-from elmo_plugin.embedding.scoring import SentenceScorer, check_blank
+from elmo_plugin.embedding.scoring import SentenceScorer
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import (
     dump_json_line,
@@ -63,9 +63,7 @@ class BiLMPredictor(Predictor):
                 content = parse_json_object(one_input, EXAMPLE) if is_line else one_input
                 tokens = _tokens(content)
                 if "best" in content:
-                    best = self._scorer.best_words(
-                        check_blank(tokens, "The sentence"), _num_best(content)
-                    )
+                    best = self._scorer.best_words(tokens, _num_best(content))
                     answers[position] = {
                         "tokens": tokens,
                         "best": [word._asdict() for word in best],

@@ -16,7 +16,6 @@ from elmo_plugin.bilm import BiLMOptions, InferenceSettings, batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.softmax import ExactSoftmax
 from elmo_plugin.bilm.weights import save_model
-from elmo_plugin.embedding import scoring
 from elmo_plugin.embedding.scoring import ScoreTotals, SentenceScore
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import (
@@ -201,27 +200,11 @@ class TestBestWords:
             # A relative error of the exponentials: of two log-probabilities, and of as many in the total.
             assert word.probability == pytest.approx(expected, rel=2 * 2 * ACCURACY)
 
-    def test_they_depend_neither_on_batches_nor_on_chunks(
-        self, scorer: SentenceScorer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        sentences = [
-            [*tokens[:2], "___", *tokens[2:]] for tokens in heldout()[:12] if len(tokens) > 2
-        ]
-        alone = [scorer.best_words(tokens, 3) for tokens in sentences]
-        monkeypatch.setattr(scoring, "_PROBABILITIES_PER_CHUNK", 2 * len(VOCABULARY))
-        together = list(scorer.best_words_of_sentences(sentences, 3, batch_size=5))
-        assert [[word.word for word in best] for best in together] == [
-            [word.word for word in best] for best in alone
-        ]
-        for ours, theirs in zip(together, alone):
-            for word, other in zip(ours, theirs):
-                assert_accurate(word.forward, other.forward)
-
     @pytest.mark.parametrize(
         "tokens, num_words, message",
         [
-            (["It"], 1, "Sentence 0: found 0 blanks, expected one token ___"),
-            (["___", "is", "___"], 1, "Sentence 0: found 2 blanks, expected one token ___"),
+            (["It"], 1, "The sentence: found 0 blanks, expected one token ___"),
+            (["___", "is", "___"], 1, "The sentence: found 2 blanks, expected one token ___"),
             (["___"], 0, "num_words is 0, expected a positive"),
         ],
     )
