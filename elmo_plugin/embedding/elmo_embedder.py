@@ -1,5 +1,6 @@
 """Compute the vectors of every layer for sentences, as arrays."""
 
+import hashlib
 from dataclasses import asdict, dataclass
 from functools import partial
 from os import PathLike
@@ -112,6 +113,12 @@ class ElmoEmbedder:
     def num_layers(self) -> int:
         """Number of layers: the LSTM layers and the token representation."""
         return self.elmo_bilm.num_layers
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the options and weights of the biLM."""
+        bilm = self.elmo_bilm
+        return hashlib.sha256(f"{bilm.options} {bilm.weights_sha256}".encode()).hexdigest()
 
     def get_output_dim(self) -> int:
         """Width of a layer, both directions together."""

@@ -3,7 +3,6 @@ Embed sentences and write their vectors to a file or folder, in a run that can b
 """
 
 import errno
-import hashlib
 import logging
 import sys
 from contextlib import closing
@@ -383,7 +382,7 @@ class EmbeddingRun:
 
     def _settings(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> Dict[str, Any]:
         """Return what parts and output depend on, beside the input."""
-        bilm, options = embedder.elmo_bilm, self._options
+        options = self._options
         return {
             "format": self._format_name,
             "dtype": options.dtype,
@@ -391,11 +390,11 @@ class EmbeddingRun:
             "use_sentence_keys": options.use_sentence_keys,
             "layers": layers.name,
             "pool": layers.pool,
-            "precision": bilm.precision,
+            "precision": embedder.elmo_bilm.precision,
             **asdict(self._input_options),
             "stateful": embedder.stateful,
             "sentences_per_part": self._sentences_per_part,
-            "biLM": hashlib.sha256(f"{bilm.options} {bilm.weights_sha256}".encode()).hexdigest(),
+            "biLM": embedder.checksum,
         }
 
 

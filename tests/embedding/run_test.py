@@ -39,14 +39,13 @@ SENTENCES_PER_PART, NUM_PARTS = 7, 6
 NUM_DAMAGED = int(os.environ.get("ELMO_DAMAGED_BYTES", 5))
 
 
-class QuickEmbedder:
+class QuickEmbedder(ElmoEmbedder):
     """Make vectors from the bytes of each token, without a biLM, and record the sentences."""
 
     def __init__(
         self, bilm: FrozenBiLM, interrupt_at: Optional[int] = None, stateful: bool = False
     ) -> None:
-        self.elmo_bilm = bilm
-        self.stateful = stateful
+        self._set_up(bilm, stateful)
         self.embedded: List[List[str]] = []
         self._interrupt_at = interrupt_at
 

@@ -95,7 +95,6 @@ def test_spacy_finds_component_and_layer_without_an_import_of_the_package(tmp_pa
         ({}, [1 / 3, 1 / 3, 1 / 3]),
         ({"layers": "top"}, [0, 0, 1]),
         ({"scalar_mix_parameters": [0.0, numpy.log(2.0), 0]}, [0.25, 0.5, 0.25]),
-        ({"sentencizer": True, "by_sentence": False}, [1 / 3, 1 / 3, 1 / 3]),
     ],
 )
 def test_the_tensor_is_the_chosen_sum_of_layers_of_the_doc(
@@ -298,7 +297,7 @@ def test_torch_uses_one_thread_in_a_forked_process(tiny_files: BiLMFiles) -> Non
         # Errors of spaCy: an unknown name, and wrong types.
         ({"layer": "top"}, "layer"),
         ({"options_file": 3}, "options_file"),
-        ({"by_sentence": "no"}, "by_sentence"),
+        ({"batch_size": "many"}, "batch_size"),
     ],
 )
 def test_a_wrong_value_is_an_error_when_the_component_is_added(
