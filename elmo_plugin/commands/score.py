@@ -96,9 +96,8 @@ class ScoreOptions:
         is_for_scores = self.words or self.batches != BatchOptions()
         if self.best is not None and (is_for_scores or self.input.tokenizer != WHITESPACE):
             raise ConfigurationError(
-                "--best is given with --words, --batch-size, --batch-tokens or --tokenizer spacy. Leave them "
-                f"out: the first three are for scores of whole sentences, and spaCy splits {BLANK} into "
-                "three tokens."
+                "--best is given with --words, --batch-size or --tokenizer spacy. Leave them out: the first "
+                f"two are for scores of whole sentences, and spaCy splits {BLANK} into three tokens."
             )
         if self.output is not None and self.output != STANDARD_OUTPUT:
             check_output_file(self.output, self.overwrite, "--overwrite", "--output")

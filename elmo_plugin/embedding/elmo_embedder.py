@@ -16,7 +16,6 @@ from typing import (
     Sequence,
     Tuple,
     Union,
-    cast,
 )
 
 import numpy
@@ -40,8 +39,6 @@ from elmo_plugin.embedding.sentence_batches import (
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import is_unicode
 
-# How far to read ahead for sentences of similar length. Larger windows take more memory and hardly less time.
-BATCHES_AHEAD = 16
 # Size of vectors to read ahead: 21,845 tokens of the paper's model. Sentences of ordinary length stay below
 # it.
 BYTES_AHEAD = 2**28
@@ -163,14 +160,13 @@ class ElmoEmbedder:
         stateless embedder runs several batches if one would take much memory for padding.
         """
         if not self.stateful:
-            return list(self.embed_sentences(batch, None, self._tokens_ahead(), pool))
+            return list(self.embed_sentences(batch, None, pool))
         return self._embed(list(_checked(batch)), pool)
 
     def embed_sentences(
         self,
         sentences: Iterable[Sequence[str]],
         batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
-        batch_tokens: Optional[int] = None,
         pool: Optional[str] = None,
         keep_sentences: bool = False,
     ) -> Iterator[numpy.ndarray]:
@@ -187,9 +183,8 @@ class ElmoEmbedder:
         sentences : `Iterable[Sequence[str]]`
             The tokens of each sentence. The iterable may be endless.
         batch_size : `int`, optional (default = `64`)
-            See `BatchOptions`.
-        batch_tokens : `int`, optional (default = the number that has vectors of 256 MiB)
-            See `BatchOptions`. Not for a stateful embedder.
+            Maximum number of sentences in a batch; `None`, which a stateful embedder does not take, for as
+            many as have vectors of 256 MiB, with padding.
         pool : `str`, optional
             See `embed_sentence`.
         keep_sentences : `bool`, optional (default = `False`)
@@ -201,16 +196,20 @@ class ElmoEmbedder:
 
         # Raises
 
-        `ConfigurationError` if both limits are `None`, one is not positive, or a stateful embedder is given
-        `batch_tokens`, and for an unknown `pool`; while the generator runs, `ValueError` as `embed_sentence`,
-        naming the sentence.
+        `ConfigurationError` for a `batch_size` that is not positive, and for an unknown `pool`; while the
+        generator runs, `ValueError` as `embed_sentence`, naming the sentence.
         """
         check_pool(pool)
         embed = partial(self._embed, pool=pool, keep_sentences=keep_sentences)
         if not self.stateful:
-            return self.map_batches(embed, sentences, batch_size, batch_tokens)
-        BatchOptions(batch_size, batch_tokens).check_for_stateful()
-        batches = consecutive_groups(_checked(sentences), cast(int, batch_size))
+            return self.map_batches(embed, sentences, batch_size)
+        BatchOptions(batch_size)
+        if batch_size is None:
+            raise ConfigurationError(
+                "batch_size is None, but a stateful biLM carries states by the position in a batch, expected "
+                "a number. Give one."
+            )
+        batches = consecutive_groups(_checked(sentences), batch_size)
         return (vectors for batch in batches for vectors in embed(batch))
 
     def map_batches(
@@ -218,22 +217,14 @@ class ElmoEmbedder:
         function: Callable[[List[List[str]]], Sequence[ResultT]],
         sentences: Iterable[Sequence[str]],
         batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
-        batch_tokens: Optional[int] = None,
     ) -> Iterator[ResultT]:
         """
         Apply a function, which returns a result for each sentence, to batches of sentences of similar length.
         For a stateless embedder. Other arguments, order, memory and errors are those of `embed_sentences`.
         """
-        limits = BatchOptions(batch_size, batch_tokens)
-        # The caller may set a larger limit than the default.
-        tokens_ahead = max(self._tokens_ahead(), batch_tokens or 0)
-        if batch_tokens is None:
-            limits = BatchOptions(batch_size, tokens_ahead)
-        sentences_ahead = tokens_ahead
-        if batch_size is not None:
-            # Batches of one sentence need no sorting.
-            sentences_ahead = 1 if batch_size == 1 else BATCHES_AHEAD * batch_size
-        return map_in_batches(function, _checked(sentences), limits, sentences_ahead, tokens_ahead)
+        BatchOptions(batch_size)
+        max_tokens = max(1, BYTES_AHEAD // (4 * self.num_layers * self.get_output_dim()))
+        return map_in_batches(function, _checked(sentences), batch_size, max_tokens)
 
     def embed_file(
         self,
@@ -327,10 +318,6 @@ class ElmoEmbedder:
         character_ids = self.character_ids(sentences)
         output = self.elmo_bilm(character_ids, self._states, keep_sentences)
         return [layer[:, 1:-1] for layer in output["activations"]]
-
-    def _tokens_ahead(self) -> int:
-        """Return the number of tokens whose vectors take `BYTES_AHEAD`."""
-        return max(1, BYTES_AHEAD // (4 * self.num_layers * self.get_output_dim()))
 
 
 @dataclass(frozen=True)

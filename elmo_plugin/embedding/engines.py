@@ -12,7 +12,6 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    NamedTuple,
     Optional,
     Tuple,
     TypeVar,
@@ -26,7 +25,6 @@ from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import Block, PartsFolder
-from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.errors import ConfigurationError, needing
 
 if TYPE_CHECKING:
@@ -39,8 +37,6 @@ LOCAL, RAY = ENGINES = ("local", "ray")
 BLOCKS_PER_WORKER = 2
 # How often a block is tried again after its worker died.
 MAX_RETRIES = 5
-# Ray makes only a worker's own GPUs visible to it.
-FIRST_GPU = "cuda:0"
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -53,9 +49,6 @@ class EngineOptions:
     engine: str = option("local: this process; ray: workers of Ray", LOCAL, choices=ENGINES)
     num_workers: Optional[int] = option(
         "number of workers, which share the cores equally (default: 1)", None, metavar="N"
-    )
-    num_gpus_per_worker: Optional[float] = option(
-        "GPUs of each; a fraction to share one (default: 0)", None, metavar="N"
     )
     ray_address: Optional[str] = option(
         "of a cluster; auto on its nodes (default: start Ray here)", None, metavar="ADDRESS"
@@ -79,12 +72,11 @@ class EngineOptions:
 @dataclass(frozen=True)
 class PartWriter:
     """
-    Embed blocks and write a part for each. Can be pickled, to be sent to workers. The layers are those to
-    write, the batches those that the biLM runs.
+    Embed blocks and write a part for each. Can be pickled, to be sent to workers.
     """
 
     layers: LayerChoice
-    batches: BatchOptions
+    batch_size: Optional[int]
     format: OutputFormat
     folder: PartsFolder
 
@@ -98,9 +90,9 @@ class PartWriter:
         written.
         """
         tokens = (sentence.tokens for sentence in block.sentences)
-        limits = (self.batches.batch_size, self.batches.batch_tokens)
+        all_layers = embedder.embed_sentences(tokens, self.batch_size)
         vectors = []
-        for sentence, layers in zip(block.sentences, embedder.embed_sentences(tokens, *limits)):
+        for sentence, layers in zip(block.sentences, all_layers):
             where = f"{block.part.source}, line {sentence.line_index + 1}"
             vectors.append(_cast_checked(self.layers(layers), self.format.dtype, where))
             yield 1
@@ -130,21 +122,14 @@ def make_engine(
 
     # Raises
 
-    `ConfigurationError` if no cluster answers at the address, if it has too few GPUs, and if workers are to
-    have GPUs and the embedder's biLM is packed for CPUs.
+    `ConfigurationError` if no cluster answers at the address, or the number of workers is not positive.
     """
     if not options.is_ray:
         yield LocalEngine(embedder)
         return
     with ray_session(options.ray_address):
-        number = 1 if options.num_workers is None else options.num_workers
-        workers = RayWorkers.on_cluster(number, options.num_gpus_per_worker or 0)
-        if workers.num_gpus and embedder.elmo_bilm.kernel != "reference":
-            raise ConfigurationError(
-                f"--num-gpus-per-worker is {workers.num_gpus:g}, but the biLM is packed for the kernel "
-                f"{embedder.elmo_bilm.kernel}. Add --kernel reference, whose weights go to GPUs."
-            )
-        yield RayEngine(shared_embedder(embedder), workers)
+        num_workers = 1 if options.num_workers is None else options.num_workers
+        yield RayEngine(shared_embedder(embedder), num_workers, cores_of_worker(num_workers))
 
 
 class LocalEngine:
@@ -166,9 +151,10 @@ class LocalEngine:
 class RayEngine:
     """Embed in workers of the Ray cluster that this process is connected to."""
 
-    def __init__(self, embedder: Any, workers: "RayWorkers") -> None:
+    def __init__(self, embedder: Any, num_workers: int, num_cpus: float) -> None:
         self._embedder = embedder  # Ray's reference
-        self._workers = workers
+        self._num_workers = num_workers
+        self._num_cpus = num_cpus  # of each worker
 
     def map(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> List[ResultT]:
         """Return the result of a function for each item. The calls run on all cores."""
@@ -188,15 +174,12 @@ class RayEngine:
         ray = import_ray()
         from ray.util import ActorPool
 
-        num_workers, num_cpus, num_gpus = self._workers
         worker_class = ray.remote(
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            max_restarts=-1,
-            max_task_retries=MAX_RETRIES,
+            num_cpus=self._num_cpus, max_restarts=-1, max_task_retries=MAX_RETRIES
         )(_Worker)
         workers = [
-            worker_class.remote(self._embedder, self._workers, writer) for _ in range(num_workers)
+            worker_class.remote(self._embedder, self._num_cpus, writer)
+            for _ in range(self._num_workers)
         ]
         pool = ActorPool(workers * BLOCKS_PER_WORKER)
         try:
@@ -218,11 +201,8 @@ class RayEngine:
 class _Worker:
     """The actor that runs in a worker process."""
 
-    def __init__(self, embedder: Any, workers: "RayWorkers", writer: PartWriter) -> None:
-        torch.set_num_threads(max(1, int(workers.num_cpus)))
-        if workers.num_gpus:
-            # Where `_tensor_of` put its tensors.
-            embedder.elmo_bilm.device = torch.device(FIRST_GPU)
+    def __init__(self, embedder: Any, num_cpus: float, writer: PartWriter) -> None:
+        torch.set_num_threads(max(1, int(num_cpus)))
         self._embedder = embedder
         self._writer = writer
 
@@ -231,44 +211,17 @@ class _Worker:
         return sum(self._writer.write(self._embedder, block))
 
 
-class RayWorkers(NamedTuple):
-    """Workers of equal size: the cores (as Ray counts them) and GPUs of each, which may be fractions."""
-
-    number: int
-    num_cpus: float
-    num_gpus: float
-
-    @classmethod
-    def on_cluster(cls, number: int, num_gpus: float = 0) -> "RayWorkers":
-        """
-        Return workers for the cluster that this process is connected to. The workers of a node share its
-        cores equally.
-
-        # Raises
-
-        `ConfigurationError` for numbers that are not positive, and if the cluster has too few GPUs.
-        """
-        if number < 1 or num_gpus < 0:
-            raise ConfigurationError(
-                f"num_workers is {number} and num_gpus_per_worker is {num_gpus}, expected at least one "
-                "worker, and no negative number of GPUs."
-            )
-        nodes = [node["Resources"] for node in import_ray().nodes() if node["Alive"]]
-        if num_gpus:
-            nodes = [node for node in nodes if node.get("GPU")]
-            # Fractions such as 0.1 do not add up exactly.
-            room = sum(int(node["GPU"] / num_gpus + 1e-9) for node in nodes)
-            if room < number:  # Ray would wait for more
-                raise ConfigurationError(
-                    f"--num-gpus-per-worker is {num_gpus} for {number} workers, but Ray finds "
-                    f"{sum(node['GPU'] for node in nodes):g} GPUs. Give fewer workers, or a fraction to "
-                    "share a GPU, or leave it out to run on CPUs."
-                )
-        cores = [node.get("CPU", 0) for node in nodes]
-        share = min(cores, default=1) / math.ceil(number / max(len(cores), 1))
-        # Whole cores, or ten-thousandths of one, the smallest unit of Ray.
-        num_cpus = int(share) if share >= 1 else math.floor(share * 10_000) / 10_000
-        return cls(number, num_cpus, num_gpus)
+def cores_of_worker(num_workers: int) -> float:
+    """
+    Return the number of cores for each worker, as Ray counts them, of the cluster that this process is
+    connected to. The workers of a node share its cores equally.
+    """
+    if num_workers < 1:
+        raise ConfigurationError(f"num_workers is {num_workers}, expected at least one worker.")
+    cores = [node["Resources"].get("CPU", 0) for node in import_ray().nodes() if node["Alive"]]
+    share = min(cores, default=1) / math.ceil(num_workers / max(len(cores), 1))
+    # Whole cores, or ten-thousandths of one, the smallest unit of Ray.
+    return int(share) if share >= 1 else math.floor(share * 10_000) / 10_000
 
 
 def shared_embedder(embedder: Any) -> Any:
@@ -297,14 +250,12 @@ def _array_of(tensor: torch.Tensor) -> Tuple[numpy.ndarray, torch.dtype, bool]:
 
 
 def _tensor_of(stored: Tuple[numpy.ndarray, torch.dtype, bool]) -> torch.Tensor:
-    """Return a view of the array, or in a worker that has a GPU a copy there."""
+    """Return a view of the array."""
     array, dtype, is_parameter = stored
     with warnings.catch_warnings():
         # Weights are never written to.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         tensor = torch.from_numpy(array).view(dtype)
-    if import_ray().get_gpu_ids():
-        tensor = tensor.to(FIRST_GPU)
     return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
 
 

@@ -180,8 +180,6 @@ class EmbeddingRun:
 
     def check_bilm(self, stateful: bool, cuda_device: int = -1) -> None:
         """Raise `ConfigurationError` if the run cannot use such a biLM. To be called before it is loaded."""
-        if stateful:
-            self._batches.check_for_stateful()
         if stateful and self._options.resume:
             raise ConfigurationError(
                 "--resume: the states of a stateful biLM were lost with the run that was interrupted, "
@@ -190,7 +188,7 @@ class EmbeddingRun:
         if self._engine_options.is_ray and (stateful or cuda_device >= 0):
             raise ConfigurationError(
                 "--stateful and --cuda-device are not for --engine ray: workers do not embed sentences in "
-                "order, and --num-gpus-per-worker gives them GPUs. Leave them out."
+                "order, and run on CPUs. Leave them out."
             )
 
     def embed(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> EmbeddedFile:
@@ -215,9 +213,8 @@ class EmbeddingRun:
                 if all(source.is_file for source in self._sources):
                     contents = self._contents(engine)
                     self._check_space(format, finished, contents)
-                writer = PartWriter(
-                    layers, self._batches, format, self._partial.renamed_parts_folder()
-                )
+                folder = self._partial.renamed_parts_folder()
+                writer = PartWriter(layers, self._batches.batch_size, format, folder)
                 parts: List[Part] = []
                 blocks = _missing_blocks(
                     self._blocks(format, embedder.stateful), finished, into=parts

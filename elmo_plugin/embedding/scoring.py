@@ -234,13 +234,12 @@ class SentenceScorer:
         self,
         sentences: Iterable[Sequence[str]],
         batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
-        batch_tokens: Optional[int] = None,
     ) -> Iterator[SentenceScore]:
         """
         Score any number of sentences, in bounded memory. Yield their scores in the order of the sentences.
         Arguments and errors are those of `ElmoEmbedder.embed_sentences`.
         """
-        return self._embedder.map_batches(self._scores, sentences, batch_size, batch_tokens)
+        return self._embedder.map_batches(self._scores, sentences, batch_size)
 
     def best_words(
         self, tokens: Sequence[str], num_words: int = DEFAULT_NUM_BEST

@@ -125,9 +125,9 @@ class TestFurtherFlags:
         assert "100/100" in captured.err
         assert "sentences/s" in captured.err
 
-    def test_batch_tokens_and_dtype(self, run: Run) -> None:
+    def test_batch_size_and_dtype(self, run: Run) -> None:
         exact = run("--all")
-        lowered = run("--all", "--batch-tokens", "4", "--dtype", "float16", "--overwrite")
+        lowered = run("--all", "--batch-size", "1", "--dtype", "float16", "--overwrite")
         assert lowered["0"].dtype == "float16"
         # Computed in float32 in another batch, and rounded to float16: by half a spacing at most.
         rounding = numpy.finfo("float16").eps / 2
@@ -200,9 +200,8 @@ class TestFurtherFlags:
         ("--mix m.gz --options-file o.json", "learned for the biLM in that archive"),
         ("--mix m.gz --weight-file w.hdf5", "learned for the biLM in that archive"),
         ("--top --batch-size 0", "batch_size is 0, expected a positive"),
-        ("--top --stateful --batch-tokens 9", "a stateful biLM needs batches of one size"),
         ("--top --engine ray --stateful", "--stateful and --cuda-device are not for --engine ray"),
-        ("--top --engine ray --cuda-device 0", "--num-gpus-per-worker gives them GPUs"),
+        ("--top --engine ray --cuda-device 0", "in order, and run on CPUs"),
         ("--top --engine ray -", "workers cannot read standard input"),
     ],
 )

@@ -168,7 +168,7 @@ class TestErrors:
             ("--best 0", "--best: found 0, expected a positive number."),
             ("--best 2 --words", "--best is given with --words, --batch-size"),
             ("--best 2 --tokenizer spacy", "spaCy splits ___ into three tokens"),
-            ("--best 2 --batch-size 3", "the first three are for scores of whole sentences"),
+            ("--best 2 --batch-size 3", "two are for scores of whole sentences"),
             ("--output in.txt", "--output: in.txt exists, expected a new path"),
             ("--output in.txt --overwrite", "in.txt is the file that is read. Give another path."),
             ("--output no/out.jsonl", "--output: there is no folder no to write out.jsonl in"),

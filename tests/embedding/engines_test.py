@@ -28,7 +28,7 @@ import torch
 from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.commands.user_errors import INTERRUPTED
 from elmo_plugin.embedding import engines, parts
-from elmo_plugin.embedding.engines import EngineOptions, RayWorkers, ray_session
+from elmo_plugin.embedding.engines import EngineOptions, cores_of_worker, ray_session
 from elmo_plugin.embedding.formats import FORMATS, about_output
 from elmo_plugin.embedding.layers import LayerChoice, layer_choice
 from elmo_plugin.embedding.parts import PartialOutput
@@ -313,14 +313,6 @@ class TestBadInput:
         ]
         assert os.listdir() == ["texts"]
 
-    def test_missing_gpus_are_an_error(
-        self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path
-    ) -> None:
-        match = "--num-gpus-per-worker is 1 for 1 workers, but Ray finds 0 GPUs"
-        with pytest.raises(ConfigurationError, match=match):
-            embed(bilm, num_gpus_per_worker=1)
-        assert os.listdir() == ["texts"]
-
     def test_without_ray_the_error_says_how_to_install_it(
         self, monkeypatch: pytest.MonkeyPatch, folder: Path
     ) -> None:
@@ -414,75 +406,28 @@ class TestSharedEmbedder:
         assert copy.same is copy.bytes
 
 
-class TestWorkers:
-    def nodes(self, monkeypatch: pytest.MonkeyPatch, *nodes: Dict[str, float]) -> None:
-        ray = pytest.importorskip("ray")
-        listed = [{"Alive": True, "Resources": node} for node in nodes]
-        listed.append({"Alive": False, "Resources": {"CPU": 1000.0, "GPU": 8.0}})
-        monkeypatch.setattr(ray, "nodes", lambda: listed)
-
-    @pytest.mark.parametrize(
-        "cores, number, num_cpus",
-        [
-            ([2], 1, 2),
-            ([2], 2, 1),
-            ([2], 8, 0.25),
-            ([64], 4, 16),
-            ([16, 16, 16, 16], 6, 8),
-            ([16, 8], 2, 8),
-            ([], 2, 0.5),
-        ],
-    )
-    def test_they_share_the_cores_of_a_node(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        cores: List[int],
-        number: int,
-        num_cpus: float,
-    ) -> None:
-        self.nodes(monkeypatch, *({"CPU": float(n)} for n in cores))
-        assert RayWorkers.on_cluster(number) == RayWorkers(number, num_cpus, 0)
-
-    def test_workers_need_enough_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.nodes(monkeypatch, {"CPU": 32.0}, {"CPU": 16.0, "GPU": 2.0})
-        assert RayWorkers.on_cluster(4, 0.5).num_cpus == 4
-        with pytest.raises(ConfigurationError, match=r"0\.5 for 5 workers, but Ray finds 2 GPUs"):
-            RayWorkers.on_cluster(5, 0.5)
-
-    def test_a_worker_runs_on_its_first_visible_gpu(
-        self, ray_on_two_cores: Any, bilm: FrozenBiLM, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        # A device that every machine has, in place of a GPU.
-        monkeypatch.setattr(engines, "FIRST_GPU", "meta")
-        monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-        shared = engines.shared_embedder(ElmoEmbedder.from_bilm(bilm))
-        for gpu_ids, device in (([0], "meta"), ([], "cpu")):
-            monkeypatch.setattr(ray_on_two_cores, "get_gpu_ids", lambda ids=gpu_ids: ids)
-            embedder = ray_on_two_cores.get(shared)
-            engines._Worker(embedder, RayWorkers(1, 1, len(gpu_ids)), None)
-            assert embedder.elmo_bilm.device.type == device
-            assert embedder.elmo_bilm._marks.device.type == device
-
-    def test_gpus_need_weights_that_can_go_there(
-        self, ray_on_two_cores: Any, bilm: FrozenBiLM, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.nodes(monkeypatch, {"CPU": 2.0, "GPU": 1.0})
-        if bilm.kernel == "reference":
-            pytest.skip("No library is compiled for a vector unit of this processor.")
-        options = EngineOptions("ray", num_gpus_per_worker=1)
-        with (
-            pytest.raises(ConfigurationError, match=r"packed for the kernel simd\. Add --kernel"),
-            engines.make_engine(ElmoEmbedder.from_bilm(bilm), options),
-        ):
-            pass
-
-    @pytest.mark.parametrize("numbers", [(0,), (1, -1)])
-    def test_numbers_must_be_positive(self, numbers: Any) -> None:
-        pytest.importorskip("ray")
-        with pytest.raises(
-            ConfigurationError, match="expected at least one worker, and no negative"
-        ):
-            RayWorkers.on_cluster(*numbers)
+@pytest.mark.parametrize(
+    "cores, number, num_cpus",
+    [
+        ([2], 1, 2),
+        ([2], 2, 1),
+        ([2], 8, 0.25),
+        ([64], 4, 16),
+        ([16, 16, 16, 16], 6, 8),
+        ([16, 8], 2, 8),
+        ([], 2, 0.5),
+    ],
+)
+def test_workers_share_the_cores_of_a_node(
+    monkeypatch: pytest.MonkeyPatch, cores: List[int], number: int, num_cpus: float
+) -> None:
+    ray = pytest.importorskip("ray")
+    nodes = [{"Alive": True, "Resources": {"CPU": float(number)}} for number in cores]
+    nodes.append({"Alive": False, "Resources": {"CPU": 1000.0}})
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert cores_of_worker(number) == num_cpus
+    with pytest.raises(ConfigurationError, match="num_workers is 0, expected at least one"):
+        cores_of_worker(0)
 
 
 def test_the_recipe_with_ray_data(

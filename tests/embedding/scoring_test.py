@@ -129,7 +129,7 @@ def test_the_last_layer_predicts_the_next_and_the_previous_word(options: BiLMOpt
 class TestScores:
     @pytest.mark.parametrize(
         "limits",
-        [{}, {"batch_size": 1}, {"batch_size": 3}, {"batch_size": None, "batch_tokens": 50}],
+        [{}, {"batch_size": 1}, {"batch_size": 3}, {"batch_size": None}],
     )
     def test_they_depend_neither_on_batches_nor_on_order(
         self, scorer: SentenceScorer, limits: Dict[str, Any]
