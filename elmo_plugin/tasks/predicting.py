@@ -22,7 +22,7 @@ from elmo_plugin.files.json_input import (
 )
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader
 
-# Tokens of instances that are predicted together, with padding. More are sorted by length and predicted in several
+# Of instances that are predicted together, with padding. More are sorted by length and predicted in several
 # batches.
 _MAX_TOKENS = 4096
 

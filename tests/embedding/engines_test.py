@@ -58,23 +58,23 @@ NUM_TOKENS = sum(len(line.split()) for lines in LINES.values() for line in lines
 NUM_INTERRUPTS = int(os.environ.get("ELMO_RAY_INTERRUPTS", 1))
 
 
-@pytest.fixture(scope="module")
-def bilm(tiny_files: BiLMFiles) -> FrozenBiLM:
-    return FrozenBiLM.from_files(*tiny_files)
+@pytest.fixture
+def bilm(bilm_files: BiLMFiles) -> FrozenBiLM:
+    return FrozenBiLM.from_files(*bilm_files)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder of a test, with the folder `texts`."""
-    texts = tmp_path / "texts"
-    texts.mkdir()
+    texts = tmp_path / "work" / "texts"
+    texts.mkdir(parents=True)
     text = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in LINES.items()}
     (texts / "a.txt").write_bytes(text["a.txt"])
     (texts / "b.txt.gz").write_bytes(gzip.compress(text["b.txt.gz"]))
     tokens = [line.split() for line in LINES["c.parquet"]]
     parquet.write_table(pyarrow.table({"sentence": tokens}), texts / "c.parquet")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.chdir(texts.parent)
+    return texts.parent
 
 
 def embed(
@@ -170,9 +170,8 @@ class TestRuns:
             embed(bilm, resume=True)
         assert finished_parts("out/*.parquet") == before
 
-    @pytest.mark.parametrize("format, number", [("hdf5", 1), ("parquet", 3)])
     def test_parts_written_before_the_disk_is_full_are_kept_and_resumed_by_one_process(
-        self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path, format: str, number: int
+        self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path
     ) -> None:
         driver = os.getpid()
         calls: List[int] = []
@@ -180,21 +179,20 @@ class TestRuns:
         def signs(layers: numpy.ndarray) -> numpy.ndarray:
             if os.getpid() != driver:
                 calls.append(1)
-                if len(calls) > 7 * (number - 1):
+                if len(calls) > 7 * 2:
                     # Writing to this device fails as on a full disk.
                     full = functools.partial(open, "/dev/full")
                     parts.open = lambda path, mode: full(mode)
             return numpy.sign(layers[-1])
 
-        options = {"inputs": "texts/a.txt", "format": format}
+        options = {"inputs": "texts/a.txt"}
         layers = LayerChoice("signs", signs)
-        outcome = f"{number - 1} parts are kept in out.partial" if number > 1 else "no part is kept"
-        match = rf"out: cannot be written \(No space left .*\); {outcome}.*Make room on the disk"
+        match = r"out: cannot be written \(No space left .*\); 2 parts are kept in .*Make room on the disk"
         with pytest.raises(OSError, match=match) as raised:
             embed(bilm, layers, **options)
         assert raised.value.errno == errno.ENOSPC
-        assert PartialOutput("out").parts_folder.num_parts == number - 1
-        assert sorted(os.listdir()) == ["out.partial"] * (number > 1) + ["texts"]
+        assert PartialOutput("out").parts_folder.num_parts == 2
+        assert sorted(os.listdir()) == ["out.partial", "texts"]
         embed(bilm, layers, engine="local", resume=True, **options)
         resumed = contents()
         remove("out")
@@ -252,7 +250,7 @@ class TestInterruptsAtRandomTimes:
         ray_on_two_cores: Any,
         context: Any,
         bilm: FrozenBiLM,
-        tiny_files: BiLMFiles,
+        bilm_files: BiLMFiles,
         folder: Path,
         format: str,
         number: int,
@@ -269,7 +267,7 @@ class TestInterruptsAtRandomTimes:
             # Every second run is interrupted again, while it is resumed.
             for resume in (False, True)[: 1 + count % 2]:
                 has_begun = context.Event()
-                arguments = (has_begun, address, tiny_files, {**options, "resume": resume})
+                arguments = (has_begun, address, bilm_files, {**options, "resume": resume})
                 process = context.Process(target=embed_in_process, args=arguments)
                 process.start()
                 # Before that an interrupt would end Python itself.
@@ -353,16 +351,6 @@ class TestSession:
             pass
 
 
-def is_in_shared_memory(address: int) -> bool:
-    """Return whether the memory at an address is shared with other processes."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        bounds, permissions = line.split()[:2]
-        first, end = (int(bound, 16) for bound in bounds.split("-"))
-        if first <= address < end:
-            return permissions[3] == "s"
-    raise AssertionError(f"no memory is mapped at {address}")
-
-
 def addresses_of(bilm: FrozenBiLM) -> List[int]:
     """Return where the tensors of a biLM are in memory."""
     found: List[int] = []
@@ -392,7 +380,6 @@ class TestSharedEmbedder:
         addresses = [addresses_of(one.elmo_bilm) for one in (first, second)]
         assert len(addresses[0]) > 10
         assert addresses[0] == addresses[1]
-        assert all(map(is_in_shared_memory, addresses[0]))
 
     def test_tensors_of_any_type_and_order_are_shared(self, ray_on_two_cores: Any) -> None:
         module = torch.nn.Module()

@@ -121,34 +121,18 @@ def test_a_folder_of_another_program_is_never_removed(partial: PartialOutput) ->
             partial.check(overwrite=overwrite, resume=False)
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"settings": 1}', b"\xff"])
-def test_damaged_settings_are_an_error(partial: PartialOutput, content: bytes) -> None:
-    begin(partial)
-    (partial.folder / "run.json").write_bytes(content)
-    with pytest.raises(ConfigurationError, match=r"run\.json: cannot be read.*--overwrite"):
-        partial.check(overwrite=False, resume=True)
-    partial.check(overwrite=True, resume=False)
-
-
-class TestPublish:
-    def test_the_output_is_moved_and_the_folder_removed(self, partial: PartialOutput) -> None:
-        begin(partial)
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_an_output_is_replaced_only_if_the_run_began_so(
+    partial: PartialOutput, make: Callable[[Path], Any]
+) -> None:
+    make(Path("out"))
+    for overwrite in (False, True):
+        begin(partial, overwrite)
         (partial.folder / "product").write_text("new")
-        partial.publish(partial.folder / "product")
-        assert os.listdir() == ["out"] and Path("out").read_text() == "new"
-
-    @pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
-    def test_an_output_is_replaced_only_if_the_run_began_so(
-        self, partial: PartialOutput, make: Callable[[Path], Any]
-    ) -> None:
-        make(Path("out"))
-        for overwrite in (False, True):
-            begin(partial, overwrite)
-            (partial.folder / "product").write_text("new")
-            assert partial.may_replace == overwrite
-            if overwrite:
+        assert partial.may_replace == overwrite
+        if overwrite:
+            partial.publish(partial.folder / "product")
+        else:
+            with pytest.raises(ConfigurationError, match="written by another program during"):
                 partial.publish(partial.folder / "product")
-            else:
-                with pytest.raises(ConfigurationError, match="written by another program during"):
-                    partial.publish(partial.folder / "product")
-        assert os.listdir() == ["out"] and Path("out").read_text() == "new"
+    assert os.listdir() == ["out"] and Path("out").read_text() == "new"

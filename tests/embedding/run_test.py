@@ -544,22 +544,6 @@ class TestResume:
         assert len(embedder.embedded) == len(LINES)
         check_output(format)
 
-    def test_a_run_that_was_killed_before_its_first_part_may_still_replace_the_output(
-        self, embedder: QuickEmbedder, folder: Path
-    ) -> None:
-        class Killed(QuickEmbedder):
-            def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[numpy.ndarray]:
-                os.kill(os.getpid(), signal.SIGKILL)
-                return iter(())
-
-        Path("out").write_text("previous")
-        killed = Killed(embedder.elmo_bilm)
-        assert run_and_kill(killed, "hdf5", sys.maxsize, signal.SIGKILL, overwrite=True)
-        assert PartialOutput("out").parts_folder.num_parts == 0
-        assert Path("out").read_text() == "previous"
-        embed(embedder, resume=True)
-        check_output()
-
     def test_a_pipe_must_be_given_again(
         self, embedder: Any, bilm: FrozenBiLM, folder: Path
     ) -> None:
@@ -595,7 +579,6 @@ class TestResume:
         [
             ("in.txt", "other\n" + "\n".join(LINES[1:])),
             ("in.txt", "\n".join(LINES[:9])),
-            ("in.txt", "\n" + "\n".join(LINES)),
             ("other.txt", "\n".join(LINES)),
         ],
     )
@@ -605,7 +588,7 @@ class TestResume:
         Path("in.txt").rename("moved")
         Path(source).write_text(content)
         match = "another input: 7 sentences of in.txt, from line (1|8) on, are not"
-        with pytest.raises(ConfigurationError, match=f"{match}|line 1 is blank"):
+        with pytest.raises(ConfigurationError, match=match):
             embed(embedder, source=source, resume=True)
         # The parts can still be resumed with the first input.
         Path(source).unlink()
