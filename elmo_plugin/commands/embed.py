@@ -98,20 +98,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 @dataclass(frozen=True)
-class MixOptions:
-    """The mix of an archive to use."""
-
-    mix_name: Optional[str] = option(
-        "name of the mix, such as input, if ARCHIVE has several",
-        None,
-        metavar="NAME",
-    )
-    overrides: Optional[Dict[str, Any]] = option(
-        "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
-    )
-
-
-@dataclass(frozen=True)
 class ModelOptions:
     """
     The biLM, and which of its layers are written.
@@ -131,13 +117,18 @@ class ModelOptions:
     layers: Optional[str] = None
     mix: Optional[str] = None
     pool: Optional[str] = None
-    mix_options: MixOptions = option_group("the mix", MixOptions())
+    mix_name: Optional[str] = option(
+        "name of the mix, such as input, if ARCHIVE has several", None, metavar="NAME"
+    )
+    overrides: Optional[Dict[str, Any]] = option(
+        "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
+    )
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
     device: DeviceOptions = option_group("what runs it", DeviceOptions())
     stateful: bool = option("carry states from batch to batch, as AllenNLP 0.9 did", False)
 
     def __post_init__(self) -> None:
-        if self.mix is None and self.mix_options != MixOptions():
+        if self.mix is None and (self.mix_name or self.overrides):
             raise ConfigurationError(
                 "--mix-name and --overrides are options of --mix, which is not given. Give --mix ARCHIVE, or "
                 "leave them out."
@@ -160,8 +151,8 @@ class ModelOptions:
             import elmo_plugin.plugin  # noqa: F401 - patches and registers
             from elmo_plugin.compat.archives import opened_archive
             from elmo_plugin.modules.model_mixes import choose_mix
-        archive = opened_archive(self.mix, self.mix_options.overrides or "")
-        chosen = choose_mix(archive.model, self.mix, self.mix_options.mix_name)
+        archive = opened_archive(self.mix, self.overrides or "")
+        chosen = choose_mix(archive.model, self.mix, self.mix_name)
         logger.info("Mixing layers with '%s' of %s.", chosen.name, self.mix)
         bilm = chosen.bilm.to(checked_device(self.device.cuda_device))
         frozen = bilm.freeze(precision=self.device.precision, kernel=self.device.kernel)

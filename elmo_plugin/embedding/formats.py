@@ -8,7 +8,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import (
@@ -69,7 +69,10 @@ class OutputFormat(ABC):
     vector_shape: Tuple[int, ...]
     dtype: str  # `float32` or `float16`
     # Whether there is one vector for each sentence, in place of one for each token.
-    is_pooled: bool = field(default=False, kw_only=True)
+    is_pooled: bool = False
+    # Options of HDF5, see `HDF5Format`.
+    forget_sentences: bool = False
+    use_sentence_keys: bool = False
 
     # Ending of the names of parts.
     part_ending = "arrays"
@@ -234,7 +237,6 @@ class NpyFormat(OutputFormat):
         return product
 
 
-@dataclass(frozen=True)
 class HDF5Format(OutputFormat):
     """
     An HDF5 file in the layout of AllenNLP 0.9:
@@ -254,9 +256,6 @@ class HDF5Format(OutputFormat):
         with a warning: a repeated one, and some with slashes, at which HDF5 makes groups (`file["km / h"]`
         finds the vectors, but `file.keys()` lists only the group `km `).
     """
-
-    forget_sentences: bool = False
-    use_sentence_keys: bool = False
 
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product.hdf5"
@@ -334,6 +333,9 @@ class _FailSafeFile(io.FileIO):
         except OSError as error:
             self._error = self._error or error
         return int(size)
+
+
+FORMAT_CLASSES = {HDF5: HDF5Format, PARQUET: ParquetFormat, NPY: NpyFormat}
 
 
 def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str, Any]]:

@@ -34,13 +34,11 @@ from elmo_plugin.embedding.engines import (
     make_engine,
 )
 from elmo_plugin.embedding.formats import (
+    FORMAT_CLASSES,
     FORMATS,
     HDF5,
     PARQUET,
-    HDF5Format,
-    NpyFormat,
     OutputFormat,
-    ParquetFormat,
     about_output,
     format_of,
 )
@@ -366,16 +364,14 @@ class EmbeddingRun:
             )
 
     def _format(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> OutputFormat:
-        options = self._options
-        shape = layers.vector_shape(
-            embedder.elmo_bilm.num_layers, embedder.elmo_bilm.get_output_dim()
+        options, bilm = self._options, embedder.elmo_bilm
+        return FORMAT_CLASSES[self._format_name](
+            layers.vector_shape(bilm.num_layers, bilm.get_output_dim()),
+            options.dtype,
+            is_pooled=layers.pool is not None,
+            forget_sentences=options.forget_sentences,
+            use_sentence_keys=options.use_sentence_keys,
         )
-        is_pooled = layers.pool is not None
-        if self._format_name == HDF5:
-            keys = (options.forget_sentences, options.use_sentence_keys)
-            return HDF5Format(shape, options.dtype, *keys, is_pooled=is_pooled)
-        format = ParquetFormat if self._format_name == PARQUET else NpyFormat
-        return format(shape, options.dtype, is_pooled=is_pooled)
 
     def _settings(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> Dict[str, Any]:
         """Return what parts and output depend on, beside the input."""

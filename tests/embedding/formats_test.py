@@ -12,11 +12,10 @@ import pytest
 
 from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.formats import (
+    FORMAT_CLASSES,
     FORMATS,
     HDF5Format,
-    NpyFormat,
     OutputFormat,
-    ParquetFormat,
     about_output,
     format_of,
 )
@@ -29,7 +28,6 @@ SENTENCES = [
     Sentence(4, "a  b", ["a", "b"]),
 ]
 ABOUT = {"settings": {"layers": "top"}}
-CLASSES = {"hdf5": HDF5Format, "npy": NpyFormat, "parquet": ParquetFormat}
 
 
 def write(
@@ -96,7 +94,9 @@ def test_vectors_and_sentences_are_read_as_they_were_written(
         )
         for sentence in SENTENCES
     ]
-    product = write(tmp_path, CLASSES[name]((*num_layers, 6), dtype, is_pooled=is_pooled), vectors)
+    product = write(
+        tmp_path, FORMAT_CLASSES[name]((*num_layers, 6), dtype, is_pooled=is_pooled), vectors
+    )
     about = about_output(product, name)
     assert about is not None and about["settings"] == ABOUT["settings"]
     if name == "hdf5":
