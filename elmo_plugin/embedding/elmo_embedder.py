@@ -68,13 +68,6 @@ class ElmoEmbedder:
     inference
         The fields of `InferenceSettings`, such as `precision`.
 
-    # Attributes
-
-    elmo_bilm : `FrozenBiLM`
-        The biLM.
-    cuda_device, stateful
-        The arguments.
-
     # Raises
 
     `ConfigurationError` if the GPU does not exist, and as `BiLM.from_files`.
@@ -132,8 +125,6 @@ class ElmoEmbedder:
 
         # Parameters
 
-        sentence : `Sequence[str]`
-            The tokens.
         pool : `str`, optional
             Make one vector of those of the tokens: `mean`, `max` or `first-last`, see `pool_tokens`.
 
@@ -181,7 +172,7 @@ class ElmoEmbedder:
         # Parameters
 
         sentences : `Iterable[Sequence[str]]`
-            The tokens of each sentence. The iterable may be endless.
+            The tokens of each sentence, in a stream that may be endless.
         batch_size : `int`, optional (default = `64`)
             Maximum number of sentences in a batch; `None`, which a stateful embedder does not take, for as
             many as have vectors of 256 MiB, with padding.
@@ -238,27 +229,19 @@ class ElmoEmbedder:
     ) -> None:
         """
         Embed the lines of a file and write the vectors to an HDF5 file, as the command `allennlp elmo` does.
-        An existing file is replaced.
+        The file appears when it is complete, and replaces an existing one. Raise as `EmbeddingRun`.
 
         # Parameters
 
         input_file : open file, `str` or `PathLike`
             One sentence on each line, tokens separated by white space, see `SentenceSource`. An open file
             stays open.
-        output_file_path : `str` or `PathLike`
-            The file appears when it is complete.
         output_format : `str`, optional (default = `"all"`)
             `all` layers, `top` for the last one, or `average` for their mean.
-        batch_size : `int`, optional (default = `64`)
-            Sentences in a batch.
         forget_sentences, use_sentence_keys : `bool`, optional (default = `False`)
             See `HDF5Format`.
         pool : `str`, optional
             Write one vector for each sentence, see `embed_sentence`.
-
-        # Raises
-
-        As `EmbeddingRun`.
         """
         options = OutputOptions(
             format="hdf5",

@@ -9,6 +9,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
+    Generator,
     Iterable,
     Iterator,
     List,
@@ -142,7 +143,9 @@ class LocalEngine:
         """Return the result of a function for each item."""
         return list(map(function, items))
 
-    def write_parts(self, writer: PartWriter, blocks: Iterable[Block]) -> Iterator[int]:
+    def write_parts(
+        self, writer: PartWriter, blocks: Iterable[Block]
+    ) -> Generator[int, None, None]:
         """Embed blocks and write their parts. Yield numbers of newly embedded sentences."""
         for block in blocks:
             yield from writer.write(self._embedder, block)
@@ -163,7 +166,9 @@ class RayEngine:
         results: List[ResultT] = ray.get([remote.remote(item) for item in items])
         return results
 
-    def write_parts(self, writer: PartWriter, blocks: Iterable[Block]) -> Iterator[int]:
+    def write_parts(
+        self, writer: PartWriter, blocks: Iterable[Block]
+    ) -> Generator[int, None, None]:
         """
         Hand each block to the next idle worker, which embeds it and writes its part. Yield the number of
         sentences of each part that is done.
@@ -250,7 +255,6 @@ def _array_of(tensor: torch.Tensor) -> Tuple[numpy.ndarray, torch.dtype, bool]:
 
 
 def _tensor_of(stored: Tuple[numpy.ndarray, torch.dtype, bool]) -> torch.Tensor:
-    """Return a view of the array."""
     array, dtype, is_parameter = stored
     with warnings.catch_warnings():
         # Weights are never written to.

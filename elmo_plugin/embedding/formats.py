@@ -335,7 +335,7 @@ class _FailSafeFile(io.FileIO):
         return int(size)
 
 
-FORMAT_CLASSES = {HDF5: HDF5Format, PARQUET: ParquetFormat, NPY: NpyFormat}
+FORMAT_CLASSES: Dict[str, Any] = {HDF5: HDF5Format, PARQUET: ParquetFormat, NPY: NpyFormat}
 
 
 def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str, Any]]:

@@ -48,11 +48,15 @@ def _top(layers: numpy.ndarray) -> numpy.ndarray:
     return layers[-1].copy()
 
 
+def _average(layers: numpy.ndarray) -> numpy.ndarray:
+    return layers.mean(axis=0)
+
+
 # Functions that can be pickled.
 _FUNCTIONS: Dict[str, Callable[[numpy.ndarray], numpy.ndarray]] = {
     "all": numpy.asarray,
     "top": _top,
-    "average": partial(numpy.mean, axis=0),
+    "average": _average,
 }
 
 

@@ -103,16 +103,8 @@ def read_blocks(
     """
     Cut the sentences of all sources into blocks, in order.
 
-    # Parameters
-
-    sources : `Sequence[SentenceSource]`
-        A block has sentences of one of them.
-    max_sentences, max_tokens : `int`
-        Limits of a block. A sentence of more tokens is a block by itself.
-
-    # Raises
-
-    `ConfigurationError` as `SentenceSource.sentences`.
+    A block has sentences of one source, within the limits; a sentence of more tokens is a block by itself.
+    Raise `ConfigurationError` as `SentenceSource.sentences`.
     """
     for number, source in enumerate(sources):
         groups = consecutive_groups(source.sentences(), max_sentences, max_tokens, _num_tokens)

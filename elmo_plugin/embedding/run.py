@@ -365,13 +365,14 @@ class EmbeddingRun:
 
     def _format(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> OutputFormat:
         options, bilm = self._options, embedder.elmo_bilm
-        return FORMAT_CLASSES[self._format_name](
+        format: OutputFormat = FORMAT_CLASSES[self._format_name](
             layers.vector_shape(bilm.num_layers, bilm.get_output_dim()),
             options.dtype,
             is_pooled=layers.pool is not None,
             forget_sentences=options.forget_sentences,
             use_sentence_keys=options.use_sentence_keys,
         )
+        return format
 
     def _settings(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> Dict[str, Any]:
         """Return what parts and output depend on, beside the input."""

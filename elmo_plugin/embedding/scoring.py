@@ -146,18 +146,9 @@ class SentenceScorer:
     other sentences nor on their order (up to rounding, 1e-5). The perplexity that pretraining reports on a
     stream of text is another one, as its LSTMs carry their states from sentence to sentence.
 
-    # Parameters
-
-    bilm : `FrozenBiLM`
-        The language model.
-    softmax : `ExactSoftmax`
-        Its softmax, which is moved to the biLM's device.
-    vocabulary : `LMVocabulary`
-        The words of the softmax.
-
     # Raises
 
-    `ConfigurationError` if sizes of the three contradict each other.
+    `ConfigurationError` if the sizes of biLM, softmax and vocabulary contradict each other.
     """
 
     def __init__(self, bilm: FrozenBiLM, softmax: ExactSoftmax, vocabulary: LMVocabulary) -> None:

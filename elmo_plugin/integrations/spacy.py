@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy
 import thinc.api
@@ -100,7 +100,7 @@ class ElmoComponent:
                 f"layers is 'top', but scalar_mix_parameters is {self.scalar_mix_parameters}, which the last "
                 "layer does not use. Leave them out, or set layers to 'mix'."
             )
-        settings = {"precision": self.precision, "kernel": self.kernel}
+        settings: Dict[str, Any] = {"precision": self.precision, "kernel": self.kernel}
         embedder = ElmoEmbedder(self.options_file, self.weight_file, self.cuda_device, **settings)
         self._layers_of = _reader_of(embedder, self.batch_size)
         mix = ScalarMix(embedder.num_layers, initial_scalar_parameters=self.scalar_mix_parameters)
