@@ -97,13 +97,10 @@ def test_a_sentence_of_the_text_is_not_its_own_neighbor(run: Run) -> None:
     assert "no other occurrence" in output
 
 
-def test_top(run: Run) -> None:
+def test_top_and_ignore_case(run: Run) -> None:
     everything = rows(run("--sentence", "a play"))
     assert rows(run("--sentence", "a play", "--top", "2")) == everything[:2]
     assert len(rows(run("--clusters", "1", "--top", "2"))) == 2
-
-
-def test_ignore_case(run: Run) -> None:
     output = run("--sentence", "A PLAY", "--ignore-case")
     assert "**PLAY**" in output
     assert "line 5       **Play** on" in output
@@ -147,18 +144,15 @@ def test_options_of_the_bilm_and_its_layers(run: Run) -> None:
             run(flag, value)
 
 
-class TestClusters:
-    def test_without_a_sentence_two_clusters_are_printed(self, run: Run) -> None:
-        output = run()
-        sizes = [int(size) for size in re.findall(r"cluster \d: (\d) occurrences?\b", output)]
-        assert len(sizes) == 2
-        assert sum(sizes) == len(rows(output)) == 5
-
-    def test_more_clusters_and_clusters_with_a_sentence(self, run: Run) -> None:
-        assert "cluster 3: " in run("--clusters", "3")
-        output = run("--pool", "max", "--sentence", "a play", "--clusters", "2")
-        assert "sentence 1: " in output
-        assert "cluster 2: " in output
+def test_clusters(run: Run) -> None:
+    output = run()
+    sizes = [int(size) for size in re.findall(r"cluster \d: (\d) occurrences?\b", output)]
+    assert len(sizes) == 2
+    assert sum(sizes) == len(rows(output)) == 5
+    assert "cluster 3: " in run("--clusters", "3")
+    output = run("--pool", "max", "--sentence", "a play", "--clusters", "2")
+    assert "sentence 1: " in output
+    assert "cluster 2: " in output
 
 
 class TestPlot:
