@@ -8,11 +8,14 @@ from typing import Any, Dict, Optional, Tuple
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
-from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device
-from elmo_plugin.embedding.layers import LayerChoice, layer_choice, learnt_mix
-from elmo_plugin.embedding.pooling import POOLS
-from elmo_plugin.embedding.ray_engine import EngineOptions
+from elmo_plugin.embedding.elmo_embedder import (
+    BiLMFiles,
+    DeviceOptions,
+    ElmoEmbedder,
+    checked_device,
+)
+from elmo_plugin.embedding.engines import EngineOptions
+from elmo_plugin.embedding.layers import POOLS, LayerChoice, layer_choice, learnt_mix
 from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
@@ -95,20 +98,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 @dataclass(frozen=True)
-class MixOptions:
-    """The mix of an archive to use."""
-
-    mix_name: Optional[str] = option(
-        "name of the mix, such as input, if ARCHIVE has several",
-        None,
-        metavar="NAME",
-    )
-    overrides: Optional[Dict[str, Any]] = option(
-        "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
-    )
-
-
-@dataclass(frozen=True)
 class ModelOptions:
     """
     The biLM, and which of its layers are written.
@@ -128,13 +117,18 @@ class ModelOptions:
     layers: Optional[str] = None
     mix: Optional[str] = None
     pool: Optional[str] = None
-    mix_options: MixOptions = option_group("the mix", MixOptions())
+    mix_name: Optional[str] = option(
+        "name of the mix, such as input, if ARCHIVE has several", None, metavar="NAME"
+    )
+    overrides: Optional[Dict[str, Any]] = option(
+        "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
+    )
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
     device: DeviceOptions = option_group("what runs it", DeviceOptions())
     stateful: bool = option("carry states from batch to batch, as AllenNLP 0.9 did", False)
 
     def __post_init__(self) -> None:
-        if self.mix is None and self.mix_options != MixOptions():
+        if self.mix is None and (self.mix_name or self.overrides):
             raise ConfigurationError(
                 "--mix-name and --overrides are options of --mix, which is not given. Give --mix ARCHIVE, or "
                 "leave them out."
@@ -157,10 +151,10 @@ class ModelOptions:
             import elmo_plugin.plugin  # noqa: F401 - patches and registers
             from elmo_plugin.compat.archives import opened_archive
             from elmo_plugin.modules.model_mixes import choose_mix
-        archive = opened_archive(self.mix, self.mix_options.overrides or "")
-        chosen = choose_mix(archive.model, self.mix, self.mix_options.mix_name)
+        archive = opened_archive(self.mix, self.overrides or "")
+        chosen = choose_mix(archive.model, self.mix, self.mix_name)
         logger.info("Mixing layers with '%s' of %s.", chosen.name, self.mix)
         bilm = chosen.bilm.to(checked_device(self.device.cuda_device))
         frozen = bilm.freeze(precision=self.device.precision, kernel=self.device.kernel)
         embedder = ElmoEmbedder.from_bilm(frozen, self.stateful)
-        return embedder, learnt_mix(chosen.mix, chosen.name).pooled(self.pool)
+        return embedder, learnt_mix(chosen.mix, chosen.name, self.pool)

@@ -1,17 +1,20 @@
 """`elmo neighbors`: find the nearest occurrences of a word in context, or sentences, and cluster them."""
 
 import argparse
+import textwrap
 from dataclasses import asdict, dataclass
-from os import PathLike
-from typing import Any, Iterable, Optional, Sequence, Tuple, Union
+from pathlib import Path
+from typing import Any, Iterable, Optional, Sequence, Tuple
+
+import numpy
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
-from elmo_plugin.embedding.bilm_options import BiLMFiles, DeviceOptions
-from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.neighbor_plot import check_plot, plot_occurrences
+from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions, ElmoEmbedder
+from elmo_plugin.embedding.layers import POOLS
 from elmo_plugin.embedding.neighbors import (
     AVERAGE,
     TOP_LAYER,
+    Cluster,
     Layer,
     Occurrence,
     cluster_vectors,
@@ -19,12 +22,17 @@ from elmo_plugin.embedding.neighbors import (
     find_occurrences,
     nearest_occurrences,
 )
-from elmo_plugin.embedding.pooling import POOLS
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError, needing
+from elmo_plugin.files.output import FIGURE_SUFFIXES, check_output_file, save_figure
 from elmo_plugin.files.text import split_tokens
 
 _DEFAULT_NUM_CLUSTERS = 2
+
+# Of a plot's legend: words on each side of the word, characters of a line, and inches that a line takes.
+_WORDS_OF_CONTEXT = 4
+_CHARACTERS = 80
+_INCHES_PER_LINE = 0.22
 
 _USAGE = "%(prog)s TEXT (--word WORD | --pool POOL) [--sentence SENTENCE] [options]"
 
@@ -103,13 +111,16 @@ class NeighborsOptions:
                 flag = name.replace("_", "-")
                 raise ConfigurationError(f"--{flag}: found {number}, expected a positive number.")
         if self.plot is not None:
-            check_plot(self.plot, self.overwrite)
+            if Path(self.plot).suffix.lower() not in FIGURE_SUFFIXES:
+                raise ConfigurationError(
+                    f"--plot: found {self.plot}, expected a name that ends in "
+                    f"{' or '.join(FIGURE_SUFFIXES)}. Give another name."
+                )
+            check_output_file(self.plot, self.overwrite, "--overwrite", "--plot")
+            _figure_class()
         if self.plot is not None or self.num_clusters is not None:
-            with needing(
-                "Clusters and plots need scikit-learn",
-                "elmo-plugin[plots]",
-                ", or give --sentence for neighbors alone.",
-            ):
+            advice = ", or give --sentence for neighbors alone."
+            with needing("Clusters and plots need scikit-learn", "elmo-plugin[plots]", advice):
                 import sklearn.cluster  # noqa: F401
 
     @property
@@ -131,22 +142,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Compare the occurrences, and print them."""
-    print_neighbors(args.text, options_from(NeighborsOptions, args))
-
-
-def print_neighbors(text: Union[str, PathLike], options: NeighborsOptions) -> None:
     """
-    Print the nearest occurrences of a word in a text to that in sentences, and clusters of them; see
-    `NeighborsOptions`.
-
-    # Raises
-
-    `ConfigurationError` for invalid text, and for a word that is not in the text or in a sentence, before a
-    biLM is loaded; and as `ElmoEmbedder`.
+    Print the nearest occurrences of a word in a text to that in sentences, and clusters of them. A word that
+    is not in the text or in a sentence is an error before a biLM is loaded.
     """
+    options = options_from(NeighborsOptions, args)
     queries = [_query(sentence, options) for sentence in options.sentence]
-    source = SentenceSource(text, InputOptions(skip_blank=True))
+    source = SentenceSource(args.text, InputOptions(skip_blank=True))
     occurrences, num_found = find_occurrences(
         source.sentences(), options.word, source.name, options.ignore_case, options.max_occurrences
     )
@@ -161,7 +163,7 @@ def print_neighbors(text: Union[str, PathLike], options: NeighborsOptions) -> No
 
     found = _counted(num_found, options)
     sample = f", of which {len(occurrences):,} are compared, a random sample"
-    title = f"{options.word or text}: {found}{sample if len(occurrences) < num_found else ''}"
+    title = f"{options.word or args.text}: {found}{sample if len(occurrences) < num_found else ''}"
     print(title)
     for number, (query, query_vector) in enumerate(zip(queries, query_vectors), start=1):
         print(f"\nsentence {number}: {query.marked_sentence}")
@@ -176,9 +178,9 @@ def print_neighbors(text: Union[str, PathLike], options: NeighborsOptions) -> No
         shown = members[: options.top]
         _print_rows(zip([occurrences[index] for index in shown], similarities))
     if options.plot is not None:
-        plot_occurrences(
-            options.plot, title, occurrences, vectors, clusters, queries, query_vectors
-        )
+        figure = _figure(occurrences, vectors, clusters, queries, query_vectors)
+        figure.axes[0].set_title(title).set_parse_math(False)
+        save_figure(figure, options.plot)
         print(f"\n{options.plot}: written")
 
 
@@ -202,3 +204,55 @@ def _print_rows(rows: Iterable[Tuple[Occurrence, float]]) -> None:
         assert occurrence.line_index is not None
         line = occurrence.line_index + 1
         print(f"  {similarity:6.3f}  line {line:<7} {occurrence.marked_sentence}")
+
+
+def _figure(
+    occurrences: Sequence[Occurrence],
+    vectors: numpy.ndarray,
+    clusters: Sequence[Cluster],
+    queries: Sequence[Occurrence],
+    query_vectors: numpy.ndarray,
+) -> Any:
+    """
+    Plot the first two principal components of the vectors of occurrences, `(num_occurrences, dim)`. Members
+    of a cluster have its number as their marker; queries are stars, and do not change the components.
+    """
+    from sklearn.decomposition import PCA
+
+    pca = PCA(n_components=2).fit(vectors)
+    points = pca.transform(vectors)  # (num_occurrences, 2)
+    num_lines = len(clusters) + len(queries)
+    figure = _figure_class()(figsize=(8, 5.5 + _INCHES_PER_LINE * num_lines), layout="constrained")
+    axes = figure.subplots()
+    if not clusters:
+        axes.scatter(*points.T, alpha=0.6)
+    for number, cluster in enumerate(clusters, start=1):
+        example = _context(occurrences[cluster.members[0]])
+        label = f"cluster {number} ({len(cluster.members):,}), such as: {example}"
+        axes.scatter(*points[cluster.members].T, marker=f"${number}$", alpha=0.6, label=label)
+    for number, query in enumerate(queries, start=1):
+        point = pca.transform(query_vectors[number - 1 : number])[0]
+        label = f"sentence {number}: {_context(query)}"
+        axes.scatter(*point, s=160, marker="*", edgecolors="black", label=label)
+    first, second = pca.explained_variance_ratio_
+    axes.set_xlabel(f"first principal component ({first:.0%} of the variance)")
+    axes.set_ylabel(f"second principal component ({second:.0%} of the variance)")
+    legend = figure.legend(loc="outside lower left", fontsize="small", frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar sign is a word, not math
+    return figure
+
+
+def _context(occurrence: Occurrence) -> str:
+    """Return the word with a few words before and after it, or the first words of a whole sentence."""
+    position = occurrence.position or 0
+    first = max(0, position - _WORDS_OF_CONTEXT)
+    words = occurrence.tokens[first : position + 1 + _WORDS_OF_CONTEXT]
+    return textwrap.shorten(" ".join(words), _CHARACTERS, placeholder=" …")
+
+
+def _figure_class() -> Any:
+    # Not pyplot, which keeps figures in memory and may need a display.
+    with needing("Figures need matplotlib", "elmo-plugin[plots]", ", or omit --plot."):
+        from matplotlib.figure import Figure
+    return Figure

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, Optional, TextIO
 from tqdm import tqdm
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
-from elmo_plugin.embedding.bilm_options import DeviceOptions
+from elmo_plugin.embedding.elmo_embedder import DeviceOptions
 from elmo_plugin.embedding.scoring import (
     BLANK,
     DEFAULT_MODEL,
@@ -69,7 +69,7 @@ class LanguageModelFiles:
 @dataclass(frozen=True)
 class ScoreOptions:
     """
-    What `score_text` writes.
+    What to score, how, and what to write.
 
     # Raises
 
@@ -92,15 +92,11 @@ class ScoreOptions:
     def __post_init__(self) -> None:
         if self.best is not None and self.best < 1:
             raise ConfigurationError(f"--best: found {self.best}, expected a positive number.")
-        if self.best is not None and self.words:
+        is_for_scores = self.words or self.batches != BatchOptions()
+        if self.best is not None and (is_for_scores or self.input.tokenizer != WHITESPACE):
             raise ConfigurationError(
-                "--words and --best are given, expected one of them: --words scores the words of whole "
-                f"sentences, --best finds words for {BLANK}."
-            )
-        if self.best is not None and self.input.tokenizer != WHITESPACE:
-            raise ConfigurationError(
-                f"--tokenizer is {self.input.tokenizer}, expected {WHITESPACE} with --best: spaCy splits "
-                f"{BLANK} into three tokens. Leave it out, and give tokenized sentences."
+                "--best is given with --words, --batch-size or --tokenizer spacy. Leave them out: the first "
+                f"two are for scores of whole sentences, and spaCy splits {BLANK} into three tokens."
             )
         if self.output is not None and self.output != STANDARD_OUTPUT:
             check_output_file(self.output, self.overwrite, "--overwrite", "--output")
@@ -118,21 +114,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Score the sentences."""
-    score_text(args.input_file, options_from(ScoreOptions, args))
-
-
-def score_text(input_file: Any, options: ScoreOptions = ScoreOptions()) -> None:
     """
-    Score the sentences of a file, and print a table or write JSON lines, in memory that does not grow with
-    the file. `input_file` is read by `SentenceSource`.
-
-    # Raises
-
-    `ConfigurationError` for an invalid file or sentence, and as `SentenceScorer.from_files`. Then an output
-    file is not changed.
+    Score the sentences, and print a table or write JSON lines, in memory that does not grow with the file.
+    On an error an output file is not changed.
     """
-    source = SentenceSource(input_file, options.input)
+    options = options_from(ScoreOptions, args)
+    source = SentenceSource(args.input_file, options.input)
     if options.output is not None and source.is_same_file(options.output):
         raise ConfigurationError(
             f"--output: {options.output} is the file that is read. Give another path."
@@ -158,22 +145,18 @@ def _contents(
     scorer: SentenceScorer, source: SentenceSource, options: ScoreOptions, totals: ScoreTotals
 ) -> Iterator[Dict[str, Any]]:
     """Yield the JSON of each sentence, and add its scores to the totals."""
-    sentences, read_ahead = tee(source.sentences())  # as far apart as the scorer reads ahead
-    limits = asdict(options.batches)
-    if options.best is None:
-        tokens = (sentence.tokens for sentence in read_ahead)
-        for sentence, score in zip(sentences, scorer.score_sentences(tokens, **limits)):
-            totals.add(score)
-            yield {"line": sentence.line_index, **score.as_json(options.words)}
+    if options.best is not None:
+        for line, _, tokens in source.sentences():
+            check_blank(tokens, f"{source.name}, line {line + 1}")
+            best = [word._asdict() for word in scorer.best_words(tokens, options.best)]
+            yield {"line": line, "tokens": tokens, "best": best}
         return
-    tokens = (
-        check_blank(sentence.tokens, f"{source.name}, line {sentence.line_index + 1}")
-        for sentence in read_ahead
-    )
-    all_best = scorer.best_words_of_sentences(tokens, options.best, **limits)
-    for sentence, best in zip(sentences, all_best):
-        words = [word._asdict() for word in best]
-        yield {"line": sentence.line_index, "tokens": sentence.tokens, "best": words}
+    sentences, read_ahead = tee(source.sentences())  # as far apart as the scorer reads ahead
+    tokens_ahead = (sentence.tokens for sentence in read_ahead)
+    scores = scorer.score_sentences(tokens_ahead, **asdict(options.batches))
+    for sentence, score in zip(sentences, scores):
+        totals.add(score)
+        yield {"line": sentence.line_index, **score.as_json(options.words)}
 
 
 @contextmanager

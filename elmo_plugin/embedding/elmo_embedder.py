@@ -1,5 +1,7 @@
 """Compute the vectors of every layer for sentences, as arrays."""
 
+import hashlib
+from dataclasses import asdict, dataclass
 from functools import partial
 from os import PathLike
 from typing import (
@@ -14,18 +16,18 @@ from typing import (
     Sequence,
     Tuple,
     Union,
-    cast,
 )
 
 import numpy
 import torch
 from torch import Tensor
 
+from elmo_plugin.arguments import check_choices, option
 from elmo_plugin.bilm import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
-from elmo_plugin.embedding.layers import layer_choice
-from elmo_plugin.embedding.pooling import check_pool, pool_tokens
+from elmo_plugin.bilm.runners import AUTO, KERNELS, PRECISIONS
+from elmo_plugin.embedding.layers import check_pool, layer_choice, pool_tokens
 from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import (
     DEFAULT_BATCH_SIZE,
@@ -35,9 +37,8 @@ from elmo_plugin.embedding.sentence_batches import (
     map_in_batches,
 )
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import is_unicode
 
-# How far to read ahead for sentences of similar length. Larger windows take more memory and hardly less time.
-BATCHES_AHEAD = 16
 # Size of vectors to read ahead: 21,845 tokens of the paper's model. Sentences of ordinary length stay below
 # it.
 BYTES_AHEAD = 2**28
@@ -66,13 +67,6 @@ class ElmoEmbedder:
         did. Vectors then depend on the order of the sentences and on the batch size.
     inference
         The fields of `InferenceSettings`, such as `precision`.
-
-    # Attributes
-
-    elmo_bilm : `FrozenBiLM`
-        The biLM.
-    cuda_device, stateful
-        The arguments.
 
     # Raises
 
@@ -110,6 +104,12 @@ class ElmoEmbedder:
         """Number of layers: the LSTM layers and the token representation."""
         return self.elmo_bilm.num_layers
 
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the options and weights of the biLM."""
+        bilm = self.elmo_bilm
+        return hashlib.sha256(f"{bilm.options} {bilm.weights_sha256}".encode()).hexdigest()
+
     def get_output_dim(self) -> int:
         """Width of a layer, both directions together."""
         return self.elmo_bilm.get_output_dim()
@@ -125,8 +125,6 @@ class ElmoEmbedder:
 
         # Parameters
 
-        sentence : `Sequence[str]`
-            The tokens.
         pool : `str`, optional
             Make one vector of those of the tokens: `mean`, `max` or `first-last`, see `pool_tokens`.
 
@@ -153,14 +151,13 @@ class ElmoEmbedder:
         stateless embedder runs several batches if one would take much memory for padding.
         """
         if not self.stateful:
-            return list(self.embed_sentences(batch, None, self._tokens_ahead(), pool))
+            return list(self.embed_sentences(batch, None, pool))
         return self._embed(list(_checked(batch)), pool)
 
     def embed_sentences(
         self,
         sentences: Iterable[Sequence[str]],
         batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
-        batch_tokens: Optional[int] = None,
         pool: Optional[str] = None,
         keep_sentences: bool = False,
     ) -> Iterator[numpy.ndarray]:
@@ -175,11 +172,10 @@ class ElmoEmbedder:
         # Parameters
 
         sentences : `Iterable[Sequence[str]]`
-            The tokens of each sentence. The iterable may be endless.
+            The tokens of each sentence, in a stream that may be endless.
         batch_size : `int`, optional (default = `64`)
-            See `BatchOptions`.
-        batch_tokens : `int`, optional (default = the number that has vectors of 256 MiB)
-            See `BatchOptions`. Not for a stateful embedder.
+            Maximum number of sentences in a batch; `None`, which a stateful embedder does not take, for as
+            many as have vectors of 256 MiB, with padding.
         pool : `str`, optional
             See `embed_sentence`.
         keep_sentences : `bool`, optional (default = `False`)
@@ -191,16 +187,20 @@ class ElmoEmbedder:
 
         # Raises
 
-        `ConfigurationError` if both limits are `None`, one is not positive, or a stateful embedder is given
-        `batch_tokens`, and for an unknown `pool`; while the generator runs, `ValueError` as `embed_sentence`,
-        naming the sentence.
+        `ConfigurationError` for a `batch_size` that is not positive, and for an unknown `pool`; while the
+        generator runs, `ValueError` as `embed_sentence`, naming the sentence.
         """
         check_pool(pool)
         embed = partial(self._embed, pool=pool, keep_sentences=keep_sentences)
         if not self.stateful:
-            return self.map_batches(embed, sentences, batch_size, batch_tokens)
-        BatchOptions(batch_size, batch_tokens).check_for_stateful()
-        batches = consecutive_groups(_checked(sentences), cast(int, batch_size))
+            return self.map_batches(embed, sentences, batch_size)
+        BatchOptions(batch_size)
+        if batch_size is None:
+            raise ConfigurationError(
+                "batch_size is None, but a stateful biLM carries states by the position in a batch, expected "
+                "a number. Give one."
+            )
+        batches = consecutive_groups(_checked(sentences), batch_size)
         return (vectors for batch in batches for vectors in embed(batch))
 
     def map_batches(
@@ -208,22 +208,14 @@ class ElmoEmbedder:
         function: Callable[[List[List[str]]], Sequence[ResultT]],
         sentences: Iterable[Sequence[str]],
         batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
-        batch_tokens: Optional[int] = None,
     ) -> Iterator[ResultT]:
         """
         Apply a function, which returns a result for each sentence, to batches of sentences of similar length.
         For a stateless embedder. Other arguments, order, memory and errors are those of `embed_sentences`.
         """
-        limits = BatchOptions(batch_size, batch_tokens)
-        # The caller may set a larger limit than the default.
-        tokens_ahead = max(self._tokens_ahead(), batch_tokens or 0)
-        if batch_tokens is None:
-            limits = BatchOptions(batch_size, tokens_ahead)
-        sentences_ahead = tokens_ahead
-        if batch_size is not None:
-            # Batches of one sentence need no sorting.
-            sentences_ahead = 1 if batch_size == 1 else BATCHES_AHEAD * batch_size
-        return map_in_batches(function, _checked(sentences), limits, sentences_ahead, tokens_ahead)
+        BatchOptions(batch_size)
+        max_tokens = max(1, BYTES_AHEAD // (4 * self.num_layers * self.get_output_dim()))
+        return map_in_batches(function, _checked(sentences), batch_size, max_tokens)
 
     def embed_file(
         self,
@@ -237,27 +229,19 @@ class ElmoEmbedder:
     ) -> None:
         """
         Embed the lines of a file and write the vectors to an HDF5 file, as the command `allennlp elmo` does.
-        An existing file is replaced.
+        The file appears when it is complete, and replaces an existing one. Raise as `EmbeddingRun`.
 
         # Parameters
 
         input_file : open file, `str` or `PathLike`
             One sentence on each line, tokens separated by white space, see `SentenceSource`. An open file
             stays open.
-        output_file_path : `str` or `PathLike`
-            The file appears when it is complete.
         output_format : `str`, optional (default = `"all"`)
             `all` layers, `top` for the last one, or `average` for their mean.
-        batch_size : `int`, optional (default = `64`)
-            Sentences in a batch.
         forget_sentences, use_sentence_keys : `bool`, optional (default = `False`)
             See `HDF5Format`.
         pool : `str`, optional
             Write one vector for each sentence, see `embed_sentence`.
-
-        # Raises
-
-        As `EmbeddingRun`.
         """
         options = OutputOptions(
             format="hdf5",
@@ -291,21 +275,8 @@ class ElmoEmbedder:
         return activations.masked_fill(~mask[:, None, :, None], 0.0), mask
 
     def character_ids(self, sentences: List[List[str]]) -> Tensor:
-        """
-        Return character ids, `(batch_size, timesteps, 50)`, on the biLM's device. Those of each distinct word
-        are computed once.
-        """
-        device = self.elmo_bilm.device
-        row_of: Dict[str, int] = {}
-        timesteps = max((len(sentence) for sentence in sentences), default=0)
-        # 0 is padding.
-        rows = torch.zeros(len(sentences), timesteps, dtype=torch.long, device="cpu")
-        for number, sentence in enumerate(sentences):
-            numbers = [row_of.setdefault(word, len(row_of) + 1) for word in sentence]
-            rows[number, : len(sentence)] = torch.tensor(numbers, dtype=torch.long, device="cpu")
-        spellings = batch_to_ids([list(row_of)])[0]  # (num_words, 50)
-        spellings = torch.cat([torch.zeros_like(spellings[:1]), spellings])
-        return spellings.to(device)[rows.to(device)]
+        """Return character ids, `(batch_size, timesteps, 50)`, on the biLM's device."""
+        return batch_to_ids(sentences).to(self.elmo_bilm.device)
 
     def _embed(
         self,
@@ -331,9 +302,43 @@ class ElmoEmbedder:
         output = self.elmo_bilm(character_ids, self._states, keep_sentences)
         return [layer[:, 1:-1] for layer in output["activations"]]
 
-    def _tokens_ahead(self) -> int:
-        """Return the number of tokens whose vectors take `BYTES_AHEAD`."""
-        return max(1, BYTES_AHEAD // (4 * self.num_layers * self.get_output_dim()))
+
+@dataclass(frozen=True)
+class BiLMFiles:
+    """Options of commands: the files of a biLM, see `ElmoEmbedder`."""
+
+    options_file: Optional[str] = option(
+        "sizes, JSON: path, URL or hf:// name; elmo_mini, a folder or a .zip names both files (default: "
+        "the paper's, downloaded once)",
+        None,
+        metavar="FILE",
+    )
+    weight_file: Optional[str] = option(
+        "weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
+    )
+
+    @property
+    def arguments(self) -> Dict[str, Any]:
+        """Arguments of `ElmoEmbedder`. Empty if no file is given: then its default is used."""
+        return asdict(self) if self != BiLMFiles() else {}
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """
+    Options of commands: device, precision and kernel of a biLM, see `ElmoEmbedder`.
+
+    # Raises
+
+    `ConfigurationError` for an unknown precision or kernel.
+    """
+
+    cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
+    precision: str = option("bfloat16, int8: faster, less exact", "float32", choices=PRECISIONS)
+    kernel: str = option("what runs the LSTMs; auto: the fastest", AUTO, choices=KERNELS)
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
 
 def checked_device(cuda_device: int) -> torch.device:
@@ -367,11 +372,9 @@ def checked_tokens(sentence: Iterable[str], position: int) -> List[str]:
         )
     tokens = list(sentence)
     for index, token in enumerate(tokens):
-        try:
-            token.encode()
-        except (AttributeError, UnicodeEncodeError) as error:
+        if not isinstance(token, str) or not is_unicode(token):
             raise ValueError(
-                f"Token {index} of sentence {position} is {token!r}, expected a string that UTF-8 can encode "
-                f"({error}). Read the text with its encoding, or replace such characters."
-            ) from error
+                f"Token {index} of sentence {position} is {token!r}, expected a string that UTF-8 can "
+                "encode. Read the text with its encoding, or replace such characters."
+            )
     return tokens

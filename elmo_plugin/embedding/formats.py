@@ -1,5 +1,6 @@
 """The output formats: how each writes a part, and how it makes the output from the parts."""
 
+import io
 import itertools
 import json
 import logging
@@ -7,7 +8,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import (
@@ -17,7 +18,6 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
-    List,
     Optional,
     Sequence,
     Tuple,
@@ -28,9 +28,7 @@ import h5py
 import numpy
 from numpy.lib import format as npy_format
 
-from elmo_plugin.embedding.guarded_file import GuardedFile
-from elmo_plugin.embedding.sentence_column import import_pyarrow
-from elmo_plugin.embedding.sentences import Sentence
+from elmo_plugin.embedding.sentences import Sentence, import_pyarrow
 from elmo_plugin.errors import ConfigurationError
 
 HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")
@@ -71,7 +69,10 @@ class OutputFormat(ABC):
     vector_shape: Tuple[int, ...]
     dtype: str  # `float32` or `float16`
     # Whether there is one vector for each sentence, in place of one for each token.
-    is_pooled: bool = field(default=False, kw_only=True)
+    is_pooled: bool = False
+    # Options of HDF5, see `HDF5Format`.
+    forget_sentences: bool = False
+    use_sentence_keys: bool = False
 
     # Ending of the names of parts.
     part_ending = "arrays"
@@ -149,60 +150,44 @@ class ParquetFormat(OutputFormat):
         sentences: Sequence[Sentence],
         vectors: Sequence[numpy.ndarray],
     ) -> None:
+        starts = range(0, len(sentences), ROWS_PER_TABLE)
+        groups = [slice(start, start + ROWS_PER_TABLE) for start in starts]
+        # In small tables, as each is a copy of its vectors.
+        tables = (self._table(source, sentences[rows], vectors[rows]) for rows in groups)
+        first = next(tables)
         # A dictionary would not make vectors smaller: they hardly repeat a value.
         with import_pyarrow().parquet.ParquetWriter(
-            file, self._schema(), compression="zstd", use_dictionary=["source"]
+            file, first.schema, compression="zstd", use_dictionary=["source"]
         ) as writer:
-            # In small tables, as each is a copy of its vectors.
-            for start in range(0, len(sentences), ROWS_PER_TABLE):
-                rows = slice(start, start + ROWS_PER_TABLE)
-                writer.write_table(self._table(source, sentences[rows], vectors[rows]))
+            for table in itertools.chain([first], tables):
+                writer.write_table(table)
 
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         parts_folder = parts[0].parent
         _write_about(parts_folder, about)
         return parts_folder
 
-    @property
-    def _has_layers(self) -> bool:
-        return len(self.vector_shape) == 2
-
-    def _schema(self) -> Any:
-        pyarrow = import_pyarrow()
-        vector = pyarrow.list_(
-            pyarrow.from_numpy_dtype(numpy.dtype(self.dtype)), self.vector_shape[-1]
-        )
-        names = ["vector" if self.is_pooled else "vectors"]
-        if self._has_layers:
-            names = [f"layer_{number}" for number in range(self.vector_shape[0])]
-        return pyarrow.schema(
-            [
-                ("source", pyarrow.string()),
-                ("line", pyarrow.int64()),
-                ("sentence", pyarrow.string()),
-                ("tokens", pyarrow.list_(pyarrow.string())),
-                *((name, vector if self.is_pooled else pyarrow.list_(vector)) for name in names),
-            ]
-        )
-
     def _table(
         self, source: str, sentences: Sequence[Sentence], vectors: Sequence[numpy.ndarray]
     ) -> Any:
         pyarrow = import_pyarrow()
-        schema = self._schema()
-        columns: List[Any] = [[source] * len(sentences), *map(list, zip(*sentences))]
-        offsets = numpy.cumsum(
-            [0, *(len(sentence.tokens) for sentence in sentences)], dtype="int32"
-        )
-        layers = zip(*vectors) if self._has_layers else [vectors]
-        for column, layer in zip(list(schema)[len(columns) :], layers):
+        lines, texts, tokens = map(list, zip(*sentences))
+        columns = {
+            "source": [source] * len(sentences),
+            "line": lines,
+            "sentence": texts,
+            "tokens": tokens,
+        }
+        offsets = numpy.cumsum([0, *map(len, tokens)], dtype="int32")
+        has_layers = len(self.vector_shape) == 2
+        for number, layer in enumerate(zip(*vectors) if has_layers else [vectors]):
             numbers = pyarrow.array(numpy.concatenate(layer).ravel())
-            if self.is_pooled:
-                columns.append(pyarrow.FixedSizeListArray.from_arrays(numbers, type=column.type))
-            else:
-                rows = pyarrow.FixedSizeListArray.from_arrays(numbers, type=column.type.value_type)
-                columns.append(pyarrow.ListArray.from_arrays(offsets, rows, type=column.type))
-        return pyarrow.table(columns, schema=schema)
+            column = pyarrow.FixedSizeListArray.from_arrays(numbers, self.vector_shape[-1])
+            if not self.is_pooled:
+                column = pyarrow.ListArray.from_arrays(offsets, column)
+            name = "vector" if self.is_pooled else "vectors"
+            columns[f"layer_{number}" if has_layers else name] = column
+        return pyarrow.table(columns)
 
 
 class NpyFormat(OutputFormat):
@@ -252,7 +237,6 @@ class NpyFormat(OutputFormat):
         return product
 
 
-@dataclass(frozen=True)
 class HDF5Format(OutputFormat):
     """
     An HDF5 file in the layout of AllenNLP 0.9:
@@ -273,14 +257,11 @@ class HDF5Format(OutputFormat):
         finds the vectors, but `file.keys()` lists only the group `km `).
     """
 
-    forget_sentences: bool = False
-    use_sentence_keys: bool = False
-
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product.hdf5"
         product.unlink(missing_ok=True)
         index: Dict[str, str] = {}
-        with GuardedFile(product) as guarded, h5py.File(guarded, "w") as file:
+        with _FailSafeFile(product, "w+") as checked_file, h5py.File(checked_file, "w") as file:
             for (line, text, _), vectors in self.stored(parts):
                 if not self.use_sentence_keys:
                     file.create_dataset(str(line), data=vectors)
@@ -296,13 +277,65 @@ class HDF5Format(OutputFormat):
                             text[:80],
                             error,
                         )
-                guarded.raise_error()
+                checked_file.raise_error()
             if index:
                 file.create_dataset(
                     INDEX_NAME, data=[_index_json(index)], dtype=h5py.string_dtype()
                 )
             file.attrs[ABOUT_ATTRIBUTE] = json.dumps(about)
         return product
+
+
+class _FailSafeFile(io.FileIO):
+    """
+    A file for `h5py.File`, whose write errors are hidden from the HDF5 library.
+
+    After a failed write, as on a full disk, the library crashes the process when it closes the file. This
+    file accepts and drops all that is written after an error, and raises the error at the end of its context.
+    """
+
+    _error: Optional[OSError] = None
+
+    def raise_error(self) -> None:
+        """Raise the error of the first failed write, if there was one."""
+        if self._error is not None:
+            raise OSError(self._error.errno, self._error.strerror) from self._error
+
+    def __exit__(self, *exception: Any) -> None:
+        try:
+            self.raise_error()  # also if HDF5 has failed, because it did not find what was dropped
+            os.fsync(self.fileno())
+        finally:
+            super().__exit__(*exception)
+
+    # h5py calls these methods:
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while self._error is None and rest:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self._error = error
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, with zeros after the end of the file, as HDF5's own drivers do."""
+        view = memoryview(buffer).cast("B")
+        view[:] = bytes(len(view))
+        super().readinto(view)
+        return len(view)
+
+    def truncate(self, size: Any = None) -> int:
+        try:
+            super().truncate(size)
+        except OSError as error:
+            self._error = self._error or error
+        return int(size)
+
+
+FORMAT_CLASSES: Dict[str, Any] = {HDF5: HDF5Format, PARQUET: ParquetFormat, NPY: NpyFormat}
 
 
 def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str, Any]]:

@@ -1,20 +1,27 @@
-"""Which vectors of a sentence are written: those of all layers, or one vector per token, such as a mix."""
+"""Vectors from the layers of a sentence: a choice of layers, pooling over tokens, and cosine similarity."""
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 import numpy
 import torch
 
-from elmo_plugin.embedding.pooling import check_pool, pool_tokens
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
+MEAN, MAX, FIRST_LAST = POOLS = ("mean", "max", "first-last")
 
-class LayerChoice(NamedTuple):
+
+@dataclass(frozen=True)
+class LayerChoice:
     """
     A function from the layers of a sentence to the vectors that are written, and how these are pooled after
-    it, see `pool_tokens`. Choices of the same name give the same vectors.
+    it, see `pool_tokens`. Choices of the same name and pool give the same vectors.
+
+    # Raises
+
+    `ConfigurationError` for an unknown pool.
     """
 
     name: str
@@ -22,15 +29,13 @@ class LayerChoice(NamedTuple):
     function: Callable[[numpy.ndarray], numpy.ndarray]
     pool: Optional[str] = None  # a vector for each token
 
+    def __post_init__(self) -> None:
+        check_pool(self.pool)
+
     def __call__(self, layers: numpy.ndarray) -> numpy.ndarray:
         """Return the vectors to write. With `pool` they have no dimension of tokens."""
         vectors = self.function(layers)
         return vectors if self.pool is None else pool_tokens(vectors, self.pool)
-
-    def pooled(self, pool: Optional[str]) -> "LayerChoice":
-        """Return this choice with another `pool`. Raise `ConfigurationError` for an unknown one."""
-        check_pool(pool)
-        return self._replace(pool=pool)
 
     def vector_shape(self, num_layers: int, dim: int) -> Tuple[int, ...]:
         """Return the shape of the vectors of one token or sentence: `(dim,)` or `(num_layers, dim)`."""
@@ -56,18 +61,15 @@ _FUNCTIONS: Dict[str, Callable[[numpy.ndarray], numpy.ndarray]] = {
 
 
 def layer_choice(name: str, pool: Optional[str] = None) -> LayerChoice:
-    """
-    Return the choice of this name: `all`, `top` (the last layer) or `average` (of all layers). With `pool`
-    there is one vector for each sentence, see `LayerChoice`.
-    """
+    """Return the choice of this name: `all`, `top` (the last layer) or `average` (of all layers)."""
     if name not in _FUNCTIONS:
         raise ConfigurationError(
             f"output_format is '{name}', expected one of {', '.join(_FUNCTIONS)}."
         )
-    return LayerChoice(name, _FUNCTIONS[name]).pooled(pool)
+    return LayerChoice(name, _FUNCTIONS[name], pool)
 
 
-def learnt_mix(mix: ScalarMix, name: str) -> LayerChoice:
+def learnt_mix(mix: ScalarMix, name: str, pool: Optional[str] = None) -> LayerChoice:
     """
     Return the choice that makes the weighted sum of layers that a task model learned (paper, eq. 1), gamma
     included.
@@ -83,6 +85,55 @@ def learnt_mix(mix: ScalarMix, name: str) -> LayerChoice:
         )
     with torch.no_grad():
         weights = (mix.gamma * mix.normalized_weights).cpu().numpy()  # (num_layers,)
-    return LayerChoice(
-        f"mix with weights {weights.tolist()}", partial(numpy.tensordot, weights, axes=1)
-    )
+    weighted_sum = partial(numpy.tensordot, weights, axes=1)
+    return LayerChoice(f"mix with weights {weights.tolist()}", weighted_sum, pool)
+
+
+def check_pool(pool: Optional[str]) -> None:
+    """Raise `ConfigurationError` unless `pool` is one of `POOLS`, or `None`."""
+    if pool is not None and pool not in POOLS:
+        raise ConfigurationError(f"pool is '{pool}', expected one of {', '.join(POOLS)}.")
+
+
+def pool_tokens(vectors: numpy.ndarray, pool: str) -> numpy.ndarray:
+    """
+    Make one vector of those of the tokens.
+
+    # Parameters
+
+    vectors : `numpy.ndarray`
+        `(num_tokens, dim)` or `(num_layers, num_tokens, dim)`, without sentence marks. The first half of
+        `dim` is the forward direction.
+    pool : `str`
+        - `mean`: the mean over tokens;
+        - `max`: in each dimension the largest value of a token;
+        - `first-last`: the forward half of the last token and the backward half of the first token, each of
+          which has read the whole sentence: the last states of a bidirectional LSTM.
+
+    # Returns
+
+    Array of shape `(dim,)` or `(num_layers, dim)`. Zeros for a sentence without tokens.
+    """
+    check_pool(pool)
+    if vectors.shape[-2] == 0:
+        return numpy.zeros((*vectors.shape[:-2], vectors.shape[-1]), dtype=vectors.dtype)
+    if pool == MEAN:
+        return vectors.mean(axis=-2)
+    if pool == MAX:
+        return vectors.max(axis=-2)
+    half = vectors.shape[-1] // 2
+    return numpy.concatenate([vectors[..., -1, :half], vectors[..., 0, half:]], axis=-1)
+
+
+def cosine_similarities(vectors: numpy.ndarray, others: numpy.ndarray) -> numpy.ndarray:
+    """
+    Return the cosine similarity of each vector, `(num_vectors, dim)`, to each of the others,
+    `(num_others, dim)`: `(num_vectors, num_others)`, from -1 to 1. It is 0 to a vector of zeros.
+    """
+    return of_length_one(vectors) @ of_length_one(others).T
+
+
+def of_length_one(vectors: numpy.ndarray) -> numpy.ndarray:
+    """Scale each row of `(num_rows, dim)` to length 1. Rows of zeros stay zeros."""
+    lengths = numpy.linalg.norm(vectors, axis=1, keepdims=True)  # (num_rows, 1)
+    return vectors / numpy.maximum(lengths, numpy.finfo(numpy.float32).tiny)

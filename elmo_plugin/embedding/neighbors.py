@@ -8,7 +8,7 @@ import numpy
 from tqdm import tqdm
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.pooling import of_length_one, pool_tokens
+from elmo_plugin.embedding.layers import of_length_one, pool_tokens
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
 
@@ -70,14 +70,10 @@ def find_occurrences(
 
     # Parameters
 
-    sentences : `Iterable[Sentence]`
-        The sentences, in the order of the text.
     word : `str`, optional
         One token; `None` for whole sentences, each of which is an occurrence.
     place : `str`
         Name of the text, for the error.
-    ignore_case : `bool`, optional (default = `False`)
-        Match upper and lower case.
     max_occurrences : `int`, optional (default = 5000)
         If there are more occurrences, a random sample of this number is kept, in which each occurrence has
         the same probability. The same text has the same sample.
@@ -183,17 +179,11 @@ def nearest_occurrences(
     top: int = 10,
 ) -> List[Neighbor]:
     """
-    Return the occurrences whose vectors are most similar to the vector of a query (paper, table 4).
+    Return at most `top` occurrences, of vectors `(num_occurrences, dim)`, that are most similar to a query,
+    of a vector `(dim,)` (paper, table 4). Vectors have length 1.
 
-    # Parameters
-
-    query, query_vector
-        The vector is `(dim,)`, of length 1. The query itself, on any line, is left out.
-    occurrences, vectors
-        The occurrences to choose from; vectors are `(num_occurrences, dim)`, of length 1.
-    top : `int`, optional (default = 10)
-        Maximum number of occurrences to return. The nearest come first; equally near ones are in the order of
-        the text.
+    The nearest come first; equally near ones are in the order of the text. The query itself, on any line, is
+    left out.
     """
     similarities = vectors @ query_vector  # (num_occurrences,)
     order = numpy.argsort(-similarities, kind="stable")

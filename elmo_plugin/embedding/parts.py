@@ -1,5 +1,6 @@
 """
-Parts of an output: the blocks of sentences that they are made of, and the folder that keeps them.
+Parts of an output: the blocks of sentences that they are made of, and the folder `OUTPUT.partial` that keeps
+them until the output is complete.
 
 A part appears complete or not at all, so a run can be interrupted at any moment. The same input is always cut
 into the same blocks. To resume a run, cut the input again and embed the blocks that are in no finished part.
@@ -8,18 +9,35 @@ into the same blocks. To resume a run, cut the input again and embed the blocks 
 import hashlib
 import json
 import logging
+import os
+import secrets
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from os import PathLike
 from pathlib import Path
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import (
+    Any,
+    ContextManager,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Union,
+)
 
 import numpy
 
 from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.sentence_batches import consecutive_groups
-from elmo_plugin.embedding.sentences import Sentence, SentenceSource
-from elmo_plugin.files.output import replaced_file
+from elmo_plugin.embedding.sentences import PARTIAL, Sentence, SentenceSource
+from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.output import LOCK_NAME, claimed_folder, replaced_file
 from elmo_plugin.files.text import split_tokens
 
 # Parts that are read at the same time: network disks have a high latency.
@@ -27,8 +45,9 @@ NUM_THREADS = 16
 # Bytes of a part that are read together.
 READ_BYTES = 2**20
 
-_DIGEST_BYTES = 8
 _DATA, _DESCRIPTIONS = "data", "descriptions"
+_RUN_NAME = "run.json"
+_PARTS_NAME = "parts"  # the first letters of the name
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +94,7 @@ def content_of(source: SentenceSource) -> Content:
         num_sentences += 1
         num_tokens += len(split_tokens(text))
         digest += _digest(line_index, text)
-    return Content(source.name, num_sentences, num_tokens, _wrapped(digest))
+    return Content(source.name, num_sentences, num_tokens, digest)
 
 
 def read_blocks(
@@ -84,16 +103,8 @@ def read_blocks(
     """
     Cut the sentences of all sources into blocks, in order.
 
-    # Parameters
-
-    sources : `Sequence[SentenceSource]`
-        A block has sentences of one of them.
-    max_sentences, max_tokens : `int`
-        Limits of a block. A sentence of more tokens is a block by itself.
-
-    # Raises
-
-    `ConfigurationError` as `SentenceSource.sentences`.
+    A block has sentences of one source, within the limits; a sentence of more tokens is a block by itself.
+    Raise `ConfigurationError` as `SentenceSource.sentences`.
     """
     for number, source in enumerate(sources):
         groups = consecutive_groups(source.sentences(), max_sentences, max_tokens, _num_tokens)
@@ -104,7 +115,7 @@ def read_blocks(
                 source=source.name,
                 num_sentences=len(sentences),
                 num_tokens=sum(map(_num_tokens, sentences)),
-                digest=_wrapped(sum(_digest(line, text) for line, text, _ in sentences)),
+                digest=sum(_digest(line, text) for line, text, _ in sentences),
             )
             yield Block(part, sentences)
 
@@ -113,12 +124,22 @@ def contents_of_parts(parts: Iterable[Part]) -> List[Content]:
     """Return what parts, which are in the order of the input, hold of each source."""
     contents = []
     for (_, name), group in groupby(parts, key=lambda part: (part.number, part.source)):
-        own_parts = list(group)
-        num_sentences = sum(part.num_sentences for part in own_parts)
-        num_tokens = sum(part.num_tokens for part in own_parts)
-        digest = _wrapped(sum(part.digest for part in own_parts))
-        contents.append(Content(name, num_sentences, num_tokens, digest))
+        columns = zip(*((part.num_sentences, part.num_tokens, part.digest) for part in group))
+        contents.append(Content(name, *map(sum, columns)))
     return contents
+
+
+def _digest(line_index: int, text: str) -> int:
+    """
+    Return a number of 64 bits for a sentence at its line. The digest of several sentences is the sum of
+    theirs, so that of a source is the sum of those of its parts.
+    """
+    line = f"{line_index}\t{text}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big")
+
+
+def _num_tokens(sentence: Sentence) -> int:
+    return len(sentence.tokens)
 
 
 @dataclass(frozen=True)
@@ -174,12 +195,10 @@ class PartsFolder:
         `FileNotFoundError` if one is missing.
         """
         kept = [self._data_of(part, format) for part in parts]
-        missing = set(kept)
-        for path in (self.path / _DATA).iterdir():
-            if path in missing:
-                missing.remove(path)
-            else:
-                path.unlink()
+        existing = set((self.path / _DATA).iterdir())
+        for path in existing - set(kept):
+            path.unlink()
+        missing = set(kept) - existing
         if missing:
             raise FileNotFoundError(f"{min(missing)} was removed by another program")
         return kept
@@ -197,26 +216,140 @@ class PartsFolder:
         return Part(**json.loads(line)) if is_intact else None
 
 
-def _digest(line_index: int, text: str) -> int:
-    """
-    Return a number of 64 bits for a sentence at its line. The digest of several sentences is the sum of
-    theirs, so that of a source is the sum of those of its parts.
-    """
-    line = f"{line_index}\t{text}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(line, digest_size=_DIGEST_BYTES).digest(), "big")
-
-
-def _wrapped(digest: int) -> int:
-    return digest % 256**_DIGEST_BYTES
-
-
-def _num_tokens(sentence: Sentence) -> int:
-    return len(sentence.tokens)
-
-
 def _checksum(description: bytes, data: Path) -> bytes:
     digest = hashlib.blake2b(description, digest_size=16)
     with open(data, "rb") as file:
         while chunk := file.read(READ_BYTES):
             digest.update(chunk)
     return digest.hexdigest().encode()
+
+
+class Run(NamedTuple):
+    """What is known of a run while its output is not complete."""
+
+    settings: Dict[str, Any]
+    overwrite: (
+        bool  # whether it may replace an output that existed when it began, also when it is resumed
+    )
+
+
+class PartialOutput:
+    """The folder `OUTPUT.partial`: the parts of a run, and its settings."""
+
+    def __init__(self, output: Union[str, PathLike]) -> None:
+        self.output = Path(os.path.abspath(output))  # workers run in other folders
+        self.folder = self.output.with_name(self.output.name + PARTIAL)
+        self.name = f"{os.fspath(output)}{PARTIAL}"  # in errors: relative if `output` is
+        self._run_file = self.folder / _RUN_NAME
+
+    def check(self, overwrite: bool, resume: bool) -> None:
+        """
+        Check what an interrupted run has left in the folder.
+
+        # Raises
+
+        `ConfigurationError` if the folder was made by another program, or if it holds parts and neither
+        `overwrite` nor `resume` is set.
+        """
+        if not self.folder.exists():
+            return
+        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else [""]
+        # Of a run that was killed before it wrote its settings there are these files.
+        is_own = all(name.startswith((LOCK_NAME, f".{_RUN_NAME}")) for name in names)
+        if _RUN_NAME not in names and not is_own:
+            raise ConfigurationError(
+                f"output: {self.name} was not made by this command, expected no such path: the command keeps "
+                "unfinished output there. Remove it, or give another output."
+            )
+        if overwrite:
+            return
+        num_parts = self.parts_folder.num_parts
+        if num_parts and not resume:
+            raise ConfigurationError(
+                f"output: {self.name} holds {num_parts:,} parts of a run that was interrupted. Continue it "
+                "with --resume (resume=True), or start again with --overwrite."
+            )
+        self.interrupted_run()  # fails here if it is damaged
+
+    def locked(self) -> ContextManager[None]:
+        """Make and lock the folder, so that no other process writes this output."""
+        return claimed_folder(
+            self.folder,
+            f"output: another process is writing {self.output} (it has locked {self.folder}). Wait for it, "
+            "or give another path.",
+        )
+
+    def begin(self, run: Run) -> None:
+        """Empty the folder, and begin a run."""
+        self._remove_content()
+        with replaced_file(self._run_file) as file:
+            file.write_text(json.dumps(run._asdict()), encoding="utf-8")
+
+    def interrupted_run(self) -> Run:
+        """Return the run to resume; one without settings if there is none."""
+        if not self._run_file.exists():
+            return Run({}, False)
+        try:
+            run = json.loads(self._run_file.read_text(encoding="utf-8"))
+            return Run(dict(run["settings"]), run["overwrite"] is True)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"{self.name}/{_RUN_NAME}: cannot be read ({error}). Give --overwrite to start again."
+            ) from error
+
+    @property
+    def may_replace(self) -> bool:
+        """Whether no output exists, or the interrupted run may replace it."""
+        return not self.output.exists() or self.interrupted_run().overwrite
+
+    @property
+    def parts_folder(self) -> PartsFolder:
+        """Where the parts are."""
+        return PartsFolder(next(self.folder.glob(f"{_PARTS_NAME}*"), self.folder / _PARTS_NAME))
+
+    def renamed_parts_folder(self) -> PartsFolder:
+        """
+        Rename the folder of parts, or make it, and return it. Workers of a previous run, which may still be
+        running, do not know the new name and cannot write there.
+        """
+        renamed = PartsFolder(self.folder / f"{_PARTS_NAME}-{secrets.token_hex(4)}")
+        with suppress(FileNotFoundError):
+            self.parts_folder.path.rename(renamed.path)
+        renamed.make()
+        return renamed
+
+    def publish(self, product: Path) -> None:
+        """
+        Move the complete output, `product`, to its place, and remove the folder.
+
+        # Raises
+
+        `ConfigurationError` if another program has written a file there.
+        """
+        if not self.may_replace:
+            raise ConfigurationError(
+                f"output: {self.output} was written by another program during the run. Move it away, then "
+                "give --resume: the output is complete and will be moved there."
+            )
+        if self.output.is_dir():
+            # A folder cannot be replaced by one call.
+            self.output.rename(self.folder / "replaced")
+        product.replace(self.output)
+        with suppress(OSError):  # not every file system can sync folders
+            folder = os.open(self.output.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the folder. The file with the settings goes last, so that a killed run still has it."""
+        self._remove_content()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _remove_content(self) -> None:
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                # Renamed first, so that workers cannot add files to it.
+                shutil.rmtree(path.rename(path.with_name(f"removed-{secrets.token_hex(4)}")))
+            elif path.name not in (LOCK_NAME, _RUN_NAME):
+                path.unlink()

@@ -3,15 +3,15 @@ Embed sentences and write their vectors to a file or folder, in a run that can b
 """
 
 import errno
-import hashlib
 import logging
-from contextlib import nullcontext
+import sys
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
-    Callable,
     Dict,
     Iterable,
     Iterator,
@@ -22,35 +22,49 @@ from typing import (
     Union,
 )
 
+from tqdm import tqdm
+
 from elmo_plugin.arguments import check_choices, option
+from elmo_plugin.embedding.engines import (
+    EngineOptions,
+    LocalEngine,
+    PartWriter,
+    RayEngine,
+    import_ray,
+    make_engine,
+)
 from elmo_plugin.embedding.formats import (
+    FORMAT_CLASSES,
     FORMATS,
     HDF5,
     PARQUET,
-    HDF5Format,
-    NpyFormat,
     OutputFormat,
-    ParquetFormat,
     about_output,
     format_of,
 )
 from elmo_plugin.embedding.layers import LayerChoice
-from elmo_plugin.embedding.local_engine import Embedder, LocalEngine, PartWriter, Progress
-from elmo_plugin.embedding.partial_output import PartialOutput
 from elmo_plugin.embedding.parts import (
     Block,
     Content,
     Part,
+    PartialOutput,
+    Run,
     content_of,
     contents_of_parts,
     read_blocks,
 )
-from elmo_plugin.embedding.ray_engine import EngineOptions, RayEngine, import_ray, ray_engine
 from elmo_plugin.embedding.sentence_batches import BatchOptions
-from elmo_plugin.embedding.sentence_column import import_pyarrow
-from elmo_plugin.embedding.sentences import InputOptions, SentenceSource, find_sources
+from elmo_plugin.embedding.sentences import (
+    InputOptions,
+    SentenceSource,
+    find_sources,
+    import_pyarrow,
+)
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_free_space, check_output_file, check_output_folder
+
+if TYPE_CHECKING:
+    from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 
 DTYPES = ("float32", "float16")
 
@@ -63,7 +77,6 @@ MAX_ERRORS_SHOWN = 10
 # What the user can do about a file that cannot be written.
 _ADVICE = {
     errno.ENOSPC: "Make room on the disk, or give a path on another disk",
-    errno.EDQUOT: "Make room on the disk, or give a path on another disk",
     errno.EFBIG: "Raise the limit on the size of files (ulimit -f), or give a path on another disk",
 }
 _OTHER_ADVICE = "Give a path where this user may write, on a disk that is connected and intact"
@@ -165,8 +178,6 @@ class EmbeddingRun:
 
     def check_bilm(self, stateful: bool, cuda_device: int = -1) -> None:
         """Raise `ConfigurationError` if the run cannot use such a biLM. To be called before it is loaded."""
-        if stateful:
-            self._batches.check_for_stateful()
         if stateful and self._options.resume:
             raise ConfigurationError(
                 "--resume: the states of a stateful biLM were lost with the run that was interrupted, "
@@ -175,10 +186,10 @@ class EmbeddingRun:
         if self._engine_options.is_ray and (stateful or cuda_device >= 0):
             raise ConfigurationError(
                 "--stateful and --cuda-device are not for --engine ray: workers do not embed sentences in "
-                "order, and --num-gpus-per-worker gives them GPUs. Leave them out."
+                "order, and run on CPUs. Leave them out."
             )
 
-    def embed(self, embedder: Embedder, layers: LayerChoice) -> EmbeddedFile:
+    def embed(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> EmbeddedFile:
         """
         Embed the sentences that are in no part yet, and make the output of all parts. Return the number of
         sentences and tokens in it.
@@ -191,12 +202,7 @@ class EmbeddingRun:
         self.check_bilm(embedder.stateful)
         format = self._format(embedder, layers)
         settings = self._settings(embedder, layers)
-        engine_context = (
-            ray_engine(embedder, self._engine_options)
-            if self._engine_options.is_ray
-            else nullcontext(LocalEngine(embedder))
-        )
-        with engine_context as engine, self._partial.locked():
+        with make_engine(embedder, self._engine_options) as engine, self._partial.locked():
             try:
                 if self._options.resume and not self._partial.may_replace:
                     return self._complete_output(engine, settings)
@@ -206,11 +212,17 @@ class EmbeddingRun:
                     contents = self._contents(engine)
                     self._check_space(format, finished, contents)
                 folder = self._partial.renamed_parts_folder()
-                writer = PartWriter(layers, self._batches, format, folder)
-                progress = Progress(sum(content.num_sentences for content in contents) or None)
-                blocks = self._blocks(format, embedder.stateful)
-                with progress, engine.writing(writer, progress) as write:
-                    parts = _write_missing(blocks, finished, write, progress)
+                writer = PartWriter(layers, self._batches.batch_size, format, folder)
+                parts: List[Part] = []
+                blocks = _missing_blocks(
+                    self._blocks(format, embedder.stateful), finished, into=parts
+                )
+                with (
+                    closing(engine.write_parts(writer, blocks)) as written,
+                    _progress_bar(contents, finished) as progress,
+                ):
+                    for num_sentences in written:
+                        progress.update(num_sentences)
                 _check_unchanged(contents, contents_of_parts(parts))
                 return self._finish(format, settings, parts)
             except BaseException as error:
@@ -235,14 +247,18 @@ class EmbeddingRun:
 
     def _finished_parts(self, settings: Dict[str, Any]) -> List[Part]:
         """Return the intact parts of the run to resume. If there are none, begin a new run."""
-        folder = self._partial.parts_folder
-        if not self._options.overwrite and folder.num_parts:
-            _check_same_settings(self._partial.settings, settings, self._partial.name)
-            logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
-            parts = folder.intact_parts()
-            if parts:
-                return parts
-        self._partial.begin(settings, self._options.overwrite or self._partial.overwrites)
+        overwrite = self._options.overwrite
+        if not overwrite:
+            interrupted = self._partial.interrupted_run()
+            folder = self._partial.parts_folder
+            if folder.num_parts:
+                _check_same_settings(interrupted.settings, settings, self._partial.name)
+                logger.info("Comparing %d finished parts with their checksums.", folder.num_parts)
+                parts = folder.intact_parts()
+                if parts:
+                    return parts
+            overwrite = interrupted.overwrite
+        self._partial.begin(Run(settings, overwrite))
         return []
 
     def _contents(self, engine: Union[LocalEngine, RayEngine]) -> List[Content]:
@@ -280,15 +296,13 @@ class EmbeddingRun:
         self, format: OutputFormat, settings: Dict[str, Any], parts: List[Part]
     ) -> EmbeddedFile:
         """Make the output of all parts, and move it to its place."""
-        contents = contents_of_parts(parts)
         embedded = EmbeddedFile(
-            sum(content.num_sentences for content in contents),
-            sum(content.num_tokens for content in contents),
+            sum(part.num_sentences for part in parts), sum(part.num_tokens for part in parts)
         )
         about = {
             "settings": settings,
             **embedded._asdict(),
-            "input": [content._asdict() for content in contents],
+            "input": [content._asdict() for content in contents_of_parts(parts)],
         }
         paths = self._partial.parts_folder.keep_only(parts, format)
         self._partial.publish(format.finish(paths, self._partial.folder, about))
@@ -349,19 +363,20 @@ class EmbeddingRun:
                 "of one file only. Give an OUTPUT that ends in .parquet, which has the file of each line too."
             )
 
-    def _format(self, embedder: Embedder, layers: LayerChoice) -> OutputFormat:
-        bilm, options = embedder.elmo_bilm, self._options
-        vector_shape = layers.vector_shape(bilm.num_layers, bilm.get_output_dim())
-        is_pooled = layers.pool is not None
-        if self._format_name == HDF5:
-            keys = (options.forget_sentences, options.use_sentence_keys)
-            return HDF5Format(vector_shape, options.dtype, *keys, is_pooled=is_pooled)
-        format = ParquetFormat if self._format_name == PARQUET else NpyFormat
-        return format(vector_shape, options.dtype, is_pooled=is_pooled)
+    def _format(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> OutputFormat:
+        options, bilm = self._options, embedder.elmo_bilm
+        format: OutputFormat = FORMAT_CLASSES[self._format_name](
+            layers.vector_shape(bilm.num_layers, bilm.get_output_dim()),
+            options.dtype,
+            is_pooled=layers.pool is not None,
+            forget_sentences=options.forget_sentences,
+            use_sentence_keys=options.use_sentence_keys,
+        )
+        return format
 
-    def _settings(self, embedder: Embedder, layers: LayerChoice) -> Dict[str, Any]:
+    def _settings(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> Dict[str, Any]:
         """Return what parts and output depend on, beside the input."""
-        bilm, options = embedder.elmo_bilm, self._options
+        options = self._options
         return {
             "format": self._format_name,
             "dtype": options.dtype,
@@ -369,37 +384,43 @@ class EmbeddingRun:
             "use_sentence_keys": options.use_sentence_keys,
             "layers": layers.name,
             "pool": layers.pool,
-            "precision": bilm.precision,
+            "precision": embedder.elmo_bilm.precision,
             **asdict(self._input_options),
             "stateful": embedder.stateful,
             "sentences_per_part": self._sentences_per_part,
-            "biLM": hashlib.sha256(f"{bilm.options} {bilm.weights_sha256}".encode()).hexdigest(),
+            "biLM": embedder.checksum,
         }
 
 
-def _write_missing(
-    blocks: Iterable[Block],
-    finished: List[Part],
-    write: Callable[[Block], None],
-    progress: Progress,
-) -> List[Part]:
-    """Write the blocks that are in no finished part. Return the parts of all blocks."""
+def _missing_blocks(
+    blocks: Iterable[Block], finished: List[Part], into: List[Part]
+) -> Iterator[Block]:
+    """Yield the blocks that are in no finished part. Add the parts of all blocks to `into`."""
     finished_by_name = {part.name: part for part in finished}
-    parts = []
     for block in blocks:
-        parts.append(block.part)
+        into.append(block.part)
         previous = finished_by_name.get(block.part.name)
         if previous is None:
-            write(block)
-        elif previous == block.part:
-            progress.skip(block.part.num_sentences)
-        else:
+            yield block
+        elif previous != block.part:
             raise ConfigurationError(
                 f"--resume: the interrupted run had another input: {previous.num_sentences:,} sentences of "
                 f"{previous.source}, from line {previous.first_line + 1:,} on, are not those of "
                 f"{block.part.source}. Give the same input, or --overwrite to start again."
             )
-    return parts
+
+
+def _progress_bar(contents: List[Content], finished: List[Part]) -> Any:
+    """Return a bar that counts sentences, of which those of finished parts do not add to the speed."""
+    return tqdm(
+        desc="embedding",
+        total=sum(content.num_sentences for content in contents) or None,
+        initial=sum(part.num_sentences for part in finished),
+        unit=" sentences",
+        mininterval=0.1
+        if sys.stderr.isatty()
+        else 10,  # seconds: for a terminal, or a log in a file
+    )
 
 
 def _content_or_error(source: SentenceSource) -> Union[Content, str]:

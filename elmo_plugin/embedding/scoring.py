@@ -1,7 +1,6 @@
 """Score sentences with a biLM and its softmax: log-probabilities of words, perplexity, the best words."""
 
 from dataclasses import dataclass
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
@@ -28,9 +27,6 @@ DEFAULT_MODEL = "elmo_mini"
 # The token in the place of the word to find.
 BLANK = "___"
 DEFAULT_NUM_BEST = 10
-
-# Numbers in memory while the words for blanks are ranked, for each direction.
-_PROBABILITIES_PER_CHUNK = 2**24
 
 FileName = Union[str, PathLike]
 
@@ -64,21 +60,9 @@ class SentenceScore(NamedTuple):
         """Number of tokens that are not in the vocabulary."""
         return int(self.is_unknown.sum())
 
-    @property
-    def forward_log_probability(self) -> float:
-        """The log-probability of the sentence and its end, by the forward direction."""
-        return float(self.forward.sum())
-
-    @property
-    def backward_log_probability(self) -> float:
-        """The log-probability of the sentence and its begin, by the backward direction."""
-        return float(self.backward.sum())
-
     def perplexities(self) -> Dict[str, float]:
         """Return `perplexity` and those of each direction, see `elmo_plugin.bilm.softmax.perplexities`."""
-        totals = ScoreTotals()
-        totals.add(self)
-        return totals.perplexities()
+        return perplexities([-self.forward.sum(), -self.backward.sum()], len(self.forward))
 
     def as_json(self, with_words: bool = False) -> Dict[str, Any]:
         """
@@ -90,8 +74,8 @@ class SentenceScore(NamedTuple):
         content: Dict[str, Any] = {
             "tokens": self.tokens,
             "num_unknown": self.num_unknown,
-            "forward": self.forward_log_probability,
-            "backward": self.backward_log_probability,
+            "forward": float(self.forward.sum()),
+            "backward": float(self.backward.sum()),
             **self.perplexities(),
         }
         if with_words:
@@ -119,8 +103,8 @@ class ScoreTotals:
         self.num_sentences += 1
         self.num_words += len(score.tokens)
         self.num_unknown += score.num_unknown
-        self.forward += score.forward_log_probability
-        self.backward += score.backward_log_probability
+        self.forward += float(score.forward.sum())
+        self.backward += float(score.backward.sum())
 
     def perplexities(self) -> Dict[str, float]:
         """
@@ -159,18 +143,9 @@ class SentenceScorer:
     other sentences nor on their order (up to rounding, 1e-5). The perplexity that pretraining reports on a
     stream of text is another one, as its LSTMs carry their states from sentence to sentence.
 
-    # Parameters
-
-    bilm : `FrozenBiLM`
-        The language model.
-    softmax : `ExactSoftmax`
-        Its softmax, which is moved to the biLM's device.
-    vocabulary : `LMVocabulary`
-        The words of the softmax.
-
     # Raises
 
-    `ConfigurationError` if sizes of the three contradict each other.
+    `ConfigurationError` if the sizes of biLM, softmax and vocabulary contradict each other.
     """
 
     def __init__(self, bilm: FrozenBiLM, softmax: ExactSoftmax, vocabulary: LMVocabulary) -> None:
@@ -246,13 +221,12 @@ class SentenceScorer:
         self,
         sentences: Iterable[Sequence[str]],
         batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
-        batch_tokens: Optional[int] = None,
     ) -> Iterator[SentenceScore]:
         """
         Score any number of sentences, in bounded memory. Yield their scores in the order of the sentences.
         Arguments and errors are those of `ElmoEmbedder.embed_sentences`.
         """
-        return self._embedder.map_batches(self._scores, sentences, batch_size, batch_tokens)
+        return self._embedder.map_batches(self._scores, sentences, batch_size)
 
     def best_words(
         self, tokens: Sequence[str], num_words: int = DEFAULT_NUM_BEST
@@ -266,27 +240,22 @@ class SentenceScorer:
         `ConfigurationError` unless there is exactly one blank, and `num_words` is positive; `ValueError` as
         `ElmoEmbedder.embed_sentence`.
         """
-        return next(self.best_words_of_sentences([tokens], num_words))
-
-    def best_words_of_sentences(
-        self,
-        sentences: Iterable[Sequence[str]],
-        num_words: int = DEFAULT_NUM_BEST,
-        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
-        batch_tokens: Optional[int] = None,
-    ) -> Iterator[List[WordForBlank]]:
-        """
-        Return the best words for the blank of each sentence, in the order of the sentences; see `best_words`.
-        Other arguments and errors are those of `ElmoEmbedder.embed_sentences`.
-        """
         if num_words < 1:
             raise ConfigurationError(f"num_words is {num_words}, expected a positive number.")
-        with_blanks = (
-            check_blank(checked_tokens(tokens, number), f"Sentence {number}")
-            for number, tokens in enumerate(sentences)
-        )
-        best_of_batch = partial(self._best_words, num_words=num_words)
-        return self._embedder.map_batches(best_of_batch, with_blanks, batch_size, batch_tokens)
+        sentence = check_blank(checked_tokens(tokens, 0), "The sentence")
+        blank = sentence.index(BLANK) + 1  # in the sentence with its marks
+        forward_states, backward_states = self._top_layer([sentence])[0].chunk(2, dim=1)
+        # No state has read the blank: (2, projection_dim)
+        states = torch.stack([forward_states[blank - 1], backward_states[blank + 1]])
+        # (2, num_words of the vocabulary without the special ones)
+        log_probabilities = self._softmax.log_probabilities(states)[:, len(SPECIALS) :]
+        products = log_probabilities.sum(dim=0).softmax(dim=0)
+        best = products.topk(min(num_words, len(products)))
+        columns = (*log_probabilities[:, best.indices], best.values)
+        return [
+            WordForBlank(self.vocabulary.words[len(SPECIALS) + index], *numbers)
+            for index, *numbers in zip(*(row.tolist() for row in (best.indices, *columns)))
+        ]
 
     def _scores(self, sentences: List[List[str]]) -> List[SentenceScore]:
         words = [[self.vocabulary.index_of(token) for token in tokens] for tokens in sentences]
@@ -314,34 +283,6 @@ class SentenceScorer:
             )
             for tokens, row, of_forward, of_backward in zip(sentences, words, forward, backward)
         ]
-
-    def _best_words(self, sentences: List[List[str]], num_words: int) -> List[List[WordForBlank]]:
-        top = self._top_layer(sentences)
-        rows = torch.arange(len(sentences), device=top.device)
-        # Positions in the sentences with their marks, of which the first is at 0.
-        blanks = torch.tensor([tokens.index(BLANK) + 1 for tokens in sentences], device=top.device)
-        forward_states, backward_states = top.chunk(2, dim=2)
-        # (num_sentences, projection_dim) each: no state has read the blank.
-        states = [forward_states[rows, blanks - 1], backward_states[rows, blanks + 1]]
-        per_chunk = max(1, _PROBABILITIES_PER_CHUNK // self._softmax.num_words)
-        return [
-            best
-            for chunk in zip(*(of_direction.split(per_chunk) for of_direction in states))
-            for best in self._ranked(chunk, num_words)
-        ]
-
-    def _ranked(self, states: Sequence[Tensor], num_words: int) -> Iterator[List[WordForBlank]]:
-        # (num_sentences, num_words of the vocabulary) each
-        both = [self._softmax.log_probabilities(of_direction) for of_direction in states]
-        products = (both[0] + both[1])[:, len(SPECIALS) :].log_softmax(dim=1)
-        best = products.topk(min(num_words, products.size(1)), dim=1)
-        indices = best.indices + len(SPECIALS)
-        columns = [indices, both[0].gather(1, indices), both[1].gather(1, indices)]
-        for rows in zip(*(column.tolist() for column in columns), best.values.exp().tolist()):
-            yield [
-                WordForBlank(self.vocabulary.words[index], forward, backward, probability)
-                for index, forward, backward, probability in zip(*rows)
-            ]
 
     def _top_layer(self, sentences: List[List[str]]) -> Tensor:
         """Return the last layer with sentence marks, `(batch_size, timesteps + 2, get_output_dim())`."""

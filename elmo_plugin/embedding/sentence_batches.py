@@ -8,6 +8,8 @@ from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
 
 DEFAULT_BATCH_SIZE = 64
+# How far to read ahead for sentences of similar length. Larger windows take more memory and hardly less time.
+BATCHES_AHEAD = 16
 
 SentenceT = TypeVar("SentenceT", bound=Sized)
 ResultT = TypeVar("ResultT")
@@ -16,48 +18,28 @@ ResultT = TypeVar("ResultT")
 @dataclass(frozen=True)
 class BatchOptions:
     """
-    Limits of a batch, in sentences and in tokens with padding: the number of sentences times the length of
-    the longest one. `None` is no limit. A sentence of more tokens is a batch by itself.
+    Maximum number of sentences in a batch; `None` for as many as memory allows.
 
     # Raises
 
-    `ConfigurationError` if both limits are `None`, or one is not positive.
+    `ConfigurationError` if it is not positive.
     """
 
     batch_size: Optional[int] = option(
         "at most N sentences in a batch", DEFAULT_BATCH_SIZE, metavar="N"
     )
-    batch_tokens: Optional[int] = option(
-        "at most N tokens, with padding (default: 256 MiB of vectors)", None, metavar="N"
-    )
 
     def __post_init__(self) -> None:
-        for name, limit in (("batch_size", self.batch_size), ("batch_tokens", self.batch_tokens)):
-            if limit is not None and not (isinstance(limit, Integral) and limit > 0):
-                raise ConfigurationError(f"{name} is {limit!r}, expected a positive whole number.")
-        if self.batch_size is None and self.batch_tokens is None:
-            raise ConfigurationError("batch_size and batch_tokens are None, expected one or both.")
-
-    def check_for_stateful(self) -> None:
-        """
-        # Raises
-
-        `ConfigurationError` if batches could have different numbers of sentences.
-        """
-        if self.batch_size is None or self.batch_tokens is not None:
-            raise ConfigurationError(
-                f"batch_size is {self.batch_size} and batch_tokens is {self.batch_tokens}, but a stateful "
-                "biLM needs batches of one size, since it carries states by the position in a batch. Give "
-                "batch_size alone."
-            )
+        size = self.batch_size
+        if size is not None and not (isinstance(size, Integral) and size > 0):
+            raise ConfigurationError(f"batch_size is {size!r}, expected a positive whole number.")
 
 
 def map_in_batches(
     function: Callable[[List[SentenceT]], Sequence[ResultT]],
     sentences: Iterable[SentenceT],
-    limits: BatchOptions,
-    max_sentences_ahead: int,
-    max_tokens_ahead: int,
+    batch_size: Optional[int],
+    max_tokens: int,
 ) -> Iterator[ResultT]:
     """
     Apply `function` to batches of sentences of similar length, and yield the results in the order of the
@@ -72,12 +54,18 @@ def map_in_batches(
         Returns one result for each sentence of a batch.
     sentences
         Any number of them; the stream may be endless.
-    max_sentences_ahead, max_tokens_ahead
-        Limits of a window, see `consecutive_groups`.
+    batch_size : `int`, optional
+        See `BatchOptions`. A window holds 16 batches; of batches of one sentence, which need no sorting, one.
+    max_tokens : `int`
+        Limit of a window, and of a batch with its padding. A sentence of more tokens is one by itself.
     """
-    for window in consecutive_groups(sentences, max_sentences_ahead, max_tokens_ahead):
+    max_sentences = max_tokens
+    if batch_size is not None:
+        max_sentences = 1 if batch_size == 1 else BATCHES_AHEAD * batch_size
+    for window in consecutive_groups(sentences, max_sentences, max_tokens):
         results: Dict[int, ResultT] = {}  # by position in the window
-        for positions in batches_by_length([len(sentence) for sentence in window], limits):
+        lengths = [len(sentence) for sentence in window]
+        for positions in batches_by_length(lengths, max_tokens, batch_size):
             batch_results = function([window[position] for position in positions])
             results.update(zip(positions, batch_results))
         for position in range(len(window)):
@@ -85,20 +73,22 @@ def map_in_batches(
             yield results.pop(position)
 
 
-def batches_by_length(lengths: Sequence[int], limits: BatchOptions) -> Iterator[List[int]]:
+def batches_by_length(
+    lengths: Sequence[int], max_tokens: int, max_sentences: Optional[int] = None
+) -> Iterator[List[int]]:
     """
     Group sentences of similar length, the longest first. Yield each batch as the positions of its sentences
     in `lengths`. Sentences of equal length keep their order.
+
+    A batch has at most `max_tokens` tokens with padding: the number of sentences times the length of the
+    longest one. A sentence of more tokens is a batch by itself.
     """
     batch: List[int] = []
     for position in sorted(range(len(lengths)), key=lambda position: -lengths[position]):
-        if batch:
-            padded_tokens = (len(batch) + 1) * lengths[batch[0]]
-            if len(batch) == limits.batch_size or (
-                limits.batch_tokens is not None and padded_tokens > limits.batch_tokens
-            ):
-                yield batch
-                batch = []
+        padded_tokens = (len(batch) + 1) * lengths[batch[0]] if batch else 0
+        if padded_tokens > max_tokens or len(batch) == max_sentences:
+            yield batch
+            batch = []
         batch.append(position)
     if batch:
         yield batch
@@ -111,12 +101,10 @@ def consecutive_groups(
     length: Callable[[SentenceT], int] = len,
 ) -> Iterator[List[SentenceT]]:
     """
-    Cut a stream into groups of consecutive sentences.
+    Cut a stream, which may be endless, into groups of consecutive sentences.
 
     # Parameters
 
-    sentences
-        Any number of them; the stream may be endless.
     max_sentences : `int`
         Maximum number of sentences in a group. A full group is yielded before more sentences are read.
     max_tokens : `int`, optional

@@ -5,7 +5,7 @@ import io
 import os
 import re
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import (
     IO,
     Any,
     Callable,
-    ContextManager,
     Dict,
     Iterable,
     Iterator,
@@ -25,7 +24,6 @@ from typing import (
 )
 
 from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.embedding.sentence_column import SentenceColumn, TextAndTokens
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.text import decoded_lines, open_text, split_tokens
 
@@ -37,10 +35,16 @@ WHITESPACE, SPACY = TOKENIZERS = ("whitespace", "spacy")
 
 # First letters of the names of files that are not data, such as `.crc` files and `_SUCCESS`.
 _NOT_DATA = (".", "_")
+# Rows of a Parquet file that are decoded together, and bytes of it that are read ahead.
+_ROWS_PER_BATCH = 1024
+_BUFFER_BYTES = 2**20
 
 # All control characters except the tab, which is white space. Other programs end lines or strings at them,
 # and the biLM would read them as parts of words. (A carriage return before the line feed is stripped.)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+# The text of a line or row, and its tokens if a Parquet file has them.
+TextAndTokens = Tuple[str, Optional[List[str]]]
 
 
 class Sentence(NamedTuple):
@@ -117,14 +121,17 @@ class SentenceSource:
             self._path = Path(source)
             self.name = name or str(source)
         self.is_file = self._path is not None and self._path.is_file()
-        self._column = self._sentence_column()
-        if self._column is None and self._path is not None and not self._path.is_fifo():
-            with self._opened():  # fails here if it cannot be read
-                pass
-        is_row = self._column is not None
-        self._place, self._expected = (
-            ("row", "one sentence in each row") if is_row else ("line", "one sentence on each line")
-        )
+        self._column: Optional[_ParquetColumn] = None
+        if self._path is not None and self._path.suffix.lower() == ".parquet":
+            self._column = _ParquetColumn(self._path, self.name, options)
+        elif options.column is not None:
+            raise ConfigurationError(
+                f"--column is '{options.column}', but {self.name} is text, expected a .parquet file. "
+                "Leave it out."
+            )
+        elif self._path is not None and not self._path.is_fifo():
+            open_text(self._path, self.name).close()  # fails here if it cannot be read
+        self._place = "line" if self._column is None else "row"
 
     def is_same_file(self, path: Union[str, PathLike]) -> bool:
         """Return whether `path` is the file that is read."""
@@ -149,6 +156,7 @@ class SentenceSource:
             yield index, text
 
     def _checked(self) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
+        expected = f"one sentence {'on' if self._place == 'line' else 'in'} each {self._place}"
         is_empty = True
         rows = self._lines() if self._column is None else self._column.rows()
         for index, (text, tokens) in enumerate(rows):
@@ -165,42 +173,120 @@ class SentenceSource:
                 yield index, text, tokens
             elif not self._options.skip_blank:
                 raise ConfigurationError(
-                    f"{self.name}: {self._place} {index + 1} is blank, expected {self._expected}. Remove "
-                    f"blank {self._place}s, or give --skip-blank (skip_blank=True) to leave them out; other "
+                    f"{self.name}: {self._place} {index + 1} is blank, expected {expected}. Remove blank "
+                    f"{self._place}s, or give --skip-blank (skip_blank=True) to leave them out; other "
                     f"{self._place}s keep their numbers."
                 )
         if is_empty:
             raise ConfigurationError(
-                f"{self.name}: found no sentence, expected {self._expected}. Give a file that holds text."
+                f"{self.name}: found no sentence, expected {expected}. Give a file that holds text."
             )
-
-    def _sentence_column(self) -> Optional[SentenceColumn]:
-        """Return the column of a Parquet file, `None` for text."""
-        options = self._options
-        if self._path is None or self._path.suffix.lower() != ".parquet":
-            if options.column is not None:
-                raise ConfigurationError(
-                    f"--column is '{options.column}', but {self.name} is text, expected a .parquet file. "
-                    "Leave it out."
-                )
-            return None
-        column = SentenceColumn(self._path, self.name, options.column or DEFAULT_COLUMN)
-        if column.holds_tokens and options.tokenizer != WHITESPACE:
-            raise ConfigurationError(
-                f"--tokenizer is '{options.tokenizer}', but column '{column.column}' of {self.name} holds "
-                "tokens. Leave it out, or name a column of text with --column (column=...)."
-            )
-        return column
 
     def _lines(self) -> Iterator[TextAndTokens]:
-        with self._opened() as file:
+        opened: Any = (
+            nullcontext(self._file) if self._path is None else open_text(self._path, self.name)
+        )
+        with opened as file:
             is_text = isinstance(file, io.TextIOBase)
             for line in file if is_text else decoded_lines(file, self.name, "one sentence"):
                 yield line, None
 
-    def _opened(self) -> ContextManager[Any]:
-        """Return the file, in a context that closes it if it was opened here."""
-        return nullcontext(self._file) if self._path is None else open_text(self._path, self.name)
+
+class _ParquetColumn:
+    """
+    The column of a Parquet file that holds sentences: strings, or lists of tokens. `name` is that of the file
+    in errors.
+
+    # Raises
+
+    `ConfigurationError` if the file cannot be read, or the column does not exist or has another type.
+    """
+
+    def __init__(self, path: Path, name: str, options: InputOptions) -> None:
+        self._path, self._name = path, name
+        self._column = options.column or DEFAULT_COLUMN
+        with self._opened() as file:
+            schema = file.schema_arrow
+        if self._column not in schema.names:
+            raise ConfigurationError(
+                f"{name}: has no column '{self._column}', expected a column of sentences. Its columns are "
+                f"{', '.join(schema.names)}; name one of them with --column (column=...)."
+            )
+        column_type = schema.field(self._column).type
+        types = import_pyarrow().types
+        is_list = types.is_list(column_type) or types.is_large_list(column_type)
+        self._holds_tokens = is_list and _is_text(column_type.value_type)
+        if not self._holds_tokens and not _is_text(column_type):
+            raise ConfigurationError(
+                f"{name}: column '{self._column}' is of type {column_type}, expected string, or "
+                "list<string> for tokens. Name another column with --column (column=...)."
+            )
+        if self._holds_tokens and options.tokenizer != WHITESPACE:
+            raise ConfigurationError(
+                f"--tokenizer is '{options.tokenizer}', but column '{self._column}' of {name} holds tokens. "
+                "Leave it out, or name a column of text with --column (column=...)."
+            )
+
+    def rows(self) -> Iterator[TextAndTokens]:
+        """Yield the text of each row, and its tokens if the column holds them. Null is an empty text."""
+        number = 0
+        with self._opened() as file:
+            # One thread: on Ray, each file is read by a worker with one core.
+            batches = file.iter_batches(_ROWS_PER_BATCH, columns=[self._column], use_threads=False)
+            while True:
+                with self._readable():
+                    batch = next(batches, None)
+                    if batch is None:
+                        return
+                    batch.validate(full=True)  # that strings are UTF-8
+                for value in batch.column(0).to_pylist():
+                    number += 1
+                    if not self._holds_tokens or value is None:
+                        yield value or "", None
+                    elif None not in value:
+                        yield " ".join(value), value
+                    else:
+                        raise ConfigurationError(
+                            f"{self._name}, row {number}: token {value.index(None) + 1} in column "
+                            f"'{self._column}' is null, expected a string. Remove such tokens."
+                        )
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        parquet = import_pyarrow().parquet
+        with self._readable():
+            file = parquet.ParquetFile(str(self._path), pre_buffer=False, buffer_size=_BUFFER_BYTES)
+        with file:
+            yield file
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, import_pyarrow().ArrowException) as error:
+            raise ConfigurationError(
+                f"{self._name}: cannot be read as a Parquet file ({error}). The file may be missing, "
+                "damaged, cut short or of another kind; correct the path, or get another copy."
+            ) from error
+
+
+def _is_text(column_type: Any) -> bool:
+    types = import_pyarrow().types
+    if types.is_dictionary(column_type):
+        column_type = column_type.value_type
+    checks = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(check(column_type) for check in checks)
+
+
+def import_pyarrow() -> Any:
+    """
+    Return the module `pyarrow`, with `pyarrow.parquet` imported. Raise `ConfigurationError` if the extra is
+    not installed.
+    """
+    with needing("Arrow tables and Parquet files need pyarrow", "elmo-plugin[parquet]"):
+        import pyarrow
+        import pyarrow.parquet
+    return pyarrow
 
 
 def find_sources(
@@ -250,16 +336,6 @@ def find_sources(
     ]
 
 
-def tokenizer_of(name: str) -> Callable[[str], List[str]]:
-    """Return the tokenizer of this name, one of `TOKENIZERS`."""
-    if name == WHITESPACE:
-        return split_tokens
-    with needing("--tokenizer spacy needs spaCy", "elmo-plugin[spacy]"):
-        import spacy
-    tokenizer = spacy.blank("en").tokenizer  # rules only: nothing is downloaded
-    return lambda text: [token.text for token in tokenizer(text) if not token.is_space]
-
-
 def _file_names(one_input: str, output: Optional[Union[str, PathLike]]) -> List[str]:
     path = Path(one_input)
     if path.exists() and not path.is_dir():
@@ -281,3 +357,13 @@ def _file_names(one_input: str, output: Optional[Union[str, PathLike]]) -> List[
             f"input: {reason}, expected text or Parquet files. Correct the path."
         )
     return sorted(names)
+
+
+def tokenizer_of(name: str) -> Callable[[str], List[str]]:
+    """Return the tokenizer of this name, one of `TOKENIZERS`."""
+    if name == WHITESPACE:
+        return split_tokens
+    with needing("--tokenizer spacy needs spaCy", "elmo-plugin[spacy]"):
+        import spacy
+    tokenizer = spacy.blank("en").tokenizer  # rules only: nothing is downloaded
+    return lambda text: [token.text for token in tokenizer(text) if not token.is_space]

@@ -4,12 +4,11 @@ spaCy trains. spaCy finds both by the entry points of this package.
 """
 
 import functools
-import hashlib
 import os
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy
 import thinc.api
@@ -23,12 +22,15 @@ from thinc.util import get_torch_default_device
 from torch import Tensor
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.pooling import cosine_similarities
+from elmo_plugin.embedding.layers import cosine_similarities
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.scalar_mix import ScalarMix
 
 LAYER_CHOICES = ("mix", "top", "all")
+
+# Yields the layers of the tokens of each doc, `(num_layers, num_tokens, dim)`.
+DocReader = Callable[..., Iterator[numpy.ndarray]]
 
 
 @Language.factory("elmo", assigns=["doc.tensor", "doc._.elmo_layers", "token.vector"])
@@ -43,9 +45,10 @@ class ElmoComponent:
     `None`. `vector`, `has_vector`, `vector_norm` and `similarity` of tokens, spans and the doc use
     `doc.tensor`; the vector of a span or doc is the mean of its tokens.
 
-    A token of white space is read as a word of these characters, which is unusual input for a biLM. The
-    tokens `<S>` and `</S>` are read as sentence marks. Put the component after the one that sets sentence
-    boundaries, and after a `tok2vec` component, which sets `doc.tensor` too.
+    Each sentence is embedded separately, as ELMo was trained. A doc without sentence boundaries is one
+    sentence. Tokens of white space are read as words, which are unusual input for a biLM, and `<S>` and
+    `</S>` as sentence marks. Put the component after the one that sets sentence boundaries, and after a
+    `tok2vec` component, which sets `doc.tensor` too.
 
     A saved pipeline holds the names of the files, not the biLM: `spacy.load` reads the files again.
 
@@ -64,9 +67,6 @@ class ElmoComponent:
         `mix`, a weighted sum of the layers; `top`, the last one; or `all`, where `doc.tensor` has the mix.
     scalar_mix_parameters : `List[float]`, optional (default = all 0, the mean of the layers)
         One weight per layer, token representation first, before the softmax (paper, eq. 1). Not for `top`.
-    by_sentence : `bool`, optional (default = `True`)
-        Embed each sentence separately, as ELMo was trained, if the doc has sentence boundaries. A doc
-        without, or any doc with `False`, is one sentence.
     batch_size : `int`, optional (default = `64`)
         Number of sentences in a batch.
     cuda_device, precision, kernel
@@ -84,7 +84,6 @@ class ElmoComponent:
     weight_file: Optional[str] = None
     layers: str = "mix"
     scalar_mix_parameters: Optional[List[float]] = None
-    by_sentence: bool = True
     batch_size: int = 64
     cuda_device: int = -1
     precision: str = "float32"
@@ -101,14 +100,9 @@ class ElmoComponent:
                 f"layers is 'top', but scalar_mix_parameters is {self.scalar_mix_parameters}, which the last "
                 "layer does not use. Leave them out, or set layers to 'mix'."
             )
-        embedder = ElmoEmbedder(
-            self.options_file,
-            self.weight_file,
-            self.cuda_device,
-            precision=self.precision,
-            kernel=self.kernel,
-        )
-        self._layers_of = DocLayers(embedder, self.by_sentence, self.batch_size)
+        settings: Dict[str, Any] = {"precision": self.precision, "kernel": self.kernel}
+        embedder = ElmoEmbedder(self.options_file, self.weight_file, self.cuda_device, **settings)
+        self._layers_of = _reader_of(embedder, self.batch_size)
         mix = ScalarMix(embedder.num_layers, initial_scalar_parameters=self.scalar_mix_parameters)
         self._weights = mix.normalized_weights.detach().numpy()  # (num_layers,)
         if self.layers == "top":
@@ -138,7 +132,6 @@ def elmo_layer(
     options_file: Optional[str] = None,
     weight_file: Optional[str] = None,
     width: Optional[int] = None,
-    by_sentence: bool = True,
     batch_size: int = 64,
     precision: str = "float32",
     kernel: str = "auto",
@@ -158,7 +151,7 @@ def elmo_layer(
         Project the mix to this width, by a linear layer that is trained; `None` for no projection.
     sentence_cache_mb : `float`, optional (default = `250`)
         Memory, in MB, for the layers of sentences that training reads again in each epoch.
-    by_sentence, others
+    others
         See `ElmoComponent`. In training, docs have the sentence boundaries that components among spaCy's
         `annotating_components` set.
 
@@ -178,7 +171,7 @@ def elmo_layer(
     )
     elmo = PyTorchWrapper_v3(
         TrainedMix(embedder, width),
-        convert_inputs=partial(_read, DocLayers(embedder, by_sentence, batch_size)),
+        convert_inputs=partial(_read, _reader_of(embedder, batch_size)),
         convert_outputs=_split,
     )
     layer: Model[List[Doc], List[Floats2d]] = thinc.api.chain(elmo, Dropout())
@@ -187,31 +180,27 @@ def elmo_layer(
     return layer
 
 
-class DocLayers:
-    """Compute the layers of docs with a frozen biLM. Copies share it."""
+def _reader_of(embedder: ElmoEmbedder, batch_size: int) -> DocReader:
+    """Return a function that reads docs. Copies of it share the biLM."""
+    BatchOptions(batch_size)
+    _use_one_thread_in_forks()
+    return partial(_layers_of_docs, embedder, batch_size)
 
-    def __init__(self, embedder: ElmoEmbedder, by_sentence: bool, batch_size: int) -> None:
-        BatchOptions(batch_size)
-        _use_one_thread_in_forks()
-        self._embedder = embedder
-        self._by_sentence = by_sentence
-        self._batch_size = batch_size
 
-    def __call__(
-        self, docs: Sequence[Doc], keep_sentences: bool = False
-    ) -> Iterator[numpy.ndarray]:
-        """Yield the layers of the tokens of each doc, `(num_layers, num_tokens, dim)`."""
-        sentences_of = [self._sentences(doc) for doc in docs]
-        layers = self._embedder.embed_sentences(
-            chain.from_iterable(sentences_of), self._batch_size, keep_sentences=keep_sentences
-        )
-        for sentences in sentences_of:
-            yield numpy.concatenate(list(islice(layers, len(sentences))), axis=1)
+def _layers_of_docs(
+    embedder: ElmoEmbedder, batch_size: int, docs: Sequence[Doc], keep_sentences: bool = False
+) -> Iterator[numpy.ndarray]:
+    sentences_of = [_sentences(doc) for doc in docs]
+    sentences = chain.from_iterable(sentences_of)
+    layers = embedder.embed_sentences(sentences, batch_size, keep_sentences=keep_sentences)
+    for own_sentences in sentences_of:
+        yield numpy.concatenate(list(islice(layers, len(own_sentences))), axis=1)
 
-    def _sentences(self, doc: Doc) -> List[List[str]]:
-        """Return the tokens of each sentence. An empty doc is an empty sentence."""
-        has_boundaries = self._by_sentence and len(doc) > 0 and doc.has_annotation("SENT_START")
-        return [[token.text for token in part] for part in (doc.sents if has_boundaries else [doc])]
+
+def _sentences(doc: Doc) -> List[List[str]]:
+    """Return the tokens of each sentence. An empty doc is an empty sentence."""
+    has_boundaries = len(doc) > 0 and doc.has_annotation("SENT_START")
+    return [[token.text for token in part] for part in (doc.sents if has_boundaries else [doc])]
 
 
 class TrainedMix(torch.nn.Module):
@@ -228,10 +217,7 @@ class TrainedMix(torch.nn.Module):
             if width is None
             else torch.nn.Linear(embedder.get_output_dim(), width)
         )
-        bilm = embedder.elmo_bilm
-        self._checksum = hashlib.sha256(
-            f"{bilm.options} {bilm.weights_sha256}".encode()
-        ).hexdigest()
+        self._checksum = embedder.checksum
 
     def forward(self, layers: Tensor) -> Tensor:
         """Mix `(num_layers, num_tokens, dim)` to `(num_tokens, width)`."""
@@ -252,7 +238,7 @@ class TrainedMix(torch.nn.Module):
 
 
 def _read(
-    layers_of: DocLayers, model: Model, docs: List[Doc], is_train: bool
+    layers_of: DocReader, model: Model, docs: List[Doc], is_train: bool
 ) -> Tuple[ArgsKwargs, Callable[[Any], List[Doc]]]:
     """Return the layers of all tokens, as thinc passes them to torch."""
     layers = numpy.concatenate(list(layers_of(docs, keep_sentences=is_train)), axis=1)

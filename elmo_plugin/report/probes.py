@@ -12,8 +12,7 @@ from elmo_plugin.bilm import BiLM
 from elmo_plugin.bilm.model_files import is_task_model
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.embedding import ElmoEmbedder
-from elmo_plugin.embedding.bilm_options import DeviceOptions
-from elmo_plugin.embedding.elmo_embedder import checked_device
+from elmo_plugin.embedding.elmo_embedder import DeviceOptions, checked_device
 from elmo_plugin.pretraining.starting_point import bilm_in
 from elmo_plugin.report.figures import draw_layers
 from elmo_plugin.report.tables import (

@@ -11,7 +11,7 @@ from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.models import Model
 from allennlp.predictors import Predictor
 
-from elmo_plugin.embedding.sentence_batches import BatchOptions, batches_by_length
+from elmo_plugin.embedding.sentence_batches import batches_by_length
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import (
     dump_json_line,
@@ -22,8 +22,9 @@ from elmo_plugin.files.json_input import (
 )
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader
 
-# Of instances that are predicted together. More are sorted by length and predicted in several batches.
-_LIMITS = BatchOptions(batch_size=None, batch_tokens=4096)
+# Of instances that are predicted together, with padding. More are sorted by length and predicted in several
+# batches.
+_MAX_TOKENS = 4096
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class TaskPredictor(Predictor):
             self._dataset_reader.apply_token_indexers(instance)
         lengths = [_num_tokens(instance) for instance in instances]
         outputs: List[JsonDict] = [{}] * len(instances)
-        for positions in batches_by_length(lengths, _LIMITS):
+        for positions in batches_by_length(lengths, _MAX_TOKENS):
             batch = [instances[position] for position in positions]
             batch_outputs = sanitize(self._model.forward_on_instances(batch))
             for position, output in zip(positions, batch_outputs):

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List
 
 import h5py
 import numpy
@@ -18,7 +18,7 @@ from allennlp.models import load_archive
 
 from elmo_plugin import BiLM, ElmoEmbedder, batch_to_ids
 from elmo_plugin.commands import embed as embed_command
-from elmo_plugin.embedding.pooling import POOLS
+from elmo_plugin.embedding.layers import POOLS
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
@@ -41,7 +41,6 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the command through AllenNLP's parser, and gives what it wrote if that is HDF5."""
 
     def run(*arguments: str, source: str = "in.txt", output: str = "out.hdf5") -> Dict[str, Any]:
-        # With the errors themselves; TestErrors is about what users see of them.
         monkeypatch.setattr(
             sys, "argv", ["allennlp", "elmo", source, output, "--debug", *arguments]
         )
@@ -91,10 +90,6 @@ class TestFlagsOfAllenNlp09:
         width = BiLM.from_files("elmo_mini").get_output_dim()
         assert datasets["0"].shape == (4, width)
 
-    def test_one_of_two_files_is_not_enough(self, command: Run, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match=r"expected the options .* and the weights"):
-            command("--top", "--weight-file", bilm_files.weight_file)
-
     def test_the_papers_model_is_the_default(
         self, command: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -124,11 +119,10 @@ class TestFurtherFlags:
         assert captured.out.startswith("out.hdf5: 100 sentences, 200 tokens, ")
         assert "100/100" in captured.err
         assert "sentences/s" in captured.err
-        assert "tokens/s" in captured.err
 
-    def test_batch_tokens_and_dtype(self, run: Run) -> None:
+    def test_batch_size_and_dtype(self, run: Run) -> None:
         exact = run("--all")
-        lowered = run("--all", "--batch-tokens", "4", "--dtype", "float16", "--overwrite")
+        lowered = run("--all", "--batch-size", "1", "--dtype", "float16", "--overwrite")
         assert lowered["0"].dtype == "float16"
         # Computed in float32 in another batch, and rounded to float16: by half a spacing at most.
         rounding = numpy.finfo("float16").eps / 2
@@ -141,8 +135,6 @@ class TestFurtherFlags:
 
     def test_skip_blank(self, run: Run) -> None:
         Path("in.txt").write_text("a\n\nb\n")
-        with pytest.raises(ConfigurationError, match="line 2 is blank"):
-            run("--top")
         datasets = run("--top", "--skip-blank")
         assert json.loads(datasets["sentence_to_index"][0]) == {"a": "0", "b": "2"}
 
@@ -180,18 +172,15 @@ class TestFurtherFlags:
         numpy.testing.assert_allclose(numpy.load("out.npy/vectors.npy"), top, rtol=0, atol=ACCURACY)
         assert "out.npy: 4 sentences, 9 tokens, 0.0 MB" in capsys.readouterr().out
 
-    def test_parquet_is_embedded_like_text(self, run: Run) -> None:
+    def test_a_column_of_parquet_is_embedded_like_text(self, run: Run) -> None:
         pyarrow = pytest.importorskip("pyarrow")
         parquet = pytest.importorskip("pyarrow.parquet")
         expected = run("--top")
-        table = pyarrow.table({"text": LINES, "words": [line.split() for line in LINES]})
+        table = pyarrow.table({"words": [line.split() for line in LINES]})
         parquet.write_table(table, "in.parquet")
-        for column in ("text", "words"):
-            datasets = run("--top", "--column", column, "--overwrite", source="in.parquet")
-            assert datasets.keys() == expected.keys()
-            assert all((datasets[key] == expected[key]).all() for key in expected)
-        with pytest.raises(ConfigurationError, match=r"in\.parquet.*'sentence'.*text, words"):
-            run("--top", "--overwrite", source="in.parquet")
+        datasets = run("--top", "--column", "words", "--overwrite", source="in.parquet")
+        assert datasets.keys() == expected.keys()
+        assert all((datasets[key] == expected[key]).all() for key in expected)
 
 
 @pytest.mark.usefixtures("folder", "nothing_is_loaded")
@@ -201,9 +190,8 @@ class TestFurtherFlags:
         ("--mix m.gz --options-file o.json", "learned for the biLM in that archive"),
         ("--mix m.gz --weight-file w.hdf5", "learned for the biLM in that archive"),
         ("--top --batch-size 0", "batch_size is 0, expected a positive"),
-        ("--top --stateful --batch-tokens 9", "a stateful biLM needs batches of one size"),
         ("--top --engine ray --stateful", "--stateful and --cuda-device are not for --engine ray"),
-        ("--top --engine ray --cuda-device 0", "--num-gpus-per-worker gives them GPUs"),
+        ("--top --engine ray --cuda-device 0", "in order, and run on CPUs"),
         ("--top --engine ray -", "workers cannot read standard input"),
     ],
 )
@@ -219,45 +207,36 @@ def test_options_are_refused_before_a_model_is_loaded(
     assert os.listdir() == ["in.txt"]
 
 
-class TestErrors:
-    """What users see: one line, and the exit status."""
+def test_a_full_disk_is_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def end(self, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-        monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", *arguments])
-        with pytest.raises(SystemExit) as raised:
-            main()
-        return raised.value.code
-
-    def test_a_disk_that_fails_too(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, caplog: Any
-    ) -> None:
-        def full(handle: int) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr(os, "fsync", full)
-        arguments = ["in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"]
-        assert self.end(monkeypatch, *arguments) == 2
-        line = capsys.readouterr().err.splitlines()[-1]
-        assert "error: out.hdf5: cannot be written (No space left on device)" in line
+    monkeypatch.setattr(os, "fsync", full)
+    arguments = ["in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"]
+    monkeypatch.setattr(sys, "argv", ["allennlp", "elmo", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "error: out.hdf5: cannot be written (No space left on device)" in line
 
 
 class TestMix:
     @pytest.fixture(scope="class")
-    def archives(self, tmp_path_factory: pytest.TempPathFactory) -> Tuple[str, str]:
+    def archives(self, tmp_path_factory: pytest.TempPathFactory) -> List[str]:
         """Tiny taggers: ELMo at the input and the output; ELMo as an embedder."""
+        overrides = json.dumps({"trainer.num_epochs": 1, "trainer.cuda_device": -1})
         files = []
         for name in ("experiment_elmo", "experiment_elmo_inside"):
             folder = tmp_path_factory.mktemp("archives") / name
-            train_model_from_file(
-                REPOSITORY / "fixtures" / "ner" / "tiny" / f"{name}.jsonnet",
-                folder,
-                overrides=json.dumps({"trainer.num_epochs": 1, "trainer.cuda_device": -1}),
-            )
+            config = REPOSITORY / "fixtures" / "ner" / "tiny" / f"{name}.jsonnet"
+            train_model_from_file(config, folder, overrides=overrides)
             files.append(str(folder / "model.tar.gz"))
-        return files[0], files[1]
+        return files
 
     def test_the_output_equals_the_input_of_the_task_rnn(
-        self, command: Run, archives: Tuple[str, str]
+        self, command: Run, archives: List[str]
     ) -> None:
         for archive_file, names in [(archives[0], ["input", "output"]), (archives[1], [None])]:
             model = load_archive(archive_file).model.eval()
@@ -278,14 +257,14 @@ class TestMix:
                         datasets[str(number)], expected.numpy(), rtol=0, atol=ACCURACY
                     )
 
-    def test_one_of_several_must_be_named(self, command: Run, archives: Tuple[str, str]) -> None:
+    def test_one_of_several_must_be_named(self, command: Run, archives: List[str]) -> None:
         with pytest.raises(
             ConfigurationError,
             match=r"holds 2 mixes \(text_encoder\.elmo\.input, text_encoder\.elmo\.output\).*--mix-name",
         ):
             command("--mix", archives[0])
 
-    def test_overrides_reach_the_archive(self, command: Run, archives: Tuple[str, str]) -> None:
+    def test_overrides_reach_the_archive(self, command: Run, archives: List[str]) -> None:
         overrides = '{"model.text_encoder.elmo.do_layer_norm": true}'
         with pytest.raises(ConfigurationError, match="was learned with do_layer_norm"):
             command("--mix", archives[0], "--mix-name", "input", "--overrides", overrides)

@@ -135,7 +135,7 @@ class TestErrors:
             ("serve --host 203.0.113.1", "--host, --port: cannot serve at 203.0.113.1, port 8000"),
             ("embed in.txt o.npy --mix m --overrides x", "found x, which is not JSON"),
             ("embed in.txt o.npy --top --batch-size x", "--batch-size: invalid int value: 'x'"),
-            ("embed in.txt o.npy --top --batch-tokens 0", "batch_tokens is 0, expected a positive"),
+            ("embed in.txt o.npy --top --batch-size 0", "batch_size is 0, expected a positive"),
             ("embed in.txt o.npy --top --num-workers 2", "--num-workers is 2, but the engine is"),
             ("embed in.txt o.npy --top --ray-address a", "--ray-address is a, but the engine"),
             ("embed in.txt no/o.npy --top", "output: there is no folder no to write o.npy in"),

@@ -12,8 +12,8 @@ import pytest
 
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands.main import main
-from elmo_plugin.commands.neighbors import NeighborsOptions, print_neighbors
-from elmo_plugin.embedding.pooling import POOLS, cosine_similarities
+from elmo_plugin.commands.neighbors import NeighborsOptions
+from elmo_plugin.embedding.layers import POOLS, cosine_similarities
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
@@ -97,13 +97,10 @@ def test_a_sentence_of_the_text_is_not_its_own_neighbor(run: Run) -> None:
     assert "no other occurrence" in output
 
 
-def test_top(run: Run) -> None:
+def test_top_and_ignore_case(run: Run) -> None:
     everything = rows(run("--sentence", "a play"))
     assert rows(run("--sentence", "a play", "--top", "2")) == everything[:2]
     assert len(rows(run("--clusters", "1", "--top", "2"))) == 2
-
-
-def test_ignore_case(run: Run) -> None:
     output = run("--sentence", "A PLAY", "--ignore-case")
     assert "**PLAY**" in output
     assert "line 5       **Play** on" in output
@@ -147,18 +144,15 @@ def test_options_of_the_bilm_and_its_layers(run: Run) -> None:
             run(flag, value)
 
 
-class TestClusters:
-    def test_without_a_sentence_two_clusters_are_printed(self, run: Run) -> None:
-        output = run()
-        sizes = [int(size) for size in re.findall(r"cluster \d: (\d) occurrences?\b", output)]
-        assert len(sizes) == 2
-        assert sum(sizes) == len(rows(output)) == 5
-
-    def test_more_clusters_and_clusters_with_a_sentence(self, run: Run) -> None:
-        assert "cluster 3: " in run("--clusters", "3")
-        output = run("--pool", "max", "--sentence", "a play", "--clusters", "2")
-        assert "sentence 1: " in output
-        assert "cluster 2: " in output
+def test_clusters(run: Run) -> None:
+    output = run()
+    sizes = [int(size) for size in re.findall(r"cluster \d: (\d) occurrences?\b", output)]
+    assert len(sizes) == 2
+    assert sum(sizes) == len(rows(output)) == 5
+    assert "cluster 3: " in run("--clusters", "3")
+    output = run("--pool", "max", "--sentence", "a play", "--clusters", "2")
+    assert "sentence 1: " in output
+    assert "cluster 2: " in output
 
 
 class TestPlot:
@@ -189,26 +183,28 @@ class TestBadArguments:
     """Each is refused before a model is loaded, which could be a download."""
 
     @pytest.mark.parametrize(
-        "arguments, match",
+        "words, message",
         [
-            ({"word": "absent"}, r"in\.txt: does not hold the word 'absent'. Give one token"),
-            ({"word": "a play"}, r"in\.txt: does not hold the word 'a play'. Give one token"),
-            ({"sentence": ["a play", "no"]}, "--sentence 'no': does not hold the word 'play'"),
-            ({"text": "missing.txt"}, r"missing\.txt: cannot be read"),
-            ({"pool": "mean"}, "--word is play and --pool is mean, expected one of them"),
-            ({"word": None}, "--word is None and --pool is None, expected one of them"),
-            ({"top": 0}, "--top: found 0, expected a positive number"),
-            ({"clusters": 0}, "--clusters: found 0, expected a positive number"),
-            ({"max_occurrences": 0}, "--max-occurrences: found 0, expected a positive number"),
-            ({"word": "Play", "plot": "p.png"}, "--plot: in.txt has one point to plot, expected"),
-            ({"plot": "missing/p.png"}, "--plot: there is no folder missing"),
-            ({"plot": "p.jpg"}, r"p\.jpg has the suffix '\.jpg', expected one of \.png, \.svg"),
+            ("in.txt --word absent", "in.txt: does not hold the word 'absent'. Give one token"),
+            ("in.txt --word play --sentence no", "--sentence 'no': does not hold the word 'play'"),
+            ("missing.txt --word play", "missing.txt: cannot be read"),
+            ("in.txt --word play --pool mean", "--word is play and --pool is mean, expected one"),
+            ("in.txt --word play --top 0", "--top: found 0, expected a positive number"),
+            ("in.txt --word play --clusters 0", "--clusters: found 0, expected a positive number"),
+            ("in.txt --word play --max-occurrences 0", "--max-occurrences: found 0, expected"),
+            ("in.txt --word Play --plot p.png", "--plot: in.txt has one point to plot, expected"),
+            ("in.txt --word play --plot no/p.png", "--plot: there is no folder no"),
+            (
+                "in.txt --word play --plot p.jpg",
+                "found p.jpg, expected a name that ends in .png or",
+            ),
         ],
     )
-    def test_the_error_says_what_is_wrong(self, arguments: Dict[str, Any], match: str) -> None:
-        options = {"text": "in.txt", "word": "play", **arguments}
-        with pytest.raises(ConfigurationError, match=match):
-            print_neighbors(options.pop("text"), NeighborsOptions(**options))
+    def test_the_error_says_what_is_wrong(self, words: str, message: str, capsys: Any) -> None:
+        with pytest.raises(SystemExit, match="2"):
+            main(["neighbors", *words.split()])
+        (line,) = capsys.readouterr().err.splitlines()
+        assert message in line
         assert os.listdir() == ["in.txt"]
 
     @pytest.mark.parametrize(

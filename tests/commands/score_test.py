@@ -64,8 +64,8 @@ def test_the_table_has_a_row_for_each_sentence_and_a_summary(
         perplexity, forward, backward, num_unknown, *tokens = row.split()
         # Numbers are printed with two digits.
         assert float(perplexity) == pytest.approx(score.perplexities()["perplexity"], abs=0.01)
-        assert float(forward) == pytest.approx(score.forward_log_probability, abs=0.01)
-        assert float(backward) == pytest.approx(score.backward_log_probability, abs=0.01)
+        assert float(forward) == pytest.approx(score.forward.sum(), abs=0.01)
+        assert float(backward) == pytest.approx(score.backward.sum(), abs=0.01)
         assert int(num_unknown) == score.num_unknown
         assert " ".join(tokens) == line
     expected = totals.perplexities()
@@ -166,8 +166,9 @@ class TestErrors:
         "words, message",
         [
             ("--best 0", "--best: found 0, expected a positive number."),
-            ("--best 2 --words", "--words and --best are given, expected one of them"),
-            ("--best 2 --tokenizer spacy", "--tokenizer is spacy, expected whitespace with --best"),
+            ("--best 2 --words", "--best is given with --words, --batch-size"),
+            ("--best 2 --tokenizer spacy", "spaCy splits ___ into three tokens"),
+            ("--best 2 --batch-size 3", "two are for scores of whole sentences"),
             ("--output in.txt", "--output: in.txt exists, expected a new path"),
             ("--output in.txt --overwrite", "in.txt is the file that is read. Give another path."),
             ("--output no/out.jsonl", "--output: there is no folder no to write out.jsonl in"),

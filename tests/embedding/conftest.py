@@ -1,12 +1,9 @@
-"""Fixtures of tests with Ray: a cluster on this machine, and a biLM."""
+"""A fixture of tests with Ray: a cluster on this machine."""
 
 import logging
 from typing import Any, Iterator, List
 
 import pytest
-
-from elmo_plugin import BiLM
-from tests.conftest import TINY_OPTIONS, BiLMFiles, randomize
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -34,12 +31,3 @@ def ray_on_two_cores() -> Iterator[Any]:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     yield ray
     ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def tiny_files(tmp_path_factory: pytest.TempPathFactory) -> BiLMFiles:
-    """The files of a tiny random biLM."""
-    folder = tmp_path_factory.mktemp("bilm")
-    files = BiLMFiles(str(folder / "options.json"), str(folder / "weights.hdf5"))
-    randomize(BiLM(TINY_OPTIONS)).save(*files)
-    return files

@@ -1,17 +1,30 @@
-"""Choices of the layers that are written."""
+"""Vectors that are written: choices of layers, pooling over tokens, and similarity."""
 
 import pickle
+from typing import List
 
 import numpy
 import pytest
 import torch
 
-from elmo_plugin.embedding.layers import layer_choice, learnt_mix
+from elmo_plugin import BiLM, ElmoEmbedder
+from elmo_plugin.embedding.layers import (
+    POOLS,
+    cosine_similarities,
+    layer_choice,
+    learnt_mix,
+    of_length_one,
+    pool_tokens,
+)
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules import ScalarMix
 from tests.closeness import assert_close
+from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
 
-LAYERS = numpy.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32")
+# Documented, of sentences in any batch: `ElmoEmbedder`.
+BATCH_ACCURACY = 1e-5
+
+LAYERS = numpy.random.default_rng(0).normal(size=(3, 4, 6)).astype("float32")
 LARGEST = float(abs(LAYERS).max())
 # A softmax and a sum of three layers.
 MIX_TERMS = 3 + 3
@@ -28,10 +41,10 @@ def test_all_top_and_average() -> None:
 def test_tokens_are_pooled_after_the_choice_of_layers() -> None:
     average = pickle.loads(pickle.dumps(layer_choice("average", "max")))
     assert_close(average(LAYERS), LAYERS.mean(axis=0).max(axis=0), 3, LARGEST)
-    assert average.vector_shape(3, 5) == (5,) == layer_choice("average").vector_shape(3, 5)
-    every = layer_choice("all").pooled("mean")
-    assert every(LAYERS).shape == (3, 5) == every.vector_shape(3, 5)
-    mix = learnt_mix(ScalarMix(3), "input").pooled("mean")
+    assert average.vector_shape(3, 6) == (6,) == layer_choice("average").vector_shape(3, 6)
+    every = layer_choice("all", "mean")
+    assert every(LAYERS).shape == (3, 6) == every.vector_shape(3, 6)
+    mix = learnt_mix(ScalarMix(3), "input", "mean")
     # And the mean of four tokens.
     assert_close(mix(LAYERS), LAYERS.mean(axis=(0, 1)), MIX_TERMS + 4, LARGEST)
 
@@ -43,7 +56,7 @@ def test_a_learned_mix_equals_the_scalar_mix_module() -> None:
     mixed = learnt_mix(mix, "input")(LAYERS)
     assert mixed.dtype == numpy.float32
     assert_close(mixed, expected, MIX_TERMS, 1.7 * LARGEST)
-    assert learnt_mix(mix, "input")(LAYERS[:, :0]).shape == (0, 5)
+    assert learnt_mix(mix, "input")(LAYERS[:, :0]).shape == (0, 6)
 
 
 def test_a_mix_that_depends_on_the_batch_is_an_error() -> None:
@@ -54,3 +67,84 @@ def test_a_mix_that_depends_on_the_batch_is_an_error() -> None:
 def test_an_unknown_choice_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="'last', expected one of all, top, average"):
         layer_choice("last")
+
+
+def slow_pool(tokens: numpy.ndarray, pool: str) -> List[float]:
+    """`(num_tokens, dim)`, a number at a time."""
+    num_tokens, dim = tokens.shape
+    columns = [
+        [float(tokens[token, column]) for token in range(num_tokens)] for column in range(dim)
+    ]
+    if pool == "mean":
+        return [sum(column) / num_tokens for column in columns]
+    if pool == "max":
+        return [max(column) for column in columns]
+    return [column[-1 if number < dim // 2 else 0] for number, column in enumerate(columns)]
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_pool_is_a_slow_loop_over_tokens(pool: str) -> None:
+    of_layers = pool_tokens(LAYERS, pool)
+    assert of_layers.shape == (3, 6)
+    assert of_layers.dtype == numpy.float32
+    for layer, of_layer in zip(LAYERS, of_layers):
+        for found in (of_layer, pool_tokens(layer, pool)):
+            assert_close(found, slow_pool(layer, pool), len(layer), float(abs(layer).max()))
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_sentence_of_one_token_is_its_token_and_one_without_is_zeros(pool: str) -> None:
+    assert (pool_tokens(LAYERS[:, :1], pool) == LAYERS[:, 0]).all()
+    empty = pool_tokens(LAYERS[:, :0], pool)
+    assert empty.shape == (3, 6)
+    assert not empty.any()
+
+
+def test_first_last_holds_the_last_states_of_both_lstms() -> None:
+    """Each half is the state after all tokens, from which the LSTM of its direction reads what comes next."""
+    embedder = ElmoEmbedder.from_bilm(randomize(BiLM(TINY_OPTIONS)).freeze())
+    tokens, longer = ["a", "b", "c"], ["a", "b", "c", "d"]
+    half = TINY_OPTIONS.projection_dim
+    forward, backward = numpy.split(embedder.embed_sentence(tokens, pool="first-last"), 2, axis=1)
+    # A token at the end changes no forward state before it, and one at the begin no backward state after it.
+    after, before = (embedder.embed_sentence(words) for words in (longer, ["d", "a", "b", "c"]))
+    numpy.testing.assert_allclose(after[:, 2, :half], forward, rtol=0, atol=BATCH_ACCURACY)
+    numpy.testing.assert_allclose(before[:, 1, half:], backward, rtol=0, atol=BATCH_ACCURACY)
+    # Each has read all tokens: the LSTM layers depend on the farthest one.
+    other = numpy.split(embedder.embed_sentence(["x", "b", "y"], pool="first-last"), 2, axis=1)
+    assert (abs(other[0][1:] - forward[1:]).max(axis=1) > 1e-4).all()
+    assert (abs(other[1][1:] - backward[1:]).max(axis=1) > 1e-4).all()
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_the_methods_of_the_embedder_pool(bilm_files: BiLMFiles, pool: str) -> None:
+    embedder = ElmoEmbedder(*bilm_files)
+    expected = [pool_tokens(layers, pool) for layers in embedder.embed_sentences(SENTENCES)]
+    batch = embedder.embed_batch(SENTENCES, pool)
+    stream = embedder.embed_sentences(SENTENCES, batch_size=2, pool=pool)
+    for found in (batch, list(stream)):
+        for array, other in zip(found, expected, strict=True):
+            assert array.shape == (3, embedder.get_output_dim())
+            numpy.testing.assert_allclose(array, other, rtol=0, atol=BATCH_ACCURACY)
+
+
+def test_unknown_pools_are_refused_at_once(bilm_files: BiLMFiles) -> None:
+    embedder = ElmoEmbedder(*bilm_files)
+    for refused in (
+        lambda: embedder.embed_sentences(iter([]), pool="sum"),
+        lambda: layer_choice("top", "sum"),
+        lambda: pool_tokens(LAYERS, "sum"),
+    ):
+        with pytest.raises(ConfigurationError, match="pool is 'sum', expected one of mean, max, f"):
+            refused()
+
+
+def test_cosine_similarities() -> None:
+    vectors = numpy.array([[3.0, 4.0], [-6.0, -8.0], [4.0, -3.0], [0.0, 0.0]])
+    expected = [[1, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    # Two products in the dot product and in each norm, of vectors of length 1.
+    found = cosine_similarities(vectors, vectors)
+    assert found.dtype == numpy.float64
+    assert_close(found, numpy.array(expected, dtype=float), terms=3 * 2)
+    assert cosine_similarities(vectors[:1], vectors).shape == (1, 4)
+    assert_close(of_length_one(vectors)[0], numpy.array([0.6, 0.8]), terms=2)

@@ -35,10 +35,6 @@ class TestFindOccurrences:
         assert places == [(0, 1), (1, 1), (1, 3), (3, 1)]
         assert occurrences[2].marked_sentence == "they play and **play**"
 
-    def test_case_matters_unless_it_is_ignored(self) -> None:
-        assert [place.line_index for place in find("Play").occurrences] == [2]
-        assert find("PLAY", ignore_case=True).num_found == 5
-
     def test_without_a_word_each_sentence_is_an_occurrence(self) -> None:
         occurrences, num_found = find(None)
         assert num_found == 4

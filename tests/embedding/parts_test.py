@@ -1,7 +1,8 @@
-"""Parts: how the input is cut, and the folder that keeps them."""
+"""Parts: how the input is cut, and the folder `OUTPUT.partial` that keeps them."""
 
+import os
 from pathlib import Path
-from typing import List
+from typing import Any, Callable, List
 
 import numpy
 import pytest
@@ -10,12 +11,15 @@ from elmo_plugin.embedding.formats import NpyFormat
 from elmo_plugin.embedding.parts import (
     Block,
     Part,
+    PartialOutput,
     PartsFolder,
+    Run,
     content_of,
     contents_of_parts,
     read_blocks,
 )
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
+from elmo_plugin.errors import ConfigurationError
 
 # Of 1, 2, 1, 2, 3, 3 and 1 tokens; lines 3, 7 and 8 are blank.
 LINES = ["a", "b b", "", "c", "d d", "e e e", "", "", "f f f", "g"]
@@ -75,3 +79,60 @@ def test_parts_are_listed_in_order_and_others_are_removed(tmp_path: Path) -> Non
     paths[3].unlink()
     with pytest.raises(FileNotFoundError, match=r"0003\.arrays was removed by another program"):
         folder.keep_only(parts[:10], FORMAT)
+
+
+@pytest.fixture
+def partial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PartialOutput:
+    monkeypatch.chdir(tmp_path)
+    return PartialOutput("out")
+
+
+def begin(partial: PartialOutput, overwrite: bool = False, num_parts: int = 1) -> PartsFolder:
+    with partial.locked():
+        partial.begin(Run({"layers": "top"}, overwrite))
+        folder = partial.renamed_parts_folder()
+    for number in range(num_parts):
+        write(folder, number)
+    return folder
+
+
+def test_a_run_that_left_no_part_can_be_replaced(partial: PartialOutput) -> None:
+    partial.check(overwrite=False, resume=False)
+    begin(partial, num_parts=0)
+    partial.check(overwrite=False, resume=False)
+
+
+def test_a_worker_of_a_previous_run_cannot_write(partial: PartialOutput) -> None:
+    previous = begin(partial)
+    resumed = partial.renamed_parts_folder()
+    assert not previous.path.exists() and partial.parts_folder == resumed
+    assert resumed.num_parts == 1
+    with pytest.raises(FileNotFoundError):
+        write(previous, 0)
+    begin(partial, num_parts=2)
+    assert not resumed.path.exists() and partial.parts_folder.num_parts == 2
+
+
+def test_a_folder_of_another_program_is_never_removed(partial: PartialOutput) -> None:
+    partial.folder.mkdir()
+    (partial.folder / "photo.png").touch()
+    for overwrite in (False, True):
+        with pytest.raises(ConfigurationError, match=r"out\.partial was not made by this command"):
+            partial.check(overwrite=overwrite, resume=False)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_an_output_is_replaced_only_if_the_run_began_so(
+    partial: PartialOutput, make: Callable[[Path], Any]
+) -> None:
+    make(Path("out"))
+    for overwrite in (False, True):
+        begin(partial, overwrite)
+        (partial.folder / "product").write_text("new")
+        assert partial.may_replace == overwrite
+        if overwrite:
+            partial.publish(partial.folder / "product")
+        else:
+            with pytest.raises(ConfigurationError, match="written by another program during"):
+                partial.publish(partial.folder / "product")
+    assert os.listdir() == ["out"] and Path("out").read_text() == "new"

@@ -12,7 +12,7 @@ import weakref
 from collections import namedtuple
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List
 
 import h5py
 import numpy
@@ -23,7 +23,7 @@ from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.embedding import formats
 from elmo_plugin.embedding.formats import FORMATS
 from elmo_plugin.embedding.layers import layer_choice
-from elmo_plugin.embedding.partial_output import PartialOutput
+from elmo_plugin.embedding.parts import PartialOutput
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
@@ -39,23 +39,37 @@ SENTENCES_PER_PART, NUM_PARTS = 7, 6
 NUM_DAMAGED = int(os.environ.get("ELMO_DAMAGED_BYTES", 5))
 
 
-class QuickEmbedder:
-    """Make vectors from the bytes of each token, without a biLM, and record the sentences."""
+class QuickEmbedder(ElmoEmbedder):
+    """
+    Make vectors from the bytes of each token, without a biLM, and record the sentences. Before the sentence
+    at an index call `action`.
+    """
 
     def __init__(
-        self, bilm: FrozenBiLM, interrupt_at: Optional[int] = None, stateful: bool = False
+        self,
+        bilm: FrozenBiLM,
+        action: Callable[[], Any] = lambda: None,
+        at: int = 0,
+        stateful: bool = False,
     ) -> None:
-        self.elmo_bilm = bilm
-        self.stateful = stateful
+        self._set_up(bilm, stateful)
         self.embedded: List[List[str]] = []
-        self._interrupt_at = interrupt_at
+        self._action, self._at = action, at
 
-    def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[numpy.ndarray]:
+    def embed_sentences(self, sentences: Any, *arguments: Any) -> Iterator[numpy.ndarray]:
         for tokens in sentences:
-            if len(self.embedded) == self._interrupt_at:
-                raise KeyboardInterrupt
+            if len(self.embedded) == self._at:
+                self._action()
             self.embedded.append(tokens)
             yield quick_layers(tokens)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def must_not_be_used() -> None:
+    raise AssertionError("work was started")
 
 
 def quick_layers(tokens: List[str]) -> numpy.ndarray:
@@ -97,7 +111,7 @@ def interrupted(bilm: FrozenBiLM, folder: Path, request: Any) -> None:
     """A run was interrupted in the third of `NUM_PARTS` parts."""
     format = request.getfixturevalue("format") if "format" in request.fixturenames else "hdf5"
     with pytest.raises(KeyboardInterrupt, match=r"^2 parts are kept in out\.partial: cont"):
-        embed(QuickEmbedder(bilm, interrupt_at=17), format)
+        embed(QuickEmbedder(bilm, interrupt, at=17), format)
     assert sorted(os.listdir()) == ["in.txt", "out.partial"]
 
 
@@ -193,18 +207,11 @@ def test_at_most_the_vectors_of_one_part_are_in_memory(
     assert 0 < watching.most <= most
 
 
-class Unused(QuickEmbedder):
-    """An embedder that must not be used, because the error comes before work starts."""
-
-    def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[Any]:
-        yield from ()
-        raise AssertionError("work was started")
-
-
 class TestBadInput:
     @pytest.fixture
-    def unused(self, bilm: FrozenBiLM, folder: Path) -> Unused:
-        return Unused(bilm)
+    def unused(self, bilm: FrozenBiLM, folder: Path) -> QuickEmbedder:
+        """An embedder for errors that come before work starts."""
+        return QuickEmbedder(bilm, must_not_be_used)
 
     @pytest.mark.parametrize(
         "output, options, match",
@@ -232,7 +239,7 @@ class TestBadInput:
         ],
     )
     def test_it_is_an_error_before_work_starts(
-        self, unused: Unused, output: Any, options: Dict[str, Any], match: str
+        self, unused: QuickEmbedder, output: Any, options: Dict[str, Any], match: str
     ) -> None:
         pytest.importorskip("pyarrow")
         Path("blank.txt").write_text("a\n\nb\n\n")
@@ -245,7 +252,7 @@ class TestBadInput:
         assert contents(".") == before
 
     def test_a_full_disk(
-        self, unused: Unused, format: str, monkeypatch: pytest.MonkeyPatch
+        self, unused: QuickEmbedder, format: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         usage = namedtuple("usage", "free")
         num_copies = 1 if format == "parquet" else 2  # parts and what is made of them
@@ -256,7 +263,7 @@ class TestBadInput:
         with pytest.raises(AssertionError, match="work was started"):
             embed(unused, format, dtype="float16")
 
-    def test_without_pyarrow(self, unused: Unused, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_pyarrow(self, unused: QuickEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         with pytest.raises(ConfigurationError, match=r'pip install "elmo-plugin\[parquet\]"'):
             embed(unused, "parquet")
@@ -270,15 +277,12 @@ def test_a_vector_beyond_float16_is_an_error(embedder: Any, folder: Path) -> Non
 
 
 def test_an_input_that_changes_during_the_run_is_an_error(bilm: FrozenBiLM, folder: Path) -> None:
-    class Changing(QuickEmbedder):
-        def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[numpy.ndarray]:
-            if not self.embedded:
-                Path("in.txt").write_text("a b\n" * 9_999 + "c d\n")
-            return super().embed_sentences(sentences)
+    def change() -> None:
+        Path("in.txt").write_text("a b\n" * 9_999 + "c d\n")
 
     Path("in.txt").write_text("a b\n" * 10_000)  # longer than what is read ahead
     with pytest.raises(ConfigurationError, match=r"in\.txt: was changed during the run: 10,000"):
-        embed(Changing(bilm), "npy", sentences_per_part=5_000)
+        embed(QuickEmbedder(bilm, change), "npy", sentences_per_part=5_000)
     assert not os.path.exists("out")
 
 
@@ -310,7 +314,7 @@ def file_size_limit(num_bytes: int) -> Iterator[None]:
 class TestFullDisk:
     # The first call is for the settings of the run, the next twelve are for parts and their descriptions,
     # the fourteenth is for the output.
-    @pytest.mark.parametrize("number", [1, 2, 3, 4, 7, 13, 14])
+    @pytest.mark.parametrize("number", [1, 2, 3, 7, 14])
     def test_parts_are_kept_wherever_writing_fails(
         self, embedder: Any, folder: Path, format: str, number: int, monkeypatch: Any
     ) -> None:
@@ -545,28 +549,12 @@ class TestResume:
         assert len(embedder.embedded) == len(LINES)
         check_output(format)
 
-    def test_a_run_that_was_killed_before_its_first_part_may_still_replace_the_output(
-        self, embedder: QuickEmbedder, folder: Path
-    ) -> None:
-        class Killed(QuickEmbedder):
-            def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[numpy.ndarray]:
-                os.kill(os.getpid(), signal.SIGKILL)
-                return iter(())
-
-        Path("out").write_text("previous")
-        killed = Killed(embedder.elmo_bilm)
-        assert run_and_kill(killed, "hdf5", sys.maxsize, signal.SIGKILL, overwrite=True)
-        assert PartialOutput("out").parts_folder.num_parts == 0
-        assert Path("out").read_text() == "previous"
-        embed(embedder, resume=True)
-        check_output()
-
     def test_a_pipe_must_be_given_again(
         self, embedder: Any, bilm: FrozenBiLM, folder: Path
     ) -> None:
         content = Path("in.txt").read_bytes()
         with pytest.raises(KeyboardInterrupt, match="2 parts are kept"):
-            embed(QuickEmbedder(bilm, interrupt_at=17), source=Pipe(content))
+            embed(QuickEmbedder(bilm, interrupt, at=17), source=Pipe(content))
         embed(embedder, source=Pipe(content), resume=True)
         assert len(embedder.embedded) == len(LINES) - 2 * SENTENCES_PER_PART
         check_output()
@@ -596,7 +584,6 @@ class TestResume:
         [
             ("in.txt", "other\n" + "\n".join(LINES[1:])),
             ("in.txt", "\n".join(LINES[:9])),
-            ("in.txt", "\n" + "\n".join(LINES)),
             ("other.txt", "\n".join(LINES)),
         ],
     )
@@ -606,7 +593,7 @@ class TestResume:
         Path("in.txt").rename("moved")
         Path(source).write_text(content)
         match = "another input: 7 sentences of in.txt, from line (1|8) on, are not"
-        with pytest.raises(ConfigurationError, match=f"{match}|line 1 is blank"):
+        with pytest.raises(ConfigurationError, match=match):
             embed(embedder, source=source, resume=True)
         # The parts can still be resumed with the first input.
         Path(source).unlink()
@@ -614,36 +601,27 @@ class TestResume:
         embed(embedder, resume=True)
         check_output()
 
-    def test_lines_added_to_the_input_are_embedded(
-        self, embedder: QuickEmbedder, interrupted: None, format: str
-    ) -> None:
-        Path("in.txt").write_text("\n".join([*LINES, "more"]))
-        assert embed(embedder, format, resume=True).num_sentences == len(LINES) + 1
-
     def test_a_stateful_run_cannot_be_resumed_and_keeps_no_parts(
         self, bilm: FrozenBiLM, folder: Path
     ) -> None:
         with pytest.raises(ConfigurationError, match="states of a stateful biLM were lost"):
             embed(QuickEmbedder(bilm, stateful=True), resume=True)
         with pytest.raises(KeyboardInterrupt):
-            embed(QuickEmbedder(bilm, interrupt_at=17, stateful=True), batch_size=3)
+            embed(QuickEmbedder(bilm, interrupt, at=17, stateful=True), batch_size=3)
         assert os.listdir() == ["in.txt"]
 
     def test_two_processes_do_not_write_one_output(
         self, embedder: QuickEmbedder, folder: Path, format: str
     ) -> None:
-        class Nested(QuickEmbedder):
-            def embed_sentences(self, sentences: Any, *limits: Any) -> Iterator[numpy.ndarray]:
-                if not self.embedded:
-                    child = os.fork()
-                    if child == 0:
-                        try:
-                            embed(embedder, format)
-                        except ConfigurationError as error:
-                            os._exit(7 if "another process is writing" in str(error) else 1)
-                        os._exit(0)
-                    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-                yield from super().embed_sentences(sentences)
+        def run_beside() -> None:
+            child = os.fork()
+            if child == 0:
+                try:
+                    embed(embedder, format)
+                except ConfigurationError as error:
+                    os._exit(7 if "another process is writing" in str(error) else 1)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
-        embed(Nested(embedder.elmo_bilm), format)
+        embed(QuickEmbedder(embedder.elmo_bilm, run_beside), format)
         check_output(format)

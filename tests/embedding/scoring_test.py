@@ -16,7 +16,6 @@ from elmo_plugin.bilm import BiLMOptions, InferenceSettings, batch_to_ids
 from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.softmax import ExactSoftmax
 from elmo_plugin.bilm.weights import save_model
-from elmo_plugin.embedding import scoring
 from elmo_plugin.embedding.scoring import ScoreTotals, SentenceScore
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import (
@@ -129,7 +128,7 @@ def test_the_last_layer_predicts_the_next_and_the_previous_word(options: BiLMOpt
 class TestScores:
     @pytest.mark.parametrize(
         "limits",
-        [{}, {"batch_size": 1}, {"batch_size": 3}, {"batch_size": None, "batch_tokens": 50}],
+        [{}, {"batch_size": 1}, {"batch_size": 3}, {"batch_size": None}],
     )
     def test_they_depend_neither_on_batches_nor_on_order(
         self, scorer: SentenceScorer, limits: Dict[str, Any]
@@ -152,10 +151,11 @@ class TestScores:
         assert abs(first.backward[[0, 1, 2, 5]] - second.backward[[0, 1, 2, 5]]).min() > 1e-4
 
     def test_unknown_words_are_marked_and_share_a_probability(self, scorer: SentenceScorer) -> None:
-        score = scorer.score_sentence(["It", "qwertyish", "zxcvbish"])
+        score, other = (
+            scorer.score_sentence(["It", word, "zxcvbish"]) for word in ("qwertyish", "zxcvbish")
+        )
         assert score.is_unknown.tolist() == [False, True, True]
         assert score.num_unknown == 2
-        other = scorer.score_sentence(["It", "zxcvbish", "zxcvbish"])
         # After the same words; what follows depends on the spelling.
         assert_accurate(score.forward[1], other.forward[1])
         assert abs(score.forward[2] - other.forward[2]) > 1e-4
@@ -200,27 +200,11 @@ class TestBestWords:
             # A relative error of the exponentials: of two log-probabilities, and of as many in the total.
             assert word.probability == pytest.approx(expected, rel=2 * 2 * ACCURACY)
 
-    def test_they_depend_neither_on_batches_nor_on_chunks(
-        self, scorer: SentenceScorer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        sentences = [
-            [*tokens[:2], "___", *tokens[2:]] for tokens in heldout()[:12] if len(tokens) > 2
-        ]
-        alone = [scorer.best_words(tokens, 3) for tokens in sentences]
-        monkeypatch.setattr(scoring, "_PROBABILITIES_PER_CHUNK", 2 * len(VOCABULARY))
-        together = list(scorer.best_words_of_sentences(sentences, 3, batch_size=5))
-        assert [[word.word for word in best] for best in together] == [
-            [word.word for word in best] for best in alone
-        ]
-        for ours, theirs in zip(together, alone):
-            for word, other in zip(ours, theirs):
-                assert_accurate(word.forward, other.forward)
-
     @pytest.mark.parametrize(
         "tokens, num_words, message",
         [
-            (["It"], 1, "Sentence 0: found 0 blanks, expected one token ___"),
-            (["___", "is", "___"], 1, "Sentence 0: found 2 blanks, expected one token ___"),
+            (["It"], 1, "The sentence: found 0 blanks, expected one token ___"),
+            (["___", "is", "___"], 1, "The sentence: found 2 blanks, expected one token ___"),
             (["___"], 0, "num_words is 0, expected a positive"),
         ],
     )
@@ -276,6 +260,3 @@ class TestFiles:
         settings = {"precision": "bfloat16", "kernel": "reference"}
         scorer = SentenceScorer.from_files(model_folder, **settings)
         assert scorer._embedder.elmo_bilm.settings == InferenceSettings(**settings)
-        # Before files are read.
-        with pytest.raises(ConfigurationError, match="cuda_device is 99"):
-            SentenceScorer.from_files("no/such/folder", cuda_device=99)

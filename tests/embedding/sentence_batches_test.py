@@ -1,7 +1,7 @@
 """Batches of similar length, groups in order, and limits."""
 
 from itertools import chain, count, islice
-from typing import Iterator, List, Optional
+from typing import Any, Iterator, List, Optional
 
 import pytest
 from hypothesis import given
@@ -17,33 +17,23 @@ from elmo_plugin.errors import ConfigurationError
 
 LENGTHS = st.lists(st.integers(0, 30), max_size=60)
 LIMIT = st.integers(1, 40)
-LIMITS = st.builds(BatchOptions, LIMIT, st.none() | LIMIT) | st.builds(
-    BatchOptions, st.none(), LIMIT
-)
 
 
-@pytest.mark.parametrize("name", ["batch_size", "batch_tokens"])
-@pytest.mark.parametrize("limit", [0, -3, 2.5])
-def test_limits_must_be_positive(limit: object, name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name} is {limit}, expected a positive whole"):
-        BatchOptions(**{name: limit})
+@pytest.mark.parametrize("size", [0, -3, 2.5])
+def test_the_batch_size_must_be_positive(size: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"batch_size is {size}, expected a positive"):
+        BatchOptions(size)
 
 
-def test_one_limit_is_needed() -> None:
-    with pytest.raises(ConfigurationError, match="expected one or both"):
-        BatchOptions(None)
-
-
-@given(LENGTHS, LIMITS)
+@given(LENGTHS, LIMIT, st.none() | LIMIT)
 def test_batches_are_sorted_and_full_and_hold_each_sentence_once(
-    lengths: List[int], limits: BatchOptions
+    lengths: List[int], max_tokens: int, max_sentences: Optional[int]
 ) -> None:
-    batches = list(batches_by_length(lengths, limits))
+    batches = list(batches_by_length(lengths, max_tokens, max_sentences))
     positions = list(chain.from_iterable(batches))
     # The longest come first, and equals keep their order.
     assert positions == sorted(range(len(lengths)), key=lambda position: -lengths[position])
-    max_size = limits.batch_size or len(lengths)
-    max_tokens = limits.batch_tokens or float("inf")
+    max_size = max_sentences or len(lengths)
     for batch in batches:
         assert 1 <= len(batch) <= max_size
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= max_tokens
@@ -52,8 +42,7 @@ def test_batches_are_sorted_and_full_and_hold_each_sentence_once(
 
 
 def test_a_sentence_longer_than_the_limit_is_a_batch_by_itself() -> None:
-    limits = BatchOptions(None, 8)
-    assert list(batches_by_length([2, 9, 0, 3, 2], limits)) == [[1], [3, 0], [4, 2]]
+    assert list(batches_by_length([2, 9, 0, 3, 2], 8)) == [[1], [3, 0], [4, 2]]
 
 
 @given(LENGTHS, LIMIT, st.none() | LIMIT)
@@ -84,12 +73,12 @@ def test_a_full_group_is_yielded_before_more_is_read() -> None:
     assert (len(next(groups)), num_read) == (4, 4)
 
 
-@given(LENGTHS, LIMITS, LIMIT, LIMIT)
+@given(LENGTHS, st.none() | LIMIT, LIMIT)
 def test_results_are_in_order_and_at_most_one_window_is_read_ahead(
-    lengths: List[int], limits: BatchOptions, max_sentences_ahead: int, max_tokens_ahead: int
+    lengths: List[int], batch_size: Optional[int], max_tokens: int
 ) -> None:
     read: List[List[int]] = []
-    num_seen = 0
+    batches: List[List[List[int]]] = []
 
     def sentences() -> Iterator[List[int]]:
         for number, length in enumerate(lengths):
@@ -97,23 +86,20 @@ def test_results_are_in_order_and_at_most_one_window_is_read_ahead(
             yield read[-1]
 
     def copied(batch: List[List[int]]) -> List[List[int]]:
-        nonlocal num_seen
-        num_seen += len(batch)
+        batches.append(batch)
         return [list(sentence) for sentence in batch]
 
     results = []
-    for result in map_in_batches(
-        copied, sentences(), limits, max_sentences_ahead, max_tokens_ahead
-    ):
+    for result in map_in_batches(copied, sentences(), batch_size, max_tokens):
         waiting = read[len(results) :]
-        assert len(waiting) <= max_sentences_ahead + 1
-        assert sum(map(len, waiting[:-1])) <= max_tokens_ahead or len(waiting) <= 2
+        assert len(waiting) <= 1 + (1 if batch_size == 1 else 16 * (batch_size or len(lengths)))
+        assert sum(map(len, waiting[:-1])) <= max_tokens or len(waiting) <= 2
         results.append(result)
     assert results == read
-    assert num_seen == len(lengths)
+    assert sum(map(len, batches)) == len(lengths)
 
 
 def test_endless_streams_have_results() -> None:
     sentences = ([number] * (number % 7) for number in count())
-    results = map_in_batches(lambda batch: batch, sentences, BatchOptions(2, 5), 10, 40)
+    results = map_in_batches(lambda batch: batch, sentences, 2, 40)
     assert [len(result) for result in islice(results, 100)] == [n % 7 for n in range(100)]

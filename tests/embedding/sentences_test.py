@@ -33,21 +33,19 @@ def sentences_of(source: Any, **arguments: Any) -> List[Any]:
 
 class TestSentences:
     def test_tokens_are_separated_by_any_white_space(self, write: Any) -> None:
-        path = write(" The\tcat \u00a0 sat\u3000. \r\n日本語 é\n")
+        path = write(
+            "\ufeff The\tcat \u00a0 sat\u3000. \r\n日本語 é\n"
+        )  # the first is no character
         assert sentences_of(path) == [
             (0, "The\tcat \u00a0 sat\u3000.", ["The", "cat", "sat", "."]),
             (1, "日本語 é", ["日本語", "é"]),
         ]
 
     def test_spacys_rules_split_text(self, write: Any) -> None:
-        path = write("He didn't  go, (did he)?\n")
-        expected = ["He", "did", "n't", "go", ",", "(", "did", "he", ")", "?"]
-        assert sentences_of(path, tokenizer="spacy")[0][2] == expected
-
-    def test_tokens_may_be_long(self, write: Any) -> None:
-        path = write("a " + "x" * 10_000 + " b\n")
-        assert [len(token) for token in sentences_of(path)[0][2]] == [1, 10_000, 1]
-        assert "".join(sentences_of(path, tokenizer="spacy")[0][2]) == "a" + "x" * 10_000 + "b"
+        path = write(f"He didn't  go, (did he)?\na {'x' * 10_000} b\n")
+        first, second = (tokens for _, _, tokens in sentences_of(path, tokenizer="spacy"))
+        assert first == ["He", "did", "n't", "go", ",", "(", "did", "he", ")", "?"]
+        assert "".join(second) == "a" + "x" * 10_000 + "b"
 
     def test_blank_lines_that_are_skipped_are_counted(self, write: Any) -> None:
         path = write("\na\n \t\nb\n\n")
@@ -60,9 +58,6 @@ class TestSentences:
         assert source.is_file
         assert list(source.texts()) == [(0, "a b"), (1, "c")]
         assert [sentence.text for sentence in source.sentences()] == ["a b", "c"]
-
-    def test_a_byte_order_mark_is_not_part_of_a_token(self, write: Any) -> None:
-        assert sentences_of(write(b"\xef\xbb\xbfa\n"))[0][2] == ["a"]
 
     def test_a_pipe_is_read_once(self, tmp_path: Path) -> None:
         path = tmp_path / "pipe"
@@ -132,11 +127,10 @@ TEXT = [" The\tcat \u00a0 sat\u3000. ", "日本語 é", "b"]
 
 @pytest.fixture
 def write_table(tmp_path: Path) -> Callable[..., Path]:
-    """Write a column `sentence`, beside another one: `write_table(values, type, row_group_size)`."""
+    """Write columns to a Parquet file: `write_table(row_group_size, sentence=values)`."""
 
-    def write(values: List[Any], type: Any = None, row_group_size: Optional[int] = None) -> Path:
+    def write(row_group_size: Optional[int] = None, **columns: Any) -> Path:
         path = tmp_path / "in.parquet"
-        columns = {"id": range(len(values)), "sentence": pyarrow.array(values, type=type)}
         parquet.write_table(pyarrow.table(columns), path, row_group_size=row_group_size)
         return path
 
@@ -144,108 +138,78 @@ def write_table(tmp_path: Path) -> Callable[..., Path]:
 
 
 class TestParquet:
-    def test_text_is_read_as_from_a_file_of_lines(self, write_table: Any, tmp_path: Path) -> None:
-        lines = tmp_path / "in.txt"
-        lines.write_text("\n".join(TEXT) + "\n", encoding="utf-8")
-        expected = sentences_of(lines)
-        assert sentences_of(write_table(TEXT)) == expected
-        assert expected[0][2] == ["The", "cat", "sat", "."]
-
     @pytest.mark.parametrize(
         "type",
         [
+            pyarrow.string(),
             pyarrow.large_string(),
             pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
             pyarrow.string_view(),
         ],
     )
-    def test_text_may_be_of_any_type_of_strings(self, write_table: Any, type: Any) -> None:
-        # Not every type can be made of Python objects.
-        table = pyarrow.table({"sentence": pyarrow.array(TEXT).cast(type)})
-        path = write_table(["unused"])
-        parquet.write_table(table, path)
-        assert [text for _, text, _ in sentences_of(path)] == [text.strip() for text in TEXT]
+    def test_text_of_any_type_of_strings_is_read_as_from_a_file_of_lines(
+        self, write: Any, write_table: Any, type: Any
+    ) -> None:
+        expected = sentences_of(write("\n".join(TEXT) + "\n"))
+        path = write_table(sentence=pyarrow.array(TEXT).cast(type))
+        assert sentences_of(path) == expected
+        assert expected[0][2] == ["The", "cat", "sat", "."]
 
     @pytest.mark.parametrize("list_type", [pyarrow.list_, pyarrow.large_list])
     def test_lists_are_read_as_tokens(self, write_table: Any, list_type: Any) -> None:
         tokens = [["New York", "didn't", "日本語"], ["", "b"]]
-        path = write_table(tokens, list_type(pyarrow.string()))
+        path = write_table(sentence=pyarrow.array(tokens, list_type(pyarrow.string())))
         assert sentences_of(path) == [
             (0, "New York didn't 日本語", tokens[0]),
             (1, "b", tokens[1]),
         ]
-        with pytest.raises(
-            ConfigurationError, match="--tokenizer is 'spacy', but column 'sentence'"
-        ):
-            sentences_of(path, tokenizer="spacy")
 
-    def test_the_column_is_the_one_that_is_named(self, write_table: Any, tmp_path: Path) -> None:
-        table = pyarrow.table({"a.b": ["x y"], "a": ["z"], "sentence": ["no"]})
-        parquet.write_table(table, tmp_path / "two.parquet")
-        assert sentences_of(tmp_path / "two.parquet", column="a.b") == [(0, "x y", ["x", "y"])]
-        assert sentences_of(tmp_path / "two.parquet", column="a") == [(0, "z", ["z"])]
+    def test_the_column_is_the_one_that_is_named(self, write_table: Any) -> None:
+        path = write_table(**{"a.b": ["x y"], "a": ["z"], "sentence": ["no"]})
+        assert sentences_of(path, column="a.b") == [(0, "x y", ["x", "y"])]
+        assert sentences_of(path, column="a") == [(0, "z", ["z"])]
 
     def test_rows_are_numbered_across_row_groups(self, write_table: Any) -> None:
-        path = write_table([*map(str, range(4000)), "a\x00"], row_group_size=700)
-        source = SentenceSource(path).sentences()
-        assert [next(source)[:2] for _ in range(4000)] == [(n, str(n)) for n in range(4000)]
+        source = SentenceSource(write_table(700, sentence=[*map(str, range(4000)), "a\x00"]))
+        sentences = source.sentences()
+        assert [next(sentences)[:2] for _ in range(4000)] == [(n, str(n)) for n in range(4000)]
         with pytest.raises(ConfigurationError, match="row 4001: found the control character"):
-            next(source)
+            next(sentences)
 
     def test_null_and_lists_without_text_are_blank(self, write_table: Any) -> None:
-        path = write_table([None, "a", " \t", "b", ""])
+        path = write_table(sentence=[None, "a", " \t", "b", ""])
         assert sentences_of(path, skip_blank=True) == [(1, "a", ["a"]), (3, "b", ["b"])]
-        path = write_table([None, ["a"], [], [""]], pyarrow.list_(pyarrow.string()))
+        path = write_table(sentence=[None, ["a"], [], [""]])
         assert sentences_of(path, skip_blank=True) == [(1, "a", ["a"])]
+
+
+# Two rows, of which the second is not UTF-8.
+NOT_UTF8 = pyarrow.StringArray.from_buffers(2, *pyarrow.array([b"a", b"\xff b"]).buffers()[1:])
 
 
 class TestBadParquet:
     @pytest.mark.parametrize(
-        "values, match",
+        "values, options, match",
         [
-            (["a", "b\x00c"], r"in\.parquet, row 2: found the control character U\+0000 at char"),
-            (
-                ["a", None],
-                r"in\.parquet: row 2 is blank, expected one sentence in each row.*--skip",
-            ),
-            ([], "found no sentence"),
-            (["a", "x" * 1_000_001], "row 2: found text of 1,000,001 characters"),
-            ([["a"], ["b", None]], "row 2: token 2 in column 'sentence' is null"),
+            (["a", "b\x00c"], {}, r"parquet, row 2: found the control character U\+0000 at char"),
+            (["a", None], {}, "row 2 is blank, expected one sentence in each row.*--skip"),
+            (pyarrow.array([], pyarrow.string()), {}, "found no sentence"),
+            ([["a"], ["b", None]], {}, "row 2: token 2 in column 'sentence' is null"),
+            (NOT_UTF8, {}, r"in\.parquet: cannot be read .*UTF8"),
+            (["a"], {"column": "text"}, r"no column 'text'.* columns are sentence;.*--column"),
+            ([1], {}, "'sentence' is of type int64, expected string"),
+            ([[["a"]]], {}, "'sentence' is of type list<element: list<element: string>>, exp"),
+            ([["a"]], {"tokenizer": "spacy"}, "--tokenizer is 'spacy', but column 'sentence'"),
         ],
     )
-    def test_the_error_names_the_row(self, write_table: Any, values: List[Any], match: str) -> None:
-        type = None if values else pyarrow.string()
-        with pytest.raises(ConfigurationError, match=match):
-            sentences_of(write_table(values, type))
-
-    def test_text_that_is_not_utf8_is_an_error(self, write_table: Any) -> None:
-        path = write_table(["unused"])
-        binary = pyarrow.array([b"a", b"\xff b"])
-        text = pyarrow.StringArray.from_buffers(2, *binary.buffers()[1:])
-        parquet.write_table(pyarrow.table({"sentence": text}), path)
-        with pytest.raises(ConfigurationError, match=r"in\.parquet: cannot be read .*UTF8"):
-            sentences_of(path)
-
-    def test_the_error_for_a_missing_column_lists_the_columns(self, write_table: Any) -> None:
-        match = r"in\.parquet: has no column 'text'.*Its columns are id, sentence;.*--column"
-        with pytest.raises(ConfigurationError, match=match):
-            sentences_of(write_table(TEXT), column="text")
-
-    @pytest.mark.parametrize(
-        "column, type",
-        [("id", "int64"), ("nested", r"list<element: list<element: string>>")],
-    )
-    def test_a_column_of_another_type_is_an_error(
-        self, write_table: Any, column: str, type: str
+    def test_the_error_names_the_row_or_the_column(
+        self, write_table: Any, values: Any, options: Any, match: str
     ) -> None:
-        path = write_table(["unused"])
-        table = pyarrow.table({"id": [1], "nested": [[["a"]]]})
-        parquet.write_table(table, path)
-        with pytest.raises(ConfigurationError, match=f"'{column}' is of type {type}, expected"):
-            sentences_of(path, column=column)
+        with pytest.raises(ConfigurationError, match=match):
+            sentences_of(write_table(sentence=values), **options)
 
     def test_a_file_that_cannot_be_read_is_named(self, write_table: Any) -> None:
-        path = write_table(TEXT)
+        path = write_table(sentence=TEXT)
         path.write_bytes(path.read_bytes()[:-20])
         for name in ("missing.parquet", path):
             match = rf"{Path(name).name}: cannot be read as a Parquet file"
@@ -253,7 +217,7 @@ class TestBadParquet:
                 SentenceSource(name)
 
     def test_a_file_with_damaged_pages_is_an_error(self, write_table: Any) -> None:
-        path = write_table([f"word {number}" for number in range(3000)])
+        path = write_table(sentence=[f"word {number}" for number in range(3000)])
         content = bytearray(path.read_bytes())
         middle = len(content) // 2
         content[middle - 5000 : middle] = bytes(5000)

@@ -35,14 +35,14 @@ def assert_near(found: numpy.ndarray, expected: numpy.ndarray) -> None:
 @pytest.mark.parametrize("layer", [0, numpy.int64(2), -1, "average"])
 @pytest.mark.parametrize("pool", ["mean", "max", "first-last"])
 def test_rows_are_the_pooled_layer_of_each_sentence(
-    tiny_files: BiLMFiles, layer: Any, pool: str
+    bilm_files: BiLMFiles, layer: Any, pool: str
 ) -> None:
-    vectorizer = ElmoSentenceVectors(*tiny_files, layer=layer, pool=pool, batch_size=2)
+    vectorizer = ElmoSentenceVectors(*bilm_files, layer=layer, pool=pool, batch_size=2)
     vectors = vectorizer.fit_transform(SENTENCES)
     assert (vectors.shape, vectors.dtype) == ((5, 12), numpy.float32)
     numpy.testing.assert_array_equal(vectors[1], 0)
     assert vectorizer.transform([]).shape == (0, 12)
-    layers = ElmoEmbedder(*tiny_files).embed_sentence(["It", "rained", "."])  # (3, 3, 12)
+    layers = ElmoEmbedder(*bilm_files).embed_sentence(["It", "rained", "."])  # (3, 3, 12)
     rows = layers.mean(axis=0) if layer == "average" else layers[layer]
     expected = {
         "mean": rows.mean(axis=0),
@@ -53,27 +53,27 @@ def test_rows_are_the_pooled_layer_of_each_sentence(
         assert_near(row, expected[pool])
 
 
-def test_columns_of_data_frames_and_named_features(tiny_files: BiLMFiles) -> None:
+def test_columns_of_data_frames_and_named_features(bilm_files: BiLMFiles) -> None:
     pandas = pytest.importorskip("pandas")
-    vectorizer = ElmoSentenceVectors(*tiny_files).set_output(transform="pandas")
+    vectorizer = ElmoSentenceVectors(*bilm_files).set_output(transform="pandas")
     frame = pandas.DataFrame({"text": TEXTS}, index=range(10, 16))
     features = vectorizer.fit_transform(frame["text"])
     assert list(features.columns) == [f"elmosentencevectors{number}" for number in range(12)]
     assert list(features.index) == list(frame.index)
     assert list(vectorizer.get_feature_names_out()) == list(features.columns)
-    expected = ElmoSentenceVectors(*tiny_files).transform(numpy.array(TEXTS))
+    expected = ElmoSentenceVectors(*bilm_files).transform(numpy.array(TEXTS))
     assert_near(features.to_numpy(), expected)
 
 
-def test_spacy_splits_raw_text(tiny_files: BiLMFiles) -> None:
-    raw = ElmoSentenceVectors(*tiny_files, tokenizer="spacy").transform(["It  rained."])
-    split = ElmoSentenceVectors(*tiny_files).transform(["It rained ."])
+def test_spacy_splits_raw_text(bilm_files: BiLMFiles) -> None:
+    raw = ElmoSentenceVectors(*bilm_files, tokenizer="spacy").transform(["It  rained."])
+    split = ElmoSentenceVectors(*bilm_files).transform(["It rained ."])
     assert_near(raw, split)
 
 
-def test_it_is_searched_and_cached_in_a_pipeline(tiny_files: BiLMFiles, tmp_path: Path) -> None:
+def test_it_is_searched_and_cached_in_a_pipeline(bilm_files: BiLMFiles, tmp_path: Path) -> None:
     pipeline = make_pipeline(
-        ElmoSentenceVectors(*tiny_files), LogisticRegression(), memory=str(tmp_path)
+        ElmoSentenceVectors(*bilm_files), LogisticRegression(), memory=str(tmp_path)
     )
     labels = [text.endswith("!") for text in TEXTS]
     grid = {
@@ -85,8 +85,8 @@ def test_it_is_searched_and_cached_in_a_pipeline(tiny_files: BiLMFiles, tmp_path
     assert len(search.cv_results_["params"]) == 4
 
 
-def test_copies_and_pickles_hold_no_weights(tiny_files: BiLMFiles) -> None:
-    fitted = ElmoSentenceVectors(*tiny_files, layer=1).fit(TEXTS)
+def test_copies_and_pickles_hold_no_weights(bilm_files: BiLMFiles) -> None:
+    fitted = ElmoSentenceVectors(*bilm_files, layer=1).fit(TEXTS)
     vectors = fitted.transform(TEXTS)
     content = pickle.dumps(fitted)
     assert len(content) < 1500
@@ -96,10 +96,10 @@ def test_copies_and_pickles_hold_no_weights(tiny_files: BiLMFiles) -> None:
     assert len(pickle.loads(content).get_feature_names_out()) == 12
 
 
-def test_arguments_that_are_set_later_count(tiny_files: BiLMFiles) -> None:
-    vectorizer = ElmoSentenceVectors(*tiny_files).fit()
+def test_arguments_that_are_set_later_count(bilm_files: BiLMFiles) -> None:
+    vectorizer = ElmoSentenceVectors(*bilm_files).fit()
     vectors = vectorizer.set_params(layer=0).transform(TEXTS)
-    expected = ElmoSentenceVectors(*tiny_files, layer=0).transform(TEXTS)
+    expected = ElmoSentenceVectors(*bilm_files, layer=0).transform(TEXTS)
     assert_near(vectors, expected)
     vectorizer.set_params(options_file="elmo_mini", weight_file=None)
     assert vectorizer.transform(["Hi"]).shape == (1, 256)
@@ -124,8 +124,8 @@ def test_scikit_learns_checks() -> None:
         ({"options_file": "missing.json"}, "cannot find missing.json"),
     ],
 )
-def test_wrong_arguments(tiny_files: BiLMFiles, arguments: Any, message: str) -> None:
-    vectorizer = ElmoSentenceVectors(*tiny_files).set_params(**arguments)
+def test_wrong_arguments(bilm_files: BiLMFiles, arguments: Any, message: str) -> None:
+    vectorizer = ElmoSentenceVectors(*bilm_files).set_params(**arguments)
     for call in (vectorizer.fit, vectorizer.transform):
         with pytest.raises(ConfigurationError, match=message):
             call(TEXTS)
@@ -140,6 +140,6 @@ def test_wrong_arguments(tiny_files: BiLMFiles, arguments: Any, message: str) ->
         ([["It", 3]], "Token 1 of sentence 0 is 3"),
     ],
 )
-def test_wrong_sentences(tiny_files: BiLMFiles, sentences: Any, message: str) -> None:
+def test_wrong_sentences(bilm_files: BiLMFiles, sentences: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ElmoSentenceVectors(*tiny_files).fit_transform(sentences)
+        ElmoSentenceVectors(*bilm_files).fit_transform(sentences)

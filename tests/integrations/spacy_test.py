@@ -32,6 +32,8 @@ TEXTS = [TEXT, "", "Hi", " \n\n\t", "naïve 日本語 .", "The bank of the river
 # Documented, of sentences in any batch: `ElmoEmbedder`.
 TOLERANCE = {"rtol": 0, "atol": 1e-5}
 
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="Processes are not forked here.")
+
 
 def pipeline(files: BiLMFiles, sentencizer: bool = False, **config: Any) -> Language:
     nlp = spacy.blank("en")
@@ -95,24 +97,23 @@ def test_spacy_finds_component_and_layer_without_an_import_of_the_package(tmp_pa
         ({}, [1 / 3, 1 / 3, 1 / 3]),
         ({"layers": "top"}, [0, 0, 1]),
         ({"scalar_mix_parameters": [0.0, numpy.log(2.0), 0]}, [0.25, 0.5, 0.25]),
-        ({"sentencizer": True, "by_sentence": False}, [1 / 3, 1 / 3, 1 / 3]),
     ],
 )
 def test_the_tensor_is_the_chosen_sum_of_layers_of_the_doc(
-    tiny_files: BiLMFiles, config: Any, weights: List[float]
+    bilm_files: BiLMFiles, config: Any, weights: List[float]
 ) -> None:
-    doc = pipeline(tiny_files, **config)(TEXT)
+    doc = pipeline(bilm_files, **config)(TEXT)
     assert {" ", "\n"} < set(words(doc))
-    expected = numpy.tensordot(weights, layers_of(tiny_files, words(doc)), axes=1)
+    expected = numpy.tensordot(weights, layers_of(bilm_files, words(doc)), axes=1)
     assert doc.tensor.dtype == numpy.float32
     numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
     assert doc._.elmo_layers is None
 
 
-def test_all_gives_every_layer_and_their_mean_as_the_tensor(tiny_files: BiLMFiles) -> None:
-    doc = pipeline(tiny_files, sentencizer=True, layers="all")(TEXT)
+def test_all_gives_every_layer_and_their_mean_as_the_tensor(bilm_files: BiLMFiles) -> None:
+    doc = pipeline(bilm_files, sentencizer=True, layers="all")(TEXT)
     assert [len(sentence) for sentence in doc.sents] == [6, 8]  # each embedded separately
-    expected = [layers_of(tiny_files, words(sentence)) for sentence in doc.sents]
+    expected = [layers_of(bilm_files, words(sentence)) for sentence in doc.sents]
     numpy.testing.assert_allclose(
         doc._.elmo_layers, numpy.concatenate(expected, axis=1), **TOLERANCE
     )
@@ -121,9 +122,9 @@ def test_all_gives_every_layer_and_their_mean_as_the_tensor(tiny_files: BiLMFile
 
 @pytest.mark.parametrize("sentencizer", [False, True])
 def test_an_empty_doc_has_no_rows_and_a_zero_vector(
-    tiny_files: BiLMFiles, sentencizer: bool
+    bilm_files: BiLMFiles, sentencizer: bool
 ) -> None:
-    nlp = pipeline(tiny_files, sentencizer, layers="all")
+    nlp = pipeline(bilm_files, sentencizer, layers="all")
     doc = nlp("")
     assert doc.tensor.shape == (0, 12)
     assert doc._.elmo_layers.shape == (3, 0, 12)
@@ -133,8 +134,8 @@ def test_an_empty_doc_has_no_rows_and_a_zero_vector(
     assert doc.similarity(nlp("Hi")) == 0.0
 
 
-def test_vectors_of_tokens_spans_and_docs_come_from_the_tensor(tiny_files: BiLMFiles) -> None:
-    nlp = pipeline(tiny_files)
+def test_vectors_of_tokens_spans_and_docs_come_from_the_tensor(bilm_files: BiLMFiles) -> None:
+    nlp = pipeline(bilm_files)
     # Word vectors of the pipeline would come first, but for the hooks.
     nlp.vocab.set_vector("bank", numpy.ones(300, dtype=numpy.float32))
     doc = nlp.make_doc(TEXT)
@@ -147,8 +148,8 @@ def test_vectors_of_tokens_spans_and_docs_come_from_the_tensor(tiny_files: BiLMF
         assert_close(tokens.vector_norm, norm, terms=12, dtype="float32")
 
 
-def test_similarity_is_the_cosine_also_of_equal_words(tiny_files: BiLMFiles) -> None:
-    nlp = pipeline(tiny_files)
+def test_similarity_is_the_cosine_also_of_equal_words(bilm_files: BiLMFiles) -> None:
+    nlp = pipeline(bilm_files)
     doc = nlp(TEXT)
     banks = [token for token in doc if token.text == "bank"]
     with warnings.catch_warnings():
@@ -164,9 +165,8 @@ def test_similarity_is_the_cosine_also_of_equal_words(tiny_files: BiLMFiles) -> 
                 assert_close(similarity, expected, terms=3 * 12, scale=1.0, dtype="float32")
 
 
-@pytest.mark.parametrize("batch_size", [64, 2])
-def test_pipe_equals_single_calls_in_order(tiny_files: BiLMFiles, batch_size: int) -> None:
-    nlp = pipeline(tiny_files, sentencizer=True, layers="all", batch_size=batch_size)
+def test_pipe_equals_single_calls_in_order(bilm_files: BiLMFiles) -> None:
+    nlp = pipeline(bilm_files, sentencizer=True, layers="all", batch_size=2)
     for docs_at_once in (1, 2, 100):
         docs = list(nlp.pipe(TEXTS, batch_size=docs_at_once))
         assert [doc.text for doc in docs] == TEXTS
@@ -176,24 +176,10 @@ def test_pipe_equals_single_calls_in_order(tiny_files: BiLMFiles, batch_size: in
             numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
 
 
-def test_pipe_reads_at_most_one_batch_ahead(tiny_files: BiLMFiles) -> None:
-    nlp = pipeline(tiny_files)
-    read: List[Doc] = []
-
-    def stream() -> Any:
-        while True:
-            read.append(nlp.make_doc("An endless stream"))
-            yield read[-1]
-
-    docs = nlp.get_pipe("elmo").pipe(stream(), batch_size=3)
-    assert next(docs) is read[0]
-    assert len(read) == 3
-
-
 def test_a_saved_pipeline_reads_the_files_of_its_config_again(
-    tiny_files: BiLMFiles, tmp_path: Path
+    bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
-    nlp = pipeline(tiny_files, layers="all", scalar_mix_parameters=[1.0, 0.0, 2.0])
+    nlp = pipeline(bilm_files, layers="all", scalar_mix_parameters=[1.0, 0.0, 2.0])
     expected = nlp(TEXT)
     nlp.to_disk(tmp_path / "saved")
     config = {"components": {"elmo": {"layers": "top", "scalar_mix_parameters": None}}}
@@ -206,9 +192,9 @@ def test_a_saved_pipeline_reads_the_files_of_its_config_again(
 
 
 def test_a_doc_from_bytes_has_its_vectors_and_hooks_can_be_added_again(
-    tiny_files: BiLMFiles,
+    bilm_files: BiLMFiles,
 ) -> None:
-    nlp = pipeline(tiny_files, layers="all")
+    nlp = pipeline(bilm_files, layers="all")
     doc = nlp(TEXT)
     with pytest.warns(UserWarning, match="W109"):
         read = Doc(nlp.vocab).from_bytes(doc.to_bytes())
@@ -223,23 +209,31 @@ def test_a_doc_from_bytes_has_its_vectors_and_hooks_can_be_added_again(
     )
 
 
-def test_component_and_docs_can_be_pickled(tiny_files: BiLMFiles) -> None:
-    nlp = pipeline(tiny_files)
+def test_component_and_docs_can_be_pickled(bilm_files: BiLMFiles) -> None:
+    nlp = pipeline(bilm_files)
     doc = nlp(TEXT)
-    component = pickle.loads(pickle.dumps(nlp.get_pipe("elmo")))
+    component, copy = pickle.loads(pickle.dumps((nlp.get_pipe("elmo"), doc)))
     numpy.testing.assert_allclose(component(nlp.make_doc(TEXT)).tensor, doc.tensor, **TOLERANCE)
-    similarity = pickle.loads(pickle.dumps(doc))[1].similarity(doc[1])
-    assert_close(similarity, 1.0, terms=3 * 12, dtype="float32")
+    assert copy[1].similarity(copy[8]) == doc[1].similarity(doc[8]) < 0.9999
 
 
-def test_several_processes_give_the_vectors_of_one(tiny_files: BiLMFiles) -> None:
-    nlp = pipeline(tiny_files, sentencizer=True, layers="all")
+@needs_fork
+def test_several_processes_give_the_vectors_of_one(bilm_files: BiLMFiles) -> None:
+    nlp = pipeline(bilm_files, sentencizer=True, layers="all")
     expected = list(nlp.pipe(TEXTS))
     found = list(nlp.pipe(TEXTS, n_process=2, batch_size=2))
     for doc, alone in zip(found, expected, strict=True):
         numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
         for token in doc:
             numpy.testing.assert_allclose(token.vector, alone.tensor[token.i], **TOLERANCE)
+    # OpenMP would wait for threads that a fork does not copy.
+    torch.set_num_threads(2)
+    try:
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            assert pool.apply(torch.get_num_threads) == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
 
 
 # Long enough for torch to use its threads.
@@ -257,8 +251,6 @@ for doc, alone in zip(found, expected, strict=True):
 print(len(found), torch.get_num_threads())
 """
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="Processes are not forked here.")
-
 
 @pytest.mark.slow
 @needs_fork
@@ -268,18 +260,6 @@ def test_several_processes_do_not_wait_for_threads_of_the_parent(
 ) -> None:
     output = program_output(MANY_THREADS_THEN_SEVERAL_PROCESSES, kernel, folder=tmp_path)
     assert output == "128 2\n"  # the parent keeps its threads
-
-
-@needs_fork
-def test_torch_uses_one_thread_in_a_forked_process(tiny_files: BiLMFiles) -> None:
-    pipeline(tiny_files)
-    torch.set_num_threads(2)
-    try:
-        with multiprocessing.get_context("fork").Pool(1) as pool:
-            assert pool.apply(torch.get_num_threads) == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(
@@ -298,14 +278,14 @@ def test_torch_uses_one_thread_in_a_forked_process(tiny_files: BiLMFiles) -> Non
         # Errors of spaCy: an unknown name, and wrong types.
         ({"layer": "top"}, "layer"),
         ({"options_file": 3}, "options_file"),
-        ({"by_sentence": "no"}, "by_sentence"),
+        ({"batch_size": "many"}, "batch_size"),
     ],
 )
 def test_a_wrong_value_is_an_error_when_the_component_is_added(
-    tiny_files: BiLMFiles, config: Any, message: str
+    bilm_files: BiLMFiles, config: Any, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        pipeline(tiny_files, **config)
+        pipeline(bilm_files, **config)
 
 
 # The layer.
@@ -354,9 +334,9 @@ def trained_mix(nlp: Language) -> TrainedMix:
     return module
 
 
-def test_a_tagger_learns_through_the_mix(tiny_files: BiLMFiles, tmp_path: Path) -> None:
+def test_a_tagger_learns_through_the_mix(bilm_files: BiLMFiles, tmp_path: Path) -> None:
     fix_random_seed(0)
-    nlp = tagger(tiny_files)
+    nlp = tagger(bilm_files)
     losses = train(nlp, tagged_examples(nlp), 30, drop=0.1)
     assert losses[-1] < losses[0]
     mix = trained_mix(nlp).mix
@@ -383,10 +363,10 @@ def test_a_tagger_learns_through_the_mix(tiny_files: BiLMFiles, tmp_path: Path) 
 def test_training_reads_a_sentence_once_if_there_is_a_cache(
     cache_mb: float,
     num_read_again: int,
-    tiny_files: BiLMFiles,
+    bilm_files: BiLMFiles,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nlp = tagger(tiny_files, sentence_cache_mb=cache_mb)
+    nlp = tagger(bilm_files, sentence_cache_mb=cache_mb)
     model = nlp.get_pipe("tok2vec").model
     docs = [Doc(nlp.vocab, text.split()) for text in [*TAGGED, *TAGGED]]
     num_read: List[int] = []
@@ -406,21 +386,21 @@ def test_training_reads_a_sentence_once_if_there_is_a_cache(
             numpy.testing.assert_allclose(of_doc, expected_of_doc, **TOLERANCE)
 
 
-def test_without_a_projection_it_starts_as_the_mean_of_the_layers(tiny_files: BiLMFiles) -> None:
+def test_without_a_projection_it_starts_as_the_mean_of_the_layers(bilm_files: BiLMFiles) -> None:
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
-    model = {"@architectures": "elmo_plugin.Elmo.v1", **tiny_files._asdict()}
+    model = {"@architectures": "elmo_plugin.Elmo.v1", **bilm_files._asdict()}
     nlp.add_pipe("tok2vec", config={"model": model})
     nlp.initialize()
     docs = list(nlp.pipe(["It rained. We slept.", "", "Hi"]))
     for doc, sentences in zip(docs, ([["It", "rained", "."], ["We", "slept", "."]], [], [["Hi"]])):
-        vectors = [layers_of(tiny_files, sentence).mean(axis=0) for sentence in sentences]
+        vectors = [layers_of(bilm_files, sentence).mean(axis=0) for sentence in sentences]
         expected = numpy.concatenate([numpy.zeros((0, 12)), *vectors])
         numpy.testing.assert_allclose(doc.tensor, expected, **TOLERANCE)
 
 
-def test_gradients_are_those_of_torch(tiny_files: BiLMFiles) -> None:
-    nlp = tagger(tiny_files)
+def test_gradients_are_those_of_torch(bilm_files: BiLMFiles) -> None:
+    nlp = tagger(bilm_files)
     docs = [Doc(nlp.vocab, text.split()) for text in TAGGED] + [Doc(nlp.vocab)]
     vectors, backprop = nlp.get_pipe("tok2vec").model.begin_update(docs)
     generator = numpy.random.default_rng(0)
@@ -430,7 +410,7 @@ def test_gradients_are_those_of_torch(tiny_files: BiLMFiles) -> None:
     found = [parameter.grad.clone() for parameter in mix.parameters()]
     mix.zero_grad()
     layers = torch.from_numpy(  # (3, 14, 12)
-        numpy.concatenate([layers_of(tiny_files, words(doc)) for doc in docs], axis=1)
+        numpy.concatenate([layers_of(bilm_files, words(doc)) for doc in docs], axis=1)
     )
     (mix(layers) * torch.from_numpy(numpy.concatenate(factors))).sum().backward()
     assert len(found) == 3 + 1 + 2
@@ -465,7 +445,7 @@ def test_another_bilm_under_the_same_name_is_an_error(
     ],
 )
 def test_wrong_options_of_the_layer(
-    tiny_files: BiLMFiles, options: Dict[str, Any], message: str
+    bilm_files: BiLMFiles, options: Dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        tagger(tiny_files, **options)
+        tagger(bilm_files, **options)

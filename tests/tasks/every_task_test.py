@@ -20,7 +20,6 @@ from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import Model, load_archive
 from allennlp.predictors import Predictor
 
-from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks import predicting
 from tests.closeness import assert_close
@@ -272,8 +271,7 @@ def test_batches_of_similar_length_change_no_answer(
         return forward(batch)
 
     monkeypatch.setattr(predictor._model, "forward_on_instances", recorded)
-    limits = BatchOptions(batch_size=None, batch_tokens=30)
-    monkeypatch.setattr(predicting, "_LIMITS", limits)
+    monkeypatch.setattr(predicting, "_MAX_TOKENS", 30)
     together = predictor.predict_batch_json(inputs * 3)
     assert_same_answers(together, one_by_one * 3, predictor._model)
     longest_first = [length for batch in lengths for length in batch]

@@ -1,25 +1,35 @@
-"""Embed with Ray: actors on this machine or a cluster embed blocks and write a part for each."""
+"""Embed blocks of sentences and write a part for each: in this process, or in workers of Ray."""
 
 import logging
 import math
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 import numpy
 import torch
 
 from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.embedding.local_engine import (
-    Embedder,
-    ItemT,
-    PartWriter,
-    Progress,
-    ResultT,
-)
-from elmo_plugin.embedding.parts import Block, Part
+from elmo_plugin.embedding.formats import OutputFormat
+from elmo_plugin.embedding.layers import LayerChoice
+from elmo_plugin.embedding.parts import Block, PartsFolder
 from elmo_plugin.errors import ConfigurationError, needing
+
+if TYPE_CHECKING:
+    from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 
 LOCAL, RAY = ENGINES = ("local", "ray")
 
@@ -28,8 +38,9 @@ LOCAL, RAY = ENGINES = ("local", "ray")
 BLOCKS_PER_WORKER = 2
 # How often a block is tried again after its worker died.
 MAX_RETRIES = 5
-# Ray makes only a worker's own GPUs visible to it.
-FIRST_GPU = "cuda:0"
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -39,9 +50,6 @@ class EngineOptions:
     engine: str = option("local: this process; ray: workers of Ray", LOCAL, choices=ENGINES)
     num_workers: Optional[int] = option(
         "number of workers, which share the cores equally (default: 1)", None, metavar="N"
-    )
-    num_gpus_per_worker: Optional[float] = option(
-        "GPUs of each; a fraction to share one (default: 0)", None, metavar="N"
     )
     ray_address: Optional[str] = option(
         "of a cluster; auto on its nodes (default: start Ray here)", None, metavar="ADDRESS"
@@ -62,73 +70,94 @@ class EngineOptions:
         return self.engine == RAY
 
 
-class RayWorkers(NamedTuple):
-    """Workers of equal size: the cores (as Ray counts them) and GPUs of each, which may be fractions."""
+@dataclass(frozen=True)
+class PartWriter:
+    """
+    Embed blocks and write a part for each. Can be pickled, to be sent to workers.
+    """
 
-    number: int
-    num_cpus: float
-    num_gpus: float
+    layers: LayerChoice
+    batch_size: Optional[int]
+    format: OutputFormat
+    folder: PartsFolder
 
-    @classmethod
-    def on_cluster(cls, number: int, num_gpus: float = 0) -> "RayWorkers":
+    def write(self, embedder: "ElmoEmbedder", block: Block) -> Iterator[int]:
         """
-        Return workers for the cluster that this process is connected to. The workers of a node share its
-        cores equally.
+        Embed a block and write its part. Yield 1 after each sentence, the number of new ones.
 
         # Raises
 
-        `ConfigurationError` for numbers that are not positive, and if the cluster has too few GPUs.
+        `ConfigurationError` for a vector that is too large for the data type; `OSError` if the part cannot be
+        written.
         """
-        if number < 1 or num_gpus < 0:
-            raise ConfigurationError(
-                f"num_workers is {number} and num_gpus_per_worker is {num_gpus}, expected at least one "
-                "worker, and no negative number of GPUs."
-            )
-        nodes = [node["Resources"] for node in import_ray().nodes() if node["Alive"]]
-        gpus_per_node = [node.get("GPU", 0) for node in nodes]
-        # Fractions such as 0.1 do not add up exactly.
-        if num_gpus and sum(int(gpus / num_gpus + 1e-9) for gpus in gpus_per_node) < number:
-            raise ConfigurationError(
-                f"--num-gpus-per-worker is {num_gpus} for {number} workers, but Ray finds "
-                f"{sum(gpus_per_node):g} GPUs. Give fewer workers, or a fraction to share a GPU, or leave it "
-                "out to run on CPUs."
-            )
-        cores = [node.get("CPU", 0) for node in nodes if not num_gpus or node.get("GPU", 0)]
-        share = min(cores, default=1) / math.ceil(number / max(len(cores), 1))
-        # Whole cores, or ten-thousandths of one, the smallest unit of Ray.
-        num_cpus = int(share) if share >= 1 else math.floor(share * 10_000) / 10_000
-        return cls(number, num_cpus, num_gpus)
+        tokens = (sentence.tokens for sentence in block.sentences)
+        all_layers = embedder.embed_sentences(tokens, self.batch_size)
+        vectors = []
+        for sentence, layers in zip(block.sentences, all_layers):
+            where = f"{block.part.source}, line {sentence.line_index + 1}"
+            vectors.append(_cast_checked(self.layers(layers), self.format.dtype, where))
+            yield 1
+        self.folder.write(block, vectors, self.format)
+
+
+def _cast_checked(vectors: numpy.ndarray, dtype: str, where: str) -> numpy.ndarray:
+    """Cast vectors to the data type of the output, if no number is too large for it."""
+    if vectors.dtype == dtype:
+        return vectors
+    limit = numpy.finfo(dtype).max
+    largest = numpy.abs(vectors).max(initial=0.0)
+    if largest > limit:
+        raise ConfigurationError(
+            f"{where}: a vector holds {largest:g}, but the largest {dtype} is {limit:g}. Write float32."
+        )
+    return vectors.astype(dtype)
 
 
 @contextmanager
-def ray_engine(embedder: Embedder, options: EngineOptions) -> Iterator["RayEngine"]:
+def make_engine(
+    embedder: "ElmoEmbedder", options: EngineOptions
+) -> Iterator[Union["LocalEngine", "RayEngine"]]:
     """
-    Connect to Ray within the context, and give an engine whose workers run copies of the embedder.
+    Give an engine that runs the embedder, or copies of it in workers of Ray. Within the context this process
+    is connected to Ray.
 
     # Raises
 
-    `ConfigurationError` if no cluster answers at the address, if it has too few GPUs, and if workers are to
-    have GPUs and the embedder's biLM is packed for CPUs.
+    `ConfigurationError` if no cluster answers at the address, or the number of workers is not positive.
     """
+    if not options.is_ray:
+        yield LocalEngine(embedder)
+        return
     with ray_session(options.ray_address):
-        workers = RayWorkers.on_cluster(
-            1 if options.num_workers is None else options.num_workers,
-            options.num_gpus_per_worker or 0,
-        )
-        if workers.num_gpus and embedder.elmo_bilm.kernel != "reference":
-            raise ConfigurationError(
-                f"--num-gpus-per-worker is {workers.num_gpus:g}, but the biLM is packed for the kernel "
-                f"{embedder.elmo_bilm.kernel}. Add --kernel reference, whose weights go to GPUs."
-            )
-        yield RayEngine(shared_embedder(embedder), workers)
+        num_workers = 1 if options.num_workers is None else options.num_workers
+        yield RayEngine(shared_embedder(embedder), num_workers, cores_of_worker(num_workers))
+
+
+class LocalEngine:
+    """Embed in this process."""
+
+    def __init__(self, embedder: "ElmoEmbedder") -> None:
+        self._embedder = embedder
+
+    def map(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> List[ResultT]:
+        """Return the result of a function for each item."""
+        return list(map(function, items))
+
+    def write_parts(
+        self, writer: PartWriter, blocks: Iterable[Block]
+    ) -> Generator[int, None, None]:
+        """Embed blocks and write their parts. Yield numbers of newly embedded sentences."""
+        for block in blocks:
+            yield from writer.write(self._embedder, block)
 
 
 class RayEngine:
     """Embed in workers of the Ray cluster that this process is connected to."""
 
-    def __init__(self, embedder: Any, workers: RayWorkers) -> None:
+    def __init__(self, embedder: Any, num_workers: int, num_cpus: float) -> None:
         self._embedder = embedder  # Ray's reference
-        self._workers = workers
+        self._num_workers = num_workers
+        self._num_cpus = num_cpus  # of each worker
 
     def map(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> List[ResultT]:
         """Return the result of a function for each item. The calls run on all cores."""
@@ -137,11 +166,12 @@ class RayEngine:
         results: List[ResultT] = ray.get([remote.remote(item) for item in items])
         return results
 
-    @contextmanager
-    def writing(self, writer: PartWriter, progress: Progress) -> Iterator[Callable[[Block], Any]]:
+    def write_parts(
+        self, writer: PartWriter, blocks: Iterable[Block]
+    ) -> Generator[int, None, None]:
         """
-        Give a function that hands a block to the next idle worker. All parts are written at the end of the
-        context.
+        Hand each block to the next idle worker, which embeds it and writes its part. Yield the number of
+        sentences of each part that is done.
 
         A worker that dies is started again, and its blocks are embedded again. The name of a part follows
         from its sentences, so a part that is written twice exists once.
@@ -149,37 +179,25 @@ class RayEngine:
         ray = import_ray()
         from ray.util import ActorPool
 
-        num_workers, num_cpus, num_gpus = self._workers
         worker_class = ray.remote(
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            max_restarts=-1,
-            max_task_retries=MAX_RETRIES,
+            num_cpus=self._num_cpus, max_restarts=-1, max_task_retries=MAX_RETRIES
         )(_Worker)
         workers = [
-            worker_class.remote(self._embedder, self._workers, writer) for _ in range(num_workers)
+            worker_class.remote(self._embedder, self._num_cpus, writer)
+            for _ in range(self._num_workers)
         ]
         pool = ActorPool(workers * BLOCKS_PER_WORKER)
-
-        def wait_for_a_part() -> None:
-            try:
-                part = Part(*pool.get_next_unordered())
-            except ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, (ConfigurationError, OSError)):  # for the user
-                    raise error.cause from error
-                raise
-            progress.update(part.num_sentences)
-            progress.add_tokens(part.num_tokens)
-
-        def write(block: Block) -> None:
-            if not pool.has_free():
-                wait_for_a_part()
-            pool.submit(lambda worker, block: worker.write.remote(block), block)
-
         try:
-            yield write
+            for block in blocks:
+                if not pool.has_free():
+                    yield pool.get_next_unordered()
+                pool.submit(lambda worker, block: worker.write.remote(block), block)
             while pool.has_next():
-                wait_for_a_part()
+                yield pool.get_next_unordered()
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, (ConfigurationError, OSError)):  # for the user
+                raise error.cause from error
+            raise
         finally:
             for worker in workers:
                 ray.kill(worker)
@@ -188,22 +206,30 @@ class RayEngine:
 class _Worker:
     """The actor that runs in a worker process."""
 
-    def __init__(self, embedder: Any, workers: RayWorkers, writer: PartWriter) -> None:
-        torch.set_num_threads(max(1, int(workers.num_cpus)))
-        if workers.num_gpus:
-            embedder.elmo_bilm.device = torch.device(
-                FIRST_GPU
-            )  # where `_tensor_of` put its tensors
+    def __init__(self, embedder: Any, num_cpus: float, writer: PartWriter) -> None:
+        torch.set_num_threads(max(1, int(num_cpus)))
         self._embedder = embedder
         self._writer = writer
 
-    def write(self, block: Block) -> Part:
-        """Embed a block, and write its part."""
-        self._writer.write(self._embedder, block)
-        return block.part
+    def write(self, block: Block) -> int:
+        """Embed a block, and write its part. Return the number of sentences."""
+        return sum(self._writer.write(self._embedder, block))
 
 
-def shared_embedder(embedder: Embedder) -> Any:
+def cores_of_worker(num_workers: int) -> float:
+    """
+    Return the number of cores for each worker, as Ray counts them, of the cluster that this process is
+    connected to. The workers of a node share its cores equally.
+    """
+    if num_workers < 1:
+        raise ConfigurationError(f"num_workers is {num_workers}, expected at least one worker.")
+    cores = [node["Resources"].get("CPU", 0) for node in import_ray().nodes() if node["Alive"]]
+    share = min(cores, default=1) / math.ceil(num_workers / max(len(cores), 1))
+    # Whole cores, or ten-thousandths of one, the smallest unit of Ray.
+    return int(share) if share >= 1 else math.floor(share * 10_000) / 10_000
+
+
+def shared_embedder(embedder: Any) -> Any:
     """
     Put an embedder into Ray's object store, and return Ray's reference of it.
 
@@ -229,14 +255,11 @@ def _array_of(tensor: torch.Tensor) -> Tuple[numpy.ndarray, torch.dtype, bool]:
 
 
 def _tensor_of(stored: Tuple[numpy.ndarray, torch.dtype, bool]) -> torch.Tensor:
-    """Return a view of the array, or in a worker that has a GPU a copy there."""
     array, dtype, is_parameter = stored
     with warnings.catch_warnings():
         # Weights are never written to.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         tensor = torch.from_numpy(array).view(dtype)
-    if import_ray().get_gpu_ids():
-        tensor = tensor.to(FIRST_GPU)
     return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
 
 
