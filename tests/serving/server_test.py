@@ -138,7 +138,6 @@ def test_a_port_that_is_used(
 
 def test_names_are_those_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a=b").mkdir()
     words = ["runs/demo/model.tar.gz", "runs/ner", "sst.tar.gz", "mine=runs/ner", "c=a=b"]
     assert named_archives([*words, "model.tar.gz"]) == {
         "demo": "runs/demo/model.tar.gz",
@@ -166,10 +165,19 @@ def test_invalid_names(words: List[str], message: str) -> None:
         named_archives(words)
 
 
-@pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1", "a" * 70])
-def test_addresses_that_cannot_be_bound(host: str) -> None:
+@pytest.mark.parametrize(
+    "host, port",
+    [
+        ("no.such.host.invalid", 0),
+        ("203.0.113.1", 0),
+        ("a" * 70, 0),
+        ("127.0.0.1", 65536),
+        ("127.0.0.1", -1),
+    ],
+)
+def test_addresses_that_cannot_be_bound(host: str, port: int) -> None:
     with pytest.raises(ConfigurationError, match="--host, --port: cannot serve at"):
-        bound_socket(host, 0)
+        bound_socket(host, port)
 
 
 @pytest.mark.parametrize("host, is_warned", [("127.0.0.1", False), ("0.0.0.0", True)])
