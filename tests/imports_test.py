@@ -23,7 +23,7 @@ CORE = [
 ]
 PLUGIN = [
     ("elmo_plugin.compat.patches",),
-    ("elmo_plugin.compat.archives", "elmo_plugin.compat.predictions"),
+    ("elmo_plugin.compat.archives",),
     ("elmo_plugin.modules.elmo_token_embedder", "elmo_plugin.modules.encoder_stack"),
     ("elmo_plugin.modules.placed_elmo",),
     ("elmo_plugin.modules.model_mixes",),

@@ -6,7 +6,7 @@ import tarfile
 import zlib
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Union
 
 import torch
 from allennlp.common import checks
@@ -46,12 +46,11 @@ def opened_archive(
     archive_file: Union[str, PathLike],
     overrides: Union[str, Dict[str, Any]] = "",
     cuda_device: int = -1,
-    weights_file: Optional[str] = None,
 ) -> Archive:
     """
     Load an archive for inference: a `model.tar.gz`, the folder of a training run, or the name of a task model
-    that comes with this package; with `overrides` of its config, and with `weights_file` in place of the
-    weights in it. No parameter requires a gradient, so that a biLM that was fine-tuned runs as a snapshot.
+    that comes with this package; with `overrides` of its config. No parameter requires a gradient, so that a
+    biLM that was fine-tuned runs as a snapshot.
 
     # Raises
 
@@ -63,14 +62,13 @@ def opened_archive(
     except checks.ConfigurationError as error:
         raise ConfigurationError(f"cuda_device is {cuda_device}: {error.message}") from error
     try:
-        archive = load_archive(archive_file, cuda_device, overrides, weights_file)
+        archive = load_archive(archive_file, cuda_device, overrides)
     except ConfigurationError:
         raise
     except _LOADING_ERRORS as error:
-        weights = "" if weights_file is None else f" with the weights {weights_file}"
         raise ConfigurationError(
-            f"{archive_file}: cannot be loaded as an archive{weights} ({_reason(error)}), expected the "
-            "model.tar.gz of a training run, or its folder. Correct the path, or get another copy."
+            f"{archive_file}: cannot be loaded as an archive ({_reason(error)}), expected the model.tar.gz "
+            "of a training run, or its folder. Correct the path, or get another copy."
         ) from error
     archive.model.requires_grad_(False)
     return archive

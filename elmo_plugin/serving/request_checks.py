@@ -93,7 +93,9 @@ class RequestChecks:
             return
         headers = dict(scope["headers"])
         try:
-            self._check_host(*(headers.get(key, b"").decode("latin-1") for key in (b"host", b"origin")))
+            self._check_host(
+                *(headers.get(key, b"").decode("latin-1") for key in (b"host", b"origin"))
+            )
             body = await asyncio.wait_for(self._read_body(receive), self._limits.timeout)
         except RequestError as error:
             await error_response(error.status, error.message)(scope, receive, send)
