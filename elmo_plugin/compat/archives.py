@@ -66,9 +66,10 @@ def opened_archive(
     except ConfigurationError:
         raise
     except _LOADING_ERRORS as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:_MAX_REASON]}"
         raise ConfigurationError(
-            f"{archive_file}: cannot be loaded as an archive ({_reason(error)}), expected the model.tar.gz "
-            "of a training run, or its folder. Correct the path, or get another copy."
+            f"{archive_file}: cannot be loaded as an archive ({reason}), expected the model.tar.gz of a "
+            "training run, or its folder. Correct the path, or get another copy."
         ) from error
     archive.model.requires_grad_(False)
     return archive
@@ -79,15 +80,6 @@ def keep_only_snapshots(model: torch.nn.Module) -> None:
     for module in list(model.modules()):
         if isinstance(module, Elmo):
             module.keep_only_snapshot()
-
-
-def _reason(error: Exception) -> str:
-    """Return the beginning of an error's message, with its class if the message needs it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    message = " ".join(lines[:2])[:_MAX_REASON]
-    if isinstance(error, (KeyError, AttributeError, TypeError, IndexError, AssertionError)):
-        return f"{type(error).__name__}: {message}"
-    return message or type(error).__name__
 
 
 def archive_files(folder: Union[str, PathLike]) -> List[Path]:

@@ -133,7 +133,7 @@ def test_overrides_change_the_config_of_the_archive(archive_file: str, capsys: A
     "arguments, message",
     [
         (["no.tar.gz", INPUTS], "no.tar.gz"),
-        ([INPUTS, INPUTS], "cannot be loaded as an archive (not a gzip file)"),
+        ([INPUTS, INPUTS], "cannot be loaded as an archive (ReadError: not a gzip"),
         (["ARCHIVE", "no.jsonl"], "no.jsonl"),
         (["ARCHIVE", "long.jsonl"], "long.jsonl, line 1: found a line of more than 1,000,000 b"),
         (["ARCHIVE", "."], ".: cannot be read"),
