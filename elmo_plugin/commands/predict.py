@@ -28,7 +28,7 @@ Run the model in an archive on each line of INPUT, a JSON object such as
   elmo_squad  {"passage": "It rained in Paris.", "question": "Where did it rain?"}
   elmo_coref  {"document": "Mary slept. She was tired."}
 Print one JSON object for each line. For a line that is not valid it is {"error": ...}, and other lines are
-not affected.
+not affected. (allennlp predict --use-dataset-reader reads files in the format of the training data.)
 """
 
 _BATCH_SIZE = 64

@@ -4,10 +4,9 @@ import random
 import re
 import sys
 import tarfile
-import time
 import warnings
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Tuple
 
 import numpy
 import pytest
@@ -23,11 +22,7 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from transformers import BertTokenizerFast
 
 from elmo_plugin.compat.archives import opened_archive
-from elmo_plugin.compat.patches import (
-    SECONDS_FOR_THREADS,
-    hide_mixed_precision_warnings,
-    prepare_allennlp,
-)
+from elmo_plugin.compat.patches import hide_mixed_precision_warnings, prepare_allennlp
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
 
@@ -199,15 +194,6 @@ def exchange_and_end(rank: int, store: str) -> None:
 def test_workers_of_distributed_training_end_in_order(tmp_path: Path) -> None:
     # Without the patch one of the workers aborts, more often than not.
     torch.multiprocessing.spawn(exchange_and_end, args=(str(tmp_path / "store"),), nprocs=2)
-
-
-def test_other_processes_do_not_wait_at_their_end(
-    config: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    registered: List[Any] = []
-    monkeypatch.setattr("atexit.register", lambda *call: registered.append(call))
-    train(config, tmp_path / "run")
-    assert (time.sleep, SECONDS_FOR_THREADS) not in registered
 
 
 @pytest.fixture
