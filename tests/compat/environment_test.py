@@ -107,7 +107,7 @@ def test_importing_the_plugin_says_what_is_wrong(tmp_path: Path) -> None:
 
 def test_requirements_files_pin_what_the_check_accepts_and_recommends() -> None:
     pinned = pinned_versions()
-    for requirement in REQUIREMENTS:
-        assert SpecifierSet(requirement.versions).contains(pinned[requirement.package])
-        for package, version in re.findall(r"(\S+)==(\S+)", requirement.command):
-            assert pinned[package] == version
+    for package, (versions, command) in REQUIREMENTS.items():
+        assert SpecifierSet(versions).contains(pinned[package])
+        for named, version in re.findall(r"(\S+)==(\S+)", command):
+            assert pinned[named] == version
