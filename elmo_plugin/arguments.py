@@ -8,7 +8,6 @@ from typing import (
     Callable,
     Dict,
     Optional,
-    Sequence,
     Type,
     TypeVar,
     Union,
@@ -31,10 +30,9 @@ def option(
     *,
     short: Optional[str] = None,
     positional: bool = False,
-    metavar: Optional[str] = None,
-    choices: Optional[Sequence[Any]] = None,
     parse: Optional[Callable[[str], Any]] = None,
     repeat: bool = False,
+    **settings: Any,
 ) -> Any:
     """
     Return a dataclass field that is also an argument of a command. Its flag is the name of the field.
@@ -53,23 +51,17 @@ def option(
         A second flag, such as `-s`.
     positional : `bool`, optional (default = `False`)
         Whether the argument has no flag.
-    metavar, choices : optional
-        As in `argparse`.
     parse : `Callable[[str], Any]`, optional (default: the type)
         Returns the value of a word of the command line.
     repeat : `bool`, optional (default = `False`)
         Whether the flag is repeated before each value of a sequence.
+    settings
+        `metavar` and `choices`, as in `argparse`.
     """
-    metadata = {
-        "help": help,
-        "short": short,
-        "positional": positional,
-        "metavar": metavar,
-        "choices": choices,
-        "parse": parse,
-        "repeat": repeat,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+    metadata = {"help": help, "short": short, "positional": positional, "settings": settings}
+    return dataclasses.field(
+        default=default, metadata={**metadata, "parse": parse, "repeat": repeat}
+    )
 
 
 def option_group(title: str, default: Any = dataclasses.MISSING) -> Any:
@@ -131,7 +123,7 @@ def check_choices(options: Any) -> None:
     `ConfigurationError` naming the field.
     """
     for field in dataclasses.fields(options):
-        choices = field.metadata.get("choices")
+        choices = field.metadata.get("settings", {}).get("choices")
         value = getattr(options, field.name)
         if choices is not None and value != field.default and value not in choices:
             raise ConfigurationError(
@@ -143,14 +135,11 @@ def _json_object(text: str) -> Dict[str, Any]:
     """Parse an argument that is a JSON object."""
     try:
         value = parse_json(text)
+        reason = "" if isinstance(value, dict) else "expected a JSON object of keys and values"
     except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"found {text[:_MAX_SHOWN]}, which is not JSON ({error})"
-        ) from error
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(
-            f"found {text[:_MAX_SHOWN]}, expected a JSON object of keys and values"
-        )
+        reason = f"which is not JSON ({error})"
+    if reason:
+        raise argparse.ArgumentTypeError(f"found {text[:_MAX_SHOWN]}, {reason}")
     return value
 
 
@@ -158,33 +147,33 @@ def _add_argument(
     group: argparse._ArgumentGroup, field: dataclasses.Field[Any], field_type: Any
 ) -> None:
     option = field.metadata
-    field_type = _without_none(field_type)
-    item_type = _item_type(field_type)
+    settings = dict(option["settings"])
     is_required = field.default is dataclasses.MISSING
-    settings = {name: option[name] for name in ("metavar", "choices") if option[name] is not None}
     if not is_required:
         settings["default"] = field.default
     if option["positional"]:
         names = [field.name]
-        if not is_required:
-            settings["nargs"] = "?"
     else:
         names = [*filter(None, [option["short"]]), "--" + field.name.replace("_", "-")]
         settings.update(required=is_required, dest=field.name)
+
+    field_type = _without_none(field_type)
+    item_type = _item_type(field_type)
     if field_type is bool:
         settings["action"] = argparse.BooleanOptionalAction if field.default else "store_true"
     elif item_type is None:
         is_object = get_origin(field_type) is dict
         settings["type"] = option["parse"] or (_json_object if is_object else field_type)
+        if option["positional"] and not is_required:
+            settings["nargs"] = "?"
     elif _is_record(item_type):
         words = tuple(name.upper() for name in item_type._fields)
         settings.update(action="append", nargs=len(words), metavar=words)
+    elif option["repeat"]:
+        settings.update(action="append", type=item_type)
     else:
-        settings["type"] = option["parse"] or item_type
-        if option["repeat"]:
-            settings["action"] = "append"
-        else:
-            settings["nargs"] = "*" if option["positional"] and not is_required else "+"
+        is_optional = option["positional"] and not is_required
+        settings.update(nargs="*" if is_optional else "+", type=option["parse"] or item_type)
     if settings.get("action") == "append" and not is_required:
         settings["default"] = list(settings["default"])  # argparse appends to a copy of it
     action = group.add_argument(*names, **settings)

@@ -18,8 +18,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from elmo_plugin.commands.main import COMMANDS, declare_command
-from elmo_plugin.commands.parsers import LazyParser
+from elmo_plugin.commands.main import COMMANDS, LazyParser, declare_command
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -47,22 +47,20 @@ def parsed(arguments: str) -> Options:
     return options_from(Options, parser().parse_args(arguments.split()))
 
 
-def test_defaults_are_those_of_the_fields() -> None:
-    assert parsed("a b -s out") == Options(files=("a", "b"), output="out")
-
-
 ALL = (
     "a --output out --seeds 3 --share 0.25 --no-control --packages x --packages y "
-    "--texts t1 p1 --texts t2 p2 --precision int8 --cuda-device 0"
+    '--texts t1 p1 --texts t2 p2 --precision int8 --cuda-device 0 --overrides {"x.y":[1]}'
 )
 
 
 def test_every_kind_of_argument() -> None:
+    assert parsed("a b -s out") == Options(files=("a", "b"), output="out")
     expected = Options(
         files=("a",),
         output="out",
         seeds=(3,),
         share=0.25,
+        overrides={"x.y": [1]},
         control=False,
         packages=("x", "y"),
         texts=(Text("t1", "p1"), Text("t2", "p2")),
@@ -71,11 +69,6 @@ def test_every_kind_of_argument() -> None:
     assert parsed(ALL) == expected
     # A list that arguments are appended to is not shared between calls.
     assert parsed(ALL) == expected
-
-
-def test_a_json_object() -> None:
-    args = parser().parse_args(["a", "-s", "o", "--overrides", '{"x.y": [1]}'])
-    assert options_from(Options, args).overrides == {"x.y": [1]}
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from allennlp.commands import main
-
-from elmo_plugin.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).parents[1]
 TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
@@ -57,26 +54,3 @@ def test_predict_from_the_projects_folder_loads_the_plugin_without_a_clash(
     outputs = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     assert [len(output["tags"]) for output in outputs] == [6, 3]
     assert outputs[1]["words"] == ["Rain", "in", "Łódź"]
-
-
-def test_evaluate_prints_f1(archive_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics_file = archive_file.with_name("metrics_of_evaluate.json")
-    arguments = [str(archive_file), str(TINY / "train.conll"), "--output-file", str(metrics_file)]
-    monkeypatch.setattr(sys, "argv", ["allennlp", "evaluate", *arguments])
-    main()
-    assert {"precision", "recall", "f1", "loss"} <= json.loads(metrics_file.read_text()).keys()
-
-
-def test_a_missing_weight_file_is_named_before_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    elmo = "model.text_encoder.elmo"
-    options_file = str(TINY.parents[1] / "bilm" / "tiny" / "options.json")
-    overrides = json.dumps(
-        {f"{elmo}.options_file": options_file, f"{elmo}.weight_file": "no/weights.hdf5"}
-    )
-    config = str(TINY / "experiment_elmo.jsonnet")
-    run = ["allennlp", "train", config, "-s", str(tmp_path / "run"), "--overrides", overrides]
-    monkeypatch.setattr(sys, "argv", run)
-    with pytest.raises(ConfigurationError, match=r"weight_file: cannot find no/weights\.hdf5"):
-        main()

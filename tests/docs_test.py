@@ -18,8 +18,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
-import h5py
-import numpy
 import pytest
 
 from tests.markdown_blocks import broken_links, code_blocks
@@ -204,27 +202,6 @@ def check_adapt_to_your_domain(done: FinishedPage) -> None:
     assert (done.folder / "my_domain_bilm" / "weights.hdf5").exists()
 
 
-def check_embed_a_corpus(done: FinishedPage) -> None:
-    with h5py.File(done.folder / "vectors.hdf5") as file:
-        assert len(file) == 60 + 1
-    assert "(9, 256)\nbank, bank: 0.72\n(Ada Lovelace, London)\n" in done.printed
-
-
-def check_tasks(done: FinishedPage) -> None:
-    config_of(done.folder / "runs" / "sst")
-    # The same sentence by the archive, and by the folder that was exported.
-    tagged = [line for line in done.printed.splitlines() if '["Ada", "Lovelace", "lived"' in line]
-    words = ["Ada", "Lovelace", "lived", "in", "London", "."]
-    assert [json.loads(line)["words"] for line in tagged] == [words, words]
-
-
-def check_write_a_task(done: FinishedPage) -> None:
-    (line,) = (line for line in done.printed.splitlines() if line.startswith('{"probabilities": '))
-    assert json.loads(line)["label"] in ("name", "none")
-    without = config_of(done.folder / "runs" / "without")
-    assert without["text_encoder"]["elmo"]["placement"] == "none"
-
-
 def check_from_allennlp(done: FinishedPage) -> None:
     embedders = config_of(done.folder / "runs" / "new")["text_field_embedder"]["token_embedders"]
     assert embedders["elmo"]["type"] == "elmo"
@@ -244,22 +221,11 @@ def check_serve_a_model(done: FinishedPage) -> None:
     assert done.printed.endswith(stopped)
 
 
-def check_sentence_vectors_and_scores(done: FinishedPage) -> None:
-    assert numpy.load(done.folder / "vectors.npy" / "vectors.npy").shape == (60, 256)
-    assert "\n0.750  Subsequently , a CD version was " in done.printed
-    assert "least expected: " in done.printed
-    assert "\n     9.8  He opened the door .\n   441.8  He door the opened .\n" in done.printed
-
-
 def check_outside_allennlp(done: FinishedPage) -> None:
     assert done.printed.endswith("\n(6, 128)\n['river']\n")
     # The tagger that is loaded is one that has learned.
     tagger = done.folder / "runs" / "spacy" / "model-best" / "meta.json"
     assert json.loads(tagger.read_text("utf-8"))["performance"]["ents_f"] > 0
-
-
-def check_export(done: FinishedPage) -> None:
-    assert done.printed == "elmo_mini.pt2\n(2, 3, 6, 256)\n[6, 3]\n"
 
 
 # What a page does, other than to end without an error and to print what it shows.

@@ -23,26 +23,11 @@ TAGGED = [
     "Why###WRB ?###.",
 ] * 2
 
-CONLL = """\
-Ada -X- O I-PER
-met -X- O O
-Bo -X- O I-PER
-in -X- O O
-Rome -X- O I-LOC
-
-Rome -X- O I-LOC
-sleeps -X- O O
-"""
-
 PARAGRAPH = {
     "context": "Rome was not built in a day. Ada was there.",
     "qas": [
-        {
-            "id": question,
-            "question": question,
-            "answers": [{"text": answer, "answer_start": start}],
-        }
-        for question, answer, start in [
+        {"id": question, "question": question, "answers": [{"text": text, "answer_start": start}]}
+        for question, text, start in [
             ("Who was there?", "Ada", 29),
             ("What was not built in a day?", "Rome", 0),
         ]
@@ -59,10 +44,6 @@ def embedders(files: BiLMFiles, **arguments: Any) -> Dict[str, Any]:
     return {"token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}, "elmo": elmo}}
 
 
-SHORT_TRAINING = {
-    "data_loader": {"batch_size": 2},
-    "trainer": {"optimizer": {"type": "adam", "lr": 0.01}, "num_epochs": 2, "cuda_device": -1},
-}
 INDEXERS = {"tokens": {"type": "single_id"}, "elmo": {"type": "elmo_characters"}}
 
 
@@ -70,91 +51,60 @@ def lstm(input_size: int) -> Dict[str, Any]:
     return {"type": "lstm", "input_size": input_size, "hidden_size": 5, "bidirectional": True}
 
 
-def simple_tagger(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
+def experiment(
+    data: Path, reader: Dict[str, Any], model: Dict[str, Any], batch_size: int = 2
+) -> Dict[str, Any]:
+    return {
+        "dataset_reader": {"token_indexers": INDEXERS, **reader},
+        "train_data_path": str(data),
+        "validation_data_path": str(data),
+        "model": model,
+        "data_loader": {"batch_size": batch_size},
+        "trainer": {"optimizer": {"type": "adam", "lr": 0.01}, "num_epochs": 2, "cuda_device": -1},
+    }
+
+
+def simple_tagger(files: BiLMFiles, folder: Path, batch_size: int = 2) -> Dict[str, Any]:
     data = folder / "tagged.txt"
     data.write_text("\n".join(line.replace(" ", "\t") for line in TAGGED), encoding="utf-8")
-    return {
-        "dataset_reader": {"type": "sequence_tagging", "token_indexers": INDEXERS},
-        "train_data_path": str(data),
-        "validation_data_path": str(data),
-        **SHORT_TRAINING,
-        "model": {
-            "type": "simple_tagger",
-            "text_field_embedder": embedders(files),
-            "encoder": lstm(16),
-            "regularizer": {"regexes": [["scalar_parameters", {"type": "l2", "alpha": 0.1}]]},
-        },
+    model = {
+        "type": "simple_tagger",
+        "text_field_embedder": embedders(files),
+        "encoder": lstm(16),
+        "regularizer": {"regexes": [["scalar_parameters", {"type": "l2", "alpha": 0.1}]]},
     }
-
-
-def crf_tagger(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
-    data = folder / "ner.conll"
-    data.write_text(CONLL, encoding="utf-8")
-    return {
-        "dataset_reader": {
-            "type": "conll2003",
-            "tag_label": "ner",
-            "coding_scheme": "BIOUL",
-            "token_indexers": INDEXERS,
-        },
-        "train_data_path": str(data),
-        "validation_data_path": str(data),
-        **SHORT_TRAINING,
-        "model": {
-            "type": "crf_tagger",
-            "label_encoding": "BIOUL",
-            "text_field_embedder": embedders(files),
-            "encoder": lstm(16),
-        },
-    }
+    return experiment(data, {"type": "sequence_tagging"}, model, batch_size)
 
 
 def bidaf(files: BiLMFiles, folder: Path) -> Dict[str, Any]:
+    """The embedder runs twice in each pass of this model."""
     data = folder / "squad.json"
-    data.write_text(
-        json.dumps({"data": [{"title": "Rome", "paragraphs": [PARAGRAPH]}]}), encoding="utf-8"
-    )
-    return {
-        "dataset_reader": {
-            "type": "squad",
-            "tokenizer": {"type": "elmo_rule_based"},
-            "token_indexers": INDEXERS,
+    data.write_text(json.dumps({"data": [{"title": "Rome", "paragraphs": [PARAGRAPH]}]}))
+    model = {
+        "type": "bidaf",
+        "text_field_embedder": embedders(files),
+        "num_highway_layers": 1,
+        "phrase_layer": lstm(16),
+        "matrix_attention": {
+            "type": "linear",
+            "combination": "x,y,x*y",
+            "tensor_1_dim": 10,
+            "tensor_2_dim": 10,
         },
-        "train_data_path": str(data),
-        "validation_data_path": str(data),
-        **SHORT_TRAINING,
-        "model": {
-            "type": "bidaf",
-            "text_field_embedder": embedders(files),
-            "num_highway_layers": 1,
-            "phrase_layer": lstm(16),
-            "matrix_attention": {
-                "type": "linear",
-                "combination": "x,y,x*y",
-                "tensor_1_dim": 10,
-                "tensor_2_dim": 10,
-            },
-            "modeling_layer": lstm(40),
-            "span_end_encoder": lstm(70),
-            "dropout": 0.0,
-        },
+        "modeling_layer": lstm(40),
+        "span_end_encoder": lstm(70),
+        "dropout": 0.0,
     }
+    return experiment(data, {"type": "squad", "tokenizer": {"type": "elmo_rule_based"}}, model)
 
 
-MODELS: Dict[str, Callable[[BiLMFiles, Path], Dict[str, Any]]] = {
-    "simple_tagger": simple_tagger,
-    "crf_tagger": crf_tagger,
-    "bidaf": bidaf,
-}
-
-
-@pytest.fixture(params=list(MODELS))
+@pytest.fixture(params=[simple_tagger, bidaf])
 def config(request: Any, bilm_files: BiLMFiles, tmp_path: Path) -> Dict[str, Any]:
     """A complete experiment with AllenNLP's embedder."""
-    if request.param != "simple_tagger":
+    if request.param is bidaf:
         pytest.importorskip("allennlp_models")
         import_module_and_submodules("allennlp_models")
-    return MODELS[request.param](bilm_files, tmp_path)
+    return request.param(bilm_files, tmp_path)
 
 
 def elmo_in(config: Dict[str, Any]) -> Dict[str, Any]:
@@ -254,7 +204,7 @@ def test_training_has_the_same_losses(config: Dict[str, Any]) -> None:
 def test_fine_tuned_and_projected_archives_load_too(
     arguments: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
-    config = {**simple_tagger(bilm_files, tmp_path), "data_loader": {"batch_size": 6}}
+    config = simple_tagger(bilm_files, tmp_path, batch_size=6)
     elmo_in(config).update(arguments)
     archive_file = train(config, tmp_path / "theirs")
     theirs = load_archive(archive_file).model
@@ -262,47 +212,28 @@ def test_fine_tuned_and_projected_archives_load_too(
     assert_same(predictions(ours, config), predictions(theirs, config))
 
 
-class TestStandAlone:
-    @pytest.fixture
-    def trained(self, bilm_files: BiLMFiles, tmp_path: Path) -> Dict[str, Any]:
-        config = with_our_embedder(simple_tagger(bilm_files, tmp_path))
-        archive_file = train(config, tmp_path / "run")
-        return {
-            "config": config,
-            "archive_file": archive_file,
-            "expected": predictions(load_archive(archive_file).model, config),
-        }
-
-    @pytest.mark.parametrize("is_packed", [True, False])
-    def test_an_archive_predicts_the_same_without_the_files_of_its_bilm(
-        self, is_packed: bool, trained: Dict[str, Any], bilm_files: BiLMFiles, tmp_path: Path
-    ) -> None:
-        archive_file = tmp_path / "run"
-        if is_packed:
-            archive_file = shutil.move(trained["archive_file"], tmp_path / "elsewhere.tar.gz")
-            shutil.rmtree(tmp_path / "run")
-        for name in bilm_files:
-            Path(name).unlink()
-        model = load_archive(archive_file).model
-        assert_same(predictions(model, trained["config"]), trained["expected"])
-
-    def test_the_weights_are_in_the_archive_once(self, trained: Dict[str, Any]) -> None:
-        model = load_archive(trained["archive_file"]).model
-        state_dict = model.state_dict()
-        bilm = model.text_field_embedder.token_embedder_elmo.elmo.bilm
-        for name, parameter in bilm.named_parameters():
-            assert [key for key in state_dict if key.endswith(f"_elmo_lstm.{name}")]
-            same = [key for key, value in state_dict.items() if value.equal(parameter)]
-            assert len(same) == 1 or not parameter.any(), name
-
-    def test_other_files_named_in_overrides_give_the_shape(
-        self, trained: Dict[str, Any], write_bilm: Callable[..., BiLMFiles]
-    ) -> None:
-        """The archive's weights fill the model; the named files must exist and fit."""
-        other = write_bilm(seed=3, name="other")
-        overrides = {
-            f"model.text_field_embedder.token_embedders.elmo.{key}": name
-            for key, name in other._asdict().items()
-        }
-        model = load_archive(trained["archive_file"], overrides=json.dumps(overrides)).model
-        assert_same(predictions(model, trained["config"]), trained["expected"])
+def test_an_archive_holds_the_weights_of_its_bilm_once_and_needs_no_other_files(
+    bilm_files: BiLMFiles, write_bilm: Callable[..., BiLMFiles], tmp_path: Path
+) -> None:
+    config = with_our_embedder(simple_tagger(bilm_files, tmp_path))
+    archive_file = train(config, tmp_path / "run")
+    model = load_archive(archive_file).model
+    expected = predictions(model, config)
+    state_dict = model.state_dict()
+    bilm = model.text_field_embedder.token_embedder_elmo.elmo.bilm
+    for name, parameter in bilm.named_parameters():
+        assert [key for key in state_dict if key.endswith(f"_elmo_lstm.{name}")]
+        same = [key for key, value in state_dict.items() if value.equal(parameter)]
+        assert len(same) == 1 or not parameter.any(), name
+    # Other files that overrides name give the shape, and the archive's weights fill it.
+    overrides = {
+        f"model.text_field_embedder.token_embedders.elmo.{key}": file
+        for key, file in write_bilm(seed=3, name="other")._asdict().items()
+    }
+    filled = load_archive(archive_file, overrides=json.dumps(overrides)).model
+    assert_same(predictions(filled, config), expected)
+    for file in bilm_files:
+        Path(file).unlink()
+    elsewhere = shutil.move(archive_file, tmp_path / "elsewhere.tar.gz")
+    for path in (tmp_path / "run", elsewhere):
+        assert_same(predictions(load_archive(path).model, config), expected)

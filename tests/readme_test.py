@@ -64,14 +64,3 @@ def test_the_walks_of_contributing_name_what_is_there() -> None:
 def test_the_citation_has_this_version() -> None:
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == __version__
-
-
-def test_hooks_run_the_linters_of_make_lint() -> None:
-    config = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text())
-    (repository,) = config["repos"]
-    commands = [hook["entry"].removeprefix(".venv/bin/") for hook in repository["hooks"]]
-    makefile = (REPOSITORY / "Makefile").read_text()
-    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
-    assert recipe
-    linters = re.findall(r"\$\(VENV\)/bin/(.+?)(?: \.)?\n", recipe[1])
-    assert commands == linters

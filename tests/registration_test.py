@@ -3,10 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, Iterator, Tuple, Union
+from typing import Dict, Union
 
 import pytest
-from allennlp.commands.subcommand import Subcommand
 from allennlp.common import FromParams, Params, Registrable
 from allennlp.data import DatasetReader, Tokenizer
 from allennlp.models import Model
@@ -17,15 +16,13 @@ import elmo_plugin.errors
 import elmo_plugin.plugin
 
 
-def registered_here() -> Iterator[Tuple[type, str]]:
-    for base, entries in Registrable._registry.items():
-        for name, (registered, _) in entries.items():
-            if registered.__module__.startswith("elmo_plugin."):
-                yield base, name
-
-
 def test_every_registered_name_is_elmo_or_starts_with_elmo() -> None:
-    names = [name for _, name in registered_here()]
+    names = [
+        name
+        for entries in Registrable._registry.values()
+        for name, (registered, _) in entries.items()
+        if registered.__module__.startswith("elmo_plugin.")
+    ]
     assert len(names) >= 6
     for name in names:
         assert name == "elmo" or name.startswith(("elmo_", "elmo-")), name
@@ -36,16 +33,15 @@ def test_the_names_that_configs_rely_on_are_there() -> None:
     for base in (DatasetReader, Model, Predictor):
         assert base.by_name("elmo_ner").__module__.startswith("elmo_plugin.tasks.ner")
     assert Tokenizer.by_name("elmo_rule_based") is elmo_plugin.tasks.RuleBasedTokenizer
-    assert "train" in Subcommand.list_available()
-
-
-def test_allennlps_own_embedder_is_untouched() -> None:
+    # AllenNLP's own are untouched.
     assert TokenEmbedder.by_name("elmo_token_embedder").__module__.startswith("allennlp.")
 
 
 def test_the_public_names_are_importable_from_the_top() -> None:
     for name in elmo_plugin.__all__:
         assert hasattr(elmo_plugin, name), name
+    with pytest.raises(AttributeError, match="has no attribute 'Bilm'"):
+        _ = elmo_plugin.Bilm
 
 
 # The plugin without the extras and Triton; then its other modules, without jinja2 too.
@@ -74,16 +70,16 @@ import_module_and_submodules("elmo_plugin")  # as `--include-package elmo_plugin
 """
 
 
-def test_one_import_registers_all_names_without_the_extras(tmp_path: Path) -> None:
-    run_python(USE_THE_PLUGIN, tmp_path)
-
-
 def run_python(program: str, folder: Path) -> str:
     process = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=folder
     )
     assert process.returncode == 0, process.stderr
     return process.stdout.strip()
+
+
+def test_one_import_registers_all_names_without_the_extras(tmp_path: Path) -> None:
+    run_python(USE_THE_PLUGIN, tmp_path)
 
 
 def test_importing_the_package_loads_neither_torch_nor_allennlp(tmp_path: Path) -> None:
@@ -103,8 +99,3 @@ def test_allennlp_handles_our_error_as_its_own() -> None:
             self.part = part
 
     assert Model.from_params(Params({"part": {"size": 3}})).part == {"size": 3}
-
-
-def test_a_name_that_the_package_lacks_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'Bilm'"):
-        _ = elmo_plugin.Bilm

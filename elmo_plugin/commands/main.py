@@ -1,4 +1,4 @@
-"""The console script `elmo`: its commands, and the parser that imports a command when it is called."""
+"""The console script `elmo`: its commands, and parsers that import a command when it is called."""
 
 import argparse
 import functools
@@ -6,10 +6,9 @@ import logging
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
 import elmo_plugin
-from elmo_plugin.commands.parsers import LazyParser, declare
 from elmo_plugin.commands.user_errors import DEBUG, exits_on_user_errors, needing_allennlp
 from elmo_plugin.compat.environment import INSTALL_ALLENNLP
 from elmo_plugin.errors import ConfigurationError
@@ -27,14 +26,16 @@ predict, serve and report need AllenNLP:
 """
 
 
+help_formatter: Any = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=32)
+
+
 class Command(NamedTuple):
     """A command, whose module in this folder has its name."""
 
     help: str
     subcommand: Optional[str] = None  # its name among those of `allennlp`
-    loads_archives: bool = (
-        False  # may build what an archive names, which --include-package registers
-    )
+    # Whether it may build what an archive names, which --include-package registers.
+    loads_archives: bool = False
 
 
 # In the order of the help.
@@ -83,7 +84,7 @@ def _run(args: argparse.Namespace) -> None:
     parsed.func(parsed)
 
 
-def _parser() -> LazyParser:
+def _parser() -> "LazyParser":
     parser = LazyParser(prog="elmo", description=_DESCRIPTION, usage="%(prog)s COMMAND ...")
     version = f"elmo_plugin {elmo_plugin.__version__}"
     parser.add_argument("--version", action="version", version=version)
@@ -98,6 +99,30 @@ def _parser() -> LazyParser:
     return parser
 
 
+class LazyParser(argparse.ArgumentParser):
+    """
+    A parser whose arguments are declared by a function when it is used, because importing them takes time.
+    Its errors are one line.
+    """
+
+    def __init__(
+        self, *, declare: Optional[Callable[["LazyParser"], None]] = None, **settings: Any
+    ) -> None:
+        super().__init__(**{"formatter_class": help_formatter, **settings})
+        self._declare = declare
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Optional[Sequence[str]] = None, namespace: Optional[argparse.Namespace] = None
+    ) -> Tuple[argparse.Namespace, Any]:
+        if self._declare is not None:
+            declare, self._declare = self._declare, None
+            declare(self)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> Any:
+        self.exit(2, f"{self.prog}: error: {message}. See {self.prog} --help.\n")
+
+
 def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of a command."""
     declare(parser, module_of(name))
@@ -109,6 +134,33 @@ def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
             metavar="PACKAGE",
             help="import this first: it registers what ARCHIVE names",
         )
+
+
+def declare(parser: argparse.ArgumentParser, command: Any) -> None:
+    """
+    Declare the arguments of a command and `--debug`, and set `func`, which runs it and exits as
+    `exits_on_user_errors` says. A command is a module, or another object, with functions `add_arguments` and
+    `run`; one without `run` has subcommands, for which this function is called too.
+    """
+    command.add_arguments(parser)
+    if hasattr(command, "run"):
+        parser.add_argument(
+            DEBUG, action="store_true", help="show the traceback of an error, not only its message"
+        )
+        parser.set_defaults(func=exits_on_user_errors(command.run), prog=parser.prog)
+        parser.usage = parser.usage or _short_usage(parser)
+
+
+def _short_usage(parser: argparse.ArgumentParser) -> str:
+    """Return the usage with what must be given, where argparse would list all options."""
+    words = ["%(prog)s"]
+    for action in parser._actions:
+        if action.required:
+            value = str(action.metavar or action.dest.upper())
+            words.append(
+                " ".join([*action.option_strings[-1:], value]) + "..." * (action.nargs == "+")
+            )
+    return " ".join([*words, "[options]"])
 
 
 def _import_packages(names: Sequence[str]) -> None:

@@ -1,20 +1,23 @@
 """`elmo predict`: run a trained task model on JSON lines."""
 
 import argparse
+import itertools
+import json
+import logging
 import sys
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from elmo_plugin.arguments import add_options, option, options_from
 from elmo_plugin.commands.user_errors import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file, replaced_file
+from elmo_plugin.files.text import byte_lines, open_text
 
 _DESCRIPTION = """\
 examples:
   echo '{"sentence": "Ada Lovelace lived in London."}' | %(prog)s elmo_ner_mini -
   %(prog)s elmo_srl_mini sentences.jsonl --output-file tagged.jsonl
-  %(prog)s runs/ner/model.tar.gz test.conll --use-dataset-reader
 
 Run the model in an archive on each line of INPUT, a JSON object such as
   elmo_ner    {"sentence": "Ada Lovelace lived in London."}
@@ -25,10 +28,12 @@ Run the model in an archive on each line of INPUT, a JSON object such as
   elmo_squad  {"passage": "It rained in Paris.", "question": "Where did it rain?"}
   elmo_coref  {"document": "Mary slept. She was tired."}
 Print one JSON object for each line. For a line that is not valid it is {"error": ...}, and other lines are
-not affected.
+not affected. (allennlp predict --use-dataset-reader reads files in the format of the training data.)
 """
 
 _BATCH_SIZE = 64
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,17 +64,9 @@ class PredictOptions:
         None,
         metavar="N",
     )
-    use_dataset_reader: bool = option(
-        "read INPUT as the model's data were read, not as JSON lines", False
-    )
-    dataset_reader_choice: str = option(
-        "of which data", "validation", choices=("train", "validation")
-    )
     overrides: Optional[Dict[str, Any]] = option(
         "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
     )
-    weights_file: Optional[str] = option("in place of the weights in ARCHIVE", None, metavar="FILE")
-    predictor: Optional[str] = option("(default: that of the model)", None, metavar="NAME")
     predictor_args: Optional[Dict[str, Any]] = option(
         """of the predictor, such as '{"tokenizer": {"type": "whitespace"}}'""",
         None,
@@ -95,7 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Print the predictions, or write them to a file."""
     options = options_from(PredictOptions, args)
-    predictions = _predictions(options)
+    batch_size = options.batch_size or (1 if options.input_file == "-" else _BATCH_SIZE)
+    predictions = predict_lines(_build_predictor(options), options.input_file, batch_size)
     if options.output_file is None:
         for line in predictions:
             sys.stdout.write(line)
@@ -105,25 +103,60 @@ def run(args: argparse.Namespace) -> None:
         file.writelines(predictions)
 
 
-def _predictions(options: PredictOptions) -> Iterator[str]:
+def _build_predictor(options: PredictOptions) -> Any:
     with needing_allennlp("predict"):
         import elmo_plugin.plugin  # noqa: F401 - patches and registers
-        from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
-        from elmo_plugin.compat.predictions import (
-            STANDARD_INPUT,
-            build_predictor,
-            predict_data,
-            predict_lines,
-        )
+    from allennlp.predictors import Predictor
 
-    archive = opened_archive(
-        options.archive_file, options.overrides or "", options.cuda_device, options.weights_file
-    )
+    from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
+
+    archive = opened_archive(options.archive_file, options.overrides or "", options.cuda_device)
     keep_only_snapshots(archive.model)
-    predictor = build_predictor(
-        archive, options.predictor, options.dataset_reader_choice, options.predictor_args or {}
-    )
-    if options.use_dataset_reader:
-        return predict_data(predictor, options.input_file, options.batch_size or _BATCH_SIZE)
-    default_size = 1 if options.input_file == STANDARD_INPUT else _BATCH_SIZE
-    return predict_lines(predictor, options.input_file, options.batch_size or default_size)
+    try:
+        return Predictor.from_archive(archive, extra_args=options.predictor_args or {})
+    except TypeError as error:
+        raise ConfigurationError(
+            f"--predictor-args: found {options.predictor_args}, expected arguments of the predictor "
+            f"({error}). Correct them."
+        ) from error
+
+
+def predict_lines(predictor: Any, input_file: str, batch_size: int) -> Iterator[str]:
+    """
+    Yield the answer to each line of a file, as a line of JSON. The answer to an invalid line, also to a blank
+    one, is `{"error": ...}`.
+
+    # Parameters
+
+    predictor : `Predictor`
+        Reads a line by `load_line`.
+    input_file : `str`
+        JSON lines, plain or `.gz`; `-` for standard input.
+    batch_size : `int`
+        Number of lines that are read before they are predicted.
+
+    # Raises
+
+    `ConfigurationError` if the file cannot be read, or has a line of more than `MAX_LINE_BYTES`.
+    """
+    with sys.stdin.buffer if input_file == "-" else open_text(input_file) as file:
+        lines = byte_lines(file, input_file, "a JSON object")
+        while batch := list(itertools.islice(lines, batch_size)):
+            for answer in _answers(predictor, batch):
+                yield predictor.dump_line(answer)
+
+
+def _answers(predictor: Any, lines: Sequence[bytes]) -> List[Dict[str, Any]]:
+    inputs: Dict[int, Any] = {}
+    answers: Dict[int, Dict[str, Any]] = {}
+    for position, line in enumerate(lines):
+        try:
+            inputs[position] = predictor.load_line(line.decode("utf-8"))
+        # Predictors of other packages parse the line here, those of this package later.
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            message = f"Found a line that is not JSON in UTF-8 ({error})."
+            logger.error("No prediction for a line: %s", message)
+            answers[position] = {"error": message}
+    if inputs:
+        answers.update(zip(inputs, predictor.predict_batch_json(list(inputs.values()))))
+    return [answers[position] for position in range(len(lines))]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import get_type_hints
 
 from elmo_plugin.arguments import add_options, options_from
-from elmo_plugin.commands.parsers import LazyParser, declare
+from elmo_plugin.commands.main import LazyParser, declare
 from elmo_plugin.commands.user_errors import needing_allennlp
 from elmo_plugin.errors import needing
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from allennlp.commands.subcommand import Subcommand
 
-from elmo_plugin.commands.main import COMMANDS, Command, module_of
-from elmo_plugin.commands.parsers import declare, help_formatter
+from elmo_plugin.commands.main import COMMANDS, Command, declare, help_formatter, module_of
 
 
 def _register(name: str, command: Command) -> None:

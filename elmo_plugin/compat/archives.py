@@ -6,7 +6,7 @@ import tarfile
 import zlib
 from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Union
 
 import torch
 from allennlp.common import checks
@@ -46,12 +46,11 @@ def opened_archive(
     archive_file: Union[str, PathLike],
     overrides: Union[str, Dict[str, Any]] = "",
     cuda_device: int = -1,
-    weights_file: Optional[str] = None,
 ) -> Archive:
     """
     Load an archive for inference: a `model.tar.gz`, the folder of a training run, or the name of a task model
-    that comes with this package; with `overrides` of its config, and with `weights_file` in place of the
-    weights in it. No parameter requires a gradient, so that a biLM that was fine-tuned runs as a snapshot.
+    that comes with this package; with `overrides` of its config. No parameter requires a gradient, so that a
+    biLM that was fine-tuned runs as a snapshot.
 
     # Raises
 
@@ -63,14 +62,14 @@ def opened_archive(
     except checks.ConfigurationError as error:
         raise ConfigurationError(f"cuda_device is {cuda_device}: {error.message}") from error
     try:
-        archive = load_archive(archive_file, cuda_device, overrides, weights_file)
+        archive = load_archive(archive_file, cuda_device, overrides)
     except ConfigurationError:
         raise
     except _LOADING_ERRORS as error:
-        weights = "" if weights_file is None else f" with the weights {weights_file}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:_MAX_REASON]}"
         raise ConfigurationError(
-            f"{archive_file}: cannot be loaded as an archive{weights} ({_reason(error)}), expected the "
-            "model.tar.gz of a training run, or its folder. Correct the path, or get another copy."
+            f"{archive_file}: cannot be loaded as an archive ({reason}), expected the model.tar.gz of a "
+            "training run, or its folder. Correct the path, or get another copy."
         ) from error
     archive.model.requires_grad_(False)
     return archive
@@ -81,15 +80,6 @@ def keep_only_snapshots(model: torch.nn.Module) -> None:
     for module in list(model.modules()):
         if isinstance(module, Elmo):
             module.keep_only_snapshot()
-
-
-def _reason(error: Exception) -> str:
-    """Return the beginning of an error's message, with its class if the message needs it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    message = " ".join(lines[:2])[:_MAX_REASON]
-    if isinstance(error, (KeyError, AttributeError, TypeError, IndexError, AssertionError)):
-        return f"{type(error).__name__}: {message}"
-    return message or type(error).__name__
 
 
 def archive_files(folder: Union[str, PathLike]) -> List[Path]:

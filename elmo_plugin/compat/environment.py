@@ -1,7 +1,7 @@
 """The packages that AllenNLP 2.10.1 needs, and a check of the installed ones."""
 
 import importlib.metadata
-from typing import NamedTuple, Optional
+from typing import Optional
 
 # AllenNLP and torch are not imported here: this module must load when they are missing or broken.
 
@@ -11,22 +11,15 @@ INSTALL_ALLENNLP = "pip install --no-deps allennlp==2.10.1"
 INSTALL_TORCH_PAIR = "pip install torch==2.12.1 torchvision==0.27.1"
 
 
-class Requirement(NamedTuple):
-    """A required package, its versions, and the command that installs one of them."""
-
-    package: str
-    versions: str
-    command: str
-
-
-REQUIREMENTS = (
+# Of each package the versions that AllenNLP works with, and the command that installs one of them.
+REQUIREMENTS = {
     # The patches are for a `torch.load` that by default refuses other values than tensors.
-    Requirement("torch", ">=2.6", INSTALL_TORCH_PAIR),
+    "torch": (">=2.6", INSTALL_TORCH_PAIR),
     # Upper bounds: AllenNLP imports `transformers.AdamW` and `huggingface_hub.Repository`, gone later.
-    Requirement("transformers", ">=4.40,<4.50", "pip install transformers==4.49.0"),
-    Requirement("huggingface-hub", "<1", "pip install huggingface-hub==0.36.2"),
-    Requirement("allennlp", "==2.10.1", INSTALL_ALLENNLP),
-)
+    "transformers": (">=4.40,<4.50", "pip install transformers==4.49.0"),
+    "huggingface-hub": ("<1", "pip install huggingface-hub==0.36.2"),
+    "allennlp": ("==2.10.1", INSTALL_ALLENNLP),
+}
 
 
 def check_environment() -> None:
@@ -40,7 +33,17 @@ def check_environment() -> None:
     `ImportError` that names all packages that are missing or have a wrong version: what was found, what was
     expected, and the command that installs it.
     """
-    problems = [problem for problem in map(_version_problem, REQUIREMENTS) if problem is not None]
+    # Not at the top: `elmo` loads this module where packaging is not installed.
+    from packaging.specifiers import SpecifierSet
+
+    problems = []
+    for package, (versions, command) in REQUIREMENTS.items():
+        found = _version(package)
+        # prereleases=True: a nightly build of a version in range is in range.
+        if found is None or not SpecifierSet(versions).contains(found, prereleases=True):
+            problems.append(
+                f"- {package}: found {found or 'none'}, expected {versions}. Run: {command}"
+            )
     if not problems:
         # Importing is the only sure test. Versions can agree and builds not: a CPU-only torch beside a
         # CUDA torchvision of the same release fails on import, and AllenNLP imports torchvision always.
@@ -54,20 +57,6 @@ def check_environment() -> None:
             )
     if problems:
         raise ImportError("elmo_plugin cannot run in this environment:\n" + "\n".join(problems))
-
-
-def _version_problem(requirement: Requirement) -> Optional[str]:
-    # Not at the top: `elmo` loads this module where packaging is not installed.
-    from packaging.specifiers import SpecifierSet
-
-    found = _version(requirement.package)
-    # prereleases=True: a nightly build of a version in range is in range.
-    if found is not None and SpecifierSet(requirement.versions).contains(found, prereleases=True):
-        return None
-    return (
-        f"- {requirement.package}: found {found or 'none'}, expected {requirement.versions}. "
-        f"Run: {requirement.command}"
-    )
 
 
 def _version(package: str) -> Optional[str]:

@@ -18,8 +18,7 @@ from elmo_plugin.errors import ConfigurationError
 # AllenNLP, torch and their dependencies are imported inside functions only: this module must load when they
 # are missing or broken, to report it.
 
-# gloo's threads need microseconds, once they have a core.
-SECONDS_FOR_THREADS = 0.5
+SECONDS_FOR_THREADS = 0.5  # gloo's threads need microseconds, once they have a core
 
 
 @functools.cache
@@ -212,20 +211,22 @@ def _extracted_archive(
 
     # Raises
 
-    `ConfigurationError` naming archive and member, if a member would be written outside of the folder, is a
-    link to the outside, or a device. Extracted files are removed then.
+    `ConfigurationError` naming archive and member, if a member is no file or folder, or would be written
+    outside of the folder. Extracted files are removed then.
     """
     folder = tempfile.mkdtemp()
-    is_extracted = False
     try:
         with tarfile.open(resolved_archive_file, "r:gz") as archive:
             # Python versions before 2023 have no filter.
             options: Dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
             archive.extractall(folder, _checked_members(archive, resolved_archive_file), **options)
-        is_extracted = True
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    try:
         yield folder
     finally:
-        if cleanup or not is_extracted:
+        if cleanup:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -233,20 +234,14 @@ def _checked_members(
     archive: tarfile.TarFile, archive_file: Union[str, os.PathLike]
 ) -> Iterator[tarfile.TarInfo]:
     """
-    Check and yield the members of an archive: files, folders, and links to them, without absolute paths or
-    `..`. This is stricter than tarfile's data filter, which moves absolute paths, and which links to links
-    evaded in several versions of Python.
+    Check and yield the members of an archive. This is stricter than tarfile's data filter, which moves
+    absolute paths, and which links to links evaded in several versions of Python.
     """
     for member in archive:
-        is_link = member.issym() or member.islnk()
-        paths = [member.name, member.linkname] if is_link else [member.name]
-        if (
-            not (member.isfile() or member.isdir() or is_link)
-            or any(map(os.path.isabs, paths))
-            or any(".." in path.split("/") for path in paths)
-        ):
+        is_plain = member.isfile() or member.isdir()
+        if not is_plain or os.path.isabs(member.name) or ".." in member.name.split("/"):
             raise ConfigurationError(
-                f"{archive_file}: member {' -> '.join(paths)!r} is a device, or has an absolute path or "
+                f"{archive_file}: member {member.name!r} is a link or a device, or has an absolute path or "
                 "'..', expected files and folders inside of the archive. Do not trust this file; get it from "
                 "another source."
             )

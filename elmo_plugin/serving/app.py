@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import resources
 from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Sequence, Tuple
 
@@ -24,9 +24,8 @@ from elmo_plugin.serving.words_in_context import (
     WordsInContext,
 )
 
-# --include-package imports this module also where FastAPI is not installed: functions import it.
 if TYPE_CHECKING:
-    from fastapi import FastAPI, Request
+    from fastapi import FastAPI
 
 _ABOUT = """\
 Task models with ELMo, and nearest occurrences of words in context.
@@ -47,137 +46,103 @@ class Listing(BaseModel):
     neighbors: WordsDescription
 
 
-class Api:
-    """
-    The functions behind the routes.
-
-    # Parameters
-
-    models : `Sequence[ServedModel]`
-        The task models.
-    words : `WordsInContext`
-        Finds nearest occurrences.
-    limits : `Limits`
-        Limits of requests.
-    """
-
-    def __init__(
-        self, models: Sequence[ServedModel], words: WordsInContext, limits: Limits
-    ) -> None:
-        self._models = {model.name: model for model in models}
-        self._words = words
-        self._batchers = {model.name: Batcher(model.answers, limits) for model in models}
-        self._word_batcher = Batcher(words.answers, limits)
-        self._page, self._page_headers = _page_and_headers()
-
-    @asynccontextmanager
-    async def running(self, app: "FastAPI") -> AsyncIterator[None]:
-        """Answer requests within the context."""
-        batchers = [*self._batchers.values(), self._word_batcher]
-        for batcher in batchers:
-            batcher.start()
-        yield
-        for batcher in batchers:
-            await batcher.stop()
-
-    async def show_page(self) -> Any:
-        """Return the page for people."""
-        from fastapi.responses import HTMLResponse
-
-        return HTMLResponse(self._page, headers=self._page_headers)
-
-    async def list_models(self) -> Listing:
-        """List the models that are served, and what they expect."""
-        return Listing(
-            models=[model.description() for model in self._models.values()],
-            neighbors=self._words.description(),
-        )
-
-    async def predict(self, name: str, inputs: Dict[str, Any]) -> Dict[str, Any]:
-        """
-        Return the answer of a model. Body and answer are those of a line of `elmo predict`: their keys depend
-        on the task, and `/api/models` has an example of the body.
-        """
-        if name not in self._models:
-            raise RequestError(
-                404, f"There is no model '{name[:40]}', expected one of {', '.join(self._models)}."
-            )
-        answer: Dict[str, Any] = await self._batchers[name].answer(inputs)
-        return answer
-
-    async def find_neighbors(self, request: WordRequest) -> WordAnswer:
-        """Return the nearest occurrences of a word in context."""
-        answer: WordAnswer = await self._word_batcher.answer(request)
-        return answer
-
-    async def health(self) -> Dict[str, str]:
-        """Return that the server runs."""
-        return {"status": "ok"}
-
-    async def invalid_body(self, request: "Request", error: Any) -> Any:
-        """Answer a request whose body is not the JSON that its route expects, with an example of it."""
-        model = self._models.get(request.path_params.get("name", ""))
-        example = shown_json(EXAMPLE) if model is None else model.example
-        problems = "; ".join(map(_described_problem, error.errors()))
-        return error_response(422, f"{problems}. Expected a JSON object such as {example}")
-
-
 def make_app(
     models: Sequence[ServedModel],
     words: WordsInContext,
     limits: Limits,
     allowed_hosts: Sequence[str] = (),
 ) -> "FastAPI":
-    """Return the application. The parameters are those of `Api` and `RequestChecks`."""
-    from fastapi import FastAPI
+    """Return the application: the routes, behind `RequestChecks`."""
+    # --include-package imports this module also where FastAPI is not installed.
+    from fastapi import FastAPI, Request
     from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import HTMLResponse
     from starlette.exceptions import HTTPException
 
-    api = Api(models, words, limits)
+    served = {model.name: model for model in models}
+    batchers = {model.name: Batcher(model.answers, limits) for model in models}
+    word_batcher = Batcher(words.answers, limits)
+    page, page_headers = _page_and_headers()
+
+    @asynccontextmanager
+    async def answering(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for batcher in (*batchers.values(), word_batcher):
+                await stack.enter_async_context(batcher.running())
+            yield
+
     app = FastAPI(
         title="elmo serve",
         description=_ABOUT,
         version=__version__,
-        lifespan=api.running,
+        lifespan=answering,
         # FastAPI's pages load scripts from the network.
         docs_url=None,
         redoc_url=None,
         # A redirection would name the address that the Host header names.
         redirect_slashes=False,
         responses={"default": {"model": ErrorMessage, "description": "An error"}},
-        exception_handlers={
-            RequestError: _request_error,
-            ConfigurationError: _configuration_error,
-            RequestValidationError: api.invalid_body,
-            HTTPException: _http_error,
-            Exception: _server_error,
-        },
     )
-    app.get("/", include_in_schema=False)(api.show_page)
-    app.get("/api/models")(api.list_models)
-    app.post("/api/models/{name}/predict")(api.predict)
-    app.post("/api/neighbors")(api.find_neighbors)
-    app.get("/health")(api.health)
     app.add_middleware(RequestChecks, limits=limits, allowed_hosts=allowed_hosts)
+
+    @app.get("/", include_in_schema=False)
+    async def show_page() -> HTMLResponse:
+        return HTMLResponse(page, headers=page_headers)
+
+    @app.get("/api/models")
+    async def list_models() -> Listing:
+        """List the models that are served, and what they expect."""
+        return Listing(
+            models=[model.description() for model in models], neighbors=words.description()
+        )
+
+    @app.post("/api/models/{name}/predict")
+    async def predict(name: str, inputs: Dict[str, Any]) -> Dict[str, Any]:
+        """
+        Return the answer of a model. Body and answer are those of a line of `elmo predict`: their keys depend
+        on the task, and `/api/models` has an example of the body.
+        """
+        if name not in served:
+            raise RequestError(
+                404, f"There is no model '{name[:40]}', expected one of {', '.join(served)}."
+            )
+        answer: Dict[str, Any] = await batchers[name].answer(inputs)
+        return answer
+
+    @app.post("/api/neighbors")
+    async def find_neighbors(request: WordRequest) -> WordAnswer:
+        """Return the occurrences of a word in context, the nearest first."""
+        answer: WordAnswer = await word_batcher.answer(request)
+        return answer
+
+    @app.get("/health")
+    async def health() -> Dict[str, str]:
+        """Return that the server runs."""
+        return {"status": "ok"}
+
+    @app.exception_handler(ConfigurationError)
+    async def refused(request: Request, error: ConfigurationError) -> Any:
+        status = error.status if isinstance(error, RequestError) else 422
+        return error_response(status, error.message)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid_body(request: Request, error: RequestValidationError) -> Any:
+        """Answer a request whose body is not the JSON that its route expects, with an example of it."""
+        model = served.get(request.path_params.get("name", ""))
+        example = shown_json(EXAMPLE) if model is None else model.example
+        problems = "; ".join(map(_described_problem, error.errors()))
+        return error_response(422, f"{problems}. Expected a JSON object such as {example}")
+
+    @app.exception_handler(HTTPException)
+    async def unknown_address(request: Request, error: HTTPException) -> Any:
+        """Answer a request to an unknown address, or with a body that FastAPI cannot parse."""
+        return error_response(error.status_code, f"{error.detail}. See /openapi.json.")
+
+    @app.exception_handler(Exception)
+    async def bug(request: Request, error: Exception) -> Any:
+        return error_response(500, "The server made an error, which its log describes.")
+
     return app
-
-
-async def _request_error(request: "Request", error: Any) -> Any:
-    headers = {"Retry-After": "1"} if error.status == 429 else None
-    return error_response(error.status, str(error), headers)
-
-
-async def _configuration_error(request: "Request", error: Any) -> Any:
-    return error_response(422, error.message)
-
-
-async def _http_error(request: "Request", error: Any) -> Any:
-    # An unknown address or method, or a body that FastAPI cannot parse.
-    return error_response(error.status_code, f"{error.detail}. See /openapi.json.", error.headers)
-
-
-async def _server_error(request: "Request", error: Any) -> Any:
-    return error_response(500, "The server made an error, which its log describes.")
 
 
 def _described_problem(problem: Dict[str, Any]) -> str:
@@ -199,12 +164,14 @@ def _page_and_headers() -> Tuple[str, Dict[str, str]]:
     sheet in it, call only this server, and be in no frame.
     """
     page = resources.files("elmo_plugin.serving").joinpath("page.html").read_text("utf-8")
-    hashes = {}
+    policy = ["default-src 'none'", "connect-src 'self'", "img-src data:", "base-uri 'none'"]
+    policy += ["form-action 'none'", "frame-ancestors 'none'"]
     for tag in ("script", "style"):
         [content] = re.findall(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
-        hashes[tag] = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{hashes['script']}'; style-src 'sha256-{hashes['style']}'; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return page, {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
+        checksum = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        policy.append(f"{tag}-src 'sha256-{checksum}'")
+    return page, {
+        "Content-Security-Policy": "; ".join(policy),
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }

@@ -3,8 +3,8 @@
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Any, Callable, Deque, List, NamedTuple, Optional, Sequence, Tuple
+from contextlib import asynccontextmanager, suppress
+from typing import Any, AsyncIterator, Callable, Deque, List, NamedTuple, Sequence, Tuple
 
 from elmo_plugin.serving.options import Limits
 from elmo_plugin.serving.request_checks import RequestError
@@ -21,8 +21,6 @@ class Batcher:
     a batch, the oldest first, and does not wait for more: a single request has no delay, and the more
     requests there are, the larger the batches.
 
-    All methods are called in the event loop's thread.
-
     # Parameters
 
     answer_batch : `Callable[[List[Any]], Sequence[Any]]`
@@ -37,20 +35,17 @@ class Batcher:
         self._limits = limits
         self._waiting: Deque[_Request] = deque()
         self._arrived = asyncio.Event()
-        self._thread = ThreadPoolExecutor(max_workers=1)
-        self._worker: Optional[asyncio.Task[None]] = None
 
-    def start(self) -> None:
-        """Start to answer."""
-        self._worker = asyncio.create_task(self._work())
-
-    async def stop(self) -> None:
-        """Stop. Waiting requests are not answered, and a batch that runs ends in its thread."""
-        if self._worker is not None:
-            self._worker.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._worker
-        self._thread.shutdown(wait=False, cancel_futures=True)
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer within the context. At its end a batch that runs ends in its thread."""
+        thread = ThreadPoolExecutor(max_workers=1)
+        worker = asyncio.create_task(self._work(thread))
+        try:
+            yield
+        finally:
+            worker.cancel()
+            thread.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, item: Any) -> Any:
         """
@@ -81,7 +76,7 @@ class Batcher:
             raise answer
         return answer
 
-    async def _work(self) -> None:
+    async def _work(self, thread: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
@@ -89,8 +84,7 @@ class Batcher:
             batch = [self._waiting.popleft() for _ in range(num_requests)]
             if not self._waiting:
                 self._arrived.clear()
-            answers = await loop.run_in_executor(self._thread, self._answers, batch)
-            for request, answer in answers:
+            for request, answer in await loop.run_in_executor(thread, self._answers, batch):
                 if not request.answer.done():  # its time may be over
                     request.answer.set_result(answer)
 

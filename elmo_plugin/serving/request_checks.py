@@ -1,32 +1,33 @@
-"""Checks of a request before a model sees it: host and origin, size and time of the body, length of texts."""
+"""Checks of a request before a model sees it: host and origin, size of the body, length of texts."""
 
 import asyncio
 import ipaddress
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set, Sized
+from typing import Any, Callable, Dict, Sequence, Sized
 from urllib.parse import urlsplit
 
+from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.serving.options import Limits
 
 # Characters between white space. spaCy's tokenizer takes quadratic time for a word that it must split: 20 ms
 # for 500 brackets, minutes for 65,000.
 MAX_WORD_CHARACTERS = 300
 
-_HEADERS_OF_ANSWERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_CHARACTERS_PER_TOKEN = 20  # more than the average of any text, with spaces
 
 
-class RequestError(Exception):
-    """Answers a request with an HTTP status, and with a message in one line."""
+class RequestError(ConfigurationError):
+    """A request that is refused, with the HTTP status of the answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
 
-def error_response(status: int, message: str, headers: Optional[Mapping[str, str]] = None) -> Any:
+def error_response(status: int, message: str) -> Any:
     """Return a `JSONResponse` with the one key `error`, whose value is one line."""
     from starlette.responses import JSONResponse
 
-    return JSONResponse({"error": "; ".join(message.splitlines())}, status, headers)
+    return JSONResponse({"error": "; ".join(message.splitlines())}, status)
 
 
 def check_length(key: str, value: Any, tokenize: Callable[[str], Sized], limits: Limits) -> None:
@@ -49,7 +50,7 @@ def check_length(key: str, value: Any, tokenize: Callable[[str], Sized], limits:
                 f"{key} has a word of {longest:,} characters, expected at most {MAX_WORD_CHARACTERS}. "
                 "Separate words by spaces.",
             )
-        _check_number(key, len(value), "characters", limits.max_characters)
+        _check_number(key, len(value), "characters", _CHARACTERS_PER_TOKEN * limits.max_tokens)
         # A token has at least one character.
         num_tokens = len(tokenize(value)) if len(value) > limits.max_tokens else 0
     else:
@@ -78,7 +79,7 @@ class RequestChecks:
     limits : `Limits`
         `max_body` and `timeout` are used.
     allowed_hosts : `Sequence[str]`
-        Names that a request can address, besides the address at which it arrived.
+        Names that a request can address, besides localhost and IP addresses.
     """
 
     def __init__(self, app: Any, limits: Limits, allowed_hosts: Sequence[str]) -> None:
@@ -90,19 +91,17 @@ class RequestChecks:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-
-        async def send_with_headers(message: Dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_HEADERS_OF_ANSWERS]
-            await send(message)
-
         headers = dict(scope["headers"])
         try:
-            self._check_host(headers, scope["server"][0])
-            body = await self._read_body(receive)
+            self._check_host(
+                *(headers.get(key, b"").decode("latin-1") for key in (b"host", b"origin"))
+            )
+            body = await asyncio.wait_for(self._read_body(receive), self._limits.timeout)
         except RequestError as error:
-            response = error_response(error.status, str(error))
-            await response(scope, receive, send_with_headers)
+            await error_response(error.status, error.message)(scope, receive, send)
+            return
+        except asyncio.TimeoutError:
+            await error_response(408, "The body did not arrive in time.")(scope, receive, send)
             return
         messages = iter([{"type": "http.request", "body": body}])
 
@@ -110,23 +109,21 @@ class RequestChecks:
             return next(messages, None) or await receive()
 
         headers[b"content-type"] = b"application/json"
-        scope = {**scope, "headers": list(headers.items())}
-        await self._app(scope, receive_again, send_with_headers)
+        await self._app({**scope, "headers": list(headers.items())}, receive_again, send)
 
-    def _check_host(self, headers: Dict[bytes, bytes], address: str) -> None:
+    def _check_host(self, host: str, origin: str) -> None:
         """
         Check the host that a request addresses, and the origin of the page that sends it. Without this a page
         of another site could use the models, and read answers by a name that the site makes resolve to this
-        server's address (DNS rebinding).
+        server's address (DNS rebinding, which needs a name: an IP address is always accepted).
         """
-        host = headers.get(b"host", b"").decode("latin-1")
-        if _host_name(host) not in self._allowed_hosts | _names_of(address):
+        name = _host_name(host)
+        if name not in self._allowed_hosts and name != "localhost" and not _is_ip_address(name):
             raise RequestError(
                 403,
                 f"The host '{host[:80]}' is not served here. Use the address at which the server listens, or "
                 "start it with --allowed-host and this name.",
             )
-        origin = headers.get(b"origin", b"").decode("latin-1")
         authority = origin.partition("//")[2]
         if origin and authority != host and _host_name(authority) not in self._allowed_hosts:
             raise RequestError(
@@ -137,28 +134,21 @@ class RequestChecks:
 
     async def _read_body(self, receive: Any) -> bytes:
         """Return the body. Read no more of it than is accepted."""
-
-        async def read() -> bytes:
-            body = bytearray()
-            more_body = True
-            while more_body:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise RequestError(400, "The body did not arrive.")  # nobody reads this answer
-                body += message.get("body", b"")
-                if len(body) > self._limits.max_body:
-                    raise RequestError(
-                        413,
-                        f"The body is larger than {self._limits.max_body:,} bytes. Send the text in parts, "
-                        "or start the server with a larger --max-body.",
-                    )
-                more_body = message.get("more_body", False)
-            return bytes(body)
-
-        try:
-            return await asyncio.wait_for(read(), self._limits.timeout)
-        except asyncio.TimeoutError as error:
-            raise RequestError(408, "The body did not arrive in time.") from error
+        body = bytearray()
+        more_body = True
+        while more_body:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RequestError(400, "The body did not arrive.")  # nobody reads this answer
+            body += message.get("body", b"")
+            if len(body) > self._limits.max_body:
+                raise RequestError(
+                    413,
+                    f"The body is larger than {self._limits.max_body:,} bytes. Send the text in parts, "
+                    "or start the server with a larger --max-body.",
+                )
+            more_body = message.get("more_body", False)
+        return bytes(body)
 
 
 def _host_name(authority: str) -> str:
@@ -169,8 +159,9 @@ def _host_name(authority: str) -> str:
         return ""
 
 
-def _names_of(address: str) -> Set[str]:
-    """Return the hosts by which clients name an IP address of this machine."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    found = getattr(found, "ipv4_mapped", None) or found
-    return {"localhost", "127.0.0.1", "::1", str(found)} if found.is_loopback else {str(found)}
+def _is_ip_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -30,18 +30,7 @@ class ModelDescription(BaseModel):
 
 class ServedModel:
     """
-    A model and its predictor.
-
-    # Parameters
-
-    name : `str`
-        Its name in addresses.
-    archive_file : `str` or `PathLike`
-        An archive, its folder, or the name of a task model of this package.
-    limits : `Limits`
-        Limits of the texts of a request.
-    cuda_device : `int`, optional (default = `-1`)
-        Index of the GPU to run on; -1 for the CPU.
+    A model and its predictor, which has a name in addresses. The arguments are those of `opened_archive`.
 
     # Raises
 
@@ -86,8 +75,8 @@ class ServedModel:
 
     def answers(self, batch: Sequence[JsonDict]) -> List[Union[JsonDict, Exception]]:
         """
-        Return the answer to each input, predicted together, or its error: `RequestError` if it is too long,
-        `ConfigurationError` if it is invalid.
+        Return the answer to each input, predicted together, or the error that says why it is too long or
+        invalid.
         """
         errors = [self._length_error(inputs) for inputs in batch]
         accepted = [inputs for inputs, error in zip(batch, errors) if error is None]

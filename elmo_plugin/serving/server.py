@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Sequence
+from typing import Any, Dict, Sequence
 
 from elmo_plugin.bilm.model_files import task_model_names
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
@@ -17,12 +17,32 @@ from elmo_plugin.serving.options import ServeOptions
 from elmo_plugin.serving.served_model import ServedModel
 from elmo_plugin.serving.words_in_context import WordsInContext
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
 logger = logging.getLogger(__name__)
 
 _NAME_IN_ADDRESSES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def serve(options: ServeOptions) -> None:
+    """
+    Serve until SIGINT or SIGTERM. Requests under way are answered first.
+
+    # Raises
+
+    `ConfigurationError` if the address cannot be bound, and if a model cannot be loaded.
+    """
+    archives = named_archives(options.archives)
+    limits, device = options.limits, options.cuda_device
+    # The address first, since loading takes seconds. Clients that connect meanwhile wait.
+    with bound_socket(options.host, options.port) as bound:
+        models = [ServedModel(name, archives[name], limits, device) for name in archives]
+        embedder = ElmoEmbedder(options.options_file, options.weight_file, cuda_device=device)
+        words = WordsInContext(options.options_file, embedder, limits)
+        app = make_app(models, words, limits, [options.host, *options.allowed_host])
+        host, port = bound.getsockname()[:2]
+        address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+        print(f"Serving {', '.join(archives)} at {address} (Ctrl-C stops).", flush=True)
+        _run(app, bound, limits.timeout)
+    print("Stopped.", flush=True)
 
 
 def named_archives(words: Sequence[str]) -> Dict[str, str]:
@@ -37,7 +57,7 @@ def named_archives(words: Sequence[str]) -> Dict[str, str]:
     archives: Dict[str, str] = {}
     for word in words or task_model_names():
         name, equals, archive = word.partition("=")
-        if not equals or Path(word).exists():
+        if not equals:
             path = Path(word).absolute()
             folder_or_file = path.parent if path.name == "model.tar.gz" else path
             name, archive = folder_or_file.name.removesuffix(".tar.gz"), word
@@ -55,29 +75,6 @@ def named_archives(words: Sequence[str]) -> Dict[str, str]:
     return archives
 
 
-def serve(options: ServeOptions) -> None:
-    """
-    Serve until SIGINT or SIGTERM. Requests under way are answered first.
-
-    # Raises
-
-    `ConfigurationError` if the address cannot be bound, and if a model cannot be loaded.
-    """
-    archives = named_archives(options.archives)
-    limits, bilm, device = options.limits, options.occurrences, options.cuda_device
-    # The address first, since loading takes seconds. Clients that connect meanwhile wait.
-    with bound_socket(options.host, options.port) as bound:
-        models = [ServedModel(name, archives[name], limits, device) for name in archives]
-        embedder = ElmoEmbedder(bilm.options_file, bilm.weight_file, cuda_device=device)
-        words = WordsInContext(bilm.options_file, embedder, limits)
-        app = make_app(models, words, limits, [options.host, *options.allowed_host])
-        host, port = bound.getsockname()[:2]
-        address = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-        print(f"Serving {', '.join(archives)} at {address} (Ctrl-C stops).", flush=True)
-        _run(app, bound, limits.timeout)
-    print("Stopped.", flush=True)
-
-
 def bound_socket(host: str, port: int) -> socket.socket:
     """
     Return a socket that listens at an address, with a warning if other machines can reach it.
@@ -90,12 +87,12 @@ def bound_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, dualstack_ipv6=is_ipv6)
-    except (OSError, UnicodeError, ValueError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         raise ConfigurationError(
             f"--host, --port: cannot serve at {host}, port {port} ({error}), expected an address of this "
             "machine and a free port. Give another one; --port 0 takes any free port."
         ) from error
-    if not ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback:
+    if not ipaddress.ip_address(bound.getsockname()[0]).is_loopback:
         logger.warning(
             "--host %s: all who can reach this machine's port can use the models. There is no password and "
             "no encryption; put a proxy that has both in front.",
@@ -104,7 +101,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _run(app: "FastAPI", bound: socket.socket, timeout: float) -> None:
+def _run(app: Any, bound: socket.socket, timeout: float) -> None:
     # --include-package imports this module also where uvicorn is not installed.
     import uvicorn
 
@@ -114,8 +111,7 @@ def _run(app: "FastAPI", bound: socket.socket, timeout: float) -> None:
         access_log=False,
         server_header=False,
         lifespan="on",
-        # Requests end before that.
-        timeout_graceful_shutdown=math.ceil(timeout) + 5 if math.isfinite(timeout) else None,
+        timeout_graceful_shutdown=math.ceil(timeout) + 5,  # requests end before that
     )
     # uvicorn raises the signals that it has handled again, which would end the process by them.
     for number in (signal.SIGINT, signal.SIGTERM):

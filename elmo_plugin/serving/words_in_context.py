@@ -1,4 +1,4 @@
-"""Nearest occurrences of a word among the sentences of a request, found as `elmo neighbors` finds them."""
+"""Nearest occurrences of a word in context, as `elmo neighbors` finds them."""
 
 from importlib import resources
 from typing import Annotated, Any, Dict, List, Literal, Optional, Sequence, Union
@@ -19,7 +19,7 @@ from elmo_plugin.embedding.sentences import Sentence, tokenizer_of
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import shown_json
 from elmo_plugin.serving.options import Limits
-from elmo_plugin.serving.request_checks import RequestError, check_length
+from elmo_plugin.serving.request_checks import check_length
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -45,7 +45,6 @@ class WordRequest(BaseModel):
         description="0: the token representation, which does not depend on the context; 1, 2, ...: LSTM "
         "layers; -1: the last one; average: the average of all.",
     )
-    top: int = Field(default=10, ge=1, description="Maximum number of occurrences to return.")
 
 
 class SimilarWord(BaseModel):
@@ -60,9 +59,6 @@ class SimilarWord(BaseModel):
 class WordAnswer(BaseModel):
     """The nearest occurrences."""
 
-    bilm: str
-    layer: Union[int, str]
-    num_occurrences: int = Field(description="number of occurrences that were compared")
     neighbors: List[SimilarWord] = Field(description="the nearest first")
 
 
@@ -75,18 +71,7 @@ class WordsDescription(BaseModel):
 
 
 class WordsInContext:
-    """
-    Compares occurrences of words by their vectors in context.
-
-    # Parameters
-
-    name : `str`
-        Name of the biLM.
-    embedder : `ElmoEmbedder`
-        The biLM.
-    limits : `Limits`
-        Limits of the texts of a request.
-    """
+    """Compares occurrences of words by their vectors in context. The name is that of the embedder's biLM."""
 
     def __init__(self, name: str, embedder: ElmoEmbedder, limits: Limits) -> None:
         self._name = name
@@ -103,15 +88,12 @@ class WordsInContext:
         )
 
     def answers(self, batch: Sequence[WordRequest]) -> List[Union[WordAnswer, Exception]]:
-        """
-        Return the answer to each request, or its error: `RequestError` if it is too long,
-        `ConfigurationError` if it is invalid.
-        """
+        """Return the answer to each request, or the error that says why it is too long or invalid."""
         answers: List[Union[WordAnswer, Exception]] = []
         for request in batch:
             try:
                 answers.append(self._answer(request))
-            except (ConfigurationError, RequestError) as error:
+            except ConfigurationError as error:
                 answers.append(error)
         return answers
 
@@ -129,13 +111,8 @@ class WordsInContext:
         vectors = embed_occurrences(
             self._embedder, [query, *others], layer, show_progress=False
         )  # (1 + num_others, dim)
-        nearest = nearest_occurrences(query, vectors[0], others, vectors[1:], request.top)
-        return WordAnswer(
-            bilm=self._name,
-            layer=layer,
-            num_occurrences=len(others),
-            neighbors=[_similar_word(neighbor, sentences) for neighbor in nearest],
-        )
+        nearest = nearest_occurrences(query, vectors[0], others, vectors[1:], top=len(others))
+        return WordAnswer(neighbors=[_similar_word(neighbor, sentences) for neighbor in nearest])
 
     def _find(self, word: str, texts: Sequence[str], key: str) -> List[Occurrence]:
         sentences = []

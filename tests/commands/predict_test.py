@@ -13,8 +13,8 @@ from allennlp.data.tokenizers import Token
 from allennlp.predictors import Predictor
 
 from elmo_plugin.commands.main import main
+from elmo_plugin.commands.predict import predict_lines
 from elmo_plugin.compat.archives import opened_archive
-from elmo_plugin.compat.predictions import predict_lines
 from tests.tasks.task_testing import overfitted_archive, run_predict
 
 TINY = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny"
@@ -122,33 +122,25 @@ def test_standard_input_is_answered_line_by_line(
     assert list(invalid) == ["error"]
 
 
-def test_a_dataset_and_overrides(archive_file: str) -> None:
-    main(
-        [
-            *("predict", archive_file, str(TINY / "train.conll"), "--use-dataset-reader"),
-            *("--dataset-reader-choice", "train", "--output-file", "out.jsonl"),
-            *("--overrides", '{"dataset_reader.max_instances": 1}'),
-        ]
-    )
-    assert len(read("out.jsonl")) == 1
+def test_overrides_change_the_config_of_the_archive(archive_file: str, capsys: Any) -> None:
+    changes = '{"dataset_reader.max_sequence_length": 1}'
+    with pytest.raises(SystemExit, match="2"):
+        main(["predict", archive_file, INPUTS, "--overrides", changes])
+    assert "max_sequence_length" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["no.tar.gz", INPUTS], "no.tar.gz"),
-        ([INPUTS, INPUTS], "cannot be loaded as an archive (not a gzip file)"),
+        ([INPUTS, INPUTS], "cannot be loaded as an archive (ReadError: not a gzip"),
         (["ARCHIVE", "no.jsonl"], "no.jsonl"),
         (["ARCHIVE", "long.jsonl"], "long.jsonl, line 1: found a line of more than 1,000,000 b"),
         (["ARCHIVE", "."], ".: cannot be read"),
         (["ARCHIVE", INPUTS, "--batch-size", "0"], "--batch-size: found 0, expected a positive"),
         (["ARCHIVE", INPUTS, "--output-file", "long.jsonl"], "long.jsonl exists, expected a new"),
         (["ARCHIVE", INPUTS, "--predictor-args", "[]"], "expected a JSON object"),
-        (["ARCHIVE", INPUTS, "--predictor", "no"], "'no' is not a registered name"),
-        (["ARCHIVE", INPUTS, "--predictor-args", '{"no": 1}'], "predictor_args: found {'no': 1}"),
-        (["ARCHIVE", INPUTS, "--weights-file", "no.th"], "with the weights no.th ([Errno 2] No"),
-        (["ARCHIVE", INPUTS, "--weights-file", INPUTS], "cannot be loaded as an archive with the"),
-        (["ARCHIVE", INPUTS, "--dataset-reader-choice", "x"], "invalid choice: 'x'"),
+        (["ARCHIVE", INPUTS, "--predictor-args", '{"no": 1}'], "--predictor-args: found {'no': 1}"),
         (["ARCHIVE", INPUTS, "--cuda-device", "99"], "a GPU"),
     ],
 )

@@ -10,12 +10,13 @@ from typing import Any, Callable, Dict, List, Optional
 import pytest
 import torch
 import yaml
-from allennlp.commands import main
+from allennlp.commands import main as allennlp_main
 from allennlp.commands.train import train_model_from_file
 from allennlp.models import load_archive
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import model_files
+from elmo_plugin.commands.main import main
 from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
@@ -84,15 +85,14 @@ def test_the_small_archive_lacks_the_bilm_and_loads_it(names: Path) -> None:
 
 
 def test_predict_evaluate_and_our_own_commands_take_the_name(
-    names: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_predict("tiny_ner", TINY / "inputs.jsonl", "--output-file", tmp_path / "by_name.jsonl")
-    run_predict(run_of(names), TINY / "inputs.jsonl", "--output-file", tmp_path / "by_path.jsonl")
-    by_name = (tmp_path / "by_name.jsonl").read_text()
-    assert by_name == (tmp_path / "by_path.jsonl").read_text()
+    run_predict("tiny_ner", TINY / "inputs.jsonl", "--output-file", "by_name.jsonl")
+    run_predict(run_of(names), TINY / "inputs.jsonl", "--output-file", "by_path.jsonl")
+    assert Path("by_name.jsonl").read_text() == Path("by_path.jsonl").read_text()
     arguments = ["evaluate", "tiny_ner", str(TINY / "train.conll"), "--output-file", "metrics.json"]
     monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
-    main()
+    allennlp_main()
     measured = json.loads(Path("metrics.json").read_text())
     trained = json.loads((run_of(names) / "metrics.json").read_text())
     assert measured["f1"] == trained["best_validation_f1"]  # a quotient of the same counts
@@ -120,29 +120,21 @@ def test_a_name_hides_no_file_or_folder(names: Path) -> None:
         BiLM.from_files("tiny_bilm")
 
 
-def without_line(number: int) -> Callable[[bytes], bytes]:
-    def change(content: bytes) -> bytes:
-        lines = content.split(b"\n")
-        del lines[number]
-        return b"\n".join(lines)
-
-    return change
-
-
 @pytest.mark.parametrize(
     "member, change, message",
     [
         ("config.json", lambda content: content[:-20], "STATIC ERROR"),
-        ("config.json", lambda content: b"\xff" + content, "STATIC ERROR|utf-8"),
-        ("config.json", lambda content: b"[]", r"\("),
         ("config.json", lambda content: b"{}", r"\("),
         ("config.json", lambda c: c.replace(b'"elmo_ner"', b'"nothing"'), "nothing"),
         ("meta.json", lambda content: b"{", r"\("),
-        ("vocabulary/tokens.txt", without_line(0), "AssertionError: OOV token not found"),
-        ("vocabulary/labels.txt", without_line(1), r"size mismatch for .*: copying a param"),
+        ("vocabulary/tokens.txt", lambda c: c.partition(b"\n")[2], "OOV token not found"),
+        (
+            "vocabulary/labels.txt",
+            lambda c: c.replace(b"U-ORG\n", b""),
+            "size mismatch for .*: copying",
+        ),
         ("weights.th", lambda content: content[:500], "cannot be read as weights"),
         ("weights.th", None, "No such file"),
-        ("config.json", None, "config.json|cannot be loaded"),
     ],
 )
 def test_a_damaged_archive_is_one_error_and_leaves_nothing(
@@ -173,7 +165,6 @@ def test_a_damaged_archive_is_one_error_and_leaves_nothing(
 @pytest.mark.parametrize(
     "name, found",
     [
-        ("tiny_nerr", "no such file or folder"),
         ("model.tar.gz", "no such file or folder"),
         ("tiny_bilm", "that is the name of a biLM"),
     ],
@@ -228,15 +219,13 @@ def test_other_bilms_stay_in_the_archive(change: str) -> None:
 
 
 def test_the_command_writes_float16_and_a_card_with_scores(
-    names: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    names: Path, capsys: pytest.CaptureFixture
 ) -> None:
     Path("about.md").write_text("Tags\nweather.\n\nNot for: rain.\n")
     Path("a.json").write_text('{"precision": 0.5, "f1": 0.625, "_f1-PER": 0.1, "loss": 3.0}')
     options = ["--task-model", "--dtype", "float16", "--description", "about.md"]
     scores = ["--scores", "Wiki, test=a.json", "web=a.json", "--license", "cc0-1.0"]
-    arguments = ["elmo-export", str(run_of(names)), "out", *options, *scores]
-    monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
-    main()
+    main(["export", str(run_of(names)), "out", *options, *scores])
     files = ["config.json", "weights.th", "vocabulary", "meta.json", "README.md"]
     assert capsys.readouterr().out.split() == [f"out/{file}" for file in files]
     found = torch.load("out/weights.th")["tag_projection.weight"]
@@ -267,15 +256,12 @@ def test_the_command_writes_float16_and_a_card_with_scores(
     ],
 )
 def test_wrong_facts_of_a_card_are_one_line_before_any_work(
-    options: List[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    options: List[str], message: str, capsys: Any
 ) -> None:
     Path("about.md").write_text("[1]")
     Path("deep.json").write_text("[" * 10_000)
-    arguments = ["elmo-export", "tiny_ner", "out", "--task-model", *options]
-    monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
-    with pytest.raises(SystemExit) as exit_info:
-        main()
-    assert exit_info.value.code == 2
+    with pytest.raises(SystemExit, match="2"):
+        main(["export", "tiny_ner", "out", "--task-model", *options])
     [line] = capsys.readouterr().err.splitlines()[-1:]
     assert message in line
     assert not Path("out").exists()

