@@ -24,7 +24,7 @@ INVALID = {
     '{"tokens": ["a", 5]}': "'tokens'[1] is 5, expected a word",
     '{"sentence": "___", "best": 0}': "num_words is 0, expected a positive number",
     '{"sentence": "___", "best": true}': "'best' is true, expected a positive whole number",
-    '{"sentence": "a", "best": 5}': "Sentence 0: found 0 blanks, expected one token ___",
+    '{"sentence": "a", "best": 5}': "The sentence: found 0 blanks, expected one token ___",
 }
 
 
