@@ -61,6 +61,18 @@ def test_one_name_names_both_files(kind: str, pretrained: Path, bilm_files: BiLM
         BiLM.from_files(name, bilm_files.weight_file)
 
 
+def test_files_of_other_names_are_found_beside_hidden_copies(
+    bilm_files: BiLMFiles, tmp_path: Path
+) -> None:
+    options, weights = tmp_path / "options262.json", tmp_path / "de_weights.hdf5"
+    shutil.copy(bilm_files.options_file, options)
+    shutil.copy(bilm_files.weight_file, weights)
+    hidden = tmp_path / "._de_weights.hdf5"  # as macOS puts them into a .zip
+    hidden.write_bytes(b"of macOS")
+    name = make_zip(tmp_path / "m.zip", str(options), str(weights), str(hidden))
+    assert_same_weights(BiLM.from_files(name), BiLM.from_files(*bilm_files))
+
+
 @pytest.mark.parametrize("key", ["options_file", "weight_file"])
 def test_configs_name_it_by_either_key(key: str, pretrained: Path, bilm_files: BiLMFiles) -> None:
     Params = of_allennlp("common.Params")
