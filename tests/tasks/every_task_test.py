@@ -4,7 +4,6 @@ and its archive answers the lines of `inputs.jsonl`.
 """
 
 import json
-import pickle
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Tuple
 
@@ -15,13 +14,14 @@ from allennlp.commands.evaluate import evaluate_from_archive
 from allennlp.commands.train import train_model_from_file
 from allennlp.common import Params
 from allennlp.common.testing import ModelTestCase
-from allennlp.data import DatasetReader, Instance, Vocabulary
+from allennlp.data import DatasetReader, Instance
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.models import Model, load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks import predicting
+from elmo_plugin.tasks.tags import find_tag_fault
 from tests.closeness import assert_close
 from tests.tasks.task_testing import (
     FIXTURES,
@@ -152,6 +152,23 @@ def test_each_dropout_is_active_only_in_training(task: str) -> None:
         model.eval()
         losses = [model(**tensors)["loss"].item() for _ in range(2)]
         assert losses[0] == losses[1], dropout
+
+
+@pytest.mark.parametrize("task", ["ner", "srl"])
+def test_only_possible_sequences_of_tags_are_predicted(task: str) -> None:
+    instances, vocab = read_tiny(task)
+    model = build_tiny(task, vocab).eval()
+    with torch.no_grad():
+        model.tag_projection.weight.mul_(50)  # an untrained model with strong opinions
+    output = model.make_output_human_readable(model(**as_tensors(instances, vocab)))
+    assert list(map(len, output["tags"])) == [len(instance["tokens"]) for instance in instances]
+    assert not any(find_tag_fault(tags, model.label_scheme) for tags in output["tags"])
+    # Each token's best tag alone would not do.
+    best_alone = [
+        [model.tags[tag_id] for tag_id in tag_ids[: len(tags)]]
+        for tag_ids, tags in zip(output["logits"].argmax(dim=-1).tolist(), output["tags"])
+    ]
+    assert any(find_tag_fault(tags, model.label_scheme) for tags in best_alone)
 
 
 def test_reader_model_and_predictor_share_the_tasks_name(
@@ -295,12 +312,6 @@ def test_the_command_predicts_from_a_data_file(
     assert_same_answers(outputs, expected, predictor._model)
 
 
-@pytest.fixture(params=TASKS)
-def reader_and_file(request: SubRequest) -> Tuple[DatasetReader, str]:
-    params = Params.from_file(FIXTURES / request.param / "tiny" / "experiment_elmo.jsonnet")
-    return DatasetReader.from_params(params["dataset_reader"]), params["train_data_path"]
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_files_of_other_tasks_are_refused(task: str) -> None:
     reader = DatasetReader.from_params(Params({"type": f"elmo_{task}"}))
@@ -316,26 +327,14 @@ def described(instances: Iterable[Instance]) -> List[str]:
     return sorted(str(instance) + str(instance["metadata"].metadata) for instance in instances)
 
 
-def test_workers_share_what_is_in_a_file(reader_and_file: Tuple[DatasetReader, str]) -> None:
-    reader, path = reader_and_file
-    loader = MultiProcessDataLoader(
-        reader, path, batch_size=2, num_workers=2, max_instances_in_memory=2, quiet=True
-    )
+@pytest.mark.parametrize("task", TASKS)
+def test_workers_share_what_is_in_a_file(task: str) -> None:
+    params = Params.from_file(FIXTURES / task / "tiny" / "experiment_elmo.jsonnet")
+    reader = DatasetReader.from_params(params["dataset_reader"])
+    path = params["train_data_path"]
+    options = {"num_workers": 2, "max_instances_in_memory": 2, "quiet": True}
+    loader = MultiProcessDataLoader(reader, path, batch_size=2, **options)
     by_workers = list(loader.iter_instances())
     for instance in by_workers:
         reader.apply_token_indexers(instance)
     assert described(by_workers) == described(reader.read(path))
-
-
-def test_indexed_instances_can_be_sent_to_other_processes(
-    reader_and_file: Tuple[DatasetReader, str],
-) -> None:
-    reader, path = reader_and_file
-    instances = list(reader.read(path))
-    vocab = Vocabulary.from_instances(instances)
-    for instance in instances:
-        instance.index_fields(vocab)
-    sent = pickle.loads(pickle.dumps(instances))
-    assert described(sent) == described(instances)
-    for instance, copy in zip(instances, sent, strict=True):
-        assert str(copy.as_tensor_dict()) == str(instance.as_tensor_dict())

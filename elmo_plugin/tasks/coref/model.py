@@ -14,10 +14,10 @@ from allennlp.nn.util import get_text_field_mask
 from torch import Tensor
 
 from elmo_plugin.modules.text_encoder import TextEncoder
-from elmo_plugin.tasks.coref.antecedent_scorer import AntecedentScorer
 from elmo_plugin.tasks.coref.metrics import CoreferenceScores
 from elmo_plugin.tasks.coref.reader import GENRE_NAMESPACE
 from elmo_plugin.tasks.coref.spans import (
+    AntecedentScorer,
     Cluster,
     Span,
     SpanRepresentation,

@@ -1,12 +1,16 @@
-"""The spans of a document: enumeration, vectors, the choice of the best, and clusters of linked spans."""
+"""The spans of a document: enumeration, vectors, the choice of the best, scores of pairs, and clusters."""
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
-from allennlp.modules import TimeDistributed
+from allennlp.common import FromParams
+from allennlp.modules import FeedForward, TimeDistributed
 from allennlp.modules.span_extractors import EndpointSpanExtractor
-from allennlp.nn.util import masked_softmax, weighted_sum
+from allennlp.nn import Activation
+from allennlp.nn.util import bucket_values, masked_softmax, weighted_sum
 from torch import Tensor
+from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
 
 Span = Tuple[int, int]
 """The tokens of a document from the first to the second number, exclusive."""
@@ -140,3 +144,152 @@ class HeadAttention(torch.nn.Module):
         words = words.clamp(max=len(embedded) - 1)
         weights = masked_softmax(scores[words], is_inside, memory_efficient=True)
         return weighted_sum(embedded[words], weights)
+
+
+_NUM_DISTANCE_BUCKETS = 10  # 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more; 0 does not occur
+# Mentions that are scored at once, which affects only time and memory.
+_MENTIONS_PER_BLOCK = 16
+_UNKNOWN_SPEAKER, _OTHER_SPEAKER, _SAME_SPEAKER = range(3)
+
+
+class AntecedentScorer(torch.nn.Module, FromParams):
+    """
+    A feed-forward network over pairs of mentions, `[g_i; g_j; g_i * g_j; features]` (Lee et al. 2017, section
+    4). The features are the distance in mentions, in buckets; whether the speakers are the same, different,
+    or unknown; and the genre of the document.
+
+    The weight matrix of the first layer is split, so that the part for one mention is computed once. Pairs
+    are scored in blocks of mentions, which the backward pass computes again: so training needs the memory of
+    one block.
+
+    # Parameters
+
+    span_dim, num_genres, unknown_genre : `int`
+        Width of the vectors of mentions; number of genre ids; the id of genres that are not in the training
+        data, whose embedding is zeros. Derived, and not set in configs.
+    hidden_dims : `List[int]`, optional (default = `[150, 150]`)
+        Widths of the hidden layers, at least one.
+    feature_dim : `int`, optional (default = `20`)
+        Width of the embedding of each feature.
+    activation : `Activation`, optional (default = `relu`)
+        After each hidden layer.
+    dropout : `float`, optional (default = `0.0`)
+        After each hidden layer, and on the embeddings of features.
+    max_antecedents : `int`, optional (default = `250`)
+        Number of preceding mentions, the nearest ones, that are scored for each mention.
+    """
+
+    def __init__(
+        self,
+        span_dim: int,
+        num_genres: int,
+        unknown_genre: int,
+        hidden_dims: Optional[List[int]] = None,
+        feature_dim: int = 20,
+        activation: Optional[Activation] = None,
+        dropout: float = 0.0,
+        max_antecedents: int = 250,
+    ) -> None:
+        super().__init__()
+        hidden_dims = hidden_dims or [150, 150]
+        self.max_antecedents = max_antecedents
+        self.unknown_genre = unknown_genre
+        self.activation = activation or torch.nn.ReLU()
+        self.dropout = torch.nn.Dropout(dropout)
+        self.distance_embedding = torch.nn.Embedding(_NUM_DISTANCE_BUCKETS, feature_dim)
+        self.speaker_embedding = torch.nn.Embedding(3, feature_dim)
+        self.genre_embedding = torch.nn.Embedding(
+            num_genres, feature_dim, padding_idx=unknown_genre
+        )
+        # The width of [g_i; g_j; g_i * g_j; distance; speaker; genre].
+        self._part_dims = [span_dim] * 3 + [feature_dim] * 3
+        self.first_layer = torch.nn.Linear(sum(self._part_dims), hidden_dims[0])
+        self.further_layers = (
+            FeedForward(
+                hidden_dims[0], len(hidden_dims) - 1, hidden_dims[1:], self.activation, dropout
+            )
+            if len(hidden_dims) > 1
+            else torch.nn.Identity()
+        )
+        self.score = torch.nn.Linear(hidden_dims[-1], 1)
+
+    def forward(
+        self, mentions: Tensor, mention_scores: Tensor, speakers: Tensor, genre: Tensor
+    ) -> Tensor:
+        """
+        Score the pairs of a document's mentions `(num_mentions, span_dim)`, in their order.
+
+        # Parameters
+
+        mention_scores : `Tensor`
+            `(num_mentions)`. Scores for being a mention. A pair's score is the sum of both of these and the
+            network's.
+        speakers : `LongTensor`
+            `(num_mentions)`. Ids of speakers, 0 if unknown.
+        genre : `LongTensor`
+            `()`. The id of the document's genre.
+
+        # Returns
+
+        `(num_mentions, max_antecedents)`. Column 0 is the mention just before, column 1 the one before that;
+        `-inf` where there is none.
+        """
+        by_mention, by_antecedent, by_product, by_distance, by_speaker, by_genre = (
+            self.first_layer.weight.split(self._part_dims, dim=-1)
+        )
+        # Genres that training did not see, with ids that the vocabulary got later, are unknown.
+        known = genre < self.genre_embedding.num_embeddings
+        genre = torch.where(known, genre, self.unknown_genre)
+        genre_part = linear(self.dropout(self.genre_embedding(genre)), by_genre)  # (hidden_dim)
+        mention_part = linear(mentions, by_mention, self.first_layer.bias) + genre_part
+        antecedent_part = linear(mentions, by_antecedent)
+        # The same units are dropped for all pairs of a bucket.
+        distance_part = linear(self.dropout(self.distance_embedding.weight), by_distance)
+        speaker_part = linear(self.dropout(self.speaker_embedding.weight), by_speaker)
+        # At least one column, so that a document with one mention is no special case.
+        max_antecedents = max(1, min(self.max_antecedents, len(mentions) - 1))
+        indices = torch.arange(len(mentions), device=mentions.device)
+        nearest = indices.unsqueeze(-1) - 1 - torch.arange(max_antecedents, device=mentions.device)
+
+        def score_block(first: int, last: int) -> Tensor:
+            # Adjacent mentions have the same antecedents, except at the ends.
+            earliest = max(0, first - max_antecedents)
+            block, antecedents = slice(first, last), slice(earliest, last)
+            # W (g_i * g_j) = (W * g_i) g_j: one product of matrices for all pairs.
+            # (mentions of the block, hidden_dim, span_dim)
+            scaled = mentions[block].unsqueeze(1) * by_product
+            # (num_antecedents, mentions of the block, hidden_dim)
+            products = linear(mentions[antecedents], scaled.flatten(0, 1)).unflatten(
+                1, (last - first, -1)
+            )
+            distances = indices[block].unsqueeze(-1) - indices[antecedents]
+            same_speaker = _compare_speakers(speakers[block], speakers[antecedents])
+            hidden = (
+                products.transpose(0, 1)  # (mentions of the block, num_antecedents, hidden_dim)
+                + distance_part[bucket_values(distances.clamp(min=1))]
+                + speaker_part[same_speaker]
+                + mention_part[block].unsqueeze(1)
+                + antecedent_part[antecedents]
+            )
+            hidden = self.further_layers(self.dropout(self.activation(hidden)))
+            # (mentions of the block, num_antecedents)
+            scores = self.score(hidden).squeeze(-1)
+            scores = scores + mention_scores[block].unsqueeze(-1) + mention_scores[antecedents]
+            return scores.gather(1, (nearest[block] - earliest).clamp(min=0))
+
+        blocks = []
+        for first in range(0, len(mentions), _MENTIONS_PER_BLOCK):
+            bounds = (first, min(first + _MENTIONS_PER_BLOCK, len(mentions)))
+            if torch.is_grad_enabled():
+                blocks.append(checkpoint(score_block, *bounds, use_reentrant=False))
+            else:
+                blocks.append(score_block(*bounds))
+        return torch.cat(blocks).masked_fill(nearest < 0, -torch.inf)
+
+
+def _compare_speakers(speakers: Tensor, antecedent_speakers: Tensor) -> Tensor:
+    """Return `(num_mentions, num_antecedents)` features of `(num_mentions)` and `(num_antecedents)` ids."""
+    speakers = speakers.unsqueeze(-1)
+    is_same = torch.where(speakers == antecedent_speakers, _SAME_SPEAKER, _OTHER_SPEAKER)
+    is_unknown = (speakers == 0) | (antecedent_speakers == 0)
+    return is_same.masked_fill(is_unknown, _UNKNOWN_SPEAKER)

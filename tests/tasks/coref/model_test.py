@@ -6,7 +6,6 @@ from allennlp.nn.util import get_text_field_mask
 
 from elmo_plugin.tasks.coref import CoreferenceReader
 from elmo_plugin.tasks.coref import model as coref_model
-from elmo_plugin.tasks.coref.spans import SpanRepresentation
 from tests.closeness import assert_close
 from tests.tasks.task_testing import (
     FIXTURES,
@@ -33,20 +32,6 @@ def instances(data):
 @pytest.fixture(scope="module")
 def vocab(data):
     return data[1]
-
-
-def test_spans_see_elmo_where_it_is(vocab):
-    dims = {}
-    for placement in ("none", "input", "output", "both"):
-        options = {"text_encoder.elmo.placement": placement}
-        model = build_tiny("coref", vocab, "experiment_elmo", **options)
-        dims[placement] = model.span_representation.get_output_dim()
-    # 2 * 10 units at each end of a span, 8 of attended words, 3 for the width; ELMo is 2 * 16 or so wide.
-    assert dims["none"] == 2 * 20 + 8 + 3
-    elmo_dim = dims["input"] - dims["none"]
-    assert elmo_dim > 0
-    assert dims["output"] == dims["none"] + 2 * elmo_dim
-    assert dims["both"] == dims["none"] + 3 * elmo_dim
 
 
 def test_documents_in_a_batch_equal_single_ones(instances, vocab):
@@ -82,27 +67,6 @@ def test_blocks_equal_the_whole_in_values_and_gradients(instances, vocab, block,
     largest = max(gradient.abs().max().item() for gradient in gradients)
     for one, other in zip(results[0][3], results[1][3], strict=True):
         assert_close(one, other, terms=2 * terms, scale=largest)
-
-
-def test_a_span_has_its_ends_its_width_and_its_words_weighted_by_scores():
-    torch.manual_seed(0)
-    module = SpanRepresentation(*(4, 3, 5, 2), dropout=0.5).eval()
-    contextualized, embedded = torch.randn(9, 4), torch.randn(9, 3)
-    spans = torch.tensor([[2, 3], [2, 7], [4, 6]])
-    score = module.attended._global_attention._module
-    expected = []
-    for start, end in spans.tolist():
-        weights = score(contextualized[start:end]).softmax(dim=0)
-        width = module.endpoints._span_width_embedding.weight[end - start - 1]
-        head = (weights * embedded[start:end]).sum(dim=0)
-        expected.append(torch.cat([contextualized[start], contextualized[end - 1], width, head]))
-    vectors = module(contextualized, embedded, spans)
-    # A score sums a vector and a bias; the head sums up to five words.
-    assert_close(vectors, torch.stack(expected), terms=4 + 1 + 5)
-    assert vectors.size(1) == module.get_output_dim()
-    # Dropout is on the embedding of the width alone.
-    different = module.train()(contextualized, embedded, spans) != vectors
-    assert not different[:, :8].any() and different[:, 8:10].any() and not different[:, 10:].any()
 
 
 def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instances, vocab):

@@ -1,11 +1,13 @@
+from typing import Any, Dict, List
+
 import pytest
-from allennlp.data import Batch, Vocabulary
+from allennlp.data import Batch, Instance, Vocabulary
 from allennlp.data.tokenizers import Token
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.conll import SentencePlace
-from elmo_plugin.tasks.coref import CoreferenceReader
-from elmo_plugin.tasks.coref.reader import read_mentions
+from elmo_plugin.tasks.coref import CoreferencePredictor, CoreferenceReader
+from elmo_plugin.tasks.coref.reader import SentenceSplitter, read_mentions
 from tests.tasks.task_testing import FIXTURES
 
 TINY_FILE = FIXTURES / "coref" / "tiny" / "train.gold_conll"
@@ -35,8 +37,10 @@ def write(path, *columns, name="bc/a", speaker="-"):
     return path
 
 
-def test_documents_sentences_and_clusters_are_read():
+def test_documents_sentences_and_clusters_are_read(caplog):
     instances = list(CoreferenceReader().read(TINY_FILE))
+    left_out = "left out: 3 clusters of one mention (3 records read)"
+    assert caplog.messages == [f"{TINY_FILE}: {left_out}"]
     lengths = [metadata_of(instance)["sentence_lengths"] for instance in instances]
     assert lengths == [[6, 6, 6, 2, 7], [3, 9, 4], [10, 6, 13, 3]]
     words = [token.text for token in instances[0]["sentences"][1]]
@@ -82,12 +86,6 @@ def test_unknown_genres_are_allowed():
         instance["genre"].index(vocab)
     ids = [int(instance["genre"].as_tensor({})) for instance in instances]
     assert ids[0] == ids[1] == vocab.get_token_index("@@UNKNOWN@@", "genres") != ids[2]
-
-
-def test_clusters_of_one_mention_are_left_out_and_counted(caplog):
-    list(CoreferenceReader().read(TINY_FILE))
-    reason = "clusters of one mention"
-    assert caplog.messages == [f"{TINY_FILE}: left out: 3 {reason} (3 records read)"]
 
 
 def test_entities_that_share_a_mention_are_merged_and_repeated_marks_count_once(tmp_path, caplog):
@@ -171,3 +169,71 @@ def test_a_file_without_mentions_is_refused(tmp_path):
     no_mentions = write(tmp_path / "srl.gold_conll", [("Rain", "-"), ("fell", "-")])
     with pytest.raises(ConfigurationError, match=r"srl\.gold_conll: found no mention in any doc"):
         list(CoreferenceReader().read(no_mentions))
+
+
+# Two sentences of the training data, as they might be written.
+DOCUMENT = "The  King of Spain's wife left him.\n\nShe loved Spain."
+SENTENCES = [
+    ["The", "King", "of", "Spain", "'s", "wife", "left", "him", "."],
+    ["She", "loved", "Spain", "."],
+]
+CLUSTERS = [[[0, 4], [7, 8]], [[0, 6], [9, 10]], [[3, 4], [11, 12]]]
+MARKED = "[2 [1 The King of [3 Spain]] 's wife] left [1 him] . [2 She] loved [3 Spain] ."
+
+
+@pytest.fixture
+def predictor(
+    predictor: CoreferencePredictor, monkeypatch: pytest.MonkeyPatch
+) -> CoreferencePredictor:
+    """A predictor whose model gives `SENTENCES` their gold clusters, whatever it has learned."""
+    forward = predictor._model.forward_on_instances
+
+    def forward_with_gold_clusters(instances: List[Instance]) -> List[Dict[str, Any]]:
+        outputs = forward(instances)
+        for output in outputs:
+            if output["words"] == [word for sentence in SENTENCES for word in sentence]:
+                output["clusters"] = CLUSTERS
+        return outputs
+
+    monkeypatch.setattr(predictor._model, "forward_on_instances", forward_with_gold_clusters)
+    return predictor
+
+
+def test_a_document_is_split_and_its_mentions_have_characters(predictor):
+    output = predictor.predict_json({"document": DOCUMENT})
+    assert output["words"] == [word for sentence in SENTENCES for word in sentence]
+    assert (output["clusters"], output["marked"]) == (CLUSTERS, MARKED)
+    assert output["document"] == DOCUMENT
+    kings_wife, king = output["mentions"][:2]
+    assert kings_wife == {
+        "cluster": 2,
+        "start": 0,
+        "end": 6,
+        "text": "The  King of Spain's wife",
+        "start_char": 0,
+        "end_char": 25,
+    }
+    assert (king["cluster"], king["text"]) == (1, "The  King of Spain")
+    texts = [mention["text"] for mention in output["mentions"][2:]]
+    assert texts == ["Spain", "him", "She", "Spain"]
+    for mention in output["mentions"]:
+        assert DOCUMENT[mention["start_char"] : mention["end_char"]] == mention["text"]
+
+
+def test_sentences_are_taken_as_they_are(predictor):
+    output = predictor.predict_json({"sentences": SENTENCES})
+    assert (output["clusters"], output["marked"]) == (CLUSTERS, MARKED)
+    assert output["mentions"][-1] == {"cluster": 3, "start": 11, "end": 12, "text": "Spain"}
+    output = predictor.predict_json({"sentences": [["rain"]]})
+    assert output == {"words": ["rain"], "clusters": [], "mentions": [], "marked": "rain"}
+    [of_genre] = predictor.instances_from_json({"sentences": SENTENCES, "genre": "bc"})
+    assert of_genre["genre"].label == "bc"
+
+
+def test_sentences_end_at_marks_and_at_blank_lines():
+    text = "CHAPTER I\n\n  Mr. Smith paid $3.50 (why?). Rain!\nIt\n \nfell  \n\n\n"
+    found = [sentence.split() for _, sentence in SentenceSplitter().split(text)]
+    smith = ["Mr.", "Smith", "paid", "$3.50", "(why?)."]
+    assert found == [["CHAPTER", "I"], smith, ["Rain!"], ["It"], ["fell"]]
+    for first_character, sentence in SentenceSplitter().split(text):
+        assert text[first_character:].startswith(sentence)

@@ -54,23 +54,7 @@ def test_the_model_depends_on_the_predicate(data):
     assert_close(model(**batch)["logits"], logits[[1, 0]], terms=terms, scale=1.0)
 
 
-def test_only_possible_sequences_are_predicted(data):
-    instances, vocab = data
-    model = build_tiny("srl", vocab).eval()
-    with torch.no_grad():
-        model.tag_projection.weight.mul_(50)  # an untrained model with strong opinions
-    output = model.make_output_human_readable(model(**as_tensors(instances, vocab)))
-    assert [len(tags) for tags in output["tags"]] == [6, 6, 10, 10, 10, 10, 5, 4, 5]
-    assert all(find_tag_fault(tags, "BIO") is None for tags in output["tags"])
-    # Each token's best tag alone would not do.
-    best_alone = [
-        [model.tags[tag_id] for tag_id in tag_ids[: len(tags)]]
-        for tag_ids, tags in zip(output["logits"].argmax(dim=-1).tolist(), output["tags"])
-    ]
-    assert any(find_tag_fault(tags, "BIO") for tags in best_alone)
-
-
-def test_metrics_count_arguments_overall_and_by_role(data):
+def test_arguments_of_the_best_tags_are_measured(data):
     instances, vocab = data
     model = build_tiny("srl", vocab).eval()
     # Gold: [ARG0 The cat] [V sat] and slept .
@@ -79,27 +63,14 @@ def test_metrics_count_arguments_overall_and_by_role(data):
     logits = 100.0 * torch.nn.functional.one_hot(ids, len(model.tags)).float()
     model.tag_projection.forward = lambda encoded: logits
     model(**as_tensors(instances[:1], vocab))
-    expected = {
-        "precision": 1 / 2,
-        "recall": 1.0,
-        "f1": 2 / 3,
-        "_precision-ARG0": 1.0,
-        "_recall-ARG0": 1.0,
-        "_f1-ARG0": 1.0,
-        "_precision-ARG1": 0.0,
-        "_recall-ARG1": 0.0,
-        "_f1-ARG1": 0.0,
-    }
     measured = model.get_metrics(reset=True)
-    assert list(measured) == list(expected)
-    assert_close(list(measured.values()), list(expected.values()), terms=3)
+    assert (measured["precision"], measured["recall"], measured["_f1-ARG0"]) == (1 / 2, 1, 1)
     assert model.get_metrics() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
 def test_a_text_encoder_without_room_for_the_predicate_is_refused(data):
-    with pytest.raises(
-        ConfigurationError, match=r"text_encoder\.feature_dim is 0, expected the wid"
-    ):
+    message = r"text_encoder\.feature_dim is 0, expected the wid"
+    with pytest.raises(ConfigurationError, match=message):
         build_tiny("srl", data[1], **{"text_encoder.feature_dim": 0})
 
 
@@ -171,13 +142,10 @@ def test_the_best_allowed_sequence_is_found(length):
 def test_sequences_with_similar_scores_are_distinguished():
     # I-ARG0 is the best tag but cannot be first; O and B-ARG0 differ by less than float32 can show beside
     # 100,000.
-    for scores, best in (
-        ([2.0, 1.001, 1.0, 0.0, 0.0], "O"),
-        ([2.0, 1.0, 1.001, 0.0, 0.0], "B-ARG0"),
-    ):
-        mask = torch.ones(1, 1, dtype=torch.bool)
-        [[tag_id]] = BioDecoder(TAGS).decode(torch.tensor([[scores]]), mask)
-        assert TAGS[tag_id] == best
+    logits = torch.tensor([[[2.0, 1.001, 1.0, 0.0, 0.0]], [[2.0, 1.0, 1.001, 0.0, 0.0]]])
+    mask = torch.ones(2, 1, dtype=torch.bool)
+    best = [[TAGS.index("O")], [TAGS.index("B-ARG0")]]
+    assert BioDecoder(TAGS).decode(logits, mask) == best
 
 
 LABELS = ["ARG0", "ARG1", "C-ARG0", "C-ARG1", "R-ARG0", "C-R-ARG0", "ARGM-TMP", "C-ARGM-TMP", "C-V"]
@@ -233,11 +201,6 @@ def test_a_continuation_continues_the_last_argument_of_its_role():
 
 
 def test_a_continuation_of_nothing_is_an_argument_itself():
-    alone = tags_of(3, Span(0, 1, "C-ARG0"), Span(1, 2, "V"))
-    assert measure(alone, tags_of(3, Span(0, 1, "ARG0"), Span(1, 2, "V"))) == {
-        **scores(1, 1, 1),
-        **scores(1, 1, 1, "-ARG0"),
-    }
     # Before the argument as well: the scorer reads from left to right.
     assert tags_to_arguments(tags_of(3, Span(0, 1, "C-ARG0"), Span(2, 3, "ARG0"))) == [
         Argument("ARG0", ((0, 1),)),

@@ -1,13 +1,13 @@
-import logging
 from pathlib import Path
 from typing import List
 
 import pytest
+from allennlp.data.tokenizers import Token
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.srl import SrlReader
+from elmo_plugin.tasks.srl import SrlPredictor, SrlReader
+from tests.tasks.task_testing import FIXTURES, build_tiny, overfit, read_tiny
 
-FIXTURES = Path(__file__).parents[3] / "fixtures"
 TINY_FILE = FIXTURES / "srl" / "tiny" / "train.gold_conll"
 
 
@@ -22,9 +22,9 @@ def row(word: str, *arguments: str, lemma: str = "-") -> str:
     return "\t".join(columns)
 
 
-def write(folder: Path, *lines: str, name: str = "data.gold_conll") -> Path:
+def write(folder: Path, *lines: str) -> Path:
     """A file of one document, whose lines start on line 2."""
-    path = folder / name
+    path = folder / "data.gold_conll"
     content = "\n".join(["#begin document (tale); part 003", *lines, "", "#end document"]) + "\n"
     path.write_text(content, encoding="utf-8")
     return path
@@ -71,7 +71,6 @@ def test_predicates_of_several_words_continued_arguments_and_references_are_read
 
 
 def test_sentences_without_a_predicate_are_left_out_and_counted(tmp_path, caplog):
-    caplog.set_level(logging.WARNING)
     # The columns of coreference, without arguments.
     path = write(tmp_path, row("Rain"), row("fell"), "", row("Hail"))
     message = r"no instance is left of 2 records read \(2 sentences without a predicate\)"
@@ -81,17 +80,12 @@ def test_sentences_without_a_predicate_are_left_out_and_counted(tmp_path, caplog
     assert "left out: 1 sentences without a predicate" in caplog.text
 
 
-def test_the_predicate_is_the_first_word_of_its_span_with_a_lemma(tmp_path):
-    lines = sentence("(ARG0*)", "(V*", "*)", predicate=2)
+def test_the_predicate_is_the_first_word_with_a_lemma_in_its_span(tmp_path):
+    lines = [row("run", "*", lemma="run"), row("fed", "(V*"), row("up", "*)", lemma="feed")]
     [instance] = read(write(tmp_path, *lines))
-    assert instance["metadata"].metadata["predicate_index"] == 2
-    assert list(instance["tags"]) == ["B-ARG0", "B-V", "I-V"]
-
-
-def test_a_lemma_of_a_word_that_is_not_a_predicate_is_ignored(tmp_path):
-    lines = [row("the", "*"), row("run", "*", lemma="run"), row("ended", "(V*)", lemma="end")]
-    [instance] = read(write(tmp_path, *lines))
-    assert instance["metadata"].metadata["lemma"] == "end"
+    metadata = instance["metadata"].metadata
+    assert (metadata["predicate_index"], metadata["lemma"]) == (2, "feed")
+    assert list(instance["tags"]) == ["O", "B-V", "I-V"]
 
 
 def test_a_predicate_without_a_v_is_left_out_and_counted(tmp_path, caplog):
@@ -141,3 +135,85 @@ def test_an_invalid_line_is_named_with_its_column_and_document(
     place = rf"data\.gold_conll, line {line}, column {column}, document tale, part 003: "
     with pytest.raises(ConfigurationError, match=place + problem):
         read(write(tmp_path, *lines))
+
+
+OVERFITTING = {"num_steps": 150}
+WORDS = ["The", "cat", "sat", "and", "slept", "."]
+
+
+def described(index, description):
+    """The answer for a predicate of `WORDS` whose subject is the cat."""
+    tags = ["B-ARG0", "I-ARG0", "O", "O", "O", "O"]
+    tags[index] = "B-V"
+    return {
+        "predicate": WORDS[index],
+        "index": index,
+        "tags": tags,
+        "arguments": [
+            {"role": "ARG0", "start": 0, "end": 2, "text": "The cat"},
+            {"role": "V", "start": index, "end": index + 1, "text": WORDS[index]},
+        ],
+        "description": description,
+    }
+
+
+SAT = described(2, "[ARG0: The cat] [V: sat] and slept .")
+SLEPT = described(4, "[ARG0: The cat] sat and [V: slept] .")
+
+
+def predict(predictor, predicates, **text):
+    return predictor.predict_json({**text, "predicates": predicates})
+
+
+def test_each_predicate_gets_its_roles(predictor):
+    assert predict(predictor, [2, 4], tokens=WORDS) == {"words": WORDS, "predicates": [SAT, SLEPT]}
+    sentence = "The cat  sat and slept."
+    given = {"words": WORDS, "sentence": sentence}
+    assert predict(predictor, [2], sentence=sentence) == {**given, "predicates": [SAT]}
+    assert predict(predictor, [], sentence=sentence) == {**given, "predicates": []}
+
+
+def test_predicates_of_several_words_and_continued_arguments_are_described(predictor):
+    for sentence, index, description in (
+        (
+            "She carried out the plan that Ann had made .",
+            *(1, "[ARG0: She] [V: carried out] [ARG1: the plan that Ann had made] ."),
+        ),
+        (
+            "The plan , Ann said , was José 's .",
+            *(4, "[ARG1: The plan] , [ARG0: Ann] [V: said] , [C-ARG1: was José 's] ."),
+        ),
+    ):
+        [predicate] = predict(predictor, [index], tokens=sentence.split())["predicates"]
+        assert predicate["description"] == description
+
+
+def test_a_model_with_a_finder_needs_no_predicates():
+    instances, vocab = read_tiny("srl")
+    model = build_tiny("srl", vocab, finder_dim=12)
+    overfit(model, instances, **OVERFITTING)
+    predictor = SrlPredictor(model.eval(), SrlReader())
+    expected = {"words": WORDS, "predicates": [SAT, SLEPT]}
+    assert predictor.predict_tokens(WORDS) == expected
+    assert predictor.predict_sentence("The cat sat and slept.")["predicates"] == [SAT, SLEPT]
+    # What is given is not looked for.
+    assert predict(predictor, [4], tokens=WORDS)["predicates"] == [SLEPT]
+    assert predict(predictor, [], tokens=WORDS)["predicates"] == []
+    with pytest.raises(ConfigurationError, match=r'as in \{"sentence": "The cat'):
+        predictor.predict_sentence("")
+    # In two passes, one to find and one to label, whatever the number of sentences.
+    passes = []
+    model.register_forward_hook(lambda *_: passes.append(None))
+    given = {"tokens": WORDS, "predicates": [4]}
+    answers = predictor.predict_batch_json([{"tokens": WORDS}, given, {"tokens": WORDS}, "{}"])
+    assert answers[:3] == [expected, {"words": WORDS, "predicates": [SLEPT]}, expected]
+    assert list(answers[3]) == ["error"]
+    assert len(passes) == 2
+
+
+def test_the_verbs_of_a_tagger_are_predicates(predictor):
+    tags = ["DET", "NOUN", "VERB", "CCONJ", "AUX", "PUNCT"]
+    tokens = [Token(word, pos_=tag) for word, tag in zip(WORDS, tags)]
+    instances = predictor.instances_of_tokens(tokens, {"sentence": "The cat sat and slept."})
+    found = [instance["metadata"].metadata["predicate_index"] for instance in instances]
+    assert found == [2, 4]
