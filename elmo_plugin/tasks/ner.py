@@ -56,9 +56,8 @@ class NerReader(TaskReader):
 
     input_scheme : `str`, optional
         The tag scheme of the files: `IOB1` (CoNLL-2003 as published), `BIO` (also called IOB2) or `BIOUL`. By
-        default the scheme in which all tags of a file are possible is detected and logged, for each file
-        separately. If no scheme fits, a warning says how many sentences each one fits, and sentences that do
-        not fit the best one are invalid.
+        default, for each file, the scheme that fits most of its sentences, which is logged with how many fit
+        each. Sentences that do not fit it are invalid.
     unmarked : `Dict[str, List[str]]`, optional
         Classes that some files do not mark, such as `{"uner_ewt/*.conll": ["MISC"]}`, so that files with
         different classes can be combined: a token that such a file tags `O` may be in an entity of these
@@ -148,28 +147,15 @@ def _check_tags(tags: Sequence[str], scheme: str, place: SentencePlace) -> None:
 
 def _detected_scheme(file_path: Union[str, PathLike]) -> str:
     """Read a file, and return and log the scheme in which most of its sentences are possible."""
-    num_tagged = 0
-    num_possible = dict.fromkeys(SCHEME_RULES, 0)
-    for sentence in read_conll_sentences(file_path):
-        tags = sentence.last_column()
-        if set(tags) != {"O"}:
-            num_tagged += 1
-            for scheme in num_possible:
-                num_possible[scheme] += find_tag_fault(tags, scheme) is None
-    best = max(num_possible, key=num_possible.__getitem__)
-    if num_tagged == 0:
-        logger.info("%s: all tags are O, which is the same in all schemes.", file_path)
-    elif num_possible[best] == num_tagged:
-        logger.info("%s: found tags in the %s scheme.", file_path, best)
-    else:
-        logger.warning(
-            "%s: found tags that fit no scheme; of %d sentences with tags %s. Reading them as %s. Give "
-            'the reader "input_scheme" if another one is right, and correct the tags that do not fit.',
-            file_path,
-            num_tagged,
-            ", ".join(f"{count} fit {name}" for name, count in num_possible.items()),
-            best,
-        )
+    num_possible = Counter(
+        scheme
+        for sentence in read_conll_sentences(file_path)
+        for scheme in SCHEME_RULES
+        if find_tag_fault(sentence.last_column(), scheme) is None
+    )
+    best = max(SCHEME_RULES, key=num_possible.__getitem__)
+    fitting = ", ".join(f"{num_possible[scheme]} fit {scheme}" for scheme in SCHEME_RULES)
+    logger.info("%s: reading tags in the %s scheme; of the sentences %s.", file_path, best, fitting)
     return best
 
 

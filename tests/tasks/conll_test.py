@@ -116,6 +116,9 @@ def test_a_folder_means_all_of_its_files(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.auto_conll", ["something else"])
     paths = [Path(document.unsplit[0].place.file_path) for document in read_conll_2012(tmp_path)]
     assert [path.name for path in paths] == ["a.v4_gold_conll", "1.gold_conll"]
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ConfigurationError, match="holds no file whose name ends in gold_conll"):
+        list(read_conll_2012(tmp_path / "other"))
 
 
 @pytest.mark.parametrize(

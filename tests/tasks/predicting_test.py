@@ -13,13 +13,24 @@ def model():
 
 
 def test_the_tokenizer_is_the_one_that_is_given_or_splits_by_rules(model):
-    assert isinstance(SstPredictor(model, SstReader()).tokenizer, RuleBasedTokenizer)
+    predictor = SstPredictor(model, SstReader())
+    assert isinstance(predictor.tokenizer, RuleBasedTokenizer)
+    output = predictor.predict_sentence("Rain.  Rain.")
+    assert (output["tokens"], output["sentence"]) == (["Rain", ".", "Rain", "."], "Rain.  Rain.")
     tokenizer = WhitespaceTokenizer()
     assert SstPredictor(model, SstReader(), tokenizer=tokenizer).tokenizer is tokenizer
     configuration = {"type": "whitespace"}
     predictor = SstPredictor(model, SstReader(), tokenizer=configuration)
     assert predictor.predict_sentence("Rain. Rain.")["tokens"] == ["Rain.", "Rain."]
     assert configuration == {"type": "whitespace"}  # not emptied
+
+
+def test_tokens_are_taken_as_they_are(model):
+    predictor = SstPredictor(model, SstReader())
+    tokens = ["Dull", "writer/director", "-LRB-"]
+    output = predictor.predict_tokens(tokens)
+    assert output["tokens"] == tokens and "sentence" not in output
+    assert predictor.predict_json({"words": tokens, "id": 3}) == output
 
 
 def test_spans_are_in_brackets_and_nest():

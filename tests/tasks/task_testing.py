@@ -14,6 +14,7 @@ from allennlp.data import Batch, DatasetReader, Instance, TensorDict, Vocabulary
 from allennlp.models import Model, archive_model
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+TINY_BILM = [str(FIXTURES / "bilm" / "tiny" / name) for name in ("options.json", "weights.hdf5")]
 
 
 def experiment_of(task: str, experiment: str = "experiment", **overrides: Any) -> Params:
@@ -21,6 +22,18 @@ def experiment_of(task: str, experiment: str = "experiment", **overrides: Any) -
     changes = {f"model.{key}": value for key, value in overrides.items()}
     path = FIXTURES / task / "tiny" / f"{experiment}.jsonnet"
     return Params.from_file(path, params_overrides=json.dumps(changes))
+
+
+def published_experiment(name: str, folder: Path, **overrides: Any) -> Params:
+    """An experiment of `training_configs` with the tiny biLM, and with word vectors written to a folder."""
+    vectors = folder / "vectors.txt"
+    vectors.write_text("rain " + " ".join(["0.1"] * 300) + "\n")
+    data = f"{name.partition('_')[0].upper()}_DATA"
+    ext_vars = {data: "data", "WORD_VECTORS": str(vectors), "ELMO": str(FIXTURES / "bilm" / "tiny")}
+    elmo = dict(zip(("options_file", "weight_file"), TINY_BILM))
+    changes = {f"model.text_encoder.elmo.{key}": value for key, value in elmo.items()}
+    path = FIXTURES.parent / "training_configs" / f"{name}.jsonnet"
+    return Params.from_file(path, json.dumps({**changes, **overrides}), ext_vars)
 
 
 def read_tiny(task: str, experiment: str = "experiment") -> Tuple[List[Instance], Vocabulary]:
