@@ -86,15 +86,15 @@ class SentimentTree(NamedTuple):
         phrases: List[Phrase] = []
         open_phrases: List[int] = []  # indices of phrases whose end was not read yet
         position = 0
-        while position < len(line):
+        while position < len(line) or open_phrases or not phrases:
             match = _PIECE.match(line, position)
             is_after_tree = bool(phrases) and not open_phrases
             is_end = match is not None and match["label"] is None
-            if match is None or is_after_tree or (is_end and not open_phrases):
+            if match is None or is_after_tree or (is_end and not phrases):
                 rest = line[position:]
-                shown = f"'{rest[:_MAX_SHOWN]}{'...' if len(rest) > _MAX_SHOWN else ''}'"
+                found = f"'{rest[:_MAX_SHOWN]}'" if rest else "the end of the line"
                 raise ConfigurationError(
-                    f"{place}, column {position + 1}: found {shown}, expected one tree on each line, such "
+                    f"{place}, column {position + 1}: found {found}, expected one tree on each line, such "
                     f"as {_EXAMPLE}: each opening bracket before a label from 0 to 4, and then a word or "
                     "trees. Correct the line, or give a file of the Stanford Sentiment Treebank."
                 )
@@ -108,11 +108,6 @@ class SentimentTree(NamedTuple):
                 else:
                     words.append(_plain_spelling(match["word"]))
             position = match.end()
-        if open_phrases or not phrases:
-            raise ConfigurationError(
-                f"{place}: found {len(open_phrases)} brackets without their ')' at the end of the line, "
-                f"expected one whole tree on each line, such as {_EXAMPLE}. Correct the line."
-            )
         return cls(words, phrases)
 
 

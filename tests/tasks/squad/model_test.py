@@ -1,4 +1,4 @@
-import json
+import re
 
 import pytest
 import torch
@@ -22,14 +22,13 @@ from elmo_plugin.tasks.squad.model import (
 )
 from tests.closeness import assert_close
 from tests.tasks.task_testing import (
-    FIXTURES,
+    TINY_BILM,
     as_tensors,
     build_tiny,
     num_terms,
+    published_experiment,
     read_tiny,
 )
-
-BILM_FILES = [str(FIXTURES / "bilm" / "tiny" / name) for name in ("options.json", "weights.hdf5")]
 
 
 @pytest.fixture(scope="module")
@@ -81,33 +80,14 @@ def test_dropout_on_the_output_of_the_rnn_does_not_drop_output_elmo(data):
 
 
 def test_the_papers_initializer_applies_to_all_grus_and_not_to_the_bilm(data, tmp_path):
-    _, vocab = data
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("rain " + " ".join(["0.1"] * 300) + "\n")
-    overrides = {
-        "model.text_encoder.elmo.options_file": BILM_FILES[0],
-        "model.text_encoder.elmo.weight_file": BILM_FILES[1],
-    }
-    params = Params.from_file(
-        FIXTURES.parent / "training_configs" / "squad.jsonnet",
-        params_overrides=json.dumps(overrides),
-        ext_vars={"SQUAD_DATA": "data", "WORD_VECTORS": str(vectors)},
-    )
-    model = Model.from_params(params["model"], vocab=vocab)
-    gru_weights = [
-        parameter
-        for name, parameter in model.named_parameters()
-        if "weight_ih" in name or "weight_hh" in name
-    ]
-    assert len(gru_weights) == 16  # four GRUs in two directions, without the LSTMs of the biLM
-    assert all(parameter.abs().max() <= 0.1 for parameter in gru_weights)
-    initialized = dict(model.text_encoder.elmo.elmo.named_parameters())
-    compared = 0
-    for name, parameter in BiLM.from_files(*BILM_FILES).named_parameters():
-        [found] = [value for key, value in initialized.items() if key.endswith(name)]
-        assert torch.equal(found, parameter)
-        compared += 1
-    assert compared > 10
+    params = published_experiment("squad", tmp_path)
+    model = Model.from_params(params["model"], vocab=data[1])
+    parameters = dict(model.named_parameters())
+    grus = [value for name, value in parameters.items() if re.search("weight_[ih]h_", name)]
+    assert len(grus) == 16  # four GRUs in two directions, without the LSTMs of the biLM
+    assert all(weight.abs().max() <= 0.1 for weight in grus)
+    for name, weight in BiLM.from_files(*TINY_BILM).named_parameters():
+        assert torch.equal(weight, parameters[f"text_encoder.elmo.elmo._elmo_lstm.{name}"]), name
 
 
 def best_span_by_trying_all(start_logits, end_logits, max_length):
@@ -154,9 +134,8 @@ def test_masked_steps_are_never_chosen(dtype):
 def test_values_are_normal_without_the_tails():
     torch.manual_seed(13)
     values = torch.empty(200, 200)
-    Initializer.from_params(Params({"type": "elmo_truncated_normal", "mean": 1.0, "std": 0.05}))(
-        values
-    )
+    params = Params({"type": "elmo_truncated_normal", "mean": 1.0, "std": 0.05})
+    Initializer.from_params(params)(values)
     assert 0.9 <= values.min() < 0.901
     assert 1.099 < values.max() <= 1.1
     # Without the tails, 0.88 of a standard deviation is left. Of 40,000 values, the mean has a standard
@@ -268,25 +247,20 @@ def test_worked_examples(predicted, answers, expected_match, expected_f1):
     assert_close(word_f1(predicted, answers), expected_f1)
 
 
-def test_metrics_are_means_over_questions():
+def measure_in_one_of_two_processes(rank, world_size, device):
     metrics = AnswerMetrics()
-    metrics(["Paris", "Paris Lyon"], [["Paris"], ["Paris", "Rome"]])
-    metrics(["Lyon", "not measured"], [["Paris"], []])
+    # Of three questions the first process has one; the last has no answers.
+    share = [
+        (["Paris", "not measured"], [["Paris"], []]),
+        (["Paris Lyon", "Lyon"], [["Paris", "Rome"], ["Paris"]]),
+    ][rank]
+    metrics(*share)
     expected = [1 / 3, (1 + 2 / 3) / 3]
-    assert_close(list(metrics.get_metric().values()), expected, terms=3)
-    assert_close(list(metrics.get_metric(reset=True).values()), expected, terms=3)
+    for reset in (False, True):
+        measured = list(metrics.get_metric(reset).values())
+        assert_close(measured, expected, terms=3, dtype=torch.float32)
     assert metrics.get_metric() == {"em": 0.0, "f1": 0.0}
 
 
-def measure_in_one_of_two_processes(rank, world_size, device):
-    metrics = AnswerMetrics()
-    # Of three questions the first process has one.
-    share = [(["Paris"], [["Paris"]]), (["Lyon", "York"], [["Paris"], ["New York"]])][rank]
-    metrics(*share)
-    assert_close(
-        list(metrics.get_metric().values()), [1 / 3, (1 + 2 / 3) / 3], terms=3, dtype=torch.float32
-    )
-
-
-def test_processes_of_distributed_training_measure_together():
+def test_metrics_are_means_over_the_questions_of_all_processes():
     run_distributed_test([-1, -1], measure_in_one_of_two_processes)
