@@ -306,10 +306,7 @@ TEXT_KINDS: Dict[str, Callable[[str], Iterator[Sequence[str]]]] = {
     "conll2012": lambda path: (
         sentence.words for document in read_conll_2012(path) for sentence in document.sentences()
     ),
-    "conll2003": lambda path: (
-        [token for token, _ in sentence.tokens_and_tags()]
-        for sentence in read_conll_sentences(path)
-    ),
+    "conll2003": lambda path: (sentence.columns()[0] for sentence in read_conll_sentences(path)),
     "squad-contexts": lambda path: _squad(path, "passage"),
     "squad-questions": lambda path: _squad(path, "question"),
 }

@@ -12,12 +12,12 @@ from elmo_plugin.tasks.reading import data_files, numbered_lines
 _COLUMN_SEPARATOR = re.compile(r"[ \t]+")
 _MAX_SHOWN = 60  # characters of an invalid line in an error
 
-# Columns before the arguments; the coreference column comes after those.
+# Arguments have one column for each predicate, perhaps none.
 _COLUMN_NAMES = (
-    *("document", "part", "word number", "word", "part of speech", "parse bit", "predicate lemma"),
-    *("frameset", "word sense", "speaker", "named entity"),
+    "document, part, word number, word, part of speech, parse bit, predicate lemma, frameset, word sense, "
+    "speaker, named entity, arguments of each predicate, coreference"
 )
-MIN_COLUMNS = len(_COLUMN_NAMES) + 1
+FIRST_ARGUMENTS = 11  # the index of their first column
 _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?:\s*part\s+(?P<part>\d+))?\s*")
 _END = "#end document"
 # The placeholder of words in CoNLL-2012's files without the licensed text.
@@ -44,11 +44,13 @@ class ConllSentence(NamedTuple):
     place: SentencePlace
     lines: List[str]
 
-    def rows(self, min_columns: int, column_names: str) -> List[List[str]]:
+    def columns(
+        self, min_columns: int = 2, names: str = "a token first, its tag last"
+    ) -> List[List[str]]:
         """
-        Return the columns of each line. Raise `ConfigurationError`, naming the line, if it has fewer than
-        `min_columns` (the error explains them by `column_names`), or another number than the first line of
-        the sentence.
+        Return the columns, each with one entry per line. Raise `ConfigurationError`, naming the line, if it
+        has fewer than `min_columns` (the error explains them by `names`), or another number than the first
+        line of the sentence.
         """
         rows = [_COLUMN_SEPARATOR.split(line) for line in self.lines]
         num_columns = len(rows[0])
@@ -57,21 +59,17 @@ class ConllSentence(NamedTuple):
                 expected = (
                     f"{num_columns}, as on the first line of the sentence"
                     if num_columns >= min_columns
-                    else f"at least {min_columns} ({column_names}), separated by spaces or tabs"
+                    else f"at least {min_columns} ({names}), separated by spaces or tabs"
                 )
                 raise ConfigurationError(
                     f"{self.place.of_token(index)}: found {len(row)} columns "
                     f"('{self.lines[index][:_MAX_SHOWN]}'), expected {expected}. Correct the line."
                 )
-        return rows
+        return [list(column) for column in zip(*rows)]
 
     def last_column(self) -> List[str]:
-        """Return the last column of each line, for any number of columns."""
+        """Return the last column, for any number of columns."""
         return [_COLUMN_SEPARATOR.split(line)[-1] for line in self.lines]
-
-    def tokens_and_tags(self) -> List[Tuple[str, str]]:
-        """Return the first and the last column of each line, which has at least two."""
-        return [(row[0], row[-1]) for row in self.rows(2, "a token first, its tag last")]
 
 
 def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:
@@ -80,7 +78,7 @@ def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSente
     `-DOCSTART-`.
     """
     lines = numbered_lines(file_path, "one token")
-    yield from _sentences(lines, SentencePlace(str(file_path), 0))
+    return _sentences(lines, SentencePlace(str(file_path), 0))
 
 
 def _sentences(lines: Iterable[Tuple[int, str]], place: SentencePlace) -> Iterator[ConllSentence]:
@@ -110,8 +108,7 @@ class Conll2012Sentence(NamedTuple):
     @classmethod
     def split(cls, sentence: ConllSentence) -> "Conll2012Sentence":
         """Split a sentence into columns. Raise `ConfigurationError` if a line is invalid."""
-        names = f"{', '.join(_COLUMN_NAMES)}, arguments of each predicate, coreference"
-        columns = [list(column) for column in zip(*sentence.rows(MIN_COLUMNS, names))]
+        columns = sentence.columns(FIRST_ARGUMENTS + 1, _COLUMN_NAMES)
         words = columns[3]
         if _PLACEHOLDER in words:
             raise ConfigurationError(
@@ -125,7 +122,7 @@ class Conll2012Sentence(NamedTuple):
             parts_of_speech=columns[4],
             predicate_lemmas=columns[6],
             speakers=columns[9],
-            arguments=columns[len(_COLUMN_NAMES) : -1],
+            arguments=columns[FIRST_ARGUMENTS:-1],
             coreference=columns[-1],
         )
 

@@ -111,7 +111,7 @@ class NerReader(TaskReader):
 
     def _instances(self, record: _Record, left_out: Counter) -> Iterable[Instance]:
         sentence, scheme, unmarked = record
-        words, tags = zip(*sentence.tokens_and_tags())
+        words, *_, tags = sentence.columns()
         _check_tags(tags, scheme, sentence.place)
         spans = tags_to_spans(tags, scheme)
         for span in spans:

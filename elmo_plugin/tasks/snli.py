@@ -101,21 +101,14 @@ class SnliClassifier(Classifier):
     """
     ESIM (Chen et al. 2017, without its tree LSTM), the paper's model of textual entailment. One text encoder
     reads both sentences; each token is compared with the part of the other sentence that it is aligned with;
-    the inference encoder reads the comparisons; its output is pooled and classified.
+    the inference encoder reads the projected comparisons; its output is pooled and classified by
+    `output_feedforward` and a linear layer.
 
     In a config no part has an input width: `projection.input_dim`, `inference_encoder.input_size` and
     `output_feedforward.input_dim` are derived.
 
     # Parameters
 
-    projection : `FeedForward`
-        From the comparison of a token, four times as wide as the text encoder's output, to the input of the
-        inference encoder.
-    inference_encoder : `Seq2SeqEncoder`
-        Reads the projected comparisons of a sentence.
-    output_feedforward : `FeedForward`
-        The layers before the last, which is linear. Reads a pooled pair, four times as wide as the inference
-        encoder's output.
     attention_dropout : `float`, optional (default = `0.0`)
         On the comparisons.
     inference_dropout : `float`, optional (default = `0.0`)

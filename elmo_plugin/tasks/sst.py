@@ -1,5 +1,6 @@
 """Sentiment: reader, model and predictor, all registered as `elmo_sst`."""
 
+import math
 import re
 from collections import Counter
 from os import PathLike
@@ -63,14 +64,9 @@ class Phrase(NamedTuple):
 
 class SentimentTree(NamedTuple):
     """
-    A sentence with all its phrases.
-
-    # Parameters
-
-    words : `List[str]`
-        Without the spellings of the Penn Treebank: `(` for `-LRB-`, `/` for `\\/`, `"` for two single quotes.
-    phrases : `List[Phrase]`
-        All nodes, including words, in the order of their opening brackets: the sentence itself is the first.
+    A sentence with all its phrases: all nodes, including words, in the order of their opening brackets. The
+    sentence itself is the first. Words are without the spellings of the Penn Treebank: `(` for `-LRB-`, `/`
+    for `\\/`, `"` for two single quotes.
     """
 
     words: List[str]
@@ -164,7 +160,7 @@ class SstReader(TaskReader):
         self._class_of = _CLASS_OF[granularity]
         # From negative to positive.
         self._classes = list(dict.fromkeys(name for name in self._class_of if name is not None))
-        self._min_phrase_length = min_phrase_length
+        self._min_phrase_length = math.inf if min_phrase_length is None else min_phrase_length
 
     def text_to_instance(self, tokens: List[Token], label: Optional[str] = None) -> Instance:
         """Make an instance of a sentence or a phrase. `label` is one of the granularity's classes."""
@@ -184,16 +180,14 @@ class SstReader(TaskReader):
         tree = SentimentTree.from_line(line, place)
         tokens = [Token(word) for word in tree.words]
         sentence, *phrases = tree.phrases
-        for phrase in [sentence, *filter(self._is_wanted, phrases)]:
+        minimum = self._min_phrase_length
+        long_phrases = [phrase for phrase in phrases if phrase.end - phrase.start >= minimum]
+        for phrase in [sentence, *long_phrases]:
             label = self._class_of[phrase.label]
             if label is None:
                 left_out["neutral texts"] += 1
             else:
                 yield self.text_to_instance(tokens[phrase.start : phrase.end], label)
-
-    def _is_wanted(self, phrase: Phrase) -> bool:
-        minimum = self._min_phrase_length
-        return minimum is not None and phrase.end - phrase.start >= minimum
 
 
 @Model.register("elmo_sst")
@@ -209,15 +203,8 @@ class BiattentiveClassifier(Classifier):
     In a config neither `integrator` nor `output_layer` has an input width. The output layer can have any
     output width, because a linear layer to the classes follows.
 
-    # Parameters
-
-    integrator : `Seq2SeqEncoder`
-        Reads, for each token, its vector, the difference to the vector that it attends to, and the product of
-        the two.
-    output_layer : `FeedForward`
-        From the pooled sentence to the input of the linear layer.
-    dropout : `float`, optional (default = `0.0`)
-        On the pooled sentence, in addition to the dropout of text encoder and output layer.
+    For each token the integrator reads its vector, the difference to the vector that it attends to, and the
+    product of the two. `dropout` is on the pooled sentence, in addition to that of the parts.
     """
 
     default_predictor = "elmo_sst"

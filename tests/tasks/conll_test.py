@@ -17,8 +17,8 @@ def write(tmp_path, content):
     return file_path
 
 
-def read_rows(file_path):
-    return [sentence.rows(2, "token, tag") for sentence in read_conll_sentences(file_path)]
+def read_columns(file_path):
+    return [sentence.columns() for sentence in read_conll_sentences(file_path)]
 
 
 def test_sentences_know_their_lines(tmp_path):
@@ -43,13 +43,13 @@ def test_sentences_know_their_lines(tmp_path):
     ],
 )
 def test_white_space_around_columns_does_not_matter(tmp_path, content):
-    assert read_rows(write(tmp_path, content)) == [[["It", "O"], ["rains", "O"]]]
+    assert read_columns(write(tmp_path, content)) == [[["It", "rains"], ["O", "O"]]]
 
 
 @pytest.mark.parametrize("character", "\u00a0\u2009\u3000\u200b\u0085\u2028\u2029\x0b\x0c\x1c")
 def test_other_white_space_belongs_to_the_token(tmp_path, character):
     token = f"8{character}1/2"
-    assert read_rows(write(tmp_path, f"{token} O\nkm O\n")) == [[[token, "O"], ["km", "O"]]]
+    assert read_columns(write(tmp_path, f"{token} O\nkm O\n")) == [[[token, "km"], ["O", "O"]]]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_other_white_space_belongs_to_the_token(tmp_path, character):
 )
 def test_a_wrong_file_of_columns_is_refused(tmp_path, content, message):
     with pytest.raises(ConfigurationError, match=message):
-        read_rows(write(tmp_path, content))
+        read_columns(write(tmp_path, content))
 
 
 def row(index: int, word: str, *more: str) -> str:

@@ -68,12 +68,10 @@ class CoreferenceResolver(Model):
     Documents of any length are processed one at a time, in blocks of bounded size. Only one vector for each
     word and each kept span, and a few numbers for each span and each pair, grow with the document.
 
+    In a config, `mention_feedforward`, which comes before the linear mention score, has no `input_dim`.
+
     # Parameters
 
-    mention_feedforward : `FeedForward`
-        From the vector of a span to the input of the linear mention score. In a config, without `input_dim`.
-    antecedent_scorer : `AntecedentScorer`
-        Scores pairs of mentions. In a config, without the derived parameters.
     max_span_width : `int`, optional (default = `10`)
         Tokens of the longest span that may be a mention. Gold mentions that are longer count as missed.
     spans_per_word : `float`, optional (default = `0.4`)
@@ -81,8 +79,6 @@ class CoreferenceResolver(Model):
     max_training_sentences : `int`, optional
         In training, a document with more sentences is cropped to this number of consecutive sentences, at a
         new random place each time. Evaluation uses whole documents. By default, training does too.
-    width_dim : `int`, optional (default = `20`)
-        Width of the embedding of span widths.
     lexical_dropout : `float`, optional (default = `0.0`)
         On the embedded tokens that spans attend to; the text encoder has its own.
     dropout : `float`, optional (default = `0.0`)
@@ -142,15 +138,9 @@ class CoreferenceResolver(Model):
         """
         Find the entities of documents.
 
-        # Parameters
-
-        sentences : `TextFieldTensors`
-            `(batch_size, num_sentences, timesteps, ...)`.
-        speakers, genre : `LongTensor`
-            `(batch_size, num_words)`, numbers within each document, 0 if unknown; `(batch_size)`.
-        mentions : `LongTensor`, optional
-            `(batch_size, num_mentions, 3)`. Start, end (exclusive) and cluster of each gold mention, padded
-            with -1.
+        `sentences` are `(batch_size, num_sentences, timesteps, ...)`; `speakers` `(batch_size, num_words)`,
+        numbers within each document, 0 if unknown; `genre` `(batch_size)`; and gold `mentions` `(batch_size,
+        num_mentions, 3)`, start, end (exclusive) and cluster of each, padded with -1.
 
         # Returns
 

@@ -55,9 +55,11 @@ def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int
     opened last.
     """
 
-    def fault(index: int, found_and_expected: str) -> ConfigurationError:
+    def fault(index: int, found: str) -> ConfigurationError:
         return ConfigurationError(
-            f"{place.of_token(index)}: found {found_and_expected}. Correct the coreference column, the last."
+            f"{place.of_token(index)}: found {found} in the coreference column, the last, expected - or "
+            "brackets such as (12|(3)|4), each with an opening and a closing one in the same sentence. "
+            "Correct the column."
         )
 
     mentions: List[Tuple[int, int, str]] = []
@@ -68,23 +70,18 @@ def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int
         for piece in entry.split("|"):
             match = _BRACKET.fullmatch(piece)
             if match is None or not (match["opens"] or match["closes"]):
-                shown = f"'{entry[:_MAX_SHOWN]}' in the coreference column"
-                raise fault(index, f"{shown}, expected - or brackets such as (12|(3)|4)")
+                raise fault(index, f"'{entry[:_MAX_SHOWN]}'")
             entity = match["entity"]
+            starts = starts_of.setdefault(entity, [])
             if match["opens"]:
-                starts_of.setdefault(entity, []).append(index)
+                starts.append(index)
             if match["closes"]:
-                if not starts_of.get(entity):
-                    opened = f"that a mention of {entity} was opened before in the sentence"
-                    raise fault(index, f"the closing bracket '{piece}', expected {opened}")
-                mentions.append((starts_of[entity].pop(), index + 1, entity))
+                if not starts:
+                    raise fault(index, f"the closing bracket '{piece}' without an opening one")
+                mentions.append((starts.pop(), index + 1, entity))
     for entity, starts in starts_of.items():
         if starts:
-            closed = f"'{entity})' on the same or a later token of the sentence"
-            raise fault(
-                starts[-1],
-                f"the opening bracket '({entity}' without a closing one, expected {closed}",
-            )
+            raise fault(starts[-1], f"the opening bracket '({entity}' without a closing one")
     return sorted(mentions, key=lambda mention: (mention[0], -mention[1]))
 
 
@@ -162,15 +159,8 @@ class CoreferenceReader(TaskReader):
         """
         Make an instance of the sentences of a document, none of them empty.
 
-        # Parameters
-
-        clusters : `Sequence[Cluster]`, optional
-            Gold clusters: lists of mentions `(start, end)`, counted in tokens of the document, `end`
-            exclusive.
-        speakers : `Sequence[str]`, optional
-            For each token of the document its speaker, `-` if unknown.
-        genre : `str`, optional
-            Only genres of the training data make a difference.
+        Gold `clusters` are lists of mentions `(start, end)`, counted in tokens of the document, `end`
+        exclusive. `speakers` has for each token of the document its speaker, `-` if unknown.
         """
         if not sentences:
             raise ConfigurationError(

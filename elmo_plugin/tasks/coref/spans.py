@@ -162,19 +162,15 @@ class AntecedentScorer(torch.nn.Module, FromParams):
     are scored in blocks of mentions, which the backward pass computes again: so training needs the memory of
     one block.
 
+    In configs the first three parameters are derived. There is at least one hidden layer. Dropout is after
+    each of them, and on the embeddings of features.
+
     # Parameters
 
-    span_dim, num_genres, unknown_genre : `int`
-        Width of the vectors of mentions; number of genre ids; the id of genres that are not in the training
-        data, whose embedding is zeros. Derived, and not set in configs.
-    hidden_dims : `List[int]`, optional (default = `[150, 150]`)
-        Widths of the hidden layers, at least one.
+    unknown_genre : `int`
+        The id of genres that are not in the training data, whose embedding is zeros.
     feature_dim : `int`, optional (default = `20`)
         Width of the embedding of each feature.
-    activation : `Activation`, optional (default = `relu`)
-        After each hidden layer.
-    dropout : `float`, optional (default = `0.0`)
-        After each hidden layer, and on the embeddings of features.
     max_antecedents : `int`, optional (default = `250`)
         Number of preceding mentions, the nearest ones, that are scored for each mention.
     """
@@ -219,20 +215,11 @@ class AntecedentScorer(torch.nn.Module, FromParams):
         """
         Score the pairs of a document's mentions `(num_mentions, span_dim)`, in their order.
 
-        # Parameters
+        A pair's score is the sum of the `mention_scores` of both, `(num_mentions)`, and of the network's.
+        `speakers` are ids, `(num_mentions)`, 0 if unknown; `genre` is the id of the document's genre, `()`.
 
-        mention_scores : `Tensor`
-            `(num_mentions)`. Scores for being a mention. A pair's score is the sum of both of these and the
-            network's.
-        speakers : `LongTensor`
-            `(num_mentions)`. Ids of speakers, 0 if unknown.
-        genre : `LongTensor`
-            `()`. The id of the document's genre.
-
-        # Returns
-
-        `(num_mentions, max_antecedents)`. Column 0 is the mention just before, column 1 the one before that;
-        `-inf` where there is none.
+        The result is `(num_mentions, max_antecedents)`. Column 0 is the mention just before, column 1 the one
+        before that; `-inf` where there is none.
         """
         by_mention, by_antecedent, by_product, by_distance, by_speaker, by_genre = (
             self.first_layer.weight.split(self._part_dims, dim=-1)

@@ -39,19 +39,10 @@ class QuestionAnswerer(Model):
     sum of scores. Passages are read whole: memory grows with the square of their length, by about 14 bytes
     for each pair of tokens, 22 in training.
 
-    In a config, no part has an input width.
+    In a config, no part has an input width. Each placement of ELMo has one mix for questions and passages.
 
     # Parameters
 
-    text_encoder : `TextEncoder`
-        From tokens to contextual vectors, shared by question and passage. Each placement of ELMo has one mix
-        for both.
-    projection : `FeedForward`
-        On each passage token, after the attention.
-    self_attention_encoder : `Seq2SeqEncoder`
-        The encoder in the residual block.
-    start_encoder, end_encoder : `Seq2SeqEncoder`
-        The encoders before the scores of starts and of ends.
     max_answer_tokens : `int`, optional (default = `17`)
         Length of the longest span that is predicted.
     dropout : `float`, optional (default = `0.0`)
@@ -113,12 +104,8 @@ class QuestionAnswerer(Model):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
-        Answer questions, each about its passage.
-
-        # Parameters
-
-        span_start, span_end : `LongTensor`, optional
-            `(batch_size, 1)`. The first and the last token of the answer.
+        Answer questions, each about its passage. Gold answers are `span_start` and `span_end`, `(batch_size,
+        1)`, the first and the last token.
 
         # Returns
 
@@ -298,12 +285,8 @@ class ResidualSelfAttention(torch.nn.Module):
     to. Similarity is tri-linear. A token does not attend to itself. It can attend to nothing, with a learned
     score, as in the authors' code.
 
-    # Parameters
-
-    encoder : `Seq2SeqEncoder`
-        Its input is as wide as the block's input and output.
-    dropout : `float`, optional (default = `0.0`)
-        Variational dropout on the input and the output of the encoder.
+    The encoder's input is as wide as the block's input and output. Variational dropout is on the input and
+    the output of the encoder.
     """
 
     def __init__(self, encoder: Seq2SeqEncoder, dropout: float = 0.0) -> None:

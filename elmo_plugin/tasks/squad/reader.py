@@ -69,21 +69,11 @@ class _File(BaseModel):
 
 
 class SquadRecord(NamedTuple):
-    """
-    A question in a file, not yet validated.
+    """A question in a file, not yet validated."""
 
-    # Parameters
-
-    place : `str`
-        File, position in the file, and id if there is one, for errors.
-    passage : `str`
-    question : `Any`
-        The member of `qas`.
-    """
-
-    place: str
+    place: str  # file, position in the file, and id if there is one, for errors
     passage: str
-    question: Any
+    question: Any  # the member of `qas`
 
     def checked(self) -> SquadQuestion:
         """Return the question. Raise `ConfigurationError` if an answer is not at its place in the passage."""
@@ -110,10 +100,7 @@ class SquadRecord(NamedTuple):
 
 
 def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
-    """
-    Yield the questions of a file, in its order. Raise `ConfigurationError` if the file is not JSON, has
-    another structure.
-    """
+    """Yield the questions of a file. Raise `ConfigurationError` if it has another structure."""
     with open_text(local_data(file_path), str(file_path)) as file:
         data = file.read()
     try:

@@ -1,17 +1,6 @@
 """Label the arguments of a predicate, and count them like CoNLL-2005's scorer does."""
 
-from typing import (
-    Any,
-    Dict,
-    FrozenSet,
-    Iterable,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from allennlp.data import TextFieldTensors, Vocabulary
@@ -27,6 +16,9 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.models import Tagger
 from elmo_plugin.tasks.tags import split_tag, tags_to_spans
+
+_CONTINUATION = "C-"
+_EXCLUDED_ROLE = "V"
 
 
 @Model.register("elmo_srl")
@@ -89,22 +81,12 @@ class SrlTagger(Tagger):
         metadata: Optional[List[Dict[str, Any]]] = None,
     ) -> Dict[str, Any]:
         """
-        Label sentences. Each sentence occurs once for each of its predicates.
+        Label sentences, once for each predicate, and return `Tagger._output`; `loss`, if gold tags are given;
+        and `predicate_probabilities`, if the model finds predicates.
 
-        # Parameters
-
-        predicate_indicator : `LongTensor`
-            `(batch_size, timesteps)`. 1 at the predicate's word, 0 elsewhere.
-        tags : `LongTensor`, optional
-            `(batch_size, timesteps)`. Ids of the gold tags.
-        predicates : `LongTensor`, optional
-            `(batch_size, timesteps)`. 1 at all predicates of the sentence, in the first instance of each
-            sentence; -1 in the others.
-
-        # Returns
-
-        `Tagger._output`; `loss`, if gold tags are given; and `predicate_probabilities`, `(batch_size,
-        timesteps)`, if the model finds predicates.
+        All are `(batch_size, timesteps)`: `predicate_indicator`, 1 at the predicate's word, 0 elsewhere; the
+        ids of gold `tags`; and `predicates`, 1 at all predicates of the sentence in the first instance of
+        each sentence, -1 in the others.
         """
         features = self.predicate_embedding(predicate_indicator)  # (batch_size, timesteps, dim)
         encoded = self.text_encoder(tokens, features)
@@ -180,10 +162,6 @@ class BioDecoder:
         return [int(tag_id) for tag_id in tag_ids]
 
 
-_CONTINUATION = "C-"
-_EXCLUDED_ROLE = "V"
-
-
 class Argument(NamedTuple):
     """
     A role, such as `ARG0`, `R-ARG0` or `ARGM-TMP`, but never one that starts with `C-`; and start and end
@@ -231,7 +209,14 @@ class SrlSpanF1(Metric):
     ) -> None:
         """Count the arguments of predicates, from the predicted and the gold BIO tags of their sentences."""
         for predicted_of_one, gold_of_one in zip(predicted_tags, gold_tags, strict=True):
-            predicted, gold = _counted(predicted_of_one), _counted(gold_of_one)
+            predicted, gold = (
+                {
+                    argument
+                    for argument in tags_to_arguments(tags)
+                    if argument.role != _EXCLUDED_ROLE
+                }
+                for tags in (predicted_of_one, gold_of_one)
+            )
             columns = (predicted & gold, predicted - gold, gold - predicted)
             for column, arguments in enumerate(columns):
                 for argument in arguments:
@@ -267,12 +252,6 @@ def tags_to_arguments(tags: Sequence[str]) -> List[Argument]:
             last_of[role] = len(arguments)
             arguments.append(Argument(role, ((start, end),)))
     return arguments
-
-
-def _counted(tags: Sequence[str]) -> FrozenSet[Argument]:
-    return frozenset(
-        argument for argument in tags_to_arguments(tags) if argument.role != _EXCLUDED_ROLE
-    )
 
 
 def _scores(counts: Sequence[int], suffix: str) -> Dict[str, float]:

@@ -15,7 +15,7 @@ from allennlp.predictors import Predictor
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key, shown_json
 from elmo_plugin.tasks.conll import (
-    MIN_COLUMNS,
+    FIRST_ARGUMENTS,
     Conll2012Sentence,
     ConllSentence,
     SentencePlace,
@@ -38,10 +38,7 @@ _NO_LEMMA = "-"
 
 class ArgumentColumn:
     """
-    The arguments of one predicate of a sentence. Column 0 is the first of the sentence.
-
-    # Raises
-
+    The arguments of one predicate of a sentence. Column 0 is the first of the sentence. Raises
     `ConfigurationError` if brackets are malformed, nested or not closed.
     """
 
@@ -66,18 +63,11 @@ class ArgumentColumn:
         if label is not None:
             raise self.fault(start, f"found no end of the span ({label}*, expected {_EXPECTED}")
 
-    def tags(self) -> List[str]:
-        """Return the BIO tags of the sentence."""
-        return spans_to_tags(self.spans, len(self.sentence.words), "BIO")
-
     def predicate_index(self) -> Optional[int]:
         """
         Return the index of the predicate's word: the first word with a lemma in the `V` span, which is longer
         than the word if there is a particle (`carry out`). Return `None` if there is no `V`. Lemmas elsewhere
-        are ignored: OntoNotes also has them on words that have a word sense but are not predicates.
-
-        # Raises
-
+        are ignored: OntoNotes also has them on words that have a word sense but are not predicates. Raise
         `ConfigurationError` if there is more than one `V`, or none of its words has a lemma.
         """
         predicates = [span for span in self.spans if span.label == "V"]
@@ -96,7 +86,7 @@ class ArgumentColumn:
 
     def fault(self, index: int, problem: str) -> ConfigurationError:
         """Return the error for a problem on the line of a word."""
-        place = self.sentence.place.of_token(index, MIN_COLUMNS + self.number)
+        place = self.sentence.place.of_token(index, FIRST_ARGUMENTS + 1 + self.number)
         return ConfigurationError(f"{place}: {problem}. Correct the argument column.")
 
 
@@ -138,8 +128,7 @@ class SrlReader(TaskReader):
         predicates: Optional[List[int]] = None,
     ) -> Instance:
         """
-        Make an instance. `predicate_index` is the index of the predicate's token, `lemma` its lemma, `tags`
-        the BIO tags of the tokens. `predicates` has 0 or 1 for each token, or -1 for tokens that the
+        Make an instance. `tags` are in BIO. `predicates` has 0 or 1 for each token, or -1 for tokens that the
         loss ignores.
         """
         metadata: Dict[str, Any] = {
@@ -171,40 +160,23 @@ class SrlReader(TaskReader):
     def _instances(self, record: ConllSentence, left_out: Counter) -> Iterable[Instance]:
         sentence = Conll2012Sentence.split(record)
         tokens = [Token(word) for word in sentence.words]
-        columns = self._columns_of_predicates(sentence, left_out)
-        predicates = [int(index in columns) for index in range(len(tokens))]
-        for index, column in columns.items():
-            lemma = sentence.predicate_lemmas[index]
-            yield self.text_to_instance(
-                tokens, index, column.tags(), lemma, sentence.place, predicates
-            )
-            predicates = [-1] * len(tokens)
-        if not sentence.arguments and self._with_all_sentences:
-            tags = ["O"] * len(tokens)
-            yield self.text_to_instance(tokens, tags=tags, predicates=predicates)
-        elif not sentence.arguments:
-            left_out["sentences without a predicate"] += 1
-
-    def _columns_of_predicates(
-        self, sentence: Conll2012Sentence, left_out: Counter
-    ) -> Dict[int, ArgumentColumn]:
-        """Return the argument columns of a sentence by the index of their predicate."""
-        columns: Dict[int, ArgumentColumn] = {}
-        for number in range(len(sentence.arguments)):
-            column = ArgumentColumn(sentence, number)
-            index = column.predicate_index()
+        columns = [ArgumentColumn(sentence, number) for number in range(len(sentence.arguments))]
+        indices = [column.predicate_index() for column in columns]
+        predicates = [int(index in indices) for index in range(len(tokens))]
+        for index, column in zip(indices, columns):
             if index is None:
                 logger.warning("Left out: %s", column.fault(0, "found no span (V*"))
                 left_out["predicates without a V"] += 1
-            elif index in columns:
-                raise column.fault(
-                    index,
-                    f"found the predicate '{sentence.words[index]}', which column "
-                    f"{MIN_COLUMNS + columns[index].number} has too, expected one column for each predicate",
-                )
-            else:
-                columns[index] = column
-        return columns
+                continue
+            lemma = sentence.predicate_lemmas[index]
+            tags = spans_to_tags(column.spans, len(tokens), "BIO")
+            yield self.text_to_instance(tokens, index, tags, lemma, sentence.place, predicates)
+            predicates = [-1] * len(tokens)
+        if not columns and self._with_all_sentences:
+            tags = ["O"] * len(tokens)
+            yield self.text_to_instance(tokens, tags=tags, predicates=predicates)
+        elif not columns:
+            left_out["sentences without a predicate"] += 1
 
 
 # The key in the metadata of a sentence whose predicates the model is to find.

@@ -3,7 +3,6 @@ import os
 import random
 import shutil
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Dict, List
 
@@ -192,22 +191,6 @@ def test_a_continued_argument_is_right_as_a_whole_or_not_at_all():
         assert measure(wrong, gold)["recall"] == 0.5
 
 
-def test_a_continuation_continues_the_last_argument_of_its_role():
-    spans = [Span(0, 1, "ARGM-TMP"), Span(2, 3, "ARGM-TMP"), Span(4, 5, "C-ARGM-TMP")]
-    assert tags_to_arguments(tags_of(8, *spans, Span(6, 7, "C-ARGM-TMP"))) == [
-        Argument("ARGM-TMP", ((0, 1),)),
-        Argument("ARGM-TMP", ((2, 3), (4, 5), (6, 7))),
-    ]
-
-
-def test_a_continuation_of_nothing_is_an_argument_itself():
-    # Before the argument as well: the scorer reads from left to right.
-    assert tags_to_arguments(tags_of(3, Span(0, 1, "C-ARG0"), Span(2, 3, "ARG0"))) == [
-        Argument("ARG0", ((0, 1),)),
-        Argument("ARG0", ((2, 3),)),
-    ]
-
-
 def count_on_two_workers(global_rank: int, world_size: int, gpu_id: int) -> None:
     metric = SrlSpanF1(ALL_TAGS)
     gold = tags_of(3, Span(0, 1, "ARG0"), Span(1, 2, "V"), Span(2, 3, "ARG1"))
@@ -224,15 +207,6 @@ def count_on_two_workers(global_rank: int, world_size: int, gpu_id: int) -> None
 
 def test_workers_count_together():
     run_distributed_test([-1, -1], func=count_on_two_workers)
-
-
-def find_srl_eval() -> str:
-    """The scorer of CoNLL-2005, which comes with allennlp-models; empty if it cannot be run here."""
-    spec = find_spec("allennlp_models")
-    if spec is None or spec.origin is None or shutil.which("perl") is None:
-        return ""
-    script = Path(spec.origin).parent / "structured_prediction" / "tools" / "srl-eval.pl"
-    return str(script) if script.is_file() else ""
 
 
 def random_spans(random_numbers: random.Random, num_tokens: int, predicate: int) -> List[Span]:
@@ -272,8 +246,10 @@ def bracketed(spans: List[Span], num_tokens: int, predicate: int) -> str:
     return "".join(f"{word} {cell}\n" for word, cell in zip(predicates, cells)) + "\n"
 
 
-@pytest.mark.skipif(not find_srl_eval(), reason="needs perl and the srl-eval.pl of allennlp-models")
+@pytest.mark.skipif(shutil.which("perl") is None, reason="needs perl")
 def test_counts_equal_those_of_the_scorer_of_conll_2005(tmp_path):
+    models = Path(pytest.importorskip("allennlp_models").__file__).parent
+    script = models / "structured_prediction" / "tools" / "srl-eval.pl"
     random_numbers = random.Random(13)
     metric = SrlSpanF1(ALL_TAGS)
     gold_file, predicted_file = tmp_path / "gold", tmp_path / "predicted"
@@ -286,7 +262,7 @@ def test_counts_equal_those_of_the_scorer_of_conll_2005(tmp_path):
             metric([tags_of(num_tokens, *predicted)], [tags_of(num_tokens, *gold)])
             gold_text.write(bracketed(gold, num_tokens, predicate))
             predicted_text.write(bracketed(predicted, num_tokens, predicate))
-    command = ["perl", find_srl_eval(), str(gold_file), str(predicted_file)]
+    command = ["perl", str(script), str(gold_file), str(predicted_file)]
     output = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
     )
