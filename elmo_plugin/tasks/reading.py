@@ -12,7 +12,7 @@ import spacy
 import torch.distributed
 from allennlp.common.util import is_distributed
 from allennlp.data import DatasetReader, Instance
-from allennlp.data.fields import TextField
+from allennlp.data.fields import LabelField, TextField
 from allennlp.data.samplers import BatchSampler, BucketBatchSampler
 from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
@@ -214,6 +214,21 @@ def checked_words(
         found = f"{place}: found" if place else "Found"
         raise ConfigurationError(f"{found} {fault}. Leave it out.")
     return words
+
+
+class ClassField(LabelField):
+    """A `LabelField` that adds all `classes` to the vocabulary, in the same order for any data."""
+
+    __slots__ = ["classes"]
+
+    def __init__(self, label: str, classes: Sequence[str]) -> None:
+        super().__init__(label)
+        self.classes = classes
+
+    def count_vocab_items(self, counter: Dict[str, Dict[str, int]]) -> None:
+        # The vocabulary sorts by frequency, and keeps the order of classes with the same count.
+        for name in self.classes:
+            counter[self._label_namespace][name] += 1
 
 
 def character_offsets(tokens: Sequence[Token]) -> Dict[str, List[Tuple[int, int]]]:

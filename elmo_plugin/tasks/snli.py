@@ -8,7 +8,7 @@ import torch
 from allennlp.common import Lazy
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance, TextFieldTensors, Vocabulary
-from allennlp.data.fields import Field, LabelField, MetadataField, TextField
+from allennlp.data.fields import Field, MetadataField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.models import Model
 from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
@@ -23,7 +23,13 @@ from elmo_plugin.files.json_input import errors_at, find_key, get_text, parse_js
 from elmo_plugin.modules.text_encoder import EncodedText, TextEncoder, built
 from elmo_plugin.tasks.models import Classifier
 from elmo_plugin.tasks.predicting import TaskPredictor
-from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, placed_lines
+from elmo_plugin.tasks.reading import (
+    ClassField,
+    RuleBasedTokenizer,
+    TaskReader,
+    checked_words,
+    placed_lines,
+)
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -41,7 +47,7 @@ class SnliReader(TaskReader):
     ignored. Pairs labelled `-`, on which the annotators did not agree, are left out and counted.
 
     Every other pair is an instance with the fields `premise`, `hypothesis`, `label` and `metadata`
-    (`premise_words` and `hypothesis_words`).
+    (`premise_words` and `hypothesis_words`). The vocabulary always gets all three labels.
 
     The parameters are those of `TaskReader`, whose records are lines here, and `tokenizer`, by default
     `RuleBasedTokenizer`.
@@ -76,7 +82,7 @@ class SnliReader(TaskReader):
                     f"{f'{place}: ' if place else ''}found the gold_label '{label}', expected "
                     f"{', '.join(LABELS)}, or {NO_GOLD_LABEL} for a pair to be left out. Correct the label."
                 )
-            fields["label"] = LabelField(label)
+            fields["label"] = ClassField(label, LABELS)
         return Instance(fields)
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[str, str]]:
@@ -134,12 +140,6 @@ class SnliClassifier(Classifier):
         **kwargs: Any,
     ) -> None:
         super().__init__(vocab, **kwargs)
-        if set(self.classes) != set(LABELS):
-            raise ConfigurationError(
-                f"The vocabulary's namespace 'labels' has {', '.join(self.classes)}, expected "
-                f"{', '.join(LABELS)}. Give pairs of each label to learn from, or put the labels into the "
-                "vocabulary's `tokens_to_add`."
-            )
         self.text_encoder = text_encoder
         self.matrix_attention = DotProductMatrixAttention()
         self.attention_dropout = torch.nn.Dropout(attention_dropout)
@@ -156,7 +156,7 @@ class SnliClassifier(Classifier):
             output_feedforward, pair_dim, "pooled pair", "output feedforward"
         )
         hidden_dim = self.output_feedforward.get_output_dim()
-        self.label_projection = torch.nn.Linear(hidden_dim, len(LABELS))
+        self.label_projection = torch.nn.Linear(hidden_dim, len(self.classes))
         initializer(self)
 
     def forward(

@@ -4,13 +4,13 @@ import math
 import re
 from collections import Counter
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 from allennlp.common import Lazy
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance, TextFieldTensors, Vocabulary
-from allennlp.data.fields import Field, LabelField, MetadataField, TextField
+from allennlp.data.fields import Field, MetadataField, TextField
 from allennlp.data.tokenizers import Token
 from allennlp.models import Model
 from allennlp.modules import FeedForward, Seq2SeqEncoder
@@ -24,7 +24,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.models import Classifier, check_choice
 from elmo_plugin.tasks.predicting import SentencePredictor
-from elmo_plugin.tasks.reading import TaskReader, checked_words, placed_lines
+from elmo_plugin.tasks.reading import ClassField, TaskReader, checked_words, placed_lines
 
 # The class of each label, by granularity; neutral is not one of 2 classes. No blanks, because classes are a
 # part of the names of metrics.
@@ -111,21 +111,6 @@ def _plain_spelling(word: str) -> str:
     return _PLAIN_SPELLINGS.get(word, word).replace("\\/", "/").replace("\\*", "*")
 
 
-class SentimentField(LabelField):
-    """A `LabelField` that adds all `classes` to the vocabulary, in the same order for any data."""
-
-    __slots__ = ["classes"]
-
-    def __init__(self, label: str, classes: Sequence[str]) -> None:
-        super().__init__(label)
-        self.classes = classes
-
-    def count_vocab_items(self, counter: Dict[str, Dict[str, int]]) -> None:
-        # The vocabulary sorts by frequency, and keeps the order of classes with the same count.
-        for name in self.classes:
-            counter[self._label_namespace][name] += 1
-
-
 @DatasetReader.register("elmo_sst")
 class SstReader(TaskReader):
     """
@@ -169,7 +154,7 @@ class SstReader(TaskReader):
             "metadata": MetadataField({"words": checked_words(tokens)}),
         }
         if label is not None:
-            fields["label"] = SentimentField(label, self._classes)
+            fields["label"] = ClassField(label, self._classes)
         return Instance(fields)
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[str, str]]:

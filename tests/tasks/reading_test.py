@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Iterator, List
 import pytest
 from _jsonnet import evaluate_snippet
 from allennlp.common import Params
-from allennlp.data import BatchSampler, Instance
+from allennlp.data import BatchSampler, Instance, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.fields import TextField
 from allennlp.data.tokenizers import Token, Tokenizer
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks import EvenBatchSampler, RuleBasedTokenizer
 from elmo_plugin.tasks.reading import (
+    ClassField,
     TaskReader,
     checked_words,
     placed_lines,
@@ -50,6 +51,13 @@ def test_text_without_tokens_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         checked_words([Token(word) for word in words], *arguments)
+
+
+@pytest.mark.parametrize("labels", [["good"], ["good", "good", "bad"], ["so_so", "good", "bad"]])
+def test_the_vocabulary_always_has_all_classes_in_order(labels: List[str]) -> None:
+    fields = [ClassField(label, ("bad", "so_so", "good")) for label in labels]
+    vocab = Vocabulary.from_instances([Instance({"label": field}) for field in fields])
+    assert vocab.get_index_to_token_vocabulary("labels") == {0: "bad", 1: "so_so", 2: "good"}
 
 
 TOKENIZER = RuleBasedTokenizer()

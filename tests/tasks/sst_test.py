@@ -2,12 +2,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from allennlp.data import Instance, Vocabulary
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.sst import FourWayPooling, SentimentField, SentimentTree, SstReader
+from elmo_plugin.tasks.sst import FourWayPooling, SentimentTree, SstReader
 from tests.closeness import assert_close
 from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, num_terms, read_tiny
 
@@ -79,13 +78,6 @@ def test_two_classes_leave_out_what_is_neutral_and_count_it(tmp_path, caplog):
 def test_another_granularity_is_refused():
     with pytest.raises(ConfigurationError, match="granularity is '3-class', expected one of: 5-cl"):
         SstReader(granularity="3-class")
-
-
-@pytest.mark.parametrize("labels", [["good"], ["good", "good", "bad"], ["so_so", "good", "bad"]])
-def test_the_vocabulary_always_has_all_classes_in_order(labels):
-    fields = [SentimentField(label, ("bad", "so_so", "good")) for label in labels]
-    vocab = Vocabulary.from_instances([Instance({"label": field}) for field in fields])
-    assert vocab.get_index_to_token_vocabulary("labels") == {0: "bad", 1: "so_so", 2: "good"}
 
 
 PLACE = "trees.txt, line 7"

@@ -54,8 +54,6 @@ local words = import 'words.libsonnet';
       type: 'elmo_snli',
       token_indexers: words.indexers(lowercase) + elmo.indexers,
     },
-    // All of them, also of a small training set.
-    vocabulary: { tokens_to_add: { labels: ['entailment', 'neutral', 'contradiction'] } },
     train_data_path: data.train,
     validation_data_path: data.dev,
     test_data_path: data.test,
