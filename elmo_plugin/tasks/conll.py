@@ -6,7 +6,7 @@ from os import PathLike
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.reading import data_files, numbered_lines
+from elmo_plugin.tasks.reading import local_data, numbered_lines
 
 # Other white space, such as a no-break space, is a part of the token.
 _COLUMN_SEPARATOR = re.compile(r"[ \t]+")
@@ -145,7 +145,14 @@ def read_conll_2012(path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
     `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise `ConfigurationError` if a file has a token
     outside of a document, or a document without an end.
     """
-    for file_path in data_files(path, "gold_conll"):
+    local = local_data(path)
+    files = sorted(local.rglob("*gold_conll")) if local.is_dir() else [local]
+    if not files:
+        raise ConfigurationError(
+            f"{path}: the folder holds no file whose name ends in gold_conll, expected at least one. "
+            "Give the path of a file, or of a folder with such files."
+        )
+    for file_path in files:
         yield from _documents(str(file_path))
 
 

@@ -32,20 +32,6 @@ def local_data(path: Union[str, PathLike]) -> Path:
     return local_path("data file", path)
 
 
-def data_files(path: Union[str, PathLike], suffix: str) -> List[Path]:
-    """Return the file, or all files below a folder whose names end in `suffix`, sorted by path."""
-    local = local_data(path)
-    if not local.is_dir():
-        return [local]
-    files = sorted(file for file in local.rglob(f"*{suffix}") if file.is_file())
-    if not files:
-        raise ConfigurationError(
-            f"data files: the folder {path} holds no file whose name ends in {suffix}, expected at "
-            "least one. Give the path of a file, or of a folder with such files."
-        )
-    return files
-
-
 def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[int, str]]:
     """
     Yield the numbers and lines of a file, or of a gzip file, without spaces and tabs at the ends. A no-break
@@ -81,7 +67,6 @@ class RuleBasedTokenizer(Tokenizer):
 
     def __init__(self, language: str = "en") -> None:
         super().__init__()
-        self._language = language
         try:
             # Only the tokenizer: the pipeline around it refuses texts of over a million characters.
             self._spacy_tokenizer = spacy.blank(language).tokenizer
@@ -101,9 +86,6 @@ class RuleBasedTokenizer(Tokenizer):
             for token in self._spacy_tokenizer(text)
             if not token.is_space
         ]
-
-    def _to_params(self) -> Dict[str, Any]:
-        return {"type": "elmo_rule_based", "language": self._language}
 
 
 class TaskReader(DatasetReader):

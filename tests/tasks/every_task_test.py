@@ -185,13 +185,14 @@ def test_the_best_epoch_is_evaluated_as_in_training(trained: Path, tmp_path: Pat
     metrics = json.loads((trained / "metrics.json").read_text())
     data = Params.from_file(trained / "config.json")["validation_data_path"]
     evaluated = evaluate_from_archive(str(trained), data, str(tmp_path / "metrics.json"))
-    evaluated = {key: value for key, value in evaluated.items() if isinstance(value, (int, float))}
-    assert evaluated
-    for name, value in evaluated.items():
-        if f"best_validation_{name}" in metrics:
-            terms = num_terms(load_archive(trained).model, num_steps=50)
-            expected = metrics[f"best_validation_{name}"]
-            assert_close(value, expected, terms=terms, scale=max(1.0, value), dtype=torch.float32)
+    pairs = [
+        (value, metrics[f"best_validation_{name}"])
+        for name, value in evaluated.items()
+        if f"best_validation_{name}" in metrics
+    ]
+    values, expected = map(list, zip(*pairs))
+    terms = num_terms(load_archive(trained).model, num_steps=50)
+    assert_close(values, expected, terms=terms, scale=max(1.0, *values), dtype=torch.float32)
 
 
 def test_without_gold_labels_there_is_no_loss_and_nothing_to_measure(

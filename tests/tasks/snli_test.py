@@ -124,14 +124,6 @@ def test_tokens_are_aligned_however_unlike_those_of_the_other_sentence_are() -> 
     assert_close(comparisons[0][..., 1], torch.tensor([[-20.0, -20.0]]), terms=2)
 
 
-def test_inference_dropout_drops_the_same_units_at_all_steps() -> None:
-    model = build_tiny("snli", VOCABULARY, inference_dropout=0.5)
-    ones = torch.ones(2, 5, 7)
-    dropped = model.inference_dropout(ones)
-    assert torch.equal(dropped, dropped[:, :1].expand(2, 5, 7))
-    assert set(dropped.unique().tolist()) == {0.0, 2.0}
-
-
 def test_a_pair_is_split_and_labelled(predictor: SnliPredictor) -> None:
     premise, hypothesis = "Two women are reading in a park.", "Nobody reads."
     output = predictor.predict_json({"premise": premise, "hypothesis": hypothesis})

@@ -48,21 +48,6 @@ def write_tags(spans: List[Span], num_tokens: int, scheme: str) -> List[str]:
     return tags
 
 
-@pytest.mark.parametrize(
-    "scheme, tags",
-    [
-        ("IOB1", ["I-PER", "I-PER", "B-PER", "I-LOC", "O", "I-PER"]),
-        ("BIO", ["B-PER", "I-PER", "B-PER", "B-LOC", "O", "B-PER"]),
-        ("BIOUL", ["B-PER", "L-PER", "U-PER", "U-LOC", "O", "U-PER"]),
-    ],
-)
-def test_schemes_write_the_same_spans(scheme, tags):
-    spans = [Span(0, 2, "PER"), Span(2, 3, "PER"), Span(3, 4, "LOC"), Span(5, 6, "PER")]
-    assert tags_to_spans(tags, scheme) == spans
-    assert write_tags(spans, 6, scheme) == tags
-    assert write_tags(spans[::-1], 6, scheme) == tags
-
-
 @given(sentences_with_spans(), st.sampled_from(SCHEMES))
 def test_spans_survive_being_written_and_read(sentence, scheme):
     num_tokens, spans = sentence

@@ -182,9 +182,6 @@ class SrlReader(TaskReader):
 # The key in the metadata of a sentence whose predicates the model is to find.
 _TO_BE_FOUND = "predicates_to_be_found"
 
-# What a spaCy tagger calls them.
-_VERBS = ("VERB", "AUX")
-
 
 @Predictor.register("elmo_srl")
 class SrlPredictor(SentencePredictor):
@@ -197,8 +194,7 @@ class SrlPredictor(SentencePredictor):
       word), `arguments` (a list with `role`, `start`, `end`, token indices, `end` exclusive, and `text`) and
       `description`: `[ARG0: The cat] [V: sat] and slept`. It is empty if there are no predicates.
 
-    Where no predicates are given, a model that was trained with `finder_dim` finds them. With other models
-    the verbs are used, if the `tokenizer` is of type `spacy` with a `language` that tags them and `pos_tags`.
+    Where no predicates are given, a model that was trained with `finder_dim` finds them.
     """
 
     example = '{"tokens": ["The", "cat", "sat", "and", "slept"], "predicates": [2, 4]}'
@@ -213,7 +209,7 @@ class SrlPredictor(SentencePredictor):
             instance = self._dataset_reader.text_to_instance(tokens)
             instance["metadata"].metadata[_TO_BE_FOUND] = True
             return [instance]
-        return self._instances_of_predicates(tokens, self._get_predicates(inputs, tokens))
+        return self._instances_of_predicates(tokens, self._get_predicates(inputs, len(tokens)))
 
     def completed(self, groups: List[List[Instance]]) -> List[List[Instance]]:
         """Find the predicates of all sentences that have none given, in one batched pass."""
@@ -248,10 +244,7 @@ class SrlPredictor(SentencePredictor):
         to_instance = self._dataset_reader.text_to_instance
         return [to_instance(tokens, index) for index in predicates] or [to_instance(tokens)]
 
-    def _get_predicates(self, inputs: JsonDict, tokens: List[Token]) -> List[int]:
-        if "predicates" not in inputs and any(token.pos_ for token in tokens):
-            return [index for index, token in enumerate(tokens) if token.pos_ in _VERBS]
-        num_tokens = len(tokens)
+    def _get_predicates(self, inputs: JsonDict, num_tokens: int) -> List[int]:
         predicates = inputs[find_key(inputs, ["predicates"], self.example)]
         # True and False are integers to Python.
         if (

@@ -25,7 +25,6 @@ from tests.tasks.task_testing import (
     TINY_BILM,
     as_tensors,
     build_tiny,
-    num_terms,
     published_experiment,
     read_tiny,
 )
@@ -49,22 +48,6 @@ def test_loss_is_the_mean_over_questions_of_both_cross_entropies(data):
     # Exponentials over the words of a passage, then losses.
     terms = output["start_logits"].size(1) + len(losses)
     assert_close(output["loss"], sum(losses) / len(instances), terms=terms)
-
-
-def test_padding_changes_nothing_and_is_never_an_answer(data):
-    instances, vocab = data
-    model = build_tiny("squad", vocab, "experiment_elmo").eval()
-    short = instances[3]
-    alone = model(**as_tensors([short], vocab))
-    with_others = model(**as_tensors(instances, vocab))
-    length = len(short["passage"])
-    assert with_others["start_logits"].size(1) > length
-    for name in ("start_logits", "end_logits"):
-        # Outputs of the RNNs, which the logits sum, are at most 1.
-        terms = num_terms(model, length)
-        assert_close(with_others[name][3, :length], alone[name][0], terms=terms, scale=1.0)
-        assert (with_others[name][3, length:].exp() == 0).all()
-    assert with_others["best_span"][3].tolist() == alone["best_span"][0].tolist()
 
 
 def test_dropout_on_the_output_of_the_rnn_does_not_drop_output_elmo(data):

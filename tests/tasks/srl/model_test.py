@@ -38,21 +38,6 @@ def test_loss_is_the_cross_entropy_averaged_over_tokens_and_then_over_sentences(
     assert_close(output["loss"], torch.stack(losses).mean(), terms=terms)
 
 
-def test_the_model_depends_on_the_predicate(data):
-    instances, vocab = data
-    batch = as_tensors(instances[:2], vocab)
-    model = build_tiny("srl", vocab).eval()
-    logits = model(**batch)["logits"]
-    # The same sentence, with the predicates "sat" and "slept".
-    assert batch["tokens"]["tokens"]["tokens"][0].equal(batch["tokens"]["tokens"]["tokens"][1])
-    # By more than rounding.
-    assert (logits[0] - logits[1]).abs().max() > 1e-3
-    batch["predicate_indicator"] = batch["predicate_indicator"][[1, 0]]
-    # Outputs of the LSTMs, which the logits sum, are at most 1.
-    terms = num_terms(model, logits.size(1))
-    assert_close(model(**batch)["logits"], logits[[1, 0]], terms=terms, scale=1.0)
-
-
 def test_arguments_of_the_best_tags_are_measured(data):
     instances, vocab = data
     model = build_tiny("srl", vocab).eval()

@@ -2,7 +2,6 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from allennlp.data.tokenizers import Token
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.srl import SrlPredictor, SrlReader
@@ -206,11 +205,3 @@ def test_a_model_with_a_finder_needs_no_predicates():
     assert answers[:3] == [expected, {"words": WORDS, "predicates": [SLEPT]}, expected]
     assert list(answers[3]) == ["error"]
     assert len(passes) == 2
-
-
-def test_the_verbs_of_a_tagger_are_predicates(predictor):
-    tags = ["DET", "NOUN", "VERB", "CCONJ", "AUX", "PUNCT"]
-    tokens = [Token(word, pos_=tag) for word, tag in zip(WORDS, tags)]
-    instances = predictor.instances_of_tokens(tokens, {"sentence": "The cat sat and slept."})
-    found = [instance["metadata"].metadata["predicate_index"] for instance in instances]
-    assert found == [2, 4]
