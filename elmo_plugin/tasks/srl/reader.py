@@ -168,6 +168,9 @@ class SrlReader(TaskReader):
                 logger.warning("Left out: %s", column.fault(0, "found no span (V*"))
                 left_out["predicates without a V"] += 1
                 continue
+            if indices.count(index) > 1:
+                problem = "found a predicate with several columns, expected one for each predicate"
+                raise column.fault(index, problem)
             lemma = sentence.predicate_lemmas[index]
             tags = spans_to_tags(column.spans, len(tokens), "BIO")
             yield self.text_to_instance(tokens, index, tags, lemma, sentence.place, predicates)

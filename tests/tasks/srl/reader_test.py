@@ -123,6 +123,7 @@ def test_predicates_are_marked_once_in_each_sentence(tmp_path):
         (sentence("*", "(V*)", "(V*)"), 4, 12, r"found 2 spans \(V\*, .*parts are C-V"),
         (sentence("(V*)", "*"), 2, 12, r"found 1 spans \(V\*, 0 words of the first with a lemma in column 7"),
         ([row("Run", "(V*)", "(*", lemma="run")], 2, 13, r"found '\(\*', expected each span as"),
+        ([row("Run", "(V*)", "(V*)", lemma="run")], 2, 12, "found a predicate with several columns"),
     ],
 )  # fmt: skip
 def test_an_invalid_line_is_named_with_its_column_and_document(
