@@ -61,7 +61,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command[5] = ".../tiny/experiment_elmo.jsonnet"
     assert recorded == command
     names = [line for line in result.stdout.splitlines() if line.startswith("results/")]
-    assert len(names) == 13 and all((folder / name).is_file() for name in names)
+    assert len(names) == 11 and all((folder / name).is_file() for name in names)
     assert re.search(r"100%.* 2/2 ", result.stderr)
     return folder / "results"
 
