@@ -103,32 +103,28 @@ class TestEveryTask:
 
 
 def test_changes_come_after_overrides_of_the_same_keys() -> None:
-    overrides = {"data_loader": {"batch_size": 3, "batches_per_epoch": 9}, "random_seed": 5}
-    run = small("ner", overrides).run_of(Variant("a", batches_per_epoch=4), seed=7)
+    overrides = {
+        "data_loader": {"batch_size": 3, "batches_per_epoch": 9},
+        "random_seed": 5,
+        f"{ELMO_KEY}.top_layer_only": True,
+    }
+    variant = Variant("a", batches_per_epoch=4, last_layer_only=False)
+    run = small("ner", overrides).run_of(variant, seed=7)
     assert run.config["data_loader"] == {"batch_size": 3, "batches_per_epoch": 4}
     assert run.config["random_seed"] == 7
-
-
-def test_a_config_with_the_last_layer_only_gets_all_layers() -> None:
-    experiment = small("ner", {f"{ELMO_KEY}.top_layer_only": True})
-    run = experiment.run_of(Variant("all", last_layer_only=False), seed=7)
     assert run.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is False
-    assert run.name == "ner-input-all-seed7"
+    assert run.name == "ner-input-all-batches_4-seed7"
 
 
 @pytest.mark.parametrize(
     "regexes",
     [
         [],
-        [[".*", {"type": "l2", "alpha": 0.5}]],
-        [
-            ["scalar_parameters", {"type": "l1", "alpha": 1.0}],
-            ["tag", {"type": "l2", "alpha": 1.0}],
-        ],
+        [["tag", {"type": "l2", "alpha": 1.0}]],
         # The first regex that matches decides.
         [
             ["scalar_mix", {"type": "l2", "alpha": 0.5}],
-            ["scalar_parameters", {"type": "l2", "alpha": 1}],
+            ["scalar_parameters", {"type": "l1", "alpha": 1}],
         ],
     ],
 )
@@ -141,31 +137,23 @@ def test_lambda_comes_before_penalties_of_other_parameters(regexes: Any) -> None
     assert run.name == "ner-input-l2_1-seed7"
 
 
-def test_the_variables_that_the_config_reads_are_known() -> None:
-    assert small("ner").variables() == {
-        "ELMO": "elmo_mini",
-        "NER_DATA": "data/ner",
-    }
-    assert experiment(TINY / "experiment_elmo.jsonnet").variables() == {}
-
-
-def test_variables_of_imported_files_count(tmp_path: Path) -> None:
+def test_the_variables_that_the_config_and_its_imports_read_are_known(tmp_path: Path) -> None:
     lib = json.dumps(str(CONFIGS / "ner_small.jsonnet"))
     (tmp_path / "config.jsonnet").write_text(f"local ner = import {lib};\nner")
-    assert "NER_DATA" in experiment(tmp_path / "config.jsonnet").variables()
+    read = experiment(tmp_path / "config.jsonnet").variables()
+    assert read == {"ELMO": "elmo_mini", "NER_DATA": "data/ner"}
+    assert experiment(TINY / "experiment_elmo.jsonnet").variables() == {}
 
 
 @pytest.mark.parametrize(
     "task, overrides, message",
     [
-        ("ner", {"model.no.such": 1}, r"ner_small\.jsonnet: cannot be evaluated"),
         ("ner", {"model.type.a": 1}, r"ner_small\.jsonnet: cannot be evaluated"),
         ("ner", {"model.text_encoder.elmo": None}, r"placement is 'missing', and"),
         ("ner", {f"{ELMO_KEY}.indexer": "other"}, "the reader lack 'other'"),
         ("squad", {"validation_dataset_reader": {"type": "elmo_squad"}}, "the reader lack 'elmo'"),
         ("ner", {f"{ELMO_KEY}.placement": "inside"}, r"placement is 'inside', .* one of none"),
         ("ner", {"validation_data_path": None}, "found no validation_data_path"),
-        ("ner", {"trainer.validation_metric": "f1"}, "validation_metric is .*expected one metric"),
         ("ner", {"trainer.validation_metric": ["+f1", "+a"]}, "validation_metric is .*one metric"),
     ],
 )
@@ -180,7 +168,6 @@ def test_overrides_that_make_no_experiment(
     "text, message",
     [
         (None, r"config\.json: cannot be evaluated .*not found"),
-        ("{", r"config\.json: cannot be evaluated"),
         ('{"validation_data_path": "dev", "trainer": {"a": 1}}', "placement is 'missing', and"),
         ("{a: std.extVar('NO_SUCH')}", "Set the environment variable NO_SUCH, which"),
     ],
@@ -198,6 +185,5 @@ def test_allennlps_own_metric_is_the_loss() -> None:
 
 
 def test_a_name_that_files_cannot_have_is_refused() -> None:
-    for name in ("a/b", ".a", "a b"):
-        with pytest.raises(ConfigurationError, match=f"--name: found the name '{name}'"):
-            experiment(CONFIGS / "ner_small.jsonnet", name=name)
+    with pytest.raises(ConfigurationError, match="--name: found the name 'a/b'"):
+        experiment(CONFIGS / "ner_small.jsonnet", name="a/b")
