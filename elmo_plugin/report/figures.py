@@ -63,13 +63,9 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
 def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figure":
     """
     Draw mean scores by layer, with their standard deviations over seeds: a panel for each measure, a line
-    for each biLM, the baseline dashed.
-
-    # Parameters
-
-    scores : `pandas.DataFrame`
-        In percent. Columns are measures. Rows are (vectors, layer, seed): the baseline, and biLMs with the
-        same layers, of which the last is the mean of the others. No line connects it.
+    for each biLM, the baseline dashed. `scores`, in percent, has a column for each measure, and rows of
+    (vectors, layer, seed): the baseline, and biLMs with the same layers, of which the last is the mean of
+    the others. No line connects it.
     """
     groups = scores.groupby(level=[0, 1], sort=False)
     all_means, all_stds = groups.mean(), groups.std().fillna(0.0)

@@ -115,12 +115,8 @@ class TrainedRuns(NamedTuple):
 def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional[TrainedRuns]:
     """
     Train the runs that are not finished, and return the results of all by their keys; nothing after a dry
-    run. A run that fails does not stop the others. Runs of the same name are trained once.
-
-    # Raises
-
-    `ConfigurationError`, before anything is trained, if the folder of a run contains something else, or
-    another process trains runs of this folder.
+    run. A run that fails does not stop the others. Runs of the same name are trained once. Nothing is trained
+    if the folder of a run contains something else, or another process trains runs of this folder.
     """
     folders = {
         run.name: RunFolder(options.runs_folder / run.name, run.config) for run in runs.values()
@@ -222,8 +218,7 @@ class RunFolder:
             if key not in found or key not in expected or found[key] != expected[key]
         ]
         if differences:
-            more = len(differences) - _SHOWN_DIFFERENCES
-            shown = "; ".join(differences[:_SHOWN_DIFFERENCES]) + f"; and {more} more" * (more > 0)
+            shown = "; ".join(differences[:_SHOWN_DIFFERENCES])
             raise ConfigurationError(
                 f"{self.path}: is a run of another config or on other data: {shown}. {advice}"
             )
@@ -335,12 +330,8 @@ def _train(
     folders: Sequence[RunFolder], options: RunOptions, num_parallel: int, num_threads: int
 ) -> Dict[str, str]:
     """Train, and return the reasons of failures by run name. An interrupt stops all processes."""
-    logger.info(
-        "%d runs to train, %d in parallel, %d threads each.",
-        len(folders),
-        num_parallel,
-        num_threads,
-    )
+    numbers = len(folders), num_parallel, num_threads
+    logger.info("%d runs to train, %d in parallel, %d threads each.", *numbers)
     environment = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
     failures: Dict[str, str] = {}
     waiting = list(folders)

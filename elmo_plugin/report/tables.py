@@ -35,13 +35,7 @@ _LONG_ABSOLUTE_PATH = re.compile(rf"{_START_OF_PATH}/(?:{_PART}/)+(?={_PART}/{_P
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """
-    Options of all reports that measure with seeds.
-
-    # Raises
-
-    `ConfigurationError` unless seeds are distinct numbers that numpy accepts, and `output` is no file.
-    """
+    """Options of all reports that measure with seeds."""
 
     output: str = option(
         "results folder, made if missing; tables and pictures of the same name are replaced. Runs are kept "
@@ -149,14 +143,8 @@ def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFra
     """
     Compare each row with each row above it, over the seeds that both have: return the mean of the
     differences, and its 95 % confidence interval by Student's t. With one common seed the interval is empty,
-    without common seeds the difference too.
-
-    # Parameters
-
-    scores : `pandas.DataFrame`
-        A row for each variant and a column for each seed; missing where a run failed.
-    name : `str`
-        Of the scores, in the columns.
+    without common seeds the difference too. `scores` has a row for each variant and a column for each seed,
+    missing where a run failed; `name` names them in columns.
     """
     import pandas
 

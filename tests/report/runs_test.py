@@ -252,8 +252,8 @@ class TestRunFolder:
         with pytest.raises(
             ConfigurationError,
             match=r"ner-none-seed1: is a run of another config or on other data: model\.dropout is 0\.5, "
-            r'expected 0\.25; model\.words is nothing, expected "日本語"; a is nothing, expected 1; and 1 '
-            r"more\..*remove this folder",
+            r'expected 0\.25; model\.words is nothing, expected "日本語"; a is nothing, expected 1\.'
+            r".*remove this folder",
         ):
             RunFolder(path, {"model": model, "trainer": {}, "a": 1}).check()
 
