@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from allennlp.common import Params
 from allennlp.common.tqdm import Tqdm
+from joblib import cpu_count
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
@@ -129,8 +130,8 @@ def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional
         for folder in folders.values():
             folder.check()
         unfinished = [folder for folder in folders.values() if not folder.is_finished()]
-        num_parallel = max(1, min(options.jobs or num_cores(), len(unfinished)))
-        num_threads = max(1, num_cores() // num_parallel)
+        num_parallel = max(1, min(options.jobs or cpu_count(), len(unfinished)))
+        num_threads = max(1, cpu_count() // num_parallel)
         if options.dry_run:
             for folder in unfinished:
                 folder.prepare()
@@ -164,13 +165,6 @@ def train_command(folder: "RunFolder", options: RunOptions) -> List[str]:
         *("-s", str(folder.path), "--force", "--file-friendly-logging"),
         *(argument for package in packages for argument in ("--include-package", package)),
     ]
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class RunFolder:

@@ -282,21 +282,6 @@ def test_a_killed_process_is_recovered_by_another(
     assert_equal(final_state(folder), uninterrupted())
 
 
-def test_without_the_callback_a_recovered_training_differs(
-    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
-) -> None:
-    without = {"trainer.callbacks": []}
-    interrupt(tmp_path / "run", IN_SECOND_EPOCH, **without)
-    train(tmp_path / "run", recover=True, **without)
-    # The callback itself draws nothing: uninterrupted trainings with and without it are the same.
-    ours, expected = final_state(tmp_path / "run"), uninterrupted()
-    for name, tensor in ours["tensors"].items():
-        assert not torch.equal(tensor, expected["tensors"][name]), name
-    for part in ("validation_perplexity", "training_perplexity", "training_loss"):
-        key = f"metrics.json {part}"
-        assert ours["metrics"][key] != expected["metrics"][key]
-
-
 def test_another_number_of_workers_is_refused() -> None:
     saving, loading = BiLMStateCallback(""), BiLMStateCallback("")
     saving.on_start(SimpleNamespace(model=build()))

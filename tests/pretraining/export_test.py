@@ -20,6 +20,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES
+from tests.pretraining.conftest import num_terms
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 # To AllenNLP's `Elmo`, as README.md says.
@@ -35,10 +36,7 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path) -> None:
     character_ids = batch_to_ids(SENTENCES)
     with torch.no_grad():
         expected = trained.bilm(character_ids)["activations"]
-    # The widest filter, the highway layer and the projection; for each step of the longest sentence, two
-    # layers of an LSTM with 24 cells and 12 outputs.
-    steps = max(map(len, SENTENCES)) + 2
-    terms = 3 * 4 + 2 * 24 + steps * 2 * (2 * 12 + 24)
+    terms = num_terms(steps=max(map(len, SENTENCES)) + 2)
     for ours, theirs in zip(exported(character_ids)["activations"], expected):
         assert_close(ours, theirs, terms=terms)
     # And for AllenNLP.

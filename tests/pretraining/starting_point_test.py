@@ -15,6 +15,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import LMVocabulary
 from tests.closeness import assert_close
 from tests.conftest import BiLMFiles
+from tests.pretraining.conftest import num_terms
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CONFIG = FIXTURES / "lm" / "experiment.jsonnet"
@@ -62,10 +63,8 @@ def test_training_continues_where_pretraining_ended(
     model = train(tmp_path / "run", start_of(kind, tmp_path / "pretrained"))
     pretraining = json.loads((pretrained / "run" / "metrics.json").read_text())
     before, after = perplexities(tmp_path / "run")
-    # The same steps of the same biLM: two layers of an LSTM with 24 cells and 12 outputs for each of ten
-    # steps of a window, then a logit and the exponentials of the vocabulary. Outputs of a step, and
-    # exponentials relative to their sum, are at most 1.
-    terms = 3 * 4 + 2 * 24 + 10 * 2 * (2 * 12 + 24) + 13 + len(WORDS)
+    # The same ten steps of windows of the same biLM. Outputs of a step are at most 1.
+    terms = num_terms(steps=10, num_words=len(WORDS))
     logs = torch.tensor([before, pretraining["validation_perplexity"]]).double().log()
     assert_close(logs[0], logs[1], terms=terms, scale=1.0, dtype=torch.float32)
     assert after < before

@@ -38,12 +38,11 @@ def small(task: str, overrides: Optional[Dict[str, Any]] = None) -> TaskExperime
     return experiment(CONFIGS / f"{task}_small.jsonnet", overrides=overrides)
 
 
-def mix_penalties(config: Dict[str, Any]) -> Any:
-    return [
-        entry["alpha"]
-        for regex, entry in config["model"]["regularizer"]["regexes"]
-        if regex == "scalar_parameters"
-    ]
+def penalties(experiment_or_run: Any) -> Any:
+    """The penalties of the weights of mixes, and the entries of other parameters."""
+    regexes = experiment_or_run.config["model"]["regularizer"]["regexes"]
+    of_mixes = [penalty["alpha"] for regex, penalty in regexes if regex == "scalar_parameters"]
+    return of_mixes, [entry for entry in regexes if entry[0] != "scalar_parameters"]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -54,33 +53,26 @@ class TestEveryTask:
         assert (experiment.task, experiment.name, experiment.placement) == (task, task, place)
         assert experiment.is_larger_better
         assert experiment.metric in ("f1", "accuracy", "coref_f1")
-        for variant, name, changes in (
-            (Variant("ELMo"), f"{task}-{place}", {}),
-            (Variant("no ELMo", placement="none"), f"{task}-none", {"placement": "none"}),
-            (
-                Variant("last", last_layer_only=True),
-                f"{task}-{place}-last",
-                {"top_layer_only": True},
-            ),
-        ):
+        changes_of: Dict[Variant, Any] = {
+            Variant("ELMo"): (place, {}),
+            Variant("no ELMo", placement="none"): ("none", {"placement": "none"}),
+            Variant("last", last_layer_only=True): (f"{place}-last", {"top_layer_only": True}),
+        }
+        for variant, (name, changes) in changes_of.items():
             run = experiment.run_of(variant, seed=7)
             expected = copy.deepcopy(experiment.config)
             expected.update(random_seed=7, numpy_seed=7, pytorch_seed=7)
             expected["model"]["text_encoder"]["elmo"].update(changes)
-            assert (run.name, run.config) == (f"{name}-seed7", expected)
+            assert (run.name, run.config) == (f"{task}-{name}-seed7", expected)
 
     @pytest.mark.parametrize("l2", [1.0, 0.001])
     def test_lambda_is_set_once_and_other_penalties_stay(self, l2: float, task: str) -> None:
         experiment = small(task)
         run = experiment.run_of(Variant("all", last_layer_only=False, scalar_mix_l2=l2), seed=7)
-        assert mix_penalties(experiment.config) == [PLACEMENT_AND_L2[task][1]]
-        assert mix_penalties(run.config) == [l2]
-        others = [
-            [entry for entry in config["model"]["regularizer"]["regexes"] if entry[0] != "scalar_parameters"]
-            for config in (experiment.config, run.config)
-        ]  # fmt: skip
-        assert others[0] == others[1]
-        assert len(others[0]) == (1 if task == "snli" else 0)
+        (penalty, others), (set_penalty, same_others) = map(penalties, (experiment, run))
+        assert (penalty, set_penalty) == ([PLACEMENT_AND_L2[task][1]], [l2])
+        assert others == same_others
+        assert len(others) == (1 if task == "snli" else 0)
         # Where the config has this lambda, the run is that of the config, which other reports need too.
         part = "" if l2 == PLACEMENT_AND_L2[task][1] else f"-l2_{l2:g}"
         assert run.name == f"{task}-{PLACEMENT_AND_L2[task][0]}{part}-seed7"
