@@ -37,12 +37,7 @@ class BiLMStateCallback(TrainerCallback):
     workers this needs the checkpointer `elmo_atomic`, which saves the states of all workers.
 
     Registered as a `TrainerCallback` with name `elmo_bilm_state`, for models of type `elmo_bilm`.
-    `serialization_dir` is filled in by the trainer.
-
-    # Raises
-
-    `ConfigurationError` at the start of a recovered training, if the checkpoint has the states of another
-    number of workers.
+    A checkpoint is recovered with as many workers as have saved it.
     """
 
     _model: BiLMTrainingModel
@@ -196,10 +191,8 @@ class AtomicCheckpointer(Checkpointer):
                 callback.gather()  # called by all workers, unlike what follows
         checkpoint = trainer.get_checkpoint_state()
         if checkpoint is not None:
-            place = [
-                checkpoint.trainer_state[f"{unit}_completed"]
-                for unit in ("epochs", "batches_in_epoch")
-            ]
+            completed = checkpoint.trainer_state
+            place = completed["epochs_completed"], completed["batches_in_epoch_completed"]
             weights, state = self._model_state_path(*place), self._training_state_path(*place)
             # What a killed process was writing.
             for kind in ("model", "training"):
@@ -230,8 +223,7 @@ class ValidateFirstCallback(TrainerCallback):
     Evaluate the model on the validation data before training, log the metrics and write them to
     `metrics_before.json` beside AllenNLP's own metrics. A recovered training does not repeat it.
 
-    Registered as a `TrainerCallback` with name `elmo_validate_first`. `serialization_dir` is filled in by the
-    trainer.
+    Registered as a `TrainerCallback` with name `elmo_validate_first`.
     """
 
     def __init__(self, serialization_dir: str) -> None:

@@ -25,13 +25,7 @@ _CORPUS_OPTIONS = InputOptions(skip_blank=True, accept_control_characters=True)
 
 
 def find_corpus(data_path: Union[str, PathLike, Sequence[str]]) -> List[SentenceSource]:
-    """
-    Return the files of a corpus: of paths, folders and globs, see `find_sources`.
-
-    # Raises
-
-    `ConfigurationError` if a path or glob matches no file, or a file cannot be read or is a pipe.
-    """
+    """Return the files of a corpus: of paths, folders and globs, see `find_sources`. Pipes are refused."""
     sources = find_sources(data_path, _CORPUS_OPTIONS)
     for source in sources:
         if not source.is_file:
@@ -42,14 +36,7 @@ def find_corpus(data_path: Union[str, PathLike, Sequence[str]]) -> List[Sentence
 
 
 def read_sentences(files: Iterable[SentenceSource]) -> Iterator[List[str]]:
-    """
-    Yield the words of each sentence, in the order of the files.
-
-    # Raises
-
-    `ConfigurationError` naming the file if it is damaged or has no sentence, and the line if it is too long
-    or not UTF-8.
-    """
+    """Yield the words of each sentence, in the order of the files. Errors name the file and the line."""
     return (split_tokens(text) for file in files for _, text in file.texts())
 
 
@@ -125,11 +112,6 @@ class BiLMReader(DatasetReader):
     serialization_dir : `str`, optional
         Filled in by AllenNLP. If the vocabulary file of an archive no longer exists, the archive's own copy
         of the words is used.
-
-    # Raises
-
-    `ConfigurationError` if that file has no valid vocabulary; and, while reading, for files that are
-    missing, empty or not UTF-8.
     """
 
     def __init__(

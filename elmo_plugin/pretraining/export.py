@@ -58,12 +58,6 @@ def export_model(
     softmax in the group `softmax` of the weights. A task model is written as a folder that can be used in
     place of the archive; a frozen biLM that comes with this package is left out, and found by its name when
     the folder is loaded.
-
-    # Raises
-
-    `ConfigurationError` if the archive cannot be loaded, if its biLM is wanted and it holds none, several or
-    one of ELMoForManyLangs, if a file exists and `overwrite` is not set, or for invalid scores
-    or a description that cannot be read.
     """
     folder = Path(output_folder)
     card_file = folder / CARD_NAME
@@ -122,9 +116,7 @@ def _model_card(
 ) -> str:
     """
     Return the text of a card: YAML metadata, description, sizes, validation metrics, scores, and the config.
-
-    The first paragraph of the description, Markdown, is the summary. `metrics.json` beside the archive has
-    the validation metrics. `exported` is the model in the archive, or its biLM if only that is exported.
+    The first paragraph of the description is the summary. `exported` is what is counted.
     """
     config = params.as_dict(quiet=True)
     model_type = config["model"]["type"]

@@ -39,17 +39,11 @@ RESOLVED_KEY = "bilm_resolved"
 
 
 class BiLMPerplexity:
-    """
-    The perplexity of each direction and of both since the last reset.
-
-    # Attributes
-
-    sums : `Tensor`
-        The negative log-likelihoods of each direction, and the number of predictions, float64. They stay on
-        their device until they are needed, so that a training step does not wait for a GPU.
-    """
+    """The perplexity of each direction and of both since the last reset."""
 
     def __init__(self) -> None:
+        # The negative log-likelihoods of each direction, and the number of predictions. They stay on their
+        # device until they are needed, so that a training step does not wait for a GPU.
         self.sums = torch.zeros(len(DIRECTIONS) + 1).double()
 
     def __call__(self, *nlls: Tensor) -> None:
@@ -118,11 +112,6 @@ class BiLMTrainingModel(Model):
         The archive of a pretrained biLM, or of a task model with a fine-tuned one.
     new_softmax : `bool`, optional (default = `False`)
         Learn a new softmax, for another vocabulary.
-
-    # Raises
-
-    `ConfigurationError` if there is no biLM or more than one, for one that is invalid, if its softmax
-    predicts other words, and for a vocabulary without words.
     """
 
     default_predictor = "elmo_bilm"
@@ -266,10 +255,6 @@ class BiLMTrainingModel(Model):
         A dictionary with `loss`: the negative log-likelihood, summed over the steps of a row, and averaged
         over rows and directions. For streams this is the mean of all predictions times `steps`, which is how
         bilm-tf scales the gradient.
-
-        # Raises
-
-        `ValueError` if padding precedes a word, or if the two directions have different lengths.
         """
         if self.training and is_distributed() and not self._is_worker_set_up:
             warn_once(
@@ -348,7 +333,8 @@ class BiLMTrainingModel(Model):
         """Return the input of the softmax in each direction, packed, `(num_tokens, projection_dim)`."""
         # The two directions share most of their words.
         words = torch.cat([tensor[packing.row, packing.step] for tensor in inputs])
-        tokens = self._encode(words).chunk(len(inputs))
+        types, index = distinct_words(words.long())
+        tokens = self.bilm.character_encoder(types)[index].chunk(len(inputs))
         old_states = None if carried_states is None else carried_states.initial(packing, tokens[0])
         layers, new_states = self.bilm.run_layers(
             tokens, packing.step_sizes, old_states, self._drop
@@ -356,10 +342,6 @@ class BiLMTrainingModel(Model):
         if carried_states is not None:
             carried_states.keep(new_states, packing)
         return [self._drop(vectors) for vectors in layers[-1]]
-
-    def _encode(self, words: Tensor) -> Tensor:
-        types, index = distinct_words(words.long())
-        return self.bilm.character_encoder(types)[index]
 
     def _states_for(self, num_rows: int) -> CarriedStates:
         states = self._states[self.training]

@@ -82,7 +82,7 @@ class BiLMPredictor(Predictor):
         return {"tokens": tokens, "best": [word._asdict() for word in best]}
 
     def predict_instance(self, instance: Instance) -> JsonDict:
-        """Raise `ConfigurationError`: instances hold no words that an answer could name."""
+        # Instances hold no words that an answer could name.
         raise ConfigurationError(
             "--use-dataset-reader: the predictor elmo_bilm reads JSON lines only, such as "
             f"{EXAMPLE}. Leave it out, or use `allennlp evaluate` for the perplexity of text."

@@ -28,14 +28,8 @@ class LMSoftmax(torch.nn.Module, Registrable):
 
     A softmax may be trained on a loss that differs from its exact loss. Report only that of `exact`.
 
-    Initial values are bilm-tf's: `W` normal with variance `1 / input_dim`, `b` zero.
-
-    # Parameters
-
-    num_words : `int`
-        Size of the vocabulary. Not set in configs: the model gives it.
-    input_dim : `int`
-        Width of the states, the biLM's `projection_dim`. Not set in configs: the model gives it.
+    Initial values are bilm-tf's: `W` normal with variance `1 / input_dim`, `b` zero. The model gives
+    `num_words`, the size of the vocabulary, and `input_dim`, the biLM's `projection_dim`: configs do not.
     """
 
     def __init__(self, num_words: int, input_dim: int) -> None:
@@ -58,22 +52,13 @@ class LMSoftmax(torch.nn.Module, Registrable):
 
     @property
     def exchanged_parameters(self) -> List[str]:
-        """
-        Return the names of the parameters whose gradients are already the mean of all distributed workers'
-        after the backward pass, so that nothing else must exchange them.
-        """
+        """Return the names of the parameters whose gradients the backward pass averages over workers."""
         return []
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
         """
-        Return negative log-likelihoods, or a training loss in place of them, `(num_positions,)`.
-
-        # Parameters
-
-        states : `Tensor`
-            `(num_positions, input_dim)`, without padding.
-        targets : `LongTensor`
-            `(num_positions,)`. The word of each position, from 0 to `num_words - 1`.
+        Return negative log-likelihoods, or a training loss in place of them, `(num_positions,)`. `states` are
+        `(num_positions, input_dim)`, without padding; `targets`, `(num_positions,)`, are the words.
         """
         raise NotImplementedError
 
@@ -86,8 +71,7 @@ class LMSoftmax(torch.nn.Module, Registrable):
 class FullSoftmax(LMSoftmax):
     """
     The softmax that is trained on its exact loss. Memory is bounded, but the time of a step grows with the
-    vocabulary: use `elmo_sampled` for more than about ten thousand words. Parameters are those of
-    `LMSoftmax`.
+    vocabulary: use `elmo_sampled` for more than about ten thousand words.
     """
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
@@ -113,8 +97,6 @@ class SampledSoftmax(LMSoftmax):
 
     # Parameters
 
-    num_words, input_dim : `int`
-        See `LMSoftmax`.
     num_samples : `int`, optional (default = `8192`)
         Number of distinct words in a draw. If it is more than about half of the vocabulary, the full softmax
         is the better choice: a draw takes too many tries.
@@ -123,10 +105,6 @@ class SampledSoftmax(LMSoftmax):
         a step, and the size of gradients that distributed workers exchange, do not depend on the size of the
         vocabulary. Values are the same either way. Sparse gradients need an optimizer that supports them:
         Adagrad without weight decay, SGD, SparseAdam.
-
-    # Raises
-
-    `ConfigurationError` if `num_samples` is not between 1 and the size of the vocabulary.
     """
 
     def __init__(

@@ -27,13 +27,7 @@ class StartingPoint(NamedTuple):
     words: Optional[List[str]]
 
     def load_softmax(self, softmax: LMSoftmax, vocab: Vocabulary) -> None:
-        """
-        Copy the softmax into `softmax`.
-
-        # Raises
-
-        `ConfigurationError` if it predicts other words than `vocab` has, or has another size.
-        """
+        """Copy the softmax into `softmax`. Raise an error if it predicts other words than `vocab` has."""
         assert self.softmax is not None
         words = words_of(vocab)
         shapes = self.softmax.weight.shape, softmax.weight.shape
@@ -56,13 +50,7 @@ class StartingPoint(NamedTuple):
 def start_from_files(
     options_file: Optional[Union[str, PathLike]], weight_file: Optional[Union[str, PathLike]]
 ) -> StartingPoint:
-    """
-    Load files in bilm-tf's form. `vocab.txt` beside the weights has the words of their softmax.
-
-    # Raises
-
-    The errors of `BiLM.from_files`, and `ConfigurationError` if that softmax or vocabulary is invalid.
-    """
+    """Load files in bilm-tf's form. `vocab.txt` beside the weights has the words of their softmax."""
     options_path, weight_path = resolve_model_files(options_file, weight_file)
     bilm = BiLM.from_files(options_path, weight_path).requires_grad_(True)
     name = str(weight_file or options_file)
@@ -75,13 +63,7 @@ def start_from_files(
 
 
 def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
-    """
-    Load an archive of a pretrained biLM with its softmax, or of a task model that contains a biLM.
-
-    # Raises
-
-    `ConfigurationError` if the archive does not exist, or does not contain exactly one biLM.
-    """
+    """Load an archive of a pretrained biLM with its softmax, or of a task model that contains one biLM."""
     model = opened_archive(archive_file).model
     bilm = bilm_in(model, str(archive_file)).requires_grad_(True)
     softmax = getattr(model, "softmax", None)

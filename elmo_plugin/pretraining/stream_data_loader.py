@@ -36,14 +36,7 @@ MAX_SENTENCES_IN_MEMORY = 500_000
 class CorpusShare:
     """
     The sentences that a worker reads. No two of the `world_size` workers read the same one: they divide the
-    files or, if there are fewer files than workers, the sentences of each file.
-
-    # Parameters
-
-    files : `Sequence[SentenceSource]`
-        Those of all workers, in the same order.
-    rank, world_size : `int`
-        The number of the worker, and of all workers.
+    files of all or, if there are fewer files than workers, the sentences of each file.
     """
 
     def __init__(self, files: Sequence[SentenceSource], rank: int = 0, world_size: int = 1) -> None:
@@ -152,10 +145,8 @@ class StreamDataLoader(DataLoader):
 
     # Parameters
 
-    reader : `BiLMReader`
-        Has the vocabulary. Not set in configs: it is their `dataset_reader`.
-    data_path : `str` or `List[str]`
-        The files of the corpus, see `find_corpus`. Not set in configs: it is their `train_data_path`.
+    reader, data_path
+        Not set in configs: their `dataset_reader`, which has the vocabulary, and `train_data_path`.
     rows : `int`, optional (default = 128)
         Rows of a batch. In distributed training, of each worker's batch.
     unroll_steps : `int`, optional (default = 20)
@@ -167,11 +158,6 @@ class StreamDataLoader(DataLoader):
         without words return batches without words until all have ended.
     seed : `int`, optional (default = 13370)
         Not negative. Determines the order.
-
-    # Raises
-
-    `ConfigurationError` for an invalid argument, for files that are missing, empty or not UTF-8, and for a
-    shuffled corpus that does not fill a batch.
     """
 
     def __init__(

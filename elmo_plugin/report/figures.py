@@ -1,7 +1,7 @@
 """The figures of reports, drawn with matplotlib."""
 
 import textwrap
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 import numpy
 
@@ -51,7 +51,7 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
         for seed in by_share:
             axes.scatter(shares, by_share[seed], s=30, color=color, **_POINTS)
     axes.set_xscale("log")
-    axes.set_xticks(shares, [_percent(share) for share in shares])
+    axes.set_xticks(shares, [f"{100 * share:g} %" for share in shares])
     axes.minorticks_off()
     axes.set_xlabel("share of the training data")
     axes.set_ylabel(f"dev {metric}; points: seeds, lines: means")
@@ -60,46 +60,12 @@ def draw_shares(title: str, metric: str, scores: "pandas.DataFrame") -> "Figure"
     return figure
 
 
-def draw_curves(
-    title: str,
-    metric: str,
-    best_of: Callable[[Sequence[float]], float],
-    curves: Dict[Tuple[float, str], List[List[float]]],
-) -> "Figure":
-    """
-    Draw scores by epoch: a panel for each share of the training data, a line for each seed, the best epoch
-    marked. `curves` has the scores of each run by share and label, the label of the baseline first; a failed
-    run has none. `best_of` is `max` or `min`.
-    """
-    shares = list(dict.fromkeys(share for share, _ in curves))
-    colors = dict(zip(dict.fromkeys(label for _, label in curves), (_BASELINE_COLOR, _ELMO_COLOR)))
-    figure, panels = _figure(title, 3.2 * len(shares) + 0.8, 4.2, len(shares), sharey=True)
-    for (share, label), runs in curves.items():
-        axes, color = panels[shares.index(share)], colors[label]
-        axes.plot([], [], color=color, label=label)
-        for curve in filter(None, runs):
-            axes.plot(range(1, len(curve) + 1), curve, color=color, alpha=_POINTS["alpha"])
-            best = best_of(curve)
-            axes.scatter([curve.index(best) + 1], [best], s=24, color=color, zorder=3)
-        axes.set_title(f"{_percent(share)} of the training data", fontsize="medium")
-        axes.set_xlabel("epoch")
-        axes.locator_params(axis="x", integer=True)
-        axes.grid(visible=True, alpha=0.25)
-    panels[0].set_ylabel(f"dev {metric}")
-    _add_legend(figure, panels[0])
-    return figure
-
-
 def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figure":
     """
     Draw mean scores by layer, with their standard deviations over seeds: a panel for each measure, a line
-    for each biLM, the baseline dashed.
-
-    # Parameters
-
-    scores : `pandas.DataFrame`
-        In percent. Columns are measures. Rows are (vectors, layer, seed): the baseline, and biLMs with the
-        same layers, of which the last is the mean of the others. No line connects it.
+    for each biLM, the baseline dashed. `scores`, in percent, has a column for each measure, and rows of
+    (vectors, layer, seed): the baseline, and biLMs with the same layers, of which the last is the mean of
+    the others. No line connects it.
     """
     groups = scores.groupby(level=[0, 1], sort=False)
     all_means, all_stds = groups.mean(), groups.std().fillna(0.0)
@@ -124,7 +90,8 @@ def draw_layers(title: str, scores: "pandas.DataFrame", baseline: str) -> "Figur
         axes.set_xlabel("layer")
         axes.set_ylabel(f"{measure} (%)")
         axes.grid(axis="y", alpha=0.25)
-    _add_legend(figure, panels[0])
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
@@ -171,11 +138,6 @@ def _figure(
     return figure, list(figure.subplots(1, num_panels, squeeze=False, **options)[0])
 
 
-def _add_legend(figure: "Figure", axes: "Axes") -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-
-
 def _write_value(
     axes: "Axes", value: float, position: Tuple[float, float], offset: float, color: str
 ) -> None:
@@ -191,7 +153,3 @@ def _write_value(
         color=color,
         bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "linewidth": 0},
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"

@@ -19,7 +19,6 @@ from elmo_plugin.report.tables import (
     Part,
     Report,
     ReportOptions,
-    differences_part,
     paired_differences,
     settings_of,
     without_machine_paths,
@@ -160,10 +159,10 @@ def write_layers(
             list(notes),
             draw_layers(probe.title, scores.dropna(axis=1, how="all"), probe.baseline),
         ),
-        f"{probe.name}-differences": differences_part(
+        f"{probe.name}-differences": Part(
             f"{probe.title}, differences of layers of {options.bilm_name}",
             paired_differences(by_seed, probe.compared),
-            f"Over the same {probe.test_data}. {SEED_NOTE}",
+            [f"Over the same {probe.test_data}. {SEED_NOTE}"],
         ),
     }
     sizes = {

@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from allennlp.common import Params
 from allennlp.common.tqdm import Tqdm
+from joblib import cpu_count
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
@@ -115,12 +116,8 @@ class TrainedRuns(NamedTuple):
 def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional[TrainedRuns]:
     """
     Train the runs that are not finished, and return the results of all by their keys; nothing after a dry
-    run. A run that fails does not stop the others. Runs of the same name are trained once.
-
-    # Raises
-
-    `ConfigurationError`, before anything is trained, if the folder of a run contains something else, or
-    another process trains runs of this folder.
+    run. A run that fails does not stop the others. Runs of the same name are trained once. Nothing is trained
+    if the folder of a run contains something else, or another process trains runs of this folder.
     """
     folders = {
         run.name: RunFolder(options.runs_folder / run.name, run.config) for run in runs.values()
@@ -133,8 +130,8 @@ def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional
         for folder in folders.values():
             folder.check()
         unfinished = [folder for folder in folders.values() if not folder.is_finished()]
-        num_parallel = max(1, min(options.jobs or num_cores(), len(unfinished)))
-        num_threads = max(1, num_cores() // num_parallel)
+        num_parallel = max(1, min(options.jobs or cpu_count(), len(unfinished)))
+        num_threads = max(1, cpu_count() // num_parallel)
         if options.dry_run:
             for folder in unfinished:
                 folder.prepare()
@@ -168,13 +165,6 @@ def train_command(folder: "RunFolder", options: RunOptions) -> List[str]:
         *("-s", str(folder.path), "--force", "--file-friendly-logging"),
         *(argument for package in packages for argument in ("--include-package", package)),
     ]
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class RunFolder:
@@ -222,8 +212,7 @@ class RunFolder:
             if key not in found or key not in expected or found[key] != expected[key]
         ]
         if differences:
-            more = len(differences) - _SHOWN_DIFFERENCES
-            shown = "; ".join(differences[:_SHOWN_DIFFERENCES]) + f"; and {more} more" * (more > 0)
+            shown = "; ".join(differences[:_SHOWN_DIFFERENCES])
             raise ConfigurationError(
                 f"{self.path}: is a run of another config or on other data: {shown}. {advice}"
             )
@@ -335,12 +324,8 @@ def _train(
     folders: Sequence[RunFolder], options: RunOptions, num_parallel: int, num_threads: int
 ) -> Dict[str, str]:
     """Train, and return the reasons of failures by run name. An interrupt stops all processes."""
-    logger.info(
-        "%d runs to train, %d in parallel, %d threads each.",
-        len(folders),
-        num_parallel,
-        num_threads,
-    )
+    numbers = len(folders), num_parallel, num_threads
+    logger.info("%d runs to train, %d in parallel, %d threads each.", *numbers)
     environment = {**os.environ, "OMP_NUM_THREADS": str(num_threads)}
     failures: Dict[str, str] = {}
     waiting = list(folders)

@@ -11,9 +11,9 @@ from allennlp.data import DatasetReader
 
 from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.figures import draw_curves, draw_shares
+from elmo_plugin.report.figures import draw_shares
 from elmo_plugin.report.share_reader import check_share, share_size
-from elmo_plugin.report.tables import FAILED, Part, Report, differences_part
+from elmo_plugin.report.tables import FAILED, Part, Report
 from elmo_plugin.report.task_reports import DIFFERENCE_NOTE, NO_ELMO, TaskScores, train_variants
 from elmo_plugin.report.variants import TaskExperiment, TaskOptions, Variant
 
@@ -25,9 +25,7 @@ ELMO = "ELMo"
 _SHARE_NOTE = (
     "A share is a part of the instances that the config's reader reads from the training data. The seed "
     "of the run chooses it; smaller shares are parts of larger ones. Validation and test data are whole. "
-    "The vocabulary is made as in the config (by default from the share, the validation and test data)."
-)
-_BATCHES_NOTE = (
+    "The vocabulary is made as in the config (by default from the share, the validation and test data). "
     "An epoch has as many batches for each share as for all of the data, so that small shares have as many "
     "updates."
 )
@@ -45,19 +43,16 @@ class SampleEfficiencyOptions(TaskOptions):
 
     A share is a part of the instances that the config's reader reads from the training file: sentences of NER
     and SST (and phrases, where they are read), pairs of SNLI, questions of SQuAD, predicates of SRL,
-    documents of coreference. The seed of the run chooses it at random; a smaller share is a part of a larger
-    one.
-
-    An epoch has the same number of batches for each share as for all of the data. One pass over a small
-    share would be few updates: it would compare shorter training rather than less data.
+    documents of coreference. An epoch has the same number of batches for each share as for all of the data.
+    One pass over a small share would be few updates: it would compare shorter training rather than less data.
 
     examples:
       export SRL_DATA=data/srl ELMO=elmo_mini
       elmo report sample-efficiency training_configs/srl_small.jsonnet -s results
       elmo report sample-efficiency training_configs/srl_small.jsonnet -s results --fractions 0.1 1
 
-    Writes sample-efficiency-NAME (by share), sample-efficiency-epochs-NAME (by epoch), each .md, .csv,
-    .json, .png and .svg, and sample-efficiency-differences-NAME.
+    Writes sample-efficiency-NAME (.md, .csv, .json, .png, .svg), sample-efficiency-epochs-NAME with the
+    best epoch of each run, and sample-efficiency-differences-NAME.
     """
 
     fractions: Sequence[float] = option(
@@ -69,8 +64,8 @@ class SampleEfficiencyOptions(TaskOptions):
 
 def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     """
-    Train a config with and without ELMo on shares of its training data, and write the scores by share and by
-    epoch. Returns nothing after a dry run.
+    Train a config with and without ELMo on shares of its training data, and write the scores by share and the
+    best epochs. Returns nothing after a dry run.
     """
     import pandas
 
@@ -96,18 +91,11 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
         {share: scores.differences(share) for share in shares}, names=["share"]
     ).reset_index("share")
     by_share = draw_shares(f"How much data: {experiment.name}", scores.metric, scores.by_seed())
-    by_epoch = draw_curves(
-        f"How many epochs: {experiment.name}",
-        scores.metric,
-        max if experiment.is_larger_better else min,
-        {key: [scores.curve(key, seed) for seed in options.seeds] for key in variants},
-    )
-    notes = [_SHARE_NOTE, _BATCHES_NOTE]
-    best_epochs = _best_epochs(scores, shares)
+    epochs = _best_epochs(scores, shares)
     parts = {
-        "": Part("How much data", table, [*notes, *scores.notes()], by_share),
-        "epochs": Part("How many epochs", best_epochs, [_CURVE_NOTE, *notes], by_epoch),
-        "differences": differences_part("With and without ELMo", differences, DIFFERENCE_NOTE),
+        "": Part("How much data", table, [_SHARE_NOTE, *scores.notes()], by_share),
+        "epochs": Part("How many epochs", epochs, [_CURVE_NOTE, _SHARE_NOTE]),
+        "differences": Part("With and without ELMo", differences, [DIFFERENCE_NOTE]),
     }
     return scores.write("sample-efficiency", parts)
 

@@ -16,11 +16,6 @@ class ShareReader(DatasetReader):
     Keep a random share of the instances of another reader, in their order: sentences, pairs, questions,
     predicates or documents. Shares with the same seed are nested: a smaller share is a part of every larger
     one. All instances are read into memory before the share is chosen.
-
-    # Parameters
-
-    share : `float`
-        Larger than 0, at most 1, see `share_size`.
     """
 
     def __init__(self, reader: DatasetReader, share: float, seed: int = 0, **kwargs: Any) -> None:

@@ -28,10 +28,6 @@ if TYPE_CHECKING:  # --include-package imports every module, also where these ar
 DEFAULT_SEEDS = (1, 2, 3, 4, 5)
 FAILED = "failed"
 
-_TWO_SEEDS_WARNING = (
-    "Warning: an interval from two seeds reaches 12.7 standard errors to each side and shows almost "
-    "nothing. Give more --seeds: with five it is 2.8."
-)
 _PART = r"[^/\s\"',;()]+"
 _START_OF_PATH = r"(?<![\w:/.~-])"  # not within a word, a URL or a relative path
 _LONG_ABSOLUTE_PATH = re.compile(rf"{_START_OF_PATH}/(?:{_PART}/)+(?={_PART}/{_PART})")
@@ -39,13 +35,7 @@ _LONG_ABSOLUTE_PATH = re.compile(rf"{_START_OF_PATH}/(?:{_PART}/)+(?={_PART}/{_P
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """
-    Options of all reports that measure with seeds.
-
-    # Raises
-
-    `ConfigurationError` unless seeds are distinct numbers that numpy accepts, and `output` is no file.
-    """
+    """Options of all reports that measure with seeds."""
 
     output: str = option(
         "results folder, made if missing; tables and pictures of the same name are replaced. Runs are kept "
@@ -153,14 +143,8 @@ def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFra
     """
     Compare each row with each row above it, over the seeds that both have: return the mean of the
     differences, and its 95 % confidence interval by Student's t. With one common seed the interval is empty,
-    without common seeds the difference too.
-
-    # Parameters
-
-    scores : `pandas.DataFrame`
-        A row for each variant and a column for each seed; missing where a run failed.
-    name : `str`
-        Of the scores, in the columns.
+    without common seeds the difference too. `scores` has a row for each variant and a column for each seed,
+    missing where a run failed; `name` names them in columns.
     """
     import pandas
 
@@ -175,12 +159,6 @@ def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFra
         rows.append([second, first, num_seeds, round(mean, 2), interval])
     columns = ["variant", "compared with", "seeds", f"{name} difference", f"{name} 95 % interval"]
     return pandas.DataFrame(rows, columns=columns)
-
-
-def differences_part(title: str, differences: "pandas.DataFrame", note: str) -> Part:
-    """Return the part with a table of `paired_differences`, and a warning about intervals of two seeds."""
-    warnings = [_TWO_SEEDS_WARNING] if differences["seeds"].eq(2).any() else []
-    return Part(title, differences, [note, *warnings])
 
 
 def settings_of(variables: Mapping[str, str] = {}, **more: Any) -> Dict[str, Any]:

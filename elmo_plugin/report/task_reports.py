@@ -17,7 +17,6 @@ from elmo_plugin.report.tables import (
     Part,
     Report,
     check_option,
-    differences_part,
     paired_differences,
     settings_of,
     write_report,
@@ -200,9 +199,8 @@ def _compare(
     figure = draw_variants(f"{title}: {experiment.name}", scores.metric, scores.by_seed())
     parts = {"": Part(title, table, [note, *scores.notes()], figure)}
     if len(variants) > 1:
-        differences = scores.differences()
-        parts["differences"] = differences_part(
-            f"{title}, differences", differences, DIFFERENCE_NOTE
+        parts["differences"] = Part(
+            f"{title}, differences", scores.differences(), [DIFFERENCE_NOTE]
         )
     return scores.write(name, parts)
 
@@ -284,27 +282,17 @@ class TaskScores:
         return pandas.concat([tables[0], *(table.iloc[:, 3:] for table in tables[1:])], axis=1)
 
     def notes(self) -> List[str]:
-        """Return the notes of all tables of scores, with warnings and the reasons of failures."""
+        """Return the notes of all tables of scores, with the reasons of failures."""
         test = (
             "test: that epoch on test data"
             if "test" in self._parts
             else "the config does not evaluate on test data"
         )
-        notes = [
+        note = (
             f"dev: the best epoch's score on validation data; {test}. std: of the sample, over seeds. "
             "epochs and minutes: means, of training and validation; peak GB: the largest."
-        ]
-        zeros = [
-            f"{variant if isinstance(variant, str) else ', '.join(map(str, variant))}, seed {seed}"
-            for (variant, seed), scores in self.trained.scores.items()
-            if scores is not None and scores.validation == 0
-        ]
-        if zeros and self.experiment.is_larger_better:
-            notes.append(
-                f"Warning: models with a dev {self.experiment.metric} of 0 have not learnt: "
-                f"{'; '.join(zeros)}. Train them for more epochs or on more data before you compare them."
-            )
-        return [*notes, *self.trained.notes()]
+        )
+        return [note, *self.trained.notes()]
 
     def write(self, report: str, parts: Dict[str, Part]) -> Report:
         """Write the parts of a report, each as REPORT-PART-EXPERIMENT; the first part has no name."""

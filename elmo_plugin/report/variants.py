@@ -55,14 +55,9 @@ class Variant(NamedTuple):
 
 class Experiment:
     """
-    A config of `allennlp train`, whose runs are compared by their score on validation data.
-
-    # Parameters
-
-    name : `str`, optional (default = the type of the model without `elmo_`, or the name of the file)
-        Name of runs, tables and figures.
-    variables : `Mapping[str, str]`, optional
-        Values for `std.extVar`, in addition to the environment.
+    A config of `allennlp train`, whose runs are compared by their score on validation data. `name`, of runs,
+    tables and figures, is by default the type of the model without `elmo_`, or that of the file; `variables`
+    are values for `std.extVar`, in addition to the environment.
     """
 
     def __init__(
@@ -139,8 +134,7 @@ class TaskExperiment(Experiment):
         experiment = cls(options)
         if experiment.placement == "none":
             raise ConfigurationError(
-                f"{options.config_file}: {ELMO_KEY}.placement is 'none', expected a config with ELMo, from "
-                "which its baseline is made."
+                f"{options.config_file}: {ELMO_KEY}.placement is 'none', expected a config with ELMo."
             )
         return experiment
 

@@ -13,7 +13,6 @@ import pytest
 from allennlp.commands import main as allennlp_main
 
 from elmo_plugin.commands.main import main
-from elmo_plugin.errors import ConfigurationError
 from tests.report.conftest import REPOSITORY, FakeTraining, options, read_table, training
 
 __all__ = ["options", "training"]  # fixtures
@@ -61,7 +60,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command[5] = ".../tiny/experiment_elmo.jsonnet"
     assert recorded == command
     names = [line for line in result.stdout.splitlines() if line.startswith("results/")]
-    assert len(names) == 13 and all((folder / name).is_file() for name in names)
+    assert len(names) == 11 and all((folder / name).is_file() for name in names)
     assert re.search(r"100%.* 2/2 ", result.stderr)
     return folder / "results"
 
@@ -139,27 +138,15 @@ class TestArguments:
         scores = table.columns.index("dev f1 (%), seed 1")
         assert [row[scores] for row in table.rows] == ["failed", 51.0]
 
-    def test_name_and_packages(
+    def test_name_packages_and_overrides(
         self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
     ) -> None:
         run("layers", *self.arguments(options), "--name", "wikigold", "--jobs", 1, "--dry-run",
-            "--include-package", "json")  # fmt: skip
+            "--include-package", "json", "-o", '{"trainer.num_epochs": 3}')  # fmt: skip
         assert len(capsys.readouterr().out.splitlines()) == 4
         assert training.started[0] == "wikigold-none-seed1"
-
-    def test_overrides(
-        self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
-    ) -> None:
-        run("placement", *self.arguments(options), "--placements", "none")
-        changed = ["--placements", "none", "-o", '{"trainer.num_epochs": 3}']
-        capsys.readouterr()
-        with pytest.raises(SystemExit, match="2"):
-            run("placement", *self.arguments(options), *changed)
-        (line,) = capsys.readouterr().err.splitlines()  # no traceback
-        assert re.search("elmo report placement: error: .* is a run of another config", line)
-        with pytest.raises(ConfigurationError, match="run of another config"):
-            run("placement", *self.arguments(options), *changed, "--debug")
-        assert training.started == ["ner-none-seed1"]
+        config = json.loads((options().runs_folder / "wikigold-none-seed1.json").read_text())
+        assert config["trainer"]["num_epochs"] == 3
 
 
 @pytest.mark.slow

@@ -282,35 +282,12 @@ def test_a_killed_process_is_recovered_by_another(
     assert_equal(final_state(folder), uninterrupted())
 
 
-def test_without_the_callback_a_recovered_training_differs(
-    uninterrupted: Callable[..., Dict[str, Any]], tmp_path: Path
-) -> None:
-    without = {"trainer.callbacks": []}
-    interrupt(tmp_path / "run", IN_SECOND_EPOCH, **without)
-    train(tmp_path / "run", recover=True, **without)
-    # The callback itself draws nothing: uninterrupted trainings with and without it are the same.
-    ours, expected = final_state(tmp_path / "run"), uninterrupted()
-    for name, tensor in ours["tensors"].items():
-        assert not torch.equal(tensor, expected["tensors"][name]), name
-    for part in ("validation_perplexity", "training_perplexity", "training_loss"):
-        key = f"metrics.json {part}"
-        assert ours["metrics"][key] != expected["metrics"][key]
-
-
 def test_another_number_of_workers_is_refused() -> None:
     saving, loading = BiLMStateCallback(""), BiLMStateCallback("")
     saving.on_start(SimpleNamespace(model=build()))
     loading.load_state_dict({"workers": saving.state_dict()["workers"] * 2})
     with pytest.raises(ConfigurationError, match=r"has the states of 2 workers, expected .* of 1"):
         loading.on_start(SimpleNamespace(model=build()))
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Dict[str, Any]:
-    """An experiment of AllenNLP's own classes: the checkpointer is of use to any."""
-    config = tagger_config(tmp_path)
-    config["trainer"]["checkpointer"] = {"type": "elmo_atomic"}
-    return config
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -328,8 +305,11 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["model_state_e2_b0", "training_state_e2_b0"])
 def test_a_full_disk_is_reported_and_leaves_the_previous_checkpoint(
-    name: str, config: Dict[str, Any], tmp_path: Path
+    name: str, tmp_path: Path
 ) -> None:
+    """In an experiment of AllenNLP's own classes: the checkpointer is of use to any."""
+    config = tagger_config(tmp_path)
+    config["trainer"]["checkpointer"] = {"type": "elmo_atomic"}
     uninterrupted = train_tagger(config, tmp_path / "uninterrupted").state_dict()
     folder = tmp_path / "run"
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -1,4 +1,4 @@
-"""A pretrained biLM."""
+"""A pretrained biLM, and the number of its roundings."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,19 @@ from allennlp.commands.train import train_model_from_file
 from elmo_plugin.pretraining.export import export_model
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
+
+
+def num_terms(steps: int, num_words: int = 0) -> int:
+    """
+    Return the number of values that are summed on the way to an output of the fixture's biLM after some
+    steps, or to the logarithm of a probability among some words.
+    """
+    encoder = 3 * 4 + 2 * 24  # the widest filter; the highway layer and the projection
+    lstms = steps * 2 * (2 * 12 + 24)  # two layers with 24 cells and 12 outputs
+    softmax = (
+        12 + 1 + num_words if num_words else 0
+    )  # a logit, and exponentials relative to their sum
+    return encoder + lstms + softmax
 
 
 @pytest.fixture(scope="session")

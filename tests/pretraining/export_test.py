@@ -1,4 +1,4 @@
-"""Exports of archives, and their cards. More on those of task models: tests/compat/archives_test.py."""
+"""Exports of biLMs. Those of task models, and facts of cards: tests/compat/archives_test.py."""
 
 import json
 import shutil
@@ -20,6 +20,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES
+from tests.pretraining.conftest import num_terms
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 # To AllenNLP's `Elmo`, as README.md says.
@@ -35,10 +36,7 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path) -> None:
     character_ids = batch_to_ids(SENTENCES)
     with torch.no_grad():
         expected = trained.bilm(character_ids)["activations"]
-    # The widest filter, the highway layer and the projection; for each step of the longest sentence, two
-    # layers of an LSTM with 24 cells and 12 outputs.
-    steps = max(map(len, SENTENCES)) + 2
-    terms = 3 * 4 + 2 * 24 + steps * 2 * (2 * 12 + 24)
+    terms = num_terms(steps=max(map(len, SENTENCES)) + 2)
     for ours, theirs in zip(exported(character_ids)["activations"], expected):
         assert_close(ours, theirs, terms=terms)
     # And for AllenNLP.
@@ -50,24 +48,6 @@ def test_the_exported_bilm_is_the_trained_one(pretrained: Path) -> None:
     with h5py.File(weight_file) as weights:
         assert torch.equal(torch.from_numpy(weights["softmax/W"][...]), trained.softmax.weight)
         assert torch.equal(torch.from_numpy(weights["softmax/b"][...]), trained.softmax.bias)
-
-
-def test_the_card_has_the_known_facts(pretrained: Path) -> None:
-    card = (pretrained / "export" / "README.md").read_text()
-    head = yaml.safe_load(card.split("---")[1])
-    assert head == {
-        "library_name": "allennlp",
-        "license": "cc0-1.0",
-        "tags": ["elmo", "elmo_bilm"],
-    }
-    assert "\n# export\n" in card
-    bilm = BiLM.from_files(pretrained / "export")
-    assert f"- {sum(weight.numel() for weight in bilm.parameters()):,} parameters\n" in card
-    assert f"- trained on `{FIXTURES / 'lm' / 'heldout.txt'}`" in card
-    metrics = json.loads((pretrained / "run" / "metrics.json").read_text())
-    assert f" perplexity {metrics['best_validation_perplexity']:.4g}, " in card
-    config = json.loads(card.partition("```json")[2].partition("```")[0])
-    assert config["model"]["type"] == "elmo_bilm"
 
 
 def test_the_command_writes_float16_and_prints_the_files(
@@ -82,10 +62,12 @@ def test_the_command_writes_float16_and_prints_the_files(
     assert str(output / "weights.hdf5") in capsys.readouterr().out
     with h5py.File(output / "weights.hdf5") as weights:
         assert weights["char_embed"].dtype == "float16"
-    BiLM.from_files(output)
+    num_parameters = sum(weight.numel() for weight in BiLM.from_files(output).parameters())
     card = (output / "README.md").read_text()
-    assert "license" not in yaml.safe_load(card.split("---")[1])
-    assert "perplexity" not in card.partition("## Config")[0]
+    head = yaml.safe_load(card.split("---")[1])
+    assert head == {"library_name": "allennlp", "tags": ["elmo", "elmo_bilm"]}
+    facts = card.partition("## Config")[0]
+    assert f"- {num_parameters:,} parameters\n" in facts and "perplexity" not in facts
 
 
 def test_existing_files_are_replaced_only_on_request(pretrained: Path, tmp_path: Path) -> None:

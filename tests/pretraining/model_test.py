@@ -216,22 +216,15 @@ def test_training_learns_the_windows_it_sees(num_samples: Optional[int]) -> None
     assert exact_perplexity() < 0.3 * before
 
 
-def test_dropout_is_for_training_only() -> None:
-    batch = windows(1)[0]
-    model = build(dropout=0.5)
-    assert len({loss_of(model, batch) for _ in range(3)}) == 3
-    # The same operations, and so the same bits.
-    assert loss_of(build(dropout=0.5).eval(), batch) == loss_of(build().eval(), batch)
-
-
-def test_rows_are_reset_with_the_given_probability_only_in_training() -> None:
+def test_dropout_and_resets_of_rows_are_for_training_only() -> None:
     batches = windows(2)
-    model = build(state_reset=1.0)
-    loss = loss_of(model, *batches)
+    dropping, resetting = build(dropout=0.5), build(state_reset=1.0)
+    assert len({loss_of(dropping, batches[0]) for _ in range(3)}) == 3
+    loss = loss_of(resetting, *batches)
     assert_close_losses(loss, loss_of(build(), batches[1]), steps=4, scale=4)
     assert abs(loss - loss_of(build(), *batches)) > 0.01
-    # The same operations, and so the same bits.
-    assert loss_of(model.eval(), *batches) == loss_of(build().eval(), *batches)
+    for model in (dropping, resetting):  # The same operations, and so the same bits.
+        assert loss_of(model.eval(), *batches) == loss_of(build().eval(), *batches)
 
 
 def test_another_number_of_rows_starts_from_zeros() -> None:

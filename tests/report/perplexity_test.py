@@ -1,4 +1,4 @@
-"""`perplexity`: training is faked but in the last test."""
+"""`perplexity`: training is faked but in the slow test; and the text in the data of tasks."""
 
 import json
 import shutil
@@ -13,9 +13,12 @@ from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import LMVocabulary
 from elmo_plugin.report.perplexity import (
+    TEXT_KINDS,
     PerplexityOptions,
     TaskText,
+    TextFiles,
     compare_perplexities,
+    write_task_text,
     write_vocabulary,
 )
 from tests.conftest import BiLMFiles
@@ -78,15 +81,6 @@ def test_a_row_has_the_gain_on_a_text(training: FakeTraining, options: Perplexit
     ]
     suffixes = {path.suffix for path in Path(options.output).glob("perplexity.*")}
     assert suffixes == {".md", ".csv", ".json"}
-
-
-def test_runs_on_another_text_are_refused(
-    training: FakeTraining, options: PerplexityOptions
-) -> None:
-    compare_perplexities(options)
-    Path(options.text[0].train).write_text("other words\n")
-    with pytest.raises(ConfigurationError, match="on other data: train_data_path"):
-        compare_perplexities(options)
 
 
 def test_failed_runs_are_reported_and_the_others_are_kept(
@@ -200,3 +194,87 @@ def test_a_bilm_gains_on_the_text_that_it_is_trained_on(tmp_path: Path) -> None:
     # Not the same number: other rows end elsewhere in the streams.
     assert 0.9 < row["before"] / metrics["validation_perplexity"] < 1.1
     assert row["after"] < 0.99 * row["before"]
+
+
+# A no-break space is a part of a word.
+TREES = "(3 (2 8\u00a01\\/2) (4 (3 -LRB-) (2 film)))\n(1 Bad)\n(1 Bad)\n"
+PAIRS = [
+    {"sentence1": "A man sleeps.", "sentence2": "He's outside.", "gold_label": "neutral"},
+    {"sentence1": "A man sleeps.", "sentence2": "A man\n sleeps.", "gold_label": "-"},
+]
+CONLL_2012 = """#begin document (d); part 000
+d 0 0 The DT * - - - - * -
+d 0 1 cat NN * - - - - * -
+
+d 0 0 Yes UH * - - - - * -
+
+#end document
+"""
+CONLL_2003 = "-DOCSTART- -X- O O\n\nAda -X- O I-PER\nslept -X- O O\n\nYes -X- O O\n"
+SQUAD = {
+    "data": [
+        {
+            "paragraphs": [
+                {
+                    "context": "It rained.  In Paris!",
+                    "qas": [
+                        {"id": "1", "question": "Did it?", "answers": []},
+                        {"id": "2", "question": "Where?", "answers": []},
+                    ],
+                }
+            ]
+        }
+    ]
+}
+# Of each kind: a file, and the text in it.
+DATA: Dict[str, tuple] = {
+    "lines": ("a  b\n\nc d\na b\n", ["a b", "c d"]),
+    "trees": (TREES, ["8\u00a01/2 ( film", "Bad"]),
+    "pairs": ("\n".join(map(json.dumps, PAIRS)), ["A man sleeps .", "He 's outside ."]),
+    "conll2012": (CONLL_2012, ["The cat", "Yes"]),
+    "conll2003": (CONLL_2003, ["Ada slept", "Yes"]),
+    "squad-contexts": (json.dumps(SQUAD), ["It rained . In Paris !"]),
+    "squad-questions": (json.dumps(SQUAD), ["Did it ?", "Where ?"]),
+}
+
+
+def text_files(kind: str, folder: Path, train: str, held_out: str) -> TextFiles:
+    """Write the data of a task, and the text in them."""
+    paths = [folder / "train", folder / "heldout"]
+    for path, content in zip(paths, (train, held_out)):
+        path.write_text(content, encoding="utf-8")
+    return write_task_text(TaskText("name", kind, *map(str, paths)), folder / "texts")
+
+
+@pytest.mark.parametrize("kind", TEXT_KINDS)
+def test_each_sentence_of_the_data_is_written_once(kind: str, tmp_path: Path) -> None:
+    content, expected = DATA[kind]
+    files = text_files(kind, tmp_path, content, content)
+    for text_file in (files.train, files.held_out):
+        assert text_file.read_text(encoding="utf-8").splitlines() == expected
+    num_words = sum(len(sentence.split(" ")) for sentence in expected)
+    assert (files.num_train_words, files.num_held_out_words) == (num_words, num_words)
+
+
+def test_other_text_has_another_folder_and_the_same_text_the_same(tmp_path: Path) -> None:
+    texts = [("a b\n", "c\n"), ("a b\n", "c\n"), ("a b\n", "d\n"), ("a b\nc\n", "d\n")]
+    folders = [text_files("lines", tmp_path, *text).train for text in texts]
+    assert folders[0] == folders[1]
+    assert len(set(folders)) == 3
+
+
+@pytest.mark.parametrize(
+    "kind, content, message",
+    [
+        *[(kind, "\n\n", "train") for kind in TEXT_KINDS],
+        ("snli", "", "found the kind 'snli', expected one of lines, tr"),
+        ("conll2003", "-DOCSTART- -X- O O\n", "train"),
+        ("pairs", '{"sentence1": "A"}\n', r"train, line 1: .*'sentence2'.*Correct the line"),
+        ("trees", "a film\n", "train, line 1"),
+    ],
+)
+def test_what_is_no_text_of_this_kind_is_refused(
+    kind: str, content: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        text_files(kind, tmp_path, content, content)

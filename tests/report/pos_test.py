@@ -70,34 +70,18 @@ class TestCompareTags:
         assert_close(differences.rows[0][3], first - characters, scale=100)
         assert sorted(report.files) == sorted(Path(options.output).iterdir())
 
-    def test_the_same_options_make_the_same_table(
-        self, options: PosOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        given = replace(
-            options,
-            strengths=(0.001, 1.0),
-            control=False,
-            seeds=(1,),
-            train=("train.gold_conll",),
-            test=("test.gold_conll",),
-            output="results",
-            bilm="elmo_mini",
-        )
+    def test_the_same_options_make_the_same_table(self, options: PosOptions) -> None:
+        given = replace(options, strengths=(0.001, 1.0), control=False, seeds=(1,))
         table = tables_of(compare_tags(given))[0]
         assert set(column(table, "C")) <= {"", "0.001", "1"}
         assert table.settings["sentences"] == {"training": 80, "test": 30}
         assert tables_of(compare_tags(given))[0] == table
 
-    def test_without_unseen_words_there_is_no_score_of_them(
-        self, options: PosOptions, tmp_path: Path
-    ) -> None:
-        lines = Path(options.train[0]).read_text().splitlines()
-        known = [line for line in lines if " n" not in line]
-        for name in ("train", "test"):
-            (tmp_path / f"{name}_known.gold_conll").write_text("\n".join([*known, ""]))
-        train, test = ((str(tmp_path / f"{name}_known.gold_conll"),) for name in ("train", "test"))
-        given = replace(options, train=train, test=test, control=False, seeds=(1,))
+    def test_without_unseen_words_there_is_no_score_of_them(self, options: PosOptions) -> None:
+        for path in (*options.train, *options.test):
+            lines = Path(path).read_text().splitlines()
+            Path(path).write_text("\n".join(line for line in lines if " n" not in line) + "\n")
+        given = replace(options, control=False, seeds=(1,))
         assert set(column(tables_of(compare_tags(given))[0], "unseen words (%)")) == {None}
 
     @pytest.mark.parametrize(

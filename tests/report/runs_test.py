@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional
@@ -49,20 +50,17 @@ def scores(trained: TrainedRuns) -> List[Optional[float]]:
 
 
 class TestTrain:
-    def test_every_run_is_trained_once(self, training: FakeTraining, options: Options) -> None:
+    def test_every_run_is_trained_once_and_restarted_only_if_it_is_not_finished(
+        self, training: FakeTraining, options: Options
+    ) -> None:
         given = options()
         runs = runs_of(given)
         trained = train(dict(enumerate([*runs, runs[0]])), given, "f1")
         assert training.started == NAMES
         assert trained is not None and scores(trained) == [0.31, 0.32, 0.51, 0.52, 0.31]
-
-    def test_finished_runs_are_kept_and_the_others_are_restarted(
-        self, training: FakeTraining, options: Options
-    ) -> None:
-        run(options())
         training.started.clear()
-        (options().runs_folder / NAMES[1] / "metrics.json").unlink()
-        assert scores(run(options())) == [0.31, 0.32, 0.51, 0.52]
+        (given.runs_folder / NAMES[1] / "metrics.json").unlink()
+        assert scores(run(given)) == [0.31, 0.32, 0.51, 0.52]
         assert training.started == [NAMES[1]]
 
     def test_a_folder_in_which_another_report_trains_is_refused(
@@ -73,21 +71,16 @@ class TestTrain:
             run(options())
         assert training.started == []
 
-    @pytest.mark.parametrize("jobs, threads", [(1, 4), (3, 1), (None, 1), (100, 1)])
     def test_runs_share_the_cores(
-        self,
-        jobs: Optional[int],
-        threads: int,
-        training: FakeTraining,
-        options: Options,
-        monkeypatch: pytest.MonkeyPatch,
+        self, training: FakeTraining, options: Options, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(runs, "num_cores", lambda: 4)
-        given = options(jobs=jobs)
-        run(given)
-        for name in NAMES:
-            log = given.runs_folder / f"{name}.log"
-            assert f"threads: {threads}\n" in log.read_text()
+        monkeypatch.setattr(runs, "cpu_count", lambda: 4)
+        for jobs, threads in [(1, 4), (3, 1), (None, 1)]:
+            given = options(jobs=jobs)
+            shutil.rmtree(given.runs_folder, ignore_errors=True)
+            run(given)
+            logs = [path.read_text() for path in given.runs_folder.glob("*.log")]
+            assert [f"threads: {threads}\n" in log for log in logs] == [True] * 4
 
     def test_a_run_that_fails_stops_no_other_and_is_tried_again(
         self, training: FakeTraining, options: Options
@@ -107,8 +100,7 @@ class TestTrain:
     ) -> None:
         command = [sys.executable, "-S", "-c", "print('hm')"]
         monkeypatch.setattr(runs, "train_command", lambda *args: command)
-        failures = run(options(seeds=(1,))).failures
-        assert [line.split(" (")[0] for line in failures] == [f"{name}: hm" for name in NAMES[::2]]
+        assert run(options(seeds=(1,))).failures[1].startswith(f"{NAMES[2]}: hm (log")
 
     def test_damaged_or_other_metrics_are_a_failure(
         self, training: FakeTraining, options: Options
@@ -126,14 +118,14 @@ class TestTrain:
     ) -> None:
         run(options(seeds=(2,)))
         training.started.clear()
-        changes = {"overrides": {"trainer.num_epochs": 2}}
-        for dry_run in (False, True):
+        changed = options(overrides={"trainer.num_epochs": 2})
+        for given in (changed, replace(changed, dry_run=True)):
             with pytest.raises(ConfigurationError, match=r"num_epochs is 20, expected 2\."):
-                run(options(**changes, dry_run=dry_run))
+                run(given)
         assert training.started == []
-        shutil.rmtree(options().runs_folder / NAMES[3])  # as the error advises
-        shutil.rmtree(options().runs_folder / NAMES[1])
-        run(options(**changes))
+        for name in (NAMES[1], NAMES[3]):
+            shutil.rmtree(changed.runs_folder / name)  # as the error advises
+        run(changed)
         assert training.started == NAMES
 
     def test_versions_are_those_of_the_runs(self, training: FakeTraining, options: Options) -> None:
@@ -170,7 +162,7 @@ class TestDryRun:
         for line, expected in zip(self.lines(given, capsys), runs_of(given), strict=True):
             words = shlex.split(line)
             folder = f"{given.output}/runs/{expected.name}"
-            threads = f"OMP_NUM_THREADS={runs.num_cores()}"
+            threads = f"OMP_NUM_THREADS={runs.cpu_count()}"
             program = [threads, sys.executable, "-m", "allennlp", "train"]
             assert words[:8] == [*program, f"{folder}.json", "-s", folder]
             assert json.loads(Path(f"{folder}.json").read_text()) == expected.config
@@ -260,8 +252,8 @@ class TestRunFolder:
         with pytest.raises(
             ConfigurationError,
             match=r"ner-none-seed1: is a run of another config or on other data: model\.dropout is 0\.5, "
-            r'expected 0\.25; model\.words is nothing, expected "日本語"; a is nothing, expected 1; and 1 '
-            r"more\..*remove this folder",
+            r'expected 0\.25; model\.words is nothing, expected "日本語"; a is nothing, expected 1\.'
+            r".*remove this folder",
         ):
             RunFolder(path, {"model": model, "trainer": {}, "a": 1}).check()
 
@@ -323,15 +315,13 @@ class TestRunFolder:
     @pytest.mark.parametrize(
         "log, return_code, failure",
         [
-            ("Traceback\nallennlp.common.checks.ConfigurationError: no data\nbye\n", 1,
-             "allennlp.common.checks.ConfigurationError: no data"),
             ("ValueError: first\nRuntimeError: then\n", 1, "RuntimeError: then"),
             ("the last line\n\n", 3, "the last line"),
             ("", 3, "exited with code 3 and an empty log"),
             ("RuntimeError: earlier\n", -9, "stopped by signal 9, perhaps for lack of memory"),
             ("", -15, "stopped by signal 15"),
         ],
-    )  # fmt: skip
+    )
     def test_a_failure_is_one_line(
         self, log: str, return_code: int, failure: str, path: Path
     ) -> None:

@@ -40,7 +40,7 @@ def test_scores_by_share(training: FakeTraining, shares: Options) -> None:
         [0.5, "ELMo", "no ELMo", 2, 15.0],
         [1.0, "ELMo", "no ELMo", 2, 30.0],
     ]
-    assert len(report.files) == 13 and all(path.is_file() for path in report.files)
+    assert len(report.files) == 11 and all(path.is_file() for path in report.files)
     assert training.started[-2:] == ["ner-both-seed1", "ner-both-seed2"]
 
 
@@ -70,16 +70,13 @@ def test_a_share_has_the_batches_of_an_epoch_of_all_data(
     training: FakeTraining, shares: Options
 ) -> None:
     given = shares(fractions=(0.25, 1.0))
-    report = compare_shares(given)
+    compare_shares(given)
     assert training.started[0] == "ner-none-share_0.25-batches_2-seed1"
     config_file = given.runs_folder / training.started[1] / "config.json"
     config = json.loads(config_file.read_text())
     assert config["data_loader"]["batches_per_epoch"] == 2
     assert (config["dataset_reader"]["share"], config["dataset_reader"]["seed"]) == (0.25, 1)
-    assert "as many batches for each share" in " ".join(tables_of(report)[0].notes)
-
-
-def test_batches_are_those_of_a_sampler(training: FakeTraining, shares: Options) -> None:
+    training.started.clear()
     loader = {"batch_sampler": {"type": "bucket", "batch_size": 3, "sorting_keys": ["tokens"]}}
     compare_shares(shares(overrides={"data_loader": loader}, fractions=(0.5,)))
     assert training.started[0] == "ner-none-share_0.5-batches_3-seed1"

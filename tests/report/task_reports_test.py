@@ -1,15 +1,14 @@
 """`layers`, `placement` and `vectors`: training is faked, its results are not."""
 
 import json
-import shlex
-import sys
+import os
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.tables import versions
+from elmo_plugin.report.tables import versions, without_machine_paths
 from elmo_plugin.report.task_reports import (
     PlacementOptions,
     VectorsOptions,
@@ -19,7 +18,7 @@ from elmo_plugin.report.task_reports import (
 )
 from elmo_plugin.report.variants import ELMO_KEY
 from tests.report.conftest import REPOSITORY, FakeTraining, column, tables_of
-from tests.report.fake_runs import FAILURE, write_run
+from tests.report.fake_runs import FAILURE
 
 LABELS = ["no ELMo", "last layer only", "all layers, λ = 1", "all layers, λ = 0.001"]
 Options = Callable[..., Any]
@@ -49,6 +48,11 @@ class TestLayers:
             "peak GB": [1.25] * 4,
         }
         assert {name: column(table, name) for name in table.columns} == expected
+        settings = table.settings
+        variables = f"ELMO=elmo_mini NER_DATA={os.environ['NER_DATA']} "
+        assert settings["command"].startswith(without_machine_paths(variables))
+        assert settings["train_data_path"].endswith("train.conll")
+        assert (settings["seeds"], settings["versions"]) == ([1, 2], versions())
         assert sorted(report.files) == sorted(Path(options().output).glob("layers-*"))
         assert {path.suffix for path in report.files} == {".md", ".csv", ".json", ".png", ".svg"}
         assert training.started[::2] == [
@@ -67,48 +71,10 @@ class TestLayers:
         assert column(table, "dev 95 % interval")[3] == "5.00 to 5.00"
         assert column(table, "test difference")[3] == 5.0
 
-    def test_the_settings_have_the_command_as_it_was_typed_without_paths_of_this_machine(
-        self,
-        training: FakeTraining,
-        options: Options,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("NER_DATA", "/mnt/disk/corpora/wikigold")
-        words = ["report", "layers", "/a/b/c/ner_small.jsonnet", "-s", "results", "--jobs", "1"]
-        monkeypatch.setattr(sys, "argv", ["/usr/local/bin/elmo", *words])
-        settings = tables_of(compare_layers(options()))[0].settings
-        variables = ["ELMO=elmo_mini", "NER_DATA=.../corpora/wikigold"]
-        words[2] = ".../c/ner_small.jsonnet"
-        assert shlex.split(settings["command"]) == [*variables, "elmo", *words]
-        assert settings["seeds"] == [1, 2]
-        assert settings["train_data_path"] == ".../wikigold/train.conll"
-        assert settings["versions"] == versions()
-
-    def test_a_row_that_has_not_learnt_and_an_interval_of_two_seeds_have_a_warning(
-        self, training: FakeTraining, options: Options
-    ) -> None:
-        scores, differences = tables_of(compare_layers(options()))
-        assert not any("Warning" in note for note in scores.notes)
-        assert differences.notes[1].startswith("Warning: an interval from two seeds")
-        folder = options().runs_folder / "ner-none-seed2"
-        write_run(folder, json.loads((folder / "config.json").read_text()), [0.0, 0.0])
-        scores, differences = tables_of(compare_layers(options(seeds=(1, 2, 3))))
-        warning = "Warning: models with a dev f1 of 0 have not learnt: no ELMo, seed 2. Train them "
-        assert any(note.startswith(warning) for note in scores.notes)
-        assert len(differences.notes) == 1
-
-    @pytest.mark.parametrize(
-        "task, scores", [("snli", [88.1, 89.1, 89.3, 89.5]), ("srl", [81.6, 84.1, 84.6, 84.8])]
-    )
-    def test_the_papers_scores_are_shown(
-        self, task: str, scores: List[float], training: FakeTraining, options: Options
-    ) -> None:
+    def test_the_papers_scores_are_shown(self, training: FakeTraining, options: Options) -> None:
         overrides = {"trainer.validation_metric": "+f1"}  # what the fake runs measure
-        table = tables_of(compare_layers(options(task=task, overrides=overrides)))[0]
-        metric = "accuracy" if task == "snli" else "F1"
-        assert column(table, f"paper, dev {metric} (%)") == scores
+        table = tables_of(compare_layers(options(task="snli", overrides=overrides)))[0]
+        assert column(table, "paper, dev accuracy (%)") == [88.1, 89.1, 89.3, 89.5]
 
     def test_failed_runs_are_marked_and_the_others_are_kept(
         self, training: FakeTraining, options: Options
@@ -116,8 +82,6 @@ class TestLayers:
         training.failing = {"ner-none-seed1", "ner-input-last-seed1", "ner-input-last-seed2"}
         report = compare_layers(options())
         assert report is not None and len(report.failures) == 3
-        log = options().runs_folder / "ner-none-seed1.log"
-        assert report.failures[0] == f"ner-none-seed1: {FAILURE} (log: {log})"
         table = tables_of(report)[0]
         assert column(table, "seeds") == [1, 0, 2, 2]
         assert column(table, "dev f1 (%), seed 1") == ["failed", "failed", 51.0, 51.0]
@@ -125,8 +89,7 @@ class TestLayers:
         assert column(table, "dev std") == [None, None, 0.71, 0.71]
         assert column(table, "test f1 (%), seed 1") == ["failed", "failed", 49.0, 49.0]
         assert column(table, "epochs") == [3, None, 3, 3]
-        shown = f".../{log.parent.name}/{log.name}"
-        assert f"ner-none-seed1 failed: {FAILURE} (log: {shown})" in table.notes
+        assert f"ner-none-seed1 failed: {FAILURE} (log: .../runs/ner-none-seed1.log)" in table.notes
 
     def test_if_all_runs_fail_there_is_still_a_table(
         self, training: FakeTraining, options: Options
@@ -135,13 +98,6 @@ class TestLayers:
         training.failing = {f"{name}-seed1" for name in names}
         report = compare_layers(options(seeds=(1,)))
         assert column(tables_of(report)[0], "dev f1 (%), seed 1") == ["failed"] * 4
-
-    def test_a_metric_that_is_not_a_share_is_not_scaled(
-        self, training: FakeTraining, options: Options
-    ) -> None:
-        # The fake runs measure f1; here less is better.
-        report = compare_layers(options(overrides={"trainer.validation_metric": "-f1"}))
-        assert column(tables_of(report)[0], "dev f1, seed 1") == [0.31, 0.46, 0.51, 0.51]
 
 
 def test_placements_are_compared_in_the_papers_order(

@@ -38,12 +38,11 @@ def small(task: str, overrides: Optional[Dict[str, Any]] = None) -> TaskExperime
     return experiment(CONFIGS / f"{task}_small.jsonnet", overrides=overrides)
 
 
-def mix_penalties(config: Dict[str, Any]) -> Any:
-    return [
-        entry["alpha"]
-        for regex, entry in config["model"]["regularizer"]["regexes"]
-        if regex == "scalar_parameters"
-    ]
+def penalties(experiment_or_run: Any) -> Any:
+    """The penalties of the weights of mixes, and the entries of other parameters."""
+    regexes = experiment_or_run.config["model"]["regularizer"]["regexes"]
+    of_mixes = [penalty["alpha"] for regex, penalty in regexes if regex == "scalar_parameters"]
+    return of_mixes, [entry for entry in regexes if entry[0] != "scalar_parameters"]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -54,33 +53,26 @@ class TestEveryTask:
         assert (experiment.task, experiment.name, experiment.placement) == (task, task, place)
         assert experiment.is_larger_better
         assert experiment.metric in ("f1", "accuracy", "coref_f1")
-        for variant, name, changes in (
-            (Variant("ELMo"), f"{task}-{place}", {}),
-            (Variant("no ELMo", placement="none"), f"{task}-none", {"placement": "none"}),
-            (
-                Variant("last", last_layer_only=True),
-                f"{task}-{place}-last",
-                {"top_layer_only": True},
-            ),
-        ):
+        changes_of: Dict[Variant, Any] = {
+            Variant("ELMo"): (place, {}),
+            Variant("no ELMo", placement="none"): ("none", {"placement": "none"}),
+            Variant("last", last_layer_only=True): (f"{place}-last", {"top_layer_only": True}),
+        }
+        for variant, (name, changes) in changes_of.items():
             run = experiment.run_of(variant, seed=7)
             expected = copy.deepcopy(experiment.config)
             expected.update(random_seed=7, numpy_seed=7, pytorch_seed=7)
             expected["model"]["text_encoder"]["elmo"].update(changes)
-            assert (run.name, run.config) == (f"{name}-seed7", expected)
+            assert (run.name, run.config) == (f"{task}-{name}-seed7", expected)
 
     @pytest.mark.parametrize("l2", [1.0, 0.001])
     def test_lambda_is_set_once_and_other_penalties_stay(self, l2: float, task: str) -> None:
         experiment = small(task)
         run = experiment.run_of(Variant("all", last_layer_only=False, scalar_mix_l2=l2), seed=7)
-        assert mix_penalties(experiment.config) == [PLACEMENT_AND_L2[task][1]]
-        assert mix_penalties(run.config) == [l2]
-        others = [
-            [entry for entry in config["model"]["regularizer"]["regexes"] if entry[0] != "scalar_parameters"]
-            for config in (experiment.config, run.config)
-        ]  # fmt: skip
-        assert others[0] == others[1]
-        assert len(others[0]) == (1 if task == "snli" else 0)
+        (penalty, others), (set_penalty, same_others) = map(penalties, (experiment, run))
+        assert (penalty, set_penalty) == ([PLACEMENT_AND_L2[task][1]], [l2])
+        assert others == same_others
+        assert len(others) == (1 if task == "snli" else 0)
         # Where the config has this lambda, the run is that of the config, which other reports need too.
         part = "" if l2 == PLACEMENT_AND_L2[task][1] else f"-l2_{l2:g}"
         assert run.name == f"{task}-{PLACEMENT_AND_L2[task][0]}{part}-seed7"
@@ -103,32 +95,28 @@ class TestEveryTask:
 
 
 def test_changes_come_after_overrides_of_the_same_keys() -> None:
-    overrides = {"data_loader": {"batch_size": 3, "batches_per_epoch": 9}, "random_seed": 5}
-    run = small("ner", overrides).run_of(Variant("a", batches_per_epoch=4), seed=7)
+    overrides = {
+        "data_loader": {"batch_size": 3, "batches_per_epoch": 9},
+        "random_seed": 5,
+        f"{ELMO_KEY}.top_layer_only": True,
+    }
+    variant = Variant("a", batches_per_epoch=4, last_layer_only=False)
+    run = small("ner", overrides).run_of(variant, seed=7)
     assert run.config["data_loader"] == {"batch_size": 3, "batches_per_epoch": 4}
     assert run.config["random_seed"] == 7
-
-
-def test_a_config_with_the_last_layer_only_gets_all_layers() -> None:
-    experiment = small("ner", {f"{ELMO_KEY}.top_layer_only": True})
-    run = experiment.run_of(Variant("all", last_layer_only=False), seed=7)
     assert run.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is False
-    assert run.name == "ner-input-all-seed7"
+    assert run.name == "ner-input-all-batches_4-seed7"
 
 
 @pytest.mark.parametrize(
     "regexes",
     [
         [],
-        [[".*", {"type": "l2", "alpha": 0.5}]],
-        [
-            ["scalar_parameters", {"type": "l1", "alpha": 1.0}],
-            ["tag", {"type": "l2", "alpha": 1.0}],
-        ],
+        [["tag", {"type": "l2", "alpha": 1.0}]],
         # The first regex that matches decides.
         [
             ["scalar_mix", {"type": "l2", "alpha": 0.5}],
-            ["scalar_parameters", {"type": "l2", "alpha": 1}],
+            ["scalar_parameters", {"type": "l1", "alpha": 1}],
         ],
     ],
 )
@@ -141,31 +129,23 @@ def test_lambda_comes_before_penalties_of_other_parameters(regexes: Any) -> None
     assert run.name == "ner-input-l2_1-seed7"
 
 
-def test_the_variables_that_the_config_reads_are_known() -> None:
-    assert small("ner").variables() == {
-        "ELMO": "elmo_mini",
-        "NER_DATA": "data/ner",
-    }
-    assert experiment(TINY / "experiment_elmo.jsonnet").variables() == {}
-
-
-def test_variables_of_imported_files_count(tmp_path: Path) -> None:
+def test_the_variables_that_the_config_and_its_imports_read_are_known(tmp_path: Path) -> None:
     lib = json.dumps(str(CONFIGS / "ner_small.jsonnet"))
     (tmp_path / "config.jsonnet").write_text(f"local ner = import {lib};\nner")
-    assert "NER_DATA" in experiment(tmp_path / "config.jsonnet").variables()
+    read = experiment(tmp_path / "config.jsonnet").variables()
+    assert read == {"ELMO": "elmo_mini", "NER_DATA": "data/ner"}
+    assert experiment(TINY / "experiment_elmo.jsonnet").variables() == {}
 
 
 @pytest.mark.parametrize(
     "task, overrides, message",
     [
-        ("ner", {"model.no.such": 1}, r"ner_small\.jsonnet: cannot be evaluated"),
         ("ner", {"model.type.a": 1}, r"ner_small\.jsonnet: cannot be evaluated"),
         ("ner", {"model.text_encoder.elmo": None}, r"placement is 'missing', and"),
         ("ner", {f"{ELMO_KEY}.indexer": "other"}, "the reader lack 'other'"),
         ("squad", {"validation_dataset_reader": {"type": "elmo_squad"}}, "the reader lack 'elmo'"),
         ("ner", {f"{ELMO_KEY}.placement": "inside"}, r"placement is 'inside', .* one of none"),
         ("ner", {"validation_data_path": None}, "found no validation_data_path"),
-        ("ner", {"trainer.validation_metric": "f1"}, "validation_metric is .*expected one metric"),
         ("ner", {"trainer.validation_metric": ["+f1", "+a"]}, "validation_metric is .*one metric"),
     ],
 )
@@ -180,7 +160,6 @@ def test_overrides_that_make_no_experiment(
     "text, message",
     [
         (None, r"config\.json: cannot be evaluated .*not found"),
-        ("{", r"config\.json: cannot be evaluated"),
         ('{"validation_data_path": "dev", "trainer": {"a": 1}}', "placement is 'missing', and"),
         ("{a: std.extVar('NO_SUCH')}", "Set the environment variable NO_SUCH, which"),
     ],
@@ -198,6 +177,5 @@ def test_allennlps_own_metric_is_the_loss() -> None:
 
 
 def test_a_name_that_files_cannot_have_is_refused() -> None:
-    for name in ("a/b", ".a", "a b"):
-        with pytest.raises(ConfigurationError, match=f"--name: found the name '{name}'"):
-            experiment(CONFIGS / "ner_small.jsonnet", name=name)
+    with pytest.raises(ConfigurationError, match="--name: found the name 'a/b'"):
+        experiment(CONFIGS / "ner_small.jsonnet", name="a/b")

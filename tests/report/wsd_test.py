@@ -64,17 +64,13 @@ class TestCompareSenses:
         assert sorted(report.files) == sorted(Path(options.output).iterdir())
         assert len(report.files) == 8
 
-    def test_the_same_options_make_the_same_table(
-        self, options: SenseOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(tmp_path)
-        files = tuple(Path(file).name for file in options.files)
-        given = replace(options, files=files, output="results", control=False, seeds=(1,))
+    def test_the_same_options_make_the_same_table(self, options: SenseOptions) -> None:
+        given = replace(options, control=False, seeds=(1,))
         table = tables_of(compare_senses(given))[0]
         assert "random weights" not in column(table, "vectors")
         assert set(column(table, "std")) == {None}
         assert table.settings["test parts"] == "3 folds"
-        assert table.settings["data"][files[0]] == "30 occurrences, 2 senses"
+        assert "30 occurrences, 2 senses" in table.settings["data"].values()
         assert tables_of(compare_senses(given))[0] == table
 
     def test_the_papers_scores_are_for_two_lstm_layers(
@@ -95,14 +91,8 @@ class TestCompareSenses:
         ],
     )
     def test_options_are_checked_before_a_bilm_is_loaded(
-        self,
-        changes: Dict[str, Any],
-        message: str,
-        options: SenseOptions,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
+        self, changes: Dict[str, Any], message: str, options: SenseOptions
     ) -> None:
-        monkeypatch.chdir(tmp_path)
         with pytest.raises(ConfigurationError, match=message):
             compare_senses(replace(options, bilm="no_such_bilm", **changes))
 
@@ -135,8 +125,6 @@ class TestReadSenses:
         "line, message",
         [
             ("{", "line 2: Found a line that is not JSON"),
-            ({"index": 0, "sense": "A"}, "line 2: .* expected exactly one of 'tokens'"),
-            ({"tokens": ["a"], "sense": "A"}, "line 2: .* expected exactly one of 'index'"),
             ({"tokens": ["a"], "index": 0}, "line 2: .* expected exactly one of 'sense'"),
             ({"tokens": ["a", "b"], "index": 2, "sense": "A"}, "line 2: 'index' is 2, expected"),
             ({"tokens": ["a"], "index": -1, "sense": "A"}, "line 2: 'index' is -1, expected"),
@@ -167,12 +155,8 @@ def test_divisions_hold_each_sense_in_its_proportion() -> None:
     for test in tests:
         counts = Counter(word.senses[test])
         assert counts["A"] == 4 and counts["B"] in (2, 3) and counts["C"] in (1, 2)
-
-
-def test_the_seed_decides_the_division() -> None:
-    word = many(A=30, B=30)
-    first, again, other = (next(word.splits(3, seed))[1].tolist() for seed in (1, 1, 2))
-    assert first == again != other
+    again, other = ([test.tolist() for _, test in word.splits(5, seed)] for seed in (1, 2))
+    assert [test.tolist() for test in tests] == again != other
 
 
 def test_a_sentence_is_never_on_both_sides() -> None:
