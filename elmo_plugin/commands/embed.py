@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
-from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.embedding.elmo_embedder import (
     BiLMFiles,
     DeviceOptions,

@@ -1,12 +1,8 @@
 """`elmo neighbors`: find the nearest occurrences of a word in context, or sentences, and cluster them."""
 
 import argparse
-import textwrap
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Iterable, Optional, Sequence, Tuple
-
-import numpy
 
 from elmo_plugin.arguments import add_options, option, option_group, options_from
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions, ElmoEmbedder
@@ -14,7 +10,6 @@ from elmo_plugin.embedding.layers import POOLS
 from elmo_plugin.embedding.neighbors import (
     AVERAGE,
     TOP_LAYER,
-    Cluster,
     Layer,
     Occurrence,
     cluster_vectors,
@@ -24,22 +19,16 @@ from elmo_plugin.embedding.neighbors import (
 )
 from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.output import FIGURE_SUFFIXES, check_output_file, save_figure
 from elmo_plugin.files.text import split_tokens
 
 _DEFAULT_NUM_CLUSTERS = 2
-
-# Of a plot's legend: words on each side of the word, characters of a line, and inches that a line takes.
-_WORDS_OF_CONTEXT = 4
-_CHARACTERS = 80
-_INCHES_PER_LINE = 0.22
 
 _USAGE = "%(prog)s TEXT (--word WORD | --pool POOL) [--sentence SENTENCE] [options]"
 
 _DESCRIPTION = """\
 examples:
   %(prog)s news.txt --word play --sentence "They saw a play at the theatre ."
-  %(prog)s news.txt.gz --word bank --clusters 3 --plot bank.png
+  %(prog)s news.txt.gz --word bank --clusters 3
   %(prog)s news.txt --pool mean --sentence "The bank raised its rates ."
 
 Compare the occurrences of a word in TEXT by their vectors. With --sentence: show the occurrences that
@@ -63,8 +52,8 @@ class NeighborsOptions:
 
     # Raises
 
-    `ConfigurationError` for options that exclude each other, numbers below 1, a plot that cannot be written,
-    and clusters or a plot without the packages that make them.
+    `ConfigurationError` for options that exclude each other, numbers below 1, and clusters without
+    scikit-learn.
     """
 
     word: Optional[str] = option("one token, whose occurrences are compared", None)
@@ -92,10 +81,6 @@ class NeighborsOptions:
     max_occurrences: int = option(
         "compare at most N, a random sample if there are more", 5000, metavar="N"
     )
-    plot: Optional[str] = option(
-        "draw two principal components of the vectors, as .png or .svg", None, metavar="FILE"
-    )
-    overwrite: bool = option("replace FILE of --plot if it exists", False)
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
     device: DeviceOptions = option_group("what runs it", DeviceOptions())
 
@@ -110,17 +95,9 @@ class NeighborsOptions:
             if number is not None and number < 1:
                 flag = name.replace("_", "-")
                 raise ConfigurationError(f"--{flag}: found {number}, expected a positive number.")
-        if self.plot is not None:
-            if Path(self.plot).suffix.lower() not in FIGURE_SUFFIXES:
-                raise ConfigurationError(
-                    f"--plot: found {self.plot}, expected a name that ends in "
-                    f"{' or '.join(FIGURE_SUFFIXES)}. Give another name."
-                )
-            check_output_file(self.plot, self.overwrite, "--overwrite", "--plot")
-            _figure_class()
-        if self.plot is not None or self.num_clusters is not None:
+        if self.num_clusters is not None:
             advice = ", or give --sentence for neighbors alone."
-            with needing("Clusters and plots need scikit-learn", "elmo-plugin[plots]", advice):
+            with needing("Clusters need scikit-learn", "elmo-plugin[sklearn]", advice):
                 import sklearn.cluster  # noqa: F401
 
     @property
@@ -152,10 +129,6 @@ def run(args: argparse.Namespace) -> None:
     occurrences, num_found = find_occurrences(
         source.sentences(), options.word, source.name, options.ignore_case, options.max_occurrences
     )
-    if options.plot is not None and len(occurrences) < 2:
-        raise ConfigurationError(
-            f"--plot: {source.name} has one point to plot, expected at least two. Omit --plot."
-        )
     embedder = ElmoEmbedder(**options.files.arguments, **asdict(options.device))
     # (num_occurrences + num_queries, dim)
     all_vectors = embed_occurrences(embedder, [*occurrences, *queries], options.layer, options.pool)
@@ -163,8 +136,7 @@ def run(args: argparse.Namespace) -> None:
 
     found = _counted(num_found, options)
     sample = f", of which {len(occurrences):,} are compared, a random sample"
-    title = f"{options.word or args.text}: {found}{sample if len(occurrences) < num_found else ''}"
-    print(title)
+    print(f"{options.word or args.text}: {found}{sample if len(occurrences) < num_found else ''}")
     for number, (query, query_vector) in enumerate(zip(queries, query_vectors), start=1):
         print(f"\nsentence {number}: {query.marked_sentence}")
         neighbors = nearest_occurrences(query, query_vector, occurrences, vectors, options.top)
@@ -177,11 +149,6 @@ def run(args: argparse.Namespace) -> None:
         print(f"\ncluster {number}: {_counted(len(members), options)}")
         shown = members[: options.top]
         _print_rows(zip([occurrences[index] for index in shown], similarities))
-    if options.plot is not None:
-        figure = _figure(occurrences, vectors, clusters, queries, query_vectors)
-        figure.axes[0].set_title(title).set_parse_math(False)
-        save_figure(figure, options.plot)
-        print(f"\n{options.plot}: written")
 
 
 def _query(sentence: str, options: NeighborsOptions) -> Occurrence:
@@ -204,55 +171,3 @@ def _print_rows(rows: Iterable[Tuple[Occurrence, float]]) -> None:
         assert occurrence.line_index is not None
         line = occurrence.line_index + 1
         print(f"  {similarity:6.3f}  line {line:<7} {occurrence.marked_sentence}")
-
-
-def _figure(
-    occurrences: Sequence[Occurrence],
-    vectors: numpy.ndarray,
-    clusters: Sequence[Cluster],
-    queries: Sequence[Occurrence],
-    query_vectors: numpy.ndarray,
-) -> Any:
-    """
-    Plot the first two principal components of the vectors of occurrences, `(num_occurrences, dim)`. Members
-    of a cluster have its number as their marker; queries are stars, and do not change the components.
-    """
-    from sklearn.decomposition import PCA
-
-    pca = PCA(n_components=2).fit(vectors)
-    points = pca.transform(vectors)  # (num_occurrences, 2)
-    num_lines = len(clusters) + len(queries)
-    figure = _figure_class()(figsize=(8, 5.5 + _INCHES_PER_LINE * num_lines), layout="constrained")
-    axes = figure.subplots()
-    if not clusters:
-        axes.scatter(*points.T, alpha=0.6)
-    for number, cluster in enumerate(clusters, start=1):
-        example = _context(occurrences[cluster.members[0]])
-        label = f"cluster {number} ({len(cluster.members):,}), such as: {example}"
-        axes.scatter(*points[cluster.members].T, marker=f"${number}$", alpha=0.6, label=label)
-    for number, query in enumerate(queries, start=1):
-        point = pca.transform(query_vectors[number - 1 : number])[0]
-        label = f"sentence {number}: {_context(query)}"
-        axes.scatter(*point, s=160, marker="*", edgecolors="black", label=label)
-    first, second = pca.explained_variance_ratio_
-    axes.set_xlabel(f"first principal component ({first:.0%} of the variance)")
-    axes.set_ylabel(f"second principal component ({second:.0%} of the variance)")
-    legend = figure.legend(loc="outside lower left", fontsize="small", frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # a dollar sign is a word, not math
-    return figure
-
-
-def _context(occurrence: Occurrence) -> str:
-    """Return the word with a few words before and after it, or the first words of a whole sentence."""
-    position = occurrence.position or 0
-    first = max(0, position - _WORDS_OF_CONTEXT)
-    words = occurrence.tokens[first : position + 1 + _WORDS_OF_CONTEXT]
-    return textwrap.shorten(" ".join(words), _CHARACTERS, placeholder=" …")
-
-
-def _figure_class() -> Any:
-    # Not pyplot, which keeps figures in memory and may need a display.
-    with needing("Figures need matplotlib", "elmo-plugin[plots]", ", or omit --plot."):
-        from matplotlib.figure import Figure
-    return Figure

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from elmo_plugin.arguments import add_options, option, options_from
-from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file, replaced_file
 from elmo_plugin.files.text import byte_lines, open_text

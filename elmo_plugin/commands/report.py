@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import get_type_hints
 
 from elmo_plugin.arguments import add_options, options_from
-from elmo_plugin.commands.main import LazyParser, declare
-from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.commands.main import LazyParser, declare, needing_allennlp
 from elmo_plugin.errors import needing
 
 # MODULE.FUNCTION in `elmo_plugin.report`, imported when the report is called, and help, in the order of the

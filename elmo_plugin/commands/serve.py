@@ -3,7 +3,7 @@
 import argparse
 
 from elmo_plugin.arguments import add_options, options_from
-from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.compat.environment import INSTALL_ALLENNLP
 from elmo_plugin.errors import needing
 from elmo_plugin.serving.options import ServeOptions

@@ -26,7 +26,7 @@ import pytest
 import torch
 
 from elmo_plugin import ElmoEmbedder, FrozenBiLM
-from elmo_plugin.commands.user_errors import INTERRUPTED
+from elmo_plugin.commands.main import INTERRUPTED
 from elmo_plugin.embedding import engines, parts
 from elmo_plugin.embedding.engines import EngineOptions, cores_of_worker, ray_session
 from elmo_plugin.embedding.formats import FORMATS, about_output
