@@ -22,7 +22,7 @@ DEBUG = "--debug"
 _DESCRIPTION = f"""\
 examples:
   elmo embed sentences.txt vectors.hdf5 --average --options-file elmo_mini
-  elmo neighbors sentences.txt --word bank --options-file elmo_mini
+  elmo neighbors sentences.txt --word bank --sentence "He robbed a bank ." --options-file elmo_mini
   elmo score sentences.txt --words
   elmo predict runs/ner/model.tar.gz sentences.jsonl
 
@@ -47,9 +47,7 @@ class Command(NamedTuple):
 # In the order of the help.
 COMMANDS = {
     "embed": Command("write the vectors of sentences to a file", "elmo", loads_archives=True),
-    "neighbors": Command(
-        "find the nearest occurrences of a word in context, or clusters of them", "elmo-neighbors"
-    ),
+    "neighbors": Command("find the nearest occurrences of a word in context", "elmo-neighbors"),
     "score": Command(
         "print probabilities and perplexity of sentences, or the best words for a blank"
     ),

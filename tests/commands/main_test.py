@@ -138,6 +138,10 @@ class TestErrors:
             ("embed in.txt o.npy --top --resume --stateful", "or leave out --stateful"),
             ("embed in.txt o.npy --top --options-file no", "'options_file': 'no', 'weight_file': "),
             ("embed no.txt o.npy --top", "input: there is no file no.txt"),
+            (
+                "neighbors in.txt",
+                "elmo neighbors: error: the following arguments are required: --se",
+            ),
             ("neighbors in.txt --pool sum", "--pool: invalid choice: 'sum'"),
             ("vocab in.txt --output v --max-size 3", "--max-size: found 3, expected at least 4"),
             ("vocab in.txt --output no/v", "--output: there is no folder no to write v in"),

@@ -2,16 +2,14 @@
 
 import os
 import re
-import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, List
 
 import numpy
 import pytest
 
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands.main import main
-from elmo_plugin.commands.neighbors import NeighborsOptions
 from elmo_plugin.embedding.layers import POOLS, cosine_similarities
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
@@ -85,7 +83,6 @@ def test_neighbors_of_each_sentence_are_printed_the_nearest_first(run: Run) -> N
         assert similarities == sorted(similarities, reverse=True)
         assert line_numbers(part) == [1, 3, 3, 6, 7]  # counted from 1, with the blank line
     assert "they play and **play**" in first
-    assert "cluster" not in output
 
 
 def test_a_sentence_of_the_text_is_not_its_own_neighbor(run: Run) -> None:
@@ -99,7 +96,6 @@ def test_a_sentence_of_the_text_is_not_its_own_neighbor(run: Run) -> None:
 def test_top_and_ignore_case(run: Run) -> None:
     everything = rows(run("--sentence", "a play"))
     assert rows(run("--sentence", "a play", "--top", "2")) == everything[:2]
-    assert len(rows(run("--clusters", "1", "--top", "2"))) == 2
     output = run("--sentence", "A PLAY", "--ignore-case")
     assert "**PLAY**" in output
     assert "line 5       **Play** on" in output
@@ -133,18 +129,7 @@ def test_options_of_the_bilm_and_its_layers(run: Run) -> None:
         ("--layer", "top", "--layer: found top, expected a number from 0.*or average"),
     ]:
         with pytest.raises(ConfigurationError, match=match):
-            run(flag, value)
-
-
-def test_clusters(run: Run) -> None:
-    output = run()
-    sizes = [int(size) for size in re.findall(r"cluster \d: (\d) occurrences?\b", output)]
-    assert len(sizes) == 2
-    assert sum(sizes) == len(rows(output)) == 5
-    assert "cluster 3: " in run("--clusters", "3")
-    output = run("--pool", "max", "--sentence", "a play", "--clusters", "2")
-    assert "sentence 1: " in output
-    assert "cluster 2: " in output
+            run("--sentence", "a play", flag, value)
 
 
 @pytest.mark.usefixtures("folder", "nothing_is_loaded")
@@ -154,13 +139,24 @@ class TestBadArguments:
     @pytest.mark.parametrize(
         "words, message",
         [
-            ("in.txt --word absent", "in.txt: does not hold the word 'absent'. Give one token"),
+            (
+                "in.txt --sentence absent --word absent",
+                "in.txt: does not hold the word 'absent'",
+            ),
             ("in.txt --word play --sentence no", "--sentence 'no': does not hold the word 'play'"),
-            ("missing.txt --word play", "missing.txt: cannot be read"),
-            ("in.txt --word play --pool mean", "--word is play and --pool is mean, expected one"),
-            ("in.txt --word play --top 0", "--top: found 0, expected a positive number"),
-            ("in.txt --word play --clusters 0", "--clusters: found 0, expected a positive number"),
-            ("in.txt --word play --max-occurrences 0", "--max-occurrences: found 0, expected"),
+            ("missing.txt --sentence play --word play", "missing.txt: cannot be read"),
+            (
+                "in.txt --sentence play --word play --pool mean",
+                "--word is play and --pool is mean, exp",
+            ),
+            (
+                "in.txt --sentence play --word play --top 0",
+                "--top: found 0, expected a positive number",
+            ),
+            (
+                "in.txt --sentence play --word play --max-occurrences 0",
+                "--max-occurrences: found 0, exp",
+            ),
         ],
     )
     def test_the_error_says_what_is_wrong(self, words: str, message: str, capsys: Any) -> None:
@@ -169,25 +165,3 @@ class TestBadArguments:
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
         assert os.listdir() == ["in.txt"]
-
-    @pytest.mark.parametrize("arguments", [{}, {"sentence": ["play"], "clusters": 2}])
-    def test_clusters_without_scikit_learn_are_an_error_at_once(
-        self, arguments: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        hide_scikit_learn(monkeypatch)
-        message = (
-            r'Clusters need scikit-learn.*pip install "elmo-plugin\[sklearn\]".*give --sentence'
-        )
-        with pytest.raises(ConfigurationError, match=message):
-            NeighborsOptions(word="play", **arguments)
-
-
-def test_neighbors_need_no_scikit_learn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    hide_scikit_learn(monkeypatch)
-    assert len(rows(run("--sentence", "a play"))) == 5
-
-
-def hide_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if f"{name}.".startswith("sklearn.")]:
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, "sklearn", None)
