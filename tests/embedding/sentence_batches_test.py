@@ -1,6 +1,6 @@
 """Batches of similar length, groups in order, and limits."""
 
-from itertools import chain, count, islice
+from itertools import chain
 from typing import Any, Iterator, List, Optional
 
 import pytest
@@ -41,10 +41,6 @@ def test_batches_are_sorted_and_full_and_hold_each_sentence_once(
         assert len(batch) == max_size or (len(batch) + 1) * lengths[batch[0]] > max_tokens
 
 
-def test_a_sentence_longer_than_the_limit_is_a_batch_by_itself() -> None:
-    assert list(batches_by_length([2, 9, 0, 3, 2], 8)) == [[1], [3, 0], [4, 2]]
-
-
 @given(LENGTHS, LIMIT, st.none() | LIMIT)
 def test_groups_keep_order_and_limits(
     lengths: List[int], max_sentences: int, max_tokens: Optional[int]
@@ -57,20 +53,6 @@ def test_groups_keep_order_and_limits(
         assert max_tokens is None or sum(map(len, group)) <= max_tokens or len(group) == 1
     if max_tokens is None:
         assert all(len(group) == max_sentences for group in groups[:-1])
-
-
-def test_a_full_group_is_yielded_before_more_is_read() -> None:
-    num_read = 0
-
-    def endless_sentences() -> Iterator[List[int]]:
-        nonlocal num_read
-        for num_read in count(1):
-            yield [num_read] * 2
-
-    groups = consecutive_groups(endless_sentences(), 3)
-    assert (len(next(groups)), num_read) == (3, 3)
-    groups = consecutive_groups(endless_sentences(), 100, max_tokens=8)
-    assert (len(next(groups)), num_read) == (4, 4)
 
 
 @given(LENGTHS, LIMIT, LIMIT)
@@ -97,9 +79,3 @@ def test_results_are_in_order_and_at_most_one_window_is_read_ahead(
         results.append(result)
     assert results == read
     assert sum(map(len, batches)) == len(lengths)
-
-
-def test_endless_streams_have_results() -> None:
-    sentences = ([number] * (number % 7) for number in count())
-    results = map_in_batches(lambda batch: batch, sentences, 2, 40)
-    assert [len(result) for result in islice(results, 100)] == [n % 7 for n in range(100)]
