@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Callable, ContextManager, NamedTuple, Optional, Sequence, Tuple, Type
 
 import elmo_plugin
+from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.compat.environment import INSTALL_ALLENNLP
 from elmo_plugin.errors import ConfigurationError, needing
 
@@ -143,16 +144,28 @@ def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
 def declare(parser: argparse.ArgumentParser, command: Any) -> None:
     """
     Declare the arguments of a command and `--debug`, and set `func`, which runs it and exits as
-    `exits_on_user_errors` says. A command is a module, or another object, with functions `add_arguments` and
-    `run`; one without `run` has subcommands, for which this function is called too.
+    `exits_on_user_errors` says. A command is a module, or another object, of the form that
+    `elmo_plugin.commands` describes; one with `add_subcommands` in place of `run` has subcommands, for which
+    this function is called too.
     """
-    command.add_arguments(parser)
-    if hasattr(command, "run"):
-        parser.add_argument(
-            DEBUG, action="store_true", help="show the traceback of an error, not only its message"
-        )
-        parser.set_defaults(func=exits_on_user_errors(command.run), prog=parser.prog)
-        parser.usage = parser.usage or _short_usage(parser)
+    parser.description, parser.usage = command.DESCRIPTION, getattr(command, "USAGE", None)
+    if hasattr(command, "add_subcommands"):
+        command.add_subcommands(parser)
+        return
+    options_class = getattr(command, "OPTIONS", None)
+    if options_class is not None:
+        add_options(parser, options_class)
+    parser.add_argument(
+        DEBUG, action="store_true", help="show the traceback of an error, not only its message"
+    )
+    parser.usage = parser.usage or _short_usage(parser)
+
+    def run(args: argparse.Namespace) -> Any:
+        if options_class is None:
+            return command.run()
+        return command.run(options_from(options_class, args))
+
+    parser.set_defaults(func=exits_on_user_errors(run), prog=parser.prog)
 
 
 def _short_usage(parser: argparse.ArgumentParser) -> str:

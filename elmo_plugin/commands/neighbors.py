@@ -1,10 +1,9 @@
 """`elmo neighbors`: find the nearest occurrences of a word in context, or the nearest sentences."""
 
-import argparse
 from dataclasses import asdict, dataclass
 from typing import Any, Optional, Sequence
 
-from elmo_plugin.arguments import add_options, option, option_group, options_from
+from elmo_plugin.arguments import option, option_group
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions, ElmoEmbedder
 from elmo_plugin.embedding.layers import POOLS
 from elmo_plugin.embedding.neighbors import (
@@ -20,9 +19,9 @@ from elmo_plugin.embedding.sentences import InputOptions, Sentence, SentenceSour
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import split_tokens
 
-_USAGE = "%(prog)s TEXT (--word WORD | --pool POOL) --sentence SENTENCE [options]"
+USAGE = "%(prog)s TEXT (--word WORD | --pool POOL) --sentence SENTENCE [options]"
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 examples:
   %(prog)s news.txt --word play --sentence "They saw a play at the theatre ."
   %(prog)s news.txt --pool mean --sentence "The bank raised its rates ."
@@ -89,18 +88,14 @@ class NeighborsOptions:
                 raise ConfigurationError(f"--{flag}: found {number}, expected a positive number.")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the command."""
-    parser.usage, parser.description = _USAGE, _DESCRIPTION
-    add_options(parser, NeighborsOptions, "what to compare")
+OPTIONS = NeighborsOptions
 
 
-def run(args: argparse.Namespace) -> None:
+def run(options: NeighborsOptions) -> None:
     """
     Print the nearest occurrences of a word in a text to that in sentences. A word that is not in the text or
     in a sentence is an error before a biLM is loaded.
     """
-    options = options_from(NeighborsOptions, args)
     queries = [_query(sentence, options) for sentence in options.sentence]
     source = SentenceSource(options.text, InputOptions(skip_blank=True))
     occurrences, num_found = find_occurrences(

@@ -114,7 +114,10 @@ class TestErrors:
             ("embd", "elmo: error: argument COMMAND: invalid choice: 'embd' (choose from "),
             ("--verbose", "elmo: error: unrecognized arguments: --verbose. See elmo --help."),
             ("embed", "elmo embed: error: the following arguments are required: INPUT, OUTPUT"),
-            ("embed in.txt o.hdf5", "one of the arguments --all --top --average --mix is required"),
+            (
+                "embed in.txt o.hdf5",
+                "found 0 of the options --all, --top, --average and --mix, exp",
+            ),
             ("embed in.txt o.npz --top", "elmo embed: error: output: o.npz ends in '.npz', exp"),
             ("embed in.txt o.npy --top --column x", "--column is 'x', but in.txt is text"),
             ("embed in.txt o.npy --top --forget-sentences", "are options of HDF5, but the format"),
