@@ -235,13 +235,6 @@ class TestMix:
                         datasets[str(number)], expected.numpy(), rtol=0, atol=ACCURACY
                     )
 
-    def test_one_of_several_must_be_named(self, command: Run, archives: List[str]) -> None:
-        with pytest.raises(
-            ConfigurationError,
-            match=r"holds 2 mixes \(text_encoder\.elmo\.input, text_encoder\.elmo\.output\).*--mix-name",
-        ):
-            command("--mix", archives[0])
-
     def test_overrides_reach_the_archive(self, command: Run, archives: List[str]) -> None:
         overrides = '{"model.text_encoder.elmo.do_layer_norm": true}'
         with pytest.raises(ConfigurationError, match="was learned with do_layer_norm"):

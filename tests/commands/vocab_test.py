@@ -1,6 +1,5 @@
 """`elmo vocab`, as users call it."""
 
-import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_plugin.commands import vocab
 from elmo_plugin.commands.main import main
 from elmo_plugin.commands.vocab import VocabularyOptions, make_vocabulary
 from elmo_plugin.errors import ConfigurationError
@@ -77,15 +75,3 @@ def test_the_file_equals_that_of_a_slow_count(
     assert vocabulary_words(output) == expected
     covered = sum(counts[word] for word in expected) / counts.total()
     assert summary["coverage of the tokens"] == f"{covered:.2%}"
-
-
-def test_an_interrupt_leaves_nothing(corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = set(os.listdir())
-
-    def interrupt(text: str) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(vocab, "split_tokens", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        make_vocabulary(VocabularyOptions([corpus], "vocab.txt"))
-    assert set(os.listdir()) == files
