@@ -76,21 +76,12 @@ def add_options(
     parser: argparse.ArgumentParser, options_class: Type[Any], title: str = "arguments"
 ) -> None:
     """
-    Declare an argument for each field made by `option`, and a group for each made by `option_group`. Other
-    fields are left out: `options_from` reads them from arguments that the caller declares.
-
-    # Parameters
-
-    parser : `ArgumentParser`
-    options_class : `Type[Any]`
-        The dataclass.
-    title : `str`, optional (default = `"arguments"`)
-        Title of the group, which may exist already.
+    Declare an argument for each field made by `option`, in a group of this title, and a further group for
+    each made by `option_group`. Other fields are left out, and keep their defaults.
     """
     types = get_type_hints(options_class)
     # In a group: AllenNLP's parser would repeat the defaults.
-    groups = [group for group in parser._action_groups if group.title == title]
-    group = groups[0] if groups else parser.add_argument_group(title)
+    group = parser.add_argument_group(title)
     for field in dataclasses.fields(options_class):
         if "title" in field.metadata:
             add_options(parser, types[field.name], field.metadata["title"])
@@ -105,7 +96,7 @@ def options_from(options_class: Type[Options], args: argparse.Namespace) -> Opti
     for field in dataclasses.fields(options_class):  # type: ignore[arg-type]
         if "title" in field.metadata:
             values[field.name] = options_from(types[field.name], args)
-        elif hasattr(args, field.name):
+        elif "help" in field.metadata:
             value = getattr(args, field.name)
             item_type = _item_type(types[field.name])
             if item_type is not None and value is not None:

@@ -104,14 +104,6 @@ def test_the_help_gives_each_default_once() -> None:
     assert "--texts NAME PATH" in text
 
 
-def test_a_field_without_help_is_left_to_the_caller() -> None:
-    own = parser()
-    own.add_argument("--hidden", type=int)
-    args = own.parse_args(["a", "-s", "o", "--hidden", "8"])
-    assert options_from(Options, args).hidden == 8
-    assert parsed("a -s o").hidden == 7
-
-
 def test_choices_are_checked_in_calls_from_python_too() -> None:
     check_choices(Model("int8"))
     with pytest.raises(ConfigurationError, match="precision is 'int4', expected one of float32, i"):

@@ -17,8 +17,7 @@ CORE = [
     ("elmo_plugin.embedding",),
     ("elmo_plugin.integrations",),
     ("elmo_plugin.serving.options",),
-    ("elmo_plugin.serving.request_checks",),
-    ("elmo_plugin.serving.batcher",),
+    ("elmo_plugin.serving.requests",),
 ]
 PLUGIN = [
     ("elmo_plugin.compat.patches",),
@@ -28,7 +27,7 @@ PLUGIN = [
     ("elmo_plugin.modules.model_mixes",),
     ("elmo_plugin.pretraining", "elmo_plugin.tasks"),
     ("elmo_plugin.report",),
-    ("elmo_plugin.serving.served_model", "elmo_plugin.serving.words_in_context"),
+    ("elmo_plugin.serving.answers",),
     ("elmo_plugin.serving.app",),
     ("elmo_plugin.serving.server",),
     ("elmo_plugin.commands",),

@@ -1,7 +1,7 @@
 """
 The commands of `elmo`, most of which are subcommands of `allennlp` too.
 
-A module has two functions: `add_arguments` declares the command's arguments, and `run` does its work. What
-needs AllenNLP is imported by `run`, so that help and errors in arguments are printed at once, also where
-AllenNLP is not installed.
+A module has `DESCRIPTION`, for the help; `OPTIONS`, the dataclass of the command's arguments; `run`, which
+does its work; and perhaps `USAGE`. What needs AllenNLP is imported by `run`, so that help and errors in
+arguments are printed at once, also where AllenNLP is not installed.
 """

@@ -3,19 +3,18 @@
 as a program.
 """
 
-import argparse
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Optional, Sequence
 
-from elmo_plugin.arguments import add_options, option, options_from
-from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.arguments import option
+from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
 
 PROGRAM_SUFFIXES = (".pt2", ".onnx")
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 examples:
   %(prog)s runs/bilm/model.tar.gz my_bilm --license cc-by-sa-4.0
   %(prog)s runs/ner/model.tar.gz my_tagger --task-model --dtype float16
@@ -64,15 +63,11 @@ class ExportOptions:
     overwrite: bool = option("replace existing files", False)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the command."""
-    parser.description = _DESCRIPTION
-    add_options(parser, ExportOptions)
+OPTIONS = ExportOptions
 
 
-def run(args: argparse.Namespace) -> None:
+def run(options: ExportOptions) -> None:
     """Write the files, and print their paths."""
-    options = options_from(ExportOptions, args)
     if Path(options.output_folder).suffix in PROGRAM_SUFFIXES:
         _export_program(options)
         print(options.output_folder)

@@ -1,22 +1,29 @@
-"""The console script `elmo`: its commands, and parsers that import a command when it is called."""
+"""
+The console script `elmo`: its commands, parsers that import a command when it is called, and errors of the
+user as one line.
+"""
 
 import argparse
 import functools
 import logging
+import os
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, NamedTuple, Optional, Sequence, Tuple, Type
 
 import elmo_plugin
-from elmo_plugin.commands.user_errors import DEBUG, exits_on_user_errors, needing_allennlp
+from elmo_plugin.arguments import add_options, options_from
 from elmo_plugin.compat.environment import INSTALL_ALLENNLP
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.errors import ConfigurationError, needing
+
+INTERRUPTED = 130  # the exit status of shells for Ctrl-C
+DEBUG = "--debug"
 
 _DESCRIPTION = f"""\
 examples:
   elmo embed sentences.txt vectors.hdf5 --average --options-file elmo_mini
-  elmo neighbors sentences.txt --word bank --options-file elmo_mini
+  elmo neighbors sentences.txt --word bank --sentence "He robbed a bank ." --options-file elmo_mini
   elmo score sentences.txt --words
   elmo predict runs/ner/model.tar.gz sentences.jsonl
 
@@ -41,9 +48,7 @@ class Command(NamedTuple):
 # In the order of the help.
 COMMANDS = {
     "embed": Command("write the vectors of sentences to a file", "elmo", loads_archives=True),
-    "neighbors": Command(
-        "find the nearest occurrences of a word in context, or clusters of them", "elmo-neighbors"
-    ),
+    "neighbors": Command("find the nearest occurrences of a word in context", "elmo-neighbors"),
     "score": Command(
         "print probabilities and perplexity of sentences, or the best words for a blank"
     ),
@@ -139,16 +144,28 @@ def declare_command(name: str, parser: argparse.ArgumentParser) -> None:
 def declare(parser: argparse.ArgumentParser, command: Any) -> None:
     """
     Declare the arguments of a command and `--debug`, and set `func`, which runs it and exits as
-    `exits_on_user_errors` says. A command is a module, or another object, with functions `add_arguments` and
-    `run`; one without `run` has subcommands, for which this function is called too.
+    `exits_on_user_errors` says. A command is a module, or another object, of the form that
+    `elmo_plugin.commands` describes; one with `add_subcommands` in place of `run` has subcommands, for which
+    this function is called too.
     """
-    command.add_arguments(parser)
-    if hasattr(command, "run"):
-        parser.add_argument(
-            DEBUG, action="store_true", help="show the traceback of an error, not only its message"
-        )
-        parser.set_defaults(func=exits_on_user_errors(command.run), prog=parser.prog)
-        parser.usage = parser.usage or _short_usage(parser)
+    parser.description, parser.usage = command.DESCRIPTION, getattr(command, "USAGE", None)
+    if hasattr(command, "add_subcommands"):
+        command.add_subcommands(parser)
+        return
+    options_class = getattr(command, "OPTIONS", None)
+    if options_class is not None:
+        add_options(parser, options_class)
+    parser.add_argument(
+        DEBUG, action="store_true", help="show the traceback of an error, not only its message"
+    )
+    parser.usage = parser.usage or _short_usage(parser)
+
+    def run(args: argparse.Namespace) -> Any:
+        if options_class is None:
+            return command.run()
+        return command.run(options_from(options_class, args))
+
+    parser.set_defaults(func=exits_on_user_errors(run), prog=parser.prog)
 
 
 def _short_usage(parser: argparse.ArgumentParser) -> str:
@@ -174,3 +191,53 @@ def _import_packages(names: Sequence[str]) -> None:
                 f"--include-package: cannot import {name} ({error}). Correct the name, or install the "
                 "package."
             ) from error
+
+
+def exits_on_user_errors(
+    command: Callable[[argparse.Namespace], Any],
+) -> Callable[[argparse.Namespace], Any]:
+    """
+    Decorate the function of a command. It reads `debug` and `prog` of its arguments.
+
+    An error in arguments, files or text exits with status 2 and one line on stderr. Ctrl-C exits with status
+    130 and one line, which has the message of the `KeyboardInterrupt`, if there is one.
+    """
+
+    @functools.wraps(command)
+    def run(args: argparse.Namespace) -> Any:
+        if args.debug:
+            return command(args)
+        try:
+            return command(args)
+        except BrokenPipeError:
+            # The reader of a pipe, such as `head`, has ended. Python must not write to it at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except _user_errors() as error:
+            line, status = "; ".join(_message(error).splitlines()), 2
+            print(f"{args.prog}: error: {line}", file=sys.stderr)
+        except KeyboardInterrupt as error:
+            advice, status = str(error) or "the same command starts again", INTERRUPTED
+            print(f"{args.prog}: interrupted; {advice}", file=sys.stderr)
+        sys.exit(status)
+
+    return run
+
+
+def needing_allennlp(what: str) -> ContextManager[None]:
+    """Do as `needing` does for a command or option that needs AllenNLP."""
+    return needing(f"{what} needs AllenNLP", "elmo-plugin[allennlp]", f" && {INSTALL_ALLENNLP}")
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror is not None:
+        # Without "[Errno 2]".
+        return ": ".join(str(part) for part in (error.filename, error.strerror) if part is not None)
+    return str(error)
+
+
+def _user_errors() -> Tuple[Type[Exception], ...]:
+    # AllenNLP's error is not one of ours, and it is loaded if it was raised.
+    checks = sys.modules.get("allennlp.common.checks")
+    of_allennlp = () if checks is None else (checks.ConfigurationError,)
+    return (ConfigurationError, OSError, *of_allennlp)

@@ -1,13 +1,12 @@
 """`elmo models`: list the models that come with this package."""
 
-import argparse
 from pathlib import Path
 from typing import List
 
 import elmo_plugin
 from elmo_plugin.files.text import front_matter
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 example:
   %(prog)s
 
@@ -24,12 +23,7 @@ FOLDER = Path(elmo_plugin.__file__).with_name("pretrained")
 _KINDS = {"options.json": "biLM", "config.json": "task model"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the command."""
-    parser.description = _DESCRIPTION
-
-
-def run(args: argparse.Namespace) -> None:
+def run() -> None:
     """Print a line for each model of the package."""
     print("\n".join(model_lines(FOLDER)))
 

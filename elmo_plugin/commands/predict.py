@@ -1,6 +1,5 @@
 """`elmo predict`: run a trained task model on JSON lines."""
 
-import argparse
 import itertools
 import json
 import logging
@@ -8,13 +7,13 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from elmo_plugin.arguments import add_options, option, options_from
-from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.arguments import option
+from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file, replaced_file
 from elmo_plugin.files.text import byte_lines, open_text
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 examples:
   echo '{"sentence": "Ada Lovelace lived in London."}' | %(prog)s elmo_ner_mini -
   %(prog)s elmo_srl_mini sentences.jsonl --output-file tagged.jsonl
@@ -83,15 +82,11 @@ class PredictOptions:
             check_output_file(self.output_file, self.overwrite, "--overwrite", "--output-file")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the command."""
-    parser.description = _DESCRIPTION
-    add_options(parser, PredictOptions)
+OPTIONS = PredictOptions
 
 
-def run(args: argparse.Namespace) -> None:
+def run(options: PredictOptions) -> None:
     """Print the predictions, or write them to a file."""
-    options = options_from(PredictOptions, args)
     batch_size = options.batch_size or (1 if options.input_file == "-" else _BATCH_SIZE)
     predictions = predict_lines(_build_predictor(options), options.input_file, batch_size)
     if options.output_file is None:

@@ -6,11 +6,9 @@ import sys
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
-from elmo_plugin.arguments import add_options, options_from
-from elmo_plugin.commands.main import LazyParser, declare
-from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.commands.main import LazyParser, declare, needing_allennlp
 from elmo_plugin.errors import needing
 
 # MODULE.FUNCTION in `elmo_plugin.report`, imported when the report is called, and help, in the order of the
@@ -50,7 +48,7 @@ REPORTS = {
     ),
 }
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 example:
   %(prog)s layers training_configs/ner_small.jsonnet -s results
 
@@ -60,9 +58,11 @@ JSON) and figures (PNG, SVG) into a results folder. Needs pandas and matplotlib:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+USAGE = "%(prog)s REPORT ..."
+
+
+def add_subcommands(parser: argparse.ArgumentParser) -> None:
     """Declare the reports."""
-    parser.usage, parser.description = "%(prog)s REPORT ...", _DESCRIPTION
     reports = parser.add_subparsers(
         title="reports",
         metavar="REPORT",
@@ -82,20 +82,17 @@ def _declare_report(name: str, parser: argparse.ArgumentParser) -> None:
         function = getattr(import_module(f"elmo_plugin.report.{module}"), function_name)
     options_class = get_type_hints(function)["options"]
 
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.description = inspect.getdoc(options_class)
-        add_options(parser, options_class)
-
-    def run(args: argparse.Namespace) -> None:
+    def run(options: Any) -> None:
         """Make the report, print the files that it wrote, and exit with an error if runs failed."""
         with needing("report needs matplotlib and pandas", "elmo-plugin[report]"):
             import matplotlib  # noqa: F401
             import pandas  # noqa: F401
-        report = function(options_from(options_class, args))
+        report = function(options)
         if report is None:  # after a dry run
             return
         print(*report.files, sep="\n")
         if report.failures:
             sys.exit(f"{len(report.failures)} runs failed:\n" + "\n".join(report.failures))
 
-    declare(parser, SimpleNamespace(add_arguments=add_arguments, run=run))
+    command = {"DESCRIPTION": inspect.getdoc(options_class), "OPTIONS": options_class, "run": run}
+    declare(parser, SimpleNamespace(**command))

@@ -1,6 +1,5 @@
 """`elmo score`: probabilities and perplexity of sentences, and the best words for a blank."""
 
-import argparse
 import json
 import sys
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import Any, Dict, Iterator, Optional, TextIO
 
 from tqdm import tqdm
 
-from elmo_plugin.arguments import add_options, option, option_group, options_from
+from elmo_plugin.arguments import option, option_group
 from elmo_plugin.embedding.elmo_embedder import DeviceOptions
 from elmo_plugin.embedding.scoring import (
     BLANK,
@@ -29,7 +28,7 @@ STANDARD_OUTPUT = "-"
 _HEADER = " perplexity    forward   backward  unknown  sentence"
 _BEST_HEADER = "probability    forward   backward  word"
 
-_DESCRIPTION = f"""\
+DESCRIPTION = f"""\
 examples:
   %(prog)s sentences.txt
   %(prog)s sentences.txt --words --output scores.jsonl --options-file my_bilm
@@ -76,6 +75,11 @@ class ScoreOptions:
     `ConfigurationError` for options that exclude each other, and for an output that cannot be written.
     """
 
+    input_file: str = option(
+        "UTF-8 text, plain or .gz, a tokenized sentence on each line; .parquet; -, standard input",
+        positional=True,
+        metavar="INPUT",
+    )
     words: bool = option("show each word of each sentence", False)
     best: Optional[int] = option(f"show the K best words for {BLANK}", None, metavar="K")
     output: Optional[str] = option(
@@ -102,24 +106,15 @@ class ScoreOptions:
             check_output_file(self.output, self.overwrite, "--overwrite", "--output")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the command."""
-    parser.description = _DESCRIPTION
-    parser.add_argument_group("files").add_argument(
-        "input_file",
-        metavar="INPUT",
-        help="UTF-8 text, plain or .gz, a tokenized sentence on each line; .parquet; -, standard input",
-    )
-    add_options(parser, ScoreOptions, "what to write")
+OPTIONS = ScoreOptions
 
 
-def run(args: argparse.Namespace) -> None:
+def run(options: ScoreOptions) -> None:
     """
     Score the sentences, and print a table or write JSON lines, in memory that does not grow with the file.
     On an error an output file is not changed.
     """
-    options = options_from(ScoreOptions, args)
-    source = SentenceSource(args.input_file, options.input)
+    source = SentenceSource(options.input_file, options.input)
     if options.output is not None and source.is_same_file(options.output):
         raise ConfigurationError(
             f"--output: {options.output} is the file that is read. Give another path."

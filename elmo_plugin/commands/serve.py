@@ -1,16 +1,13 @@
 """`elmo serve`: task models as a JSON API, and as a page in the browser."""
 
-import argparse
-
-from elmo_plugin.arguments import add_options, options_from
-from elmo_plugin.commands.user_errors import needing_allennlp
+from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.compat.environment import INSTALL_ALLENNLP
 from elmo_plugin.errors import needing
 from elmo_plugin.serving.options import ServeOptions
 
-_USAGE = "%(prog)s [ARCHIVE ...] [options]"
+USAGE = "%(prog)s [ARCHIVE ...] [options]"
 
-_DESCRIPTION = f"""\
+DESCRIPTION = f"""\
 examples:
   %(prog)s
   %(prog)s runs/demo/model.tar.gz runs/sst/model.tar.gz --port 8080
@@ -23,15 +20,11 @@ Needs: pip install "elmo-plugin[serve]" && {INSTALL_ALLENNLP}
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the command."""
-    parser.usage, parser.description = _USAGE, _DESCRIPTION
-    add_options(parser, ServeOptions)
+OPTIONS = ServeOptions
 
 
-def run(args: argparse.Namespace) -> None:
+def run(options: ServeOptions) -> None:
     """Serve until a signal ends it."""
-    options = options_from(ServeOptions, args)
     with needing("serve needs FastAPI and uvicorn", "elmo-plugin[serve]"):
         import fastapi  # noqa: F401
         import uvicorn  # noqa: F401

@@ -1,18 +1,17 @@
 """`elmo vocab`: make the vocabulary file of a biLM from a corpus."""
 
-import argparse
 from collections import Counter
 from dataclasses import dataclass
 from typing import Dict, Optional, Sequence
 
 from tqdm import tqdm
 
-from elmo_plugin.arguments import add_options, option, options_from
+from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
 from elmo_plugin.files.text import split_tokens
 
-_DESCRIPTION = """\
+DESCRIPTION = """\
 example:
   %(prog)s 'lm/train-*.txt.gz' --output vocab.txt --min-count 3 --max-size 100000
 
@@ -47,15 +46,12 @@ class VocabularyOptions:
     overwrite: bool = option("replace FILE if it exists", False)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of the command."""
-    parser.description = _DESCRIPTION
-    add_options(parser, VocabularyOptions)
+OPTIONS = VocabularyOptions
 
 
-def run(args: argparse.Namespace) -> None:
+def run(options: VocabularyOptions) -> None:
     """Write the vocabulary, and print how many words the corpus and it have."""
-    for label, value in make_vocabulary(options_from(VocabularyOptions, args)).items():
+    for label, value in make_vocabulary(options).items():
         print(f"{label:<32}{value:>14}")
 
 

@@ -151,13 +151,13 @@ class ElmoEmbedder:
         stateless embedder runs several batches if one would take much memory for padding.
         """
         if not self.stateful:
-            return list(self.embed_sentences(batch, None, pool))
+            return list(self.embed_sentences(batch, max(1, len(batch)), pool))
         return self._embed(list(_checked(batch)), pool)
 
     def embed_sentences(
         self,
         sentences: Iterable[Sequence[str]],
-        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
+        batch_size: int = DEFAULT_BATCH_SIZE,
         pool: Optional[str] = None,
         keep_sentences: bool = False,
     ) -> Iterator[numpy.ndarray]:
@@ -174,8 +174,7 @@ class ElmoEmbedder:
         sentences : `Iterable[Sequence[str]]`
             The tokens of each sentence, in a stream that may be endless.
         batch_size : `int`, optional (default = `64`)
-            Maximum number of sentences in a batch; `None`, which a stateful embedder does not take, for as
-            many as have vectors of 256 MiB, with padding.
+            Maximum number of sentences in a batch.
         pool : `str`, optional
             See `embed_sentence`.
         keep_sentences : `bool`, optional (default = `False`)
@@ -195,11 +194,6 @@ class ElmoEmbedder:
         if not self.stateful:
             return self.map_batches(embed, sentences, batch_size)
         BatchOptions(batch_size)
-        if batch_size is None:
-            raise ConfigurationError(
-                "batch_size is None, but a stateful biLM carries states by the position in a batch, expected "
-                "a number. Give one."
-            )
         batches = consecutive_groups(_checked(sentences), batch_size)
         return (vectors for batch in batches for vectors in embed(batch))
 
@@ -207,7 +201,7 @@ class ElmoEmbedder:
         self,
         function: Callable[[List[List[str]]], Sequence[ResultT]],
         sentences: Iterable[Sequence[str]],
-        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
+        batch_size: int = DEFAULT_BATCH_SIZE,
     ) -> Iterator[ResultT]:
         """
         Apply a function, which returns a result for each sentence, to batches of sentences of similar length.

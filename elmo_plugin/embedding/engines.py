@@ -77,7 +77,7 @@ class PartWriter:
     """
 
     layers: LayerChoice
-    batch_size: Optional[int]
+    batch_size: int
     format: OutputFormat
     folder: PartsFolder
 

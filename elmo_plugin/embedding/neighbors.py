@@ -1,4 +1,4 @@
-"""Occurrences of a word in text, or whole sentences: their vectors, nearest neighbors and clusters."""
+"""Occurrences of a word in text, or whole sentences: their vectors and nearest neighbors."""
 
 import random
 from numbers import Integral
@@ -17,8 +17,6 @@ TOP_LAYER = -1
 
 # The index of a layer, from 0; `TOP_LAYER`; or `AVERAGE`, the mean of all layers.
 Layer = Union[int, str]
-
-_K_MEANS_STARTS = 10  # runs of k-means, of which the best is kept
 
 
 class Occurrence(NamedTuple):
@@ -49,13 +47,6 @@ class Neighbor(NamedTuple):
 
     occurrence: Occurrence
     similarity: float
-
-
-class Cluster(NamedTuple):
-    """Indices of occurrences, and their cosine similarities to the cluster's mean, the largest first."""
-
-    members: List[int]
-    similarities: List[float]
 
 
 def find_occurrences(
@@ -189,22 +180,3 @@ def nearest_occurrences(
     order = numpy.argsort(-similarities, kind="stable")
     others = [index for index in order if occurrences[index][:2] != query[:2]]
     return [Neighbor(occurrences[index], float(similarities[index])) for index in others[:top]]
-
-
-def cluster_vectors(vectors: numpy.ndarray, num_clusters: int) -> List[Cluster]:
-    """
-    Cluster `(num_vectors, dim)` with k-means, which for vectors of length 1 groups by cosine similarity.
-    Return the clusters, the largest first; fewer than `num_clusters` if there are fewer distinct vectors.
-    """
-    from sklearn.cluster import KMeans
-
-    num_clusters = min(num_clusters, len(numpy.unique(vectors, axis=0)))
-    k_means = KMeans(num_clusters, n_init=_K_MEANS_STARTS, random_state=0)
-    labels = k_means.fit_predict(vectors)  # (num_vectors,)
-    clusters = []
-    for label, center in enumerate(of_length_one(k_means.cluster_centers_)):
-        members = numpy.flatnonzero(labels == label)
-        similarities = vectors[members] @ center  # (num_members,)
-        order = numpy.argsort(-similarities, kind="stable")
-        clusters.append(Cluster(members[order].tolist(), similarities[order].tolist()))
-    return sorted(clusters, key=lambda cluster: (-len(cluster.members), cluster.members))

@@ -288,7 +288,7 @@ class EmbeddingRun:
         max_tokens: Optional[int] = max(1, BYTES_PER_PART // format.bytes_per_vector)
         if stateful:
             # States are carried by the position in a batch: all batches but the last are of one size.
-            batch_size = self._batches.batch_size or 1
+            batch_size = self._batches.batch_size
             max_sentences, max_tokens = max(max_sentences // batch_size, 1) * batch_size, None
         return read_blocks(self._sources, max_sentences, max_tokens)
 

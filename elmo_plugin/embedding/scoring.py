@@ -218,9 +218,7 @@ class SentenceScorer:
         return next(self.score_sentences([tokens]))
 
     def score_sentences(
-        self,
-        sentences: Iterable[Sequence[str]],
-        batch_size: Optional[int] = DEFAULT_BATCH_SIZE,
+        self, sentences: Iterable[Sequence[str]], batch_size: int = DEFAULT_BATCH_SIZE
     ) -> Iterator[SentenceScore]:
         """
         Score any number of sentences, in bounded memory. Yield their scores in the order of the sentences.

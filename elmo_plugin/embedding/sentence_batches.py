@@ -18,27 +18,21 @@ ResultT = TypeVar("ResultT")
 @dataclass(frozen=True)
 class BatchOptions:
     """
-    Maximum number of sentences in a batch; `None` for as many as memory allows.
-
-    # Raises
-
-    `ConfigurationError` if it is not positive.
+    Maximum number of sentences in a batch. Raise `ConfigurationError` if it is not positive.
     """
 
-    batch_size: Optional[int] = option(
-        "at most N sentences in a batch", DEFAULT_BATCH_SIZE, metavar="N"
-    )
+    batch_size: int = option("at most N sentences in a batch", DEFAULT_BATCH_SIZE, metavar="N")
 
     def __post_init__(self) -> None:
         size = self.batch_size
-        if size is not None and not (isinstance(size, Integral) and size > 0):
+        if not (isinstance(size, Integral) and size > 0):
             raise ConfigurationError(f"batch_size is {size!r}, expected a positive whole number.")
 
 
 def map_in_batches(
     function: Callable[[List[SentenceT]], Sequence[ResultT]],
     sentences: Iterable[SentenceT],
-    batch_size: Optional[int],
+    batch_size: int,
     max_tokens: int,
 ) -> Iterator[ResultT]:
     """
@@ -54,14 +48,12 @@ def map_in_batches(
         Returns one result for each sentence of a batch.
     sentences
         Any number of them; the stream may be endless.
-    batch_size : `int`, optional
-        See `BatchOptions`. A window holds 16 batches; of batches of one sentence, which need no sorting, one.
+    batch_size : `int`
+        Limit of a batch. A window holds 16 batches; of batches of one sentence, which need no sorting, one.
     max_tokens : `int`
         Limit of a window, and of a batch with its padding. A sentence of more tokens is one by itself.
     """
-    max_sentences = max_tokens
-    if batch_size is not None:
-        max_sentences = 1 if batch_size == 1 else BATCHES_AHEAD * batch_size
+    max_sentences = 1 if batch_size == 1 else BATCHES_AHEAD * batch_size
     for window in consecutive_groups(sentences, max_sentences, max_tokens):
         results: Dict[int, ResultT] = {}  # by position in the window
         lengths = [len(sentence) for sentence in window]

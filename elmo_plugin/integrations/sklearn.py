@@ -10,8 +10,7 @@ from elmo_plugin.embedding.elmo_embedder import DEFAULT_BATCH_SIZE, ElmoEmbedder
 from elmo_plugin.embedding.layers import MEAN, check_pool, pool_tokens
 from elmo_plugin.embedding.neighbors import AVERAGE, Layer, check_layer, choose_layer
 from elmo_plugin.embedding.sentence_batches import BatchOptions
-from elmo_plugin.embedding.sentences import TOKENIZERS, WHITESPACE, tokenizer_of
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, tokenizer_of
 
 FileName = Optional[Union[str, PathLike]]
 
@@ -77,10 +76,7 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         check_layer(self.layer, embedder.num_layers, "layer")
         check_pool(self.pool)
         BatchOptions(self.batch_size)
-        if self.tokenizer not in TOKENIZERS:
-            raise ConfigurationError(
-                f"tokenizer is '{self.tokenizer}', expected one of {', '.join(TOKENIZERS)}."
-            )
+        InputOptions(self.tokenizer)
         # The number of names that `get_feature_names_out` returns.
         self._n_features_out = embedder.get_output_dim()
         return self

@@ -12,17 +12,17 @@ from pydantic import BaseModel, Field
 from elmo_plugin import __version__
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import shown_json
-from elmo_plugin.serving.batcher import Batcher
-from elmo_plugin.serving.options import Limits
-from elmo_plugin.serving.request_checks import RequestChecks, RequestError, error_response
-from elmo_plugin.serving.served_model import ModelDescription, ServedModel
-from elmo_plugin.serving.words_in_context import (
+from elmo_plugin.serving.answers import (
     EXAMPLE,
+    ModelDescription,
+    ServedModel,
     WordAnswer,
     WordRequest,
     WordsDescription,
     WordsInContext,
 )
+from elmo_plugin.serving.options import Limits
+from elmo_plugin.serving.requests import Batcher, RequestChecks, RequestError, error_response
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

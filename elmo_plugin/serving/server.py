@@ -12,10 +12,9 @@ from typing import Any, Dict, Sequence
 from elmo_plugin.bilm.model_files import task_model_names
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.serving.answers import ServedModel, WordsInContext
 from elmo_plugin.serving.app import make_app
 from elmo_plugin.serving.options import ServeOptions
-from elmo_plugin.serving.served_model import ServedModel
-from elmo_plugin.serving.words_in_context import WordsInContext
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from elmo_plugin.commands import embed, neighbors
-from elmo_plugin.pretraining import starting_point
 
 
 @pytest.fixture
@@ -28,4 +27,3 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(embed, "ElmoEmbedder", load)
     monkeypatch.setattr(neighbors, "ElmoEmbedder", load)
-    monkeypatch.setattr(starting_point, "opened_archive", load)

@@ -1,18 +1,15 @@
-"""`elmo neighbors`: what it prints and draws."""
+"""`elmo neighbors`: what it prints."""
 
-import io
 import os
 import re
-import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, List
 
 import numpy
 import pytest
 
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.commands.main import main
-from elmo_plugin.commands.neighbors import NeighborsOptions
 from elmo_plugin.embedding.layers import POOLS, cosine_similarities
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
@@ -23,7 +20,7 @@ LINES = [
     "they play and play",
     "nothing here",
     "Play on",
-    "the cost is $ 5 to $ play $ 6",
+    "the cost is to play",
     "a play by him",
 ]
 
@@ -86,7 +83,6 @@ def test_neighbors_of_each_sentence_are_printed_the_nearest_first(run: Run) -> N
         assert similarities == sorted(similarities, reverse=True)
         assert line_numbers(part) == [1, 3, 3, 6, 7]  # counted from 1, with the blank line
     assert "they play and **play**" in first
-    assert "cluster" not in output
 
 
 def test_a_sentence_of_the_text_is_not_its_own_neighbor(run: Run) -> None:
@@ -100,7 +96,6 @@ def test_a_sentence_of_the_text_is_not_its_own_neighbor(run: Run) -> None:
 def test_top_and_ignore_case(run: Run) -> None:
     everything = rows(run("--sentence", "a play"))
     assert rows(run("--sentence", "a play", "--top", "2")) == everything[:2]
-    assert len(rows(run("--clusters", "1", "--top", "2"))) == 2
     output = run("--sentence", "A PLAY", "--ignore-case")
     assert "**PLAY**" in output
     assert "line 5       **Play** on" in output
@@ -123,13 +118,6 @@ def test_max_occurrences_takes_a_sample(run: Run) -> None:
     assert len(rows(output)) == 4
 
 
-def test_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = run("--sentence", "a play")
-    piped = io.TextIOWrapper(io.BytesIO(Path("in.txt").read_bytes()))
-    monkeypatch.setattr(sys, "stdin", piped)
-    assert run("--sentence", "a play", source="-") == expected
-
-
 def test_options_of_the_bilm_and_its_layers(run: Run) -> None:
     reference = run("--sentence", "a play", "--kernel", "reference", "--cuda-device", "-1")
     half = ("--kernel", "reference", "--precision", "bfloat16")
@@ -141,41 +129,7 @@ def test_options_of_the_bilm_and_its_layers(run: Run) -> None:
         ("--layer", "top", "--layer: found top, expected a number from 0.*or average"),
     ]:
         with pytest.raises(ConfigurationError, match=match):
-            run(flag, value)
-
-
-def test_clusters(run: Run) -> None:
-    output = run()
-    sizes = [int(size) for size in re.findall(r"cluster \d: (\d) occurrences?\b", output)]
-    assert len(sizes) == 2
-    assert sum(sizes) == len(rows(output)) == 5
-    assert "cluster 3: " in run("--clusters", "3")
-    output = run("--pool", "max", "--sentence", "a play", "--clusters", "2")
-    assert "sentence 1: " in output
-    assert "cluster 2: " in output
-
-
-class TestPlot:
-    def test_it_shows_clusters_sentences_and_words_in_context(self, run: Run) -> None:
-        pytest.importorskip("matplotlib")
-        arguments = ("--sentence", "a play by $ 1 $", "--clusters", "4", "--plot", "picture.svg")
-        assert run(*arguments).endswith("\npicture.svg: written\n")
-        picture = Path("picture.svg").read_text(encoding="utf-8")
-        # matplotlib writes each text as a comment beside its outlines.
-        assert "play: 5 occurrences" in picture
-        assert "cluster 4 (1), such as: " in picture
-        assert "sentence 1: a play by $ 1 $" in picture
-        assert "$ 5 to $ play $ 6" in picture
-        assert "% of the variance" in picture
-
-    def test_without_clusters_and_over_another_file(self, run: Run) -> None:
-        pytest.importorskip("matplotlib")
-        Path("picture.png").write_text("previous")
-        arguments = ("--pool", "mean", "--sentence", "a", "--plot", "picture.png")
-        with pytest.raises(ConfigurationError, match=r"exists.*--overwrite"):
-            run(*arguments)
-        assert "cluster" not in run(*arguments, "--overwrite")
-        assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
+            run("--sentence", "a play", flag, value)
 
 
 @pytest.mark.usefixtures("folder", "nothing_is_loaded")
@@ -185,18 +139,23 @@ class TestBadArguments:
     @pytest.mark.parametrize(
         "words, message",
         [
-            ("in.txt --word absent", "in.txt: does not hold the word 'absent'. Give one token"),
-            ("in.txt --word play --sentence no", "--sentence 'no': does not hold the word 'play'"),
-            ("missing.txt --word play", "missing.txt: cannot be read"),
-            ("in.txt --word play --pool mean", "--word is play and --pool is mean, expected one"),
-            ("in.txt --word play --top 0", "--top: found 0, expected a positive number"),
-            ("in.txt --word play --clusters 0", "--clusters: found 0, expected a positive number"),
-            ("in.txt --word play --max-occurrences 0", "--max-occurrences: found 0, expected"),
-            ("in.txt --word Play --plot p.png", "--plot: in.txt has one point to plot, expected"),
-            ("in.txt --word play --plot no/p.png", "--plot: there is no folder no"),
             (
-                "in.txt --word play --plot p.jpg",
-                "found p.jpg, expected a name that ends in .png or",
+                "in.txt --sentence absent --word absent",
+                "in.txt: does not hold the word 'absent'",
+            ),
+            ("in.txt --word play --sentence no", "--sentence 'no': does not hold the word 'play'"),
+            ("missing.txt --sentence play --word play", "missing.txt: cannot be read"),
+            (
+                "in.txt --sentence play --word play --pool mean",
+                "--word is play and --pool is mean, exp",
+            ),
+            (
+                "in.txt --sentence play --word play --top 0",
+                "--top: found 0, expected a positive number",
+            ),
+            (
+                "in.txt --sentence play --word play --max-occurrences 0",
+                "--max-occurrences: found 0, exp",
             ),
         ],
     )
@@ -206,31 +165,3 @@ class TestBadArguments:
         (line,) = capsys.readouterr().err.splitlines()
         assert message in line
         assert os.listdir() == ["in.txt"]
-
-    @pytest.mark.parametrize(
-        "package, arguments, match",
-        [
-            ("sklearn", {}, "Clusters and plots need scikit-learn, .*give --sentence"),
-            ("sklearn", {"sentence": ["play"], "clusters": 2}, "Clusters and plots need scikit-l"),
-            ("matplotlib", {"plot": "p.png"}, "Figures need matplotlib, .*omit --plot"),
-        ],
-    )
-    def test_a_missing_package_is_an_error_at_once(
-        self, package: str, arguments: Dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        without(package, monkeypatch)
-        with pytest.raises(ConfigurationError, match=match) as error:
-            NeighborsOptions(word="play", **arguments)
-        assert 'pip install "elmo-plugin[plots]"' in str(error.value)
-
-
-def test_neighbors_need_no_scikit_learn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    without("sklearn", monkeypatch)
-    assert len(rows(run("--sentence", "a play"))) == 5
-
-
-def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let imports of a package fail."""
-    loaded = [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]
-    for name in {package, *loaded}:
-        monkeypatch.setitem(sys.modules, name, None)

@@ -1,16 +1,13 @@
-import io
 import json
 import os
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
 from elmo_plugin import SentenceScorer
 from elmo_plugin.commands.main import main
-from elmo_plugin.embedding import sentences as sentences_module
 from elmo_plugin.embedding.scoring import ScoreTotals
 from tests.embedding.scoring_test import random_softmax, write_model
 
@@ -116,12 +113,6 @@ def test_skipped_lines_keep_their_numbers(run: Run) -> None:
     assert [content["line"] for content in parsed(output)] == [0, 2]
 
 
-def test_standard_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    stdin = SimpleNamespace(buffer=io.BytesIO(b"It was\n"))
-    monkeypatch.setattr(sentences_module.sys, "stdin", stdin)
-    assert "\n1 sentences, 2 words, 0 of them unknown" in run(source="-")[0]
-
-
 class TestBest:
     def test_the_words_for_each_blank_come_with_their_probabilities(
         self, run: Run, scorer: SentenceScorer
@@ -176,9 +167,7 @@ class TestErrors:
             ("--batch-size 0", "batch_size is 0, expected a positive whole number"),
             ("--options-file nothing", "Found {'options_file': 'nothing', 'weight_file': None}"),
             ("--options-file .", "found options*.json: none, and *.hdf5: none, expected"),
-            ("--softmax-file no.hdf5", "softmax_file: cannot find no.hdf5"),
             ("--softmax-file in.txt", "in.txt: cannot be read as an HDF5 file"),
-            ("--vocabulary-file no.txt", "vocabulary_file: cannot find no.txt"),
             ("--vocabulary-file in.txt", "in.txt, line 1: found 'It was qwertyish .', expected <S"),
         ],
     )

@@ -1,16 +1,14 @@
 """`elmo vocab`, as users call it."""
 
-import os
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, List, Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_plugin.commands import vocab
 from elmo_plugin.commands.main import main
 from elmo_plugin.commands.vocab import VocabularyOptions, make_vocabulary
 from elmo_plugin.errors import ConfigurationError
@@ -77,34 +75,3 @@ def test_the_file_equals_that_of_a_slow_count(
     assert vocabulary_words(output) == expected
     covered = sum(counts[word] for word in expected) / counts.total()
     assert summary["coverage of the tokens"] == f"{covered:.2%}"
-
-
-def test_an_interrupt_leaves_nothing(corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = set(os.listdir())
-
-    def interrupt(text: str) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(vocab, "split_tokens", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        make_vocabulary(VocabularyOptions([corpus], "vocab.txt"))
-    assert set(os.listdir()) == files
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"min_count": 0}, "--min-count: found 0, expected at least 1"),
-        ({"max_size": 3}, "--max-size: found 3, expected at least 4"),
-        ({"output": "old.txt"}, r"--output: old\.txt exists.*--overwrite"),
-        ({"output": "1.txt", "overwrite": True}, r"--output: 1\.txt is a file of the corpus"),
-    ],
-)
-def test_wrong_arguments_are_refused_before_the_corpus_is_read(
-    corpus: str, monkeypatch: pytest.MonkeyPatch, arguments: Dict[str, Any], message: str
-) -> None:
-    Path("old.txt").write_text("previous")
-    monkeypatch.setattr(vocab, "split_tokens", lambda text: pytest.fail("the corpus was read"))
-    with pytest.raises(ConfigurationError, match=message):
-        make_vocabulary(VocabularyOptions(**{"patterns": [corpus], "output": "v.txt", **arguments}))
-    assert Path("old.txt").read_text() == "previous"

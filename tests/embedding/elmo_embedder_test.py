@@ -76,7 +76,7 @@ def embedder(bilm_files: BiLMFiles) -> ElmoEmbedder:
 
 
 class TestVectors:
-    @pytest.mark.parametrize("batch_size", [64, 1, 2, None])
+    @pytest.mark.parametrize("batch_size", [64, 1, 2])
     def test_they_are_those_of_a_loop_over_allennlps_elmo(
         self, batch_size: Any, bilm_files: BiLMFiles
     ) -> None:
@@ -165,7 +165,7 @@ class TestStates:
 
 class TestStreams:
     # 10 tokens have vectors of the memory set below.
-    @pytest.mark.parametrize("batch_size, num_read", [(1, 1), (64, 5), (None, 5)])
+    @pytest.mark.parametrize("batch_size, num_read", [(1, 1), (64, 5)])
     def test_number_of_sentences_read_before_the_first_result(
         self,
         batch_size: Any,
@@ -268,8 +268,3 @@ class TestBadInput:
     ) -> None:
         with pytest.raises(ValueError, match=message):
             embed(embedder, [["fine"], sentence])
-
-    def test_stateful_batches_have_one_size(self, bilm_files: BiLMFiles) -> None:
-        embedder = ElmoEmbedder(*bilm_files, stateful=True)
-        with pytest.raises(ConfigurationError, match="batch_size is None, but a stateful biLM"):
-            embedder.embed_sentences(SENTENCES, None)

@@ -26,7 +26,7 @@ import pytest
 import torch
 
 from elmo_plugin import ElmoEmbedder, FrozenBiLM
-from elmo_plugin.commands.user_errors import INTERRUPTED
+from elmo_plugin.commands.main import INTERRUPTED
 from elmo_plugin.embedding import engines, parts
 from elmo_plugin.embedding.engines import EngineOptions, cores_of_worker, ray_session
 from elmo_plugin.embedding.formats import FORMATS, about_output
@@ -291,32 +291,12 @@ class TestInterruptsAtRandomTimes:
             remove("out")
 
 
-class TestBadInput:
-    @pytest.fixture(autouse=True)
-    def no_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def unused(*arguments: Any) -> None:
-            raise AssertionError("work was started")
-
-        monkeypatch.setattr(engines.RayEngine, "write_parts", unused)
-
-    def test_all_files_are_checked_before_work_starts(
-        self, ray_on_two_cores: Any, bilm: FrozenBiLM, folder: Path
-    ) -> None:
-        (folder / "texts/d.txt").write_bytes(b"a\n\xff\n")
-        with pytest.raises(ConfigurationError) as raised:
-            embed(bilm, skip_blank=False)
-        assert [error.split(", expected")[0] for error in raised.value.message.split("\n")] == [
-            "texts/a.txt: line 12 is blank",
-            "texts/d.txt, line 2: found the bytes b'\\xff'",
-        ]
-        assert os.listdir() == ["texts"]
-
-    def test_without_ray_the_error_says_how_to_install_it(
-        self, monkeypatch: pytest.MonkeyPatch, folder: Path
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "ray", None)
-        with pytest.raises(ConfigurationError, match=r'pip install "elmo-plugin\[ray\]"'):
-            EmbeddingRun("texts", "out.parquet", engine=EngineOptions("ray"))
+def test_without_ray_the_error_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigurationError, match=r'pip install "elmo-plugin\[ray\]"'):
+        EmbeddingRun("texts", "out.parquet", engine=EngineOptions("ray"))
 
 
 def test_an_unexpected_error_of_a_worker_keeps_its_traceback(

@@ -64,11 +64,6 @@ def test_a_mix_that_depends_on_the_batch_is_an_error() -> None:
         learnt_mix(ScalarMix(3, do_layer_norm=True), "input")
 
 
-def test_an_unknown_choice_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="'last', expected one of all, top, average"):
-        layer_choice("last")
-
-
 def slow_pool(tokens: numpy.ndarray, pool: str) -> List[float]:
     """`(num_tokens, dim)`, a number at a time."""
     num_tokens, dim = tokens.shape
@@ -128,7 +123,7 @@ def test_the_methods_of_the_embedder_pool(bilm_files: BiLMFiles, pool: str) -> N
             numpy.testing.assert_allclose(array, other, rtol=0, atol=BATCH_ACCURACY)
 
 
-def test_unknown_pools_are_refused_at_once(bilm_files: BiLMFiles) -> None:
+def test_unknown_choices_and_pools_are_refused_at_once(bilm_files: BiLMFiles) -> None:
     embedder = ElmoEmbedder(*bilm_files)
     for refused in (
         lambda: embedder.embed_sentences(iter([]), pool="sum"),
@@ -137,6 +132,8 @@ def test_unknown_pools_are_refused_at_once(bilm_files: BiLMFiles) -> None:
     ):
         with pytest.raises(ConfigurationError, match="pool is 'sum', expected one of mean, max, f"):
             refused()
+    with pytest.raises(ConfigurationError, match="'last', expected one of all, top, average"):
+        layer_choice("last")
 
 
 def test_cosine_similarities() -> None:

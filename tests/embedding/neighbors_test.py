@@ -7,7 +7,6 @@ import pytest
 from elmo_plugin import ElmoEmbedder
 from elmo_plugin.embedding.neighbors import (
     Occurrence,
-    cluster_vectors,
     embed_occurrences,
     find_occurrences,
     nearest_occurrences,
@@ -94,20 +93,3 @@ def test_the_nearest_have_the_largest_cosine_similarity_without_the_query_itself
     # Vectors of float32 with two numbers.
     similarities = [neighbor.similarity for neighbor in neighbors]
     assert_close(similarities, [1, 1, 0.6], terms=2, dtype="float32")
-
-
-def test_clusters_are_sorted_by_size_and_members_by_similarity_to_the_mean() -> None:
-    angles = numpy.array([1.6, 0.0, 0.1, 1.5, 0.3])
-    vectors = numpy.stack([numpy.cos(angles), numpy.sin(angles)], axis=1).astype("float32")
-    clusters = cluster_vectors(vectors, 2)
-    assert clusters[0].members == [2, 1, 4]
-    assert sorted(clusters[1].members) == [0, 3]
-    mean = vectors[[1, 2, 4]].mean(axis=0)
-    expected = vectors[[2, 1, 4]] @ mean / numpy.linalg.norm(mean)
-    # The mean of three vectors, its norm, and products of two numbers.
-    assert_close(clusters[0].similarities, expected, terms=3 + 2 + 2)
-
-
-def test_there_are_no_more_clusters_than_distinct_vectors() -> None:
-    vectors = numpy.eye(2, dtype="float32")[[0, 1, 0, 0]]
-    assert [cluster.members for cluster in cluster_vectors(vectors, 5)] == [[0, 2, 3], [1]]

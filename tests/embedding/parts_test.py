@@ -50,16 +50,6 @@ def test_blocks_are_cut_by_sentences_and_by_tokens_and_hold_each_sentence_once(
     assert contents_of_parts(block.part for block in blocks) == list(map(content_of, sources))
 
 
-def test_a_part_is_named_by_its_first_line_and_identified_by_its_sentences(tmp_path: Path) -> None:
-    source = source_of(tmp_path / "a.txt", LINES)
-    part = list(read_blocks([source], 3, None))[1].part
-    assert part[:5] == (0, 4, "a.txt", 3, 8)
-    assert part.name == "part-00000-0000000004"
-    for changed in (["", *LINES], [*LINES[:8], "f f F", "g"]):
-        others = read_blocks([source_of(tmp_path / "a.txt", changed)], 3, None)
-        assert part not in [block.part for block in others]
-
-
 def write(folder: PartsFolder, number: int) -> Part:
     block = Block(Part(0, number, "a.txt", 1, 1, number), [Sentence(number, "a", ["a"])])
     folder.write(block, [numpy.ones((1, 3), "float32")], FORMAT)

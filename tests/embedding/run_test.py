@@ -3,14 +3,12 @@
 import errno
 import io
 import os
-import resource
 import shutil
 import signal
 import sys
 import threading
 import weakref
 from collections import namedtuple
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
@@ -223,12 +221,6 @@ class TestBadInput:
                 r"^blank\.txt: line 2 is blank.*\nbad\.txt, line 1: found the bytes",
             ),
             (None, {"source": ["in.txt", "blank.txt"], "format": "npy"}, "found 2 files, but npy"),
-            (
-                None,
-                {"format": "npy", "forget_sentences": True},
-                "the format is npy. Leave them out",
-            ),
-            (None, {"format": "npy", "use_sentence_keys": True}, "the format is npy. Leave them"),
             (Path.touch, {}, r"output: out exists.*--overwrite"),
             (Path.touch, {"resume": True}, "out exists and was not written by this command"),
             (lambda path: os.link("in.txt", path), {"overwrite": True}, "output: out is the input"),
@@ -300,17 +292,6 @@ def fails_at(monkeypatch: pytest.MonkeyPatch, number: int, code: int) -> None:
     monkeypatch.setattr(os, "fsync", failing)
 
 
-@contextmanager
-def file_size_limit(num_bytes: int) -> Iterator[None]:
-    """As `ulimit -f`: longer files cannot be written."""
-    previous = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, previous[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, previous)
-
-
 class TestFullDisk:
     # The first call is for the settings of the run, the next twelve are for parts and their descriptions,
     # the fourteenth is for the output.
@@ -331,27 +312,6 @@ class TestFullDisk:
         embed(embedder, format, resume=True)
         assert len(embedder.embedded) == max(len(LINES) - SENTENCES_PER_PART * num_kept, 0)
         check_output(format)
-
-    # Of a description, of the vectors of a part, and of the output.
-    @pytest.mark.parametrize("num_bytes", [100, 2_000, 9_000])
-    def test_parts_are_kept_if_files_are_too_large(
-        self, embedder: QuickEmbedder, folder: Path, format: str, num_bytes: int
-    ) -> None:
-        embed(embedder, format)
-        expected = contents()
-        remove()
-        num_kept = NUM_PARTS if num_bytes == 9_000 else 0
-        if format == "parquet" and num_kept:
-            with file_size_limit(num_bytes):
-                embed(embedder, format)  # no file is larger than a part
-        else:
-            outcome = f"{num_kept} parts are kept" if num_kept else "no part is kept"
-            match = rf"out: cannot be written \(File too large\); {outcome}.*ulimit -f"
-            with file_size_limit(num_bytes), pytest.raises(OSError, match=match):
-                embed(embedder, format)
-            assert sorted(os.listdir()) == ["in.txt"] + ["out.partial"] * (num_kept > 0)
-            embed(embedder, format, resume=True)
-        assert contents() == expected
 
     def test_a_file_to_be_replaced_is_kept_if_writing_fails(
         self, embedder: QuickEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch

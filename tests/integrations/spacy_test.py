@@ -1,6 +1,5 @@
 """ELMo in spaCy: the component `elmo` and the layer `elmo_plugin.Elmo.v1`, added by name as users do."""
 
-import multiprocessing
 import os
 import pickle
 import signal
@@ -226,14 +225,6 @@ def test_several_processes_give_the_vectors_of_one(bilm_files: BiLMFiles) -> Non
         numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
         for token in doc:
             numpy.testing.assert_allclose(token.vector, alone.tensor[token.i], **TOLERANCE)
-    # OpenMP would wait for threads that a fork does not copy.
-    torch.set_num_threads(2)
-    try:
-        with multiprocessing.get_context("fork").Pool(1) as pool:
-            assert pool.apply(torch.get_num_threads) == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
 
 
 # Long enough for torch to use its threads.
@@ -268,16 +259,11 @@ def test_several_processes_do_not_wait_for_threads_of_the_parent(
         ({"layers": "average"}, "layers is 'average', expected one of mix, top, all"),
         ({"layers": "top", "scalar_mix_parameters": [0.0, 0.0, 0.0]}, "does not use"),
         ({"scalar_mix_parameters": [1.0, 2.0]}, "scalar_mix_parameters has 2 .* expected 3"),
-        ({"scalar_mix_parameters": [1.0, 2.0, "3"]}, "scalar_mix_parameters is .* numbers"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"cuda_device": 99}, "cuda_device is 99"),
-        ({"precision": "float8"}, "float8"),
         ({"kernel": "fastest"}, "fastest"),
         ({"options_file": "nowhere.json"}, "cannot find nowhere.json"),
-        ({"options_file": None, "weight_file": None}, "expected the options"),
         # Errors of spaCy: an unknown name, and wrong types.
         ({"layer": "top"}, "layer"),
-        ({"options_file": 3}, "options_file"),
         ({"batch_size": "many"}, "batch_size"),
     ],
 )

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -13,11 +11,10 @@ import torch
 from fastapi.testclient import TestClient
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.serving import served_model
+from elmo_plugin.serving import answers
+from elmo_plugin.serving.answers import ServedModel, WordsInContext
 from elmo_plugin.serving.app import make_app
 from elmo_plugin.serving.options import Limits
-from elmo_plugin.serving.served_model import ServedModel
-from elmo_plugin.serving.words_in_context import WordsInContext
 from tests.serving.conftest import LIMITS, TASKS
 from tests.tasks.task_testing import FIXTURES
 
@@ -157,7 +154,6 @@ def test_bodies_that_do_not_end(
     "raised, status, message",
     [
         (RuntimeError("secret"), 500, "The server made an error, which its log describes."),
-        (StopIteration(), 500, "The server made an error, which its log describes."),
         (ConfigurationError("one\ntwo"), 422, "one; two"),
     ],
 )
@@ -179,31 +175,6 @@ def test_a_bug_shows_no_traceback_and_spoils_no_other_request(
     monkeypatch.setattr(models["ner"], "answers", fail_on_bugs)
     with client_of(make_app([models["ner"]], words, LIMITS)) as client:
         assert error_of(client.post(NER, json={"sentence": "bug"}), status) == message
-        assert client.post(NER, json=SENTENCE).status_code == 200
-
-
-def test_a_full_queue_and_late_answers(
-    models: Dict[str, ServedModel],
-    words: WordsInContext,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    may_run = threading.Event()
-    predict = models["ner"].answers
-
-    def wait(batch: Any) -> Any:
-        assert may_run.wait(20)
-        return predict(batch)
-
-    monkeypatch.setattr(models["ner"], "answers", wait)
-    limits = Limits(max_tokens=60, max_waiting=2, timeout=1.0, max_batch=1)
-    with client_of(make_app([models["ner"]], words, limits)) as client:
-        with ThreadPoolExecutor(8) as pool:
-            responses = list(pool.map(lambda _: client.post(NER, json=SENTENCE), range(8)))
-        may_run.set()
-        # One is being answered and two wait.
-        assert sorted(response.status_code for response in responses) == [429] * 5 + [504] * 3
-        for response in responses:
-            error_of(response, response.status_code)
         assert client.post(NER, json=SENTENCE).status_code == 200
 
 
@@ -265,6 +236,6 @@ def test_the_page_allows_nothing_but_its_own_content(client: TestClient) -> None
 
 def test_archives_that_cannot_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = SimpleNamespace(config={"model": {"type": "elmo_bilm"}})
-    monkeypatch.setattr(served_model, "opened_archive", lambda *_, **__: archive)
+    monkeypatch.setattr(answers, "opened_archive", lambda *_, **__: archive)
     with pytest.raises(ConfigurationError, match="is of type elmo_bilm, expected one of elmo_ner"):
         ServedModel("x", "bilm.gz", LIMITS)

@@ -7,9 +7,8 @@ import pytest
 pytest.importorskip("fastapi", reason="FastAPI (elmo-plugin[serve]) is not installed")
 
 from elmo_plugin import ElmoEmbedder
+from elmo_plugin.serving.answers import ServedModel, WordsInContext
 from elmo_plugin.serving.options import Limits
-from elmo_plugin.serving.served_model import ServedModel
-from elmo_plugin.serving.words_in_context import WordsInContext
 from tests.tasks.task_testing import FIXTURES, overfitted_archive
 
 TASKS = ("coref", "ner", "snli", "squad", "srl", "sst")

@@ -9,9 +9,8 @@ from typing import Any, Dict, Iterator, List
 import pytest
 import uvicorn
 
+from elmo_plugin.serving.answers import ServedModel, WordsInContext
 from elmo_plugin.serving.app import make_app
-from elmo_plugin.serving.served_model import ServedModel
-from elmo_plugin.serving.words_in_context import WordsInContext
 from tests.serving.conftest import LIMITS, TASKS
 
 playwright = pytest.importorskip(

@@ -6,9 +6,8 @@ from typing import Any, Callable, List
 
 import pytest
 
-from elmo_plugin.serving.batcher import Batcher
 from elmo_plugin.serving.options import Limits
-from elmo_plugin.serving.request_checks import RequestError
+from elmo_plugin.serving.requests import Batcher, RequestError
 
 BUG, STOP, TOO_FEW = 13, 14, 15
 
@@ -98,8 +97,9 @@ def test_a_request_whose_time_is_over_leaves_the_queue() -> None:
         model.may_run.clear()
         late = asyncio.create_task(all_of(batcher, [1]))
         await model.has_started()
-        # One waits at a time: the place of the first is free again.
-        assert statuses([*await all_of(batcher, [2]), *await all_of(batcher, [3])]) == [504] * 2
+        # One waits at a time, and when its time is over its place is free again.
+        answers = [*await all_of(batcher, [2, 3]), *await all_of(batcher, [5])]
+        assert statuses(answers) == [504, 429, 504]
         assert statuses(await late) == [504]
         model.may_run.set()
         assert await batcher.answer(4) == 8

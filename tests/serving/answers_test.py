@@ -8,8 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from elmo_plugin import ElmoEmbedder
+from elmo_plugin.serving.answers import WordRequest, WordsInContext
 from elmo_plugin.serving.app import make_app
-from elmo_plugin.serving.words_in_context import WordRequest, WordsInContext
 from tests.serving.conftest import LIMITS
 
 # Documented, of sentences in any batch: `ElmoEmbedder`. Cosines are nearer.
