@@ -37,10 +37,10 @@ def write(path: Path, num_sentences: int, first: int = 0) -> str:
 
 
 @pytest.fixture
-def options(tmp_path: Path, bilm_folder: Path) -> PosOptions:
+def options(tmp_path: Path) -> PosOptions:
     return PosOptions(
         output=str(tmp_path / "results"),
-        bilm=str(bilm_folder),
+        bilm="elmo_mini",
         seeds=(1, 2),
         train=(write(tmp_path / "train.gold_conll", 120),),
         test=(write(tmp_path / "test.gold_conll", 30, first=200),),
@@ -63,7 +63,7 @@ class TestCompareTags:
         assert table.rows[0][2] == 90.0 and table.rows[0][4] == 100.0
         # Characters distinguish numbers from words, but not one "run" from the other.
         _, characters, first, *_ = column(table, "accuracy (%)")
-        assert characters <= 90.0 and first > 95.0
+        assert characters == 90.0 and first > 95.0
         assert column(table, "C")[:2] == ["", "1, 1"]
         assert differences.rows[0][:3] == ["1", "0 (characters)", 2]
         # Accuracies are of 100 words and two seeds: two decimals hold them exactly.
@@ -134,4 +134,4 @@ class TestFitProbe:
             for strength in strengths
         }
         chosen = fit_probe(vectors, tags, held_out, held_out_tags, strengths)[-1].C
-        assert scores[chosen] == max(scores.values()) > scores[100.0]
+        assert scores[chosen] == max(scores.values()) > min(scores.values())

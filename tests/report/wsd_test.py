@@ -30,7 +30,7 @@ LAYERS = ["0 (characters)", "1", "2", "mean of all"]
 
 class TestCompareSenses:
     @pytest.fixture
-    def options(self, tmp_path: Path, bilm_folder: Path) -> SenseOptions:
+    def options(self, tmp_path: Path) -> SenseOptions:
         for name, count in (("bank", 30), ("shore", 24)):
             lines = []
             for number in range(count):
@@ -40,9 +40,7 @@ class TestCompareSenses:
             (tmp_path / f"{name}.jsonl").write_text("\n".join([*lines, ""]))
         files = tuple(str(tmp_path / f"{name}.jsonl") for name in ("bank", "shore"))
         output = str(tmp_path / "results")
-        return SenseOptions(
-            files=files, output=output, bilm=str(bilm_folder), seeds=(1, 2), folds=3
-        )
+        return SenseOptions(files=files, output=output, bilm="elmo_mini", seeds=(1, 2), folds=3)
 
     def test_only_lstm_layers_distinguish_senses_by_context(self, options: SenseOptions) -> None:
         report = compare_senses(options)
@@ -78,7 +76,7 @@ class TestCompareSenses:
     ) -> None:
         bilm = BiLM(replace(TINY_OPTIONS, num_layers=1))
         bilm.save(bilm_folder / "options.json", bilm_folder / "weights.hdf5")
-        table = tables_of(compare_senses(replace(options, control=False)))[0]
+        table = tables_of(compare_senses(replace(options, bilm=str(bilm_folder), control=False)))[0]
         assert not any("paper" in name for name in table.columns)
 
     @pytest.mark.parametrize(
