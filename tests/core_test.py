@@ -42,7 +42,8 @@ from elmo_plugin.commands.main import COMMANDS, main
 with open("in.txt", "w") as file:
     file.write("They play and play .\\nA play\\n")
 main(["embed", "in.txt", "out.hdf5", "--top", "--options-file", "elmo_mini"])
-main(["neighbors", "in.txt", "--word", "play", "--options-file", "elmo_mini"])
+words = ["--word", "play", "--sentence", "A play"]
+main(["neighbors", "in.txt", *words, "--options-file", "elmo_mini"])
 main(["score", "in.txt"])
 main(["models"])
 main(["vocab", "in.txt", "--output", "vocab.txt"])
