@@ -23,8 +23,9 @@ PYTHON_STAMP := $(VENV)/.stamp-python
 RUNTIME_STAMP := $(VENV)/.stamp-runtime
 DEV_STAMP := $(VENV)/.stamp-dev
 
-# Workers take whole files, whose fixtures are made once.
-PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile
+# Workers take whole files, whose fixtures are made once. In the order of their names: xdist would keep files of
+# few tests for the end, and those of tests/docs_test.py take minutes.
+PYTEST_OPTIONS := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PYTEST := $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 COVERAGE := --cov --cov-report=term --cov-fail-under=95
 
