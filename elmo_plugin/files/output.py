@@ -6,7 +6,7 @@ import shutil
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, Iterator, Union
+from typing import Iterator, Union
 
 import filelock
 
@@ -15,9 +15,6 @@ from elmo_plugin.errors import ConfigurationError
 FileName = Union[str, PathLike]
 
 LOCK_NAME = "lock"
-FIGURE_SUFFIXES = (".png", ".svg")
-
-_DOTS_PER_INCH = 150
 
 
 def check_output_file(path: FileName, overwrite: bool, advice: str, what: str = "output") -> None:
@@ -116,13 +113,6 @@ def replaced_file(path: FileName) -> Iterator[Path]:
     except BaseException:
         partial_file.unlink(missing_ok=True)
         raise
-
-
-def save_figure(figure: Any, path: FileName) -> None:
-    """Write a `matplotlib.figure.Figure` in the format of the path's suffix, one of `FIGURE_SUFFIXES`."""
-    with replaced_file(path) as partial_file:
-        suffix = Path(path).suffix.lower()
-        figure.savefig(partial_file, format=suffix.removeprefix("."), dpi=_DOTS_PER_INCH)
 
 
 @contextmanager

@@ -18,11 +18,14 @@ from scipy import stats
 from elmo_plugin import __version__
 from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import FIGURE_SUFFIXES, replaced_file, save_figure
+from elmo_plugin.files.output import replaced_file
 
 if TYPE_CHECKING:  # --include-package imports every module, also where these are not installed
     import pandas
     from matplotlib.figure import Figure
+
+_FIGURE_SUFFIXES = (".png", ".svg")
+_DOTS_PER_INCH = 150
 
 # The default of all reports. The paper's standard deviations are over five seeds, too.
 DEFAULT_SEEDS = (1, 2, 3, 4, 5)
@@ -112,9 +115,14 @@ def write_report(
             files.append(folder / f"{name}{suffix}")
             with replaced_file(files[-1]) as partial_file:
                 partial_file.write_text(text, encoding="utf-8", newline="")
-        for suffix in FIGURE_SUFFIXES if part.figure is not None else ():
+        if part.figure is None:
+            continue
+        for suffix in _FIGURE_SUFFIXES:
             files.append(folder / f"{name}{suffix}")
-            save_figure(part.figure, files[-1])
+            with replaced_file(files[-1]) as partial_file:
+                part.figure.savefig(
+                    partial_file, format=suffix.removeprefix("."), dpi=_DOTS_PER_INCH
+                )
     return Report(files, failures)
 
 
