@@ -23,7 +23,7 @@ _MODULE_OF = {
     "ElmoEmbedder": "elmo_plugin.embedding",
     "ElmoTokenEmbedder": "elmo_plugin.modules.elmo_token_embedder",
     "FrozenBiLM": "elmo_plugin.bilm",
-    "ScalarMix": "elmo_plugin.modules.scalar_mix",
+    "ScalarMix": "elmo_plugin.modules.elmo",
     "SentenceScorer": "elmo_plugin.embedding",
     "TextEncoder": "elmo_plugin.modules.text_encoder",
     "batch_to_ids": "elmo_plugin.bilm",

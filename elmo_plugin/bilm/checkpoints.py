@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
+from elmo_plugin.bilm.batch import distinct_words
 from elmo_plugin.bilm.model_files import pretrained_names, read_state_dict
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import weights_checksum
@@ -124,6 +125,37 @@ def keep_own_bilm(elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused
     else:
         # The biLM was given as `module`, and has no description.
         state_dict.pop(prefix + SOURCE_KEY, None)
+
+
+def set_word_vectors_aside(
+    elmo: Any, state_dict: Dict[str, Tensor], prefix: str, *unused: Any
+) -> None:
+    """Take the vectors of a cached vocabulary from a state dict of AllenNLP's `Elmo`."""
+    elmo._word_vectors_aside = state_dict.pop(f"{prefix}{BILM_PREFIX}_word_embedding.weight", None)
+
+
+def check_word_vectors(elmo: Any, unused: Any) -> None:
+    """
+    Compare those vectors with what the loaded biLM computes for the words.
+
+    # Raises
+
+    `ConfigurationError` if they differ: AllenNLP trained them, with `requires_grad`.
+    """
+    vectors, elmo._word_vectors_aside = elmo._word_vectors_aside, None
+    if vectors is None or elmo._spellings is None:
+        return
+    with torch.no_grad():
+        types, index = distinct_words(elmo._spellings[1:])
+        expected = elmo._elmo_lstm.character_encoder(types)[index]
+        difference = (vectors[1:].to(expected) - expected).abs().max() if len(index) else 0
+    # AllenNLP's own differ by rounding, at values of about 1.
+    if vectors.shape[0] != len(elmo._spellings) or difference > 1e-3:
+        raise ConfigurationError(
+            "The archive holds vectors of the cached vocabulary that were trained (requires_grad with "
+            f"vocab_to_cache or namespace_to_cache): {tuple(vectors.shape)}, expected those of the character "
+            "encoder. Train the model again with this package."
+        )
 
 
 def state_dict_in(folder: FileName) -> Dict[str, Any]:

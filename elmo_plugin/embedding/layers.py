@@ -8,7 +8,7 @@ import numpy
 import torch
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.scalar_mix import ScalarMix
+from elmo_plugin.modules.elmo import ScalarMix
 
 MEAN, MAX, FIRST_LAST = POOLS = ("mean", "max", "first-last")
 

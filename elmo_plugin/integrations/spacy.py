@@ -25,7 +25,7 @@ from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
 from elmo_plugin.embedding.layers import cosine_similarities
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.scalar_mix import ScalarMix
+from elmo_plugin.modules.elmo import ScalarMix
 
 LAYER_CHOICES = ("mix", "top", "all")
 

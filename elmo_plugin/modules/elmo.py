@@ -1,31 +1,142 @@
-"""Compute ELMo representations: one pass of a biLM, and any number of scalar mixes of its layers."""
+"""ELMo representations: one pass of a biLM, and any number of scalar mixes of its layers."""
 
 import logging
+import math
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
-from torch import Tensor
+from torch import BoolTensor, Tensor
+from torch.nn import Parameter, ParameterList
 
-from elmo_plugin.bilm.batch import distinct_words, mask_of
+from elmo_plugin.bilm.batch import mask_of
 from elmo_plugin.bilm.bilm import BiLM
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.checkpoints import (
-    BILM_PREFIX,
     SOURCE_KEY,
     archived_bilm,
+    check_word_vectors,
     describe_source,
     keep_own_bilm,
+    set_word_vectors_aside,
 )
 from elmo_plugin.bilm.frozen import CurrentSnapshot, FrozenBiLM
 from elmo_plugin.bilm.model_files import pretrained_files
 from elmo_plugin.bilm.runners import InferenceSettings
 from elmo_plugin.errors import ConfigurationError, warn_once
-from elmo_plugin.modules.scalar_mix import ScalarMix
 
 logger = logging.getLogger(__name__)
 
 # About 250 MB of activations in the paper's model.
 DEFAULT_MAX_TOKENS = 20_000
+
+
+class ScalarMix(torch.nn.Module):
+    """
+    Collapse layers into one vector per token, with softmax-normalised weights and a scale (paper, eq. 1).
+
+    Parameters are called `scalar_parameters.0`, `scalar_parameters.1`, ... and `gamma`, as in AllenNLP, so
+    that the regexes of regularizers match them.
+
+    # Parameters
+
+    mixture_size : `int`
+        Number of layers.
+    do_layer_norm : `bool`, optional (default = `False`)
+        Normalise each layer before mixing, with one mean and one variance over all unmasked elements of
+        the batch.
+    initial_scalar_parameters : `List[float]`, optional (default = all 0)
+        Weights before the softmax.
+    trainable : `bool`, optional (default = `True`)
+        Whether the weights are trained.
+    trainable_gamma : `bool`, optional (default = `trainable`)
+        Whether gamma is trained.
+
+    # Raises
+
+    `ConfigurationError` if the number of initial weights is not the number of layers, or one is not a finite
+    number.
+    """
+
+    def __init__(
+        self,
+        mixture_size: int,
+        do_layer_norm: bool = False,
+        initial_scalar_parameters: Optional[List[float]] = None,
+        trainable: bool = True,
+        trainable_gamma: Optional[bool] = None,
+    ) -> None:
+        super().__init__()
+        initial = (
+            [0.0] * mixture_size if initial_scalar_parameters is None else initial_scalar_parameters
+        )
+        if len(initial) != mixture_size:
+            raise ConfigurationError(
+                f"scalar_mix_parameters has {len(initial)} values ({initial}), expected {mixture_size}: one "
+                "for the token representation and one for each LSTM layer."
+            )
+        if not all(isinstance(value, (int, float)) and math.isfinite(value) for value in initial):
+            raise ConfigurationError(
+                f"scalar_mix_parameters is {initial}, expected finite numbers."
+            )
+        self.mixture_size = mixture_size
+        self.do_layer_norm = do_layer_norm
+        self.scalar_parameters = ParameterList(
+            Parameter(torch.tensor([float(value)]), requires_grad=trainable) for value in initial
+        )
+        if trainable_gamma is None:
+            trainable_gamma = trainable
+        self.gamma = Parameter(torch.ones(1), requires_grad=trainable_gamma)
+
+    @property
+    def normalized_weights(self) -> Tensor:
+        """The weights of the layers after the softmax, `(mixture_size,)`. They sum to 1."""
+        return torch.softmax(torch.cat(list(self.scalar_parameters)), dim=0)
+
+    def forward(self, layer_activations: List[Tensor], mask: Optional[BoolTensor] = None) -> Tensor:
+        """
+        Return the weighted sum of the layers.
+
+        # Parameters
+
+        layer_activations : `List[Tensor]`
+            One tensor per layer, token representation first, each `(batch_size, timesteps, dim)`.
+        mask : `BoolTensor`, optional
+            `(batch_size, timesteps)`. Needed only for layer normalisation.
+
+        # Returns
+
+        `Tensor` of shape `(batch_size, timesteps, dim)`. Padded positions are not zeroed.
+
+        # Raises
+
+        `ValueError` if the number of layers is not `mixture_size`, or if layer normalisation has no mask.
+        """
+        if len(layer_activations) != self.mixture_size:
+            raise ValueError(
+                f"Got {len(layer_activations)} layers to mix, expected {self.mixture_size}."
+            )
+        if self.do_layer_norm:
+            if mask is None:
+                raise ValueError(
+                    "Layer normalisation in a scalar mix needs the mask; none was given."
+                )
+            layer_activations = [_layer_norm(layer, mask) for layer in layer_activations]
+        weights = self.gamma * self.normalized_weights
+        mixed = weights[0] * layer_activations[0]
+        for weight, layer in zip(weights[1:], layer_activations[1:]):
+            mixed = mixed + weight * layer
+        return mixed
+
+
+def _layer_norm(layer: Tensor, mask: Tensor) -> Tensor:
+    """Normalise a layer by mean and variance over all unmasked elements, sentence marks included."""
+    selected = mask.unsqueeze(-1)  # (batch_size, timesteps, 1)
+    num_elements = mask.sum() * layer.size(-1)
+    mean = (layer * selected).sum() / num_elements
+    variance = (((layer - mean) * selected) ** 2).sum() / num_elements
+    # As in AllenNLP.
+    tiny_value = 1e-4 if variance.dtype == torch.half else 1e-13
+    return (layer - mean) / torch.sqrt(variance + tiny_value)
 
 
 class Elmo(torch.nn.Module):
@@ -155,8 +266,8 @@ class Elmo(torch.nn.Module):
         self.register_buffer(SOURCE_KEY, source)
         # torch 2.4 has this method only with an underscore.
         self._register_load_state_dict_pre_hook(keep_own_bilm, with_module=True)
-        self._register_load_state_dict_pre_hook(_set_word_vectors_aside, with_module=True)
-        self.register_load_state_dict_post_hook(_check_word_vectors)
+        self._register_load_state_dict_pre_hook(set_word_vectors_aside, with_module=True)
+        self.register_load_state_dict_post_hook(check_word_vectors)
         self._word_vectors_aside: Optional[Tensor] = None
 
         self.max_tokens = max_tokens
@@ -378,34 +489,3 @@ def _loaded_bilm(
         # The archive refers to a biLM of this package, whatever the current folder holds under this name.
         return BiLM.from_files(*pretrained_files(str(options_file or weight_file)), stateful)
     return BiLM.from_state_dict(options, state_dict, stateful)
-
-
-def _set_word_vectors_aside(
-    elmo: Elmo, state_dict: Dict[str, Tensor], prefix: str, *unused: Any
-) -> None:
-    """Take the vectors of a cached vocabulary from a state dict of AllenNLP's `Elmo`."""
-    elmo._word_vectors_aside = state_dict.pop(f"{prefix}{BILM_PREFIX}_word_embedding.weight", None)
-
-
-def _check_word_vectors(elmo: Elmo, unused: Any) -> None:
-    """
-    Compare those vectors with what the loaded biLM computes for the words.
-
-    # Raises
-
-    `ConfigurationError` if they differ: AllenNLP trained them, with `requires_grad`.
-    """
-    vectors, elmo._word_vectors_aside = elmo._word_vectors_aside, None
-    if vectors is None or elmo._spellings is None:
-        return
-    with torch.no_grad():
-        types, index = distinct_words(elmo._spellings[1:])
-        expected = elmo._elmo_lstm.character_encoder(types)[index]
-        difference = (vectors[1:].to(expected) - expected).abs().max() if len(index) else 0
-    # AllenNLP's own differ by rounding, at values of about 1.
-    if vectors.shape[0] != len(elmo._spellings) or difference > 1e-3:
-        raise ConfigurationError(
-            "The archive holds vectors of the cached vocabulary that were trained (requires_grad with "
-            f"vocab_to_cache or namespace_to_cache): {tuple(vectors.shape)}, expected those of the character "
-            "encoder. Train the model again with this package."
-        )
