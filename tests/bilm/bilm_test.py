@@ -157,26 +157,6 @@ def test_stateful_batches_equal_a_slow_loop_that_carries_states(write_bilm: Writ
             assert float((ours - row_expected).abs().max()) < ACCURACY
 
 
-def test_reset_states_starts_from_zeros(bilm_files: BiLMFiles) -> None:
-    bilm = BiLM.from_files(*bilm_files, stateful=True)
-    character_ids = batch_to_ids(SENTENCES)
-    first = bilm(character_ids)["activations"][-1]
-    second = bilm(character_ids)["activations"][-1]
-    bilm.reset_states()
-    third = bilm(character_ids)["activations"][-1]
-    assert float((first - second).abs().max()) > 1e-3
-    # Another call with the same batch and states.
-    assert torch.equal(first, third)
-
-
-def test_stateless_by_default(bilm_files: BiLMFiles) -> None:
-    bilm = BiLM.from_files(*bilm_files)
-    character_ids = batch_to_ids(SENTENCES)
-    first = bilm(character_ids)["activations"][-1]
-    bilm(batch_to_ids(SENTENCES[:2]))
-    assert torch.equal(first, bilm(character_ids)["activations"][-1])
-
-
 def test_carried_states_follow_a_cast(bilm_files: BiLMFiles) -> None:
     bilm = BiLM.from_files(*bilm_files, stateful=True)
     single = BiLM.from_files(*bilm_files, stateful=True)
@@ -268,12 +248,12 @@ def test_forward_states_ignore_later_words_and_backward_states_earlier_ones(
         assert not torch.allclose(backward[0, :4], backward[1, :4], atol=1e-3)
 
 
-@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("kind", ["stateless", "stateful", "frozen"])
 def test_a_batch_without_rows_gives_activations_without_rows(
-    stateful: bool, bilm_files: BiLMFiles
+    kind: str, bilm_files: BiLMFiles
 ) -> None:
-    bilm = BiLM.from_files(*bilm_files, stateful=stateful)
-    output = bilm(torch.zeros(0, 4, 50, dtype=torch.long))
+    bilm = BiLM.from_files(*bilm_files, stateful=kind == "stateful")
+    output = (bilm.freeze() if kind == "frozen" else bilm)(torch.zeros(0, 4, 50, dtype=torch.long))
     assert [tuple(layer.shape) for layer in output["activations"]] == [(0, 6, 12)] * 3
     assert output["mask"].shape == (0, 6)
     assert bilm.carried_states.num_rows == 0

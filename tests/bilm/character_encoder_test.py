@@ -31,12 +31,6 @@ def test_leaving_out_repeated_padding_changes_nothing(words: list) -> None:
     assert_close(encoder(ids), full, TERMS)
 
 
-@pytest.mark.parametrize("num_words", [0, 1, 5])
-def test_any_number_of_words(num_words: int) -> None:
-    words = batch_to_ids([["w"] * num_words])[0]
-    assert CharacterEncoder(WIDE, OUTPUT_DIM)(words).shape == (num_words, 6)
-
-
 def test_blocks_of_words_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = CharacterEncoder(WIDE, OUTPUT_DIM)
     words = batch_to_ids([["a", "bb", "ccc", "dddd", "eeeee"]])[0]

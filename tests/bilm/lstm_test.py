@@ -67,27 +67,6 @@ def test_without_clips_it_is_torchs_lstm(projection_dim: int) -> None:
         assert_close(own, their, num_terms(ours, LENGTHS))
 
 
-def test_a_sequence_in_two_parts_with_carried_state_is_the_sequence() -> None:
-    lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.1)
-    inputs, packing = packed_inputs([6, 6, 6], 6)
-    whole, *whole_state = lstm(inputs, packing.step_sizes)
-    first, *state = lstm(inputs[:9], [3, 3, 3])
-    second, *state = lstm(inputs[9:], [3, 3, 3], state)
-    terms = num_terms(lstm, [6])
-    assert_close(torch.cat([first, second]), whole, terms)
-    for own, expected in zip(state, whole_state):
-        assert_close(own, expected, terms)
-
-
-def test_clips_hold() -> None:
-    lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.05)
-    inputs, packing = packed_inputs(LENGTHS, 6)
-    outputs, _, cell = lstm(10 * inputs, packing.step_sizes)
-    # Each clip, rounded to float32.
-    assert_close(outputs.abs().max(), 0.05)
-    assert_close(cell.abs().max(), 0.2)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_blocks_of_steps_change_nothing(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import batch_to_ids
 from elmo_plugin.bilm.lstm import ProjectedLSTM, zero_state
 from elmo_plugin.bilm.options import CharacterEncoderOptions
-from elmo_plugin.bilm.runners import PRECISIONS, InferenceSettings, Runner, choose_runner
+from elmo_plugin.bilm.runners import PRECISIONS, Runner, choose_runner
 from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
 from elmo_plugin.bilm.runners.simd_runner import SIMDRunner
 from elmo_plugin.bilm.runners.triton_runner import TritonRunner
@@ -474,18 +474,6 @@ def test_the_reference_rounds_weights_and_rows_and_nothing_else(precision: str) 
 
 
 class TestChoice:
-    @pytest.mark.parametrize(
-        "kernel, precision, message",
-        [
-            ("simd", "float8", "precision is 'float8', expected one of: float32"),
-            ("fastest", "float32", "kernel is 'fastest', expected one of: auto, simd, triton"),
-            ("triton", "int8", "kernel is 'triton', but it has no int8. Use 'auto'"),
-        ],
-    )
-    def test_what_cannot_be_is_refused(self, kernel: str, precision: str, message: str) -> None:
-        with pytest.raises(ConfigurationError, match=message):
-            InferenceSettings(precision, kernel)
-
     def test_a_device_that_a_kernel_is_not_made_for_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="it runs on CPUs, not on meta"):
             choose_runner("simd", "float32", torch.device("meta"))

@@ -1,6 +1,5 @@
 import os
 import random
-import shutil
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -162,22 +161,6 @@ def test_a_damaged_file_gives_one_error_that_names_it(
         else:
             assert all(bool(parameter.isfinite().all()) for parameter in bilm.parameters())
     assert num_refused > 20
-
-
-@pytest.mark.parametrize("change", ["another model", "shorter", "deleted"])
-def test_a_file_that_changes_after_loading_does_not_change_the_bilm(
-    change: str, write_bilm: WriteBiLM
-) -> None:
-    files = write_bilm(seed=1, name="this")
-    bilm = BiLM.from_files(*files)
-    expected = parameters_to_vector(bilm.parameters()).clone()
-    if change == "another model":
-        shutil.copyfile(write_bilm(seed=2, name="other").weight_file, files.weight_file)
-    elif change == "shorter":
-        os.truncate(files.weight_file, 1000)
-    else:
-        os.remove(files.weight_file)
-    assert torch.equal(parameters_to_vector(bilm.parameters()), expected)
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(bilm_files: BiLMFiles) -> None:

@@ -344,12 +344,6 @@ class TestWrites:
 
 
 class TestModesOfTorch:
-    def test_another_default_device(self, bilm_files: BiLMFiles) -> None:
-        expected = layers_of(new_elmo(bilm_files))
-        with torch.device("meta"):
-            elmo = new_elmo_on_cpu(bilm_files)
-            assert torch.equal(layers_of(elmo), expected)
-
     def test_another_default_type(self, bilm_files: BiLMFiles) -> None:
         expected = layers_of(new_elmo(bilm_files))
         torch.set_default_dtype(torch.float64)
@@ -417,17 +411,6 @@ def test_copies_are_independent(elmo: Elmo, copied: Callable[[Elmo], Elmo]) -> N
         other.bilm.forward_layers[0].gate_weight.mul_(2)
     assert_up_to_date(other)
     assert torch.equal(layers_of(elmo), expected)
-
-
-def new_elmo_on_cpu(files: BiLMFiles) -> Elmo:
-    """Return an `Elmo` whose own parameters are on the CPU, whatever device is the default."""
-    elmo = Elmo(*files, 3, dropout=0.0)
-    for layer, mix in enumerate(elmo.scalar_mixes):
-        mix.gamma = torch.nn.Parameter(torch.ones(1, device="cpu"))
-        for number in range(3):
-            value = 0.0 if number == layer else -9e10
-            mix.scalar_parameters[number] = torch.nn.Parameter(torch.tensor([value], device="cpu"))
-    return elmo
 
 
 class Adapter(torch.nn.Module):

@@ -59,25 +59,22 @@ def test_a_namespace_of_the_vocabulary_is_cached(bilm_files: BiLMFiles) -> None:
     assert_close(by_words, embedder(character_ids), terms)
 
 
-class TestBadConfig:
-    def test_a_misspelled_argument_is_an_error(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(ConfigurationError, match="ELMo has no argument 'droput'"):
-            TokenEmbedder.from_params(
-                Params({"type": "elmo", **bilm_files._asdict(), "droput": 0.1})
-            )
-
-    def test_a_vocabulary_and_a_namespace_are_an_error(self, bilm_files: BiLMFiles) -> None:
-        with pytest.raises(
-            ConfigurationError, match="vocab_to_cache or namespace_to_cache, not both"
-        ):
-            ElmoTokenEmbedder(*bilm_files, vocab_to_cache=["a"], namespace_to_cache="tokens")
-
-    def test_the_error_for_an_unknown_namespace_lists_all(self, bilm_files: BiLMFiles) -> None:
-        vocab = Vocabulary({"labels": {"O": 1}})
-        with pytest.raises(
-            ConfigurationError, match="expected a namespace of the vocabulary: labels"
-        ):
-            ElmoTokenEmbedder(*bilm_files, namespace_to_cache="tokens", vocab=vocab)
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"droput": 0.1}, "ELMo has no argument 'droput'"),
+        (
+            {"vocab_to_cache": ["a"], "namespace_to_cache": "tokens"},
+            "vocab_to_cache or namespace_to_cache, not both",
+        ),
+        ({"namespace_to_cache": "tokens"}, "expected a namespace of the vocabulary: labels"),
+    ],
+    ids=["misspelled", "both", "unknown namespace"],
+)
+def test_wrong_arguments(arguments: dict, message: str, bilm_files: BiLMFiles) -> None:
+    params = Params({"type": "elmo", **bilm_files._asdict(), **arguments})
+    with pytest.raises(ConfigurationError, match=message):
+        TokenEmbedder.from_params(params, vocab=Vocabulary({"labels": {"O": 1}}))
 
 
 def test_the_indexer_gives_the_ids_of_elmo_characters() -> None:

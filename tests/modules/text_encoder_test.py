@@ -1,5 +1,5 @@
 import json
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 import pytest
 import torch
@@ -107,19 +107,6 @@ def test_vectors_equal_those_of_the_separate_parts(bilm_files: BiLMFiles) -> Non
     # And the gates of the encoder's 7 steps.
     terms = mix_terms + 7 * (WORD_DIM + ELMO_DIM + HIDDEN)
     assert_close(encoded.contextualized, expected, terms)
-
-
-def test_two_places_take_one_pass_of_the_bilm(
-    bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text_encoder = build(bilm_files, "both")
-    bilm = text_encoder.elmo.elmo.bilm
-    passes: List[int] = []
-    monkeypatch.setattr(
-        bilm, "forward", lambda *args, forward=bilm.forward: (passes.append(1), forward(*args))[1]
-    )
-    text_encoder(text_fields())
-    assert len(passes) == 1
 
 
 def test_without_a_place_no_file_is_read() -> None:
