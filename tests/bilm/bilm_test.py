@@ -120,7 +120,8 @@ def check_gradients(files: BiLMFiles, sentences: List[List[str]]) -> None:
     assert our_gradients.keys() == their_gradients.keys()
     for name, gradient in our_gradients.items():
         assert float((gradient - their_gradients[name]).abs().max()) < ACCURACY, name
-        assert float(gradient.abs().max()) > 0, name
+        # A filter of which no word exceeds 0 has no gradient.
+        assert gradient.any() or name.startswith("character_encoder.convolutions."), name
 
 
 @pytest.mark.parametrize(
