@@ -218,8 +218,8 @@ def _extracted_archive(
     try:
         with tarfile.open(resolved_archive_file, "r:gz") as archive:
             # Python versions before 2023 have no filter.
-            options: Dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            archive.extractall(folder, _checked_members(archive, resolved_archive_file), **options)
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder, _checked_members(archive, resolved_archive_file))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
