@@ -244,9 +244,7 @@ def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
     num_instances = _count_training_instances(experiment)
     num_batches = math.ceil(num_instances / _batch_size(experiment))
     variants = {
-        (share, label): Variant(
-            label, placement, share=share, batches_per_epoch=num_batches if share < 1 else None
-        )
+        (share, label): Variant(label, placement, share=share, batches_per_epoch=num_batches)
         for share in shares
         for label, placement in ((NO_ELMO, "none"), (ELMO, None))
     }

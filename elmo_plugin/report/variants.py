@@ -47,7 +47,7 @@ class Variant(NamedTuple):
     last_layer_only: Optional[bool] = None  # rather than a mix of all
     scalar_mix_l2: Optional[float] = None  # the paper's lambda, on the weights of the mix
     share: float = 1.0  # of the training data, chosen by the seed of the run
-    batches_per_epoch: Optional[int] = None
+    batches_per_epoch: Optional[int] = None  # of a share that is not everything
     bilm: Optional[str] = None  # its name or folder
     word_vectors: Optional[str] = None  # a file in GloVe's text format
 
@@ -169,11 +169,9 @@ class TaskExperiment(Experiment):
             if "validation_dataset_reader" not in self.config:
                 changes["validation_dataset_reader"] = reader  # validation and test data stay whole
             name.append(f"share_{variant.share:g}")
-        num_batches = variant.batches_per_epoch
-        loader = self.config.get("data_loader", {})
-        if num_batches is not None and num_batches != loader.get("batches_per_epoch"):
-            changes["data_loader.batches_per_epoch"] = num_batches
-            name.append(f"batches_{num_batches}")
+            if variant.batches_per_epoch is not None:
+                changes["data_loader.batches_per_epoch"] = variant.batches_per_epoch
+                name.append(f"batches_{variant.batches_per_epoch}")
         return self.run("-".join(name), changes, seed)
 
     def _word_embedding(self) -> str:
