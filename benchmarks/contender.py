@@ -69,12 +69,7 @@ def elmo_encoder(settings: Dict[str, Any]) -> Encoder:
 def transformers_encoder(settings: Dict[str, Any]) -> Encoder:
     """The last layer of a model of transformers, for all pieces of all words."""
     import torch
-    from transformers import (
-        AutoModel,
-        BertConfig,
-        DistilBertConfig,
-        PreTrainedTokenizerFast,
-    )
+    from transformers import AutoModel, BertConfig, DistilBertConfig, PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=settings["tokenizer"],

@@ -55,15 +55,6 @@ def printed_rows(capsys: pytest.CaptureFixture) -> List[Dict[str, str]]:
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-@pytest.mark.parametrize(
-    "name", ["alternatives", "inference", "layers", "memory", "precision", "training"]
-)
-def test_help_gives_an_example(name: str, capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        importlib.import_module(name).main(["--help"])
-    assert f"python benchmarks/{name}.py" in capsys.readouterr().out
-
-
 def test_inference(text: List[str], bilm: List[str], capsys: pytest.CaptureFixture) -> None:
     inference = importlib.import_module("inference")
     inference.main([*text, *bilm, *BRIEFLY, "--precisions", "float32", "int8"])

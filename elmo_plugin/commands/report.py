@@ -31,7 +31,7 @@ REPORTS = {
         "Train a task without pretrained vectors, with word vectors, and with several biLMs.",
     ),
     "sample-efficiency": (
-        "sample_efficiency.compare_shares",
+        "task_reports.compare_shares",
         "Train a task with and without ELMo on shares of its training data.",
     ),
     "wsd": (

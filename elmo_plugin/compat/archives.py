@@ -92,22 +92,12 @@ def save_archive(
     archive: Archive, folder: Union[str, PathLike], dtype: str = "float32"
 ) -> List[Path]:
     """
-    Write an archive as a folder, which can be loaded in place of a `model.tar.gz`. Files of these names are
-    replaced. The weights of a frozen biLM that comes with this package are left out: when the archive is
-    loaded, they come from this package, and are compared with a checksum in the archive.
+    Write an archive as a folder, which is made if missing, and can be loaded in place of a `model.tar.gz`.
+    Files of these names are replaced. The weights of a frozen biLM that comes with this package are left out:
+    when the archive is loaded, they come from this package, and are compared with a checksum in the archive.
 
-    # Parameters
-
-    archive : `Archive`
-        A loaded archive.
-    folder : `str` or `PathLike`
-        The folder, which is made if it does not exist.
-    dtype : `str`, optional (default = `"float32"`)
-        Data type of weights in the file, `float32` or `float16`.
-
-    # Returns
-
-    What was written: files, and the folder of the vocabulary.
+    `dtype` is that of the weights in the file, `float32` or `float16`. Return what was written: files, and
+    the folder of the vocabulary.
     """
     paths = config_file, weight_file, vocabulary_folder, meta_file = archive_files(folder)
     Path(folder).mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,6 @@ INSTALL_ALLENNLP = "pip install --no-deps allennlp==2.10.1"
 # A published pair; torchvision works only with the torch that it was built for.
 INSTALL_TORCH_PAIR = "pip install torch==2.12.1 torchvision==0.27.1"
 
-
 # Of each package the versions that AllenNLP works with, and the command that installs one of them.
 REQUIREMENTS = {
     # The patches are for a `torch.load` that by default refuses other values than tensors.
@@ -24,14 +23,9 @@ REQUIREMENTS = {
 
 def check_environment() -> None:
     """
-    Check that the packages which AllenNLP needs are installed, in versions that it works with.
-
-    Called before AllenNLP is imported, because its own errors would not say what to do.
-
-    # Raises
-
-    `ImportError` that names all packages that are missing or have a wrong version: what was found, what was
-    expected, and the command that installs it.
+    Check that the packages which AllenNLP needs are installed, in versions that it works with. Raises an
+    `ImportError` that names each one that is missing or wrong: what was found, what was expected, and the
+    command that installs it. AllenNLP's own errors, if it were imported first, would not say what to do.
     """
     # Not at the top: `elmo` loads this module where packaging is not installed.
     from packaging.specifiers import SpecifierSet

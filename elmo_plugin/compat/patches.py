@@ -28,11 +28,7 @@ def prepare_allennlp() -> None:
     AllenNLP 2.10.1, and how it finds and extracts archives.
 
     No patch changes the meaning of a config, or the behaviour of torch and other packages elsewhere in the
-    process. Later calls in the same process do nothing.
-
-    # Raises
-
-    `ImportError` as `check_environment`.
+    process. Later calls in the same process do nothing. Raises as `check_environment`.
     """
     check_environment()
     hide_mixed_precision_warnings()
@@ -207,19 +203,14 @@ def _extracted_archive(
 ) -> Iterator[str]:
     """
     Extract a model archive to a temporary folder, as AllenNLP's function of this name does; without `cleanup`
-    the folder remains.
-
-    # Raises
-
-    `ConfigurationError` naming archive and member, if a member is no file or folder, or would be written
-    outside of the folder. Extracted files are removed then.
+    the folder remains. If a member is refused (see `_checked_members`), extracted files are removed.
     """
     folder = tempfile.mkdtemp()
     try:
         with tarfile.open(resolved_archive_file, "r:gz") as archive:
             # Python versions before 2023 have no filter.
-            options: Dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            archive.extractall(folder, _checked_members(archive, resolved_archive_file), **options)
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder, _checked_members(archive, resolved_archive_file))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -234,8 +225,9 @@ def _checked_members(
     archive: tarfile.TarFile, archive_file: Union[str, os.PathLike]
 ) -> Iterator[tarfile.TarInfo]:
     """
-    Check and yield the members of an archive. This is stricter than tarfile's data filter, which moves
-    absolute paths, and which links to links evaded in several versions of Python.
+    Yield the members of an archive. Raises a `ConfigurationError` for one that is no file or folder, or would
+    be written outside of the folder. This is stricter than tarfile's data filter, which moves absolute paths,
+    and which links to links evaded in several versions of Python.
     """
     for member in archive:
         is_plain = member.isfile() or member.isdir()

@@ -1,5 +1,6 @@
 """Sentence vectors as features in scikit-learn."""
 
+from dataclasses import KW_ONLY, dataclass
 from os import PathLike
 from typing import Any, Dict, Iterable, Optional, Sequence, Union
 
@@ -15,6 +16,7 @@ from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, tokenizer_
 FileName = Optional[Union[str, PathLike]]
 
 
+@dataclass(eq=False, repr=False)
 class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """
     Turn sentences into vectors of a frozen biLM, float32 `(num_sentences, dim)`, as a transformer of
@@ -41,28 +43,17 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         See `ElmoEmbedder`.
     """
 
-    def __init__(
-        self,
-        options_file: FileName = "elmo_mini",
-        weight_file: FileName = None,
-        *,
-        layer: Layer = AVERAGE,
-        pool: str = MEAN,
-        tokenizer: str = WHITESPACE,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-        cuda_device: int = -1,
-        precision: str = "float32",
-        kernel: str = "auto",
-    ) -> None:
-        self.options_file = options_file
-        self.weight_file = weight_file
-        self.layer = layer
-        self.pool = pool
-        self.tokenizer = tokenizer
-        self.batch_size = batch_size
-        self.cuda_device = cuda_device
-        self.precision = precision
-        self.kernel = kernel
+    # scikit-learn finds the parameters in the signature of the constructor that is made of these fields.
+    options_file: FileName = "elmo_mini"
+    weight_file: FileName = None
+    _: KW_ONLY
+    layer: Layer = AVERAGE
+    pool: str = MEAN
+    tokenizer: str = WHITESPACE
+    batch_size: int = DEFAULT_BATCH_SIZE
+    cuda_device: int = -1
+    precision: str = "float32"
+    kernel: str = "auto"
 
     def fit(self, X: Any = None, y: Any = None) -> "ElmoSentenceVectors":
         """
@@ -83,17 +74,9 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
 
     def transform(self, X: Iterable[Union[str, Sequence[str]]]) -> numpy.ndarray:
         """
-        Compute the vectors of sentences.
-
-        # Parameters
-
-        X : `Iterable[Union[str, Sequence[str]]]`
-            Sentences: strings, which are split by the tokenizer, or lists of tokens. A list, a
-            one-dimensional array, or a column of a data frame.
-
-        # Returns
-
-        float32 array of shape `(num_sentences, dim)`. A sentence without tokens has a vector of zeros.
+        Compute the vectors of sentences, float32 `(num_sentences, dim)`. `X` is a list, a one-dimensional
+        array, or a column of a data frame: of strings, which are split by the tokenizer, or of lists of
+        tokens. A sentence without tokens has a vector of zeros.
 
         # Raises
 

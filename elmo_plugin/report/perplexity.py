@@ -1,22 +1,10 @@
 """`elmo report perplexity`: perplexity before and after a biLM is adapted to a task's text (section 3.4)."""
 
 import hashlib
-import re
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.lm_vocabulary import VOCABULARY_NAME, LMVocabulary
@@ -28,15 +16,8 @@ from elmo_plugin.pretraining.corpus import find_corpus, read_sentences
 from elmo_plugin.pretraining.starting_point import start_from_archive, start_from_files
 from elmo_plugin.report.probes import DEFAULT_BILM, is_archive
 from elmo_plugin.report.runs import METRICS_NAME, RunOptions, read_metrics, train
-from elmo_plugin.report.tables import (
-    FAILED,
-    Part,
-    Report,
-    check_option,
-    settings_of,
-    write_report,
-)
-from elmo_plugin.report.variants import Experiment, check_name
+from elmo_plugin.report.tables import FAILED, Part, Report, check_option, settings_of, write_report
+from elmo_plugin.report.variants import Experiment, check_name, for_file_names
 from elmo_plugin.tasks.conll import read_conll_2012, read_conll_sentences
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, placed_lines
 from elmo_plugin.tasks.squad.reader import squad_records
@@ -112,7 +93,10 @@ class PerplexityOptions(RunOptions):
         names = [text.name for text in self.text]
         for name in names:
             check_name("--text", name)
-        for flag, found in (("--text", names), ("--bilm", [_slug(name) for name in self.bilm])):
+        for flag, found in (
+            ("--text", names),
+            ("--bilm", [for_file_names(name) for name in self.bilm]),
+        ):
             are_distinct = len(set(found)) == len(found) > 0
             check_option(
                 flag, ", ".join(found) or "none", are_distinct, "one or more different names"
@@ -134,20 +118,21 @@ def compare_perplexities(options: PerplexityOptions) -> Optional[Report]:
     dry run. Texts, biLMs and the config are checked before anything is trained.
     """
     folder = options.runs_folder
-    texts = [(text, write_task_text(text, folder / "texts" / text.name)) for text in options.text]
+    texts = {
+        text.name: write_task_text(text, folder / "texts" / text.name) for text in options.text
+    }
     vocabularies = {name: write_vocabulary(name, folder / "vocabularies") for name in options.bilm}
     runs = {}
-    for bilm, (text, files) in product(options.bilm, texts):
-        experiment = _experiment(options, bilm, vocabularies[bilm], text.name, files)
+    for bilm, (text, files) in product(options.bilm, texts.items()):
+        experiment = _experiment(options, bilm, vocabularies[bilm], text, files)
         for seed in options.seeds:
-            runs[text.name, bilm, seed] = experiment.run(experiment.name, {}, seed)
+            runs[text, bilm, seed] = experiment.run(experiment.name, {}, seed)
     trained = train(runs, options, "perplexity")
     if trained is None:
         return None
     rows = [
-        [*key[:2], *_perplexities(folder / runs[key].name), scores.minutes]
-        for key, scores in trained.scores.items()
-        if scores is not None
+        [*key[:2], *_perplexities(folder / runs[key].name), minutes]
+        for key, minutes in trained.scores["minutes"].dropna().items()
     ]
     table = _table(texts, options.bilm, rows)
     part = Part(
@@ -170,7 +155,7 @@ def write_vocabulary(name: str, folder: Path) -> Path:
             "that `elmo export` wrote from it."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary_file = folder / f"{_slug(name)}-{VOCABULARY_NAME}"
+    vocabulary_file = folder / f"{for_file_names(name)}-{VOCABULARY_NAME}"
     LMVocabulary(start.words, name).to_file(vocabulary_file)
     return vocabulary_file
 
@@ -185,7 +170,7 @@ def _experiment(
         "LM_TRAIN": str(files.train),
         "LM_HELDOUT": str(files.held_out),
     }
-    name = f"perplexity-{text_name}-{_slug(bilm)}"
+    name = f"perplexity-{text_name}-{for_file_names(bilm)}"
     experiment = Experiment(options.config, options.overrides, name, variables)
     callbacks = experiment.config["trainer"].get("callbacks") or []
     if not any(callback in (CALLBACK, {"type": CALLBACK}) for callback in callbacks):
@@ -197,12 +182,12 @@ def _experiment(
 
 
 def _table(
-    texts: Sequence[Tuple[TaskText, TextFiles]], bilms: Sequence[str], rows: List[List[Any]]
+    texts: Dict[str, TextFiles], bilms: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> "pandas.DataFrame":
     """Return a row for each biLM and text, with means of `rows`, one for each run that did not fail."""
     import pandas
 
-    keys = [(text.name, bilm) for bilm in bilms for text, _ in texts]
+    keys = [(text, bilm) for bilm in bilms for text in texts]
     index = pandas.MultiIndex.from_tuples(keys, names=["text", "biLM"])
     groups = pandas.DataFrame(rows, columns=[*index.names, *_PERPLEXITIES, "minutes"]).groupby(
         index.names
@@ -211,8 +196,8 @@ def _table(
     overall = means[["before", "after"]]
     return pandas.DataFrame(
         {
-            "training words": [files.num_train_words for _, files in texts] * len(bilms),
-            "held-out words": [files.num_held_out_words for _, files in texts] * len(bilms),
+            "training words": [files.num_train_words for files in texts.values()] * len(bilms),
+            "held-out words": [files.num_held_out_words for files in texts.values()] * len(bilms),
             "seeds": groups.size().reindex(index, fill_value=0),
             **overall.round(1).astype(object).mask(overall.isna(), FAILED),
             "std": groups["after"].std().round(2).reindex(index),
@@ -224,18 +209,13 @@ def _table(
     )
 
 
-def _perplexities(folder: Path) -> List[float]:
+def _perplexities(folder: Path) -> Sequence[float]:
     """Return the perplexities of a finished run, in the order of `_PERPLEXITIES`."""
     names = [f"{way}perplexity".replace(" ", "_") for way in _DIRECTIONS]
     best = [f"best_validation_{name}" for name in names]
     before = read_metrics(folder / METRICS_BEFORE_NAME, names)
     after = read_metrics(folder / METRICS_NAME, best)
     return [value for pair in zip(names, best) for value in (before[pair[0]], after[pair[1]])]
-
-
-def _slug(name: str) -> str:
-    """Return a name, or a path, as a part of file names."""
-    return re.sub(r"[^\w.-]+", "_", name).strip("_.-") or "_"
 
 
 def write_task_text(text: TaskText, folder: Path) -> TextFiles:
@@ -259,7 +239,7 @@ def write_task_text(text: TaskText, folder: Path) -> TextFiles:
     return TextFiles(train, held_out, *num_words)
 
 
-def _distinct_sentences(kind: str, path: str) -> List[str]:
+def _distinct_sentences(kind: str, path: str) -> Sequence[str]:
     sentences = dict.fromkeys(" ".join(words) for words in TEXT_KINDS[kind](path) if words)
     if not sentences:
         raise ConfigurationError(
@@ -292,7 +272,7 @@ def _squad(path: str, part: str) -> Iterator[Sequence[str]]:
         yield _words(tokenizer, text)
 
 
-def _words(tokenizer: RuleBasedTokenizer, text: str) -> List[str]:
+def _words(tokenizer: RuleBasedTokenizer, text: str) -> Sequence[str]:
     # Line breaks and other white space may be tokens.
     words = [token.ensure_text() for token in tokenizer.tokenize(text)]
     return [word for word in words if word.strip()]

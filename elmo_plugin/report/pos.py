@@ -148,18 +148,10 @@ def fit_probe(
     strengths: Sequence[float],
 ) -> Pipeline:
     """
-    Fit a multinomial logistic regression for each strength of regularization, and return the one with the
-    best accuracy on the held-out vectors. Ties go to the smallest C.
-
-    # Parameters
-
-    vectors, held_out_vectors : `numpy.ndarray`
-        `(num_training, dim)` and `(num_held_out, dim)`. Each dimension is first scaled to mean 0 and
-        variance 1 in the training part, so that the scale of a layer does not change its regularization.
-    tags, held_out_tags : `numpy.ndarray`
-        Strings, `(num_training,)` and `(num_held_out,)`.
-    strengths : `Sequence[float]`
-        scikit-learn's C: the weight of the sum of the losses against half the sum of the squared weights.
+    Fit a multinomial logistic regression to vectors, `(num_words, dim)`, and tags for each strength C, the
+    weight of the sum of the losses against half the sum of the squared weights. Return the one with the best
+    accuracy on the held-out words; ties go to the smallest C. Each dimension is first scaled to mean 0 and
+    variance 1 in the training part, so that the scale of a layer does not change its regularization.
     """
     probes = [
         make_pipeline(

@@ -161,7 +161,7 @@ def write_layers(
         ),
         f"{probe.name}-differences": Part(
             f"{probe.title}, differences of layers of {options.bilm_name}",
-            paired_differences(by_seed, probe.compared),
+            paired_differences({probe.compared: by_seed}),
             [f"Over the same {probe.test_data}. {SEED_NOTE}"],
         ),
     }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from glob import glob
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from allennlp.common import Params
 from allennlp.common.tqdm import Tqdm
@@ -25,6 +25,9 @@ from elmo_plugin.bilm.model_files import is_pretrained, pretrained_files
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import claimed_folder, replaced_file
 from elmo_plugin.report.tables import ReportOptions, check_option, shell_command, versions
+
+if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
+    import pandas
 
 METRICS_NAME = "metrics.json"  # of `allennlp train`
 
@@ -91,19 +94,16 @@ class RunScores(NamedTuple):
     validation: float  # the best score on validation data
     test: Optional[float]  # if the config evaluates on test data
     curve: List[float]  # on validation data, after each epoch
+    epochs: int
     best_epoch: int  # counted from 1
     minutes: float  # of training and validation
     peak_gigabytes: float  # of memory, 10^9 bytes
-
-    @property
-    def epochs(self) -> int:
-        return len(self.curve)
 
 
 class TrainedRuns(NamedTuple):
     """The results of runs."""
 
-    scores: Dict[Any, Optional[RunScores]]  # by the key of the run; `None` if it failed
+    scores: "pandas.DataFrame"  # a row of `RunScores` by the key of the run, empty if it failed
     failures: List[str]  # a line for each run that failed
     versions: Dict[str, str]  # that the others were trained with
 
@@ -113,12 +113,16 @@ class TrainedRuns(NamedTuple):
         return ["Means are of the runs that did not fail.", *failed] if failed else []
 
 
-def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional[TrainedRuns]:
+def train(
+    runs: Mapping[Tuple[Any, ...], Run], options: RunOptions, metric: str
+) -> Optional[TrainedRuns]:
     """
     Train the runs that are not finished, and return the results of all by their keys; nothing after a dry
     run. A run that fails does not stop the others. Runs of the same name are trained once. Nothing is trained
     if the folder of a run contains something else, or another process trains runs of this folder.
     """
+    import pandas
+
     folders = {
         run.name: RunFolder(options.runs_folder / run.name, run.config) for run in runs.values()
     }
@@ -146,14 +150,16 @@ def train(runs: Mapping[Any, Run], options: RunOptions, metric: str) -> Optional
                     scores[name] = folder.scores(metric)
                 except ConfigurationError as error:
                     failures[name] = str(error)
-        found = [folders[name].versions() for name in scores]
+        all_versions = pandas.DataFrame([folders[name].versions() for name in scores])
+    no_scores = [None] * len(RunScores._fields)
     return TrainedRuns(
-        {key: scores.get(run.name) for key, run in runs.items()},
+        pandas.DataFrame(
+            [scores.get(run.name, no_scores) for run in runs.values()],
+            index=pandas.MultiIndex.from_tuples(list(runs)),
+            columns=RunScores._fields,
+        ),
         [f"{name}: {failures[name]}" for name in folders if name in failures],
-        {
-            package: ", ".join(dict.fromkeys(each[package] for each in found))
-            for package in (found[0] if found else ())
-        },
+        {package: ", ".join(found.unique()) for package, found in all_versions.items()},
     )
 
 
@@ -236,6 +242,7 @@ class RunFolder:
             validation=metrics[best],
             test=metrics.get(f"test_{metric}"),
             curve=[read_metrics(file, [key])[key] for file in curve_files],
+            epochs=len(curve_files),
             best_epoch=metrics["best_epoch"] + 1,
             minutes=pandas.Timedelta(metrics["training_duration"]).total_seconds() / 60,
             peak_gigabytes=metrics["peak_worker_0_memory_MB"] / 1000,

@@ -147,26 +147,30 @@ def _markdown_cell(value: Any) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def paired_differences(scores: "pandas.DataFrame", name: str) -> "pandas.DataFrame":
+def paired_differences(scores: Mapping[str, "pandas.DataFrame"]) -> "pandas.DataFrame":
     """
     Compare each row with each row above it, over the seeds that both have: return the mean of the
     differences, and its 95 % confidence interval by Student's t. With one common seed the interval is empty,
-    without common seeds the difference too. `scores` has a row for each variant and a column for each seed,
-    missing where a run failed; `name` names them in columns.
+    without common seeds the difference too. `scores` has for each measure a frame of the same variants, in
+    rows, and seeds, in columns; missing where a run failed.
     """
     import pandas
 
     rows = []
-    for first, second in combinations(scores.index, 2):
-        differences = (scores.loc[second] - scores.loc[first]).dropna()
-        num_seeds, mean = len(differences), differences.mean()
-        interval = None
-        if num_seeds > 1:
-            margin = stats.t.ppf(0.975, num_seeds - 1) * differences.sem()
-            interval = f"{mean - margin:.2f} to {mean + margin:.2f}"
-        rows.append([second, first, num_seeds, round(mean, 2), interval])
-    columns = ["variant", "compared with", "seeds", f"{name} difference", f"{name} 95 % interval"]
-    return pandas.DataFrame(rows, columns=columns)
+    for first, second in combinations(next(iter(scores.values())).index, 2):
+        row: Dict[str, Any] = {"variant": second, "compared with": first}
+        for name, frame in scores.items():
+            differences = (frame.loc[second] - frame.loc[first]).dropna()
+            num_seeds, mean = len(differences), differences.mean()
+            interval = None
+            if num_seeds > 1:
+                margin = stats.t.ppf(0.975, num_seeds - 1) * differences.sem()
+                interval = f"{mean - margin:.2f} to {mean + margin:.2f}"
+            row["seeds"] = num_seeds
+            row[f"{name} difference"] = round(mean, 2)
+            row[f"{name} 95 % interval"] = interval
+        rows.append(row)
+    return pandas.DataFrame(rows)
 
 
 def settings_of(variables: Mapping[str, str] = {}, **more: Any) -> Dict[str, Any]:

@@ -1,17 +1,24 @@
 """
 Reports that train variants of a task with several seeds: `elmo report layers` and `placement` (the paper's
-tables 2 and 3), and `vectors`.
+tables 2 and 3), `vectors`, and `sample-efficiency` (figure 1).
 """
 
+import copy
+import math
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from allennlp.common import Params
+from allennlp.data import DatasetReader
 
 from elmo_plugin.arguments import option
 from elmo_plugin.bilm.model_files import resolve_model_files
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.figures import draw_variants
+from elmo_plugin.report.figures import draw_shares, draw_variants
 from elmo_plugin.report.runs import TrainedRuns, train
+from elmo_plugin.report.share_reader import check_share, share_size
 from elmo_plugin.report.tables import (
     FAILED,
     Part,
@@ -26,7 +33,7 @@ from elmo_plugin.report.variants import ELMO_KEY, TaskExperiment, TaskOptions, V
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
 
-NO_ELMO = "no ELMo"
+NO_ELMO, ELMO = "no ELMo", "ELMo"
 PLACEMENTS = {"none": NO_ELMO, "input": "input", "both": "input and output", "output": "output"}
 
 LAYER_VARIANTS = (
@@ -53,7 +60,7 @@ _PAPER = {
     },
 }
 
-DIFFERENCE_NOTE = (
+_DIFFERENCE_NOTE = (
     "Difference: the mean, over the seeds that both variants have, of the variant's score minus the score "
     "of the variant that it is compared with. The 95 % interval is Student's: if it contains 0, these "
     "seeds do not show which variant is better. It covers the randomness of training, not the choice of "
@@ -75,6 +82,18 @@ _PLACEMENT_NOTE = (
 _VECTORS_NOTE = (
     "Word vectors: the config's embedding of words starts from that file and has its width; without it, it "
     "starts from random numbers. Everything else is as in the config."
+)
+
+_SHARE_NOTE = (
+    "A share is a part of the instances that the config's reader reads from the training data. The seed "
+    "of the run chooses it; smaller shares are parts of larger ones. Validation and test data are whole. "
+    "The vocabulary is made as in the config (by default from the share, the validation and test data). "
+    "An epoch has as many batches for each share as for all of the data, so that small shares have as many "
+    "updates."
+)
+_CURVE_NOTE = (
+    "Epochs are counted from 1. Passes: the first epoch in which ELMo scores higher than the best without "
+    "it; empty if there is none."
 )
 
 
@@ -144,6 +163,33 @@ class VectorsOptions(TaskOptions):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SampleEfficiencyOptions(TaskOptions):
+    """
+    How much less data does a task need with ELMo? Trains a config with and without it on shares of the
+    training data, and shows scores by share and by epoch: the paper's figure 1.
+
+    A share is a part of the instances that the config's reader reads from the training file: sentences of NER
+    and SST (and phrases, where they are read), pairs of SNLI, questions of SQuAD, predicates of SRL,
+    documents of coreference. An epoch has the same number of batches for each share as for all of the data.
+    One pass over a small share would be few updates: it would compare shorter training rather than less data.
+
+    examples:
+      export SRL_DATA=data/srl ELMO=elmo_mini
+      elmo report sample-efficiency training_configs/srl_small.jsonnet -s results
+      elmo report sample-efficiency training_configs/srl_small.jsonnet -s results --fractions 0.1 1
+
+    Writes sample-efficiency-NAME (.md, .csv, .json, .png, .svg), sample-efficiency-epochs-NAME with the
+    best epoch of each run, and sample-efficiency-differences-NAME.
+    """
+
+    fractions: Sequence[float] = option(
+        "shares of the training data, each larger than 0 and at most 1",
+        (0.01, 0.1, 1.0),
+        metavar="F",
+    )
+
+
 def compare_layers(options: LayersOptions) -> Optional[Report]:
     """Train a config without ELMo, with the last layer and with all; return nothing after a dry run."""
     experiment = TaskExperiment.with_elmo(options)
@@ -184,10 +230,46 @@ def compare_vectors(options: VectorsOptions) -> Optional[Report]:
     return _compare("vectors", "Vectors of words", _VECTORS_NOTE, experiment, variants)
 
 
+def compare_shares(options: SampleEfficiencyOptions) -> Optional[Report]:
+    """
+    Train a config with and without ELMo on shares of its training data, and write the scores by share and the
+    best epochs. Returns nothing after a dry run.
+    """
+    import pandas
+
+    for fraction in options.fractions:
+        check_share(fraction, "--fractions")
+    shares = sorted(set(options.fractions))
+    experiment = TaskExperiment.with_elmo(options)
+    num_instances = _count_training_instances(experiment)
+    num_batches = math.ceil(num_instances / _batch_size(experiment))
+    variants = {
+        (share, label): Variant(label, placement, share=share, batches_per_epoch=num_batches)
+        for share in shares
+        for label, placement in ((NO_ELMO, "none"), (ELMO, None))
+    }
+    scores = train_variants(experiment, variants)
+    if scores is None:
+        return None
+    table = scores.table().rename_axis(["share", "ELMo"]).reset_index()
+    table.insert(1, "instances", [share_size(num_instances, share) for share in table["share"]])
+    differences = pandas.concat(
+        {share: scores.differences(share) for share in shares}, names=["share"]
+    ).reset_index("share")
+    figure = draw_shares(f"How much data: {experiment.name}", scores.metric, scores.by_seed())
+    epochs = _best_epochs(scores, shares)
+    parts = {
+        "": Part("How much data", table, [_SHARE_NOTE, *scores.notes()], figure),
+        "epochs": Part("How many epochs", epochs, [_CURVE_NOTE, _SHARE_NOTE]),
+        "differences": Part("With and without ELMo", differences, [_DIFFERENCE_NOTE]),
+    }
+    return scores.write("sample-efficiency", parts)
+
+
 def _compare(
     name: str, title: str, note: str, experiment: TaskExperiment, variants: Sequence[Variant]
 ) -> Optional[Report]:
-    scores = train_variants(experiment, {variant.label: variant for variant in variants})
+    scores = train_variants(experiment, {(variant.label,): variant for variant in variants})
     if scores is None:
         return None
     table = scores.table().rename_axis("ELMo").reset_index()
@@ -200,20 +282,20 @@ def _compare(
     parts = {"": Part(title, table, [note, *scores.notes()], figure)}
     if len(variants) > 1:
         parts["differences"] = Part(
-            f"{title}, differences", scores.differences(), [DIFFERENCE_NOTE]
+            f"{title}, differences", scores.differences(), [_DIFFERENCE_NOTE]
         )
     return scores.write(name, parts)
 
 
 def train_variants(
-    experiment: TaskExperiment, variants: Mapping[Any, Variant]
+    experiment: TaskExperiment, variants: Mapping[Tuple[Any, ...], Variant]
 ) -> Optional["TaskScores"]:
     """
     Train each variant with each seed. Returns nothing after a dry run. The keys of `variants` are those of
-    the rows of tables: a label, or a share of the data with a label.
+    the rows of tables: a label, or a share of the data and a label.
     """
     runs = {
-        (key, seed): experiment.run_of(variant, seed)
+        (*key, seed): experiment.run_of(variant, seed)
         for key, variant in variants.items()
         for seed in experiment.options.seeds
     }
@@ -226,10 +308,10 @@ class TaskScores:
 
     def __init__(self, experiment: TaskExperiment, trained: TrainedRuns) -> None:
         self.experiment, self.trained = experiment, trained
-        scores = [each for each in trained.scores.values() if each is not None]
-        values = [value for each in scores for value in (each.validation, each.test or 0.0)]
+        scores = trained.scores[["validation", "test"]].astype(float)
         # Accuracy and F1 are shares; a perplexity or a loss is not.
-        is_share = experiment.is_larger_better and all(0.0 <= value <= 1.0 for value in values)
+        is_other = (scores < 0.0) | (scores > 1.0)
+        is_share = experiment.is_larger_better and not is_other.any(axis=None)
         self._scale = 100.0 if is_share else 1.0
         self.metric = f"{experiment.metric} (%)" if is_share else experiment.metric
         self._parts = {"dev": "validation"}  # of the data, with their fields in `RunScores`
@@ -238,48 +320,34 @@ class TaskScores:
 
     def by_seed(self, field: str = "validation") -> "pandas.DataFrame":
         """Return a row for each variant and a column for each seed; missing where a run failed."""
-        import pandas
-
-        scores = self.trained.scores
-        index = pandas.Index(dict.fromkeys(variant for variant, _ in scores))
-        seeds = self.experiment.options.seeds
-        values = [[getattr(scores[key, seed], field, None) for seed in seeds] for key in index]
-        frame = pandas.DataFrame(values, index, seeds, dtype=float)
+        values = self.trained.scores[field].astype(float)
+        variants = values.index.droplevel(-1).unique()  # in the order of the table
+        frame = values.unstack().loc[variants, list(self.experiment.options.seeds)]
         return frame * self._scale if field in ("validation", "test") else frame
-
-    def curve(self, variant: Any, seed: int) -> List[float]:
-        """Return the scores of a run by epoch; nothing if it failed."""
-        scores = self.trained.scores[variant, seed]
-        return [] if scores is None else [score * self._scale for score in scores.curve]
 
     def table(self) -> "pandas.DataFrame":
         """Return the score of each seed, mean and sample standard deviation, and the cost of the runs."""
-        import pandas
-
         has_failed = self.by_seed().isna()
-        columns = {"seeds": (~has_failed).sum(axis=1)}
-        cells = {}
+        table = (~has_failed).sum(axis=1).to_frame("seeds")
+        cells = []
         for part, field in self._parts.items():
             scores = self.by_seed(field)
-            columns[f"{part} mean"] = scores.mean(axis=1).round(2)
-            columns[f"{part} std"] = scores.std(axis=1).round(2)
+            table[f"{part} mean"] = scores.mean(axis=1).round(2)
+            table[f"{part} std"] = scores.std(axis=1).round(2)
             shown = scores.round(2).astype(object).mask(has_failed, FAILED)
-            cells.update({f"{part} {self.metric}, seed {seed}": shown[seed] for seed in shown})
-        columns.update(cells)  # after the means, which a narrow screen shows first
-        columns["epochs"] = self.by_seed("epochs").mean(axis=1).round(1)
-        columns["minutes"] = self.by_seed("minutes").mean(axis=1).round(2)
-        columns["peak GB"] = self.by_seed("peak_gigabytes").max(axis=1).round(2)
-        return pandas.DataFrame(columns)
+            cells.append(shown.add_prefix(f"{part} {self.metric}, seed "))
+        table = table.join(cells)  # after the means, which a narrow screen shows first
+        table["epochs"] = self.by_seed("epochs").mean(axis=1).round(1)
+        table["minutes"] = self.by_seed("minutes").mean(axis=1).round(2)
+        table["peak GB"] = self.by_seed("peak_gigabytes").max(axis=1).round(2)
+        return table
 
     def differences(self, share: Optional[float] = None) -> "pandas.DataFrame":
         """Compare each pair of variants, or those of a share, see `paired_differences`."""
-        import pandas
-
-        tables = []
-        for part, field in self._parts.items():
-            scores = self.by_seed(field)
-            tables.append(paired_differences(scores if share is None else scores.loc[share], part))
-        return pandas.concat([tables[0], *(table.iloc[:, 3:] for table in tables[1:])], axis=1)
+        scores = {part: self.by_seed(field) for part, field in self._parts.items()}
+        if share is not None:
+            scores = {part: frame.loc[share] for part, frame in scores.items()}
+        return paired_differences(scores)
 
     def notes(self) -> List[str]:
         """Return the notes of all tables of scores, with the reasons of failures."""
@@ -311,3 +379,49 @@ class TaskScores:
             for name, part in parts.items()
         }
         return write_report(experiment.options.output, named, settings, self.trained.failures)
+
+
+def _count_training_instances(experiment: TaskExperiment) -> int:
+    path = experiment.config["train_data_path"]
+    reader = DatasetReader.from_params(Params(copy.deepcopy(experiment.config["dataset_reader"])))
+    num_instances = sum(1 for _ in reader.read(path))
+    if num_instances == 0:
+        raise ConfigurationError(
+            f"train_data_path: found no instance in {path}, expected data to take shares of."
+        )
+    return num_instances
+
+
+def _batch_size(experiment: TaskExperiment) -> int:
+    loader = experiment.config.get("data_loader", {})
+    size = loader.get("batch_sampler", loader).get("batch_size")
+    if not isinstance(size, int):
+        raise ConfigurationError(
+            f"{experiment.config_file}: neither data_loader.batch_size nor "
+            "data_loader.batch_sampler.batch_size is a number. It is needed to count the batches of all "
+            "data. Give one."
+        )
+    return size
+
+
+def _best_epochs(scores: TaskScores, shares: Sequence[float]) -> "pandas.DataFrame":
+    """Return the best epochs of each share and seed, and when the scores with ELMo pass the best without."""
+    import pandas
+
+    best, epochs = scores.by_seed(), scores.by_seed("best_epoch")
+    runs = scores.trained.scores
+    sign = 1 if scores.experiment.is_larger_better else -1
+    rows = []
+    for share, seed in product(shares, best.columns):
+        row: Dict[str, Any] = {"share": share, "seed": seed}
+        for label in (NO_ELMO, ELMO):
+            score, epoch = (frame.loc[(share, label), seed] for frame in (best, epochs))
+            has_failed = math.isnan(score)
+            row[f"{label}, best dev {scores.metric}"] = FAILED if has_failed else round(score, 2)
+            row[f"{label}, in epoch"] = None if has_failed else int(epoch)
+        baseline = runs.loc[(share, NO_ELMO, seed), "validation"]
+        curve = enumerate(runs.loc[(share, ELMO, seed), "curve"] or (), start=1)
+        better = (epoch for epoch, score in curve if sign * score > sign * baseline)
+        row["passes in epoch"] = next(better, None)
+        rows.append(row)
+    return pandas.DataFrame(rows, dtype=object)

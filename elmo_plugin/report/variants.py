@@ -4,9 +4,8 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Set, Union
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Set
 
 from allennlp.common import Params
 from allennlp.common.params import with_overrides
@@ -48,7 +47,7 @@ class Variant(NamedTuple):
     last_layer_only: Optional[bool] = None  # rather than a mix of all
     scalar_mix_l2: Optional[float] = None  # the paper's lambda, on the weights of the mix
     share: float = 1.0  # of the training data, chosen by the seed of the run
-    batches_per_epoch: Optional[int] = None
+    batches_per_epoch: Optional[int] = None  # of a share that is not everything
     bilm: Optional[str] = None  # its name or folder
     word_vectors: Optional[str] = None  # a file in GloVe's text format
 
@@ -62,12 +61,12 @@ class Experiment:
 
     def __init__(
         self,
-        config_file: Union[str, PathLike],
-        overrides: Optional[Dict[str, Any]] = None,
-        name: Optional[str] = None,
+        config_file: str,
+        overrides: Optional[Dict[str, Any]],
+        name: Optional[str],
         variables: Optional[Mapping[str, str]] = None,
     ) -> None:
-        self.config_file = str(config_file)
+        self.config_file = config_file
         self.config = _evaluated(self.config_file, overrides, variables)
         self.model: Dict[str, Any] = self.config.get("model") or {}
         self.task = str(self.model.get("type", "")).removeprefix("elmo_")
@@ -148,12 +147,12 @@ class TaskExperiment(Experiment):
         if variant.bilm is not None and variant.bilm != self.bilm:
             changes[f"{ELMO_KEY}.options_file"] = variant.bilm
             changes[f"{ELMO_KEY}.weight_file"] = None
-            name.append(f"bilm_{_for_file_names(Path(variant.bilm).name)}")
+            name.append(f"bilm_{for_file_names(Path(variant.bilm).name)}")
         if variant.word_vectors is not None:
             embedding = self._word_embedding()
             changes[f"{embedding}.pretrained_file"] = variant.word_vectors
             changes[f"{embedding}.embedding_dim"] = _width_of_vectors(variant.word_vectors)
-            name.append(f"vectors_{_for_file_names(Path(variant.word_vectors).stem)}")
+            name.append(f"vectors_{for_file_names(Path(variant.word_vectors).stem)}")
         last_layer = variant.last_layer_only
         if last_layer is not None and last_layer != self.elmo.get("top_layer_only", False):
             changes[f"{ELMO_KEY}.top_layer_only"] = last_layer
@@ -170,16 +169,16 @@ class TaskExperiment(Experiment):
             if "validation_dataset_reader" not in self.config:
                 changes["validation_dataset_reader"] = reader  # validation and test data stay whole
             name.append(f"share_{variant.share:g}")
-        num_batches = variant.batches_per_epoch
-        loader = self.config.get("data_loader", {})
-        if num_batches is not None and num_batches != loader.get("batches_per_epoch"):
-            changes["data_loader.batches_per_epoch"] = num_batches
-            name.append(f"batches_{num_batches}")
+            if variant.batches_per_epoch is not None:
+                changes["data_loader.batches_per_epoch"] = variant.batches_per_epoch
+                name.append(f"batches_{variant.batches_per_epoch}")
         return self.run("-".join(name), changes, seed)
 
     def _word_embedding(self) -> str:
         """Return the key of the config's only embedder of type `embedding`."""
-        keys = list(_embeddings(self.model, "model"))
+        values = Params({"model": self.model}).as_flat_dict()
+        types = {key: value for key, value in values.items() if key.endswith(".type")}
+        keys = [key.removesuffix(".type") for key in types if types[key] == "embedding"]
         if len(keys) != 1:
             raise ConfigurationError(
                 f"{self.config_file}: found {len(keys)} embedders of type 'embedding' "
@@ -204,6 +203,11 @@ def check_name(flag: str, name: str) -> None:
         )
 
 
+def for_file_names(name: str) -> str:
+    """Return a name, or a path, as a part of file names."""
+    return re.sub(r"[^\w.-]+", "_", name).strip("_.-") or "_"
+
+
 def _evaluated(
     config_file: str,
     overrides: Optional[Dict[str, Any]],
@@ -222,19 +226,6 @@ def _evaluated(
             f"{config_file}: cannot be evaluated ({error}). {advice}"
         ) from error
     return params.as_dict(quiet=True)
-
-
-def _embeddings(value: Any, key: str) -> Iterator[str]:
-    """Yield the keys of the embedders of type `embedding` in a part of a config."""
-    if isinstance(value, dict):
-        if value.get("type") == "embedding":
-            yield key
-        for name, inner in value.items():
-            yield from _embeddings(inner, f"{key}.{name}")
-
-
-def _for_file_names(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)
 
 
 def _width_of_vectors(file: str) -> int:

@@ -17,13 +17,7 @@ from elmo_plugin.arguments import option
 from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.json_input import (
-    errors_at,
-    find_key,
-    get_text,
-    get_words,
-    parse_json_object,
-)
+from elmo_plugin.files.json_input import errors_at, find_key, get_text, get_words, parse_json_object
 from elmo_plugin.report.probes import (
     LEVELS,
     SEED_NOTE,

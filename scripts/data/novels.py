@@ -6,14 +6,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List
 
 from coref import document_names, order_by_hash, split_documents
-from sentence_splitting import (
-    MAX_TOKENS,
-    MIN_TOKENS,
-    clean,
-    is_usable,
-    split_sentences,
-    tokenize,
-)
+from sentence_splitting import MAX_TOKENS, MIN_TOKENS, clean, is_usable, split_sentences, tokenize
 from sources import LITBANK, WIKISPLIT, WIKITEXT, list_files, read_text
 
 SEED = 13

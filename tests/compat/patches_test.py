@@ -34,7 +34,8 @@ we###PRP saw###V the###DET sea###NN .###.
 """
 
 
-def tagger_config(tmp_path: Path) -> Dict[str, Any]:
+@pytest.fixture
+def config(tmp_path: Path) -> Dict[str, Any]:
     """A complete small experiment of AllenNLP's own classes."""
     data = tmp_path / "tagged.txt"
     data.write_text(TAGGED_SENTENCES)
@@ -52,11 +53,6 @@ def tagger_config(tmp_path: Path) -> Dict[str, Any]:
         "data_loader": {"batch_size": 2},
         "trainer": {"optimizer": "adam", "num_epochs": 2, "cuda_device": -1},
     }
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Dict[str, Any]:
-    return tagger_config(tmp_path)
 
 
 def train(config: Dict[str, Any], serialization_dir: Path, recover: bool = False) -> Model:

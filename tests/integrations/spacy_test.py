@@ -31,8 +31,6 @@ TEXTS = [TEXT, "", "Hi", " \n\n\t", "naïve 日本語 .", "The bank of the river
 # Documented, of sentences in any batch: `ElmoEmbedder`.
 TOLERANCE = {"rtol": 0, "atol": 1e-5}
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="Processes are not forked here.")
-
 
 def pipeline(files: BiLMFiles, sentencizer: bool = False, **config: Any) -> Language:
     nlp = spacy.blank("en")
@@ -164,15 +162,21 @@ def test_similarity_is_the_cosine_also_of_equal_words(bilm_files: BiLMFiles) -> 
                 assert_close(similarity, expected, terms=3 * 12, scale=1.0, dtype="float32")
 
 
-def test_pipe_equals_single_calls_in_order(bilm_files: BiLMFiles) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{"batch_size": 1}, {"batch_size": 2}, {"batch_size": 100}, {"batch_size": 2, "n_process": 2}],
+    ids=str,
+)
+def test_pipe_equals_single_calls_in_order(bilm_files: BiLMFiles, settings: Any) -> None:
     nlp = pipeline(bilm_files, sentencizer=True, layers="all", batch_size=2)
-    for docs_at_once in (1, 2, 100):
-        docs = list(nlp.pipe(TEXTS, batch_size=docs_at_once))
-        assert [doc.text for doc in docs] == TEXTS
-        for doc in docs:
-            alone = nlp(doc.text)
-            numpy.testing.assert_allclose(doc.tensor, alone.tensor, **TOLERANCE)
-            numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
+    docs = list(nlp.pipe(TEXTS, **settings))
+    assert [doc.text for doc in docs] == TEXTS
+    for doc in docs:
+        alone = nlp(doc.text)
+        numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
+        numpy.testing.assert_allclose(doc.tensor, alone.tensor, **TOLERANCE)
+        for token in doc:
+            numpy.testing.assert_allclose(token.vector, alone.tensor[token.i], **TOLERANCE)
 
 
 def test_a_saved_pipeline_reads_the_files_of_its_config_again(
@@ -216,17 +220,6 @@ def test_component_and_docs_can_be_pickled(bilm_files: BiLMFiles) -> None:
     assert copy[1].similarity(copy[8]) == doc[1].similarity(doc[8]) < 0.9999
 
 
-@needs_fork
-def test_several_processes_give_the_vectors_of_one(bilm_files: BiLMFiles) -> None:
-    nlp = pipeline(bilm_files, sentencizer=True, layers="all")
-    expected = list(nlp.pipe(TEXTS))
-    found = list(nlp.pipe(TEXTS, n_process=2, batch_size=2))
-    for doc, alone in zip(found, expected, strict=True):
-        numpy.testing.assert_allclose(doc._.elmo_layers, alone._.elmo_layers, **TOLERANCE)
-        for token in doc:
-            numpy.testing.assert_allclose(token.vector, alone.tensor[token.i], **TOLERANCE)
-
-
 # Long enough for torch to use its threads.
 MANY_THREADS_THEN_SEVERAL_PROCESSES = """
 import numpy, spacy, sys, torch
@@ -244,34 +237,12 @@ print(len(found), torch.get_num_threads())
 
 
 @pytest.mark.slow
-@needs_fork
 @pytest.mark.parametrize("kernel", ["auto", "reference"])
 def test_several_processes_do_not_wait_for_threads_of_the_parent(
     kernel: str, tmp_path: Path
 ) -> None:
     output = program_output(MANY_THREADS_THEN_SEVERAL_PROCESSES, kernel, folder=tmp_path)
     assert output == "128 2\n"  # the parent keeps its threads
-
-
-@pytest.mark.parametrize(
-    "config, message",
-    [
-        ({"layers": "average"}, "layers is 'average', expected one of mix, top, all"),
-        ({"layers": "top", "scalar_mix_parameters": [0.0, 0.0, 0.0]}, "does not use"),
-        ({"scalar_mix_parameters": [1.0, 2.0]}, "scalar_mix_parameters has 2 .* expected 3"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"kernel": "fastest"}, "fastest"),
-        ({"options_file": "nowhere.json"}, "cannot find nowhere.json"),
-        # Errors of spaCy: an unknown name, and wrong types.
-        ({"layer": "top"}, "layer"),
-        ({"batch_size": "many"}, "batch_size"),
-    ],
-)
-def test_a_wrong_value_is_an_error_when_the_component_is_added(
-    bilm_files: BiLMFiles, config: Any, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        pipeline(bilm_files, **config)
 
 
 # The layer.
@@ -422,16 +393,25 @@ def test_another_bilm_under_the_same_name_is_an_error(
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "make, options, message",
     [
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"sentence_cache_mb": -1}, "sentence_cache_mb is -1"),
-        ({"options_file": "missing.json"}, "cannot find missing.json"),
-        ({"mix_weights": [1.0]}, "mix_weights"),
+        (pipeline, {"layers": "average"}, "layers is 'average', expected one of mix, top, all"),
+        (pipeline, {"layers": "top", "scalar_mix_parameters": [0.0, 0.0, 0.0]}, "does not use"),
+        (pipeline, {"scalar_mix_parameters": [1.0, 2.0]}, "scalar_mix_parameters has 2 .* expec"),
+        (pipeline, {"batch_size": 0}, "batch_size is 0"),
+        (pipeline, {"kernel": "fastest"}, "fastest"),
+        (pipeline, {"options_file": "nowhere.json"}, "cannot find nowhere.json"),
+        # Errors of spaCy: an unknown name, and wrong types.
+        (pipeline, {"layer": "top"}, "layer"),
+        (pipeline, {"batch_size": "many"}, "batch_size"),
+        (tagger, {"batch_size": 0}, "batch_size is 0"),
+        (tagger, {"sentence_cache_mb": -1}, "sentence_cache_mb is -1"),
+        (tagger, {"options_file": "missing.json"}, "cannot find missing.json"),
+        (tagger, {"mix_weights": [1.0]}, "mix_weights"),
     ],
 )
-def test_wrong_options_of_the_layer(
-    bilm_files: BiLMFiles, options: Dict[str, Any], message: str
+def test_a_wrong_option_is_an_error_when_the_component_or_layer_is_made(
+    make: Callable[..., Language], options: Dict[str, Any], message: str, bilm_files: BiLMFiles
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        tagger(bilm_files, **options)
+        make(bilm_files, **options)

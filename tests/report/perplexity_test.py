@@ -56,9 +56,19 @@ def configs_of(options: PerplexityOptions) -> List[Dict[str, Any]]:
     ]
 
 
-def test_a_row_has_the_gain_on_a_text(training: FakeTraining, options: PerplexityOptions) -> None:
-    mine, sst = rows_of(options)
-    assert mine == {
+def test_a_row_has_the_gain_of_a_bilm_on_a_text(
+    training: FakeTraining,
+    options: PerplexityOptions,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "other").symlink_to(PRETRAINED_FOLDER / "elmo_mini")
+    monkeypatch.chdir(tmp_path)
+    rows = rows_of(replace(options, bilm=("elmo_mini", "./other")))
+    assert [(row["text"], row["biLM"]) for row in rows] == [
+        *(("mine", "elmo_mini"), ("sst", "elmo_mini"), ("mine", "./other"), ("sst", "./other"))
+    ]
+    assert rows[0] == {
         "text": "mine",
         "biLM": "elmo_mini",
         "training words": 4,
@@ -74,10 +84,11 @@ def test_a_row_has_the_gain_on_a_text(training: FakeTraining, options: Perplexit
         "backward after": 112.0,
         "minutes": 1.51,
     }
-    assert sst["text"] == "sst"
     assert training.started == [
         *("perplexity-mine-elmo_mini-seed1", "perplexity-mine-elmo_mini-seed3"),
         *("perplexity-sst-elmo_mini-seed1", "perplexity-sst-elmo_mini-seed3"),
+        *("perplexity-mine-other-seed1", "perplexity-mine-other-seed3"),
+        *("perplexity-sst-other-seed1", "perplexity-sst-other-seed3"),
     ]
     suffixes = {path.suffix for path in Path(options.output).glob("perplexity.*")}
     assert suffixes == {".md", ".csv", ".json"}
@@ -98,20 +109,6 @@ def test_failed_runs_are_reported_and_the_others_are_kept(
     training.failing.add("perplexity-mine-elmo_mini-seed3")
     shutil.rmtree(options.output)
     assert [row["after"] for row in rows_of(options)] == ["failed", "failed"]
-
-
-def test_each_text_has_a_row_for_each_bilm(
-    training: FakeTraining,
-    options: PerplexityOptions,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (tmp_path / "other").symlink_to(PRETRAINED_FOLDER / "elmo_mini")
-    monkeypatch.chdir(tmp_path)
-    rows = rows_of(replace(options, bilm=("elmo_mini", "./other"), seeds=(1,)))
-    assert [(row["text"], row["biLM"]) for row in rows] == [
-        *(("mine", "elmo_mini"), ("sst", "elmo_mini"), ("mine", "./other"), ("sst", "./other"))
-    ]
 
 
 def test_the_config_is_evaluated_for_the_bilm_and_the_text(

@@ -6,13 +6,7 @@ import numpy
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.report.pos import (
-    PosOptions,
-    compare_tags,
-    fit_probe,
-    frequent_tags,
-    read_tagged,
-)
+from elmo_plugin.report.pos import PosOptions, compare_tags, fit_probe, frequent_tags, read_tagged
 from tests.closeness import assert_close
 from tests.report.conftest import column, tables_of
 

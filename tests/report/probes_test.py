@@ -1,43 +1,18 @@
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy
-import pytest
 import torch
-from allennlp.commands.train import train_model_from_file
 
 from elmo_plugin import BiLM
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.probes import ProbeOptions, load_bilm, named_layers
 from tests.conftest import TINY_OPTIONS
-from tests.report.conftest import REPOSITORY
 
 
 def vectors_of(**options: Any) -> numpy.ndarray:
     given = ProbeOptions(output="", **options)
     _, _, embedder = next(given.embedders(load_bilm(given.bilm)))
     return embedder.embed_sentence(["a", "word"])
-
-
-def test_a_folder_and_a_zip_are_the_same(bilm_folder: Path) -> None:
-    archive = shutil.make_archive(str(bilm_folder), "zip", bilm_folder)
-    # The same weights, so that the same bits are computed.
-    assert numpy.array_equal(vectors_of(bilm=archive), vectors_of(bilm=str(bilm_folder)))
-    with pytest.raises(ConfigurationError, match=r"no such file or folder.*: elmo_mini"):
-        load_bilm("no_such")
-
-
-def test_the_bilm_of_an_archive_is_loaded(tmp_path: Path) -> None:
-    model = train_model_from_file(
-        REPOSITORY / "fixtures" / "lm" / "experiment.jsonnet",
-        tmp_path / "run",
-        overrides='{"trainer.num_epochs": 1, "trainer.callbacks": []}',
-    )
-    assert model is not None
-    found = load_bilm(str(tmp_path / "run" / "model.tar.gz")).state_dict()
-    expected = model.bilm.state_dict()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)  # copied
 
 
 def test_the_precision_is_an_option(bilm_folder: Path) -> None:

@@ -23,13 +23,13 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> List[List[str]]:
     data.mkdir(parents=True)
     for part in ("train", "dev"):
         (data / f"{part}-v1.1.json").touch()
+    (tmp_path / "bin").mkdir()
     for name in ("elmo", "python"):
         stub = tmp_path / "bin" / name
-        stub.parent.mkdir(exist_ok=True)
         stub.write_text(
             f"#!{sys.executable}\n"
             "import json, sys\n"
-            f"with open({str(tmp_path / 'calls')!r}, 'a') as file:\n"
+            "with open('calls', 'a') as file:\n"
             "    print(json.dumps(sys.argv[1:]), file=file)\n"
         )
         stub.chmod(0o755)

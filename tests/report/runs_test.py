@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import product
+from math import isnan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, Optional
@@ -22,8 +24,7 @@ from elmo_plugin.report.runs import Run, RunFolder, TrainedRuns, train
 from elmo_plugin.report.tables import versions
 from elmo_plugin.report.variants import TaskExperiment, TaskOptions, Variant
 from tests.closeness import assert_close
-from tests.report.conftest import FakeTraining
-from tests.report.fake_runs import FAILURE, write_run
+from tests.report.conftest import FAILURE, FakeTraining, write_run
 
 VARIANTS = (Variant("no ELMo", placement="none"), Variant("ELMo"))
 NAMES = ["ner-none-seed1", "ner-none-seed2", "ner-input-seed1", "ner-input-seed2"]
@@ -34,19 +35,20 @@ CONFIG: Dict[str, Any] = {
 Options = Callable[..., TaskOptions]
 
 
-def runs_of(options: TaskOptions) -> List[Run]:
+def runs_of(options: TaskOptions) -> Dict[Any, Run]:
     experiment = TaskExperiment(options)
-    return [experiment.run_of(variant, seed) for variant in VARIANTS for seed in options.seeds]
+    variants = product(VARIANTS, options.seeds)
+    return {(of.label, seed): experiment.run_of(of, seed) for of, seed in variants}
 
 
 def run(options: TaskOptions, metric: str = "f1") -> TrainedRuns:
-    trained = train(dict(enumerate(runs_of(options))), options, metric)
+    trained = train(runs_of(options), options, metric)
     assert trained is not None
     return trained
 
 
 def scores(trained: TrainedRuns) -> List[Optional[float]]:
-    return [s if s is None else round(s.validation, 6) for s in trained.scores.values()]
+    return [None if isnan(score) else round(score, 6) for score in trained.scores["validation"]]
 
 
 class TestTrain:
@@ -55,7 +57,7 @@ class TestTrain:
     ) -> None:
         given = options()
         runs = runs_of(given)
-        trained = train(dict(enumerate([*runs, runs[0]])), given, "f1")
+        trained = train({**runs, ("again", 1): runs["no ELMo", 1]}, given, "f1")
         assert training.started == NAMES
         assert trained is not None and scores(trained) == [0.31, 0.32, 0.51, 0.52, 0.31]
         training.started.clear()
@@ -152,14 +154,14 @@ class TestTrain:
 
 class TestDryRun:
     def lines(self, options: TaskOptions, capsys: pytest.CaptureFixture) -> List[str]:
-        assert train(dict(enumerate(runs_of(options))), options, "f1") is None
+        assert train(runs_of(options), options, "f1") is None
         return capsys.readouterr().out.splitlines()
 
     def test_the_commands_of_unfinished_runs_are_printed(
         self, options: Options, capsys: pytest.CaptureFixture
     ) -> None:
         given = options(dry_run=True, include_package=("mine",))
-        for line, expected in zip(self.lines(given, capsys), runs_of(given), strict=True):
+        for line, expected in zip(self.lines(given, capsys), runs_of(given).values(), strict=True):
             words = shlex.split(line)
             folder = f"{given.output}/runs/{expected.name}"
             threads = f"OMP_NUM_THREADS={runs.cpu_count()}"
@@ -308,9 +310,9 @@ class TestRunFolder:
     def test_scores_are_those_of_the_best_epoch(self, path: Path) -> None:
         write_run(path, CONFIG, [0.3, 0.5, 0.4], test=0.45, duration="1 day, 2:03:30.5")
         found = RunFolder(path, CONFIG).scores("f1")
-        assert found[:4] == (0.5, 0.45, [0.3, 0.5, 0.4], 2)
+        assert found[:5] == (0.5, 0.45, [0.3, 0.5, 0.4], 3, 2)
         assert_close(found.minutes, 26 * 60 + 3 + 30.5 / 60)
-        assert (found.peak_gigabytes, found.epochs) == (1.25, 3)
+        assert found.peak_gigabytes == 1.25
 
     @pytest.mark.parametrize(
         "log, return_code, failure",

@@ -81,7 +81,7 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
         index=["a", "b", "c", "d"],
         columns=[1, 2, 3],
     )
-    rows = rows_of(paired_differences(scores, "dev"), tmp_path)
+    rows = rows_of(paired_differences({"dev": scores}), tmp_path)
     # Mean 2, standard error 1 / sqrt(3); 4.303 is Student's t with two degrees of freedom.
     margin = 4.302653 / math.sqrt(3)
     assert rows[0] == ["b", "a", 3, 2.0, f"{2 - margin:.2f} to {2 + margin:.2f}"]

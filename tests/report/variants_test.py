@@ -100,12 +100,12 @@ def test_changes_come_after_overrides_of_the_same_keys() -> None:
         "random_seed": 5,
         f"{ELMO_KEY}.top_layer_only": True,
     }
-    variant = Variant("a", batches_per_epoch=4, last_layer_only=False)
+    variant = Variant("a", share=0.5, batches_per_epoch=4, last_layer_only=False)
     run = small("ner", overrides).run_of(variant, seed=7)
     assert run.config["data_loader"] == {"batch_size": 3, "batches_per_epoch": 4}
     assert run.config["random_seed"] == 7
     assert run.config["model"]["text_encoder"]["elmo"]["top_layer_only"] is False
-    assert run.name == "ner-input-all-batches_4-seed7"
+    assert run.name == "ner-input-all-share_0.5-batches_4-seed7"
 
 
 @pytest.mark.parametrize(
