@@ -40,18 +40,14 @@ class ExactSoftmax:
         float64 and never below 0.
         """
         weight, bias = self._for_products()
-        chunks = []
+        states = states.to(weight.dtype)
         with torch.autocast(states.device.type, enabled=False):
-            for chunk_states, chunk_targets in zip(
-                chunks_of_positions(states.to(weight.dtype)), chunks_of_positions(targets)
-            ):
-                # (positions of the chunk,) each
-                target_logits = (chunk_states.double() * weight[chunk_targets].double()).sum(dim=1)
-                target_logits += bias[chunk_targets]
-                log_sum = log_sum_of_chunks(chunk_states, weight, bias)
-                # By rounding, the probability of a nearly certain word may be above 1.
-                chunks.append((log_sum - target_logits).clamp_min(0))
-        return torch.cat(chunks)
+            # (num_positions,) each
+            target_logits = (states.double() * weight[targets].double()).sum(dim=1) + bias[targets]
+            chunks = chunks_of_positions(states)
+            log_sum = torch.cat([log_sum_of_chunks(chunk, weight, bias) for chunk in chunks])
+        # By rounding, the probability of a nearly certain word may be above 1.
+        return (log_sum - target_logits).clamp_min(0)
 
     @torch.no_grad()
     def log_probabilities(self, states: Tensor) -> Tensor:
