@@ -72,13 +72,7 @@ class LMVocabulary:
             return cls(_without_counts(lines, str(path)), str(path))
 
     def to_file(self, path: Union[str, PathLike]) -> None:
-        """
-        Write one word on each line. The file appears complete, or the previous file remains.
-
-        # Raises
-
-        `OSError` if the file cannot be written.
-        """
+        """Write one word on each line. The file appears complete, or the previous file remains."""
         with replaced_file(path) as new_file:
             new_file.write_text("".join(f"{word}\n" for word in self.words), "utf-8", newline="\n")
 

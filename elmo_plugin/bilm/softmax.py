@@ -27,57 +27,27 @@ class ExactSoftmax:
     `softmax(W h + b)`: probabilities of all words of a vocabulary from the states of a biLM's top layer. For
     evaluation only. Products are computed in float32 (float64 if the weights are float64), also under
     autocast.
-
-    # Parameters
-
-    weight : `Tensor`
-        `(num_words, input_dim)`.
-    bias : `Tensor`
-        `(num_words,)`.
     """
 
-    weight: Tensor
-    bias: Tensor
-
-    @property
-    def num_words(self) -> int:
-        """Return the size of the vocabulary."""
-        return self.weight.size(0)
-
-    @property
-    def input_dim(self) -> int:
-        """Return the width of the states, the biLM's `projection_dim`."""
-        return self.weight.size(1)
+    weight: Tensor  # (num_words, input_dim)
+    bias: Tensor  # (num_words,)
 
     @torch.no_grad()
     def nll(self, states: Tensor, targets: Tensor) -> Tensor:
         """
-        Return exact negative log-likelihoods, with only a chunk of the logits in memory.
-
-        # Parameters
-
-        states : `Tensor`
-            `(num_positions, input_dim)`.
-        targets : `Tensor`
-            `(num_positions,)`. The index of the word at each position.
-
-        # Returns
-
-        `Tensor` of shape `(num_positions,)`, float64, never below 0.
+        Return the exact negative log-likelihoods of words after states, `(num_positions, input_dim)`, with
+        only a chunk of the logits in memory. `targets` and the result are `(num_positions,)`; the result is
+        float64 and never below 0.
         """
         weight, bias = self._for_products()
-        chunks = []
+        states = states.to(weight.dtype)
         with torch.autocast(states.device.type, enabled=False):
-            for chunk_states, chunk_targets in zip(
-                chunks_of_positions(states.to(weight.dtype)), chunks_of_positions(targets)
-            ):
-                # (positions of the chunk,) each
-                target_logits = (chunk_states.double() * weight[chunk_targets].double()).sum(dim=1)
-                target_logits += bias[chunk_targets]
-                log_sum = log_sum_of_chunks(chunk_states, weight, bias)
-                # By rounding, the probability of a nearly certain word may be above 1.
-                chunks.append((log_sum - target_logits).clamp_min(0))
-        return torch.cat(chunks)
+            # (num_positions,) each
+            target_logits = (states.double() * weight[targets].double()).sum(dim=1) + bias[targets]
+            chunks = chunks_of_positions(states)
+            log_sum = torch.cat([log_sum_of_chunks(chunk, weight, bias) for chunk in chunks])
+        # By rounding, the probability of a nearly certain word may be above 1.
+        return (log_sum - target_logits).clamp_min(0)
 
     @torch.no_grad()
     def log_probabilities(self, states: Tensor) -> Tensor:

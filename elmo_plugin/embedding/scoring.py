@@ -149,15 +149,16 @@ class SentenceScorer:
     """
 
     def __init__(self, bilm: FrozenBiLM, softmax: ExactSoftmax, vocabulary: LMVocabulary) -> None:
-        if softmax.input_dim != bilm.options.projection_dim:
+        num_words, input_dim = softmax.weight.shape
+        if input_dim != bilm.options.projection_dim:
             raise ConfigurationError(
-                f"The softmax reads states of width {softmax.input_dim}, expected the biLM's projection_dim, "
+                f"The softmax reads states of width {input_dim}, expected the biLM's projection_dim, "
                 f"{bilm.options.projection_dim}. Give the softmax that this biLM was trained with."
             )
-        if softmax.num_words != len(vocabulary):
+        if num_words != len(vocabulary):
             raise ConfigurationError(
-                f"The vocabulary has {len(vocabulary):,} words, expected the {softmax.num_words:,} that the "
-                "softmax predicts. Give the vocabulary that it was trained with."
+                f"The vocabulary has {len(vocabulary):,} words, expected the {num_words:,} that the softmax "
+                "predicts. Give the vocabulary that it was trained with."
             )
         self.vocabulary = vocabulary
         self._embedder = ElmoEmbedder.from_bilm(bilm)

@@ -1,8 +1,6 @@
 """What `--recover` needs to continue a biLM's training exactly; and validation before training."""
 
-import json
 import logging
-import os
 import random
 from pathlib import Path
 from typing import Any, Dict, List
@@ -47,10 +45,9 @@ class BiLMStateCallback(TrainerCallback):
         # The states of all workers: of the checkpoint that was loaded, and for the next one.
         self._loaded: List[Dict[str, Any]] = []
         self._gathered: List[Dict[str, Any]] = []
-        # The loss of the epoch: the trainer's own sum starts from zero after recovery.
+        # Of the epoch. The trainer's own sum of losses starts from zero after recovery.
         self._loss_sum = 0.0
         self._num_batches = 0
-        self._num_recovered_batches = 0
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
@@ -76,7 +73,7 @@ class BiLMStateCallback(TrainerCallback):
         self._set_random_state(state["random"])
         self._model.load_training_state(state["model"])
         self._loss_sum = state["loss_sum"]
-        self._num_batches = self._num_recovered_batches = state["num_batches"]
+        self._num_batches = state["num_batches"]
 
     def on_batch(
         self,
@@ -101,18 +98,15 @@ class BiLMStateCallback(TrainerCallback):
         is_primary: bool = True,
         **kwargs: Any,
     ) -> None:
-        if self._num_recovered_batches > 0:
-            if self._num_batches == self._num_recovered_batches:
-                # If no batch remained, the trainer does not ask for training metrics.
-                perplexity = self._model.training_perplexity.get_metric(reset=True)
-                metrics.update({f"training_{name}": value for name, value in perplexity.items()})
-            num_batches = dist_reduce_sum(self._num_batches)
-            metrics["training_loss"] = dist_reduce_sum(self._loss_sum) / num_batches
-            if is_primary:  # again, because the trainer has written its own
-                dump_metrics(
-                    os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json"), metrics
-                )
-        self._loss_sum, self._num_batches, self._num_recovered_batches = 0.0, 0, 0
+        if "training_perplexity" not in metrics:
+            # If no batch remained after recovery, the trainer does not ask for training metrics.
+            perplexity = self._model.training_perplexity.get_metric(reset=True)
+            metrics.update({f"training_{name}": value for name, value in perplexity.items()})
+        num_batches = dist_reduce_sum(self._num_batches)
+        metrics["training_loss"] = dist_reduce_sum(self._loss_sum) / num_batches
+        if is_primary:  # again, because the trainer has written its own
+            dump_metrics(f"{self.serialization_dir}/metrics_epoch_{epoch}.json", metrics)
+        self._loss_sum, self._num_batches = 0.0, 0
 
     def gather(self) -> None:
         """Collect the states of all workers for the checkpoint of the first. All workers must call this."""
@@ -195,9 +189,8 @@ class AtomicCheckpointer(Checkpointer):
             place = completed["epochs_completed"], completed["batches_in_epoch_completed"]
             weights, state = self._model_state_path(*place), self._training_state_path(*place)
             # What a killed process was writing.
-            for kind in ("model", "training"):
-                for path in Path(self._serialization_dir).glob(f".{kind}_state_*.th.*"):
-                    path.unlink(missing_ok=True)
+            for path in Path(self._serialization_dir).glob(".*_state_*.th.*"):
+                path.unlink(missing_ok=True)
             # Weights last: they make a checkpoint. Those of an earlier training may be at the same place.
             Path(weights).unlink(missing_ok=True)
             _save(checkpoint.trainer_state, state)
@@ -240,12 +233,10 @@ class ValidateFirstCallback(TrainerCallback):
         logger.info("Validating before training.")
         # All workers must do this.
         metrics = evaluate(trainer.model, data_loader, trainer.cuda_device)
-        if not is_primary:
-            return
-        for name, value in metrics.items():
-            logger.info("Before training: %s %s", name, value)
-        with replaced_file(Path(self.serialization_dir) / METRICS_BEFORE_NAME) as new_file:
-            new_file.write_text(json.dumps(metrics, indent=2) + "\n")
+        if is_primary:
+            for name, value in metrics.items():
+                logger.info("Before training: %s %s", name, value)
+            dump_metrics(f"{self.serialization_dir}/{METRICS_BEFORE_NAME}", metrics)
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         self._is_recovered = True

@@ -34,7 +34,6 @@ _BILM_NAMES = ("options.json", "weights.hdf5", VOCABULARY_NAME)
 _METRICS_CONTENT = "metrics as `allennlp evaluate --output-file` writes them"
 _BEST = "best_validation_"
 
-
 # Metrics by the name of the data.
 Scores = Dict[str, Dict[str, Any]]
 
@@ -96,8 +95,8 @@ def _save_bilm(bilm: BiLM, model: Model, folder: Path, dtype: str) -> List[Path]
     datasets: Dict[str, Tensor] = {}
     if isinstance(model, BiLMTrainingModel):
         softmax = model.softmax.exact()
-        for dataset, tensor in ((WEIGHT, softmax.weight), (BIAS, softmax.bias)):
-            datasets[f"{SOFTMAX_GROUP}/{dataset}"] = tensor
+        datasets[f"{SOFTMAX_GROUP}/{WEIGHT}"] = softmax.weight
+        datasets[f"{SOFTMAX_GROUP}/{BIAS}"] = softmax.bias
         LMVocabulary(words_of(model.vocab)).to_file(vocabulary_file)
     else:
         paths.remove(vocabulary_file)

@@ -164,15 +164,12 @@ class BiLMTrainingModel(Model):
         archive_file: Optional[str] = None,
         new_softmax: bool = False,
         softmax_first: Optional[int] = None,
-        dropout: float = 0.1,
-        state_reset: float = 0.0,
-        precision: str = "float32",
         serialization_dir: Optional[str] = None,
         **kwargs: Any,
     ) -> "BiLMTrainingModel":
         """
         Build the model of a config. AllenNLP fills in `serialization_dir`: an archive is loaded without the
-        files from which its biLM was started.
+        files from which its biLM was started. `kwargs` are arguments of the class.
         """
         if WORDS_NAMESPACE not in vocab.get_namespaces():
             raise ConfigurationError(
@@ -186,18 +183,20 @@ class BiLMTrainingModel(Model):
                 f"weight_file {weight_file} and archive_file {archive_file}, expected one of three: options "
                 "for a new biLM, files, or an archive to start from."
             )
+        has_start = options is None
+        saved = state_dict_in(serialization_dir).get(RESOLVED_KEY) if has_start else None
+        if saved is not None:  # The weights are loaded later, from the same folder.
+            resolved = from_bytes(saved)
+            options, softmax_first = resolved["options"], resolved["softmax_first"]
         start = None
-        resolved = None if options is not None else _resolved_in(serialization_dir)
         if options is not None:
             bilm = BiLM(BiLMOptions.from_dict(options, "model.options"))
-        elif resolved is not None:  # The weights are loaded later, from the same folder.
-            bilm = BiLM(BiLMOptions.from_dict(resolved["options"], f"{serialization_dir}"))
-            softmax_first = resolved["softmax_first"]
-        elif archive_file is not None:
-            start = start_from_archive(archive_file)
         else:
-            start = start_from_files(options_file, weight_file)
-        bilm = bilm if start is None else start.bilm
+            if archive_file is not None:
+                start = start_from_archive(archive_file)
+            else:
+                start = start_from_files(options_file, weight_file)
+            bilm = start.bilm
         built_softmax = softmax.construct(
             num_words=len(words_of(vocab)), input_dim=bilm.options.projection_dim
         )
@@ -216,14 +215,11 @@ class BiLMTrainingModel(Model):
             vocab,
             bilm,
             built_softmax,
-            dropout,
-            state_reset,
-            precision,
-            softmax_first or 0,
+            softmax_first=softmax_first or 0,
             serialization_dir=serialization_dir,
             **kwargs,
         )
-        if options is None:
+        if has_start:
             resolved = {"options": bilm.options.to_dict(), "softmax_first": model.softmax_first}
             model.register_buffer(RESOLVED_KEY, as_bytes(resolved))
         return model
@@ -355,17 +351,17 @@ class BiLMTrainingModel(Model):
         return states
 
     def _autocast_for_training(self, device: torch.device) -> ContextManager[Any]:
-        if self.precision == "float32" or not self.training:
-            # An outer autocast, such as that of the trainer's use_amp, stays active.
-            return nullcontext()
-        if not has_bfloat16_products(device):
+        in_bfloat16 = self.training and self.precision == "bfloat16"
+        if in_bfloat16 and has_bfloat16_products(device):
+            return torch.autocast(device.type, dtype=torch.bfloat16)
+        if in_bfloat16:
             warn_once(
                 logger,
                 f"model.precision is bfloat16, but this {device.type} has no bfloat16 instructions, "
                 "which makes it slower than float32: training uses float32.",
             )
-            return nullcontext()
-        return torch.autocast(device.type, dtype=torch.bfloat16)
+        # An outer autocast, such as that of the trainer's use_amp, stays active.
+        return nullcontext()
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return dropout(vectors, self.dropout, self.training)
@@ -383,9 +379,3 @@ def _lengths(inputs: Sequence[Tensor]) -> Tensor:
 def _zero(module: torch.nn.Module) -> Tensor:
     """Return zero with a gradient of every parameter, which `DistributedDataParallel` needs in every step."""
     return 0 * torch.stack([parameter.sum() for parameter in module.parameters()]).sum()
-
-
-def _resolved_in(folder: Optional[str]) -> Optional[Dict[str, Any]]:
-    """Return the sizes and `softmax_first` that are stored with the weights in `folder`, if there are any."""
-    source = state_dict_in(folder).get(RESOLVED_KEY)
-    return None if source is None else from_bytes(source)

@@ -1,7 +1,7 @@
 """The softmax of the language model: over all words, and over the target and a sample of other words."""
 
 import math
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Tuple
 
 import torch
 import torch.distributed
@@ -32,10 +32,12 @@ class LMSoftmax(torch.nn.Module, Registrable):
     `num_words`, the size of the vocabulary, and `input_dim`, the biLM's `projection_dim`: configs do not.
     """
 
+    exchanged_parameters: List[str] = []
+    """The names of the parameters whose gradients the backward pass averages over workers."""
+
     def __init__(self, num_words: int, input_dim: int) -> None:
         super().__init__()
         self.num_words = num_words
-        self.input_dim = input_dim
         vectors = torch.empty(num_words, input_dim).normal_(std=input_dim**-0.5)
         self.word_vectors = Embedding.from_pretrained(vectors, freeze=False)
         self.word_biases = Embedding.from_pretrained(torch.zeros(num_words, 1), freeze=False)
@@ -49,11 +51,6 @@ class LMSoftmax(torch.nn.Module, Registrable):
     def bias(self) -> Tensor:
         """Return the bias, `(num_words,)`."""
         return self.word_biases.weight.squeeze(1)
-
-    @property
-    def exchanged_parameters(self) -> List[str]:
-        """Return the names of the parameters whose gradients the backward pass averages over workers."""
-        return []
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
         """
@@ -121,19 +118,16 @@ class SampledSoftmax(LMSoftmax):
             )
         super().__init__(num_words, input_dim)
         self.num_samples = num_samples
-        self.word_vectors.sparse = sparse_gradients
-        self.word_biases.sparse = sparse_gradients
-
-    @property
-    def exchanged_parameters(self) -> List[str]:
-        return ["word_vectors.weight", "word_biases.weight"] if self.word_vectors.sparse else []
+        if sparse_gradients:
+            self.word_vectors.sparse = self.word_biases.sparse = True
+            self.exchanged_parameters = ["word_vectors.weight", "word_biases.weight"]
 
     def forward(self, states: Tensor, targets: Tensor) -> Tensor:
         # On the CPU, while a GPU has the LSTMs to do.
         sampled_words, num_tries = self.draw_words()
         return self.sampled_nll(states, targets, sampled_words.to(targets.device), num_tries)
 
-    def draw_words(self, generator: Optional[torch.Generator] = None) -> Tuple[Tensor, int]:
+    def draw_words(self) -> Tuple[Tensor, int]:
         """
         Draw until there are `num_samples` distinct words; on the CPU, so that a seed gives the same words on
         any device. Return the words, ascending, `(num_samples,)`, and the number of draws.
@@ -146,7 +140,7 @@ class SampledSoftmax(LMSoftmax):
         first_tries = torch.full((self.num_words,), never)
         while True:
             # float64: in float32, the steps between numbers below 1 would leave out some rare words.
-            uniform = torch.rand(tries_per_batch, dtype=torch.float64, generator=generator)
+            uniform = torch.rand(tries_per_batch, dtype=torch.float64)
             words = uniform.mul_(math.log(self.num_words + 1)).exp_().long().sub_(1)
             # Rounding may reach one beyond the last word.
             words.clamp_max_(self.num_words - 1)
@@ -172,10 +166,9 @@ class SampledSoftmax(LMSoftmax):
         # One look-up for all rows, so that the gradient is touched once.
         words = torch.cat([targets, sampled_words])  # (num_positions + num_samples,)
         sizes = [len(targets), len(sampled_words)]
-        if self.word_vectors.sparse and is_distributed():
-            vectors, biases = look_up_exchanged(
-                words, self.word_vectors.weight, self.word_biases.weight
-            )
+        if self.exchanged_parameters and is_distributed():
+            weights = self.word_vectors.weight, self.word_biases.weight
+            vectors, biases = ExchangedRows.apply(words, *weights)
         else:
             vectors, biases = self.word_vectors(words), self.word_biases(words)
         target_vectors, sampled_vectors = vectors.split(sizes)
@@ -241,7 +234,7 @@ class _LogPartition(torch.autograd.Function):
         return states_gradient.mul_(scale).to(states.dtype), weight_gradient, bias_gradient
 
 
-def look_up_exchanged(words: Tensor, *weights: Tensor) -> Tuple[Tensor, ...]:
+class ExchangedRows(torch.autograd.Function):
     """
     Return the rows `words`, `(num_rows,)`, of some matrices of the same type, each `(num_rows, dim)`. The
     backward pass is a collective operation of all workers: each gets the mean of the gradients of all, for
@@ -251,10 +244,7 @@ def look_up_exchanged(words: Tensor, *weights: Tensor) -> Tuple[Tensor, ...]:
     2.12: "malloc(): unaligned tcache chunk detected" after some thousand steps, even for a model of torch's
     own layers only). So it must be told to ignore these parameters.
     """
-    return _ExchangedRows.apply(words, *weights)
 
-
-class _ExchangedRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, words: Tensor, *weights: Tensor) -> Tuple[Tensor, ...]:
         ctx.save_for_backward(words)
@@ -266,18 +256,13 @@ class _ExchangedRows(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tuple[Any, ...]:
         (words,) = ctx.saved_tensors
         num_rows = [int(size) for size in _gather(torch.tensor([len(words)], device=words.device))]
-        words_of_all = _gather_rows(words, num_rows)
+        indices = _gather_rows(words, num_rows).unsqueeze(0)  # (1, rows of all workers)
         # One message for all weights.
-        widths = [gradient.size(1) for gradient in gradients]
         rows_of_all = _gather_rows(torch.cat(gradients, dim=1), num_rows) / len(num_rows)
-        return (
-            None,
-            *(
-                torch.sparse_coo_tensor(
-                    words_of_all.unsqueeze(0), rows, size, check_invariants=False
-                )
-                for rows, size in zip(rows_of_all.split(widths, dim=1), ctx.sizes)
-            ),
+        rows_of_weights = rows_of_all.split([size[1] for size in ctx.sizes], dim=1)
+        return None, *(
+            torch.sparse_coo_tensor(indices, rows, size, check_invariants=False)
+            for rows, size in zip(rows_of_weights, ctx.sizes)
         )
 
 

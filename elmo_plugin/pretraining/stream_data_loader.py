@@ -10,7 +10,7 @@ import torch.distributed
 from allennlp.common.tqdm import Tqdm
 from allennlp.common.util import is_distributed
 from allennlp.data import DataLoader, DatasetReader, Instance, Vocabulary
-from torch import Tensor
+from allennlp.nn.util import move_to_device
 from torch.nn.utils.rnn import pad_sequence
 
 from elmo_plugin.bilm.characters import batch_to_ids
@@ -245,10 +245,7 @@ class StreamDataLoader(DataLoader):
             # `result` raises the errors of the thread.
             while (batch := self._agreed(next_batch.result())) is not None:
                 next_batch = executor.submit(next, batches, None)
-                yield {
-                    name: value.to(self._device) if isinstance(value, Tensor) else value
-                    for name, value in batch.items()
-                }
+                yield batch if self._device is None else move_to_device(batch, self._device)
 
     def _agreed(self, batch: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
         """

@@ -68,10 +68,8 @@ class ServedModel:
                 "Give the archive of a task model of this package."
             )
         keep_only_snapshots(archive.model)
-        predictor = Predictor.from_archive(archive, self.task)
-        assert isinstance(predictor, TaskPredictor)
         self.name = name
-        self._predictor = predictor
+        self._predictor: TaskPredictor = Predictor.from_archive(archive, self.task)
         self._limits = limits
 
     @property
@@ -174,17 +172,14 @@ class WordsInContext:
             bilm=self._name, num_layers=self._embedder.num_layers, sentences=self._sentences
         )
 
-    def answers(self, batch: Sequence[WordRequest]) -> List[Union[WordAnswer, Exception]]:
-        """Return the answer to each request, or the error that says why it is too long or invalid."""
-        answers: List[Union[WordAnswer, Exception]] = []
-        for request in batch:
-            try:
-                answers.append(self._answer(request))
-            except ConfigurationError as error:
-                answers.append(error)
-        return answers
+    def answer(self, request: WordRequest) -> WordAnswer:
+        """
+        Return the answer to a request.
 
-    def _answer(self, request: WordRequest) -> WordAnswer:
+        # Raises
+
+        `ConfigurationError` if it is too long or invalid.
+        """
         word, layer = request.word, request.layer
         check_layer(layer, self._embedder.num_layers, "'layer'")
         check_length("'word'", word, self._tokenize, self._limits)

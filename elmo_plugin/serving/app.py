@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib import resources
 from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Sequence, Tuple
 
@@ -26,11 +27,6 @@ from elmo_plugin.serving.requests import Batcher, RequestChecks, RequestError, e
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-
-_ABOUT = """\
-Task models with ELMo, and nearest occurrences of words in context.
-Bodies are JSON in UTF-8, and so are answers.\
-"""
 
 
 class ErrorMessage(BaseModel):
@@ -61,7 +57,7 @@ def make_app(
 
     served = {model.name: model for model in models}
     batchers = {model.name: Batcher(model.answers, limits) for model in models}
-    word_batcher = Batcher(words.answers, limits)
+    word_batcher = Batcher(lambda batch: map(words.answer, batch), replace(limits, max_batch=1))
     page, page_headers = _page_and_headers()
 
     @asynccontextmanager
@@ -73,7 +69,8 @@ def make_app(
 
     app = FastAPI(
         title="elmo serve",
-        description=_ABOUT,
+        description="Task models with ELMo, and nearest occurrences of words in context.\n"
+        "Bodies are JSON in UTF-8, and so are answers.",
         version=__version__,
         lifespan=answering,
         # FastAPI's pages load scripts from the network.
@@ -106,14 +103,12 @@ def make_app(
             raise RequestError(
                 404, f"There is no model '{name[:40]}', expected one of {', '.join(served)}."
             )
-        answer: Dict[str, Any] = await batchers[name].answer(inputs)
-        return answer
+        return await batchers[name].answer(inputs)
 
     @app.post("/api/neighbors")
     async def find_neighbors(request: WordRequest) -> WordAnswer:
         """Return the occurrences of a word in context, the nearest first."""
-        answer: WordAnswer = await word_batcher.answer(request)
-        return answer
+        return await word_batcher.answer(request)
 
     @app.get("/health")
     async def health() -> Dict[str, str]:

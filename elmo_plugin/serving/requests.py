@@ -8,18 +8,7 @@ import ipaddress
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import (
-    Any,
-    AsyncIterator,
-    Callable,
-    Deque,
-    Dict,
-    List,
-    NamedTuple,
-    Sequence,
-    Sized,
-    Tuple,
-)
+from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 from urllib.parse import urlsplit
 
 from elmo_plugin.errors import ConfigurationError
@@ -47,7 +36,9 @@ def error_response(status: int, message: str) -> Any:
     return JSONResponse({"error": "; ".join(message.splitlines())}, status)
 
 
-def check_length(key: str, value: Any, tokenize: Callable[[str], Sized], limits: Limits) -> None:
+def check_length(
+    key: str, value: Any, tokenize: Callable[[str], Sequence[Any]], limits: Limits
+) -> None:
     """
     Check the length of a value of a request: a text, a list of words, or a list of such lists.
     Values of other types pass, since the task checks them. Characters are checked before `tokenize` is
@@ -87,16 +78,8 @@ def _check_number(key: str, found: int, unit: str, maximum: int) -> None:
 class RequestChecks:
     """
     ASGI middleware that refuses unacceptable requests. It passes on others with their whole body, and with
-    the type of JSON, whatever type they name (`curl -d` names another one).
-
-    # Parameters
-
-    app : `ASGIApp`
-        The application.
-    limits : `Limits`
-        `max_body` and `timeout` are used.
-    allowed_hosts : `Sequence[str]`
-        Names that a request can address, besides localhost and IP addresses.
+    the type of JSON, whatever type they name (`curl -d` names another one). `allowed_hosts` are names that
+    a request can address, besides localhost and IP addresses.
     """
 
     def __init__(self, app: Any, limits: Limits, allowed_hosts: Sequence[str]) -> None:
@@ -195,19 +178,14 @@ class Batcher:
     a batch, the oldest first, and does not wait for more: a single request has no delay, and the more
     requests there are, the larger the batches.
 
-    # Parameters
-
-    answer_batch : `Callable[[List[Any]], Sequence[Any]]`
-        Returns for each request its answer, or the exception to raise for it. If it raises, the requests are
-        answered one by one, so that only those fail for which it raises again.
-    limits : `Limits`
-        `max_batch`, `max_waiting` and `timeout` are used.
+    `answer_batch` returns for each request its answer, or the exception to raise for it. If it raises, the
+    requests are answered one by one, so that only those fail for which it raises again.
     """
 
-    def __init__(self, answer_batch: Callable[[List[Any]], Sequence[Any]], limits: Limits) -> None:
+    def __init__(self, answer_batch: Callable[[List[Any]], Iterable[Any]], limits: Limits) -> None:
         self._answer_batch = answer_batch
         self._limits = limits
-        self._waiting: Deque[_Request] = deque()
+        self._waiting: deque[_Request] = deque()
         self._arrived = asyncio.Event()
 
     @asynccontextmanager

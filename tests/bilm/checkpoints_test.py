@@ -9,8 +9,6 @@ from elmo_plugin.bilm.checkpoints import archived_bilm
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, BiLMFiles
 
-TINY = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny"
-
 
 @pytest.fixture
 def two_elmos(write_bilm: Callable[..., BiLMFiles]) -> Dict[str, BiLMFiles]:
@@ -67,14 +65,13 @@ def test_a_damaged_file_is_named(
         bilm_in(tmp_path, *two_elmos["source"])
 
 
-def test_other_names_find_nothing(two_elmos: Dict[str, BiLMFiles], tmp_path: Path) -> None:
-    save_state_dict(two_elmos, tmp_path / "weights.th")
-    names = (two_elmos["source"].options_file, two_elmos["target"].weight_file)
-    assert bilm_in(tmp_path, *names) is None
-
-
-def test_folders_without_a_bilm_hold_nothing(bilm_files: BiLMFiles, tmp_path: Path) -> None:
+def test_other_names_and_other_folders_find_nothing(
+    two_elmos: Dict[str, BiLMFiles], tmp_path: Path
+) -> None:
+    source, target = two_elmos["source"], two_elmos["target"]
     for folder in (None, tmp_path / "nowhere", tmp_path):
-        assert bilm_in(folder, *bilm_files) is None
+        assert bilm_in(folder, *source) is None
+    save_state_dict(two_elmos, tmp_path / "weights.th")
+    assert bilm_in(tmp_path, source.options_file, target.weight_file) is None
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.th")
-    assert bilm_in(tmp_path, *bilm_files) is None
+    assert bilm_in(tmp_path, *source) is None

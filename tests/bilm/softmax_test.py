@@ -29,20 +29,14 @@ def softmax() -> ExactSoftmax:
     return softmax_of(FULL, "weights.hdf5")
 
 
-def test_the_loss_of_a_word_is_its_negative_log_probability(softmax: ExactSoftmax) -> None:
+def test_losses_and_probabilities_are_torchs(softmax: ExactSoftmax) -> None:
     states = random(NUM_POSITIONS, INPUT_DIM)
-    table = softmax.log_probabilities(states)
+    expected = torch.nn.functional.linear(states, FULL["W"], FULL["b"]).log_softmax(dim=1)
+    assert_close(softmax.log_probabilities(states), expected, TERMS)
     for word in range(NUM_WORDS):
         nll = softmax.nll(states, torch.full((NUM_POSITIONS,), word))
         assert nll.dtype == torch.float64
-        assert_close(-nll, table[:, word], TERMS, scale=float(table.abs().max()))
-
-
-def test_probabilities_are_torchs(softmax: ExactSoftmax) -> None:
-    states = random(NUM_POSITIONS, INPUT_DIM)
-    expected = torch.nn.functional.linear(states, FULL["W"], FULL["b"]).log_softmax(dim=1)
-    found = softmax.log_probabilities(states)
-    assert_close(found, expected, TERMS)
+        assert_close(-nll, expected[:, word], TERMS, scale=float(expected.abs().max()))
 
 
 def test_half_precision_and_autocast_do_not_change_results(softmax: ExactSoftmax) -> None:

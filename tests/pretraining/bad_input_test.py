@@ -49,17 +49,6 @@ def test_a_faulty_corpus_is_refused(
         train(tmp_path, **{key: [str(FIXTURES / "heldout.txt"), str(tmp_path / "b.txt")]})
 
 
-def test_a_corpus_of_too_few_sentences_is_refused_but_held_out_text_is_not(tmp_path: Path) -> None:
-    few = tmp_path / "few.txt"
-    few.write_text("It rains .\n" * 5)
-    message = r"few\.txt: found 20 words and sentence ends, .* rows"
-    with pytest.raises(ConfigurationError, match=message):
-        train(tmp_path, train_data_path=str(few))
-    (tmp_path / "other").mkdir()
-    with pytest.raises(pytest.fail.Exception, match=r"training started"):
-        train(tmp_path / "other", validation_data_path=str(few))
-
-
 # What else a vocabulary can be wrong in: lm_vocabulary_test.py.
 @pytest.mark.parametrize("key", ["dataset_reader", "vocabulary"])
 @pytest.mark.parametrize(

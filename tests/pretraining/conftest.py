@@ -11,16 +11,15 @@ from elmo_plugin.pretraining.export import export_model
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
 
 
-def num_terms(steps: int, num_words: int = 0) -> int:
+def num_terms(steps: int, num_words: int = 0, cell_size: int = 24, projection_dim: int = 12) -> int:
     """
-    Return the number of values that are summed on the way to an output of the fixture's biLM after some
-    steps, or to the logarithm of a probability among some words.
+    Return the number of values that are summed on the way to an output of a biLM, by default the fixture's,
+    after some steps, or to the logarithm of a probability among some words.
     """
     encoder = 3 * 4 + 2 * 24  # the widest filter; the highway layer and the projection
-    lstms = steps * 2 * (2 * 12 + 24)  # two layers with 24 cells and 12 outputs
-    softmax = (
-        12 + 1 + num_words if num_words else 0
-    )  # a logit, and exponentials relative to their sum
+    lstms = steps * 2 * (2 * projection_dim + cell_size)  # gates and projections of two layers
+    # A logit, and exponentials relative to their sum.
+    softmax = projection_dim + 1 + num_words if num_words else 0
     return encoder + lstms + softmax
 
 

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, List
 
 import h5py
 import pytest
@@ -18,8 +18,9 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 from elmo_plugin import BiLM, batch_to_ids
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining.export import export_model
+from elmo_plugin.pretraining.starting_point import bilm_in
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES
+from tests.conftest import SENTENCES, TINY_OPTIONS
 from tests.pretraining.conftest import num_terms
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -70,19 +71,9 @@ def test_the_command_writes_float16_and_prints_the_files(
     assert f"- {num_parameters:,} parameters\n" in facts and "perplexity" not in facts
 
 
-def test_existing_files_are_replaced_only_on_request(pretrained: Path, tmp_path: Path) -> None:
-    (tmp_path / "options.json").write_text("mine")
-    message = r"options\.json exists, expected a new path.*--overwrite"
-    with pytest.raises(ConfigurationError, match=message):
-        export_model(pretrained / "run", tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["options.json"]
-    export_model(pretrained / "run", tmp_path, overwrite=True)
-    assert json.loads((tmp_path / "options.json").read_text())["lstm"]["dim"] == 24
-
-
-def train_tagger(folder: Path, config: str, **overrides: Any) -> Any:
+def train_tagger(folder: Path, **overrides: Any) -> Any:
     overrides = {"trainer.num_epochs": 1, "trainer.cuda_device": -1, **overrides}
-    experiment = FIXTURES / "ner" / "tiny" / config
+    experiment = FIXTURES / "ner" / "tiny" / "experiment_elmo.jsonnet"
     return train_model_from_file(experiment, folder, overrides=json.dumps(overrides))
 
 
@@ -91,7 +82,7 @@ def test_a_task_archive_with_a_model_of_elmoformanylangs(tmp_path: Path) -> None
     bilm = shutil.copytree(FIXTURES / "bilm" / "many_langs" / "both", tmp_path / "bilm")
     elmo = {"options_file": str(bilm), "weight_file": None}
     overrides = {f"model.text_encoder.elmo.{key}": value for key, value in elmo.items()}
-    model = train_tagger(tmp_path / "run", "experiment_elmo.jsonnet", **overrides)
+    model = train_tagger(tmp_path / "run", **overrides)
     shutil.rmtree(bilm)
     with pytest.raises(ConfigurationError, match="its biLM is a model of ELMoForManyLangs, expec"):
         export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "export")
@@ -107,7 +98,7 @@ def test_a_task_archive_with_a_model_of_elmoformanylangs(tmp_path: Path) -> None
 
 
 def test_the_bilm_of_a_task_archive(tmp_path: Path) -> None:
-    train_tagger(tmp_path / "run", "experiment_elmo.jsonnet")
+    train_tagger(tmp_path / "run")
     files = export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "export")
     assert [file.name for file in files] == ["options.json", "weights.hdf5", "README.md"]
     original = BiLM.from_files(FIXTURES / "bilm" / "tiny")
@@ -115,8 +106,12 @@ def test_the_bilm_of_a_task_archive(tmp_path: Path) -> None:
         assert torch.equal(mine, theirs)
 
 
-def test_a_task_archive_without_a_bilm_is_refused(tmp_path: Path) -> None:
-    train_tagger(tmp_path / "run", "experiment.jsonnet")
-    with pytest.raises(ConfigurationError, match=r"holds 0 biLMs \(none\), expected one"):
-        export_model(tmp_path / "run" / "model.tar.gz", tmp_path / "export")
-    assert not (tmp_path / "export").exists()
+@pytest.mark.parametrize(
+    "names, found", [([], r"0 biLMs \(none\)"), (["a", "b"], r"2 biLMs \(a, b\)")]
+)
+def test_a_model_without_one_bilm_is_refused(names: List[str], found: str) -> None:
+    model = torch.nn.ModuleDict({name: BiLM(TINY_OPTIONS) for name in names})
+    with pytest.raises(
+        ConfigurationError, match=f"model.tar.gz: the model holds {found}, expected one"
+    ):
+        bilm_in(model, "model.tar.gz")

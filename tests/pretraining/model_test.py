@@ -25,6 +25,7 @@ from elmo_plugin.pretraining import (
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.closeness import assert_close
 from tests.conftest import TINY_OPTIONS, randomize
+from tests.pretraining.conftest import num_terms
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
 VOCABULARY_FILE = str(FIXTURES / "vocab.txt")
@@ -41,12 +42,7 @@ def assert_close_losses(actual: float, expected: float, steps: int, scale: float
     A state is at most 1, as two layers are clipped to 0.5 each and added; and the sum of
     exponentials, relative to its size, is 1.
     """
-    characters = 3 * 4 + 2 * 24  # the widest filter, the highway layer and the projection
-    lstms = 2 * (
-        2 * OPTIONS.projection_dim + OPTIONS.cell_size
-    )  # gates and projections of two layers
-    softmax = OPTIONS.projection_dim + 1 + NUM_WORDS
-    terms = characters + steps * lstms + softmax
+    terms = num_terms(steps, NUM_WORDS, OPTIONS.cell_size, OPTIONS.projection_dim)
     assert_close(actual, expected, terms=terms, scale=scale, dtype=torch.float32)
 
 
@@ -143,24 +139,6 @@ def test_a_batch_without_words_changes_nothing(is_training: bool) -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_without_products_in_bfloat16_training_uses_float32_with_one_log_message(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    losses, evaluated = {}, []
-    for precision, has_products in (("float32", True), ("bfloat16", False), ("bfloat16", True)):
-        monkeypatch.setattr(
-            "elmo_plugin.pretraining.model.has_bfloat16_products",
-            lambda device, has=has_products: has,
-        )
-        model = build(precision=precision)
-        losses[precision, has_products] = [model(**batch)["loss"].item() for batch in windows(2)]
-        evaluated.append(model.eval()(**windows(1)[0])["loss"].item())
-    assert evaluated[0] == evaluated[1] == evaluated[2]  # Evaluation always uses float32.
-    assert losses["bfloat16", False] == losses["float32", True]
-    assert losses["bfloat16", True] != losses["float32", True]
-    assert caplog.text.count("training uses float32.") == 1
-
-
 def test_loss_is_the_mean_of_both_directions_times_the_steps() -> None:
     model = build()
     loss = model(**windows(1)[0])["loss"]
@@ -245,16 +223,12 @@ TEXTS = ["the rain fell .", "he", "they went out into the street", "it was late 
 LONGEST = 7  # steps: six words and a boundary
 
 
-def test_whole_sentences_in_a_batch_have_their_own_perplexity() -> None:
+# Their perplexity: tests/embedding/scoring_test.py.
+def test_the_loss_of_whole_sentences_is_the_mean_of_their_own() -> None:
     model = build().eval()
     together = loss_of(model, sentences(TEXTS))
-    metrics = model.get_metrics(reset=True)
     alone = [loss_of(model, sentences([text])) for text in TEXTS]
-    # Each the sum over the steps of its row: the mean over rows is that of the batch.
     assert_close_losses(together, numpy.mean(alone), steps=LONGEST, scale=LONGEST)
-    each = model.get_metrics(reset=True)
-    for name in ("forward_perplexity", "backward_perplexity"):
-        assert_close_losses(numpy.log(metrics[name]), numpy.log(each[name]), steps=LONGEST)
 
 
 def test_whole_sentences_neither_read_nor_write_the_states_of_streams() -> None:
@@ -298,16 +272,26 @@ def test_allennlps_loaders_train_on_whole_sentences(tmp_path: Path) -> None:
     assert metrics["validation_perplexity"] < 0.5 * first["validation_perplexity"]
 
 
-def test_products_in_bfloat16_train_like_those_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmo_plugin.pretraining.model.has_bfloat16_products", lambda device: True)
+def test_products_in_bfloat16_train_like_those_in_float32_where_there_are_any(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     batch = windows(1)[0]
-    gradients = {}
-    for precision in ("float32", "bfloat16"):
+    gradients, evaluated = [], []
+    for precision, has_products in (("float32", True), ("bfloat16", False), ("bfloat16", True)):
+        monkeypatch.setattr(
+            "elmo_plugin.pretraining.model.has_bfloat16_products",
+            lambda device, has=has_products: has,
+        )
         model = build(precision=precision)
         torch.manual_seed(0)
         model.bilm = BiLM(TINY_OPTIONS)  # initial values, which no clip holds
         model(**batch)["loss"].backward()
-        gradients[precision] = torch.cat([p.grad.flatten() for p in model.parameters()])
-        assert gradients[precision].dtype == torch.float32
-    difference = (gradients["bfloat16"] - gradients["float32"]).norm()
-    assert 1e-5 < difference / gradients["float32"].norm() < 0.02
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        assert gradients[-1].dtype == torch.float32
+        model(**batch)
+        evaluated.append(model.eval()(**batch)["loss"].item())
+    float32, without_products, bfloat16 = gradients
+    assert torch.equal(without_products, float32)
+    assert caplog.text.count("training uses float32.") == 1
+    assert 1e-5 < (bfloat16 - float32).norm() / float32.norm() < 0.02
+    assert evaluated[0] == evaluated[1] == evaluated[2]  # Evaluation always uses float32.

@@ -203,7 +203,7 @@ def as_lists(batches: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
 def slow_batches(
     reader: BiLMReader, sentences_of_direction: Dict[Direction, Any], to_the_end: bool
 ) -> List[Dict[str, Any]]:
-    """Each batch, spelled and looked up word by word."""
+    """Each batch, looked up word by word."""
     windows = [
         cut_windows(sentences, ROWS, STEPS, direction, to_the_end)
         for direction, sentences in sentences_of_direction.items()
@@ -213,16 +213,10 @@ def slow_batches(
         lengths = [len(words) for words in window_of_direction[0].inputs]
         batch: Dict[str, Any] = {"lengths": lengths}
         for direction, window in zip(DIRECTIONS, window_of_direction):
-            batch[f"{direction}_inputs"] = [
-                [batch_to_ids([[word]])[0, 0].tolist() for word in words]
-                + [[0] * 50] * (max(lengths) - len(words))
-                for words in window.inputs
-            ]
-            batch[f"{direction}_targets"] = [
-                [reader.vocabulary.index_of(word) for word in words]
-                + [0] * (max(lengths) - len(words))
-                for words in window.targets
-            ]
+            batch[f"{direction}_inputs"] = batch_to_ids(window.inputs).tolist()
+            rows = [[reader.vocabulary.index_of(word) for word in row] for row in window.targets]
+            targets = [row + [0] * (max(lengths) - len(row)) for row in rows]
+            batch[f"{direction}_targets"] = targets
         batches.append(batch)
     return batches
 

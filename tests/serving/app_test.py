@@ -15,12 +15,8 @@ from elmo_plugin.serving import answers
 from elmo_plugin.serving.answers import ServedModel, WordsInContext
 from elmo_plugin.serving.app import make_app
 from elmo_plugin.serving.options import Limits
-from tests.serving.conftest import LIMITS, TASKS
+from tests.serving.conftest import BATCH_ACCURACY, LIMITS, TASKS
 from tests.tasks.task_testing import FIXTURES
-
-# Documented, of vectors of sentences in any batch: `ElmoEmbedder`. What these small models compute of them
-# differs less.
-BATCH_ACCURACY = 1e-5
 
 ADDRESS = "http://127.0.0.1:8000"
 SENTENCE = {"sentence": "Peter flew from Paris to São Paulo."}
@@ -75,6 +71,10 @@ def test_answers_are_those_of_the_predictor(
 COREF, SQUAD = "/api/models/coref/predict", "/api/models/squad/predict"
 
 
+def asking(**changes: Any) -> Dict[str, Any]:
+    return {"word": "bank", "sentence": "The bank.", **changes}
+
+
 @pytest.mark.parametrize(
     "path, body, status, message",
     [
@@ -93,6 +93,21 @@ COREF, SQUAD = "/api/models/coref/predict", "/api/models/squad/predict"
         (NER, b"[" * 3000, 400, "There was an error parsing the body"),
         (WORDS, b'{"sentence": "na\xefve"}', 400, "There was an error parsing the body"),
         (WORDS, b"a" * 4001, 413, "The body is larger than 4,000 bytes"),
+        (WORDS, asking(word="river"), 422, "'sentence': does not hold the word 'river'"),
+        (WORDS, asking(word="the bank"), 422, "'word' is \"the bank\", expected one token"),
+        (WORDS, asking(word=" "), 422, "'word' is \" \": String should have at least 1 character"),
+        (WORDS, asking(word="(" * 3000), 413, "'word' has a word of 3,000 characters"),
+        (WORDS, asking(word="\ud83d"), 422, "'word' is \"\\ud83d\": Input should be a valid"),
+        (WORDS, asking(sentence="bank " * 100), 413, "'sentence' has 100 tokens, expected at"),
+        (WORDS, asking(sentence="bank" + "(" * 3000), 413, "'sentence' has a word of 3,004"),
+        (WORDS, {"word": "bank"}, 422, "'sentence': Field required. Expected a JSON object"),
+        (WORDS, asking(sentences=[]), 422, "'sentences' is []: List should have at least 1 item"),
+        (WORDS, asking(sentences=["bank", ""]), 422, "'sentences'[1] is \"\": String should have"),
+        (WORDS, asking(sentences=["no"]), 422, "'sentences': does not hold the word 'bank'"),
+        (WORDS, asking(sentences=["a", "bank " * 61]), 413, "'sentences'[1] has 61 tokens"),
+        (WORDS, asking(layer=3), 422, "'layer': found 3, expected a number from 0"),
+        (WORDS, asking(layer="top"), 422, "'layer' is \"top\": Input should be 'average'"),
+        (WORDS, asking(tpo=1), 422, "'tpo' is 1: Extra inputs are not permitted. Expected"),
         ("/no", {}, 404, "Not Found. See /openapi.json."),
         ("/docs", {}, 404, "Not Found"),
         ("/api/models/ner/predict/", {}, 404, "Not Found"),
