@@ -133,8 +133,8 @@ class BiLMTrainingModel(Model):
             ("state_reset", state_reset, 1),
             ("softmax_first", softmax_first, math.inf),
         ):
-            if not 0 <= value <= largest:
-                raise ConfigurationError(f"model.{name} is {value}, expected 0 to {largest}.")
+            if not isinstance(value, (int, float)) or not 0 <= value <= largest:
+                raise ConfigurationError(f"model.{name} is {value!r}, expected 0 to {largest}.")
         if precision not in PRECISIONS:
             raise ConfigurationError(
                 f"model.precision is '{precision}', expected one of: {', '.join(PRECISIONS)}."

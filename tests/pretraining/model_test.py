@@ -161,7 +161,7 @@ def test_evaluation_has_separate_states_which_a_reset_clears() -> None:
     loss_of(model.train(), second)
     assert_close_losses(loss_of(model.eval(), first), expected, steps=4, scale=4)
     # Without a reset the state continues.
-    assert abs(loss_of(model, first) - expected) > 0.01
+    assert loss_of(model, first) != expected
     # And training continues where it was.
     continued = loss_of(model.train(), third)
     assert_close_losses(continued, loss_of(build(), second, third), steps=2 * 4, scale=4)
