@@ -1,6 +1,5 @@
 """`elmo neighbors`: what it prints."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any, Callable, List
@@ -130,38 +129,3 @@ def test_options_of_the_bilm_and_its_layers(run: Run) -> None:
     ]:
         with pytest.raises(ConfigurationError, match=match):
             run("--sentence", "a play", flag, value)
-
-
-@pytest.mark.usefixtures("folder", "nothing_is_loaded")
-class TestBadArguments:
-    """Each is refused before a model is loaded, which could be a download."""
-
-    @pytest.mark.parametrize(
-        "words, message",
-        [
-            (
-                "in.txt --sentence absent --word absent",
-                "in.txt: does not hold the word 'absent'",
-            ),
-            ("in.txt --word play --sentence no", "--sentence 'no': does not hold the word 'play'"),
-            ("missing.txt --sentence play --word play", "missing.txt: cannot be read"),
-            (
-                "in.txt --sentence play --word play --pool mean",
-                "--word is play and --pool is mean, exp",
-            ),
-            (
-                "in.txt --sentence play --word play --top 0",
-                "--top: found 0, expected a positive number",
-            ),
-            (
-                "in.txt --sentence play --word play --max-occurrences 0",
-                "--max-occurrences: found 0, exp",
-            ),
-        ],
-    )
-    def test_the_error_says_what_is_wrong(self, words: str, message: str, capsys: Any) -> None:
-        with pytest.raises(SystemExit, match="2"):
-            main(["neighbors", *words.split()])
-        (line,) = capsys.readouterr().err.splitlines()
-        assert message in line
-        assert os.listdir() == ["in.txt"]

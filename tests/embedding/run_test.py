@@ -19,10 +19,10 @@ from tqdm import tqdm
 
 from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.embedding import formats
-from elmo_plugin.embedding.formats import FORMATS
+from elmo_plugin.embedding.formats import FORMATS, OutputOptions
 from elmo_plugin.embedding.layers import layer_choice
 from elmo_plugin.embedding.parts import PartialOutput
-from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
@@ -75,11 +75,6 @@ def quick_layers(tokens: List[str]) -> numpy.ndarray:
     numbers = numpy.array([sum(token.encode()) for token in tokens], dtype="float32")
     layers = numpy.arange(3, dtype="float32")
     return numpy.tile((layers[:, None] + numbers)[:, :, None], 12)
-
-
-@pytest.fixture
-def bilm(bilm_files: BiLMFiles) -> FrozenBiLM:
-    return FrozenBiLM.from_files(*bilm_files)
 
 
 @pytest.fixture

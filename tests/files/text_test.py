@@ -12,7 +12,6 @@ from elmo_plugin.files import text
 from elmo_plugin.files.text import (
     MAX_DEPTH,
     decoded_lines,
-    front_matter,
     open_text,
     read_json,
     read_text,
@@ -113,10 +112,3 @@ def test_damaged_lines_are_named(name: str, content: Any, message: str, tmp_path
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigurationError, match=message), open_text(tmp_path / name) as file:
         list(decoded_lines(file, tmp_path / name, "a sentence"))
-
-
-def test_the_front_matter_of_a_model_card(tmp_path: Path) -> None:
-    card = tmp_path / "README.md"
-    assert front_matter(card) == {}
-    card.write_text("---\nlicense: 'mit'\ntags:\n- elmo\n---\nname: not here\n")
-    assert front_matter(card) == {"license": "mit"}
