@@ -217,13 +217,10 @@ class _ParquetColumn:
         number = 0
         with self._opened() as file:
             # One thread: on Ray, each file is read by a worker with one core.
-            batches = file.iter_batches(_ROWS_PER_BATCH, columns=[self._column], use_threads=False)
-            while True:
-                with self._readable():
-                    batch = next(batches, None)
-                    if batch is None:
-                        return
-                    batch.validate(full=True)  # that strings are UTF-8
+            for batch in file.iter_batches(
+                _ROWS_PER_BATCH, columns=[self._column], use_threads=False
+            ):
+                batch.validate(full=True)  # that strings are UTF-8
                 for value in batch.column(0).to_pylist():
                     number += 1
                     if not self._holds_tokens or value is None:
@@ -238,17 +235,12 @@ class _ParquetColumn:
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        parquet = import_pyarrow().parquet
-        with self._readable():
-            file = parquet.ParquetFile(str(self._path), pre_buffer=False, buffer_size=_BUFFER_BYTES)
-        with file:
-            yield file
-
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
+        pyarrow = import_pyarrow()
+        settings = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
         try:
-            yield
-        except (OSError, import_pyarrow().ArrowException) as error:
+            with pyarrow.parquet.ParquetFile(str(self._path), **settings) as file:
+                yield file
+        except (OSError, pyarrow.ArrowException) as error:
             raise ConfigurationError(
                 f"{self._name}: cannot be read as a Parquet file ({error}). The file may be missing, "
                 "damaged, cut short or of another kind; correct the path, or get another copy."
