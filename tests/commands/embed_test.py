@@ -154,16 +154,6 @@ class TestFurtherFlags:
         found = numpy.load("out.npy/vectors.npy")
         numpy.testing.assert_allclose(found, numpy.stack(expected), rtol=0, atol=ACCURACY)
 
-    def test_a_column_of_parquet_is_embedded_like_text(self, run: Run) -> None:
-        pyarrow = pytest.importorskip("pyarrow")
-        parquet = pytest.importorskip("pyarrow.parquet")
-        expected = run("--top")
-        table = pyarrow.table({"words": [line.split() for line in LINES]})
-        parquet.write_table(table, "in.parquet")
-        datasets = run("--top", "--column", "words", "--overwrite", source="in.parquet")
-        assert datasets.keys() == expected.keys()
-        assert all((datasets[key] == expected[key]).all() for key in expected)
-
 
 def test_a_full_disk_is_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any

@@ -100,16 +100,6 @@ def test_top_and_ignore_case(run: Run) -> None:
     assert "line 5       **Play** on" in output
 
 
-def test_layers(run: Run) -> None:
-    outputs = {
-        layer: run("--sentence", "a play", "--layer", layer)
-        for layer in ("-1", "0", "1", "2", "average")
-    }
-    assert outputs["-1"] == outputs["2"] == run("--sentence", "a play")
-    assert len(set(outputs.values())) == 4
-    assert {similarity for similarity, _, _ in rows(outputs["0"])} == {"1.000"}
-
-
 def test_max_occurrences_takes_a_sample(run: Run) -> None:
     Path("in.txt").write_text("".join(f"{number} play\n" for number in range(30)))
     output = run("--sentence", "a play", "--max-occurrences", "4")
@@ -122,7 +112,6 @@ def test_options_of_the_bilm_and_its_layers(run: Run) -> None:
     half = ("--kernel", "reference", "--precision", "bfloat16")
     assert run("--sentence", "a play", *half) != reference
     for flag, value, match in [
-        ("--cuda-device", "99", "cuda_device is 99, but torch finds"),
         ("--layer", "3", r"--layer: found 3, .*to 2 \(the last layer of this biLM\)"),
         ("--layer", "-2", "--layer: found -2, expected a number from 0"),
         ("--layer", "top", "--layer: found top, expected a number from 0.*or average"),

@@ -10,7 +10,9 @@ from elmo_plugin import SentenceScorer
 from elmo_plugin.commands.main import main
 from elmo_plugin.embedding.scoring import ScoreTotals
 from elmo_plugin.errors import ConfigurationError
-from tests.embedding.scoring_test import random_softmax, write_model
+from tests.embedding.scoring_test import model_folder, scorer
+
+__all__ = ["model_folder", "scorer"]  # fixtures
 
 # Documented, of sentences in any batch: `SentenceScorer`.
 ACCURACY = 1e-5
@@ -20,27 +22,17 @@ LINES = ["It was qwertyish .", "He said : it was ___", "It"]
 Run = Callable[..., Tuple[str, str]]
 
 
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(write_model(tmp_path_factory.mktemp("model") / "my_bilm", random_softmax()))
-
-
 @pytest.fixture
-def run(folder: Path, model_folder: str, capsys: Any) -> Run:
+def run(folder: Path, model_folder: Path, capsys: Any) -> Run:
     """Runs the command with a tiny biLM on `in.txt`, and gives what it printed on stdout and stderr."""
 
     def run(*arguments: str, source: str = "in.txt") -> Tuple[str, str]:
         capsys.readouterr()
-        main(["score", source, "--options-file", model_folder, "--debug", *arguments])
+        main(["score", source, "--options-file", str(model_folder), "--debug", *arguments])
         captured = capsys.readouterr()
         return captured.out, captured.err
 
     return run
-
-
-@pytest.fixture
-def scorer(model_folder: str) -> SentenceScorer:
-    return SentenceScorer.from_files(model_folder)
 
 
 def parsed(text: str) -> List[Dict[str, Any]]:

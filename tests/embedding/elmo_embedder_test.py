@@ -9,7 +9,6 @@ from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
 from elmo_plugin import ElmoEmbedder, ElmoTokenEmbedder, batch_to_ids
 from elmo_plugin.embedding import elmo_embedder
-from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, BiLMFiles
 
 # Documented: in any batch (`ElmoEmbedder`), and in comparison with AllenNLP (docs/from_allennlp.md).
@@ -192,13 +191,6 @@ class TestConstruction:
         assert_all_close(on_gpu.embed_batch(SENTENCES), expected, tolerance=1e-3)
         activations, mask = on_gpu.batch_to_embeddings(SENTENCES)
         assert activations.is_cuda and mask.is_cuda
-
-    def test_a_missing_gpu_is_an_error(
-        self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-        with pytest.raises(ConfigurationError, match="cuda_device is 0, but torch finds 0 GPUs"):
-            ElmoEmbedder(*bilm_files, cuda_device=0)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -28,13 +27,13 @@ from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.commands.main import INTERRUPTED
 from elmo_plugin.embedding import engines, parts
 from elmo_plugin.embedding.engines import EngineOptions, cores_of_worker, make_engine
-from elmo_plugin.embedding.formats import FORMATS, OutputOptions
-from elmo_plugin.embedding.layers import LayerChoice, layer_choice
+from elmo_plugin.embedding.formats import FORMATS
+from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import PartialOutput
 from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun
-from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
+from tests.embedding import run_test
 from tests.embedding.run_test import contents, remove
 from tests.markdown_blocks import code_blocks
 
@@ -74,18 +73,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def embed(
     bilm: FrozenBiLM, layers: Any = "top", inputs: Any = "texts", **options: Any
 ) -> EmbeddedFile:
-    names = [field.name for field in fields(EngineOptions) if field.name in options]
-    engine = EngineOptions(**{"engine": "ray", **{name: options.pop(name) for name in names}})
-    embedder = ElmoEmbedder.from_bilm(bilm)
-    one_run = EmbeddingRun(
-        inputs,
-        options.pop("output", "out"),
-        InputOptions(skip_blank=options.pop("skip_blank", True)),
-        OutputOptions(**{"format": "parquet", **options}),
-        engine=engine,
-        sentences_per_part=7,
-    )
-    return one_run.embed(embedder, layer_choice(layers) if isinstance(layers, str) else layers)
+    settings = {"format": "parquet", "engine": "ray", "skip_blank": True, "layers": layers}
+    return run_test.embed(ElmoEmbedder.from_bilm(bilm), source=inputs, **{**settings, **options})
 
 
 def check_rows(bilm: FrozenBiLM, output: str = "out") -> None:

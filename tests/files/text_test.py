@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files import text
 from elmo_plugin.files.text import (
     MAX_DEPTH,
     decoded_lines,
     open_text,
     read_json,
-    read_text,
 )
 
 
@@ -73,15 +71,6 @@ def test_a_path_of_no_file_is_named(
     os.mkfifo("pipe")
     with pytest.raises(ConfigurationError, match=message):
         read_json(name, "sizes")
-
-
-def test_no_more_than_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "MAX_BYTES", 3)
-    (tmp_path / "file").write_text("abc")
-    assert read_text(tmp_path / "file", "text") == "abc"
-    (tmp_path / "file").write_text("abcd")
-    with pytest.raises(ConfigurationError, match=r"more than 3 bytes"):
-        read_text(tmp_path / "file", "text")
 
 
 def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
