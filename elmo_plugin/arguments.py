@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 from collections.abc import Sequence as AbstractSequence
+from numbers import Integral
 from typing import (
     Any,
     Callable,
@@ -32,6 +33,7 @@ def option(
     positional: bool = False,
     parse: Optional[Callable[[str], Any]] = None,
     repeat: bool = False,
+    positive: bool = False,
     **settings: Any,
 ) -> Any:
     """
@@ -55,13 +57,21 @@ def option(
         Returns the value of a word of the command line.
     repeat : `bool`, optional (default = `False`)
         Whether the flag is repeated before each value of a sequence.
+    positive : `bool`, optional (default = `False`)
+        Whether `check_options` accepts positive whole numbers only.
     settings
         `metavar` and `choices`, as in `argparse`.
     """
-    metadata = {"help": help, "short": short, "positional": positional, "settings": settings}
-    return dataclasses.field(
-        default=default, metadata={**metadata, "parse": parse, "repeat": repeat}
-    )
+    metadata = {
+        "help": help,
+        "short": short,
+        "positional": positional,
+        "parse": parse,
+        "repeat": repeat,
+        "positive": positive,
+        "settings": settings,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def option_group(title: str, default: Any = dataclasses.MISSING) -> Any:
@@ -105,20 +115,23 @@ def options_from(options_class: Type[Options], args: argparse.Namespace) -> Opti
     return options_class(**values)
 
 
-def check_choices(options: Any) -> None:
+def check_options(options: Any) -> None:
     """
-    Check fields that have `choices`. The command line does this too; this function is for calls from Python.
-
-    # Raises
-
-    `ConfigurationError` naming the field.
+    Raise `ConfigurationError` naming a field whose value is not one of its `choices`, as the command line
+    does too, or not `positive`. The default is always valid.
     """
     for field in dataclasses.fields(options):
         choices = field.metadata.get("settings", {}).get("choices")
         value = getattr(options, field.name)
-        if choices is not None and value != field.default and value not in choices:
+        if value == field.default:
+            continue
+        if choices is not None and value not in choices:
             raise ConfigurationError(
                 f"{field.name} is '{value}', expected one of {', '.join(choices)}."
+            )
+        if field.metadata.get("positive") and not (isinstance(value, Integral) and int(value) > 0):
+            raise ConfigurationError(
+                f"{field.name} is {value!r}, expected a positive whole number."
             )
 
 

@@ -22,20 +22,9 @@ class ConfigurationError(ValueError):
 @contextmanager
 def needing(need: str, requirement: str, advice: str = "") -> Iterator[None]:
     """
-    Import, within the context, a package that comes with an extra.
-
-    # Parameters
-
-    need : `str`
-        What needs which package: "Figures need matplotlib".
-    requirement : `str`
-        What pip installs.
-    advice : `str`, optional
-        The end of the message: what to do next, or instead.
-
-    # Raises
-
-    `ConfigurationError` that says how to install what is missing.
+    Raise `ConfigurationError`, which says how to install what is missing, if an import in the context fails.
+    `need` says what needs which package ("Figures need matplotlib"), `requirement` is what pip installs, and
+    `advice` is the end of the message: what to do next, or instead.
     """
     try:
         yield

@@ -7,7 +7,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence
 import pytest
 from allennlp.commands import ArgumentParserWithDefaults
 
-from elmo_plugin.arguments import add_options, check_choices, option, option_group, options_from
+from elmo_plugin.arguments import add_options, check_options, option, option_group, options_from
 from elmo_plugin.errors import ConfigurationError
 
 
@@ -20,6 +20,7 @@ class Text(NamedTuple):
 class Model:
     precision: str = option("of products", "float32", choices=("float32", "int8"))
     cuda_device: int = option("which GPU", -1)
+    batch_size: Optional[int] = option("of sentences", None, positive=True)
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,13 @@ def test_the_help_gives_each_default_once() -> None:
     assert "--texts NAME PATH" in text
 
 
-def test_choices_are_checked_in_calls_from_python_too() -> None:
-    check_choices(Model("int8"))
-    with pytest.raises(ConfigurationError, match="precision is 'int4', expected one of float32, i"):
-        check_choices(Model("int4"))
+def test_values_are_checked_in_calls_from_python_too() -> None:
+    for model in (Model("int8"), Model(batch_size=3), Model()):
+        check_options(model)
+    for model, match in [
+        (Model("int4"), "precision is 'int4', expected one of float32, int8"),
+        (Model(batch_size=0), "batch_size is 0, expected a positive whole number"),
+        (Model(batch_size=2.5), "batch_size is 2.5, expected a positive whole number"),
+    ]:
+        with pytest.raises(ConfigurationError, match=match):
+            check_options(model)

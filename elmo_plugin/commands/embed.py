@@ -14,8 +14,9 @@ from elmo_plugin.embedding.elmo_embedder import (
     checked_device,
 )
 from elmo_plugin.embedding.engines import EngineOptions
+from elmo_plugin.embedding.formats import OutputOptions
 from elmo_plugin.embedding.layers import POOLS, LayerChoice, layer_choice, learnt_mix
-from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.run import EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
@@ -41,13 +42,7 @@ It appears when it is complete. Until then finished parts are in OUTPUT.partial,
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """
-    What to embed, with which biLM, and what to write.
-
-    # Raises
-
-    `ConfigurationError` for options that exclude each other.
-    """
+    """What to embed, with which biLM, and what to write."""
 
     input_file: str = option(
         "UTF-8 text, plain or .gz, a tokenized sentence on each line; .parquet; -, standard input; for "
@@ -80,10 +75,11 @@ class EmbedOptions:
     engine: EngineOptions = option_group("several processes or machines", EngineOptions())
 
     def __post_init__(self) -> None:
-        if len(self.layers) + (self.mix is not None) != 1:
+        num_choices = len(self.layers) + (self.mix is not None)
+        if num_choices != 1:
             raise ConfigurationError(
-                f"found {len(self.layers) + (self.mix is not None)} of the options --all, --top, --average "
-                "and --mix, expected one of them, which says what to write."
+                f"found {num_choices} of the options --all, --top, --average and --mix, expected one of "
+                "them, which says what to write."
             )
         if self.mix is None and (self.mix_name or self.overrides):
             raise ConfigurationError(

@@ -90,7 +90,7 @@ def _export_program(options: ExportOptions) -> None:
             f"{file} is the name of a program, expected no other option than --overwrite: a program is of "
             "float32 and has no card. Leave the others out, or name a folder."
         )
-    check_output_file(file, options.overwrite, "--overwrite", "FOLDER")
+    check_output_file(file, options.overwrite, "FOLDER")
     if not names_both_files(options.archive_file):
         raise ConfigurationError(
             f"{options.archive_file}: expected elmo_mini, a folder that `elmo export` wrote, or a .zip, for "

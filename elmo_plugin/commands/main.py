@@ -8,9 +8,10 @@ import functools
 import logging
 import os
 import sys
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Callable, ContextManager, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import elmo_plugin
 from elmo_plugin.arguments import add_options, options_from
@@ -75,18 +76,15 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     )
     # Which runs are trained, and how long it takes.
     logging.getLogger("elmo_plugin.report").setLevel(logging.INFO)
-    exits_on_user_errors(_run)(argparse.Namespace(words=words, debug=is_debugging, prog="elmo"))
+    with exits_on_user_errors("elmo", is_debugging):
+        args = _parser().parse_args(words)
+        _import_packages(getattr(args, "include_package", ()))
+        args.func(args)
 
 
 def module_of(command: str) -> ModuleType:
     """Import the module of a command."""
     return import_module(f"elmo_plugin.commands.{command}")
-
-
-def _run(args: argparse.Namespace) -> None:
-    parsed = _parser().parse_args(args.words)
-    _import_packages(getattr(parsed, "include_package", ()))
-    parsed.func(parsed)
 
 
 def _parser() -> "LazyParser":
@@ -160,12 +158,14 @@ def declare(parser: argparse.ArgumentParser, command: Any) -> None:
     )
     parser.usage = parser.usage or _short_usage(parser)
 
-    def run(args: argparse.Namespace) -> Any:
-        if options_class is None:
-            return command.run()
-        return command.run(options_from(options_class, args))
+    def run(args: argparse.Namespace) -> None:
+        with exits_on_user_errors(parser.prog, args.debug):
+            if options_class is None:
+                command.run()
+            else:
+                command.run(options_from(options_class, args))
 
-    parser.set_defaults(func=exits_on_user_errors(run), prog=parser.prog)
+    parser.set_defaults(func=run)
 
 
 def _short_usage(parser: argparse.ArgumentParser) -> str:
@@ -193,35 +193,29 @@ def _import_packages(names: Sequence[str]) -> None:
             ) from error
 
 
-def exits_on_user_errors(
-    command: Callable[[argparse.Namespace], Any],
-) -> Callable[[argparse.Namespace], Any]:
+@contextmanager
+def exits_on_user_errors(prog: str, is_debugging: bool) -> Iterator[None]:
     """
-    Decorate the function of a command. It reads `debug` and `prog` of its arguments.
-
-    An error in arguments, files or text exits with status 2 and one line on stderr. Ctrl-C exits with status
-    130 and one line, which has the message of the `KeyboardInterrupt`, if there is one.
+    Exit with status 2 and one line on stderr after an error in arguments, files or text. Ctrl-C exits with
+    status 130 and one line, which has the message of the `KeyboardInterrupt`, if there is one. When
+    debugging, errors are not caught.
     """
-
-    @functools.wraps(command)
-    def run(args: argparse.Namespace) -> Any:
-        if args.debug:
-            return command(args)
-        try:
-            return command(args)
-        except BrokenPipeError:
-            # The reader of a pipe, such as `head`, has ended. Python must not write to it at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
-        except _user_errors() as error:
-            line, status = "; ".join(_message(error).splitlines()), 2
-            print(f"{args.prog}: error: {line}", file=sys.stderr)
-        except KeyboardInterrupt as error:
-            advice, status = str(error) or "the same command starts again", INTERRUPTED
-            print(f"{args.prog}: interrupted; {advice}", file=sys.stderr)
-        sys.exit(status)
-
-    return run
+    if is_debugging:
+        yield
+        return
+    try:
+        yield
+    except BrokenPipeError:
+        # The reader of a pipe, such as `head`, has ended. Python must not write to it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except _user_errors() as error:
+        print(f"{prog}: error: {'; '.join(_message(error).splitlines())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt as error:
+        advice = str(error) or "the same command starts again"
+        print(f"{prog}: interrupted; {advice}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 def needing_allennlp(what: str) -> ContextManager[None]:
@@ -236,7 +230,7 @@ def _message(error: Exception) -> str:
     return str(error)
 
 
-def _user_errors() -> Tuple[Type[Exception], ...]:
+def _user_errors() -> Tuple[Any, ...]:
     # AllenNLP's error is not one of ours, and it is loaded if it was raised.
     checks = sys.modules.get("allennlp.common.checks")
     of_allennlp = () if checks is None else (checks.ConfigurationError,)

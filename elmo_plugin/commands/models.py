@@ -1,10 +1,10 @@
 """`elmo models`: list the models that come with this package."""
 
+import re
 from pathlib import Path
-from typing import List
+from typing import Dict, List
 
 import elmo_plugin
-from elmo_plugin.files.text import front_matter
 
 DESCRIPTION = """\
 example:
@@ -35,9 +35,17 @@ def model_lines(folder: Path) -> List[str]:
         if file.name in _KINDS:
             files = [path for path in file.parent.rglob("*") if path.is_file()]
             size = sum(path.stat().st_size for path in files) / 1e6
-            about = front_matter(file.with_name("README.md"))
+            about = _front_matter(file.with_name("README.md"))
             facts = [about.get(key, "") for key in ("summary", "language", "license")]
             description = "; ".join(filter(None, facts))
             rows.append((file.parent.name, _KINDS[file.name], f"{size:.1f} MB", description))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
+
+
+def _front_matter(card: Path) -> Dict[str, str]:
+    """Return the keys and values between the lines `---` at the head of a model card; lists are left out."""
+    text = card.read_text(encoding="utf-8") if card.exists() else ""
+    head = re.match(r"---\n(.*?)(^---$|\Z)", text, re.DOTALL | re.MULTILINE)
+    items = re.findall(r"^(\w+): (.*)$", head[1], re.MULTILINE) if head else []
+    return {key: value.strip().strip("\"'") for key, value in items}

@@ -3,13 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Optional, Sequence
 
-from elmo_plugin.arguments import option, option_group
+from elmo_plugin.arguments import check_options, option, option_group
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions, ElmoEmbedder
-from elmo_plugin.embedding.layers import POOLS
+from elmo_plugin.embedding.layers import AVERAGE, POOLS, TOP_LAYER, Layer
 from elmo_plugin.embedding.neighbors import (
-    AVERAGE,
-    TOP_LAYER,
-    Layer,
     Occurrence,
     embed_occurrences,
     find_occurrences,
@@ -40,13 +37,7 @@ def _layer(text: str) -> Layer:
 
 @dataclass(frozen=True)
 class NeighborsOptions:
-    """
-    What to compare, and what to show.
-
-    # Raises
-
-    `ConfigurationError` for options that exclude each other, and numbers below 1.
-    """
+    """What to compare, and what to show."""
 
     text: str = option(
         "UTF-8, plain or .gz, a tokenized sentence on each line; - for standard input; blank lines are "
@@ -70,9 +61,9 @@ class NeighborsOptions:
         TOP_LAYER,
         parse=_layer,
     )
-    top: int = option("show at most N occurrences for a sentence", 10, metavar="N")
+    top: int = option("show at most N occurrences for a sentence", 10, metavar="N", positive=True)
     max_occurrences: int = option(
-        "compare at most N, a random sample if there are more", 5000, metavar="N"
+        "compare at most N, a random sample if there are more", 5000, metavar="N", positive=True
     )
     files: BiLMFiles = option_group("the biLM", BiLMFiles())
     device: DeviceOptions = option_group("what runs it", DeviceOptions())
@@ -83,9 +74,7 @@ class NeighborsOptions:
                 f"--word is {self.word} and --pool is {self.pool}, expected one of them. Give --word to "
                 "compare the occurrences of a word, or --pool to compare whole sentences."
             )
-        for flag, number in (("top", self.top), ("max-occurrences", self.max_occurrences)):
-            if number < 1:
-                raise ConfigurationError(f"--{flag}: found {number}, expected a positive number.")
+        check_options(self)
 
 
 OPTIONS = NeighborsOptions

@@ -7,10 +7,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from elmo_plugin.arguments import option
+from elmo_plugin.arguments import check_options, option
 from elmo_plugin.commands.main import needing_allennlp
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import check_output_file, replaced_file
+from elmo_plugin.files.output import check_output_file, opened_output
 from elmo_plugin.files.text import byte_lines, open_text
 
 DESCRIPTION = """\
@@ -37,13 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """
-    The arguments of the command.
-
-    # Raises
-
-    `ConfigurationError` for an invalid batch size, and for an output file that cannot be written.
-    """
+    """The arguments of the command."""
 
     archive_file: str = option(
         "model.tar.gz of a trained model, its folder, or the name of a task model of this package",
@@ -62,6 +56,7 @@ class PredictOptions:
         "standard input 1, so that each line is answered at once)",
         None,
         metavar="N",
+        positive=True,
     )
     overrides: Optional[Dict[str, Any]] = option(
         "changes to the config in ARCHIVE", None, short="-o", metavar="JSON"
@@ -74,12 +69,9 @@ class PredictOptions:
     cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigurationError(
-                f"--batch-size: found {self.batch_size}, expected a positive number."
-            )
+        check_options(self)
         if self.output_file is not None:
-            check_output_file(self.output_file, self.overwrite, "--overwrite", "--output-file")
+            check_output_file(self.output_file, self.overwrite, "--output-file")
 
 
 OPTIONS = PredictOptions
@@ -89,13 +81,10 @@ def run(options: PredictOptions) -> None:
     """Print the predictions, or write them to a file."""
     batch_size = options.batch_size or (1 if options.input_file == "-" else _BATCH_SIZE)
     predictions = predict_lines(_build_predictor(options), options.input_file, batch_size)
-    if options.output_file is None:
+    with opened_output(options.output_file) as file:
         for line in predictions:
-            sys.stdout.write(line)
-            sys.stdout.flush()
-        return
-    with replaced_file(options.output_file) as path, open(path, "w", encoding="utf-8") as file:
-        file.writelines(predictions)
+            file.write(line)
+            file.flush()  # a program may wait for this answer
 
 
 def _build_predictor(options: PredictOptions) -> Any:
@@ -118,17 +107,8 @@ def _build_predictor(options: PredictOptions) -> Any:
 
 def predict_lines(predictor: Any, input_file: str, batch_size: int) -> Iterator[str]:
     """
-    Yield the answer to each line of a file, as a line of JSON. The answer to an invalid line, also to a blank
-    one, is `{"error": ...}`.
-
-    # Parameters
-
-    predictor : `Predictor`
-        Reads a line by `load_line`.
-    input_file : `str`
-        JSON lines, plain or `.gz`; `-` for standard input.
-    batch_size : `int`
-        Number of lines that are read before they are predicted.
+    Yield the answer of a `Predictor` to each line of a file, as a line of JSON. The answer to an invalid or
+    blank line is `{"error": ...}`. `batch_size` lines are read before they are predicted.
 
     # Raises
 

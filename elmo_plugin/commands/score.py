@@ -1,27 +1,25 @@
 """`elmo score`: probabilities and perplexity of sentences, and the best words for a blank."""
 
-import json
 import sys
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import tee
-from typing import Any, Dict, Iterator, Optional, TextIO
+from typing import Any, Dict, Iterator, Optional
 
 from tqdm import tqdm
 
-from elmo_plugin.arguments import option, option_group
-from elmo_plugin.embedding.elmo_embedder import DeviceOptions
+from elmo_plugin.arguments import check_options, option, option_group
+from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions
 from elmo_plugin.embedding.scoring import (
     BLANK,
     DEFAULT_MODEL,
     ScoreTotals,
     SentenceScorer,
-    check_blank,
 )
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSource
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import check_output_file, replaced_file
+from elmo_plugin.files.json_input import dump_json_line
+from elmo_plugin.files.output import check_output_file, opened_output
 
 STANDARD_OUTPUT = "-"
 
@@ -43,17 +41,14 @@ of both directions. JSON lines have the number of the line, from 0, and the same
 
 
 @dataclass(frozen=True)
-class LanguageModelFiles:
+class LanguageModelFiles(BiLMFiles):
     """The files of a biLM with its softmax, see `SentenceScorer.from_files`."""
 
-    options_file: str = option(
+    options_file: Optional[str] = option(
         "sizes, JSON: path, URL or hf:// name; or the name of all files: elmo_mini, or a folder that elmo "
         "export wrote",
         DEFAULT_MODEL,
         metavar="FILE",
-    )
-    weight_file: Optional[str] = option(
-        "weights, HDF5: path, URL or hf:// name", None, metavar="FILE"
     )
     softmax_file: Optional[str] = option(
         "HDF5 with softmax/W and softmax/b, such as AI2's (default: the weights)",
@@ -67,13 +62,7 @@ class LanguageModelFiles:
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """
-    What to score, how, and what to write.
-
-    # Raises
-
-    `ConfigurationError` for options that exclude each other, and for an output that cannot be written.
-    """
+    """What to score, how, and what to write."""
 
     input_file: str = option(
         "UTF-8 text, plain or .gz, a tokenized sentence on each line; .parquet; -, standard input",
@@ -81,7 +70,9 @@ class ScoreOptions:
         metavar="INPUT",
     )
     words: bool = option("show each word of each sentence", False)
-    best: Optional[int] = option(f"show the K best words for {BLANK}", None, metavar="K")
+    best: Optional[int] = option(
+        f"show the K best words for {BLANK}", None, metavar="K", positive=True
+    )
     output: Optional[str] = option(
         "write JSON lines to FILE, or with - to standard output, in place of the table",
         None,
@@ -94,8 +85,7 @@ class ScoreOptions:
     batches: BatchOptions = option_group("speed", BatchOptions())
 
     def __post_init__(self) -> None:
-        if self.best is not None and self.best < 1:
-            raise ConfigurationError(f"--best: found {self.best}, expected a positive number.")
+        check_options(self)
         is_for_scores = self.words or self.batches != BatchOptions()
         if self.best is not None and (is_for_scores or self.input.tokenizer != WHITESPACE):
             raise ConfigurationError(
@@ -103,7 +93,7 @@ class ScoreOptions:
                 f"two are for scores of whole sentences, and spaCy splits {BLANK} into three tokens."
             )
         if self.output is not None and self.output != STANDARD_OUTPUT:
-            check_output_file(self.output, self.overwrite, "--overwrite", "--output")
+            check_output_file(self.output, self.overwrite, "--output")
 
 
 OPTIONS = ScoreOptions
@@ -122,18 +112,17 @@ def run(options: ScoreOptions) -> None:
     scorer = SentenceScorer.from_files(**asdict(options.files), **asdict(options.device))
     totals = ScoreTotals()
     contents = _contents(scorer, source, options, totals)
+    prints_json = options.output == STANDARD_OUTPUT
     if options.output is None:
         print(_HEADER if options.best is None else _BEST_HEADER)
         for content in contents:
             print("\n".join(_table_rows(content)))
     else:
-        with _opened(options.output) as file:
+        with opened_output(None if prints_json else options.output) as file:
             for content in tqdm(contents, unit=" sentences", desc="scoring"):
-                file.write(json.dumps(content, ensure_ascii=False) + "\n")
+                file.write(dump_json_line(content))
     if options.best is None:
-        # Not among the JSON lines on standard output.
-        is_output = options.output == STANDARD_OUTPUT
-        print(_summary(totals), file=sys.stderr if is_output else sys.stdout)
+        print(_summary(totals), file=sys.stderr if prints_json else sys.stdout)
 
 
 def _contents(
@@ -142,8 +131,8 @@ def _contents(
     """Yield the JSON of each sentence, and add its scores to the totals."""
     if options.best is not None:
         for line, _, tokens in source.sentences():
-            check_blank(tokens, f"{source.name}, line {line + 1}")
-            best = [word._asdict() for word in scorer.best_words(tokens, options.best)]
+            where = f"{source.name}, line {line + 1}"
+            best = [word._asdict() for word in scorer.best_words(tokens, options.best, where)]
             yield {"line": line, "tokens": tokens, "best": best}
         return
     sentences, read_ahead = tee(source.sentences())  # as far apart as the scorer reads ahead
@@ -152,15 +141,6 @@ def _contents(
     for sentence, score in zip(sentences, scores):
         totals.add(score)
         yield {"line": sentence.line_index, **score.as_json(options.words)}
-
-
-@contextmanager
-def _opened(output: str) -> Iterator[TextIO]:
-    if output == STANDARD_OUTPUT:
-        yield sys.stdout
-        return
-    with replaced_file(output) as path, open(path, "w", encoding="utf-8") as file:
-        yield file
 
 
 def _table_rows(content: Dict[str, Any]) -> Iterator[str]:

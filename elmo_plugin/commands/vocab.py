@@ -6,7 +6,7 @@ from typing import Dict, Optional, Sequence
 
 from tqdm import tqdm
 
-from elmo_plugin.arguments import option
+from elmo_plugin.arguments import check_options, option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_output_file
 from elmo_plugin.files.text import split_tokens
@@ -37,7 +37,9 @@ class VocabularyOptions:
         metavar="CORPUS",
     )
     output: str = option("vocabulary file to write; required", metavar="FILE")
-    min_count: int = option("leave out words that occur fewer than N times", 1, metavar="N")
+    min_count: int = option(
+        "leave out words that occur fewer than N times", 1, metavar="N", positive=True
+    )
     max_size: Optional[int] = option(
         "keep the most frequent words, at most N entries with the three special ones (default: no limit)",
         None,
@@ -72,16 +74,13 @@ def make_vocabulary(options: VocabularyOptions) -> Dict[str, str]:
     from elmo_plugin.bilm.lm_vocabulary import SPECIALS, LMVocabulary
     from elmo_plugin.embedding.sentences import InputOptions, find_sources
 
-    if options.min_count < 1:
-        raise ConfigurationError(
-            f"--min-count: found {options.min_count}, expected at least 1. Give 1 to keep every word."
-        )
+    check_options(options)
     if options.max_size is not None and options.max_size <= len(SPECIALS):
         raise ConfigurationError(
             f"--max-size: found {options.max_size}, expected at least {len(SPECIALS) + 1}, as "
             f"{', '.join(SPECIALS)} take {len(SPECIALS)} places. Leave it out for no limit."
         )
-    check_output_file(options.output, options.overwrite, "--overwrite", what="--output")
+    check_output_file(options.output, options.overwrite, "--output")
     corpus_options = InputOptions(skip_blank=True, accept_control_characters=True)
     files = find_sources(options.patterns, corpus_options)
     if any(file.is_same_file(options.output) for file in files):

@@ -3,7 +3,6 @@
 import hashlib
 from dataclasses import asdict, dataclass
 from functools import partial
-from os import PathLike
 from typing import (
     IO,
     Any,
@@ -22,13 +21,14 @@ import numpy
 import torch
 from torch import Tensor
 
-from elmo_plugin.arguments import check_choices, option
+from elmo_plugin.arguments import check_options, option
 from elmo_plugin.bilm import FrozenBiLM, batch_to_ids
 from elmo_plugin.bilm.batch import CarriedStates
 from elmo_plugin.bilm.model_files import ORIGINAL_MODEL, without_unused_default
 from elmo_plugin.bilm.runners import AUTO, KERNELS, PRECISIONS
+from elmo_plugin.embedding.formats import OutputOptions
 from elmo_plugin.embedding.layers import check_pool, layer_choice, pool_tokens
-from elmo_plugin.embedding.run import EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.run import EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import (
     DEFAULT_BATCH_SIZE,
     BatchOptions,
@@ -37,7 +37,7 @@ from elmo_plugin.embedding.sentence_batches import (
     map_in_batches,
 )
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import is_unicode
+from elmo_plugin.files.text import FileName, is_unicode
 
 # Size of vectors to read ahead: 21,845 tokens of the paper's model. Sentences of ordinary length stay below
 # it.
@@ -75,8 +75,8 @@ class ElmoEmbedder:
 
     def __init__(
         self,
-        options_file: Optional[Union[str, PathLike]] = ORIGINAL_MODEL + "options.json",
-        weight_file: Optional[Union[str, PathLike]] = ORIGINAL_MODEL + "weights.hdf5",
+        options_file: Optional[FileName] = ORIGINAL_MODEL + "options.json",
+        weight_file: Optional[FileName] = ORIGINAL_MODEL + "weights.hdf5",
         cuda_device: int = -1,
         stateful: bool = False,
         **inference: Any,
@@ -213,8 +213,8 @@ class ElmoEmbedder:
 
     def embed_file(
         self,
-        input_file: Union[str, PathLike, IO[Any]],
-        output_file_path: Union[str, PathLike],
+        input_file: Union[FileName, IO[Any]],
+        output_file_path: FileName,
         output_format: str = "all",
         batch_size: int = DEFAULT_BATCH_SIZE,
         forget_sentences: bool = False,
@@ -319,20 +319,14 @@ class BiLMFiles:
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """
-    Options of commands: device, precision and kernel of a biLM, see `ElmoEmbedder`.
-
-    # Raises
-
-    `ConfigurationError` for an unknown precision or kernel.
-    """
+    """Options of commands: device, precision and kernel of a biLM, see `ElmoEmbedder`."""
 
     cuda_device: int = option("index of the GPU; -1 for the CPU", -1, metavar="N")
     precision: str = option("bfloat16, int8: faster, less exact", "float32", choices=PRECISIONS)
     kernel: str = option("what runs the LSTMs; auto: the fastest", AUTO, choices=KERNELS)
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_options(self)
 
 
 def checked_device(cuda_device: int) -> torch.device:

@@ -22,7 +22,7 @@ from typing import (
 import numpy
 import torch
 
-from elmo_plugin.arguments import check_choices, option
+from elmo_plugin.arguments import check_options, option
 from elmo_plugin.embedding.formats import OutputFormat
 from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import Block, PartsFolder
@@ -49,14 +49,17 @@ class EngineOptions:
 
     engine: str = option("local: this process; ray: workers of Ray", LOCAL, choices=ENGINES)
     num_workers: Optional[int] = option(
-        "number of workers, which share the cores equally (default: 1)", None, metavar="N"
+        "number of workers, which share the cores equally (default: 1)",
+        None,
+        metavar="N",
+        positive=True,
     )
     ray_address: Optional[str] = option(
         "of a cluster; auto on its nodes (default: start Ray here)", None, metavar="ADDRESS"
     )
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_options(self)
         for name, value in asdict(self).items():
             if not self.is_ray and name != "engine" and value is not None:
                 raise ConfigurationError(
@@ -72,9 +75,7 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class PartWriter:
-    """
-    Embed blocks and write a part for each. Can be pickled, to be sent to workers.
-    """
+    """Embed blocks and write a part for each. Can be pickled, to be sent to workers."""
 
     layers: LayerChoice
     batch_size: int
@@ -95,7 +96,7 @@ class PartWriter:
         vectors = []
         for sentence, layers in zip(block.sentences, all_layers):
             where = f"{block.part.source}, line {sentence.line_index + 1}"
-            vectors.append(_cast_checked(self.layers(layers), self.format.dtype, where))
+            vectors.append(_cast_checked(self.layers(layers), self.format.options.dtype, where))
             yield 1
         self.folder.write(block, vectors, self.format)
 
@@ -111,26 +112,6 @@ def _cast_checked(vectors: numpy.ndarray, dtype: str, where: str) -> numpy.ndarr
             f"{where}: a vector holds {largest:g}, but the largest {dtype} is {limit:g}. Write float32."
         )
     return vectors.astype(dtype)
-
-
-@contextmanager
-def make_engine(
-    embedder: "ElmoEmbedder", options: EngineOptions
-) -> Iterator[Union["LocalEngine", "RayEngine"]]:
-    """
-    Give an engine that runs the embedder, or copies of it in workers of Ray. Within the context this process
-    is connected to Ray.
-
-    # Raises
-
-    `ConfigurationError` if no cluster answers at the address, or the number of workers is not positive.
-    """
-    if not options.is_ray:
-        yield LocalEngine(embedder)
-        return
-    with ray_session(options.ray_address):
-        num_workers = 1 if options.num_workers is None else options.num_workers
-        yield RayEngine(shared_embedder(embedder), num_workers, cores_of_worker(num_workers))
 
 
 class LocalEngine:
@@ -154,10 +135,9 @@ class LocalEngine:
 class RayEngine:
     """Embed in workers of the Ray cluster that this process is connected to."""
 
-    def __init__(self, embedder: Any, num_workers: int, num_cpus: float) -> None:
-        self._embedder = embedder  # Ray's reference
+    def __init__(self, embedder: "ElmoEmbedder", num_workers: int) -> None:
+        self._embedder = shared_embedder(embedder)
         self._num_workers = num_workers
-        self._num_cpus = num_cpus  # of each worker
 
     def map(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> List[ResultT]:
         """Return the result of a function for each item. The calls run on all cores."""
@@ -179,12 +159,12 @@ class RayEngine:
         ray = import_ray()
         from ray.util import ActorPool
 
-        worker_class = ray.remote(
-            num_cpus=self._num_cpus, max_restarts=-1, max_task_retries=MAX_RETRIES
-        )(_Worker)
+        num_cpus = cores_of_worker(self._num_workers)
+        worker_class = ray.remote(num_cpus=num_cpus, max_restarts=-1, max_task_retries=MAX_RETRIES)(
+            _Worker
+        )
         workers = [
-            worker_class.remote(self._embedder, self._num_cpus, writer)
-            for _ in range(self._num_workers)
+            worker_class.remote(self._embedder, num_cpus, writer) for _ in range(self._num_workers)
         ]
         pool = ActorPool(workers * BLOCKS_PER_WORKER)
         try:
@@ -221,8 +201,6 @@ def cores_of_worker(num_workers: int) -> float:
     Return the number of cores for each worker, as Ray counts them, of the cluster that this process is
     connected to. The workers of a node share its cores equally.
     """
-    if num_workers < 1:
-        raise ConfigurationError(f"num_workers is {num_workers}, expected at least one worker.")
     cores = [node["Resources"].get("CPU", 0) for node in import_ray().nodes() if node["Alive"]]
     share = min(cores, default=1) / math.ceil(num_workers / max(len(cores), 1))
     # Whole cores, or ten-thousandths of one, the smallest unit of Ray.
@@ -264,27 +242,35 @@ def _tensor_of(stored: Tuple[numpy.ndarray, torch.dtype, bool]) -> torch.Tensor:
 
 
 def import_ray() -> Any:
-    """Return the module `ray`, or raise `ConfigurationError` if the extra is not installed."""
+    """Return the module `ray`."""
     with needing("Embedding on several workers needs Ray", "elmo-plugin[ray]"):
         import ray
     return ray
 
 
-@contextmanager
-def ray_session(address: Optional[str] = None) -> Iterator[None]:
-    """
-    Connect to Ray within the context. If this process is connected already, that connection is used and kept.
+Engine = Union[LocalEngine, RayEngine]
 
-    By default Ray is started on this machine, with all of its cores and GPUs, and stopped at the end. The
-    address is that of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of the cluster.
+
+@contextmanager
+def make_engine(embedder: "ElmoEmbedder", options: EngineOptions) -> Iterator[Engine]:
+    """
+    Give an engine that runs the embedder, or copies of it in workers of Ray. Within the context this process
+    is connected to Ray. A connection that it has already is used and kept.
+
+    Without an address Ray is started on this machine, with all of its cores and GPUs, and stopped at the end.
+    The address is that of a cluster's head node, such as `10.0.0.1:6379`, or `auto` on a node of the cluster.
 
     # Raises
 
     `ConfigurationError` if no cluster answers at the address, or this process is connected already.
     """
-    ray = import_ray()
+    if not options.is_ray:
+        yield LocalEngine(embedder)
+        return
+    ray, address = import_ray(), options.ray_address
+    num_workers = options.num_workers or 1
     if address is None and ray.is_initialized():
-        yield
+        yield RayEngine(embedder, num_workers)
         return
     try:
         ray.init(
@@ -299,6 +285,6 @@ def ray_session(address: Optional[str] = None) -> Iterator[None]:
             "start --head`, or leave out the address to run on this machine."
         ) from error
     try:
-        yield
+        yield RayEngine(embedder, num_workers)
     finally:
         ray.shutdown()

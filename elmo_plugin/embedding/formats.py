@@ -9,29 +9,20 @@ import os
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
-from typing import (
-    IO,
-    Any,
-    BinaryIO,
-    Dict,
-    Iterable,
-    Iterator,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import IO, Any, BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import h5py
 import numpy
 from numpy.lib import format as npy_format
 
+from elmo_plugin.arguments import check_options, option
 from elmo_plugin.embedding.sentences import Sentence, import_pyarrow
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 
 HDF5, PARQUET, NPY = FORMATS = ("hdf5", "parquet", "npy")
+DTYPES = ("float32", "float16")
 
 # In a folder: how it was made. Readers of Parquet folders skip names that begin with an underscore.
 ABOUT_FILE = "_embedding.json"
@@ -48,7 +39,33 @@ _ENDINGS = {".hdf5": HDF5, ".h5": HDF5, ".parquet": PARQUET, ".npy": NPY}
 logger = logging.getLogger(__name__)
 
 
-def format_of(output: Union[str, PathLike], format: Optional[str] = None) -> str:
+@dataclass(frozen=True)
+class OutputOptions:
+    """Format of the output, and what happens to an output that exists."""
+
+    format: Optional[str] = option(
+        "(default: by the ending of OUTPUT, .hdf5 or .h5, .npy, .parquet)", None, choices=FORMATS
+    )
+    dtype: str = option("data type of the vectors", "float32", choices=DTYPES)
+    forget_sentences: bool = option(
+        "leave out sentence_to_index, which takes memory for each line", False
+    )
+    use_sentence_keys: bool = option(
+        "lines as keys, without sentence_to_index; of equal ones the first", False
+    )
+    overwrite: bool = option("replace OUTPUT and OUTPUT.partial if they exist", False)
+    resume: bool = option("continue an interrupted run; without one, start", False)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.overwrite and self.resume:
+            raise ConfigurationError(
+                "--overwrite and --resume are given, expected one of them: --overwrite starts again, "
+                "--resume continues an interrupted run."
+            )
+
+
+def format_of(output: FileName, format: Optional[str] = None) -> str:
     """Return `format` if it is given, otherwise the format that belongs to the ending of `output`."""
     if format is not None:
         return format
@@ -67,12 +84,9 @@ class OutputFormat(ABC):
 
     # Of the vectors of one token, or of one sentence if they are pooled: `(dim,)` or `(num_layers, dim)`.
     vector_shape: Tuple[int, ...]
-    dtype: str  # `float32` or `float16`
     # Whether there is one vector for each sentence, in place of one for each token.
     is_pooled: bool = False
-    # Options of HDF5, see `HDF5Format`.
-    forget_sentences: bool = False
-    use_sentence_keys: bool = False
+    options: OutputOptions = OutputOptions()
 
     # Ending of the names of parts.
     part_ending = "arrays"
@@ -82,18 +96,14 @@ class OutputFormat(ABC):
     @property
     def bytes_per_vector(self) -> int:
         """Size of the vectors of a token, or of a sentence if they are pooled."""
-        return math.prod(self.vector_shape) * numpy.dtype(self.dtype).itemsize
+        return math.prod(self.vector_shape) * numpy.dtype(self.options.dtype).itemsize
 
     def num_vectors(self, num_sentences: int, num_tokens: int) -> int:
         """Return the number of vectors of these sentences, which have this number of tokens together."""
         return num_sentences if self.is_pooled else num_tokens
 
     def write_part(
-        self,
-        file: BinaryIO,
-        source: str,
-        sentences: Sequence[Sentence],
-        vectors: Sequence[numpy.ndarray],
+        self, file: BinaryIO, source: str, sentences: List[Sentence], vectors: List[numpy.ndarray]
     ) -> None:
         """
         Write a part: sentences of the source of this name, at least one. `vectors` has an array for each
@@ -113,7 +123,7 @@ class OutputFormat(ABC):
                     data = file.read(num_vectors * self.bytes_per_vector)
                     tokens = () if self.is_pooled else (num_vectors,)
                     shape = (*self.vector_shape[:-1], *tokens, self.vector_shape[-1])
-                    yield sentence, numpy.frombuffer(data, self.dtype).reshape(shape)
+                    yield sentence, numpy.frombuffer(data, self.options.dtype).reshape(shape)
 
     @abstractmethod
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
@@ -144,11 +154,7 @@ class ParquetFormat(OutputFormat):
     merges_parts = False
 
     def write_part(
-        self,
-        file: BinaryIO,
-        source: str,
-        sentences: Sequence[Sentence],
-        vectors: Sequence[numpy.ndarray],
+        self, file: BinaryIO, source: str, sentences: List[Sentence], vectors: List[numpy.ndarray]
     ) -> None:
         starts = range(0, len(sentences), ROWS_PER_TABLE)
         groups = [slice(start, start + ROWS_PER_TABLE) for start in starts]
@@ -167,9 +173,7 @@ class ParquetFormat(OutputFormat):
         _write_about(parts_folder, about)
         return parts_folder
 
-    def _table(
-        self, source: str, sentences: Sequence[Sentence], vectors: Sequence[numpy.ndarray]
-    ) -> Any:
+    def _table(self, source: str, sentences: List[Sentence], vectors: List[numpy.ndarray]) -> Any:
         pyarrow = import_pyarrow()
         lines, texts, tokens = map(list, zip(*sentences))
         columns = {
@@ -211,7 +215,7 @@ class NpyFormat(OutputFormat):
         offsets = numpy.zeros(num_sentences + 1, dtype="int64")
         lines = numpy.zeros(num_sentences, dtype="int64")
         header = {
-            "descr": npy_format.dtype_to_descr(numpy.dtype(self.dtype)),
+            "descr": npy_format.dtype_to_descr(numpy.dtype(self.options.dtype)),
             "fortran_order": False,
             "shape": (self.num_vectors(num_sentences, about["num_tokens"]), *self.vector_shape),
         }
@@ -247,37 +251,29 @@ class HDF5Format(OutputFormat):
       lines, to the key of the last);
     - the attribute `elmo_plugin` of the file: a JSON string that says how the file was made.
 
-    # Parameters
-
-    forget_sentences : `bool`, optional (default = `False`)
-        Leave out `sentence_to_index`, which takes memory for each distinct line.
-    use_sentence_keys : `bool`, optional (default = `False`)
-        Use the stripped lines as keys, without `sentence_to_index`. A line that cannot be a key is skipped
-        with a warning: a repeated one, and some with slashes, at which HDF5 makes groups (`file["km / h"]`
-        finds the vectors, but `file.keys()` lists only the group `km `).
+    With `forget_sentences` there is no `sentence_to_index`. With `use_sentence_keys` there is none either,
+    and the stripped lines are keys. A line that cannot be a key is skipped with a warning: a repeated one,
+    and some with slashes, at which HDF5 makes groups (`file["km / h"]` finds the vectors, but `file.keys()`
+    lists only the group `km `).
     """
 
     def finish(self, parts: Sequence[Path], folder: Path, about: Dict[str, Any]) -> Path:
         product = folder / "product.hdf5"
         product.unlink(missing_ok=True)
         index: Dict[str, str] = {}
+        has_index = not (self.options.forget_sentences or self.options.use_sentence_keys)
         with _FailSafeFile(product, "w+") as checked_file, h5py.File(checked_file, "w") as file:
             for (line, text, _), vectors in self.stored(parts):
-                if not self.use_sentence_keys:
-                    file.create_dataset(str(line), data=vectors)
-                    if not self.forget_sentences:
-                        index[text] = str(line)
-                else:
-                    try:
-                        file.create_dataset(text, data=vectors)
-                    except (ValueError, TypeError) as error:
-                        logger.warning(
-                            "line %d: '%s' cannot be a key in HDF5 and is skipped (%s).",
-                            line + 1,
-                            text[:80],
-                            error,
-                        )
+                key = text if self.options.use_sentence_keys else str(line)
+                try:
+                    file.create_dataset(key, data=vectors)
+                except (ValueError, TypeError) as error:
+                    checked_file.raise_error()  # if it is the cause
+                    message = "line %d: '%s' cannot be a key in HDF5 and is skipped (%s)."
+                    logger.warning(message, line + 1, key[:80], error)
                 checked_file.raise_error()
+                if has_index:
+                    index[text] = key
             if index:
                 file.create_dataset(
                     INDEX_NAME, data=[_index_json(index)], dtype=h5py.string_dtype()
@@ -338,7 +334,7 @@ class _FailSafeFile(io.FileIO):
 FORMAT_CLASSES: Dict[str, Any] = {HDF5: HDF5Format, PARQUET: ParquetFormat, NPY: NpyFormat}
 
 
-def about_output(output: Union[str, PathLike], format: str) -> Optional[Dict[str, Any]]:
+def about_output(output: FileName, format: str) -> Optional[Dict[str, Any]]:
     """Read how a complete output was made; `None` if it was not made by this package."""
     try:
         if format == HDF5:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Callable, Dict, Optional, Tuple
+from numbers import Integral
+from typing import Callable, Dict, Optional, Tuple, Union
 
 import numpy
 import torch
@@ -12,16 +13,17 @@ from elmo_plugin.modules.elmo import ScalarMix
 
 MEAN, MAX, FIRST_LAST = POOLS = ("mean", "max", "first-last")
 
+TOP_LAYER, AVERAGE = -1, "average"
+
+# The index of a layer, from 0; `TOP_LAYER`; or `AVERAGE`, the mean of all layers.
+Layer = Union[int, str]
+
 
 @dataclass(frozen=True)
 class LayerChoice:
     """
     A function from the layers of a sentence to the vectors that are written, and how these are pooled after
     it, see `pool_tokens`. Choices of the same name and pool give the same vectors.
-
-    # Raises
-
-    `ConfigurationError` for an unknown pool.
     """
 
     name: str
@@ -43,20 +45,30 @@ class LayerChoice:
         return (*shape[:-2], shape[-1])
 
 
-def _top(layers: numpy.ndarray) -> numpy.ndarray:
+def check_layer(layer: Layer, num_layers: int, name: str = "--layer") -> None:
+    """
+    Raise `ConfigurationError` if a biLM with `num_layers` has no such `Layer`. `name` is that of the option
+    or key.
+    """
+    is_index = isinstance(layer, Integral) and TOP_LAYER <= layer < num_layers
+    if not is_index and layer != AVERAGE:
+        raise ConfigurationError(
+            f"{name}: found {layer}, expected a number from 0 (the token representation) to "
+            f"{num_layers - 1} (the last layer of this biLM), {TOP_LAYER} for the last layer, or {AVERAGE}."
+        )
+
+
+def choose_layer(layers: numpy.ndarray, layer: Layer) -> numpy.ndarray:
+    """Return one layer of `(num_layers, num_tokens, dim)`, or the mean of all."""
     # A copy: a view would keep all layers in memory.
-    return layers[-1].copy()
-
-
-def _average(layers: numpy.ndarray) -> numpy.ndarray:
-    return layers.mean(axis=0)
+    return layers.mean(axis=0) if isinstance(layer, str) else layers[layer].copy()
 
 
 # Functions that can be pickled.
 _FUNCTIONS: Dict[str, Callable[[numpy.ndarray], numpy.ndarray]] = {
     "all": numpy.asarray,
-    "top": _top,
-    "average": _average,
+    "top": partial(choose_layer, layer=TOP_LAYER),
+    AVERAGE: partial(choose_layer, layer=AVERAGE),
 }
 
 

@@ -1,22 +1,22 @@
 """Occurrences of a word in text, or whole sentences: their vectors and nearest neighbors."""
 
 import random
-from numbers import Integral
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
 from tqdm import tqdm
 
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-from elmo_plugin.embedding.layers import of_length_one, pool_tokens
+from elmo_plugin.embedding.layers import (
+    TOP_LAYER,
+    Layer,
+    check_layer,
+    choose_layer,
+    of_length_one,
+    pool_tokens,
+)
 from elmo_plugin.embedding.sentences import Sentence
 from elmo_plugin.errors import ConfigurationError
-
-AVERAGE = "average"
-TOP_LAYER = -1
-
-# The index of a layer, from 0; `TOP_LAYER`; or `AVERAGE`, the mean of all layers.
-Layer = Union[int, str]
 
 
 class Occurrence(NamedTuple):
@@ -105,24 +105,6 @@ def _all_occurrences(
         for position, token in enumerate(tokens):
             if token == word or (ignore_case and token.casefold() == word.casefold()):
                 yield Occurrence(tokens, position, sentence.line_index)
-
-
-def check_layer(layer: Layer, num_layers: int, name: str = "--layer") -> None:
-    """
-    Raise `ConfigurationError` if a biLM with `num_layers` has no such `Layer`. `name` is that of the option
-    or key.
-    """
-    is_index = isinstance(layer, Integral) and TOP_LAYER <= layer < num_layers
-    if not is_index and layer != AVERAGE:
-        raise ConfigurationError(
-            f"{name}: found {layer}, expected a number from 0 (the token representation) to "
-            f"{num_layers - 1} (the last layer of this biLM), {TOP_LAYER} for the last layer, or {AVERAGE}."
-        )
-
-
-def choose_layer(layers: numpy.ndarray, layer: Layer) -> numpy.ndarray:
-    """Return one layer of `(num_layers, num_tokens, dim)`, or the mean of all."""
-    return layers.mean(axis=0) if isinstance(layer, str) else layers[layer]
 
 
 def embed_occurrences(

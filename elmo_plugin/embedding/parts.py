@@ -16,20 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from os import PathLike
 from pathlib import Path
-from typing import (
-    Any,
-    ContextManager,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Union,
-)
+from typing import Any, ContextManager, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 import numpy
 
@@ -38,7 +26,7 @@ from elmo_plugin.embedding.sentence_batches import consecutive_groups
 from elmo_plugin.embedding.sentences import PARTIAL, Sentence, SentenceSource
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import LOCK_NAME, claimed_folder, replaced_file
-from elmo_plugin.files.text import split_tokens
+from elmo_plugin.files.text import FileName, split_tokens
 
 # Parts that are read at the same time: network disks have a high latency.
 NUM_THREADS = 16
@@ -98,7 +86,7 @@ def content_of(source: SentenceSource) -> Content:
 
 
 def read_blocks(
-    sources: Sequence[SentenceSource], max_sentences: int, max_tokens: Optional[int]
+    sources: List[SentenceSource], max_sentences: int, max_tokens: Optional[int]
 ) -> Iterator[Block]:
     """
     Cut the sentences of all sources into blocks, in order.
@@ -159,7 +147,7 @@ class PartsFolder:
         for name in (_DATA, _DESCRIPTIONS):
             (self.path / name).mkdir(parents=True, exist_ok=True)
 
-    def write(self, block: Block, vectors: Sequence[numpy.ndarray], format: OutputFormat) -> None:
+    def write(self, block: Block, vectors: List[numpy.ndarray], format: OutputFormat) -> None:
         """Write the vectors of a block as a part, see `OutputFormat.write_part`."""
         data = self._data_of(block.part, format)
         description = json.dumps(block.part._asdict()).encode() + b"\n"
@@ -228,15 +216,14 @@ class Run(NamedTuple):
     """What is known of a run while its output is not complete."""
 
     settings: Dict[str, Any]
-    overwrite: (
-        bool  # whether it may replace an output that existed when it began, also when it is resumed
-    )
+    # Whether it may replace an output that existed when it began, also when it is resumed.
+    overwrite: bool
 
 
 class PartialOutput:
     """The folder `OUTPUT.partial`: the parts of a run, and its settings."""
 
-    def __init__(self, output: Union[str, PathLike]) -> None:
+    def __init__(self, output: FileName) -> None:
         self.output = Path(os.path.abspath(output))  # workers run in other folders
         self.folder = self.output.with_name(self.output.name + PARTIAL)
         self.name = f"{os.fspath(output)}{PARTIAL}"  # in errors: relative if `output` is

@@ -6,39 +6,19 @@ import errno
 import logging
 import sys
 from contextlib import closing
-from dataclasses import asdict, dataclass
-from os import PathLike
+from dataclasses import asdict
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    NoReturn,
-    Optional,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Union
 
 from tqdm import tqdm
 
-from elmo_plugin.arguments import check_choices, option
-from elmo_plugin.embedding.engines import (
-    EngineOptions,
-    LocalEngine,
-    PartWriter,
-    RayEngine,
-    import_ray,
-    make_engine,
-)
+from elmo_plugin.embedding.engines import Engine, EngineOptions, PartWriter, import_ray, make_engine
 from elmo_plugin.embedding.formats import (
     FORMAT_CLASSES,
-    FORMATS,
     HDF5,
     PARQUET,
     OutputFormat,
+    OutputOptions,
     about_output,
     format_of,
 )
@@ -62,11 +42,10 @@ from elmo_plugin.embedding.sentences import (
 )
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import check_free_space, check_output_file, check_output_folder
+from elmo_plugin.files.text import FileName
 
 if TYPE_CHECKING:
     from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
-
-DTYPES = ("float32", "float16")
 
 # Limits of a part: one part is in memory at a time, and an interrupted run loses at most one.
 SENTENCES_PER_PART = 2048
@@ -82,38 +61,6 @@ _ADVICE = {
 _OTHER_ADVICE = "Give a path where this user may write, on a disk that is connected and intact"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """
-    Format of the output, and what happens to an output that exists.
-
-    # Raises
-
-    `ConfigurationError` for an unknown format or data type, or for options that exclude each other.
-    """
-
-    format: Optional[str] = option(
-        "(default: by the ending of OUTPUT, .hdf5 or .h5, .npy, .parquet)", None, choices=FORMATS
-    )
-    dtype: str = option("data type of the vectors", "float32", choices=DTYPES)
-    forget_sentences: bool = option(
-        "leave out sentence_to_index, which takes memory for each line", False
-    )
-    use_sentence_keys: bool = option(
-        "lines as keys, without sentence_to_index; of equal ones the first", False
-    )
-    overwrite: bool = option("replace OUTPUT and OUTPUT.partial if they exist", False)
-    resume: bool = option("continue an interrupted run; without one, start", False)
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        if self.overwrite and self.resume:
-            raise ConfigurationError(
-                "--overwrite and --resume are given, expected one of them: --overwrite starts again, "
-                "--resume continues an interrupted run."
-            )
 
 
 class EmbeddedFile(NamedTuple):
@@ -152,14 +99,14 @@ class EmbeddingRun:
     def __init__(
         self,
         inputs: Any,
-        output: Union[str, PathLike],
+        output: FileName,
         input_options: InputOptions = InputOptions(),
         output_options: OutputOptions = OutputOptions(),
         batches: BatchOptions = BatchOptions(),
         engine: EngineOptions = EngineOptions(),
         sentences_per_part: int = SENTENCES_PER_PART,
     ) -> None:
-        self.output = output
+        self._output = output
         self._input_options = input_options
         self._options = output_options
         self._batches = batches
@@ -228,20 +175,18 @@ class EmbeddingRun:
             except BaseException as error:
                 self._raise_with_outcome(error, resumable=not embedder.stateful)
 
-    def _complete_output(
-        self, engine: Union[LocalEngine, RayEngine], settings: Dict[str, Any]
-    ) -> EmbeddedFile:
+    def _complete_output(self, engine: Engine, settings: Dict[str, Any]) -> EmbeddedFile:
         """Check that the existing output is the one that this run would make, and return its size."""
-        about = about_output(self.output, self._format_name)
+        about = about_output(self._output, self._format_name)
         assert about is not None  # see _check_output
-        _check_same_settings(about["settings"], settings, str(self.output))
+        _check_same_settings(about["settings"], settings, str(self._output))
         digests = [content.digest for content in self._contents(engine)]
         if digests != [content["digest"] for content in about["input"]]:
             raise ConfigurationError(
-                f"--resume: {self.output} is complete, and was made from another input. Give another path, "
+                f"--resume: {self._output} is complete, and was made from another input. Give another path, "
                 "or --overwrite to replace it."
             )
-        logger.info("%s is complete: there is nothing to do.", self.output)
+        logger.info("%s is complete: there is nothing to do.", self._output)
         self._partial.remove()
         return EmbeddedFile(about["num_sentences"], about["num_tokens"])
 
@@ -261,7 +206,7 @@ class EmbeddingRun:
         self._partial.begin(Run(settings, overwrite))
         return []
 
-    def _contents(self, engine: Union[LocalEngine, RayEngine]) -> List[Content]:
+    def _contents(self, engine: Engine) -> List[Content]:
         """Read and check all sources. One error lists those of all sources."""
         results = engine.map(_content_or_error, self._sources)
         errors = [result for result in results if isinstance(result, str)]
@@ -272,25 +217,23 @@ class EmbeddingRun:
     def _check_space(
         self, format: OutputFormat, finished: List[Part], contents: List[Content]
     ) -> None:
-        num_vectors, num_written = (
-            sum(format.num_vectors(one.num_sentences, one.num_tokens) for one in counted)
-            for counted in (contents, finished)
-        )
+        num_vectors = sum(format.num_vectors(one.num_sentences, one.num_tokens) for one in contents)
+        num_written = sum(format.num_vectors(one.num_sentences, one.num_tokens) for one in finished)
         num_needed = num_vectors - num_written + num_vectors * format.merges_parts
         check_free_space(
-            self.output,
+            self._output,
             num_needed * format.bytes_per_vector,
             "write less: --top or --average for --all, float16 for float32",
         )
 
     def _blocks(self, format: OutputFormat, stateful: bool) -> Iterator[Block]:
-        max_sentences = self._sentences_per_part
-        max_tokens: Optional[int] = max(1, BYTES_PER_PART // format.bytes_per_vector)
-        if stateful:
-            # States are carried by the position in a batch: all batches but the last are of one size.
-            batch_size = self._batches.batch_size
-            max_sentences, max_tokens = max(max_sentences // batch_size, 1) * batch_size, None
-        return read_blocks(self._sources, max_sentences, max_tokens)
+        if not stateful:
+            max_tokens = max(1, BYTES_PER_PART // format.bytes_per_vector)
+            return read_blocks(self._sources, self._sentences_per_part, max_tokens)
+        # States are carried by the position in a batch: all batches but the last are of one size.
+        batch_size = self._batches.batch_size
+        num_batches = max(self._sentences_per_part // batch_size, 1)
+        return read_blocks(self._sources, num_batches * batch_size, max_tokens=None)
 
     def _finish(
         self, format: OutputFormat, settings: Dict[str, Any], parts: List[Part]
@@ -319,7 +262,7 @@ class EmbeddingRun:
         if isinstance(error, OSError):
             raise OSError(
                 error.errno,
-                f"{self.output}: cannot be written ({error.strerror or error}); {outcome}. "
+                f"{self._output}: cannot be written ({error.strerror or error}); {outcome}. "
                 f"{_ADVICE.get(error.errno or 0, _OTHER_ADVICE)}.",
             ) from error
         if isinstance(error, KeyboardInterrupt) and num_kept:
@@ -329,7 +272,7 @@ class EmbeddingRun:
         raise error
 
     def _check_output(self) -> None:
-        options, path = self._options, Path(self.output)
+        options, path = self._options, Path(self._output)
         if self._format_name != HDF5 and (options.forget_sentences or options.use_sentence_keys):
             raise ConfigurationError(
                 "--forget-sentences and --use-sentence-keys (forget_sentences, use_sentence_keys) are "
@@ -337,7 +280,7 @@ class EmbeddingRun:
             )
         may_exist = options.overwrite or options.resume
         check = check_output_file if self._format_name == HDF5 else check_output_folder
-        check(path, may_exist, "--overwrite (overwrite=True)")
+        check(path, may_exist)
         may_replace = options.overwrite or self._partial.may_replace
         is_foreign = path.exists() and about_output(path, self._format_name) is None
         if is_foreign and (path.is_dir() or not may_replace):
@@ -348,9 +291,9 @@ class EmbeddingRun:
 
     def _check_sources(self) -> None:
         for source in self._sources:
-            if source.is_same_file(self.output):
+            if source.is_same_file(self._output):
                 raise ConfigurationError(
-                    f"output: {self.output} is the input, expected another file. Give another path."
+                    f"output: {self._output} is the input, expected another file. Give another path."
                 )
             if self._engine_options.is_ray and not source.is_file:
                 raise ConfigurationError(
@@ -364,24 +307,16 @@ class EmbeddingRun:
             )
 
     def _format(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> OutputFormat:
-        options, bilm = self._options, embedder.elmo_bilm
-        format: OutputFormat = FORMAT_CLASSES[self._format_name](
-            layers.vector_shape(bilm.num_layers, bilm.get_output_dim()),
-            options.dtype,
-            is_pooled=layers.pool is not None,
-            forget_sentences=options.forget_sentences,
-            use_sentence_keys=options.use_sentence_keys,
-        )
-        return format
+        vector_shape = layers.vector_shape(embedder.num_layers, embedder.get_output_dim())
+        format_class = FORMAT_CLASSES[self._format_name]
+        return format_class(vector_shape, layers.pool is not None, self._options)
 
     def _settings(self, embedder: "ElmoEmbedder", layers: LayerChoice) -> Dict[str, Any]:
         """Return what parts and output depend on, beside the input."""
-        options = self._options
+        options = {**asdict(self._options), "format": self._format_name}
+        del options["overwrite"], options["resume"]
         return {
-            "format": self._format_name,
-            "dtype": options.dtype,
-            "forget_sentences": options.forget_sentences,
-            "use_sentence_keys": options.use_sentence_keys,
+            **options,
             "layers": layers.name,
             "pool": layers.pool,
             "precision": embedder.elmo_bilm.precision,

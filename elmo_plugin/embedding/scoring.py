@@ -1,9 +1,8 @@
 """Score sentences with a biLM and its softmax: log-probabilities of words, perplexity, the best words."""
 
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy
 import torch
@@ -12,23 +11,17 @@ from torch import Tensor
 from elmo_plugin.bilm import FrozenBiLM
 from elmo_plugin.bilm.lm_vocabulary import SPECIALS, VOCABULARY_NAME, LMVocabulary
 from elmo_plugin.bilm.model_files import is_many_langs, local_path, resolve_model_files
-from elmo_plugin.bilm.softmax import (
-    SOFTMAX_GROUP,
-    ExactSoftmax,
-    perplexities,
-    softmax_of,
-)
+from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, perplexities, softmax_of
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder, checked_device, checked_tokens
 from elmo_plugin.embedding.sentence_batches import DEFAULT_BATCH_SIZE
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 
 DEFAULT_MODEL = "elmo_mini"
 # The token in the place of the word to find.
 BLANK = "___"
 DEFAULT_NUM_BEST = 10
-
-FileName = Union[str, PathLike]
 
 
 class SentenceScore(NamedTuple):
@@ -228,11 +221,14 @@ class SentenceScorer:
         return self._embedder.map_batches(self._scores, sentences, batch_size)
 
     def best_words(
-        self, tokens: Sequence[str], num_words: int = DEFAULT_NUM_BEST
+        self,
+        tokens: Sequence[str],
+        num_words: int = DEFAULT_NUM_BEST,
+        where: str = "The sentence",
     ) -> List[WordForBlank]:
         """
         Return the best words for the blank, `___`, among the tokens of a sentence, ranked by both directions
-        together; the best first.
+        together; the best first. Errors name the sentence by `where`.
 
         # Raises
 
@@ -241,7 +237,13 @@ class SentenceScorer:
         """
         if num_words < 1:
             raise ConfigurationError(f"num_words is {num_words}, expected a positive number.")
-        sentence = check_blank(checked_tokens(tokens, 0), "The sentence")
+        sentence = checked_tokens(tokens, 0)
+        num_blanks = sentence.count(BLANK)
+        if num_blanks != 1:
+            raise ConfigurationError(
+                f"{where}: found {num_blanks} blanks, expected one token {BLANK}, in the place of the "
+                "word to find. Correct the sentence."
+            )
         blank = sentence.index(BLANK) + 1  # in the sentence with its marks
         forward_states, backward_states = self._top_layer([sentence])[0].chunk(2, dim=1)
         # No state has read the blank: (2, projection_dim)
@@ -287,17 +289,6 @@ class SentenceScorer:
         """Return the last layer with sentence marks, `(batch_size, timesteps + 2, get_output_dim())`."""
         character_ids = self._embedder.character_ids(sentences)
         return self._embedder.elmo_bilm(character_ids)["activations"][-1]
-
-
-def check_blank(tokens: List[str], where: str) -> List[str]:
-    """Return the tokens. Raise `ConfigurationError`, which begins with `where`, unless one is a blank."""
-    num_blanks = tokens.count(BLANK)
-    if num_blanks != 1:
-        raise ConfigurationError(
-            f"{where}: found {num_blanks} blanks, expected one token {BLANK}, in the place of the word to "
-            "find. Correct the sentence."
-        )
-    return tokens
 
 
 def _softmax_datasets(softmax_file: FileName) -> Dict[str, Tensor]:

@@ -1,11 +1,9 @@
 """Cut a stream of sentences into batches of similar length; give the results in the order of the stream."""
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Sized, TypeVar
 
-from elmo_plugin.arguments import option
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.arguments import check_options, option
 
 DEFAULT_BATCH_SIZE = 64
 # How far to read ahead for sentences of similar length. Larger windows take more memory and hardly less time.
@@ -17,16 +15,14 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """
-    Maximum number of sentences in a batch. Raise `ConfigurationError` if it is not positive.
-    """
+    """Maximum number of sentences in a batch."""
 
-    batch_size: int = option("at most N sentences in a batch", DEFAULT_BATCH_SIZE, metavar="N")
+    batch_size: int = option(
+        "at most N sentences in a batch", DEFAULT_BATCH_SIZE, metavar="N", positive=True
+    )
 
     def __post_init__(self) -> None:
-        size = self.batch_size
-        if not (isinstance(size, Integral) and size > 0):
-            raise ConfigurationError(f"batch_size is {size!r}, expected a positive whole number.")
+        check_options(self)
 
 
 def map_in_batches(
@@ -46,8 +42,6 @@ def map_in_batches(
 
     function
         Returns one result for each sentence of a batch.
-    sentences
-        Any number of them; the stream may be endless.
     batch_size : `int`
         Limit of a batch. A window holds 16 batches; of batches of one sentence, which need no sorting, one.
     max_tokens : `int`

@@ -9,23 +9,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import (
-    IO,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Tuple,
-    Union,
-)
+from typing import IO, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-from elmo_plugin.arguments import check_choices, option
+from elmo_plugin.arguments import check_options, option
 from elmo_plugin.errors import ConfigurationError, needing
-from elmo_plugin.files.text import decoded_lines, open_text, split_tokens
+from elmo_plugin.files.text import FileName, decoded_lines, open_text, split_tokens
 
 STANDARD_INPUT = "-"
 # Added to the path of an output: the folder that keeps finished parts until the output is complete.
@@ -70,7 +58,7 @@ class InputOptions:
     accept_control_characters: bool = False
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_options(self)
 
 
 class SentenceSource:
@@ -87,11 +75,11 @@ class SentenceSource:
         - a file open for reading text or bytes. It is read from its current position, and stays open.
     options : `InputOptions`, optional
         How sentences are read.
-    name : `str`, optional (default = the path)
-        Name of the source in errors and outputs.
 
     # Attributes
 
+    name : `str`
+        The path as it was given, or what stands for it in errors and outputs.
     is_file : `bool`
         Whether the source is a file that can be read again, also by other processes. Pipes and open files are
         read once.
@@ -103,23 +91,20 @@ class SentenceSource:
     """
 
     def __init__(
-        self,
-        source: Union[str, PathLike, IO[Any]],
-        options: InputOptions = InputOptions(),
-        name: Optional[str] = None,
+        self, source: Union[FileName, IO[Any]], options: InputOptions = InputOptions()
     ) -> None:
         self._options = options
         self._path: Optional[Path] = None
         self._file: Optional[IO[Any]] = None
         if not isinstance(source, (str, PathLike)):
             self._file = source
-            self.name = name or str(getattr(source, "name", "input_file"))
+            self.name = str(getattr(source, "name", "input_file"))
         elif str(source) == STANDARD_INPUT:
             self._file = sys.stdin.buffer
             self.name = "standard input"
         else:
-            self._path = Path(source)
-            self.name = name or str(source)
+            self._path = Path(os.path.abspath(source))  # workers run in other folders
+            self.name = str(source)
         self.is_file = self._path is not None and self._path.is_file()
         self._column: Optional[_ParquetColumn] = None
         if self._path is not None and self._path.suffix.lower() == ".parquet":
@@ -133,7 +118,7 @@ class SentenceSource:
             open_text(self._path, self.name).close()  # fails here if it cannot be read
         self._place = "line" if self._column is None else "row"
 
-    def is_same_file(self, path: Union[str, PathLike]) -> bool:
+    def is_same_file(self, path: FileName) -> bool:
         """Return whether `path` is the file that is read."""
         return self.is_file and os.path.exists(path) and os.path.samefile(str(self._path), path)
 
@@ -232,13 +217,10 @@ class _ParquetColumn:
         number = 0
         with self._opened() as file:
             # One thread: on Ray, each file is read by a worker with one core.
-            batches = file.iter_batches(_ROWS_PER_BATCH, columns=[self._column], use_threads=False)
-            while True:
-                with self._readable():
-                    batch = next(batches, None)
-                    if batch is None:
-                        return
-                    batch.validate(full=True)  # that strings are UTF-8
+            for batch in file.iter_batches(
+                _ROWS_PER_BATCH, columns=[self._column], use_threads=False
+            ):
+                batch.validate(full=True)  # that strings are UTF-8
                 for value in batch.column(0).to_pylist():
                     number += 1
                     if not self._holds_tokens or value is None:
@@ -253,17 +235,12 @@ class _ParquetColumn:
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        parquet = import_pyarrow().parquet
-        with self._readable():
-            file = parquet.ParquetFile(str(self._path), pre_buffer=False, buffer_size=_BUFFER_BYTES)
-        with file:
-            yield file
-
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
+        pyarrow = import_pyarrow()
+        settings = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
         try:
-            yield
-        except (OSError, import_pyarrow().ArrowException) as error:
+            with pyarrow.parquet.ParquetFile(str(self._path), **settings) as file:
+                yield file
+        except (OSError, pyarrow.ArrowException) as error:
             raise ConfigurationError(
                 f"{self._name}: cannot be read as a Parquet file ({error}). The file may be missing, "
                 "damaged, cut short or of another kind; correct the path, or get another copy."
@@ -279,10 +256,7 @@ def _is_text(column_type: Any) -> bool:
 
 
 def import_pyarrow() -> Any:
-    """
-    Return the module `pyarrow`, with `pyarrow.parquet` imported. Raise `ConfigurationError` if the extra is
-    not installed.
-    """
+    """Return the module `pyarrow`, with `pyarrow.parquet` imported."""
     with needing("Arrow tables and Parquet files need pyarrow", "elmo-plugin[parquet]"):
         import pyarrow
         import pyarrow.parquet
@@ -290,12 +264,11 @@ def import_pyarrow() -> Any:
 
 
 def find_sources(
-    inputs: Union[Any, Iterable[Any]],
-    options: InputOptions = InputOptions(),
-    output: Optional[Union[str, PathLike]] = None,
+    inputs: Any, options: InputOptions = InputOptions(), output: Optional[FileName] = None
 ) -> List[SentenceSource]:
     """
-    Return the sources of an input: of files, folders and patterns.
+    Return the sources of an input, in its order; files of a folder or pattern are sorted by name. No file is
+    in the list twice.
 
     # Parameters
 
@@ -305,15 +278,8 @@ def find_sources(
         - a folder: its files are read, except those in subfolders and those whose names begin with `.` or
           `_`;
         - a pattern such as `texts/*.gz`, in which `**` matches folders at any depth.
-    options : `InputOptions`, optional
-        How sources are read.
     output : `str` or `PathLike`, optional
         The output of the run. Folders and patterns leave out this path and `OUTPUT.partial`.
-
-    # Returns
-
-    The sources in the order of `inputs`; files of a folder or pattern are sorted by name. No file is in the
-    list twice.
 
     # Raises
 
@@ -327,16 +293,10 @@ def find_sources(
         found.update(dict.fromkeys(_file_names(str(one), output) if is_path else [one]))
     if not found:
         raise ConfigurationError("input: found none, expected files or folders. Name them.")
-    return [
-        # Absolute, since workers run in other folders.
-        SentenceSource(os.path.abspath(one), options, name=one)
-        if isinstance(one, str) and one != STANDARD_INPUT
-        else SentenceSource(one, options)
-        for one in found
-    ]
+    return [SentenceSource(one, options) for one in found]
 
 
-def _file_names(one_input: str, output: Optional[Union[str, PathLike]]) -> List[str]:
+def _file_names(one_input: str, output: Optional[FileName]) -> List[str]:
     path = Path(one_input)
     if path.exists() and not path.is_dir():
         return [one_input]

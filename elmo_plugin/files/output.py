@@ -3,34 +3,23 @@
 import os
 import secrets
 import shutil
+import sys
 from contextlib import contextmanager
-from os import PathLike
 from pathlib import Path
-from typing import Iterator, Union
+from typing import Iterator, Optional, TextIO
 
 import filelock
 
 from elmo_plugin.errors import ConfigurationError
-
-FileName = Union[str, PathLike]
+from elmo_plugin.files.text import FileName
 
 LOCK_NAME = "lock"
 
 
-def check_output_file(path: FileName, overwrite: bool, advice: str, what: str = "output") -> None:
+def check_output_file(path: FileName, overwrite: bool, what: str = "output") -> None:
     """
-    Check that a file can be written.
-
-    # Parameters
-
-    path : `str` or `PathLike`
-        The file.
-    overwrite : `bool`
-        Whether an existing file may be replaced.
-    advice : `str`
-        The option that allows it, for instance `"--overwrite"`.
-    what : `str`, optional (default = `"output"`)
-        Name of the file in errors, such as the name of an option.
+    Check that a file can be written, and replaced if it exists. `what` is its name in errors, such as that of
+    an option.
 
     # Raises
 
@@ -41,26 +30,26 @@ def check_output_file(path: FileName, overwrite: bool, advice: str, what: str = 
         raise ConfigurationError(
             f"{what}: {path} is a folder, expected a file. Give the path of a file in it."
         )
-    _check_place(Path(path), overwrite, advice, what)
+    _check_place(Path(path), overwrite, what)
 
 
-def check_output_folder(path: FileName, overwrite: bool, advice: str, what: str = "output") -> None:
-    """Check that a folder can be made. The parameters are those of `check_output_file`."""
+def check_output_folder(path: FileName, overwrite: bool) -> None:
+    """Check that a folder can be made, and replaced if it exists. Raise as `check_output_file`."""
     if Path(path).is_file():
         raise ConfigurationError(
-            f"{what}: {path} is a file, expected a new folder. Give another path."
+            f"output: {path} is a file, expected a new folder. Give another path."
         )
-    _check_place(Path(path), overwrite, advice, what)
+    _check_place(Path(path), overwrite, "output")
 
 
-def _check_place(path: Path, overwrite: bool, advice: str, what: str) -> None:
+def _check_place(path: Path, overwrite: bool, what: str) -> None:
     if "\0" in str(path):
         raise ConfigurationError(
             f"{what}: {str(path)!r} has a null character, expected the path of a file. Correct it."
         )
     if path.exists() and not overwrite:
         raise ConfigurationError(
-            f"{what}: {path} exists, expected a new path. Give another one, or {advice} to replace it."
+            f"{what}: {path} exists, expected a new path. Give another one, or --overwrite to replace it."
         )
     if not path.parent.is_dir():
         raise ConfigurationError(
@@ -77,11 +66,8 @@ def _check_place(path: Path, overwrite: bool, advice: str, what: str) -> None:
 
 def check_free_space(path: FileName, num_bytes: int, advice: str) -> None:
     """
-    Check that the disk has room for a file of at least `num_bytes`. `advice` says what would make it smaller.
-
-    # Raises
-
-    `ConfigurationError` if the disk has less room.
+    Raise `ConfigurationError` if the disk has no room for a file of at least `num_bytes`. `advice` says what
+    would make it smaller.
     """
     free = shutil.disk_usage(Path(path).parent).free
     if free < num_bytes:
@@ -97,10 +83,6 @@ def replaced_file(path: FileName) -> Iterator[Path]:
     Give a temporary path to write to, in the same folder. At the end of the context the temporary file, which
     must be closed, is synced to the disk and replaces `path`. On an error it is removed, and `path` is not
     changed.
-
-    # Raises
-
-    `OSError` if the folder cannot be written.
     """
     path = Path(path)
     partial_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -113,6 +95,16 @@ def replaced_file(path: FileName) -> Iterator[Path]:
     except BaseException:
         partial_file.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def opened_output(path: Optional[FileName]) -> Iterator[TextIO]:
+    """Open a file of text as `replaced_file` does; or give standard output for `None`."""
+    if path is None:
+        yield sys.stdout
+        return
+    with replaced_file(path) as new_path, open(new_path, "w", encoding="utf-8") as file:
+        yield file
 
 
 @contextmanager

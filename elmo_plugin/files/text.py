@@ -3,14 +3,13 @@
 import codecs
 import gzip
 import io
-import itertools
 import json
 import os
 import stat
 import zlib
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Union
+from typing import Any, BinaryIO, Iterator, List, Optional, Union
 
 from elmo_plugin.errors import ConfigurationError
 
@@ -26,14 +25,8 @@ MAX_LINE_BYTES = 1_000_000
 
 def read_text(path: FileName, content: str) -> str:
     """
-    Return the text of a UTF-8 file, without a byte order mark.
-
-    # Parameters
-
-    path : `str` or `PathLike`
-        A local file.
-    content : `str`
-        What the file should contain, for errors: "the options of a biLM".
+    Return the text of a UTF-8 file, without a byte order mark. `content` says in errors what the file should
+    contain: "the options of a biLM".
 
     # Raises
 
@@ -70,10 +63,9 @@ def read_json(path: FileName, content: str) -> Any:
 
     `ConfigurationError` as `read_text`, and if the file is not JSON or is nested too deeply.
     """
+    text = read_text(path, content)
     try:
-        return parse_json(read_text(path, content))
-    except ConfigurationError:
-        raise
+        return parse_json(text)
     except ValueError as error:
         raise ConfigurationError(
             f"{path}: not JSON ({error}), expected {content}. Correct the file."
@@ -117,18 +109,6 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def front_matter(readme: Path) -> Dict[str, str]:
-    """Return the keys and values between the lines `---` at the head of a model card; lists are left out."""
-    values: Dict[str, str] = {}
-    lines = readme.read_text(encoding="utf-8").splitlines() if readme.exists() else []
-    if lines[:1] == ["---"]:
-        for line in itertools.takewhile(lambda line: line != "---", lines[1:]):
-            key, colon, value = line.partition(": ")
-            if colon:
-                values[key] = value.strip().strip("\"'")
-    return values
 
 
 def split_tokens(line: str) -> List[str]:
@@ -185,16 +165,8 @@ def byte_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator[by
     """
     Yield the lines of a UTF-8 file as bytes, without the line feed and without a byte order mark. (Python's
     text files split lines at other characters too, do not know the line of a decoding error, and read lines
-    of any length into memory.)
-
-    # Parameters
-
-    file : `BinaryIO`
-        An open file of bytes.
-    path : `str` or `PathLike`
-        Name of the file in errors.
-    line_content : `str`
-        What a line should hold, for errors.
+    of any length into memory.) `path` is the name of the file in errors, and `line_content` what they expect
+    on a line.
 
     # Raises
 

@@ -8,8 +8,15 @@ import numpy
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from elmo_plugin.embedding.elmo_embedder import DEFAULT_BATCH_SIZE, ElmoEmbedder
-from elmo_plugin.embedding.layers import MEAN, check_pool, pool_tokens
-from elmo_plugin.embedding.neighbors import AVERAGE, Layer, check_layer, choose_layer
+from elmo_plugin.embedding.layers import (
+    AVERAGE,
+    MEAN,
+    Layer,
+    check_layer,
+    check_pool,
+    choose_layer,
+    pool_tokens,
+)
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, tokenizer_of
 

@@ -14,11 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from elmo_plugin.compat.archives import keep_only_snapshots, opened_archive
 from elmo_plugin.embedding.elmo_embedder import ElmoEmbedder
+from elmo_plugin.embedding.layers import TOP_LAYER, check_layer
 from elmo_plugin.embedding.neighbors import (
-    TOP_LAYER,
     Neighbor,
     Occurrence,
-    check_layer,
     embed_occurrences,
     find_occurrences,
     nearest_occurrences,

@@ -12,15 +12,13 @@ import numpy
 import pytest
 import torch
 from allennlp.commands import main
-from allennlp.commands.train import train_model_from_file
-from allennlp.models import load_archive
 
 from elmo_plugin import ElmoEmbedder, batch_to_ids
 from elmo_plugin.commands import embed as embed_command
+from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
 
-REPOSITORY = Path(__file__).parents[2]
 LINES = ["The naïve cat .", "Hi", "a b a", "Hi"]
 
 # Documented, of sentences in any batch: `ElmoEmbedder`.
@@ -76,9 +74,6 @@ class TestFlagsOfAllenNlp09:
         functions = {"all": numpy.asarray, "top": lambda x: x[-1], "average": lambda x: x.mean(0)}
         check_vectors(datasets, [functions[choice](layers) for layers in layers_of_lines])
 
-    def test_forget_sentences(self, run: Run) -> None:
-        assert run("--all", "--forget-sentences").keys() == {"0", "1", "2", "3"}
-
     def test_use_sentence_keys(self, run: Run, caplog: Any) -> None:
         assert run("--all", "--use-sentence-keys").keys() == set(LINES)
         assert "line 4: 'Hi' cannot be a key in HDF5 and is skipped" in caplog.text
@@ -126,11 +121,6 @@ class TestFurtherFlags:
         lowered = run(*("--top", "--kernel", "reference", "--precision", "bfloat16", "--overwrite"))
         assert (lowered["0"] != exact["0"]).any()
 
-    def test_skip_blank(self, run: Run) -> None:
-        Path("in.txt").write_text("a\n\nb\n")
-        datasets = run("--top", "--skip-blank")
-        assert json.loads(datasets["sentence_to_index"][0]) == {"a": "0", "b": "2"}
-
     def test_stateful(self, run: Run, bilm_files: BiLMFiles) -> None:
         first = run("--all")
         # The same line twice, in one batch.
@@ -140,49 +130,29 @@ class TestFurtherFlags:
         embedder = ElmoEmbedder(*bilm_files, stateful=True)
         check_vectors(datasets, [embedder.embed_sentence(line.split()) for line in LINES])
 
-    def test_tokenizer(self, run: Run) -> None:
-        Path("in.txt").write_text("He didn't.\n")
-        assert len(run("--top")["0"]) == 2
-        assert len(run("--top", "--tokenizer", "spacy", "--overwrite")["0"]) == 4
+    @pytest.mark.parametrize(
+        "text, flags, num_tokens",
+        [
+            ("He didn't.\nHi\n", "--forget-sentences", {"0": 2, "1": 1}),
+            ("He didn't.\nHi\n", "--forget-sentences --tokenizer spacy", {"0": 4, "1": 1}),
+            ("Hi\n\na b\n", "--forget-sentences --skip-blank", {"0": 1, "2": 2}),
+        ],
+    )
+    def test_input_and_keys(
+        self, run: Run, text: str, flags: str, num_tokens: Dict[str, int]
+    ) -> None:
+        Path("in.txt").write_text(text)
+        datasets = run("--top", *flags.split())
+        assert {key: len(vectors) for key, vectors in datasets.items()} == num_tokens
 
     def test_pool_writes_one_vector_for_each_sentence(
-        self, run: Run, bilm_files: BiLMFiles, capsys: Any
+        self, run: Run, bilm_files: BiLMFiles
     ) -> None:
         run("--top", "--pool", "first-last", output="out.npy")
-        assert "out.npy: 4 sentences, 9 tokens, 0.0 MB" in capsys.readouterr().out
         embedder = ElmoEmbedder(*bilm_files)
         expected = [embedder.embed_sentence(line.split(), "first-last")[-1] for line in LINES]
         found = numpy.load("out.npy/vectors.npy")
         numpy.testing.assert_allclose(found, numpy.stack(expected), rtol=0, atol=ACCURACY)
-
-    def test_a_column_of_parquet_is_embedded_like_text(self, run: Run) -> None:
-        pyarrow = pytest.importorskip("pyarrow")
-        parquet = pytest.importorskip("pyarrow.parquet")
-        expected = run("--top")
-        table = pyarrow.table({"words": [line.split() for line in LINES]})
-        parquet.write_table(table, "in.parquet")
-        datasets = run("--top", "--column", "words", "--overwrite", source="in.parquet")
-        assert datasets.keys() == expected.keys()
-        assert all((datasets[key] == expected[key]).all() for key in expected)
-
-
-@pytest.mark.usefixtures("folder", "nothing_is_loaded")
-@pytest.mark.parametrize(
-    "arguments, match",
-    [
-        ("--top --engine ray --stateful", "--stateful and --cuda-device are not for --engine ray"),
-        ("--top --engine ray -", "workers cannot read standard input"),
-    ],
-)
-def test_options_are_refused_before_a_model_is_loaded(
-    command: Run, arguments: str, match: str
-) -> None:
-    """More of them are in main_test.py."""
-    pytest.importorskip("ray")
-    source = "-" if arguments.endswith(" -") else "in.txt"
-    with pytest.raises(ConfigurationError, match=match):
-        command(*arguments.removesuffix(" -").split(), source=source)
-    assert os.listdir() == ["in.txt"]
 
 
 def test_a_full_disk_is_one_line(
@@ -201,44 +171,17 @@ def test_a_full_disk_is_one_line(
 
 
 class TestMix:
-    @pytest.fixture(scope="class")
-    def archives(self, tmp_path_factory: pytest.TempPathFactory) -> List[str]:
-        """Tiny taggers: ELMo at the input and the output; ELMo as an embedder."""
-        overrides = json.dumps({"trainer.num_epochs": 1, "trainer.cuda_device": -1})
-        files = []
-        for name in ("experiment_elmo", "experiment_elmo_inside"):
-            folder = tmp_path_factory.mktemp("archives") / name
-            config = REPOSITORY / "fixtures" / "ner" / "tiny" / f"{name}.jsonnet"
-            train_model_from_file(config, folder, overrides=overrides)
-            files.append(str(folder / "model.tar.gz"))
-        return files
+    def test_the_output_equals_the_input_of_the_task_rnn(self, command: Run) -> None:
+        datasets = command("--mix", "elmo_ner_mini", "--mix-name", "input")
+        elmo = opened_archive("elmo_ner_mini").model.eval().text_encoder.elmo.elmo
+        with torch.no_grad():
+            outputs = [elmo(batch_to_ids([line.split()])) for line in LINES]
+        check_vectors(datasets, [output["elmo_representations"][0][0] for output in outputs])
 
-    def test_the_output_equals_the_input_of_the_task_rnn(
-        self, command: Run, archives: List[str]
-    ) -> None:
-        for archive_file, names in [(archives[0], ["input", "output"]), (archives[1], [None])]:
-            model = load_archive(archive_file).model.eval()
-            encoder = model.text_encoder
-            for place, name in enumerate(names):
-                chosen = [] if name is None else ["--mix-name", name]
-                datasets = command("--mix", archive_file, *chosen, "--overwrite")
-                for number, line in enumerate(LINES):
-                    character_ids = batch_to_ids([line.split()])
-                    with torch.no_grad():
-                        if name is None:
-                            embedder = encoder.text_field_embedder.token_embedder_elmo
-                            expected = embedder(character_ids)[0]
-                        else:
-                            output = encoder.elmo.elmo(character_ids)
-                            expected = output["elmo_representations"][place][0]
-                    numpy.testing.assert_allclose(
-                        datasets[str(number)], expected.numpy(), rtol=0, atol=ACCURACY
-                    )
-
-    def test_overrides_reach_the_archive(self, command: Run, archives: List[str]) -> None:
+    def test_overrides_reach_the_archive(self, command: Run) -> None:
         overrides = '{"model.text_encoder.elmo.do_layer_norm": true}'
         with pytest.raises(ConfigurationError, match="was learned with do_layer_norm"):
-            command("--mix", archives[0], "--mix-name", "input", "--overrides", overrides)
+            command("--mix", "elmo_ner_mini", "--overrides", overrides)
 
 
 def test_the_class_writes_the_same_file(run: Run, bilm_files: BiLMFiles) -> None:

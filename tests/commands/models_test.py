@@ -27,7 +27,7 @@ def test_the_models_of_the_package(capsys: Any) -> None:
         ("# Tagger\n", ""),
         ("---\nlanguage: de\ntags:\n- elmo\n---\nlicense: none\n", "de"),
         ('---\nlicense: "mit"\nsummary: Named: entities\n---\n', "Named: entities; mit"),
-        ("---\nlicense: mit\n", "mit"),  # the end is missing
+        ("---\nlicense: 'mit'\n", "mit"),  # the end is missing
     ],
 )
 def test_kinds_sizes_and_cards(card: str, about: str, tmp_path: Path) -> None:

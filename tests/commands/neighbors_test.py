@@ -1,6 +1,5 @@
 """`elmo neighbors`: what it prints."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any, Callable, List
@@ -101,16 +100,6 @@ def test_top_and_ignore_case(run: Run) -> None:
     assert "line 5       **Play** on" in output
 
 
-def test_layers(run: Run) -> None:
-    outputs = {
-        layer: run("--sentence", "a play", "--layer", layer)
-        for layer in ("-1", "0", "1", "2", "average")
-    }
-    assert outputs["-1"] == outputs["2"] == run("--sentence", "a play")
-    assert len(set(outputs.values())) == 4
-    assert {similarity for similarity, _, _ in rows(outputs["0"])} == {"1.000"}
-
-
 def test_max_occurrences_takes_a_sample(run: Run) -> None:
     Path("in.txt").write_text("".join(f"{number} play\n" for number in range(30)))
     output = run("--sentence", "a play", "--max-occurrences", "4")
@@ -123,45 +112,9 @@ def test_options_of_the_bilm_and_its_layers(run: Run) -> None:
     half = ("--kernel", "reference", "--precision", "bfloat16")
     assert run("--sentence", "a play", *half) != reference
     for flag, value, match in [
-        ("--cuda-device", "99", "cuda_device is 99, but torch finds"),
         ("--layer", "3", r"--layer: found 3, .*to 2 \(the last layer of this biLM\)"),
         ("--layer", "-2", "--layer: found -2, expected a number from 0"),
         ("--layer", "top", "--layer: found top, expected a number from 0.*or average"),
     ]:
         with pytest.raises(ConfigurationError, match=match):
             run("--sentence", "a play", flag, value)
-
-
-@pytest.mark.usefixtures("folder", "nothing_is_loaded")
-class TestBadArguments:
-    """Each is refused before a model is loaded, which could be a download."""
-
-    @pytest.mark.parametrize(
-        "words, message",
-        [
-            (
-                "in.txt --sentence absent --word absent",
-                "in.txt: does not hold the word 'absent'",
-            ),
-            ("in.txt --word play --sentence no", "--sentence 'no': does not hold the word 'play'"),
-            ("missing.txt --sentence play --word play", "missing.txt: cannot be read"),
-            (
-                "in.txt --sentence play --word play --pool mean",
-                "--word is play and --pool is mean, exp",
-            ),
-            (
-                "in.txt --sentence play --word play --top 0",
-                "--top: found 0, expected a positive number",
-            ),
-            (
-                "in.txt --sentence play --word play --max-occurrences 0",
-                "--max-occurrences: found 0, exp",
-            ),
-        ],
-    )
-    def test_the_error_says_what_is_wrong(self, words: str, message: str, capsys: Any) -> None:
-        with pytest.raises(SystemExit, match="2"):
-            main(["neighbors", *words.split()])
-        (line,) = capsys.readouterr().err.splitlines()
-        assert message in line
-        assert os.listdir() == ["in.txt"]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Callable, List
 
 import pytest
-from allennlp.commands import main as allennlp_main
 
 from elmo_plugin.commands.main import main
 from tests.report.conftest import REPOSITORY, FakeTraining, options, read_table, training
@@ -107,18 +106,6 @@ def test_the_weights_of_a_run_are_shown(
         ["ner-both-share_0.5-batches_2", "input", 1],
         ["ner-both-share_0.5-batches_2", "output", 1],
     ]
-
-
-@pytest.mark.slow
-def test_predictions_come_from_a_model_that_was_trained_on_a_share(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = results / "runs" / "ner-both-share_0.5-batches_2-seed5" / "model.tar.gz"
-    files = [str(archive), str(TINY / "inputs.jsonl"), "--output-file", str(tmp_path / "out.jsonl")]
-    monkeypatch.setattr(sys, "argv", ["allennlp", "predict", *files, "--silent"])
-    allennlp_main()
-    lines = (tmp_path / "out.jsonl").read_text().splitlines()
-    assert len(lines) == 3 and all("tags" in json.loads(line) for line in lines)
 
 
 class TestArguments:

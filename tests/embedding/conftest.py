@@ -1,9 +1,12 @@
-"""A fixture of tests with Ray: a cluster on this machine."""
+"""Fixtures: a frozen biLM, and a cluster of Ray on this machine."""
 
 import logging
 from typing import Any, Iterator, List
 
 import pytest
+
+from elmo_plugin import FrozenBiLM
+from tests.conftest import BiLMFiles
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -12,6 +15,11 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
     for item in items:
         if "ray_on_two_cores" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def bilm(bilm_files: BiLMFiles) -> FrozenBiLM:
+    return FrozenBiLM.from_files(*bilm_files)
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,10 @@ from typing import Any, Callable, Iterator, List, Sequence
 import numpy
 import pytest
 import torch
-from allennlp.data.token_indexers.elmo_indexer import ELMoCharacterMapper
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
-from elmo_plugin import ElmoEmbedder, ElmoTokenEmbedder
+from elmo_plugin import ElmoEmbedder, ElmoTokenEmbedder, batch_to_ids
 from elmo_plugin.embedding import elmo_embedder
-from elmo_plugin.errors import ConfigurationError
 from tests.conftest import SENTENCES, BiLMFiles
 
 # Documented: in any batch (`ElmoEmbedder`), and in comparison with AllenNLP (docs/from_allennlp.md).
@@ -35,22 +33,12 @@ def allennlps_layers(
     layers = []
     for batch in batches:
         with torch.no_grad():
-            activations = bilm(allennlps_character_ids(batch))["activations"]
+            activations = bilm(batch_to_ids(batch))["activations"]
         for row, sentence in enumerate(batch):
             layers.append(
                 torch.stack([layer[row, 1 : 1 + len(sentence)] for layer in activations]).numpy()
             )
     return layers
-
-
-def allennlps_character_ids(batch: Sequence[List[str]]) -> torch.Tensor:
-    """Spelt word by word; AllenNLP's own `batch_to_ids` takes no batch of empty sentences."""
-    character_ids = torch.zeros(len(batch), max(map(len, batch)), 50, dtype=torch.long)
-    for row, sentence in enumerate(batch):
-        for step, word in enumerate(sentence):
-            spelt = ELMoCharacterMapper().convert_word_to_char_ids(word)
-            character_ids[row, step] = torch.tensor(spelt)
-    return character_ids
 
 
 def assert_all_close(
@@ -88,9 +76,8 @@ class TestVectors:
 
     def test_all_ways_to_embed_agree(self, embedder: ElmoEmbedder) -> None:
         expected = [embedder.embed_sentence(sentence) for sentence in SENTENCES]
-        assert (
-            expected[0].shape == (embedder.num_layers, 7, embedder.get_output_dim()) == (3, 7, 12)
-        )
+        assert (embedder.num_layers, embedder.get_output_dim()) == (3, 12)
+        assert expected[0].shape == (3, 7, 12)
         assert_all_close(embedder.embed_batch(SENTENCES), expected)
         assert_all_close(list(embedder.embed_sentences(SENTENCES)), expected)
         activations, mask = embedder.batch_to_embeddings(SENTENCES)
@@ -121,20 +108,19 @@ class TestVectors:
         assert_all_close([found[..., -3_000:, 6:]], [end[..., 6:]])
 
 
-class TestEmptySentences:
-    @pytest.mark.parametrize("stateful", [False, True])
-    @pytest.mark.parametrize("num_empty", [0, 1, 3])
-    def test_they_have_layers_of_the_right_width(
-        self, num_empty: int, stateful: bool, bilm_files: BiLMFiles
-    ) -> None:
-        embedder = ElmoEmbedder(*bilm_files, stateful=stateful)
-        batch: List[List[str]] = [[]] * num_empty
-        for found in (embedder.embed_batch(batch), list(embedder.embed_sentences(batch))):
-            assert [vectors.shape for vectors in found] == [(3, 0, 12)] * num_empty
-            assert all(vectors.dtype == numpy.float32 for vectors in found)
-        activations, mask = embedder.batch_to_embeddings(batch)
-        assert activations.shape == (num_empty, 3, 0, 12)
-        assert mask.shape == (num_empty, 0)
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("num_empty", [0, 1, 3])
+def test_empty_sentences_have_layers_of_the_right_width(
+    num_empty: int, stateful: bool, bilm_files: BiLMFiles
+) -> None:
+    embedder = ElmoEmbedder(*bilm_files, stateful=stateful)
+    batch: List[List[str]] = [[]] * num_empty
+    expected = [numpy.zeros((3, 0, 12), dtype="float32")] * num_empty
+    assert_all_close(embedder.embed_batch(batch), expected)
+    assert_all_close(list(embedder.embed_sentences(batch)), expected)
+    activations, mask = embedder.batch_to_embeddings(batch)
+    assert activations.shape == (num_empty, 3, 0, 12)
+    assert mask.shape == (num_empty, 0)
 
 
 class TestStates:
@@ -163,48 +149,21 @@ class TestStates:
         assert_all_close([embedder.embed_sentence(["a"])], [other.embed_sentence(["a"])])
 
 
-class TestStreams:
-    # 10 tokens have vectors of the memory set below.
-    @pytest.mark.parametrize("batch_size, num_read", [(1, 1), (64, 5)])
-    def test_number_of_sentences_read_before_the_first_result(
-        self,
-        batch_size: Any,
-        num_read: int,
-        embedder: ElmoEmbedder,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        monkeypatch.setattr(elmo_embedder, "BYTES_AHEAD", 10 * 3 * 12 * 4)
-        read: List[List[str]] = []
+# 10 tokens have vectors of the memory set below.
+@pytest.mark.parametrize("batch_size, num_read", [(1, 1), (64, 5)])
+def test_number_of_sentences_read_before_the_first_result(
+    batch_size: int, num_read: int, embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elmo_embedder, "BYTES_AHEAD", 10 * 3 * 12 * 4)
+    read: List[List[str]] = []
 
-        def sentences() -> Iterator[List[str]]:
-            while True:
-                read.append(["a", "b"])
-                yield read[-1]
+    def sentences() -> Iterator[List[str]]:
+        while True:
+            read.append(["a", "b"])
+            yield read[-1]
 
-        next(embedder.embed_sentences(sentences(), batch_size))
-        assert len(read) == num_read
-
-    def test_a_long_sentence_does_not_widen_a_batch_of_short_ones(
-        self, embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(elmo_embedder, "BYTES_AHEAD", 200 * 3 * 12 * 4)
-        sentences = [["a"], ["a"] * 150, *[["a", "b"]] * 10]
-        for embed in (embedder.embed_sentences, embedder.embed_batch):
-            shapes = shapes_of_batches(embedder, monkeypatch)
-            assert [v.shape[1] for v in embed(sentences)] == [1, 150, *[2] * 10]
-            assert shapes == [(1, 150), (11, 2)]
-
-
-def shapes_of_batches(embedder: ElmoEmbedder, monkeypatch: pytest.MonkeyPatch) -> List[tuple]:
-    """Filled with `(batch_size, timesteps)` of each batch that the biLM runs from now on."""
-    shapes: List[tuple] = []
-    run = embedder.elmo_bilm._run
-    monkeypatch.setattr(
-        embedder.elmo_bilm,
-        "_run",
-        lambda ids, states: (shapes.append(tuple(ids.shape[:2])), run(ids, states))[1],
-    )
-    return shapes
+    next(embedder.embed_sentences(sentences(), batch_size))
+    assert len(read) == num_read
 
 
 class TestConstruction:
@@ -233,38 +192,19 @@ class TestConstruction:
         activations, mask = on_gpu.batch_to_embeddings(SENTENCES)
         assert activations.is_cuda and mask.is_cuda
 
-    def test_a_missing_gpu_is_an_error(
-        self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-        with pytest.raises(ConfigurationError, match="cuda_device is 0, but torch finds 0 GPUs"):
-            ElmoEmbedder(*bilm_files, cuda_device=0)
 
-
-class TestBadInput:
-    @pytest.mark.parametrize(
-        "embed",
-        [
-            lambda embedder, batch: embedder.embed_batch(batch),
-            lambda embedder, batch: embedder.batch_to_embeddings(batch),
-            lambda embedder, batch: list(embedder.embed_sentences(batch)),
-        ],
-    )
-    @pytest.mark.parametrize(
-        "sentence, message",
-        [
-            ("abc", r"Sentence 1 is 'abc', expected a list of tokens\. Split it"),
-            (b"abc", r"Sentence 1 is b'abc', expected a list of tokens\. Split it"),
-            (None, "Sentence 1 is None, expected a list of tokens"),
-            (["a", 3], "Token 1 of sentence 1 is 3, expected a string"),
-            (
-                ["a", "b\udc80"],
-                r"Token 1 of sentence 1 is 'b\\udc80', expected a string that UTF-8",
-            ),
-        ],
-    )
-    def test_the_sentence_and_the_token_are_named(
-        self, sentence: Any, message: str, embed: Callable, embedder: ElmoEmbedder
-    ) -> None:
+@pytest.mark.parametrize(
+    "sentence, message",
+    [
+        ("abc", r"Sentence 1 is 'abc', expected a list of tokens\. Split it"),
+        (b"abc", r"Sentence 1 is b'abc', expected a list of tokens\. Split it"),
+        (None, "Sentence 1 is None, expected a list of tokens"),
+        (["a", 3], "Token 1 of sentence 1 is 3, expected a string"),
+        (["a", "b\udc80"], r"Token 1 of sentence 1 is 'b\\udc80', expected a string that UTF-8"),
+    ],
+)
+def test_bad_input_is_named(sentence: Any, message: str, embedder: ElmoEmbedder) -> None:
+    batch = [["fine"], sentence]
+    for embed in (embedder.embed_batch, embedder.batch_to_embeddings, embedder.embed_sentences):
         with pytest.raises(ValueError, match=message):
-            embed(embedder, [["fine"], sentence])
+            list(embed(batch))

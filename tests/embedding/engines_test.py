@@ -10,14 +10,12 @@ import os
 import pickle
 import random
 import re
-import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -28,15 +26,15 @@ import torch
 from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.commands.main import INTERRUPTED
 from elmo_plugin.embedding import engines, parts
-from elmo_plugin.embedding.engines import EngineOptions, cores_of_worker, ray_session
-from elmo_plugin.embedding.formats import FORMATS, about_output
-from elmo_plugin.embedding.layers import LayerChoice, layer_choice
+from elmo_plugin.embedding.engines import EngineOptions, cores_of_worker, make_engine
+from elmo_plugin.embedding.formats import FORMATS
+from elmo_plugin.embedding.layers import LayerChoice
 from elmo_plugin.embedding.parts import PartialOutput
-from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
-from elmo_plugin.embedding.sentences import InputOptions
+from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun
 from elmo_plugin.errors import ConfigurationError
 from tests.conftest import BiLMFiles
-from tests.embedding.run_test import contents
+from tests.embedding import run_test
+from tests.embedding.run_test import contents, remove
 from tests.markdown_blocks import code_blocks
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (elmo_plugin[parquet]) is not installed")
@@ -59,11 +57,6 @@ NUM_INTERRUPTS = int(os.environ.get("ELMO_RAY_INTERRUPTS", 1))
 
 
 @pytest.fixture
-def bilm(bilm_files: BiLMFiles) -> FrozenBiLM:
-    return FrozenBiLM.from_files(*bilm_files)
-
-
-@pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder of a test, with the folder `texts`."""
     texts = tmp_path / "work" / "texts"
@@ -80,18 +73,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def embed(
     bilm: FrozenBiLM, layers: Any = "top", inputs: Any = "texts", **options: Any
 ) -> EmbeddedFile:
-    names = [field.name for field in fields(EngineOptions) if field.name in options]
-    engine = EngineOptions(**{"engine": "ray", **{name: options.pop(name) for name in names}})
-    embedder = ElmoEmbedder.from_bilm(bilm)
-    one_run = EmbeddingRun(
-        inputs,
-        options.pop("output", "out"),
-        InputOptions(skip_blank=options.pop("skip_blank", True)),
-        OutputOptions(**{"format": "parquet", **options}),
-        engine=engine,
-        sentences_per_part=7,
-    )
-    return one_run.embed(embedder, layer_choice(layers) if isinstance(layers, str) else layers)
+    settings = {"format": "parquet", "engine": "ray", "skip_blank": True, "layers": layers}
+    return run_test.embed(ElmoEmbedder.from_bilm(bilm), source=inputs, **{**settings, **options})
 
 
 def check_rows(bilm: FrozenBiLM, output: str = "out") -> None:
@@ -112,10 +95,6 @@ def check_rows(bilm: FrozenBiLM, output: str = "out") -> None:
         expected_vectors = embedder.embed_sentence(row["tokens"])[-1]
         found = numpy.array(row["vectors"])
         numpy.testing.assert_allclose(found, expected_vectors, rtol=0, atol=ACCURACY)
-
-
-def remove(path: str) -> None:
-    shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
 def finished_parts(pattern: str = "out.partial/parts*/descriptions/*") -> Dict[str, int]:
@@ -155,12 +134,6 @@ class TestRuns:
         before = finished_parts("out/*.parquet")
         assert len(before) == 5 + 3 + 2  # of 29, 20 and 10 sentences
         assert sorted(os.listdir()) == ["out", "texts", "workers"]
-        about = about_output("out", "parquet")
-        assert about is not None and about["num_sentences"] == NUM_SENTENCES
-        assert [content["name"] for content in about["input"]] == [
-            f"texts/{name}" for name in LINES
-        ]
-        assert about["settings"]["layers"] == "top"
 
         # What is complete is not done again; and only the same counts as complete.
         assert embed(bilm, num_workers=2, resume=True) == result
@@ -195,7 +168,7 @@ class TestRuns:
         assert sorted(os.listdir()) == ["out.partial", "texts"]
         embed(bilm, layers, engine="local", resume=True, **options)
         resumed = contents()
-        remove("out")
+        remove()
         embed(bilm, layers, engine="local", **options)
         assert contents() == resumed
 
@@ -261,7 +234,7 @@ class TestInterruptsAtRandomTimes:
         embed(bilm, slow_signs(), **options)
         duration = time.monotonic() - start
         expected = contents()
-        remove("out")
+        remove()
         generator = random.Random(number)
         for count in range(NUM_INTERRUPTS):
             # Every second run is interrupted again, while it is resumed.
@@ -280,15 +253,14 @@ class TestInterruptsAtRandomTimes:
                 with suppress(ProcessLookupError):  # it may be done
                     os.kill(process.pid, number)
                 process.join()
-                assert process.exitcode in (0, INTERRUPTED, -signal.SIGKILL), Path(
-                    "log"
-                ).read_text()
+                log = Path("log").read_text()
+                assert process.exitcode in (0, INTERRUPTED, -signal.SIGKILL), log
             engine = ("local", "ray")[count // 2 % 2]
             result = embed(bilm, slow_signs(), engine=engine, resume=True, **options)
             assert result.num_sentences == self.NUM_SENTENCES
             assert contents() == expected
             assert sorted(os.listdir()) == ["log", "out", "texts"]
-            remove("out")
+            remove()
 
 
 def test_without_ray_the_error_says_how_to_install_it(
@@ -319,7 +291,8 @@ def test_an_address_where_no_cluster_answers_is_named(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(pytest.importorskip("ray"), "init", refuse)
     match = r"--ray-address: cannot connect to a Ray cluster at 10\.0\.0\.1:6379 \(refused\)"
-    with pytest.raises(ConfigurationError, match=match), ray_session("10.0.0.1:6379"):
+    options = EngineOptions("ray", ray_address="10.0.0.1:6379")
+    with pytest.raises(ConfigurationError, match=match), make_engine(None, options):
         pass
 
 
@@ -385,8 +358,6 @@ def test_workers_share_the_cores_of_a_node(
     nodes.append({"Alive": False, "Resources": {"CPU": 1000.0}})
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     assert cores_of_worker(number) == num_cpus
-    with pytest.raises(ConfigurationError, match="num_workers is 0, expected at least one"):
-        cores_of_worker(0)
 
 
 def test_the_recipe_with_ray_data(

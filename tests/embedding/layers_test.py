@@ -7,7 +7,7 @@ import numpy
 import pytest
 import torch
 
-from elmo_plugin import BiLM, ElmoEmbedder
+from elmo_plugin import ElmoEmbedder
 from elmo_plugin.embedding.layers import (
     POOLS,
     cosine_similarities,
@@ -19,7 +19,7 @@ from elmo_plugin.embedding.layers import (
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules import ScalarMix
 from tests.closeness import assert_close
-from tests.conftest import SENTENCES, TINY_OPTIONS, BiLMFiles, randomize
+from tests.conftest import SENTENCES, BiLMFiles
 
 # Documented, of sentences in any batch: `ElmoEmbedder`.
 BATCH_ACCURACY = 1e-5
@@ -93,22 +93,6 @@ def test_a_sentence_of_one_token_is_its_token_and_one_without_is_zeros(pool: str
     empty = pool_tokens(LAYERS[:, :0], pool)
     assert empty.shape == (3, 6)
     assert not empty.any()
-
-
-def test_first_last_holds_the_last_states_of_both_lstms() -> None:
-    """Each half is the state after all tokens, from which the LSTM of its direction reads what comes next."""
-    embedder = ElmoEmbedder.from_bilm(randomize(BiLM(TINY_OPTIONS)).freeze())
-    tokens, longer = ["a", "b", "c"], ["a", "b", "c", "d"]
-    half = TINY_OPTIONS.projection_dim
-    forward, backward = numpy.split(embedder.embed_sentence(tokens, pool="first-last"), 2, axis=1)
-    # A token at the end changes no forward state before it, and one at the begin no backward state after it.
-    after, before = (embedder.embed_sentence(words) for words in (longer, ["d", "a", "b", "c"]))
-    numpy.testing.assert_allclose(after[:, 2, :half], forward, rtol=0, atol=BATCH_ACCURACY)
-    numpy.testing.assert_allclose(before[:, 1, half:], backward, rtol=0, atol=BATCH_ACCURACY)
-    # Each has read all tokens: the LSTM layers depend on the farthest one.
-    other = numpy.split(embedder.embed_sentence(["x", "b", "y"], pool="first-last"), 2, axis=1)
-    assert (abs(other[0][1:] - forward[1:]).max(axis=1) > 1e-4).all()
-    assert (abs(other[1][1:] - backward[1:]).max(axis=1) > 1e-4).all()
 
 
 @pytest.mark.parametrize("pool", POOLS)

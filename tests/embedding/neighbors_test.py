@@ -34,11 +34,6 @@ class TestFindOccurrences:
         assert places == [(0, 1), (1, 1), (1, 3), (3, 1)]
         assert occurrences[2].marked_sentence == "they play and **play**"
 
-    def test_without_a_word_each_sentence_is_an_occurrence(self) -> None:
-        occurrences, num_found = find(None)
-        assert num_found == 4
-        assert occurrences[0] == Occurrence(("a", "play", "by", "him"), None, 0)
-
     def test_each_occurrence_has_the_same_chance_to_be_in_a_sample(self) -> None:
         sample, num_found = find("play", [f"{n} play" for n in range(8000)], max_occurrences=800)
         assert num_found == 8000

@@ -23,12 +23,12 @@ from elmo_plugin.errors import ConfigurationError
 
 # Of 1, 2, 1, 2, 3, 3 and 1 tokens; lines 3, 7 and 8 are blank.
 LINES = ["a", "b b", "", "c", "d d", "e e e", "", "", "f f f", "g"]
-FORMAT = NpyFormat((3,), "float32")
+FORMAT = NpyFormat((3,))
 
 
 def source_of(path: Path, lines: List[str]) -> SentenceSource:
     path.write_text("\n".join(lines))
-    return SentenceSource(path, InputOptions(skip_blank=True), path.name)
+    return SentenceSource(path, InputOptions(skip_blank=True))
 
 
 @pytest.mark.parametrize(

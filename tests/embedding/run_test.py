@@ -2,6 +2,7 @@
 
 import errno
 import io
+import itertools
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections import namedtuple
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
@@ -19,10 +21,11 @@ from tqdm import tqdm
 
 from elmo_plugin import ElmoEmbedder, FrozenBiLM
 from elmo_plugin.embedding import formats
-from elmo_plugin.embedding.formats import FORMATS
+from elmo_plugin.embedding.engines import EngineOptions
+from elmo_plugin.embedding.formats import FORMATS, OutputOptions
 from elmo_plugin.embedding.layers import layer_choice
 from elmo_plugin.embedding.parts import PartialOutput
-from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun, OutputOptions
+from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
@@ -78,11 +81,6 @@ def quick_layers(tokens: List[str]) -> numpy.ndarray:
 
 
 @pytest.fixture
-def bilm(bilm_files: BiLMFiles) -> FrozenBiLM:
-    return FrozenBiLM.from_files(*bilm_files)
-
-
-@pytest.fixture
 def embedder(bilm: FrozenBiLM) -> QuickEmbedder:
     return QuickEmbedder(bilm)
 
@@ -123,15 +121,19 @@ def own_lock_of_progress_bars() -> Iterator[None]:
 
 
 def embed(embedder: Any, format: str = "hdf5", source: Any = "in.txt", **options: Any) -> Any:
-    layers = layer_choice(options.pop("layers", "all"), options.pop("pool", None))
-    input_options = InputOptions(tokenizer=options.pop("tokenizer", "whitespace"))
-    batches = BatchOptions(options.pop("batch_size", 64))
-    sentences_per_part = options.pop("sentences_per_part", SENTENCES_PER_PART)
+    """Run with options of any class; `layers` are a choice or its name."""
+
+    def given(options_class: Any) -> Any:
+        names = [field.name for field in fields(options_class) if field.name in options]
+        return options_class(**{name: options.pop(name) for name in names})
+
+    layers = options.pop("layers", "all")
+    if isinstance(layers, str):
+        layers = layer_choice(layers, options.pop("pool", None))
+    size = options.pop("sentences_per_part", SENTENCES_PER_PART)
+    input_options, batches, engine = map(given, (InputOptions, BatchOptions, EngineOptions))
     output_options = OutputOptions(format=format, **options)
-    run = EmbeddingRun(
-        *(source, "out", input_options, output_options, batches),
-        sentences_per_part=sentences_per_part,
-    )
+    run = EmbeddingRun(source, "out", input_options, output_options, batches, engine, size)
     return run.embed(embedder, layers)
 
 
@@ -281,11 +283,10 @@ def test_an_input_that_changes_during_the_run_is_an_error(bilm: FrozenBiLM, fold
 def fails_at(monkeypatch: pytest.MonkeyPatch, number: int, code: int) -> None:
     """Let the n-th call of `os.fsync`, and all after it, raise an `OSError`."""
     function = os.fsync
-    calls: List[int] = []
+    calls = itertools.count(1)
 
     def failing(handle: int) -> None:
-        calls.append(1)
-        if len(calls) >= number:
+        if next(calls) >= number:
             raise OSError(code, os.strerror(code))
         function(handle)
 
@@ -327,30 +328,24 @@ class TestFullDisk:
         check_output()
 
 
-class Killer:
-    """Send a signal to this process at the n-th operation that changes files or makes vectors."""
+def kill_at(count: int, number: int) -> None:
+    """Send a signal to this process, a child, at its n-th operation that changes files or makes vectors."""
+    calls = itertools.count(1)
 
-    def __init__(self, at: int, number: int) -> None:
-        self.num_left = at
-        self.signal = number
-
-    def install(self) -> None:
-        # In a child process, so that nothing has to be put back.
-        for module, name in [
-            *((os, name) for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir")),
-            *((numpy, "save"), (numpy, "concatenate"), (h5py.Group, "create_dataset")),
-            *((formats, "_synced_file"), (shutil, "rmtree")),
-        ]:
-            setattr(module, name, self.counted(getattr(module, name)))
-
-    def counted(self, function: Any) -> Any:
+    def counted(function: Any) -> Any:
         def call(*arguments: Any, **keywords: Any) -> Any:
-            self.num_left -= 1
-            if self.num_left == 0:
-                os.kill(os.getpid(), self.signal)
+            if next(calls) == count:
+                os.kill(os.getpid(), number)
             return function(*arguments, **keywords)
 
         return call
+
+    for module, name in [
+        *((os, name) for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir")),
+        *((numpy, "save"), (numpy, "concatenate"), (h5py.Group, "create_dataset")),
+        *((formats, "_synced_file"), (shutil, "rmtree")),
+    ]:
+        setattr(module, name, counted(getattr(module, name)))
 
 
 def run_and_kill(embedder: Any, format: str, at: int, number: int, **options: Any) -> bool:
@@ -360,7 +355,7 @@ def run_and_kill(embedder: Any, format: str, at: int, number: int, **options: An
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-            Killer(at, number).install()
+            kill_at(at, number)
             embed(embedder, format, **options)
             os._exit(0)
         except KeyboardInterrupt:
@@ -458,10 +453,6 @@ class TestDamagedParts:
                 remove()
 
 
-class Pipe(io.BytesIO):
-    """A file that is read once."""
-
-
 class TestResume:
     def test_finished_parts_are_not_embedded_again(
         self, embedder: Any, interrupted: None, format: str
@@ -476,14 +467,14 @@ class TestResume:
         embed(embedder, format, resume=True)
         expected = contents()
         embedder.embedded = []
-        for source in ("in.txt", Pipe(Path("in.txt").read_bytes())):
+        for source in ("in.txt", io.BytesIO(Path("in.txt").read_bytes())):
             embedded = embed(embedder, format, source, resume=True)
             assert embedded == EmbeddedFile(len(LINES), NUM_TOKENS)
         assert embedder.embedded == []
         with pytest.raises(ConfigurationError, match="out was made with other settings: dtype was"):
             embed(embedder, format, resume=True, dtype="float16")
         Path("in.txt").write_text("other\n")
-        for source in ("in.txt", Pipe(b"other\n")):
+        for source in ("in.txt", io.BytesIO(b"other\n")):
             with pytest.raises(ConfigurationError, match="out is complete, and was made from ano"):
                 embed(embedder, format, source, resume=True)
         assert contents() == expected and sorted(os.listdir()) == ["in.txt", "out"]
@@ -514,8 +505,8 @@ class TestResume:
     ) -> None:
         content = Path("in.txt").read_bytes()
         with pytest.raises(KeyboardInterrupt, match="2 parts are kept"):
-            embed(QuickEmbedder(bilm, interrupt, at=17), source=Pipe(content))
-        embed(embedder, source=Pipe(content), resume=True)
+            embed(QuickEmbedder(bilm, interrupt, at=17), source=io.BytesIO(content))
+        embed(embedder, source=io.BytesIO(content), resume=True)
         assert len(embedder.embedded) == len(LINES) - 2 * SENTENCES_PER_PART
         check_output()
 

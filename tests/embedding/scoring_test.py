@@ -136,16 +136,6 @@ class TestScores:
         for index, score in zip(order, shuffled):
             assert_equal(score, alone[index])
 
-    def test_a_direction_ignores_what_it_has_not_read(self, scorer: SentenceScorer) -> None:
-        first, second = (
-            scorer.score_sentence(["It", "was", word, "house", "."]) for word in ("a", "the")
-        )
-        # Forward, the words up to the changed one are read and predicted alike, apart from itself.
-        assert_accurate(first.forward[:2], second.forward[:2])
-        assert abs(first.forward[2:] - second.forward[2:]).min() > 1e-4
-        assert_accurate(first.backward[3:5], second.backward[3:5])
-        assert abs(first.backward[[0, 1, 2, 5]] - second.backward[[0, 1, 2, 5]]).min() > 1e-4
-
     def test_unknown_words_are_marked_and_share_a_probability(self, scorer: SentenceScorer) -> None:
         score, other = (
             scorer.score_sentence(["It", word, "zxcvbish"]) for word in ("qwertyish", "zxcvbish")

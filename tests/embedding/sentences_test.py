@@ -33,9 +33,7 @@ def sentences_of(source: Any, **arguments: Any) -> List[Any]:
 
 class TestSentences:
     def test_tokens_are_separated_by_any_white_space(self, write: Any) -> None:
-        path = write(
-            "\ufeff The\tcat \u00a0 sat\u3000. \r\n日本語 é\n"
-        )  # the first is no character
+        path = write("\ufeff The\tcat \u00a0 sat\u3000. \r\n日本語 é\n")  # with a byte order mark
         assert sentences_of(path) == [
             (0, "The\tcat \u00a0 sat\u3000.", ["The", "cat", "sat", "."]),
             (1, "日本語 é", ["日本語", "é"]),
@@ -87,39 +85,29 @@ class TestSentences:
 
 class TestBadInput:
     @pytest.mark.parametrize(
-        "content, match",
+        "content, options, match",
         [
-            (b"a\n\xff\xfe b\n", r"in\.txt, line 2: found the bytes b'\\xff', expected UTF-8"),
-            (b"a\nb\nc\x00d\n", r"line 3: found the control character U\+0000 at character 2"),
-            (b"a\x1b[0m\n", r"line 1: found the control character U\+001B"),
-            ("a\u0085b\n".encode(), r"line 1: found the control character U\+0085"),
-            (b"a\rb\n", r"line 1: found the control character U\+000D"),
-            (b"a\n\nb\n", r"in\.txt: line 2 is blank.*--skip-blank"),
-            (b"", r"in\.txt: found no sentence"),
+            (b"a\n\xff\xfe b\n", {}, r"in\.txt, line 2: found the bytes b'\\xff', expected UTF-8"),
+            (b"a\nb\nc\x00d\n", {}, r"line 3: found the control character U\+0000 at character 2"),
+            (b"a\x1b[0m\n", {}, r"line 1: found the control character U\+001B"),
+            ("a\u0085b\n".encode(), {}, r"line 1: found the control character U\+0085"),
+            (b"a\rb\n", {}, r"line 1: found the control character U\+000D"),
+            (b"a\n\nb\n", {}, r"in\.txt: line 2 is blank.*--skip-blank"),
+            (b"", {}, r"in\.txt: found no sentence"),
+            (b"\n \n", {"skip_blank": True}, "found no sentence"),
+            (b"a", {"column": "text"}, r"--column is 'text', but .*in\.txt is text"),
         ],
     )
-    def test_the_error_names_the_line(self, write: Any, content: bytes, match: str) -> None:
+    def test_the_error_names_the_line(
+        self, write: Any, content: bytes, options: Any, match: str
+    ) -> None:
         with pytest.raises(ConfigurationError, match=match):
-            sentences_of(write(content))
-
-    def test_a_file_of_blank_lines_is_empty(self, write: Any) -> None:
-        with pytest.raises(ConfigurationError, match="found no sentence"):
-            sentences_of(write("\n \n"), skip_blank=True)
+            sentences_of(write(content), **options)
 
     @pytest.mark.parametrize("name", ["missing.txt", "."])
     def test_a_file_that_cannot_be_opened_is_named(self, name: str) -> None:
         with pytest.raises(ConfigurationError, match=f"{name}: cannot be read"):
             SentenceSource(name)
-
-    def test_a_truncated_gzip_file_is_an_error(self, tmp_path: Path) -> None:
-        path = tmp_path / "in.gz"
-        path.write_bytes(gzip.compress(os.urandom(10_000).hex().encode())[:-2000])
-        with pytest.raises(ConfigurationError, match=r"in\.gz: cannot be read"):
-            sentences_of(path)
-
-    def test_a_column_for_a_text_file_is_an_error(self, write: Any) -> None:
-        with pytest.raises(ConfigurationError, match=r"--column is 'text', but .*in\.txt is text"):
-            SentenceSource(write("a"), InputOptions(column="text"))
 
 
 TEXT = [" The\tcat \u00a0 sat\u3000. ", "日本語 é", "b"]

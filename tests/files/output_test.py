@@ -22,9 +22,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_new_paths_and_those_to_replace_are_accepted() -> None:
-    check_output_file("new", False, "--overwrite")
-    check_output_file("file", True, "--overwrite")
-    check_output_folder("folder", True, "--overwrite")
+    check_output_file("new", False)
+    check_output_file("file", True)
+    check_output_folder("folder", True)
     check_free_space("new", 1, "")
 
 
@@ -41,7 +41,7 @@ def test_new_paths_and_those_to_replace_are_accepted() -> None:
 )
 def test_other_paths_are_named(check, path: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        check(path, False, "--overwrite")
+        check(path, False)
 
 
 def test_a_full_disk_is_named() -> None:

@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files import text
 from elmo_plugin.files.text import (
     MAX_DEPTH,
     decoded_lines,
-    front_matter,
     open_text,
     read_json,
-    read_text,
 )
 
 
@@ -76,15 +73,6 @@ def test_a_path_of_no_file_is_named(
         read_json(name, "sizes")
 
 
-def test_no_more_than_the_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "MAX_BYTES", 3)
-    (tmp_path / "file").write_text("abc")
-    assert read_text(tmp_path / "file", "text") == "abc"
-    (tmp_path / "file").write_text("abcd")
-    with pytest.raises(ConfigurationError, match=r"more than 3 bytes"):
-        read_text(tmp_path / "file", "text")
-
-
 def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
     for name, write in (("plain", open), ("packed.gz", gzip.open)):
         with write(tmp_path / name, "wb") as file:
@@ -113,10 +101,3 @@ def test_damaged_lines_are_named(name: str, content: Any, message: str, tmp_path
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigurationError, match=message), open_text(tmp_path / name) as file:
         list(decoded_lines(file, tmp_path / name, "a sentence"))
-
-
-def test_the_front_matter_of_a_model_card(tmp_path: Path) -> None:
-    card = tmp_path / "README.md"
-    assert front_matter(card) == {}
-    card.write_text("---\nlicense: 'mit'\ntags:\n- elmo\n---\nname: not here\n")
-    assert front_matter(card) == {"license": "mit"}
