@@ -199,10 +199,10 @@ def described_span(metadata: Dict[str, Any], start: int, end: int) -> JsonDict:
     """
     span = {"start": start, "end": end}
     given = metadata.get("sentence", metadata.get("document"))
-    if given is None or "character_offsets" not in metadata:
+    offsets = metadata.get("character_offsets")
+    if given is None or offsets is None:
         return {**span, "text": " ".join(metadata["words"][start:end])}
-    start_char, _ = metadata["character_offsets"][start]
-    _, end_char = metadata["character_offsets"][end - 1]
+    start_char, end_char = offsets[start][0], offsets[end - 1][1]
     text = given[start_char:end_char]
     return {**span, "text": text, "start_char": start_char, "end_char": end_char}
 

@@ -3,8 +3,9 @@
 import logging
 import re
 from collections import Counter
+from itertools import chain
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import spacy
 import torch
@@ -21,6 +22,7 @@ from allennlp.data.fields import (
 from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import DEFAULT_OOV_TOKEN
 from allennlp.predictors import Predictor
+from scipy.cluster.hierarchy import DisjointSet
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key, get_text, get_words, shown_json
@@ -30,7 +32,7 @@ from elmo_plugin.tasks.conll import (
     SentencePlace,
     read_conll_2012,
 )
-from elmo_plugin.tasks.coref.spans import Cluster, Span
+from elmo_plugin.tasks.coref.spans import Cluster
 from elmo_plugin.tasks.predicting import TaskPredictor, bracketed, described_span
 from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 
@@ -93,25 +95,27 @@ def read_clusters(sentences: Sequence[Conll2012Sentence]) -> List[Cluster]:
     Each mention is in one cluster, once: entities that share a mention are merged, which is logged with the
     line.
     """
-    entities: List[Tuple[Set[str], Set[Span]]] = []  # names and mentions of each
+    entities = DisjointSet()  # of their names and mentions
     num_words = 0
     for sentence in sentences:
         for start, end, name in read_mentions(sentence.coreference, sentence.place):
             span = (num_words + start, num_words + end)
-            same = [entity for entity in entities if name in entity[0] or span in entity[1]]
-            names = {name}.union(*(names for names, _ in same))
-            mentions = {span}.union(*(mentions for _, mentions in same))
-            entities = [entity for entity in entities if entity not in same]
-            entities.append((names, mentions))
-            if len(same) > 1 or (same and name not in same[0][0]):
+            is_known = span in entities
+            entities.add(name)
+            entities.add(span)
+            if entities.merge(name, span) and is_known:
+                names = sorted(name for name in entities.subset(span) if isinstance(name, str))
                 logger.warning(
                     "%s: '%s' is marked as %s, merged",
                     sentence.place.of_token(start),
                     " ".join(sentence.words[start:end]),
-                    " and ".join(sorted(names)),
+                    " and ".join(names),
                 )
         num_words += len(sentence.words)
-    return sorted(sorted(mentions) for _, mentions in entities)
+    return sorted(
+        sorted(mention for mention in entity if isinstance(mention, tuple))
+        for entity in entities.subsets()
+    )
 
 
 class GenreField(LabelField):
@@ -138,8 +142,7 @@ class CoreferenceReader(TaskReader):
       with -1; missing without gold clusters;
     - `speakers`, `(num_words)`: numbers within the document, 0 for `-`;
     - `genre`, a label;
-    - `metadata`: `words` of the document, `sentence_lengths`, `name`; and `clusters`, if there are gold
-      clusters.
+    - `metadata`: `words` of the document, `name`; and `clusters`, if there are gold clusters.
 
     Two entities that share a mention are merged (this occurs in OntoNotes), which is logged with the line.
     Clusters of one mention, which OntoNotes does not mark and the model never predicts, are left out and
@@ -167,11 +170,7 @@ class CoreferenceReader(TaskReader):
                 f"Found no sentence in document '{name}', expected at least one, with tokens."
             )
         words = [word for sentence in sentences for word in checked_words(sentence)]
-        metadata: Dict[str, Any] = {
-            "words": words,
-            "sentence_lengths": [len(sentence) for sentence in sentences],
-            "name": name,
-        }
+        metadata: Dict[str, Any] = {"words": words, "name": name}
         fields: Dict[str, Field] = {
             "sentences": ListField([TextField(sentence) for sentence in sentences]),
             "speakers": TensorField(_speaker_ids(speakers or [_UNKNOWN_SPEAKER] * len(words))),
@@ -188,10 +187,6 @@ class CoreferenceReader(TaskReader):
                 torch.tensor(mentions, dtype=torch.long).view(-1, 3), padding_value=-1
             )
         return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        for sentence in instance["sentences"]:
-            sentence.token_indexers = self._token_indexers
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
         has_mentions = False
@@ -216,7 +211,7 @@ class CoreferenceReader(TaskReader):
             clusters,
             [speaker for sentence in sentences for speaker in sentence.speakers],
             genre if slash else None,
-            f"{record.name}, part {record.part}",
+            record.name,
         )
         num_singletons = len(clusters) - len(instance["metadata"].metadata["clusters"])
         if num_singletons:
@@ -267,7 +262,7 @@ class CoreferencePredictor(TaskPredictor):
         instance = self._dataset_reader.text_to_instance(sentences, genre=genre)
         metadata = instance["metadata"].metadata
         metadata["document"] = document
-        metadata.update(character_offsets([token for tokens in sentences for token in tokens]))
+        metadata["character_offsets"] = character_offsets(list(chain.from_iterable(sentences)))
         return [instance]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:

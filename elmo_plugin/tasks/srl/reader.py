@@ -99,9 +99,9 @@ class SrlReader(TaskReader):
 
     Each predicate of each sentence is an instance with the fields `tokens`, `predicate_indicator` (1 at the
     predicate's word, 0 elsewhere), `tags` (BIO), `predicates` (1 at each predicate of the sentence; -1
-    everywhere in all but its first instance, so that it counts once) and `metadata` (`words`;
-    `predicate_index`; `lemma`, from a file). Sentences without a predicate are left out and counted. So are
-    argument columns without a `V`, whose predicate is unknown: the score does not include them.
+    everywhere in all but its first instance, so that it counts once) and `metadata` (`words` and
+    `predicate_index`). Sentences without a predicate are left out and counted. So are argument columns
+    without a `V`, whose predicate is unknown: the score does not include them.
 
     The indicator marks one word even if the predicate's span is longer (`carry out`), as in prediction.
 
@@ -123,7 +123,6 @@ class SrlReader(TaskReader):
         tokens: List[Token],
         predicate_index: Optional[int] = None,
         tags: Optional[List[str]] = None,
-        lemma: Optional[str] = None,
         place: Optional[SentencePlace] = None,
         predicates: Optional[List[int]] = None,
     ) -> Instance:
@@ -131,12 +130,7 @@ class SrlReader(TaskReader):
         Make an instance. `tags` are in BIO. `predicates` has 0 or 1 for each token, or -1 for tokens that the
         loss ignores.
         """
-        metadata: Dict[str, Any] = {
-            "words": checked_words(tokens),
-            "predicate_index": predicate_index,
-        }
-        if lemma is not None:
-            metadata["lemma"] = lemma
+        metadata = {"words": checked_words(tokens), "predicate_index": predicate_index}
         text_field = TextField(tokens)
         indicator = [int(index == predicate_index) for index in range(len(tokens))]
         fields: Dict[str, Field] = {
@@ -171,9 +165,8 @@ class SrlReader(TaskReader):
             if indices.count(index) > 1:
                 problem = "found a predicate with several columns, expected one for each predicate"
                 raise column.fault(index, problem)
-            lemma = sentence.predicate_lemmas[index]
             tags = spans_to_tags(column.spans, len(tokens), "BIO")
-            yield self.text_to_instance(tokens, index, tags, lemma, sentence.place, predicates)
+            yield self.text_to_instance(tokens, index, tags, sentence.place, predicates)
             predicates = [-1] * len(tokens)
         if not columns and self._with_all_sentences:
             tags = ["O"] * len(tokens)

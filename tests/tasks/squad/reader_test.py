@@ -90,7 +90,7 @@ def test_long_passages_are_cut_and_answers_beyond_left_out(caplog):
     "tokenizer, message",
     [
         (LettersOnlyTokenizer(), r"\(id q1\): the tokenizer makes no token of the answer '\.'"),
-        (WhitespaceTokenizer(), "WhitespaceTokenizer does not give the position of .* 'It'"),
+        (WhitespaceTokenizer(), "WhitespaceTokenizer does not give the position of each token"),
     ],
 )
 def test_a_tokenizer_that_cannot_place_the_answer_is_refused(tmp_path, tokenizer, message):
