@@ -65,10 +65,11 @@ class SpanF1(SumMetric):
                 self._sums[self._row_of[label], column] += 1
 
     def _from_sums(self, sums: Tensor) -> Dict[str, float]:
-        sums_of = {f"-{label}": sums[row] for label, row in self._row_of.items() if sums[row].any()}
+        rows = zip(self._row_of, sums.tolist())
+        counts_of = {f"-{label}": counts for label, counts in rows if any(counts)}
         metrics: Dict[str, float] = {}
-        for suffix, counts in {"": sums.sum(dim=0), **sums_of}.items():
-            correct, num_predicted, num_gold = counts.tolist()
+        for suffix, counts in {"": sums.sum(dim=0).tolist(), **counts_of}.items():
+            correct, num_predicted, num_gold = counts
             scores = with_f1(ratio(correct, num_predicted), ratio(correct, num_gold))
             metrics.update({f"{name}{suffix}": score for name, score in scores.items()})
         return metrics

@@ -96,21 +96,22 @@ class TaskReader(DatasetReader):
     error.
 
     A task defines `_records`, `_instances` and `text_to_instance`, whose `place` is the place of the text
-    in a file, for errors; and `tokenizer`, if its files hold text that is not split into tokens.
+    in a file, for errors.
 
     # Parameters
 
     token_indexers : `Dict[str, TokenIndexer]`, optional (default = `{"tokens": SingleIdTokenIndexer()}`)
         How the tokens of every text field are represented. ELMo needs an `elmo_character_ids` indexer.
+    tokenizer : `Tokenizer`, optional (default = `RuleBasedTokenizer()`)
+        Splits text into tokens, in files of text that is not yet split, and in the input of the predictor.
     skip_invalid : `bool`, optional (default = `False`)
         Leave out invalid records, with a warning for each, and log their number at the end.
     """
 
-    tokenizer: Optional[Tokenizer] = None
-
     def __init__(
         self,
         token_indexers: Optional[Dict[str, TokenIndexer]] = None,
+        tokenizer: Optional[Tokenizer] = None,
         skip_invalid: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -118,6 +119,7 @@ class TaskReader(DatasetReader):
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
+        self.tokenizer = tokenizer or RuleBasedTokenizer()
         self._skip_invalid = skip_invalid
 
     def apply_token_indexers(self, instance: Instance) -> None:

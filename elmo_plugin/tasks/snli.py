@@ -9,7 +9,7 @@ from allennlp.common import Lazy
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance, TextFieldTensors, Vocabulary
 from allennlp.data.fields import Field, MetadataField, TextField
-from allennlp.data.tokenizers import Token, Tokenizer
+from allennlp.data.tokenizers import Token
 from allennlp.models import Model
 from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
 from allennlp.modules.matrix_attention import DotProductMatrixAttention
@@ -23,13 +23,7 @@ from elmo_plugin.files.json_input import errors_at, find_key, get_text, parse_js
 from elmo_plugin.modules.text_encoder import EncodedText, TextEncoder, built
 from elmo_plugin.tasks.models import Classifier, attend
 from elmo_plugin.tasks.predicting import TaskPredictor
-from elmo_plugin.tasks.reading import (
-    ClassField,
-    RuleBasedTokenizer,
-    TaskReader,
-    checked_words,
-    placed_lines,
-)
+from elmo_plugin.tasks.reading import ClassField, TaskReader, checked_words, placed_lines
 
 LABELS = ("entailment", "neutral", "contradiction")
 NO_GOLD_LABEL = "-"  # of pairs on which the annotators did not agree
@@ -47,15 +41,8 @@ class SnliReader(TaskReader):
     Every other pair is an instance with the fields `premise`, `hypothesis`, `label` and `metadata`
     (`premise_words` and `hypothesis_words`). The vocabulary always gets all three labels.
 
-    The parameters are those of `TaskReader`, whose records are lines here, and `tokenizer`, by default
-    `RuleBasedTokenizer`.
+    The parameters are those of `TaskReader`, whose records are lines here.
     """
-
-    tokenizer: Tokenizer
-
-    def __init__(self, tokenizer: Optional[Tokenizer] = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.tokenizer = tokenizer or RuleBasedTokenizer()
 
     def text_to_instance(
         self,

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 from collections import Counter
 from itertools import chain
 from os import PathLike
@@ -45,7 +46,7 @@ _MAX_SHOWN = 60  # characters of an invalid entry in an error
 
 GENRE_NAMESPACE = "genres"
 _UNKNOWN_SPEAKER = "-"
-_PARAGRAPH_BREAK = re.compile(r"\n[^\S\n]*\n")
+_PARAGRAPH = re.compile(r".+?(\n[^\S\n]*\n|\Z)", re.DOTALL)  # with the blank line at its end
 
 
 def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int, int, str]]:
@@ -269,14 +270,12 @@ class CoreferencePredictor(TaskPredictor):
         [instance], [output] = instances, outputs
         metadata = instance["metadata"].metadata
         words, clusters = output["words"], output["clusters"]
-        mentions = sorted(
-            (
-                (start, end, number)
-                for number, cluster in enumerate(clusters, start=1)
-                for start, end in cluster
-            ),
-            key=lambda mention: (mention[0], -mention[1]),
-        )
+        mentions = [
+            (start, end, number)
+            for number, cluster in enumerate(clusters, start=1)
+            for start, end in cluster
+        ]
+        mentions.sort(key=lambda mention: (mention[0], -mention[1]))
         return {
             "words": words,
             "clusters": clusters,
@@ -284,9 +283,7 @@ class CoreferencePredictor(TaskPredictor):
                 {"cluster": number, **described_span(metadata, start, end)}
                 for start, end, number in mentions
             ],
-            "marked": bracketed(
-                words, [(start, end, str(number)) for start, end, number in mentions]
-            ),
+            "marked": bracketed(words, mentions),
         }
 
     def _get_sentences(self, inputs: JsonDict) -> List[List[Token]]:
@@ -316,16 +313,14 @@ class SentenceSplitter:
     def __init__(self) -> None:
         self._pipeline = spacy.blank("en")
         self._pipeline.add_pipe("sentencizer")
+        # spaCy refuses texts over a limit because of pipes that need much memory, but this one has none.
+        self._pipeline.max_length = sys.maxsize
 
     def split(self, text: str) -> Iterator[Tuple[int, str]]:
         """
         Yield each sentence that is not only white space, with the index of its first character in `text`.
         """
-        start = 0
-        for end in [*(match.start() for match in _PARAGRAPH_BREAK.finditer(text)), len(text)]:
-            # spaCy refuses longer texts because of pipes that need much memory, but this one has none.
-            self._pipeline.max_length = max(self._pipeline.max_length, end - start)
-            for sentence in self._pipeline(text[start:end]).sents:
+        for paragraph in _PARAGRAPH.finditer(text):
+            for sentence in self._pipeline(paragraph[0]).sents:
                 if sentence.text.strip():
-                    yield start + sentence.start_char, sentence.text
-            start = end
+                    yield paragraph.start() + sentence.start_char, sentence.text

@@ -326,8 +326,7 @@ def word_f1(predicted: str, answers: Sequence[str]) -> float:
         answer_words = normalized_answer(answer).split()
         num_common = (Counter(predicted_words) & Counter(answer_words)).total()
         # 2 * precision * recall / (precision + recall)
-        num_words = len(predicted_words) + len(answer_words)
-        scores.append(2 * num_common / num_words if num_common else 0.0)
+        scores.append(ratio(2 * num_common, len(predicted_words) + len(answer_words)))
     return max(scores)
 
 

@@ -28,13 +28,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import get_text, shown_json
 from elmo_plugin.files.text import open_text, parse_json
 from elmo_plugin.tasks.predicting import TaskPredictor
-from elmo_plugin.tasks.reading import (
-    RuleBasedTokenizer,
-    TaskReader,
-    character_offsets,
-    checked_words,
-    local_data,
-)
+from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words, local_data
 
 _SHAPE = (
     'SQuAD 1.1: {"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", "question": "...", '
@@ -191,26 +185,17 @@ class SquadReader(TaskReader):
 
     # Parameters
 
-    tokenizer : `Tokenizer`, optional (default = `RuleBasedTokenizer()`)
-        A tokenizer that sets the character offsets of its tokens.
     max_passage_tokens : `int`, optional
         Number of tokens after which passages are cut. Questions whose first answer is not in the remaining
         part are left out and counted. For training: questions that are left out are not measured either, so
         validation needs a `validation_dataset_reader` without it.
 
-    The other parameters are those of `TaskReader`, whose records are questions here.
+    The other parameters are those of `TaskReader`, whose records are questions here. The tokenizer must give
+    the character offsets of its tokens.
     """
 
-    tokenizer: Tokenizer
-
-    def __init__(
-        self,
-        tokenizer: Optional[Tokenizer] = None,
-        max_passage_tokens: Optional[int] = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, max_passage_tokens: Optional[int] = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.tokenizer = tokenizer or RuleBasedTokenizer()
         self._max_passage_tokens = max_passage_tokens
         self._latest_passage: Optional[TokenizedPassage] = None
 

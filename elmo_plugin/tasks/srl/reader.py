@@ -207,22 +207,17 @@ class SrlPredictor(SentencePredictor):
             return [instance]
         return self._instances_of_predicates(tokens, self._get_predicates(inputs, len(tokens)))
 
-    def completed(self, groups: List[List[Instance]]) -> List[List[Instance]]:
+    def complete(self, groups: List[List[Instance]]) -> None:
         """Find the predicates of all sentences that have none given, in one batched pass."""
-        to_search = [group[0] for group in groups if _TO_BE_FOUND in group[0]["metadata"].metadata]
-        outputs = iter(self._run(to_search))
-        completed = []
-        for group in groups:
-            metadata = group[0]["metadata"].metadata
-            if metadata.pop(_TO_BE_FOUND, False):
-                probabilities = next(outputs)["predicate_probabilities"]
-                tokens = group[0]["tokens"].tokens
-                predicates = [i for i in range(len(tokens)) if probabilities[i] > 0.5]
-                group = self._instances_of_predicates(tokens, predicates)
-                if "sentence" in metadata:
-                    group[0]["metadata"].metadata["sentence"] = metadata["sentence"]
-            completed.append(group)
-        return completed
+        to_search = [group for group in groups if _TO_BE_FOUND in group[0]["metadata"].metadata]
+        outputs = self._run([group[0] for group in to_search])
+        for group, output in zip(to_search, outputs):
+            metadata, tokens = group[0]["metadata"].metadata, group[0]["tokens"].tokens
+            probabilities = output["predicate_probabilities"]
+            predicates = [i for i in range(len(tokens)) if probabilities[i] > 0.5]
+            group[:] = self._instances_of_predicates(tokens, predicates)
+            # The text of the sentence.
+            group[0]["metadata"].metadata = {**metadata, **group[0]["metadata"].metadata}
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         metadata = instances[0]["metadata"].metadata

@@ -1,7 +1,6 @@
 import pytest
 
-from elmo_plugin.tasks.coref import CoreferenceScores
-from elmo_plugin.tasks.coref.metrics import b_cubed, ceaf_phi4, muc
+from elmo_plugin.tasks.coref.metrics import CoreferenceScores, b_cubed, ceaf_phi4, muc
 
 
 def precision_and_recall(measure, response, key):

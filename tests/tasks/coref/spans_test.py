@@ -4,8 +4,9 @@ from allennlp.nn.util import bucket_values
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_plugin.tasks.coref import AntecedentScorer, spans
+from elmo_plugin.tasks.coref import spans
 from elmo_plugin.tasks.coref.spans import (
+    AntecedentScorer,
     SpanRepresentation,
     best_spans,
     enumerate_spans,
