@@ -59,8 +59,9 @@ class SpanF1(SumMetric):
         self, predicted: Iterable[Tuple[str, Any]], gold: Iterable[Tuple[str, Any]]
     ) -> None:
         """Count the spans of a sentence, each a label and a place. A gold span must be matched exactly."""
-        predicted, gold = set(predicted), set(gold)
-        for column, spans in enumerate((predicted & gold, predicted, gold)):
+        predicted_spans, gold_spans = set(predicted), set(gold)
+        columns = (predicted_spans & gold_spans, predicted_spans, gold_spans)
+        for column, spans in enumerate(columns):
             for label, _ in spans:
                 self._sums[self._row_of[label], column] += 1
 
