@@ -28,7 +28,7 @@
 // four ways. The paper does not say, and these are AllenNLP's: batches of 100, 40 epochs, patience 5, gradient norm
 // 5; dropout of 0.5 on the embedded words, 0.1 on the pooled sentence, 0.2 and 0.3 in the last layers, whose widths
 // of 1200 and 600 are its maxout's; 0.25 behind the first relu layer (from memory, not checked).
-// Ours: words are spelled as in running text (see SentimentTree); relu layers are initialized as in He et al. (2015).
+// Ours: words are spelled as in running text (see read_phrases); relu layers are initialized as in He et al. (2015).
 local elmo = import 'lib/elmo.libsonnet';
 local sst = import 'lib/sst.libsonnet';
 

@@ -21,7 +21,7 @@ from elmo_plugin.report.variants import Experiment, check_name, for_file_names
 from elmo_plugin.tasks.conll import read_conll_2012, read_conll_sentences
 from elmo_plugin.tasks.reading import RuleBasedTokenizer, placed_lines
 from elmo_plugin.tasks.squad.reader import squad_records
-from elmo_plugin.tasks.sst import SentimentTree
+from elmo_plugin.tasks.sst import read_phrases
 
 if TYPE_CHECKING:  # --include-package imports every module, also where pandas is not installed
     import pandas
@@ -251,7 +251,7 @@ def _distinct_sentences(kind: str, path: str) -> Sequence[str]:
 
 def _trees(path: str) -> Iterator[Sequence[str]]:
     for place, line in placed_lines(path, "one tree"):
-        yield SentimentTree.from_line(line, place).words
+        yield read_phrases(line, place)[0].words
 
 
 def _pairs(path: str) -> Iterator[Sequence[str]]:

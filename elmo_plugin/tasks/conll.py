@@ -1,15 +1,17 @@
 """Files of the CoNLL shared tasks, a token per line: sentences, and documents of CoNLL-2012."""
 
 import re
-from itertools import chain
 from os import PathLike
 from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+
+from more_itertools import split_at
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.reading import local_data, numbered_lines
 
 # Other white space, such as a no-break space, is a part of the token.
 _COLUMN_SEPARATOR = re.compile(r"[ \t]+")
+_SENTENCE_END = re.compile(r"(-DOCSTART-([ \t].*)?)?")
 _MAX_SHOWN = 60  # characters of an invalid line in an error
 
 # Arguments have one column for each predicate, perhaps none.
@@ -53,17 +55,13 @@ class ConllSentence(NamedTuple):
         line of the sentence.
         """
         rows = [_COLUMN_SEPARATOR.split(line) for line in self.lines]
-        num_columns = len(rows[0])
         for index, row in enumerate(rows):
-            if len(row) < min_columns or len(row) != num_columns:
-                expected = (
-                    f"{num_columns}, as on the first line of the sentence"
-                    if num_columns >= min_columns
-                    else f"at least {min_columns} ({names}), separated by spaces or tabs"
-                )
+            if len(row) < min_columns or len(row) != len(rows[0]):
                 raise ConfigurationError(
                     f"{self.place.of_token(index)}: found {len(row)} columns "
-                    f"('{self.lines[index][:_MAX_SHOWN]}'), expected {expected}. Correct the line."
+                    f"('{self.lines[index][:_MAX_SHOWN]}'), expected at least {min_columns} ({names}), "
+                    "separated by spaces or tabs, as many as on the first line of the sentence. Correct the "
+                    "line."
                 )
         return [list(column) for column in zip(*rows)]
 
@@ -83,15 +81,10 @@ def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSente
 
 def _sentences(lines: Iterable[Tuple[int, str]], place: SentencePlace) -> Iterator[ConllSentence]:
     """Group numbered lines into sentences of the file and document of `place`."""
-    sentence: List[str] = []
-    for number, line in chain(lines, [(0, "")]):
-        if line and _COLUMN_SEPARATOR.split(line, maxsplit=1)[0] != "-DOCSTART-":
-            if not sentence:
-                place = place._replace(first_line=number)
-            sentence.append(line)
-        elif sentence:
-            yield ConllSentence(place, sentence)
-            sentence = []
+    for sentence in split_at(lines, lambda numbered: _SENTENCE_END.fullmatch(numbered[1])):
+        if sentence:
+            numbers, texts = zip(*sentence)
+            yield ConllSentence(place._replace(first_line=numbers[0]), list(texts))
 
 
 class Conll2012Sentence(NamedTuple):
@@ -130,8 +123,7 @@ class Conll2012Sentence(NamedTuple):
 class Conll2012Document(NamedTuple):
     """The sentences between `#begin document` and `#end document`, not yet split into columns."""
 
-    name: str
-    part: str
+    name: str  # such as `bc/cctv/00/cctv_0000, part 000`
     unsplit: List[ConllSentence]
 
     def sentences(self) -> List[Conll2012Sentence]:
@@ -161,9 +153,9 @@ def _documents(file_path: str) -> Iterator[Conll2012Document]:
     for number, line in lines:
         match = _BEGIN.fullmatch(line)
         if match is not None:
-            name, part = match["name"], match["part"] or "0"
-            place = SentencePlace(file_path, number, f"{name}, part {part}")
-            yield Conll2012Document(name, part, list(_sentences(_until_end(lines, place), place)))
+            name = f"{match['name']}, part {match['part'] or '0'}"
+            place = SentencePlace(file_path, number, name)
+            yield Conll2012Document(name, list(_sentences(_until_end(lines, place), place)))
         elif line:
             raise ConfigurationError(
                 f"{file_path}, line {number}: found '{line[:_MAX_SHOWN]}', expected '#begin document "

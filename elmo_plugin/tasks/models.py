@@ -1,15 +1,17 @@
-"""Base classes of models that classify texts or tag tokens, and checks of their configs."""
+"""Base classes of models that classify texts or tag tokens, attention, and checks of configs."""
 
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from allennlp.data import Vocabulary
 from allennlp.models import Model
+from allennlp.nn.util import masked_softmax, weighted_sum
 from allennlp.training.metrics import CategoricalAccuracy, FBetaMeasure
 from torch import BoolTensor, Tensor
 from torch.nn.functional import cross_entropy
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.tags import split_tag
+from elmo_plugin.tasks.metrics import SpanF1
+from elmo_plugin.tasks.tags import split_tag, tags_to_spans
 
 # Names of the metrics, ours and AllenNLP's.
 _CLASS_METRICS = {"precision": "precision", "recall": "recall", "f1": "fscore"}
@@ -32,6 +34,16 @@ def labels_of(vocab: Vocabulary) -> List[str]:
             "on labelled data."
         )
     return [labels[index] for index in range(len(labels))]
+
+
+def attend(scores: Tensor, vectors: Tensor, mask: Tensor) -> Tensor:
+    """
+    Return sums of vectors without padding, weighted by a softmax over their scores: from `(batch_size, ...,
+    timesteps)` and `(batch_size, timesteps, dim)` to `(batch_size, ..., dim)`.
+    """
+    # "Memory efficient" is the exact one. The other gives padding a share, which it then divides out, and
+    # gives no weight to any vector if all scores are far below 0, as products of wide vectors can be.
+    return weighted_sum(vectors, masked_softmax(scores, mask, memory_efficient=True))
 
 
 class Classifier(Model):
@@ -98,9 +110,9 @@ class Classifier(Model):
 
 class Tagger(Model):
     """
-    Base class of taggers. A task defines `label_scheme`, the scheme of its tags, BIO or BIOUL; `_best_tags`,
-    `_span_metrics`, and `forward`, which starts from `_output`. In training nothing is decoded or measured:
-    decoding a batch takes longer than its loss.
+    Base class of taggers. A task defines `label_scheme`, the scheme of its tags, BIO or BIOUL; `_best_tags`;
+    and `forward`, which starts from `_output` and passes its tags to `_measure`. In training nothing is
+    decoded or measured: decoding a batch takes longer than its loss.
     """
 
     label_scheme: str
@@ -109,25 +121,27 @@ class Tagger(Model):
         super().__init__(vocab, **kwargs)
         self.tags = labels_of(vocab)
         self._check_tags()
+        # The class of each tag; "" for O.
+        self._classes = [tag.partition("-")[2] for tag in self.tags]
+        self._span_f1 = SpanF1(self._classes)
 
     def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
         """Return the output of `forward` with the names of tags. Decode them first if the output has none."""
         best_tags = output_dict.get("tags")
         if best_tags is None:
             best_tags = self._best_tags(output_dict["logits"], output_dict["mask"])
-        return {**output_dict, "tags": self._names(best_tags)}
+        return {**output_dict, "tags": [self._names(tag_ids) for tag_ids in best_tags]}
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
         Return `precision`, `recall` and `f1` of exactly matching spans since the last reset, and the same for
-        each label with a gold or a predicted span, such as `_f1-PER`. AllenNLP writes names with a leading
-        underscore to its metrics files, but not into progress bars. Empty in training.
+        each label with a gold or a predicted span, such as `_f1-PER`. Empty in training.
         """
         if self.training:
             return {}
         return {
             f"_{name}" if "-" in name else name: value
-            for name, value in self._span_metrics(reset).items()
+            for name, value in self._span_f1.get_metric(reset).items()
         }
 
     def _output(
@@ -145,29 +159,30 @@ class Tagger(Model):
         return output
 
     def _check_tags(self) -> None:
-        """
-        Raise `ConfigurationError` if the tags of the training data are not those of the scheme, which would
-        make decoding or metrics fail later, or give wrong results.
-        """
-        prefixes = _IMPLIED_PREFIXES[self.label_scheme]
-        impossible = {tag for tag in self.tags if split_tag(tag, self.label_scheme) is None}
-        # Valid data with a tag has the implied one, too.
-        implied = {"O", *(f"{prefixes.get(tag[0], tag[0])}{tag[1:]}" for tag in self.tags)}
-        missing = implied.difference(self.tags)
-        if impossible or missing:
-            found = f"{', '.join(self.tags)}, but not {', '.join(sorted(missing))}"
+        """Raise `ConfigurationError` if decoding would fail, or give wrong results, for want of tags."""
+        scheme = self.label_scheme
+        implied = {_IMPLIED_PREFIXES[scheme].get(tag[0], tag[0]) + tag[1:] for tag in self.tags}
+        faults = [tag for tag in self.tags if split_tag(tag, scheme) is None]
+        faults += [f"no {tag}" for tag in sorted({"O", *implied}.difference(self.tags))]
+        if faults:
             raise ConfigurationError(
-                f"The vocabulary's namespace 'labels' has {', '.join(sorted(impossible)) or found}, expected "
-                f"the tags of data in the {self.label_scheme} scheme. Give the model tags of this scheme."
+                f"The vocabulary's namespace 'labels' has {', '.join(faults)}, expected the tags of data in "
+                f"the {scheme} scheme. Give the model tags of this scheme."
             )
 
-    def _names(self, tag_ids: Iterable[Iterable[int]]) -> List[List[str]]:
-        return [[self.tags[tag_id] for tag_id in sentence] for sentence in tag_ids]
+    def _measure(self, best_tags: Iterable[List[int]], gold_tags: Tensor) -> None:
+        """Count spans: of the best tags, one per real token, and of gold ones, `(batch_size, timesteps)`."""
+        for best, gold in zip(best_tags, gold_tags.tolist()):
+            self._span_f1(self._spans(best), self._spans(gold[: len(best)]))
+
+    def _spans(self, tag_ids: List[int]) -> List[Tuple[str, Any]]:
+        """Return label and place of each span, as `SpanF1` counts them."""
+        spans = tags_to_spans(self._names(tag_ids), self.label_scheme)
+        return [(span.label, span) for span in spans]
+
+    def _names(self, tag_ids: List[int]) -> List[str]:
+        return [self.tags[tag_id] for tag_id in tag_ids]
 
     def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
         """Return the ids of the best allowed tags of each sentence, one per real token."""
-        raise NotImplementedError
-
-    def _span_metrics(self, reset: bool) -> Dict[str, float]:
-        """Return the metrics, such as `f1` and `f1-PER`."""
         raise NotImplementedError

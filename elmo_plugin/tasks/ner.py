@@ -16,10 +16,8 @@ from allennlp.modules.conditional_random_field import ConditionalRandomField
 from allennlp.modules.conditional_random_field.conditional_random_field import allowed_transitions
 from allennlp.nn import InitializerApplicator
 from allennlp.predictors import Predictor
-from allennlp.training.metrics import SpanBasedF1Measure
 from torch import BoolTensor, Tensor
 from torch.nn.functional import one_hot
-from torch.nn.utils.rnn import pad_sequence
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import TextEncoder
@@ -49,8 +47,8 @@ class NerReader(TaskReader):
     `TOKEN POS CHUNK TAG` as in CoNLL-2003, `TOKEN TAG`, or any other number of columns.
 
     Every sentence is an instance with the fields `tokens`, `tags` and `metadata` (`words`;
-    `character_offsets`, one `(start, end)` per token, if the tokens have them; and `unmarked`, the classes
-    that its file does not mark, if there are any).
+    `character_offsets`, one `(start, end)` per token, or `None`; and `unmarked`, the classes that its file
+    does not mark).
 
     # Parameters
 
@@ -90,9 +88,11 @@ class NerReader(TaskReader):
         Make an instance. The scheme of `tags` is BIOUL. `unmarked` are the classes that they do not mark.
         """
         text_field = TextField(tokens)
-        metadata: Dict[str, Any] = {"words": checked_words(tokens), **character_offsets(tokens)}
-        if unmarked:
-            metadata["unmarked"] = list(unmarked)
+        metadata = {
+            "words": checked_words(tokens),
+            "character_offsets": character_offsets(tokens),
+            "unmarked": list(unmarked),
+        }
         fields: Dict[str, Field] = {"tokens": text_field, "metadata": MetadataField(metadata)}
         if tags is not None:
             fields["tags"] = TagField(tags, text_field, place)
@@ -133,15 +133,10 @@ def _check_tags(tags: Sequence[str], scheme: str, place: SentencePlace) -> None:
         return
     index, description = fault
     fitting = [other for other in SCHEME_RULES if find_tag_fault(tags, other) is None]
-    advice = "Correct the tag."
-    if fitting:
-        advice = (
-            f"This sentence is possible in {' and '.join(fitting)}: if that is its scheme, give the "
-            f'reader "input_scheme": "{fitting[0]}". If not, correct the tag.'
-        )
+    advice = f", or give the reader the input_scheme {' or '.join(fitting)}" if fitting else ""
     raise ConfigurationError(
         f"{place.of_token(index)}: found {description}, impossible in the {scheme} scheme: a token outside "
-        f"of spans is tagged O, {SCHEME_RULES[scheme]}. {advice}"
+        f"of spans is tagged O, {SCHEME_RULES[scheme]}. Correct the tag{advice}."
     )
 
 
@@ -208,9 +203,8 @@ class NerTagger(Tagger):
     dropout : `float`, optional (default = `0.0`)
         On the output of the text encoder, in addition to the text encoder's own.
     include_start_end_transitions : `bool`, optional (default = `True`)
-        Whether the CRF learns a score for each tag at the start and at the end of a sentence. The configs of
-        this project have `False`, like AllenNLP's experiment with ELMo; the default is that of its
-        `crf_tagger`.
+        Whether the CRF learns a score for each tag at the start and at the end of a sentence. The default is
+        that of AllenNLP's `crf_tagger`; its experiment with ELMo, and the configs here, have `False`.
     """
 
     default_predictor = "elmo_ner"
@@ -232,10 +226,7 @@ class NerTagger(Tagger):
         constraints = allowed_transitions(self.label_scheme, dict(enumerate(self.tags)))
         self.tag_projection = torch.nn.Linear(text_encoder.get_output_dim(), num_tags)
         self.crf = PartialCRF(num_tags, constraints, include_start_end_transitions)
-        # The class of each tag; "" for O.
         self._outside = self.tags.index("O")
-        self._classes = [tag.partition("-")[2] for tag in self.tags]
-        self._span_f1 = SpanBasedF1Measure(vocab, "labels", label_encoding=self.label_scheme)
         initializer(self)
 
     def forward(
@@ -262,15 +253,18 @@ class NerTagger(Tagger):
                 log_likelihood = self.crf.partial_log_likelihood(logits, allowed, mask)
             output["loss"] = -log_likelihood / logits.size(0)
             if "tags" in output:
-                best = pad_sequence(list(map(torch.tensor, output["tags"])), batch_first=True)
+                best_tags = output["tags"]
                 if unmarked is not None:
-                    best = best.masked_fill(unmarked.gather(1, best), self._outside)
-                # The metric expects scores, and takes the best itself.
-                self._span_f1(one_hot(best, len(self.tags)), tags, mask)
+                    best_tags = map(self._without, best_tags, unmarked.tolist())
+                self._measure(best_tags, tags)
         return output
 
     def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
         return [tags for tags, _ in self.crf.viterbi_tags(logits, mask)]
+
+    def _without(self, tag_ids: List[int], unmarked: List[bool]) -> List[int]:
+        """Replace unmarked tags by `O`."""
+        return [self._outside if unmarked[tag_id] else tag_id for tag_id in tag_ids]
 
     def _unmarked_tags(self, metadata: List[Dict[str, Any]]) -> Optional[Tensor]:
         """
@@ -287,14 +281,6 @@ class NerTagger(Tagger):
                     f"{', '.join(sorted({*self._classes} - {''}))}. Correct it."
                 )
         return torch.tensor([[name in names for name in self._classes] for names in unmarked])
-
-    def _span_metrics(self, reset: bool) -> Dict[str, float]:
-        # AllenNLP's names, in random order, are such as `f1-measure-overall` and `f1-measure-PER`.
-        measured = sorted(self._span_f1.get_metric(reset).items())
-        return {
-            name.replace("f1-measure", "f1", 1).removesuffix("-overall"): value
-            for name, value in measured
-        }
 
 
 @Predictor.register("elmo_ner")

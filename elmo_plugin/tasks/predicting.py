@@ -20,7 +20,7 @@ from elmo_plugin.files.json_input import (
     get_words,
     parse_json_object,
 )
-from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader
+from elmo_plugin.tasks.reading import TaskReader
 
 # Of instances that are predicted together, with padding. More are sorted by length and predicted in several
 # batches.
@@ -42,8 +42,7 @@ class TaskPredictor(Predictor):
     # Parameters
 
     tokenizer : `Tokenizer` or `dict`, optional
-        Splits text into tokens; a tokenizer or its configuration. By default the tokenizer of the reader, or
-        `RuleBasedTokenizer` if the reader's files are already split into tokens.
+        Splits text into tokens; a tokenizer or its configuration. By default the tokenizer of the reader.
     """
 
     example: str
@@ -60,18 +59,17 @@ class TaskPredictor(Predictor):
         if isinstance(tokenizer, dict):
             # A copy, because building from `Params` empties them.
             tokenizer = Tokenizer.from_params(Params(dict(tokenizer)))
-        self.tokenizer: Tokenizer = tokenizer or dataset_reader.tokenizer or RuleBasedTokenizer()
+        self.tokenizer: Tokenizer = tokenizer or dataset_reader.tokenizer
 
     def instances_from_json(self, inputs: JsonDict) -> List[Instance]:
         """Return the instances of an input, at least one. Raise `ConfigurationError` if it is invalid."""
         raise NotImplementedError
 
-    def completed(self, groups: List[List[Instance]]) -> List[List[Instance]]:
+    def complete(self, groups: List[List[Instance]]) -> None:
         """
-        Return the instances to predict, from those of several inputs: the same, unless a task first needs a
-        pass of the model, which this can make over all inputs together.
+        Change the instances of several inputs before they are predicted, for a task that first needs another
+        pass of the model, over all inputs together.
         """
-        return groups
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         """
@@ -109,7 +107,8 @@ class TaskPredictor(Predictor):
                 groups.append(self.instances_from_json(one_input))
             except ConfigurationError as error:
                 groups.append(error)
-        valid = self.completed([group for group in groups if isinstance(group, list)])
+        valid = [group for group in groups if isinstance(group, list)]
+        self.complete(valid)
         outputs = iter(self._run([instance for group in valid for instance in group]))
         answers = iter([self._answer(group, [next(outputs) for _ in group]) for group in valid])
         return [next(answers) if isinstance(group, list) else group for group in groups]
@@ -199,15 +198,15 @@ def described_span(metadata: Dict[str, Any], start: int, end: int) -> JsonDict:
     """
     span = {"start": start, "end": end}
     given = metadata.get("sentence", metadata.get("document"))
-    if given is None or "character_offsets" not in metadata:
+    offsets = metadata.get("character_offsets")
+    if given is None or offsets is None:
         return {**span, "text": " ".join(metadata["words"][start:end])}
-    start_char, _ = metadata["character_offsets"][start]
-    _, end_char = metadata["character_offsets"][end - 1]
+    start_char, end_char = offsets[start][0], offsets[end - 1][1]
     text = given[start_char:end_char]
     return {**span, "text": text, "start_char": start_char, "end_char": end_char}
 
 
-def bracketed(words: Sequence[str], spans: Iterable[Tuple[int, int, str]]) -> str:
+def bracketed(words: Sequence[str], spans: Iterable[Tuple[int, int, Any]]) -> str:
     """
     Return the words with spans in brackets, such as `[PER John Smith] lives in [LOC Paris] .`. A span is
     start, end (exclusive) and label. Spans may nest, but must not cross.

@@ -1,6 +1,5 @@
 """Shared by the readers of all tasks: from data files to instances and to batches for validation."""
 
-import itertools
 import logging
 import math
 from collections import Counter
@@ -12,13 +11,13 @@ import spacy
 import torch.distributed
 from allennlp.common.util import is_distributed
 from allennlp.data import DatasetReader, Instance
-from allennlp.data.fields import LabelField, TextField
+from allennlp.data.fields import LabelField, ListField, TextField
 from allennlp.data.samplers import BatchSampler, BucketBatchSampler
 from allennlp.data.token_indexers import SingleIdTokenIndexer, TokenIndexer
 from allennlp.data.tokenizers import Token, Tokenizer
 from allennlp.data.vocabulary import DEFAULT_PADDING_TOKEN
 from allennlp.nn.util import dist_reduce
-from more_itertools import peekable
+from more_itertools import divide, peekable
 
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
@@ -97,21 +96,22 @@ class TaskReader(DatasetReader):
     error.
 
     A task defines `_records`, `_instances` and `text_to_instance`, whose `place` is the place of the text
-    in a file, for errors; and `tokenizer`, if its files hold text that is not split into tokens.
+    in a file, for errors.
 
     # Parameters
 
     token_indexers : `Dict[str, TokenIndexer]`, optional (default = `{"tokens": SingleIdTokenIndexer()}`)
         How the tokens of every text field are represented. ELMo needs an `elmo_character_ids` indexer.
+    tokenizer : `Tokenizer`, optional (default = `RuleBasedTokenizer()`)
+        Splits text into tokens, in files of text that is not yet split, and in the input of the predictor.
     skip_invalid : `bool`, optional (default = `False`)
         Leave out invalid records, with a warning for each, and log their number at the end.
     """
 
-    tokenizer: Optional[Tokenizer] = None
-
     def __init__(
         self,
         token_indexers: Optional[Dict[str, TokenIndexer]] = None,
+        tokenizer: Optional[Tokenizer] = None,
         skip_invalid: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -119,12 +119,14 @@ class TaskReader(DatasetReader):
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
+        self.tokenizer = tokenizer or RuleBasedTokenizer()
         self._skip_invalid = skip_invalid
 
     def apply_token_indexers(self, instance: Instance) -> None:
         for field in instance.fields.values():
-            if isinstance(field, TextField):
-                field.token_indexers = self._token_indexers
+            for text in field if isinstance(field, ListField) else [field]:
+                if isinstance(text, TextField):
+                    text.token_indexers = self._token_indexers
 
     def _read(self, file_path: Union[str, PathLike, List[str]]) -> Iterable[Instance]:
         for path in file_path if isinstance(file_path, list) else [file_path]:
@@ -213,14 +215,11 @@ class ClassField(LabelField):
             counter[self._label_namespace][name] += 1
 
 
-def character_offsets(tokens: Sequence[Token]) -> Dict[str, List[Tuple[int, int]]]:
-    """
-    Return the metadata `character_offsets`, start and end of each token in the text, if all tokens have them.
-    """
+def character_offsets(tokens: Sequence[Token]) -> Optional[List[Tuple[int, int]]]:
+    """Return start and end (exclusive) of each token in the text, `None` if not all tokens have them."""
     if any(token.idx is None for token in tokens):
-        return {}
-    offsets = [(token.idx, token.idx + len(token.ensure_text())) for token in tokens]
-    return {"character_offsets": offsets}
+        return None
+    return [(token.idx, token.idx_end or token.idx + len(token.ensure_text())) for token in tokens]
 
 
 @BatchSampler.register("elmo_even")
@@ -256,6 +255,4 @@ class EvenBatchSampler(BucketBatchSampler):
         most_batches = dist_reduce(num_needed, torch.distributed.ReduceOp.MAX)
         num_batches = min(most_batches, fewest_instances)
         indices, _ = self._argsort_by_padding(instances)
-        bounds = [number * len(indices) // num_batches for number in range(num_batches + 1)]
-        for start, end in itertools.pairwise(bounds):
-            yield indices[start:end]
+        yield from map(list, divide(num_batches, indices))

@@ -9,32 +9,24 @@ from allennlp.common import Lazy
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance, TextFieldTensors, Vocabulary
 from allennlp.data.fields import Field, MetadataField, TextField
-from allennlp.data.tokenizers import Token, Tokenizer
+from allennlp.data.tokenizers import Token
 from allennlp.models import Model
 from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
 from allennlp.modules.matrix_attention import DotProductMatrixAttention
 from allennlp.nn import InitializerApplicator
-from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_sum
+from allennlp.nn.util import masked_max, masked_mean
 from allennlp.predictors import Predictor
 from torch import LongTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import errors_at, find_key, get_text, parse_json_object
 from elmo_plugin.modules.text_encoder import EncodedText, TextEncoder, built
-from elmo_plugin.tasks.models import Classifier
+from elmo_plugin.tasks.models import Classifier, attend
 from elmo_plugin.tasks.predicting import TaskPredictor
-from elmo_plugin.tasks.reading import (
-    ClassField,
-    RuleBasedTokenizer,
-    TaskReader,
-    checked_words,
-    placed_lines,
-)
+from elmo_plugin.tasks.reading import ClassField, TaskReader, checked_words, placed_lines
 
 LABELS = ("entailment", "neutral", "contradiction")
-
-NO_GOLD_LABEL = "-"
-"""The label of pairs on which the annotators did not agree."""
+NO_GOLD_LABEL = "-"  # of pairs on which the annotators did not agree
 
 _EXAMPLE = '{"gold_label": "entailment", "sentence1": "A man sleeps outside.", "sentence2": "A man sleeps."}'
 
@@ -49,15 +41,8 @@ class SnliReader(TaskReader):
     Every other pair is an instance with the fields `premise`, `hypothesis`, `label` and `metadata`
     (`premise_words` and `hypothesis_words`). The vocabulary always gets all three labels.
 
-    The parameters are those of `TaskReader`, whose records are lines here, and `tokenizer`, by default
-    `RuleBasedTokenizer`.
+    The parameters are those of `TaskReader`, whose records are lines here.
     """
-
-    tokenizer: Tokenizer
-
-    def __init__(self, tokenizer: Optional[Tokenizer] = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.tokenizer = tokenizer or RuleBasedTokenizer()
 
     def text_to_instance(
         self,
@@ -186,10 +171,7 @@ class SnliClassifier(Classifier):
         inference_dim)` each. `similarity` is `(batch_size, timesteps, timesteps of the other)`.
         """
         tokens = text.contextualized  # (batch_size, timesteps, encoded_dim)
-        # `memory_efficient`: otherwise AllenNLP gives no weight to any token if all similarities are far
-        # below 0, as products of wide vectors can be.
-        weights = masked_softmax(similarity, other.mask, memory_efficient=True)
-        aligned = weighted_sum(other.contextualized, weights)
+        aligned = attend(similarity, other.contextualized, other.mask)
         # (batch_size, timesteps, 4 * encoded_dim)
         comparisons = torch.cat([tokens, aligned, tokens - aligned, tokens * aligned], dim=-1)
         projected = self.projection(self.attention_dropout(comparisons))

@@ -1,7 +1,6 @@
 """Sentiment: reader, model and predictor, all registered as `elmo_sst`."""
 
 import math
-import re
 from collections import Counter
 from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
@@ -16,13 +15,14 @@ from allennlp.models import Model
 from allennlp.modules import FeedForward, Seq2SeqEncoder
 from allennlp.modules.matrix_attention import DotProductMatrixAttention
 from allennlp.nn import InitializerApplicator
-from allennlp.nn.util import masked_max, masked_mean, masked_softmax, weighted_sum
+from allennlp.nn.util import masked_max, masked_mean
 from allennlp.predictors import Predictor
+from nltk.tree import Tree
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import TextEncoder, built
-from elmo_plugin.tasks.models import Classifier, check_choice
+from elmo_plugin.tasks.models import Classifier, attend, check_choice
 from elmo_plugin.tasks.predicting import SentencePredictor
 from elmo_plugin.tasks.reading import ClassField, TaskReader, checked_words, placed_lines
 
@@ -32,11 +32,9 @@ _CLASS_OF: Dict[str, Tuple[Optional[str], ...]] = {
     "5-class": ("very_negative", "negative", "neutral", "positive", "very_positive"),
     "2-class": ("negative", "negative", None, "positive", "positive"),
 }
-# A word `(2 film)`, the start of a phrase `(3`, or its end. White space other than blanks and tabs, such as
-# the no-break space in `8 1\/2`, is a part of the word.
-_PIECE = re.compile(
-    r"(?:\((?P<label>[0-4])(?:[ \t]+(?P<word>[^() \t]+)[ \t]*\)|(?=[ \t]*\())|\))[ \t]*"
-)
+# A label or a word. White space other than blanks and tabs, such as the no-break space in `8 1\/2`, is a part
+# of the word.
+_TOKEN = r"[^() \t]+"
 _MAX_SHOWN = 60  # characters of an invalid line in an error
 _EXAMPLE = "(3 (2 A) (4 (3 good) (2 film)))"
 # The Penn Treebank's spellings of brackets and quotes. They are replaced, because the text of biLMs and
@@ -55,56 +53,39 @@ _PLAIN_SPELLINGS = {
 
 
 class Phrase(NamedTuple):
-    """A node of a tree: its label, 0 (very negative) to 4, and its words, `start` to `end`, exclusive."""
+    """A node of a tree: its label, 0 (very negative) to 4, and its words."""
 
     label: int
-    start: int
-    end: int
-
-
-class SentimentTree(NamedTuple):
-    """
-    A sentence with all its phrases: all nodes, including words, in the order of their opening brackets. The
-    sentence itself is the first. Words are without the spellings of the Penn Treebank: `(` for `-LRB-`, `/`
-    for `\\/`, `"` for two single quotes.
-    """
-
     words: List[str]
-    phrases: List[Phrase]
 
-    @classmethod
-    def from_line(cls, line: str, place: str) -> "SentimentTree":
-        """
-        Parse a tree. `(LABEL WORD)` is a word and `(LABEL TREE TREE ...)` a phrase; both are trees. Errors
-        name the `place` (file and line) and the column.
-        """
-        words: List[str] = []
-        phrases: List[Phrase] = []
-        open_phrases: List[int] = []  # indices of phrases whose end was not read yet
-        position = 0
-        while position < len(line) or open_phrases or not phrases:
-            match = _PIECE.match(line, position)
-            is_after_tree = bool(phrases) and not open_phrases
-            is_end = match is not None and match["label"] is None
-            if match is None or is_after_tree or (is_end and not phrases):
-                rest = line[position:]
-                found = f"'{rest[:_MAX_SHOWN]}'" if rest else "the end of the line"
-                raise ConfigurationError(
-                    f"{place}, column {position + 1}: found {found}, expected one tree on each line, such "
-                    f"as {_EXAMPLE}: each opening bracket before a label from 0 to 4, and then a word or "
-                    "trees. Correct the line, or give a file of the Stanford Sentiment Treebank."
-                )
-            if is_end:
-                index = open_phrases.pop()
-                phrases[index] = phrases[index]._replace(end=len(words))
-            else:
-                phrases.append(Phrase(int(match["label"]), len(words), len(words) + 1))
-                if match["word"] is None:
-                    open_phrases.append(len(phrases) - 1)
-                else:
-                    words.append(_plain_spelling(match["word"]))
-            position = match.end()
-        return cls(words, phrases)
+
+def read_phrases(line: str, place: str) -> List[Phrase]:
+    """
+    Read a tree, and return all its phrases, words among them, in the order of their opening brackets. The
+    sentence itself is the first. `(LABEL WORD)` is a word and `(LABEL TREE TREE ...)` a phrase; both are
+    trees. Words are without the spellings of the Penn Treebank: `(` for `-LRB-`, `/` for `\\/`, `"` for two
+    single quotes. Errors name the `place`, file and line.
+    """
+    try:
+        tree = Tree.fromstring(
+            line, node_pattern=_TOKEN, leaf_pattern=_TOKEN, read_leaf=_plain_spelling
+        )
+        return [Phrase(_label_of(node), node.leaves()) for node in tree.subtrees()]
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(
+            f"{place}: found '{line[:_MAX_SHOWN]}' ({reason}), expected one tree on each line, such as "
+            f"{_EXAMPLE}: each opening bracket before a label from 0 to 4, and then a word or trees. Correct "
+            "the line, or give a file of the Stanford Sentiment Treebank."
+        ) from error
+
+
+def _label_of(node: Tree) -> int:
+    """Return the label of a node. Raise `ValueError` if it is another one, or without a word or trees."""
+    is_word = [isinstance(child, str) for child in node]
+    if node.label() not in set("01234") or not is_word or (any(is_word) and len(node) > 1):
+        raise ValueError(f"in the tree {' '.join(str(node).split())[:_MAX_SHOWN]}")
+    return int(node.label())
 
 
 def _plain_spelling(word: str) -> str:
@@ -115,7 +96,7 @@ def _plain_spelling(word: str) -> str:
 class SstReader(TaskReader):
     """
     Reads the trees of the Stanford Sentiment Treebank, one per line: `(3 (2 A) (4 (3 good) (2 film)))`.
-    Labels are 0, very negative, to 4, very positive; see `SentimentTree` for how words are spelled.
+    Labels are 0, very negative, to 4, very positive; see `read_phrases` for how words are spelled.
 
     A sentence is an instance with the fields `tokens`, `label` and `metadata` (`words`). A repeated phrase is
     an instance each time, as in AllenNLP's reader, so frequent phrases weigh more.
@@ -162,17 +143,15 @@ class SstReader(TaskReader):
 
     def _instances(self, record: Tuple[str, str], left_out: Counter) -> Iterable[Instance]:
         place, line = record
-        tree = SentimentTree.from_line(line, place)
-        tokens = [Token(word) for word in tree.words]
-        sentence, *phrases = tree.phrases
+        sentence, *phrases = read_phrases(line, place)
         minimum = self._min_phrase_length
-        long_phrases = [phrase for phrase in phrases if phrase.end - phrase.start >= minimum]
+        long_phrases = [phrase for phrase in phrases if len(phrase.words) >= minimum]
         for phrase in [sentence, *long_phrases]:
             label = self._class_of[phrase.label]
             if label is None:
                 left_out["neutral texts"] += 1
             else:
-                yield self.text_to_instance(tokens[phrase.start : phrase.end], label)
+                yield self.text_to_instance([Token(word) for word in phrase.words], label)
 
 
 @Model.register("elmo_sst")
@@ -229,21 +208,16 @@ class BiattentiveClassifier(Classifier):
         """Return `Classifier._output`. `label` holds the ids of the gold classes, `(batch_size,)`."""
         encoded = self.text_encoder(tokens)
         mask = encoded.mask  # (batch_size, timesteps)
-        integrated = self._integrate(encoded.contextualized, mask)
+        vectors = encoded.contextualized  # (batch_size, timesteps, text_encoder_dim)
+        # (batch_size, timesteps, timesteps), from each token to all
+        scores = self.self_attention(vectors, vectors)
+        attended = attend(scores, vectors, mask)  # (batch_size, timesteps, text_encoder_dim)
+        # (batch_size, timesteps, 3 * text_encoder_dim)
+        compared = torch.cat([vectors, vectors - attended, vectors * attended], dim=-1)
+        integrated = self.integrator(compared, mask)  # (batch_size, timesteps, integrator_dim)
         sentence = self.dropout(self.pooling(integrated, mask))  # (batch_size, pooled_dim)
         logits = self.label_projection(self.output_layer(sentence))  # (batch_size, num_classes)
         return self._output(logits, label, metadata)
-
-    def _integrate(self, tokens: Tensor, mask: BoolTensor) -> Tensor:
-        """Return the integrator's output for each token and the vector that it attends to."""
-        # (batch_size, timesteps, timesteps), from each token to all
-        scores = self.self_attention(tokens, tokens)
-        # "Memory efficient" is the exact one: the other gives padding a share first, and then divides it out.
-        weights = masked_softmax(scores, mask, memory_efficient=True)
-        attended = weighted_sum(tokens, weights)  # (batch_size, timesteps, text_encoder_dim)
-        # (batch_size, timesteps, 3 * text_encoder_dim)
-        compared = torch.cat([tokens, tokens - attended, tokens * attended], dim=-1)
-        return self.integrator(compared, mask)  # (batch_size, timesteps, integrator_dim)
 
 
 class FourWayPooling(torch.nn.Module):
@@ -267,9 +241,7 @@ class FourWayPooling(torch.nn.Module):
         minimum = -masked_max(-tokens, wide_mask, dim=1)  # (batch_size, input_dim)
         mean = masked_mean(tokens, wide_mask, dim=1)  # (batch_size, input_dim)
         scores = self.token_score(tokens).squeeze(-1)  # (batch_size, timesteps)
-        # "Memory efficient" is the exact one: the other gives padding a share first, and then divides it out.
-        weights = masked_softmax(scores, mask, memory_efficient=True)  # (batch_size, timesteps)
-        weighted_mean = weighted_sum(tokens, weights)  # (batch_size, input_dim)
+        weighted_mean = attend(scores, tokens, mask)  # (batch_size, input_dim)
         return torch.cat([maximum, minimum, mean, weighted_mean], dim=-1)
 
 

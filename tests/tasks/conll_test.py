@@ -55,8 +55,11 @@ def test_other_white_space_belongs_to_the_token(tmp_path, character):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ("It O\nrains\n", r"line 2: found 1 columns \('rains'\), expected 2, as on the first line"),
-        ("It O\nrains V O\n", r"line 2: found 3 columns \('rains V O'\), expected 2, as"),
+        ("It O\nrains\n", r"line 2: found 1 columns \('rains'\), expected at least 2 \(a token"),
+        (
+            "It O\nrains V O\n",
+            r"line 2: found 3 columns \('rains V O'\), .* as many as on the first line",
+        ),
     ],
 )
 def test_a_wrong_file_of_columns_is_refused(tmp_path, content, message):
@@ -92,10 +95,7 @@ def test_documents_have_names_parts_and_sentences_with_columns(tmp_path: Path) -
     second = ["#begin document (b); part 012", row(0, "Hm", "-"), "#end document"]
     path = write_lines(tmp_path / "a.gold_conll", [*DOCUMENT, *second])
     documents = list(read_conll_2012(path))
-    assert [(document.name, document.part) for document in documents] == [
-        ("bc/x/1", "000"),
-        ("b", "012"),
-    ]
+    assert [document.name for document in documents] == ["bc/x/1, part 000", "b, part 012"]
     first, number = documents[0].sentences()
     assert first.words == ["Ann", "ran"]
     assert first.arguments == [["(ARG0*)", "(V*)"], ["*", "*"]]

@@ -30,7 +30,8 @@ def test_sentences_words_and_tags_are_read():
     assert words_of(instances[3]) == ["Peter", "flew", "from", "Paris", "to", "São", "Paulo", "."]
     assert list(instances[3]["tags"]) == ["U-PER", "O", "O", "U-LOC", "O", "B-LOC", "L-LOC", "O"]
     assert list(instances[4]["tags"]) == ["O", "U-LOC", "U-LOC", "O", "O", "O", "O"]
-    assert instances[7]["metadata"].metadata == {"words": ["Rain"]}
+    expected = {"words": ["Rain"], "character_offsets": None, "unmarked": []}
+    assert instances[7]["metadata"].metadata == expected
 
 
 @pytest.mark.parametrize(
@@ -63,22 +64,18 @@ def test_tags_of_no_one_scheme_are_counted_and_the_odd_ones_named(tmp_path, capl
 @pytest.mark.parametrize(
     "input_scheme, tags, fault, advice",
     [
-        ("IOB1", ["O", "B-PER"], "tag 'B-PER' after 'O'", '"input_scheme": "BIO"'),
-        ("BIOUL", ["O", "B-PER"], "tag 'B-PER' at the end", '"input_scheme": "BIO"'),
-        ("BIO", ["O", "U-PER"], "tag 'U-PER'", '"input_scheme": "BIOUL"'),
-        (
-            "IOB1",
-            ["I-PER", "S-PER"],
-            "tag 'S-PER', impossible in the IOB1",
-            r"\. Correct the tag\.",
-        ),
+        ("IOB1", ["O", "B-PER"], "tag 'B-PER' after 'O'", ", or give .* input_scheme BIO"),
+        ("BIOUL", ["O", "B-PER"], "tag 'B-PER' at the end", ", or give .* input_scheme BIO"),
+        ("BIO", ["O", "U-PER"], "tag 'U-PER'", ", or give .* input_scheme BIOUL"),
+        ("IOB1", ["I-PER", "S-PER"], "tag 'S-PER', impossible in the IOB1", ""),
     ],
 )
 def test_the_error_for_another_scheme_names_the_right_one(
     tmp_path, input_scheme, tags, fault, advice
 ):
     file_path = write(tmp_path, *zip(["Mary", "ran"], tags, strict=True))
-    with pytest.raises(ConfigurationError, match=f"line 2: found {fault}.*{advice}"):
+    message = rf"line 2: found {fault}.*\. Correct the tag{advice}\.$"
+    with pytest.raises(ConfigurationError, match=message):
         list(NerReader(input_scheme=input_scheme).read(file_path))
 
 
@@ -94,8 +91,8 @@ def test_files_are_read_one_after_another_each_with_the_classes_that_it_does_not
     with caplog.at_level(logging.INFO):
         instances = list(reader.read(paths))
     assert [list(instance["tags"]) for instance in instances] == [["U-MISC"], ["U-PER"], ["O"]]
-    found = [instance["metadata"].metadata.get("unmarked") for instance in instances]
-    assert found == [None, ["MISC"], ["LOC", "ORG"]]
+    found = [instance["metadata"].metadata["unmarked"] for instance in instances]
+    assert found == [[], ["MISC"], ["LOC", "ORG"]]
     assert f"{paths[2]}: does not mark LOC, ORG." in caplog.text
     message = r"wiki/data\.conll, line 1: found an entity of class MISC, which by"
     with pytest.raises(ConfigurationError, match=message):
@@ -187,14 +184,9 @@ def test_metrics_count_exact_spans_overall_and_by_label():
     # Gold: [PER Mary Smith] visited [LOC New York] .
     model = tagger_that_predicts(vocab, "B-PER", "L-PER", "O", "O", "U-LOC", "U-ORG")
     model(**as_tensors(instances[:1], vocab))
-    expected = {"precision": 1 / 3, "recall": 1 / 2, "f1": 0.4}
-    for label, value in (("LOC", 0.0), ("ORG", 0.0), ("PER", 1.0)):
-        for metric in ("precision", "recall", "f1"):
-            expected[f"_{metric}-{label}"] = value
     metrics = model.get_metrics(reset=True)
-    assert set(metrics) == set(expected)
-    for name, value in expected.items():
-        assert_close(metrics[name], value, terms=3, dtype=torch.float32)  # AllenNLP adds 1e-13
+    assert (metrics["precision"], metrics["recall"]) == (1 / 3, 1 / 2)
+    assert [metrics[f"_f1-{label}"] for label in ("LOC", "ORG", "PER")] == [0.0, 0.0, 1.0]
     assert model.get_metrics() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
@@ -204,10 +196,10 @@ def test_metrics_leave_out_classes_that_a_file_does_not_mark():
     predicted = ["B-PER", "L-PER", "U-ORG", "B-LOC", "L-LOC", "U-ORG"]
     model = tagger_that_predicts(vocab, *predicted)
     model(**as_tensors(instances[:1], vocab))
-    assert_close(model.get_metrics(reset=True)["precision"], 2 / 4, dtype=torch.float32)
+    assert model.get_metrics(reset=True)["precision"] == 2 / 4
     instances[0]["metadata"].metadata["unmarked"] = ["ORG"]
     output = model(**as_tensors(instances[:1], vocab))
-    assert_close(model.get_metrics(reset=True)["precision"], 2 / 2, dtype=torch.float32)
+    assert model.get_metrics(reset=True)["precision"] == 2 / 2
     # The prediction has them.
     assert model.make_output_human_readable(output)["tags"] == [predicted]
     instances[0]["metadata"].metadata["unmarked"] = ["Org"]

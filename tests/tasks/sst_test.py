@@ -1,3 +1,5 @@
+import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -6,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.sst import FourWayPooling, SentimentTree, SstReader
+from elmo_plugin.tasks.sst import FourWayPooling, SstReader, read_phrases
 from tests.closeness import assert_close
 from tests.tasks.task_testing import FIXTURES, as_tensors, build_tiny, num_terms, read_tiny
 
@@ -91,38 +93,20 @@ RANDOM_TREES = st.recursive(
 )
 
 
-def write_tree(tree, gap=" "):
+def write_tree(tree, gap):
+    """The text of a tree, and its phrases from the top."""
     label, content = tree
     if isinstance(content, str):
-        return f"({label}{gap}{content})"
-    return f"({label}{gap}{gap.join(write_tree(child, gap) for child in content)})"
-
-
-def words_of(tree):
-    _, content = tree
-    if isinstance(content, str):
-        return [content]
-    return [word for child in content for word in words_of(child)]
-
-
-def phrases_of(tree):
-    """Label and words of each node, from the top."""
-    label, content = tree
-    yield label, words_of(tree)
-    if not isinstance(content, str):
-        for child in content:
-            yield from phrases_of(child)
-
-
-def read_tree(line):
-    return SentimentTree.from_line(line, PLACE)
+        return f"({label}{gap}{content})", [(label, [content])]
+    texts, phrases_of_children = zip(*(write_tree(child, gap) for child in content))
+    words = [word for phrases in phrases_of_children for word in phrases[0][1]]
+    return f"({label}{gap}{gap.join(texts)})", [(label, words), *chain(*phrases_of_children)]
 
 
 @given(tree=RANDOM_TREES, gap=st.sampled_from([" ", "\t", "  \t"]))
 def test_a_tree_that_is_written_is_read(tree, gap):
-    words, phrases = read_tree(write_tree(tree, gap))
-    assert words == words_of(tree)
-    assert [(label, words[start:end]) for label, start, end in phrases] == list(phrases_of(tree))
+    text, phrases = write_tree(tree, gap)
+    assert read_phrases(text, PLACE) == phrases
 
 
 @pytest.mark.parametrize(
@@ -142,44 +126,48 @@ def test_a_tree_that_is_written_is_read(tree, gap):
     ],
 )
 def test_words_are_spelled_as_in_running_text(spelling, word):
-    assert read_tree(f"(3 (2 {spelling}) (2 .))").words == [word, "."]
+    assert read_phrases(f"(3 (2 {spelling}) (2 .))", PLACE)[0].words == [word, "."]
 
 
 @pytest.mark.parametrize(
-    "line, column, found",
+    "line, reason",
     [
         # Brackets
-        ("(3 (2 A) (3 good)))", 19, r"'\)'"),
-        ("(3 (2 A) (3 (3 good)", 21, "the end of the line"),
-        ("", 1, "the end of the line"),
+        ("(3 (2 A) (3 good)))", r"got '\)' at index 18"),
+        ("(3 (2 A) (3 (3 good)", "got 'end-of-string' at index 20"),
         # Labels
-        ("(3 (5 A) (3 good))", 4, r"'\(5 A\) \(3 good\)\)'"),
-        ("(03 A)", 1, r"'\(03 A\)'"),
-        ("(3 ((2 A) (2 b)))", 4, r"'\(\(2 A\) \(2 b\)\)\)'"),
-        # Empty trees
-        ("(3 (2 A) (2))", 10, r"'\(2\)\)'"),
-        # Text where none can be
-        ("(3 A) (2 b)", 7, r"'\(2 b\)'"),
-        ("(3 New York)", 1, r"'\(3 New York\)'"),
-        # Only the start of a long line is repeated.
-        ("good " * 10_000, 1, "'(good ){12}'"),
+        ("(3 (5 A) (3 good))", r"in the tree \(5 A\)"),
+        ("(03 A)", r"in the tree \(03 A\)"),
+        ("(3 ((2 A) (2 b)))", r"in the tree \( \(2 A\) \(2 b\)\)"),
+        # Neither one word nor trees
+        ("(3 (2 A) (2))", r"in the tree \(2 \)"),
+        ("(3 New York)", r"in the tree \(3 New York\)"),
+        ("(3 (2 New) York)", r"in the tree \(3 \(2 New\) York\)"),
+        # Text outside of the tree
+        ("(3 A) (2 b)", r"got '\(2' at index 6"),
     ],
 )
-def test_an_invalid_tree_is_refused_with_its_column(line, column, found):
-    message = rf"^{PLACE}, column {column}: found {found}, expected one tree on each line, such as"
+def test_an_invalid_tree_is_refused_with_the_reason(line, reason):
+    message = (
+        rf"^{PLACE}: found '{re.escape(line)}' \(.*{reason}.*\), expected one tree on each line"
+    )
     with pytest.raises(ConfigurationError, match=message):
-        read_tree(line)
+        read_phrases(line, PLACE)
+
+
+def test_only_the_start_of_a_long_line_is_repeated():
+    with pytest.raises(ConfigurationError, match=rf"^{PLACE}: found '(good ){{12}}' "):
+        read_phrases("good " * 10_000, PLACE)
 
 
 @given(st.text(alphabet="()03a \t"))
 def test_any_line_is_a_tree_or_a_clear_error(line):
     try:
-        words, phrases = read_tree(line)
+        phrases = read_phrases(line, PLACE)
     except ConfigurationError as error:
         assert str(error).startswith(PLACE)
     else:
-        assert phrases[0][1:] == (0, len(words))
-        assert all(start < end for _, start, end in phrases)
+        assert all(phrase.words for phrase in phrases)
 
 
 CLASSES = ["very_negative", "negative", "neutral", "positive", "very_positive"]
@@ -213,27 +201,21 @@ def test_the_scores_are_those_of_a_slow_model():
         assert_close(output["loss"], -scores.softmax(0)[gold].log(), terms=terms)
 
 
+# Tokens of one sign, whose maximum or minimum a padding of zeros would replace; and scores far from the score
+# of such a padding.
 @pytest.mark.parametrize("shift", [40.0, -40.0])
 @pytest.mark.parametrize("padding", [1e4, -1e4])
-def test_pooling_a_batch_equals_pooling_single_sentences(shift, padding):
+def test_pooling_ignores_padding(shift, padding):
     torch.manual_seed(13)
     pooling = FourWayPooling(5)
-    # Tokens of one sign, whose maximum or minimum a padding of zeros would replace; and scores far from the
-    # score of such a padding.
     torch.nn.init.ones_(pooling.token_score.weight)
-    lengths = [4, 1, 7, 2]
-    sentences = [shift + torch.randn(length, 5) for length in lengths]
-    tokens = torch.full((4, 7, 5), padding)
-    mask = torch.zeros(4, 7, dtype=torch.bool)
-    for row, sentence in enumerate(sentences):
-        tokens[row, : len(sentence)] = sentence
-        mask[row, : len(sentence)] = True
-    expected = torch.cat(
-        [pooling(sentence[None], torch.ones(1, len(sentence)).bool()) for sentence in sentences]
-    )
-    # The score of a token sums five numbers; then up to seven tokens are summed.
+    tokens = shift + torch.randn(2, 4, 5)
+    padded = torch.cat([tokens, torch.full((2, 3, 5), padding)], dim=1)
+    mask = (torch.arange(7) < 4).expand(2, 7)
+    expected = pooling(tokens, mask[:, :4])
+    # The score of a token sums five numbers; then four tokens are summed.
     scale = 5 * expected.abs().max().item()
-    assert_close(pooling(tokens, mask), expected, terms=5 + 7, scale=scale)
+    assert_close(pooling(padded, mask), expected, terms=5 + 4, scale=scale)
 
 
 OVERFITTING = {"num_steps": 150, "lr": 0.01}

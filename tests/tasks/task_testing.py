@@ -15,6 +15,19 @@ from allennlp.models import Model, archive_model
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TINY_BILM = [str(FIXTURES / "bilm" / "tiny" / name) for name in ("options.json", "weights.hdf5")]
+TRAINING_CONFIGS = FIXTURES.parent / "training_configs"
+# Width of the word vectors that a task's configs expect.
+WORD_DIMS = {"ner": 50, "srl": 100, "sst": 300, "snli": 300, "squad": 300, "coref": 300}
+# The external variables that the head comments of the configs name.
+EXT_VARS = {
+    **{f"{task.upper()}_DATA": "data" for task in WORD_DIMS},
+    "WORD_VECTORS": "vectors.txt",
+    "ELMO": str(FIXTURES / "bilm" / "tiny"),
+    "LM_TRAIN": "data",
+    "LM_HELDOUT": "data",
+    "LM_START": str(FIXTURES / "bilm" / "tiny"),
+    "LM_VOCABULARY": str(FIXTURES / "lm" / "vocab.txt"),
+}
 
 
 def experiment_of(task: str, experiment: str = "experiment", **overrides: Any) -> Params:
@@ -24,16 +37,20 @@ def experiment_of(task: str, experiment: str = "experiment", **overrides: Any) -
     return Params.from_file(path, params_overrides=json.dumps(changes))
 
 
-def published_experiment(name: str, folder: Path, **overrides: Any) -> Params:
+def published_experiment(name: str, overrides: Any = "", **ext_vars: str) -> Params:
+    """An experiment of `training_configs`, with some keys changed."""
+    path = TRAINING_CONFIGS / f"{name}.jsonnet"
+    return Params.from_file(path, overrides, {**EXT_VARS, **ext_vars})
+
+
+def small_experiment(name: str, folder: Path, **overrides: Any) -> Params:
     """An experiment of `training_configs` with the tiny biLM, and with word vectors written to a folder."""
     vectors = folder / "vectors.txt"
-    vectors.write_text("rain " + " ".join(["0.1"] * 300) + "\n")
-    data = f"{name.partition('_')[0].upper()}_DATA"
-    ext_vars = {data: "data", "WORD_VECTORS": str(vectors), "ELMO": str(FIXTURES / "bilm" / "tiny")}
+    word_dim = WORD_DIMS[name.partition("_")[0]]
+    vectors.write_text("rain " + " ".join(["0.1"] * word_dim) + "\n")
     elmo = dict(zip(("options_file", "weight_file"), TINY_BILM))
     changes = {f"model.text_encoder.elmo.{key}": value for key, value in elmo.items()}
-    path = FIXTURES.parent / "training_configs" / f"{name}.jsonnet"
-    return Params.from_file(path, json.dumps({**changes, **overrides}), ext_vars)
+    return published_experiment(name, {**changes, **overrides}, WORD_VECTORS=str(vectors))
 
 
 def read_tiny(task: str, experiment: str = "experiment") -> Tuple[List[Instance], Vocabulary]:

@@ -5,9 +5,10 @@ from typing import Callable, Dict, Hashable, List, Sequence, Tuple
 
 import numpy
 import torch
-from allennlp.nn.util import dist_reduce_sum
-from allennlp.training.metrics import Metric
 from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from elmo_plugin.tasks.metrics import SumMetric, ratio, with_f1
 
 Clusters = Sequence[Sequence[Hashable]]
 
@@ -64,70 +65,44 @@ def _shares(clusters: Clusters, others: Clusters) -> List[Counter]:
     ]
 
 
-@Metric.register("elmo_coreference_scores")
-class CoreferenceScores(Metric):
+class CoreferenceScores(SumMetric):
     """
     MUC, B-cubed and CEAF (phi 4) of predicted clusters, and the mean of the three, the score of CoNLL-2012
     (Pradhan et al. 2014); and the share of gold mentions that are among the kept spans.
 
-    As in the official scorer, mentions that only one side has lower the score of the other. In distributed
-    training the sums are over all workers.
+    As in the official scorer, mentions that only one side has lower the score of the other.
     """
 
-    supports_distributed = True
-
     def __init__(self) -> None:
-        self.reset()
+        # Precision and recall of each measure, and of gold mentions the kept ones: numerator and denominator.
+        super().__init__(2 * len(MEASURES) + 1, 2)
 
-    def __call__(
-        self,
-        predicted: Sequence[Clusters],
-        gold: Sequence[Clusters],
-        kept_spans: Sequence[Sequence],
-    ) -> None:
+    def __call__(self, predicted: Clusters, gold: Clusters, kept_spans: Sequence[Hashable]) -> None:
         """
-        Count documents: the predicted and the gold clusters of each, lists of mentions without a mention in
-        two clusters; and the kept spans, which are the candidates for mentions.
+        Count a document: its predicted and its gold clusters, lists of mentions without a mention in two
+        clusters; and the kept spans, which are the candidates for mentions.
         """
-        for of_document in zip(predicted, gold, kept_spans, strict=True):
-            clusters, gold_clusters, candidates = of_document
-            for row, measure in enumerate(MEASURES.values()):
-                precision = measure(clusters, gold_clusters)
-                recall = measure(gold_clusters, clusters)
-                self._sums[row] += torch.tensor([precision, recall], dtype=torch.double)
-            mentions = {mention for cluster in gold_clusters for mention in cluster}
-            num_kept = len(mentions.intersection(candidates))
-            self._mentions += torch.tensor([num_kept, len(mentions)], dtype=torch.double)
+        fractions: List[Tuple[float, float]] = []
+        for measure in MEASURES.values():
+            fractions += [measure(predicted, gold), measure(gold, predicted)]
+        mentions = {mention for cluster in gold for mention in cluster}
+        fractions.append((len(mentions.intersection(kept_spans)), len(mentions)))
+        self._sums += torch.tensor(fractions, dtype=torch.double)
 
-    def get_metric(self, reset: bool = False) -> Dict[str, float]:
+    def _from_sums(self, sums: Tensor) -> Dict[str, float]:
         """
         Return `coref_precision`, `coref_recall` and `coref_f1`, the means of the three measures;
-        `mention_recall`; and the same of each measure, such as `muc_f1` and `_muc_recall`. AllenNLP writes
-        names with a leading underscore to its metrics files, but not into progress bars. Undefined values
-        are 0.
+        `mention_recall`; and the same of each measure, such as `muc_f1` and `_muc_recall` (with an underscore
+        what progress bars do not show).
         """
-        sums = dist_reduce_sum(self._sums).tolist()
-        metrics: Dict[str, float] = {}
-        means = {"precision": 0.0, "recall": 0.0, "f1": 0.0}
-        for name, (of_precision, of_recall) in zip(MEASURES, sums):
-            precision, recall = _divide(*of_precision), _divide(*of_recall)
-            f1 = _divide(2 * precision * recall, precision + recall)
-            metrics[f"_{name}_precision"] = precision
-            metrics[f"_{name}_recall"] = recall
-            metrics[f"{name}_f1"] = f1
-            for kind, value in zip(means, (precision, recall, f1)):
-                means[kind] += value / len(MEASURES)
-        metrics.update({f"coref_{kind}": value for kind, value in means.items()})
-        metrics["mention_recall"] = _divide(*dist_reduce_sum(self._mentions).tolist())
-        if reset:
-            self.reset()
-        return metrics
-
-    def reset(self) -> None:
-        # For each measure precision and recall, of which each is a numerator and a denominator.
-        self._sums = torch.zeros(len(MEASURES), 2, 2, dtype=torch.double)
-        self._mentions = torch.zeros(2, dtype=torch.double)  # kept gold mentions, gold mentions
-
-
-def _divide(numerator: float, denominator: float) -> float:
-    return numerator / denominator if denominator else 0.0
+        *ratios, mention_recall = (ratio(*fraction) for fraction in sums.tolist())
+        scores = [with_f1(*pair) for pair in zip(ratios[::2], ratios[1::2])]
+        metrics = {
+            f"coref_{kind}": sum(of_measure[kind] for of_measure in scores) / len(scores)
+            for kind in scores[0]
+        }
+        for name, of_measure in zip(MEASURES, scores):
+            metrics[f"_{name}_precision"] = of_measure["precision"]
+            metrics[f"_{name}_recall"] = of_measure["recall"]
+            metrics[f"{name}_f1"] = of_measure["f1"]
+        return {**metrics, "mention_recall": mention_recall}

@@ -1,7 +1,7 @@
 """Find mentions of entities, and cluster the mentions of the same entity."""
 
 from functools import partial
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from allennlp.common import Lazy
@@ -39,13 +39,6 @@ class Document(NamedTuple):
     speakers: Tensor  # (num_words)
     genre: Tensor  # ()
     gold_clusters: Optional[List[Cluster]]
-
-
-class ScoredMentions(NamedTuple):
-    """The kept spans of a document, in its order, and the output of `AntecedentScorer` for them."""
-
-    spans: List[Span]
-    scores: Tensor  # (num_kept, max_antecedents)
 
 
 @Model.register("elmo_coref")
@@ -149,24 +142,23 @@ class CoreferenceResolver(Model):
         """
         # (batch_size, num_sentences, timesteps)
         mask = get_text_field_mask(sentences, num_wrapping_dims=1)
-        losses, clusters, kept_spans, gold_clusters = [], [], [], []
+        losses, clusters, kept_spans = [], [], []
         for row in range(len(mask)):
             document = _document_of_batch(
                 *(row, sentences, mask, speakers, genre, mentions),
                 max_sentences=self.max_training_sentences if self.training else None,
             )
-            scored = self._score_mentions(document)
-            kept_spans.append(scored.spans)
-            clusters.append(_best_clusters(scored))
+            spans, scores = self._score_mentions(document)
+            kept_spans.append(spans)
+            clusters.append(_best_clusters(spans, scores))
             if document.gold_clusters is not None:
-                losses.append(_loss(scored, document.gold_clusters))
-                gold_clusters.append(document.gold_clusters)
+                losses.append(_loss(spans, scores, document.gold_clusters))
+                self._scores(clusters[-1], document.gold_clusters, spans)
         output: Dict[str, Any] = {"clusters": clusters, "kept_spans": kept_spans}
         if metadata is not None:
             output["words"] = [document["words"] for document in metadata]
         if mentions is not None:
             output["loss"] = torch.stack(losses).mean()
-            self._scores(clusters, gold_clusters, kept_spans)
         return output
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
@@ -175,7 +167,8 @@ class CoreferenceResolver(Model):
         """
         return self._scores.get_metric(reset)
 
-    def _score_mentions(self, document: Document) -> ScoredMentions:
+    def _score_mentions(self, document: Document) -> Tuple[List[Span], Tensor]:
+        """Return the kept spans of a document, in its order, and `AntecedentScorer`'s output for them."""
         # As in Lee et al. (2017), the vector of a word depends on its own sentence alone.
         encoded = [
             self.text_encoder(_at(document.sentences, rows), mask=document.mask[rows])
@@ -204,7 +197,7 @@ class CoreferenceResolver(Model):
             document.speakers[spans[:, 0]],
             document.genre,
         )
-        return ScoredMentions([(start, end) for start, end in spans.tolist()], scores)
+        return [(start, end) for start, end in spans.tolist()], scores
 
     def _score_spans(self, vectors: Tensor) -> Tensor:
         """Return `(num_spans)` scores of `(num_spans, span_dim)` vectors."""
@@ -256,26 +249,22 @@ def _document_of_batch(
     )
 
 
-def _best_clusters(scored: ScoredMentions) -> List[Cluster]:
-    scores, columns = scored.scores.max(dim=1)  # (num_kept) each
-    return link_clusters(
-        scored.spans,
-        [
-            index - 1 - column if score > 0 else None
-            for index, (score, column) in enumerate(zip(scores.tolist(), columns.tolist()))
-        ],
-    )
+def _best_clusters(spans: List[Span], scores: Tensor) -> List[Cluster]:
+    """Link each span to its best antecedent. `scores` are `(num_kept, max_antecedents)`."""
+    best_scores, columns = (best.tolist() for best in scores.max(dim=1))
+    antecedents = [
+        index - 1 - column if score > 0 else None
+        for index, (score, column) in enumerate(zip(best_scores, columns))
+    ]
+    return link_clusters(spans, antecedents)
 
 
-def _loss(scored: ScoredMentions, gold_clusters: List[Cluster]) -> Tensor:
-    scores = scored.scores  # (num_kept, max_antecedents)
+def _loss(spans: List[Span], scores: Tensor, gold_clusters: List[Cluster]) -> Tensor:
     cluster_of = {
         mention: number for number, cluster in enumerate(gold_clusters) for mention in cluster
     }
     # (num_kept); -1 for spans that are not gold mentions.
-    clusters = torch.tensor(
-        [cluster_of.get(span, -1) for span in scored.spans], device=scores.device
-    )
+    clusters = torch.tensor([cluster_of.get(span, -1) for span in spans], device=scores.device)
     num_kept, max_antecedents = scores.shape
     indices = torch.arange(num_kept, device=scores.device).unsqueeze(-1)
     antecedents = indices - 1 - torch.arange(max_antecedents, device=scores.device)

@@ -2,9 +2,11 @@
 
 import logging
 import re
+import sys
 from collections import Counter
+from itertools import chain
 from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import spacy
 import torch
@@ -21,6 +23,7 @@ from allennlp.data.fields import (
 from allennlp.data.tokenizers import Token
 from allennlp.data.vocabulary import DEFAULT_OOV_TOKEN
 from allennlp.predictors import Predictor
+from scipy.cluster.hierarchy import DisjointSet
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key, get_text, get_words, shown_json
@@ -30,7 +33,7 @@ from elmo_plugin.tasks.conll import (
     SentencePlace,
     read_conll_2012,
 )
-from elmo_plugin.tasks.coref.spans import Cluster, Span
+from elmo_plugin.tasks.coref.spans import Cluster
 from elmo_plugin.tasks.predicting import TaskPredictor, bracketed, described_span
 from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 
@@ -43,7 +46,7 @@ _MAX_SHOWN = 60  # characters of an invalid entry in an error
 
 GENRE_NAMESPACE = "genres"
 _UNKNOWN_SPEAKER = "-"
-_PARAGRAPH_BREAK = re.compile(r"\n[^\S\n]*\n")
+_PARAGRAPH = re.compile(r".+?(\n[^\S\n]*\n|\Z)", re.DOTALL)  # with the blank line at its end
 
 
 def read_mentions(column: Sequence[str], place: SentencePlace) -> List[Tuple[int, int, str]]:
@@ -93,25 +96,27 @@ def read_clusters(sentences: Sequence[Conll2012Sentence]) -> List[Cluster]:
     Each mention is in one cluster, once: entities that share a mention are merged, which is logged with the
     line.
     """
-    entities: List[Tuple[Set[str], Set[Span]]] = []  # names and mentions of each
+    entities = DisjointSet()  # of their names and mentions
     num_words = 0
     for sentence in sentences:
         for start, end, name in read_mentions(sentence.coreference, sentence.place):
             span = (num_words + start, num_words + end)
-            same = [entity for entity in entities if name in entity[0] or span in entity[1]]
-            names = {name}.union(*(names for names, _ in same))
-            mentions = {span}.union(*(mentions for _, mentions in same))
-            entities = [entity for entity in entities if entity not in same]
-            entities.append((names, mentions))
-            if len(same) > 1 or (same and name not in same[0][0]):
+            is_known = span in entities
+            entities.add(name)
+            entities.add(span)
+            if entities.merge(name, span) and is_known:
+                names = sorted(name for name in entities.subset(span) if isinstance(name, str))
                 logger.warning(
                     "%s: '%s' is marked as %s, merged",
                     sentence.place.of_token(start),
                     " ".join(sentence.words[start:end]),
-                    " and ".join(sorted(names)),
+                    " and ".join(names),
                 )
         num_words += len(sentence.words)
-    return sorted(sorted(mentions) for _, mentions in entities)
+    return sorted(
+        sorted(mention for mention in entity if isinstance(mention, tuple))
+        for entity in entities.subsets()
+    )
 
 
 class GenreField(LabelField):
@@ -138,8 +143,7 @@ class CoreferenceReader(TaskReader):
       with -1; missing without gold clusters;
     - `speakers`, `(num_words)`: numbers within the document, 0 for `-`;
     - `genre`, a label;
-    - `metadata`: `words` of the document, `sentence_lengths`, `name`; and `clusters`, if there are gold
-      clusters.
+    - `metadata`: `words` of the document, `name`; and `clusters`, if there are gold clusters.
 
     Two entities that share a mention are merged (this occurs in OntoNotes), which is logged with the line.
     Clusters of one mention, which OntoNotes does not mark and the model never predicts, are left out and
@@ -167,11 +171,7 @@ class CoreferenceReader(TaskReader):
                 f"Found no sentence in document '{name}', expected at least one, with tokens."
             )
         words = [word for sentence in sentences for word in checked_words(sentence)]
-        metadata: Dict[str, Any] = {
-            "words": words,
-            "sentence_lengths": [len(sentence) for sentence in sentences],
-            "name": name,
-        }
+        metadata: Dict[str, Any] = {"words": words, "name": name}
         fields: Dict[str, Field] = {
             "sentences": ListField([TextField(sentence) for sentence in sentences]),
             "speakers": TensorField(_speaker_ids(speakers or [_UNKNOWN_SPEAKER] * len(words))),
@@ -188,10 +188,6 @@ class CoreferenceReader(TaskReader):
                 torch.tensor(mentions, dtype=torch.long).view(-1, 3), padding_value=-1
             )
         return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        for sentence in instance["sentences"]:
-            sentence.token_indexers = self._token_indexers
 
     def _records(self, file_path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
         has_mentions = False
@@ -216,7 +212,7 @@ class CoreferenceReader(TaskReader):
             clusters,
             [speaker for sentence in sentences for speaker in sentence.speakers],
             genre if slash else None,
-            f"{record.name}, part {record.part}",
+            record.name,
         )
         num_singletons = len(clusters) - len(instance["metadata"].metadata["clusters"])
         if num_singletons:
@@ -267,21 +263,19 @@ class CoreferencePredictor(TaskPredictor):
         instance = self._dataset_reader.text_to_instance(sentences, genre=genre)
         metadata = instance["metadata"].metadata
         metadata["document"] = document
-        metadata.update(character_offsets([token for tokens in sentences for token in tokens]))
+        metadata["character_offsets"] = character_offsets(list(chain.from_iterable(sentences)))
         return [instance]
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         [instance], [output] = instances, outputs
         metadata = instance["metadata"].metadata
         words, clusters = output["words"], output["clusters"]
-        mentions = sorted(
-            (
-                (start, end, number)
-                for number, cluster in enumerate(clusters, start=1)
-                for start, end in cluster
-            ),
-            key=lambda mention: (mention[0], -mention[1]),
-        )
+        mentions = [
+            (start, end, number)
+            for number, cluster in enumerate(clusters, start=1)
+            for start, end in cluster
+        ]
+        mentions.sort(key=lambda mention: (mention[0], -mention[1]))
         return {
             "words": words,
             "clusters": clusters,
@@ -289,9 +283,7 @@ class CoreferencePredictor(TaskPredictor):
                 {"cluster": number, **described_span(metadata, start, end)}
                 for start, end, number in mentions
             ],
-            "marked": bracketed(
-                words, [(start, end, str(number)) for start, end, number in mentions]
-            ),
+            "marked": bracketed(words, mentions),
         }
 
     def _get_sentences(self, inputs: JsonDict) -> List[List[Token]]:
@@ -321,16 +313,14 @@ class SentenceSplitter:
     def __init__(self) -> None:
         self._pipeline = spacy.blank("en")
         self._pipeline.add_pipe("sentencizer")
+        # spaCy refuses texts over a limit because of pipes that need much memory, but this one has none.
+        self._pipeline.max_length = sys.maxsize
 
     def split(self, text: str) -> Iterator[Tuple[int, str]]:
         """
         Yield each sentence that is not only white space, with the index of its first character in `text`.
         """
-        start = 0
-        for end in [*(match.start() for match in _PARAGRAPH_BREAK.finditer(text)), len(text)]:
-            # spaCy refuses longer texts because of pipes that need much memory, but this one has none.
-            self._pipeline.max_length = max(self._pipeline.max_length, end - start)
-            for sentence in self._pipeline(text[start:end]).sents:
+        for paragraph in _PARAGRAPH.finditer(text):
+            for sentence in self._pipeline(paragraph[0]).sents:
                 if sentence.text.strip():
-                    yield start + sentence.start_char, sentence.text
-            start = end
+                    yield paragraph.start() + sentence.start_char, sentence.text

@@ -7,10 +7,13 @@ from allennlp.common import FromParams
 from allennlp.modules import FeedForward, TimeDistributed
 from allennlp.modules.span_extractors import EndpointSpanExtractor
 from allennlp.nn import Activation
-from allennlp.nn.util import bucket_values, masked_softmax, weighted_sum
+from allennlp.nn.util import bucket_values
+from scipy.cluster.hierarchy import DisjointSet
 from torch import Tensor
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
+
+from elmo_plugin.tasks.models import attend
 
 Span = Tuple[int, int]
 """The tokens of a document from the first to the second number, exclusive."""
@@ -23,18 +26,11 @@ def link_clusters(spans: Sequence[Span], antecedents: Sequence[Optional[int]]) -
     Mentions without links are in no cluster. `antecedents` holds, for each span, the index of the earlier
     span that it is linked to, or `None`.
     """
-    cluster_of: Dict[int, Cluster] = {}
-    clusters: List[Cluster] = []
-    for index, antecedent in enumerate(antecedents):
-        if antecedent is None:
-            continue
-        # Links point back, so the cluster of the antecedent is already known.
-        if antecedent not in cluster_of:
-            cluster_of[antecedent] = [spans[antecedent]]
-            clusters.append(cluster_of[antecedent])
-        cluster_of[index] = cluster_of[antecedent]
-        cluster_of[index].append(spans[index])
-    return sorted(sorted(cluster) for cluster in clusters)
+    linked = DisjointSet(spans)
+    for span, antecedent in zip(spans, antecedents):
+        if antecedent is not None:
+            linked.merge(span, spans[antecedent])
+    return sorted(sorted(cluster) for cluster in linked.subsets() if len(cluster) > 1)
 
 
 def enumerate_spans(sentence_lengths: Tensor, max_width: int) -> Tensor:
@@ -142,8 +138,7 @@ class HeadAttention(torch.nn.Module):
         words = spans[:, :1] + torch.arange(longest, device=spans.device)  # (num_spans, longest)
         is_inside = words < spans[:, 1:]
         words = words.clamp(max=len(embedded) - 1)
-        weights = masked_softmax(scores[words], is_inside, memory_efficient=True)
-        return weighted_sum(embedded[words], weights)
+        return attend(scores[words], embedded[words], is_inside)
 
 
 _NUM_DISTANCE_BUCKETS = 10  # 1, 2, 3, 4, 5-7, 8-15, 16-31, 32-63, 64 and more; 0 does not occur

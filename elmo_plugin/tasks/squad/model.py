@@ -12,18 +12,14 @@ from allennlp.models import Model
 from allennlp.modules import FeedForward, InputVariationalDropout, Seq2SeqEncoder
 from allennlp.modules.matrix_attention import LinearMatrixAttention
 from allennlp.nn import Initializer, InitializerApplicator
-from allennlp.nn.util import (
-    dist_reduce_sum,
-    masked_max,
-    masked_softmax,
-    min_value_of_dtype,
-    weighted_sum,
-)
-from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy, Metric
+from allennlp.nn.util import masked_max, min_value_of_dtype
+from allennlp.training.metrics import BooleanAccuracy, CategoricalAccuracy
 from torch import BoolTensor, Tensor
 from torch.nn.functional import cross_entropy, pad
 
 from elmo_plugin.modules.text_encoder import TextEncoder, built
+from elmo_plugin.tasks.metrics import SumMetric, ratio
+from elmo_plugin.tasks.models import attend
 
 
 @Model.register("elmo_squad")
@@ -112,8 +108,7 @@ class QuestionAnswerer(Model):
         `start_logits` and `end_logits` `(batch_size, passage_length)`, the lowest number at padding;
         `best_span` `(batch_size, 2)`, the first and the last token of the answer; `span_probability`
         `(batch_size,)`, the product of the probabilities of its start and its end; `loss`, if the answers are
-        given. If metadata is given, for each question `best_span_text` and `best_span_characters`, the answer
-        cut from the passage, its first character and the one after its last.
+        given. If metadata is given, `best_span_text`, the answer cut from the passage of each question.
         """
         passage_mask, vectors = self._read(question, passage)
         start_encoded = self.start_encoder(vectors, passage_mask)
@@ -135,16 +130,17 @@ class QuestionAnswerer(Model):
             self._end_accuracy(end_logits, end)
             self._span_accuracy(spans, torch.stack([start, end], dim=-1))
         if metadata is not None:
-            output.update(_cut_answers(spans, metadata))
-            self._answer_metrics(
-                output["best_span_text"], [question["answers"] for question in metadata]
-            )
+            output["best_span_text"] = []
+            for span, question in zip(spans.tolist(), metadata, strict=True):
+                answer = _cut_answer(span, question)
+                output["best_span_text"].append(answer)
+                self._answer_metrics(answer, question["answers"])
         return output
 
     def get_metrics(self, reset: bool = False) -> Dict[str, float]:
         """
-        Return `em` and `f1`, SQuAD's own metrics over all answers, see `AnswerMetrics`; and the accuracy of
-        the start, of the end and of the best span against the first answer alone. All are between 0 and 1.
+        Return the metrics of `AnswerMetrics`, and the accuracy of the start, of the end and of the best span
+        against the first answer alone. All are between 0 and 1.
         """
         return {
             **self._answer_metrics.get_metric(reset),
@@ -189,14 +185,9 @@ def _probability(logits: Tensor, indices: Tensor) -> Tensor:
     return logits.softmax(dim=-1).gather(1, indices.unsqueeze(-1)).squeeze(-1)
 
 
-def _cut_answers(spans: Tensor, metadata: List[Dict[str, Any]]) -> Dict[str, list]:
-    texts, characters = [], []
-    for (first, last), question in zip(spans.tolist(), metadata, strict=True):
-        start_char, _ = question["token_offsets"][first]
-        _, end_char = question["token_offsets"][last]
-        characters.append((start_char, end_char))
-        texts.append(question["passage"][start_char:end_char])
-    return {"best_span_text": texts, "best_span_characters": characters}
+def _cut_answer(span: Tuple[int, int], question: Dict[str, Any]) -> str:
+    first, last = (question["token_offsets"][index] for index in span)
+    return question["passage"][first[0] : last[1]]
 
 
 def best_span(start_logits: Tensor, end_logits: Tensor, max_length: int) -> Tensor:
@@ -221,17 +212,15 @@ def best_span(start_logits: Tensor, end_logits: Tensor, max_length: int) -> Tens
 @Initializer.register("elmo_truncated_normal")
 class TruncatedNormalInitializer(Initializer):
     """
-    A normal distribution cut at two standard deviations from its mean, like TensorFlow's `TruncatedNormal`.
-    `std` is the value before the tails are cut. AllenNLP has no such initializer.
+    A normal distribution around 0, cut at two standard deviations, like TensorFlow's `TruncatedNormal`. `std`
+    is the value before the tails are cut. AllenNLP has no such initializer.
     """
 
-    def __init__(self, mean: float = 0.0, std: float = 0.05) -> None:
-        self._mean = mean
+    def __init__(self, std: float = 0.05) -> None:
         self._std = std
 
     def __call__(self, tensor: Tensor, **kwargs: Any) -> None:
-        lowest, highest = self._mean - 2 * self._std, self._mean + 2 * self._std
-        torch.nn.init.trunc_normal_(tensor, self._mean, self._std, lowest, highest)
+        torch.nn.init.trunc_normal_(tensor, std=self._std, a=-2 * self._std, b=2 * self._std)
 
 
 class BidirectionalAttention(torch.nn.Module):
@@ -259,19 +248,12 @@ class BidirectionalAttention(torch.nn.Module):
         """
         # (batch_size, passage_length, question_length)
         similarity = self.similarity(passage, question)
-        token_question_attention = masked_softmax(
-            similarity, question_mask.unsqueeze(1), memory_efficient=True
-        )
         # (batch_size, passage_length, dim)
-        attended_question = weighted_sum(question, token_question_attention)
-
+        attended_question = attend(similarity, question, question_mask)
         # (batch_size, passage_length)
         highest_similarity = masked_max(similarity, question_mask.unsqueeze(1), dim=-1)
-        question_passage_attention = masked_softmax(
-            highest_similarity, passage_mask, memory_efficient=True
-        )
         # (batch_size, 1, dim)
-        attended_passage = weighted_sum(passage, question_passage_attention).unsqueeze(1)
+        attended_passage = attend(highest_similarity, passage, passage_mask).unsqueeze(1)
         return torch.cat(
             [passage, attended_question, passage * attended_question, passage * attended_passage],
             dim=-1,
@@ -344,42 +326,25 @@ def word_f1(predicted: str, answers: Sequence[str]) -> float:
         answer_words = normalized_answer(answer).split()
         num_common = (Counter(predicted_words) & Counter(answer_words)).total()
         # 2 * precision * recall / (precision + recall)
-        num_words = len(predicted_words) + len(answer_words)
-        scores.append(2 * num_common / num_words if num_common else 0.0)
+        scores.append(ratio(2 * num_common, len(predicted_words) + len(answer_words)))
     return max(scores)
 
 
-class AnswerMetrics(Metric):
+class AnswerMetrics(SumMetric):
     """
-    Means of exact match and F1 over questions, between 0 and 1, for the best answer of each question
-    (Rajpurkar et al. 2016, section 6.1). In distributed training each process must call this once per batch.
+    Means of exact match and F1 over questions, `em` and `f1`, between 0 and 1, for the best answer of each
+    question (Rajpurkar et al. 2016, section 6.1).
     """
 
     def __init__(self) -> None:
-        self.reset()
+        super().__init__(3)  # sums of exact match and F1, and number of questions
 
-    def __call__(self, predicted: Sequence[str], answers: Sequence[Sequence[str]]) -> None:
-        """
-        Count a batch: a text for each question, and the question's answers. A question without answers is
-        left out.
-        """
-        measured = [pair for pair in zip(predicted, answers, strict=True) if pair[1]]
-        self._exact_match_sum += dist_reduce_sum(sum(exact_match(*pair) for pair in measured))
-        self._f1_sum += dist_reduce_sum(sum(word_f1(*pair) for pair in measured))
-        self._num_questions += dist_reduce_sum(len(measured))
+    def __call__(self, predicted: str, answers: Sequence[str]) -> None:
+        """Count a question, unless it has no answers."""
+        if answers:
+            measured = exact_match(predicted, answers), word_f1(predicted, answers), 1
+            self._sums += torch.tensor(measured, dtype=torch.double)
 
-    def get_metric(self, reset: bool = False) -> Dict[str, float]:
-        """Return `em` and `f1` of all questions since the last reset; 0 if there were none."""
-        num_questions = max(self._num_questions, 1)
-        metrics = {
-            "em": self._exact_match_sum / num_questions,
-            "f1": self._f1_sum / num_questions,
-        }
-        if reset:
-            self.reset()
-        return metrics
-
-    def reset(self) -> None:
-        self._exact_match_sum = 0.0
-        self._f1_sum = 0.0
-        self._num_questions = 0
+    def _from_sums(self, sums: Tensor) -> Dict[str, float]:
+        exact_match_sum, f1_sum, num_questions = sums.tolist()
+        return {"em": ratio(exact_match_sum, num_questions), "f1": ratio(f1_sum, num_questions)}

@@ -28,7 +28,7 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import get_text, shown_json
 from elmo_plugin.files.text import open_text, parse_json
 from elmo_plugin.tasks.predicting import TaskPredictor
-from elmo_plugin.tasks.reading import RuleBasedTokenizer, TaskReader, checked_words, local_data
+from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words, local_data
 
 _SHAPE = (
     'SQuAD 1.1: {"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", "question": "...", '
@@ -105,14 +105,12 @@ def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
         data = file.read()
     try:
         content = _File.model_validate(parse_json(data.decode("utf-8-sig")))
-    except ValidationError as error:
-        raise ConfigurationError(
-            f"{file_path}: {_fault(error)}, expected {_SHAPE}. Correct the file."
-        ) from error
     except ValueError as error:
+        found = f"found no JSON in UTF-8 ({error})"
+        if isinstance(error, ValidationError):
+            found = _fault(error)
         raise ConfigurationError(
-            f"{file_path}: found no JSON in UTF-8 ({error}), expected {_SHAPE}. Give the path of such a "
-            "file, or get another copy of it."
+            f"{file_path}: {found}, expected {_SHAPE}. Correct the file, or give the path of such a file."
         ) from error
     for article_number, article in enumerate(content.data):
         for paragraph_number, paragraph in enumerate(article.paragraphs):
@@ -150,16 +148,14 @@ class TokenizedPassage(NamedTuple):
         Tokenize a text. The tokenizer must set character offsets. Tokens beyond `max_tokens` are dropped.
         """
         tokens = tokenizer.tokenize(text)
-        offsets = []
-        for token, word in zip(tokens, checked_words(tokens, "passage")):
-            if token.idx is None:
-                raise ConfigurationError(
-                    f"The tokenizer {type(tokenizer).__name__} does not give the position of the token "
-                    f"'{word}' in the passage, expected a character offset for each token: answers are cut "
-                    "from the passage. Use another tokenizer, such as elmo_rule_based."
-                )
-            end = token.idx + len(word) if token.idx_end is None else token.idx_end
-            offsets.append((token.idx, end))
+        checked_words(tokens, "passage")
+        offsets = character_offsets(tokens)
+        if offsets is None:
+            raise ConfigurationError(
+                f"The tokenizer {type(tokenizer).__name__} does not give the position of each token in the "
+                "passage, expected character offsets: answers are cut from the passage. Use another "
+                "tokenizer, such as elmo_rule_based."
+            )
         return cls(text, TextField(tokens[:max_tokens]), offsets[:max_tokens])
 
     def covering_tokens(self, answer: Answer) -> Optional[Tuple[int, int]]:
@@ -189,26 +185,17 @@ class SquadReader(TaskReader):
 
     # Parameters
 
-    tokenizer : `Tokenizer`, optional (default = `RuleBasedTokenizer()`)
-        A tokenizer that sets the character offsets of its tokens.
     max_passage_tokens : `int`, optional
         Number of tokens after which passages are cut. Questions whose first answer is not in the remaining
         part are left out and counted. For training: questions that are left out are not measured either, so
         validation needs a `validation_dataset_reader` without it.
 
-    The other parameters are those of `TaskReader`, whose records are questions here.
+    The other parameters are those of `TaskReader`, whose records are questions here. The tokenizer must give
+    the character offsets of its tokens.
     """
 
-    tokenizer: Tokenizer
-
-    def __init__(
-        self,
-        tokenizer: Optional[Tokenizer] = None,
-        max_passage_tokens: Optional[int] = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, max_passage_tokens: Optional[int] = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.tokenizer = tokenizer or RuleBasedTokenizer()
         self._max_passage_tokens = max_passage_tokens
         self._latest_passage: Optional[TokenizedPassage] = None
 
@@ -298,13 +285,12 @@ class SquadPredictor(TaskPredictor):
         [instance], [output] = instances, outputs
         metadata = instance["metadata"].metadata
         first, last = output["best_span"]
-        start_char, end_char = output["best_span_characters"]
         return {
             **({} if metadata["id"] is None else {"id": metadata["id"]}),
             "question": metadata["question"],
             "best_span_text": output["best_span_text"],
-            "start_char": start_char,
-            "end_char": end_char,
+            "start_char": metadata["token_offsets"][first][0],
+            "end_char": metadata["token_offsets"][last][1],
             "start": first,
             "end": last + 1,
             "probability": output["span_probability"],

@@ -1,6 +1,6 @@
-"""Label the arguments of a predicate, and count them like CoNLL-2005's scorer does."""
+"""Label the arguments of a predicate."""
 
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from allennlp.data import TextFieldTensors, Vocabulary
@@ -8,14 +8,15 @@ from allennlp.models import Model
 from allennlp.modules import FeedForward
 from allennlp.modules.conditional_random_field.conditional_random_field import allowed_transitions
 from allennlp.nn import InitializerApplicator
-from allennlp.nn.util import dist_reduce_sum, sequence_cross_entropy_with_logits, viterbi_decode
-from allennlp.training.metrics import F1Measure, Metric
+from allennlp.nn.util import sequence_cross_entropy_with_logits, viterbi_decode
+from allennlp.training.metrics import F1Measure
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.modules.text_encoder import TextEncoder
+from elmo_plugin.tasks.metrics import SpanF1
 from elmo_plugin.tasks.models import Tagger
-from elmo_plugin.tasks.tags import split_tag, tags_to_spans
+from elmo_plugin.tasks.tags import tags_to_spans
 
 _CONTINUATION = "C-"
 _EXCLUDED_ROLE = "V"
@@ -28,8 +29,18 @@ class SrlTagger(Tagger):
     sequence of tags that BIO allows (paper, section 4; He et al. 2017, "Deep Semantic Role Labeling").
 
     The loss is the cross entropy of the gold tags, averaged over the tokens of a sentence and then over the
-    sentences of a batch, as in AllenNLP's `srl`. Arguments are counted like CoNLL-2005's scorer does, see
-    `SrlSpanF1`.
+    sentences of a batch, as in AllenNLP's `srl`.
+
+    Arguments are counted like `srl-eval.pl` of CoNLL-2005 does, which the paper used:
+
+    - an argument is correct if its role and words are those of a gold argument of the same predicate;
+    - `C-X` continues the last `X` before it: both are one argument, which is correct as a whole or not at
+      all; without an `X` before it, it is an `X` itself;
+    - a reference `R-X` is a separate role;
+    - `V`, the predicate, and its continuations are not counted.
+
+    AllenNLP's `SpanBasedF1Measure` differs: if there is a `C-X`, it makes one span from the first to the last
+    span with `X` in its label, including `R-X` and all words between.
 
     # Parameters
 
@@ -68,8 +79,15 @@ class SrlTagger(Tagger):
             activations = [torch.nn.ReLU(), torch.nn.Identity()]
             self.predicate_finder = FeedForward(word_dim, 2, [finder_dim, 2], activations)
             self._predicate_f1 = F1Measure(positive_label=1)
-        self._decoder = BioDecoder(self.tags)
-        self._span_f1 = SrlSpanF1(self.tags)
+        # 0 where a tag may follow another one, minus infinity elsewhere; the last two are the start and the
+        # end of a sentence. On the CPU, where AllenNLP decodes.
+        num_states = len(self.tags) + 2
+        transitions = torch.full((num_states, num_states), -torch.inf)
+        for from_tag, to_tag in allowed_transitions("BIO", dict(enumerate(self.tags))):
+            transitions[from_tag, to_tag] = 0.0
+        self._transitions = transitions[:-2, :-2]  # (num_tags, num_tags)
+        self._starts = transitions[-2, :-2]  # (num_tags,)
+        self._span_f1 = SpanF1(role.removeprefix(_CONTINUATION) for role in self._classes)
         initializer(self)
 
     def forward(
@@ -107,59 +125,42 @@ class SrlTagger(Tagger):
         if tags is not None:
             output["loss"] = sequence_cross_entropy_with_logits(logits, tags, mask) + finder_loss
             if "tags" in output:
-                gold_tags = [row[: len(best)] for row, best in zip(tags.tolist(), output["tags"])]
-                self._span_f1(self._names(output["tags"]), self._names(gold_tags))
+                self._measure(output["tags"], tags)
         return output
 
-    def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
-        return self._decoder.decode(logits, mask)
-
-    def _span_metrics(self, reset: bool) -> Dict[str, float]:
-        metrics = self._span_f1.get_metric(reset)
-        if self.predicate_finder is not None:
+    def get_metrics(self, reset: bool = False) -> Dict[str, float]:
+        """Return the metrics of `Tagger`, and those of the predicates that the model finds."""
+        metrics = super().get_metrics(reset)
+        if self.predicate_finder is not None and not self.training:
             found = self._predicate_f1.get_metric(reset)
             metrics.update({f"predicate_{name}": value for name, value in found.items()})
         return metrics
 
-
-class BioDecoder:
-    """
-    Finds the most probable of all allowed sequences of `tags`: `I-X` is only allowed after `B-X` or `I-X` (He
-    et al. 2017: constrained Viterbi decoding, without learned transitions).
-    """
-
-    def __init__(self, tags: List[str]) -> None:
-        num_tags = len(tags)
-        # AllenNLP's transitions have two more states, for start and end. Every tag may be the last.
-        scores = torch.full((num_tags + 2, num_tags + 2), float("-inf"))
-        for from_tag, to_tag in allowed_transitions("BIO", dict(enumerate(tags))):
-            scores[from_tag, to_tag] = 0.0
-        # 0 where allowed, minus infinity where not. On the CPU, where AllenNLP's function decodes.
-        self._transitions = scores[:num_tags, :num_tags]  # (num_tags, num_tags)
-        self._starts = scores[num_tags, :num_tags]  # (num_tags,)
-
-    def decode(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
-        """
-        Return the tag ids of each sentence, one per real token, from `logits` `(batch_size, timesteps,
-        num_tags)` and a `mask` `(batch_size, timesteps)` in which real tokens come first.
-        """
+    def _best_tags(self, logits: Tensor, mask: BoolTensor) -> List[List[int]]:
         # (batch_size, timesteps, num_tags)
         log_probabilities = torch.log_softmax(logits.detach().float(), dim=-1).cpu()
         lengths = mask.sum(dim=1).tolist()
         return [self._decode(scores[:length]) for scores, length in zip(log_probabilities, lengths)]
 
     def _decode(self, scores: Tensor) -> List[int]:
+        """
+        Return the most probable of all sequences in which `I-X` is only after `B-X` or `I-X` (He et al. 2017:
+        constrained Viterbi decoding, without learned transitions), from `(length, num_tags)` scores.
+        """
         best = scores.argmax(dim=-1)  # (length,)
         # The best tags of single tokens are the best sequence if it is allowed, which is usually so. This
         # check takes a thirtieth of the time of AllenNLP's search.
-        penalty = self._starts[best[0]] + self._transitions[best[:-1], best[1:]].sum()
-        if penalty == 0:
+        if self._starts[best[0]] + self._transitions[best[:-1], best[1:]].sum() == 0:
             return best.tolist()
         # Not as `allowed_start_transitions`: with those AllenNLP adds 100,000 to every score, where float32
         # cannot distinguish sequences.
-        scores = torch.cat([scores[:1] + self._starts, scores[1:]])  # (length, num_tags)
+        scores = torch.cat([scores[:1] + self._starts, scores[1:]])
         tag_ids, _ = viterbi_decode(scores, self._transitions)
-        return [int(tag_id) for tag_id in tag_ids]
+        return list(map(int, tag_ids))
+
+    def _spans(self, tag_ids: List[int]) -> List[Tuple[str, Any]]:
+        arguments = tags_to_arguments(self._names(tag_ids))
+        return [argument for argument in arguments if argument.role != _EXCLUDED_ROLE]
 
 
 class Argument(NamedTuple):
@@ -172,95 +173,14 @@ class Argument(NamedTuple):
     pieces: Tuple[Tuple[int, int], ...]
 
 
-@Metric.register("elmo_srl_span_f1")
-class SrlSpanF1(Metric):
-    """
-    Precision, recall and F1 of arguments, overall and for each role, counted like `srl-eval.pl` of
-    CoNLL-2005, which the paper used:
-
-    - an argument is correct if its role and words are those of a gold argument of the same predicate;
-    - `C-X` continues the last `X` before it: both are one argument, which is correct as a whole or not at
-      all; without an `X` before it, it is an `X` itself;
-    - a reference `R-X` is a separate role;
-    - `V`, the predicate, and its continuations are not counted.
-
-    AllenNLP's `SpanBasedF1Measure` differs: if there is a `C-X`, it makes one span from the first to the last
-    span with `X` in its label, including `R-X` and all words between.
-
-    In distributed training the counts of all workers are summed. `tags` are all BIO tags that may be gold or
-    predicted, the same in all workers.
-    """
-
-    supports_distributed = True
-
-    def __init__(self, tags: Iterable[str]) -> None:
-        parts = (split_tag(tag, "BIO") for tag in tags if tag != "O")
-        roles = {label.removeprefix(_CONTINUATION) for _, label in filter(None, parts)}
-        self._roles = sorted(roles - {_EXCLUDED_ROLE})
-        self._row_of = {role: row for row, role in enumerate(self._roles)}
-        self.reset()
-
-    def reset(self) -> None:
-        # (num_roles, 3): how many arguments are correct, in excess, missed
-        self._counts = torch.zeros(len(self._roles), 3, dtype=torch.long)
-
-    def __call__(
-        self, predicted_tags: Sequence[Sequence[str]], gold_tags: Sequence[Sequence[str]]
-    ) -> None:
-        """Count the arguments of predicates, from the predicted and the gold BIO tags of their sentences."""
-        for predicted_of_one, gold_of_one in zip(predicted_tags, gold_tags, strict=True):
-            predicted, gold = (
-                {
-                    argument
-                    for argument in tags_to_arguments(tags)
-                    if argument.role != _EXCLUDED_ROLE
-                }
-                for tags in (predicted_of_one, gold_of_one)
-            )
-            columns = (predicted & gold, predicted - gold, gold - predicted)
-            for column, arguments in enumerate(columns):
-                for argument in arguments:
-                    self._counts[self._row_of[argument.role], column] += 1
-
-    def get_metric(self, reset: bool = False) -> Dict[str, float]:
-        """
-        Return the metrics since the last reset: `precision`, `recall` and `f1` over all roles, and the same
-        for each role that was gold or predicted, such as `f1-ARG0`.
-        """
-        counts = dist_reduce_sum(self._counts)  # (num_roles, 3)
-        metrics = _scores(counts.sum(dim=0).tolist(), "")
-        for role, counts_of_role in zip(self._roles, counts.tolist()):
-            if any(counts_of_role):
-                metrics.update(_scores(counts_of_role, f"-{role}"))
-        if reset:
-            self.reset()
-        return metrics
-
-
 def tags_to_arguments(tags: Sequence[str]) -> List[Argument]:
     """Return the arguments that BIO tags mark, including `V`, in the order of their first pieces."""
-    arguments: List[Argument] = []
-    # The index of the last argument of each role.
-    last_of: Dict[str, int] = {}
+    arguments: List[Tuple[str, List[Tuple[int, int]]]] = []
+    pieces_of: Dict[str, List[Tuple[int, int]]] = {}  # of the last argument of each role
     for start, end, label in tags_to_spans(tags, "BIO"):
         role = label.removeprefix(_CONTINUATION)
-        if label != role and role in last_of:
-            continued = arguments[last_of[role]]
-            pieces = (*continued.pieces, (start, end))
-            arguments[last_of[role]] = Argument(role, pieces)
-        else:
-            last_of[role] = len(arguments)
-            arguments.append(Argument(role, ((start, end),)))
-    return arguments
-
-
-def _scores(counts: Sequence[int], suffix: str) -> Dict[str, float]:
-    correct, excess, missed = counts
-    precision = _ratio(correct, correct + excess)
-    recall = _ratio(correct, correct + missed)
-    f1 = _ratio(2 * precision * recall, precision + recall)
-    return {f"precision{suffix}": precision, f"recall{suffix}": recall, f"f1{suffix}": f1}
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+        if label == role or role not in pieces_of:
+            pieces_of[role] = []
+            arguments.append((role, pieces_of[role]))
+        pieces_of[role].append((start, end))
+    return [Argument(role, tuple(pieces)) for role, pieces in arguments]

@@ -99,9 +99,9 @@ class SrlReader(TaskReader):
 
     Each predicate of each sentence is an instance with the fields `tokens`, `predicate_indicator` (1 at the
     predicate's word, 0 elsewhere), `tags` (BIO), `predicates` (1 at each predicate of the sentence; -1
-    everywhere in all but its first instance, so that it counts once) and `metadata` (`words`;
-    `predicate_index`; `lemma`, from a file). Sentences without a predicate are left out and counted. So are
-    argument columns without a `V`, whose predicate is unknown: the score does not include them.
+    everywhere in all but its first instance, so that it counts once) and `metadata` (`words` and
+    `predicate_index`). Sentences without a predicate are left out and counted. So are argument columns
+    without a `V`, whose predicate is unknown: the score does not include them.
 
     The indicator marks one word even if the predicate's span is longer (`carry out`), as in prediction.
 
@@ -123,7 +123,6 @@ class SrlReader(TaskReader):
         tokens: List[Token],
         predicate_index: Optional[int] = None,
         tags: Optional[List[str]] = None,
-        lemma: Optional[str] = None,
         place: Optional[SentencePlace] = None,
         predicates: Optional[List[int]] = None,
     ) -> Instance:
@@ -131,12 +130,7 @@ class SrlReader(TaskReader):
         Make an instance. `tags` are in BIO. `predicates` has 0 or 1 for each token, or -1 for tokens that the
         loss ignores.
         """
-        metadata: Dict[str, Any] = {
-            "words": checked_words(tokens),
-            "predicate_index": predicate_index,
-        }
-        if lemma is not None:
-            metadata["lemma"] = lemma
+        metadata = {"words": checked_words(tokens), "predicate_index": predicate_index}
         text_field = TextField(tokens)
         indicator = [int(index == predicate_index) for index in range(len(tokens))]
         fields: Dict[str, Field] = {
@@ -171,9 +165,8 @@ class SrlReader(TaskReader):
             if indices.count(index) > 1:
                 problem = "found a predicate with several columns, expected one for each predicate"
                 raise column.fault(index, problem)
-            lemma = sentence.predicate_lemmas[index]
             tags = spans_to_tags(column.spans, len(tokens), "BIO")
-            yield self.text_to_instance(tokens, index, tags, lemma, sentence.place, predicates)
+            yield self.text_to_instance(tokens, index, tags, sentence.place, predicates)
             predicates = [-1] * len(tokens)
         if not columns and self._with_all_sentences:
             tags = ["O"] * len(tokens)
@@ -214,22 +207,17 @@ class SrlPredictor(SentencePredictor):
             return [instance]
         return self._instances_of_predicates(tokens, self._get_predicates(inputs, len(tokens)))
 
-    def completed(self, groups: List[List[Instance]]) -> List[List[Instance]]:
+    def complete(self, groups: List[List[Instance]]) -> None:
         """Find the predicates of all sentences that have none given, in one batched pass."""
-        to_search = [group[0] for group in groups if _TO_BE_FOUND in group[0]["metadata"].metadata]
-        outputs = iter(self._run(to_search))
-        completed = []
-        for group in groups:
-            metadata = group[0]["metadata"].metadata
-            if metadata.pop(_TO_BE_FOUND, False):
-                probabilities = next(outputs)["predicate_probabilities"]
-                tokens = group[0]["tokens"].tokens
-                predicates = [i for i in range(len(tokens)) if probabilities[i] > 0.5]
-                group = self._instances_of_predicates(tokens, predicates)
-                if "sentence" in metadata:
-                    group[0]["metadata"].metadata["sentence"] = metadata["sentence"]
-            completed.append(group)
-        return completed
+        to_search = [group for group in groups if _TO_BE_FOUND in group[0]["metadata"].metadata]
+        outputs = self._run([group[0] for group in to_search])
+        for group, output in zip(to_search, outputs):
+            metadata, tokens = group[0]["metadata"].metadata, group[0]["tokens"].tokens
+            probabilities = output["predicate_probabilities"]
+            predicates = [i for i in range(len(tokens)) if probabilities[i] > 0.5]
+            group[:] = self._instances_of_predicates(tokens, predicates)
+            # The text of the sentence.
+            group[0]["metadata"].metadata = {**metadata, **group[0]["metadata"].metadata}
 
     def readable_output(self, instances: List[Instance], outputs: List[JsonDict]) -> JsonDict:
         metadata = instances[0]["metadata"].metadata

@@ -1,8 +1,6 @@
 import pytest
-from allennlp.common.testing import run_distributed_test
 
-from elmo_plugin.tasks.coref import CoreferenceScores
-from elmo_plugin.tasks.coref.metrics import b_cubed, ceaf_phi4, muc
+from elmo_plugin.tasks.coref.metrics import CoreferenceScores, b_cubed, ceaf_phi4, muc
 
 
 def precision_and_recall(measure, response, key):
@@ -76,7 +74,7 @@ KEPT_SPANS = list("abcdfghi")  # all gold mentions but e
 
 def test_the_mean_of_the_three_f1_scores():
     scores = CoreferenceScores()
-    scores([PREDICTED], [GOLD], [KEPT_SPANS])
+    scores(PREDICTED, GOLD, KEPT_SPANS)
     metrics = scores.get_metric(reset=True)
     b_cubed_recall = (5 / 3 + 5 / 4) / 7
     b_cubed_f1 = 2 * 0.5 * b_cubed_recall / (0.5 + b_cubed_recall)
@@ -101,20 +99,11 @@ def test_the_mean_of_the_three_f1_scores():
     assert set(scores.get_metric().values()) == {0.0}
 
 
-def _score_one_document_of_two(rank, world_size, gpu_id, expected):
+def test_documents_are_summed_before_they_are_divided():
     scores = CoreferenceScores()
-    documents = [(PREDICTED, GOLD, KEPT_SPANS), (clusters("ab"), clusters("abcd"), list("ab"))]
-    predicted, gold, kept_spans = documents[rank]
-    scores([predicted], [gold], [kept_spans])
-    assert scores.get_metric() == pytest.approx(expected)
-
-
-def test_workers_that_share_the_documents_have_the_scores_of_all():
-    scores = CoreferenceScores()
-    scores([PREDICTED, clusters("ab")], [GOLD, clusters("abcd")], [KEPT_SPANS, list("ab")])
+    scores(PREDICTED, GOLD, KEPT_SPANS)
+    scores(clusters("ab"), clusters("abcd"), list("ab"))
     metrics = scores.get_metric()
-    # Documents are summed before they are divided. Recall: (2 + 1) of (5 + 3) links; precision: (2 + 1) of
-    # (5 + 1).
+    # Recall: (2 + 1) of (5 + 3) links; precision: (2 + 1) of (5 + 1).
     assert (metrics["_muc_recall"], metrics["_muc_precision"]) == (3 / 8, 3 / 6)
     assert metrics["mention_recall"] == (6 + 2) / (7 + 4)
-    run_distributed_test([-1, -1], _score_one_document_of_two, metrics)

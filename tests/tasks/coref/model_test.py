@@ -1,6 +1,5 @@
 import pytest
 import torch
-from allennlp.common import Params
 from allennlp.data.tokenizers import Token
 from allennlp.nn.util import get_text_field_mask
 
@@ -8,11 +7,11 @@ from elmo_plugin.tasks.coref import CoreferenceReader
 from elmo_plugin.tasks.coref import model as coref_model
 from tests.closeness import assert_close
 from tests.tasks.task_testing import (
-    FIXTURES,
     as_tensors,
     build_tiny,
     num_terms,
     overfit,
+    published_experiment,
     read_tiny,
 )
 
@@ -98,9 +97,7 @@ def test_loss_sums_over_kept_spans_the_likelihood_of_all_gold_antecedents(instan
 
 
 def test_the_experiments_initialize_layers_but_not_the_zeros_of_the_unknown_genre(vocab):
-    config = FIXTURES.parent / "training_configs" / "coref.jsonnet"
-    ext_vars = {"COREF_DATA": "data", "WORD_VECTORS": "vectors.txt"}
-    initializer = Params.from_file(config, ext_vars=ext_vars)["model"]["initializer"].as_dict()
+    initializer = published_experiment("coref")["model"]["initializer"].as_dict()
     for regex in initializer["regexes"]:
         regex[1] = {"type": "constant", "val": 7.0}
     model = build_tiny("coref", vocab, initializer=initializer)

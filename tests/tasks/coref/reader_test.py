@@ -1,7 +1,7 @@
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import pytest
-from allennlp.data import Batch, Instance, Vocabulary
+from allennlp.data import Batch, Vocabulary
 from allennlp.data.tokenizers import Token
 
 from elmo_plugin.errors import ConfigurationError
@@ -41,7 +41,7 @@ def test_documents_sentences_and_clusters_are_read(caplog):
     instances = list(CoreferenceReader().read(TINY_FILE))
     left_out = "left out: 3 clusters of one mention (3 records read)"
     assert caplog.messages == [f"{TINY_FILE}: {left_out}"]
-    lengths = [metadata_of(instance)["sentence_lengths"] for instance in instances]
+    lengths = [list(map(len, instance["sentences"])) for instance in instances]
     assert lengths == [[6, 6, 6, 2, 7], [3, 9, 4], [10, 6, 13, 3]]
     words = [token.text for token in instances[0]["sentences"][1]]
     assert words == ["He", "lives", "in", "São", "Paulo", "."]
@@ -174,48 +174,30 @@ CLUSTERS = [[[0, 4], [7, 8]], [[0, 6], [9, 10]], [[3, 4], [11, 12]]]
 MARKED = "[2 [1 The King of [3 Spain]] 's wife] left [1 him] . [2 She] loved [3 Spain] ."
 
 
-@pytest.fixture
-def predictor(
-    predictor: CoreferencePredictor, monkeypatch: pytest.MonkeyPatch
-) -> CoreferencePredictor:
-    """A predictor whose model gives `SENTENCES` their gold clusters, whatever it has learned."""
-    forward = predictor._model.forward_on_instances
-
-    def forward_with_gold_clusters(instances: List[Instance]) -> List[Dict[str, Any]]:
-        outputs = forward(instances)
-        for output in outputs:
-            if output["words"] == [word for sentence in SENTENCES for word in sentence]:
-                output["clusters"] = CLUSTERS
-        return outputs
-
-    monkeypatch.setattr(predictor._model, "forward_on_instances", forward_with_gold_clusters)
-    return predictor
+def answer(predictor: CoreferencePredictor, inputs: Dict[str, Any]) -> Dict[str, Any]:
+    """The answer if the model finds the gold clusters."""
+    instances = predictor.instances_from_json(inputs)
+    words = metadata_of(instances[0])["words"]
+    assert words == [word for sentence in SENTENCES for word in sentence]
+    answer = predictor._answer(instances, [{"words": words, "clusters": CLUSTERS}])
+    assert (answer["words"], answer["clusters"], answer["marked"]) == (words, CLUSTERS, MARKED)
+    return answer
 
 
 def test_a_document_is_split_and_its_mentions_have_characters(predictor):
-    output = predictor.predict_json({"document": DOCUMENT})
-    assert output["words"] == [word for sentence in SENTENCES for word in sentence]
-    assert (output["clusters"], output["marked"]) == (CLUSTERS, MARKED)
+    output = answer(predictor, {"document": DOCUMENT})
     assert output["document"] == DOCUMENT
-    kings_wife, king = output["mentions"][:2]
-    assert kings_wife == {
-        "cluster": 2,
-        "start": 0,
-        "end": 6,
-        "text": "The  King of Spain's wife",
-        "start_char": 0,
-        "end_char": 25,
-    }
-    assert (king["cluster"], king["text"]) == (1, "The  King of Spain")
-    texts = [mention["text"] for mention in output["mentions"][2:]]
-    assert texts == ["Spain", "him", "She", "Spain"]
-    for mention in output["mentions"]:
+    kings_wife, *others = output["mentions"]
+    place = {"start": 0, "end": 6, "start_char": 0, "end_char": 25}
+    assert kings_wife == {"cluster": 2, "text": "The  King of Spain's wife", **place}
+    texts = ["The  King of Spain", "Spain", "him", "She", "Spain"]
+    assert [mention["text"] for mention in others] == texts
+    for mention in others:
         assert DOCUMENT[mention["start_char"] : mention["end_char"]] == mention["text"]
 
 
 def test_sentences_are_taken_as_they_are(predictor):
-    output = predictor.predict_json({"sentences": SENTENCES})
-    assert (output["clusters"], output["marked"]) == (CLUSTERS, MARKED)
+    output = answer(predictor, {"sentences": SENTENCES})
     assert output["mentions"][-1] == {"cluster": 3, "start": 11, "end": 12, "text": "Spain"}
     output = predictor.predict_json({"sentences": [["rain"]]})
     assert output == {"words": ["rain"], "clusters": [], "mentions": [], "marked": "rain"}

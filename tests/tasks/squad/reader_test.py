@@ -2,11 +2,11 @@ import json
 import re
 
 import pytest
-from allennlp.data.tokenizers import LettersDigitsTokenizer, Token, Tokenizer, WhitespaceTokenizer
+from allennlp.data.tokenizers import Token, Tokenizer, WhitespaceTokenizer
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.tasks.reading import RuleBasedTokenizer
-from elmo_plugin.tasks.squad import SquadPredictor, SquadReader
+from elmo_plugin.tasks.squad import SquadReader
 from elmo_plugin.tasks.squad.reader import Answer, TokenizedPassage
 from tests.tasks.task_testing import FIXTURES
 
@@ -90,7 +90,7 @@ def test_long_passages_are_cut_and_answers_beyond_left_out(caplog):
     "tokenizer, message",
     [
         (LettersOnlyTokenizer(), r"\(id q1\): the tokenizer makes no token of the answer '\.'"),
-        (WhitespaceTokenizer(), "WhitespaceTokenizer does not give the position of .* 'It'"),
+        (WhitespaceTokenizer(), "WhitespaceTokenizer does not give the position of each token"),
     ],
 )
 def test_a_tokenizer_that_cannot_place_the_answer_is_refused(tmp_path, tokenizer, message):
@@ -199,11 +199,3 @@ def test_an_answer_is_cut_from_the_passage(predictor):
     assert answer == passage[output["start_char"] : output["end_char"]]
     assert answer.split() == output["passage_words"][output["start"] : output["end"]]
     assert 0 < output["probability"] <= 1
-
-
-def test_the_readers_tokenizer_is_used(archive, monkeypatch):
-    model, reader = archive.model, archive.validation_dataset_reader
-    inputs = {"passage": PASSAGE, "question": "Where?"}
-    assert "6½" in SquadPredictor(model, reader).predict_json(inputs)["passage_words"]
-    monkeypatch.setattr(reader, "tokenizer", LettersDigitsTokenizer())
-    assert "½" in SquadPredictor(model, reader).predict_json(inputs)["passage_words"]

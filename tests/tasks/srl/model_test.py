@@ -8,14 +8,14 @@ from typing import Dict, List
 
 import pytest
 import torch
-from allennlp.common.testing import run_distributed_test
+from allennlp.data import Vocabulary
+from allennlp.models import Model
 from allennlp.nn.util import get_text_field_mask
 from sklearn.metrics import precision_recall_fscore_support
 from torch import Tensor
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.srl import SrlSpanF1
-from elmo_plugin.tasks.srl.model import Argument, BioDecoder, tags_to_arguments
+from elmo_plugin.tasks.srl.model import Argument, tags_to_arguments
 from elmo_plugin.tasks.tags import Span, find_tag_fault, spans_to_tags
 from tests.closeness import assert_close
 from tests.tasks.task_testing import as_tensors, build_tiny, num_terms, overfit, read_tiny
@@ -106,6 +106,10 @@ def test_metrics_of_the_finder_do_not_count_training(data):
 TAGS = ["I-ARG0", "O", "B-ARG0", "B-V", "I-V"]
 
 
+def tagger(tags: List[str]) -> Model:
+    return build_tiny("srl", Vocabulary(tokens_to_add={"labels": tags})).eval()
+
+
 def best_by_trying_all(scores: Tensor) -> List[int]:
     allowed = [
         tag_ids
@@ -121,7 +125,7 @@ def test_the_best_allowed_sequence_is_found(length):
     padded = torch.randn(20, length + 1, len(TAGS))
     logits = padded[:, :length]
     mask = (torch.arange(length + 1) < length).expand(20, -1)
-    decoded = BioDecoder(TAGS).decode(padded, mask)
+    decoded = tagger(TAGS)._best_tags(padded, mask)
     assert decoded == [best_by_trying_all(scores) for scores in logits.log_softmax(dim=-1)]
     # Both ways are taken: the best tags alone are allowed in some sentences only.
     as_they_are = [tags == best for tags, best in zip(decoded, logits.argmax(-1).tolist())]
@@ -134,7 +138,7 @@ def test_sequences_with_similar_scores_are_distinguished():
     logits = torch.tensor([[[2.0, 1.001, 1.0, 0.0, 0.0]], [[2.0, 1.0, 1.001, 0.0, 0.0]]])
     mask = torch.ones(2, 1, dtype=torch.bool)
     best = [[TAGS.index("O")], [TAGS.index("B-ARG0")]]
-    assert BioDecoder(TAGS).decode(logits, mask) == best
+    assert tagger(TAGS)._best_tags(logits, mask) == best
 
 
 LABELS = ["ARG0", "ARG1", "C-ARG0", "C-ARG1", "R-ARG0", "C-R-ARG0", "ARGM-TMP", "C-ARGM-TMP", "C-V"]
@@ -145,8 +149,18 @@ def tags_of(num_tokens: int, *spans: Span) -> List[str]:
     return spans_to_tags(spans, num_tokens, "BIO")
 
 
-def scores(precision: float, recall: float, f1: float, suffix: str = "") -> Dict[str, float]:
-    return {f"precision{suffix}": precision, f"recall{suffix}": recall, f"f1{suffix}": f1}
+def scores(precision: float, recall: float, f1: float, role: str = "") -> Dict[str, float]:
+    values = {"precision": precision, "recall": recall, "f1": f1}
+    return {f"_{name}-{role}": value for name, value in values.items()} if role else values
+
+
+def measured(predicted: List[List[str]], gold: List[List[str]]) -> Dict[str, float]:
+    """The metrics of a model that predicts these tags."""
+    model = tagger(ALL_TAGS)
+    for pair in zip(predicted, gold):
+        predicted_ids, gold_ids = ([ALL_TAGS.index(tag) for tag in tags] for tags in pair)
+        model._measure([predicted_ids], torch.tensor([gold_ids]))
+    return model.get_metrics()
 
 
 def test_a_continued_argument_is_right_as_a_whole_or_not_at_all():
@@ -158,28 +172,8 @@ def test_a_continued_argument_is_right_as_a_whole_or_not_at_all():
         Argument("ARG0", ((3, 4),)),
         Argument("V", ((4, 5),)),
     ]
-    metric = SrlSpanF1(ALL_TAGS)
-    metric([tags_of(8, Span(0, 2, "ARG1"), ann, said)], [gold])
-    expected = {**scores(0.5, 0.5, 0.5), **scores(1, 1, 1, "-ARG0"), **scores(0, 0, 0, "-ARG1")}
-    assert metric.get_metric() == expected
-
-
-def count_on_two_workers(global_rank: int, world_size: int, gpu_id: int) -> None:
-    metric = SrlSpanF1(ALL_TAGS)
-    gold = tags_of(3, Span(0, 1, "ARG0"), Span(1, 2, "V"), Span(2, 3, "ARG1"))
-    # The workers see different roles.
-    predicted = [gold, tags_of(3, Span(0, 1, "R-ARG0"), Span(1, 2, "V"))][global_rank]
-    metric([predicted], [gold])
-    for _ in range(2):
-        measured = metric.get_metric()
-        assert measured["precision"] == pytest.approx(2 / 3)
-        assert measured["recall"] == pytest.approx(2 / 4)
-        assert measured["recall-ARG1"] == pytest.approx(1 / 2)
-        assert measured["precision-R-ARG0"] == 0.0
-
-
-def test_workers_count_together():
-    run_distributed_test([-1, -1], func=count_on_two_workers)
+    expected = {**scores(0.5, 0.5, 0.5), **scores(1, 1, 1, "ARG0"), **scores(0, 0, 0, "ARG1")}
+    assert measured([tags_of(8, Span(0, 2, "ARG1"), ann, said)], [gold]) == expected
 
 
 def random_spans(random_numbers: random.Random, num_tokens: int, predicate: int) -> List[Span]:
@@ -224,7 +218,7 @@ def test_counts_equal_those_of_the_scorer_of_conll_2005(tmp_path):
     models = Path(pytest.importorskip("allennlp_models").__file__).parent
     script = models / "structured_prediction" / "tools" / "srl-eval.pl"
     random_numbers = random.Random(13)
-    metric = SrlSpanF1(ALL_TAGS)
+    predicted_tags, gold_tags = [], []
     gold_file, predicted_file = tmp_path / "gold", tmp_path / "predicted"
     with open(gold_file, "w") as gold_text, open(predicted_file, "w") as predicted_text:
         for _ in range(2000):
@@ -232,7 +226,8 @@ def test_counts_equal_those_of_the_scorer_of_conll_2005(tmp_path):
             predicate = random_numbers.randrange(num_tokens)
             gold = random_spans(random_numbers, num_tokens, predicate)
             predicted = changed(random_numbers, gold)
-            metric([tags_of(num_tokens, *predicted)], [tags_of(num_tokens, *gold)])
+            predicted_tags.append(tags_of(num_tokens, *predicted))
+            gold_tags.append(tags_of(num_tokens, *gold))
             gold_text.write(bracketed(gold, num_tokens, predicate))
             predicted_text.write(bracketed(predicted, num_tokens, predicate))
     command = ["perl", str(script), str(gold_file), str(predicted_file)]
@@ -243,8 +238,8 @@ def test_counts_equal_those_of_the_scorer_of_conll_2005(tmp_path):
     # Rows of role, correct, excess, missed, precision, recall, F1; the last three in percent.
     for row in filter(lambda row: len(row) == 7, map(str.split, output.stdout.splitlines())):
         if row[0] != "V":
-            suffix = "" if row[0] == "Overall" else f"-{row[0]}"
-            expected.update(scores(*(float(value) / 100 for value in row[4:]), suffix))
+            role = row[0].replace("Overall", "")
+            expected.update(scores(*(float(value) / 100 for value in row[4:]), role))
     assert len(expected) == 3 * 5  # overall, ARG0, ARG1, ARGM-TMP, R-ARG0
     # Printed with two digits after the point.
-    assert metric.get_metric() == pytest.approx(expected, abs=0.00005 + 1e-9)
+    assert measured(predicted_tags, gold_tags) == pytest.approx(expected, abs=0.00005 + 1e-9)
