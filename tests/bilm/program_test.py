@@ -53,7 +53,8 @@ def check(run: Callable[[torch.Tensor], Dict[str, Any]], bilm: BiLM) -> None:
 
 @pytest.mark.parametrize("options", [TINY_OPTIONS, OTHER_OPTIONS])
 def test_a_program_of_torch_equals_the_bilm(options: BiLMOptions, tmp_path: Path) -> None:
-    bilm = randomize(BiLM(options))
+    # Moderate weights: the accuracy is absolute.
+    bilm = randomize(BiLM(options), scale=0.2)
     before = {name: weight.clone() for name, weight in bilm.state_dict().items()}
     export_program(bilm, tmp_path / "bilm.pt2")
     assert all(parameter.requires_grad for parameter in bilm.parameters())
@@ -67,7 +68,7 @@ def test_a_program_of_onnx_equals_the_bilm(options: BiLMOptions, tmp_path: Path)
     reason = "the packages of elmo_plugin[onnx] are not installed"
     pytest.importorskip("onnxscript", reason=reason)
     onnxruntime = pytest.importorskip("onnxruntime", reason=reason)
-    bilm = randomize(BiLM(options)).requires_grad_(False)
+    bilm = randomize(BiLM(options), scale=0.2).requires_grad_(False)
     export_program(bilm, tmp_path / "bilm.onnx")
     assert [path.name for path in tmp_path.iterdir()] == ["bilm.onnx"]
     session = onnxruntime.InferenceSession(tmp_path / "bilm.onnx")

@@ -107,10 +107,7 @@ def test_max_occurrences_takes_a_sample(run: Run) -> None:
     assert len(rows(output)) == 4
 
 
-def test_options_of_the_bilm_and_its_layers(run: Run) -> None:
-    reference = run("--sentence", "a play", "--kernel", "reference", "--cuda-device", "-1")
-    half = ("--kernel", "reference", "--precision", "bfloat16")
-    assert run("--sentence", "a play", *half) != reference
+def test_layers_that_are_not_there(run: Run) -> None:
     for flag, value, match in [
         ("--layer", "3", r"--layer: found 3, .*to 2 \(the last layer of this biLM\)"),
         ("--layer", "-2", "--layer: found -2, expected a number from 0"),
