@@ -1,7 +1,6 @@
 """The benchmarks run, print the tables that they promise, and refuse to time what is not the same."""
 
 import importlib
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -191,41 +190,3 @@ def test_alternatives(
     for row in rows:
         assert float(row["words/s"].replace(",", "")) > 0
         assert (row["pieces per word"] == "") == row["contender"].startswith("ELMo")
-
-
-@pytest.mark.slow
-def test_an_alternative_runs_in_a_separate_process(bilm: List[str], tmp_path: Path) -> None:
-    (tmp_path / "batches.json").write_text(json.dumps([SENTENCES]))
-    settings = {
-        "files": [f"{bilm[1]}/options.json", f"{bilm[1]}/weights.hdf5"],
-        "batches": str(tmp_path / "batches.json"),
-        "library": "elmo_plugin",
-        "precision": "float32",
-        "repetitions": 2,
-        "threads": 1,
-    }
-    result = importlib.import_module("alternatives").measure(settings)
-    assert 0 < result["libraries"] <= result["peak"]
-    assert result["seconds"] > 0 and result["parameters"] > 1000
-
-
-@pytest.mark.parametrize(
-    "more, message",
-    [
-        (["--text", "short.txt"], "short.txt has 1 sentences, expected 32 or more"),
-        (["--bilm", "nowhere"], "cannot find nowhere/options.json"),
-    ],
-)
-def test_wrong_arguments_are_named(
-    more: List[str],
-    message: str,
-    text: List[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("short.txt").write_text("One .\n")
-    with pytest.raises(SystemExit, match="2"):
-        importlib.import_module("precision").main([*text, *more])
-    assert message in " ".join(capsys.readouterr().err.split())

@@ -15,7 +15,7 @@ from allennlp.commands import main
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
-from allennlp.models import Model, archival
+from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer, gradient_descent_trainer
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
@@ -233,19 +233,6 @@ def test_harmful_members_of_archives_are_refused(
         with pytest.raises(ConfigurationError, match=message):
             open_archive()
         assert set(tmp_path.rglob("*")) == before
-
-
-def test_ordinary_archives_are_extracted(temporary: Path, tmp_path: Path) -> None:
-    (tmp_path / "vocabulary").mkdir()
-    (tmp_path / "vocabulary" / "tokens.txt").write_text("a")
-    with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
-        archive.add(tmp_path / "vocabulary", arcname="vocabulary")
-    with archival.extracted_archive(tmp_path / "model.tar.gz") as folder:
-        assert (Path(folder) / "vocabulary" / "tokens.txt").read_text() == "a"
-    assert list(temporary.iterdir()) == []
-    with archival.extracted_archive(tmp_path / "model.tar.gz", cleanup=False) as folder:
-        pass
-    assert Path(folder).exists()
 
 
 def test_a_truncated_archive_leaves_nothing(temporary: Path, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """ELMo in spaCy: the component `elmo` and the layer `elmo_plugin.Elmo.v1`, added by name as users do."""
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -210,14 +209,6 @@ def test_a_doc_from_bytes_has_its_vectors_and_hooks_can_be_added_again(
     assert_close(
         read[1].similarity(read[8]), doc[1].similarity(doc[8]), 3 * 12, 1.0, dtype="float32"
     )
-
-
-def test_component_and_docs_can_be_pickled(bilm_files: BiLMFiles) -> None:
-    nlp = pipeline(bilm_files)
-    doc = nlp(TEXT)
-    component, copy = pickle.loads(pickle.dumps((nlp.get_pipe("elmo"), doc)))
-    numpy.testing.assert_allclose(component(nlp.make_doc(TEXT)).tensor, doc.tensor, **TOLERANCE)
-    assert copy[1].similarity(copy[8]) == doc[1].similarity(doc[8]) < 0.9999
 
 
 # Long enough for torch to use its threads.

@@ -8,7 +8,6 @@ from allennlp.data import DatasetReader, Instance
 from allennlp.data.dataset_readers.dataset_reader import DistributedInfo, WorkerInfo
 from allennlp.data.fields import MetadataField
 
-from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.report.share_reader import ShareReader
 
 NER = Path(__file__).parents[2] / "fixtures" / "ner" / "tiny" / "train.conll"
@@ -49,11 +48,6 @@ def test_halves_are_rounded_up_and_one_at_least_is_kept(
     count: int, share: float, size: int
 ) -> None:
     assert len(numbers(share, count=count)) == size
-
-
-def test_another_share_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"share: found 1\.01, .*larger than 0, at most 1"):
-        ShareReader(NumberReader(), 1.01)
 
 
 def test_it_is_built_by_a_config_around_any_reader() -> None:

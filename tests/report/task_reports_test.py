@@ -91,14 +91,6 @@ class TestLayers:
         assert column(table, "epochs") == [3, None, 3, 3]
         assert f"ner-none-seed1 failed: {FAILURE} (log: .../runs/ner-none-seed1.log)" in table.notes
 
-    def test_if_all_runs_fail_there_is_still_a_table(
-        self, training: FakeTraining, options: Options
-    ) -> None:
-        names = ("ner-none", "ner-input-last", "ner-input-l2_1", "ner-input-l2_0.001")
-        training.failing = {f"{name}-seed1" for name in names}
-        report = compare_layers(options(seeds=(1,)))
-        assert column(tables_of(report)[0], "dev f1 (%), seed 1") == ["failed"] * 4
-
 
 def test_placements_are_compared_in_the_papers_order(
     training: FakeTraining, options: Options
@@ -151,12 +143,6 @@ class TestVectors:
         assert embedders["tokens"] == {**expected, "trainable": True}
         elmo = model("ner-input-bilm_tiny")["elmo"]
         assert (elmo["options_file"], elmo["weight_file"]) == (other, None)
-
-    def test_the_configs_biLM_is_the_default(
-        self, training: FakeTraining, options: Options
-    ) -> None:
-        compare_vectors(options(VectorsOptions, task="sst", seeds=(1,)))
-        assert training.started == ["sst-none-seed1", "sst-both-seed1"]
 
     @pytest.mark.parametrize(
         "text, found",
