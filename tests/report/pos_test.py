@@ -105,27 +105,19 @@ def test_the_baseline_prefers_frequent_tags_and_then_names() -> None:
     assert frequent_tags(["a", "b", "c"], list("aaabb"), list("YXYZX")).tolist() == ["Y", "X", "X"]
 
 
-class TestFitProbe:
-    def test_linearly_separable_classes_are_found_at_any_scale(self) -> None:
-        generator = numpy.random.default_rng(1)
-        vectors = generator.normal(size=(300, 5)) * [1, 1000, 0.001, 1, 0] + 7
-        tags = numpy.where((vectors[:, 1] - 7) / 1000 + (vectors[:, 2] - 7) / 0.001 > 0, "A", "B")
-        probe = fit_probe(vectors[:200], tags[:200], vectors[:200], tags[:200], [100.0])
-        assert (probe.predict(vectors[200:]) == tags[200:]).mean() > 0.95
-
-    def test_the_best_strength_on_held_out_vectors_is_chosen(self) -> None:
-        generator = numpy.random.default_rng(2)
-        vectors = generator.normal(size=(60, 40))
-        noise = numpy.where(generator.random(60) < 0.3, -1, 1)
-        tags = numpy.where(vectors[:, 0] * noise > 0, "A", "B")
-        held_out = generator.normal(size=(500, 40))
-        held_out_tags = numpy.where(held_out[:, 0] > 0, "A", "B")
-        strengths = [0.01, 0.1, 100.0]
-        scores = {
-            strength: fit_probe(vectors, tags, held_out, held_out_tags, [strength]).score(
-                held_out, held_out_tags
-            )
-            for strength in strengths
-        }
-        chosen = fit_probe(vectors, tags, held_out, held_out_tags, strengths)[-1].C
-        assert scores[chosen] == max(scores.values()) > min(scores.values())
+def test_the_best_strength_on_held_out_vectors_is_chosen() -> None:
+    generator = numpy.random.default_rng(2)
+    vectors = generator.normal(size=(60, 40))
+    noise = numpy.where(generator.random(60) < 0.3, -1, 1)
+    tags = numpy.where(vectors[:, 0] * noise > 0, "A", "B")
+    held_out = generator.normal(size=(500, 40))
+    held_out_tags = numpy.where(held_out[:, 0] > 0, "A", "B")
+    strengths = [0.01, 0.1, 100.0]
+    scores = {
+        strength: fit_probe(vectors, tags, held_out, held_out_tags, [strength]).score(
+            held_out, held_out_tags
+        )
+        for strength in strengths
+    }
+    chosen = fit_probe(vectors, tags, held_out, held_out_tags, strengths)[-1].C
+    assert scores[chosen] == max(scores.values()) > min(scores.values())

@@ -1,5 +1,3 @@
-import json
-import shutil
 import statistics
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +6,6 @@ from typing import Any, Dict, List, Sequence
 import pandas
 import pytest
 import torch
-from allennlp.common import Params
 from allennlp.models import load_archive
 
 from elmo_plugin import BiLM
@@ -17,7 +14,7 @@ from elmo_plugin.modules.elmo import ScalarMix
 from elmo_plugin.modules.model_mixes import ArchivedMix
 from elmo_plugin.report import weights as weights_report
 from elmo_plugin.report.figures import draw_weights
-from elmo_plugin.report.weights import WeightsOptions, default_name, mixes_of
+from elmo_plugin.report.weights import WeightsOptions, default_name
 from tests.conftest import TINY_OPTIONS
 from tests.report.conftest import column, tables_of
 from tests.tasks.task_testing import FIXTURES, overfitted_archive
@@ -90,26 +87,6 @@ def test_archives_of_one_name_are_averaged(archives: Dict[str, Path], tmp_path: 
         assert_equal_to_four_decimals(row[7:], [statistics.stdev(values) for values in columns])
     table = compare(folders, tmp_path, names=("first", "second"))
     assert column(table, "task") == ["first", "first", "second", "second"]
-
-
-def test_allennlps_own_embedder_is_read_with_its_type_changed(
-    archives: Dict[str, Path], tmp_path: Path
-) -> None:
-    folder = tmp_path / "own"
-    shutil.copytree(archives["inside"], folder)
-    config = Params.from_file(folder / "config.json", json.dumps({f"{EMBEDDER}.type": "elmo"}))
-    values = config.as_dict(quiet=True)
-    embedders = values["model"]["text_encoder"]["text_field_embedder"]["token_embedders"]
-    embedders["elmo"]["type"] = "elmo_token_embedder"
-    (folder / "config.json").write_text(json.dumps(values))
-    state = torch.load(folder / "weights.th", weights_only=True)
-    own = {key: value for key, value in state.items() if "bilm_source" not in key}
-    torch.save(own, folder / "weights.th")
-    with pytest.raises(Exception):  # noqa: B017  AllenNLP's biLM has other names for its weights
-        mixes_of(str(folder))
-    (mix,) = mixes_of(str(folder), {f"{EMBEDDER}.type": "elmo"})
-    (expected,) = mixes_of(str(archives["inside"]))
-    assert (mix.name, mix.mix.state_dict()) == (expected.name, expected.mix.state_dict())
 
 
 def test_fixed_shares_are_named_in_a_note(archives: Dict[str, Path], tmp_path: Path) -> None:
