@@ -257,10 +257,21 @@ class TestBadInput:
         with pytest.raises(AssertionError, match="work was started"):
             embed(unused, format, dtype="float16")
 
-    def test_without_pyarrow(self, unused: QuickEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(ConfigurationError, match=r'pip install "elmo-plugin\[parquet\]"'):
-            embed(unused, "parquet")
+    @pytest.mark.parametrize(
+        "library, options, extra",
+        [("pyarrow", {"format": "parquet"}, "parquet"), ("ray", {"engine": "ray"}, "ray")],
+    )
+    def test_without_a_library_the_error_says_how_to_install_it(
+        self,
+        library: str,
+        options: Any,
+        extra: str,
+        unused: QuickEmbedder,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(ConfigurationError, match=rf'pip install "elmo-plugin\[{extra}\]"'):
+            embed(unused, **options)
 
 
 def test_a_vector_beyond_float16_is_an_error(embedder: Any, folder: Path) -> None:
@@ -454,13 +465,6 @@ class TestDamagedParts:
 
 
 class TestResume:
-    def test_finished_parts_are_not_embedded_again(
-        self, embedder: Any, interrupted: None, format: str
-    ) -> None:
-        embed(embedder, format, resume=True)
-        assert embedder.embedded == [line.split() for line in LINES[2 * SENTENCES_PER_PART :]]
-        check_output(format)
-
     def test_it_starts_without_parts_and_does_nothing_with_a_complete_output(
         self, embedder: QuickEmbedder, folder: Path, format: str
     ) -> None:
@@ -478,17 +482,6 @@ class TestResume:
             with pytest.raises(ConfigurationError, match="out is complete, and was made from ano"):
                 embed(embedder, format, source, resume=True)
         assert contents() == expected and sorted(os.listdir()) == ["in.txt", "out"]
-
-    def test_a_file_written_by_another_program_during_the_run_is_not_replaced(
-        self, embedder: QuickEmbedder, interrupted: None, format: str
-    ) -> None:
-        Path("out").write_text("precious")
-        with pytest.raises(ConfigurationError, match=r"out (exists and was not|is a file)"):
-            embed(embedder, format, resume=True)
-        assert Path("out").read_text() == "precious"
-        Path("out").unlink()
-        embed(embedder, format, resume=True)
-        check_output(format)
 
     def test_an_interrupted_run_is_not_removed_by_accident(
         self, embedder: QuickEmbedder, interrupted: None, format: str
