@@ -120,7 +120,6 @@ def asking(**changes: Any) -> Dict[str, Any]:
         (NER, {"sentence": "a " * 61}, 413, "'sentence' has 61 tokens, expected at most 60"),
         (NER, {"tokens": ["a"] * 61}, 413, "'tokens' has 61 tokens, expected at most 60"),
         (COREF, {"sentences": [["a"] * 31] * 2}, 413, "'sentences' has 62 tokens"),
-        (SQUAD, {"passage": "a " * 61, "question": "b"}, 413, "'passage' has 61 tokens"),
         # With an example of what the route expects.
         (NER, b"", 422, 'The body: Field required. Expected a JSON object such as {"sentence": '),
         (SQUAD, b"null", 422, "The body is null: Input should be a valid dictionary. Expected a J"),
@@ -136,7 +135,6 @@ def asking(**changes: Any) -> Dict[str, Any]:
         (WORDS, asking(word="(" * 3000), 413, "'word' has a word of 3,000 characters"),
         (WORDS, asking(word="\ud83d"), 422, "'word' is \"\\ud83d\": Input should be a valid"),
         (WORDS, asking(sentence="bank " * 100), 413, "'sentence' has 100 tokens, expected at"),
-        (WORDS, asking(sentence="bank" + "(" * 3000), 413, "'sentence' has a word of 3,004"),
         (WORDS, {"word": "bank"}, 422, "'sentence': Field required. Expected a JSON object"),
         (WORDS, asking(sentences=[]), 422, "'sentences' is []: List should have at least 1 item"),
         (WORDS, asking(sentences=["bank", ""]), 422, "'sentences'[1] is \"\": String should have"),
