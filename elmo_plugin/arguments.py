@@ -4,18 +4,7 @@ import argparse
 import dataclasses
 from collections.abc import Sequence as AbstractSequence
 from numbers import Integral
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Optional,
-    Type,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Dict, Optional, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import parse_json
@@ -31,7 +20,6 @@ def option(
     *,
     short: Optional[str] = None,
     positional: bool = False,
-    parse: Optional[Callable[[str], Any]] = None,
     repeat: bool = False,
     positive: bool = False,
     **settings: Any,
@@ -53,20 +41,17 @@ def option(
         A second flag, such as `-s`.
     positional : `bool`, optional (default = `False`)
         Whether the argument has no flag.
-    parse : `Callable[[str], Any]`, optional (default: the type)
-        Returns the value of a word of the command line.
     repeat : `bool`, optional (default = `False`)
         Whether the flag is repeated before each value of a sequence.
     positive : `bool`, optional (default = `False`)
         Whether `check_options` accepts positive whole numbers only.
     settings
-        `metavar` and `choices`, as in `argparse`.
+        `metavar`, `choices` and `type`, as in `argparse`. By default `type` is that of the field.
     """
     metadata = {
         "help": help,
         "short": short,
         "positional": positional,
-        "parse": parse,
         "repeat": repeat,
         "positive": positive,
         "settings": settings,
@@ -167,9 +152,7 @@ def _add_argument(
         settings["action"] = argparse.BooleanOptionalAction if field.default else "store_true"
     elif item_type is None:
         is_object = get_origin(field_type) is dict
-        settings["type"] = option["parse"] or (_json_object if is_object else field_type)
-        if option["positional"] and not is_required:
-            settings["nargs"] = "?"
+        settings.setdefault("type", _json_object if is_object else field_type)
     elif _is_record(item_type):
         words = tuple(name.upper() for name in item_type._fields)
         settings.update(action="append", nargs=len(words), metavar=words)
@@ -177,7 +160,7 @@ def _add_argument(
         settings.update(action="append", type=item_type)
     else:
         is_optional = option["positional"] and not is_required
-        settings.update(nargs="*" if is_optional else "+", type=option["parse"] or item_type)
+        settings.update(nargs="*" if is_optional else "+", type=item_type)
     if settings.get("action") == "append" and not is_required:
         settings["default"] = list(settings["default"])  # argparse appends to a copy of it
     action = group.add_argument(*names, **settings)
@@ -208,6 +191,4 @@ def _without_none(field_type: Any) -> Any:
 def _item_type(field_type: Any) -> Any:
     """Return the type of the items of a sequence; `None` for other types."""
     field_type = _without_none(field_type)
-    if get_origin(field_type) in (list, tuple, AbstractSequence):
-        return get_args(field_type)[0]
-    return None
+    return get_args(field_type)[0] if get_origin(field_type) is AbstractSequence else None

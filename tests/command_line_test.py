@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).parents[1]
 TINY = REPOSITORY / "fixtures" / "ner" / "tiny"
 
@@ -23,34 +21,26 @@ def allennlp(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.fixture(scope="module")
-def archive_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny tagger, trained from a folder that is not the project's."""
-    folder = tmp_path_factory.mktemp("elsewhere")
+def test_the_plugin_is_loaded_in_any_folder_without_a_clash(tmp_path: Path) -> None:
+    """Train a tiny tagger in a folder that is not the project's, and predict in that of the project."""
     overrides = json.dumps({"trainer.num_epochs": 1, "trainer.cuda_device": -1})
-    result = allennlp(
+    trained = allennlp(
         *("train", str(TINY / "experiment_elmo.jsonnet"), "-s", "run"),
         *("--include-package", "elmo_plugin", "--overrides", overrides),
-        folder=folder,
+        folder=tmp_path,
     )
-    assert result.returncode == 0, result.stderr
-    assert "The frozen biLM runs in float32" in result.stdout
-    return folder / "run" / "model.tar.gz"
+    assert trained.returncode == 0, trained.stderr
+    assert "The frozen biLM runs in float32" in trained.stdout
 
-
-def test_predict_from_the_projects_folder_loads_the_plugin_without_a_clash(
-    archive_file: Path,
-) -> None:
-    folder = archive_file.parent
     sentences = [{"sentence": "Mary Smith visited New York."}, {"tokens": ["Rain", "in", "Łódź"]}]
-    (folder / "in.jsonl").write_text("\n".join(json.dumps(sentence) for sentence in sentences))
-    result = allennlp(
-        *("predict", str(archive_file), str(folder / "in.jsonl"), "--silent", "--batch-size", "2"),
-        *("--output-file", str(folder / "out.jsonl")),
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, sentences)))
+    predicted = allennlp(
+        *("predict", str(tmp_path / "run" / "model.tar.gz"), str(tmp_path / "in.jsonl")),
+        *("--silent", "--batch-size", "2", "--output-file", str(tmp_path / "out.jsonl")),
         folder=REPOSITORY,
     )
-    assert result.returncode == 0, result.stderr
-    assert "could not be loaded" not in result.stdout + result.stderr
-    outputs = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert predicted.returncode == 0, predicted.stderr
+    assert "could not be loaded" not in predicted.stdout + predicted.stderr
+    outputs = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [len(output["tags"]) for output in outputs] == [6, 3]
     assert outputs[1]["words"] == ["Rain", "in", "Łódź"]

@@ -71,8 +71,7 @@ def main(words: Optional[Sequence[str]] = None) -> None:
     words = sys.argv[1:] if words is None else words
     is_debugging = DEBUG in words
     logging.basicConfig(
-        format="%(levelname)s: %(message)s",
-        level=logging.INFO if is_debugging else logging.WARNING,
+        format="%(levelname)s: %(message)s", level=logging.INFO if is_debugging else logging.WARNING
     )
     # Which runs are trained, and how long it takes.
     logging.getLogger("elmo_plugin.report").setLevel(logging.INFO)

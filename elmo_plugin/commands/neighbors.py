@@ -59,7 +59,7 @@ class NeighborsOptions:
         "0: token representation, which does not depend on the context; 1, 2, ...: LSTM layers; "
         f"{TOP_LAYER}: the last layer; {AVERAGE}: the mean of all",
         TOP_LAYER,
-        parse=_layer,
+        type=_layer,
     )
     top: int = option("show at most N occurrences for a sentence", 10, metavar="N", positive=True)
     max_occurrences: int = option(

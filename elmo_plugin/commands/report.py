@@ -34,10 +34,7 @@ REPORTS = {
         "task_reports.compare_shares",
         "Train a task with and without ELMo on shares of its training data.",
     ),
-    "wsd": (
-        "wsd.compare_senses",
-        "Classify the senses of words by their vectors, layer by layer.",
-    ),
+    "wsd": ("wsd.compare_senses", "Classify the senses of words by their vectors, layer by layer."),
     "pos": (
         "pos.compare_tags",
         "Predict parts of speech from the vectors of each layer with a linear classifier.",
@@ -64,11 +61,7 @@ USAGE = "%(prog)s REPORT ..."
 def add_subcommands(parser: argparse.ArgumentParser) -> None:
     """Declare the reports."""
     reports = parser.add_subparsers(
-        title="reports",
-        metavar="REPORT",
-        required=True,
-        prog=parser.prog,
-        parser_class=LazyParser,
+        title="reports", metavar="REPORT", required=True, prog=parser.prog, parser_class=LazyParser
     )
     for name, (_, help) in REPORTS.items():
         reports.add_parser(name, help=help, declare=partial(_declare_report, name))

@@ -9,12 +9,7 @@ from tqdm import tqdm
 
 from elmo_plugin.arguments import check_options, option, option_group
 from elmo_plugin.embedding.elmo_embedder import BiLMFiles, DeviceOptions
-from elmo_plugin.embedding.scoring import (
-    BLANK,
-    DEFAULT_MODEL,
-    ScoreTotals,
-    SentenceScorer,
-)
+from elmo_plugin.embedding.scoring import BLANK, DEFAULT_MODEL, ScoreTotals, SentenceScorer
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, SentenceSource
 from elmo_plugin.errors import ConfigurationError

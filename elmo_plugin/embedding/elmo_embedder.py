@@ -3,19 +3,7 @@
 import hashlib
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import (
-    IO,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy
 import torch
@@ -36,6 +24,7 @@ from elmo_plugin.embedding.sentence_batches import (
     consecutive_groups,
     map_in_batches,
 )
+from elmo_plugin.embedding.sentences import TextInput
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import FileName, is_unicode
 
@@ -213,7 +202,7 @@ class ElmoEmbedder:
 
     def embed_file(
         self,
-        input_file: Union[FileName, IO[Any]],
+        input_file: TextInput,
         output_file_path: FileName,
         output_format: str = "all",
         batch_size: int = DEFAULT_BATCH_SIZE,
@@ -273,10 +262,7 @@ class ElmoEmbedder:
         return batch_to_ids(sentences).to(self.elmo_bilm.device)
 
     def _embed(
-        self,
-        sentences: List[List[str]],
-        pool: Optional[str] = None,
-        keep_sentences: bool = False,
+        self, sentences: List[List[str]], pool: Optional[str] = None, keep_sentences: bool = False
     ) -> List[numpy.ndarray]:
         if not any(sentences):
             shape = (self.num_layers, 0, self.get_output_dim())
@@ -347,12 +333,8 @@ def _checked(sentences: Iterable[Iterable[str]]) -> Iterator[List[str]]:
 
 def checked_tokens(sentence: Iterable[str], position: int) -> List[str]:
     """
-    Return the tokens of a sentence as a list. `position` is its index in the batch or stream, for errors.
-
-    # Raises
-
-    `ValueError` for a string in place of tokens, and for a token that is not a string or cannot be encoded as
-    UTF-8.
+    Return the tokens of a sentence as a list. `position` is its index in the batch or stream, for errors:
+    `ValueError` for a string in place of tokens, and for a token that is not a string or no UTF-8.
     """
     if isinstance(sentence, (str, bytes)) or not isinstance(sentence, Iterable):
         raise ValueError(

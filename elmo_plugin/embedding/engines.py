@@ -5,19 +5,7 @@ import math
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Tuple,
-    TypeVar,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator, List, Optional, Tuple
 
 import numpy
 import torch
@@ -38,9 +26,6 @@ LOCAL, RAY = ENGINES = ("local", "ray")
 BLOCKS_PER_WORKER = 2
 # How often a block is tried again after its worker died.
 MAX_RETRIES = 5
-
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -84,12 +69,8 @@ class PartWriter:
 
     def write(self, embedder: "ElmoEmbedder", block: Block) -> Iterator[int]:
         """
-        Embed a block and write its part. Yield 1 after each sentence, the number of new ones.
-
-        # Raises
-
-        `ConfigurationError` for a vector that is too large for the data type; `OSError` if the part cannot be
-        written.
+        Embed a block and write its part. Yield 1 after each sentence, the number of new ones. Raise
+        `ConfigurationError` for a vector that is too large for the data type; `OSError` if writing fails.
         """
         tokens = (sentence.tokens for sentence in block.sentences)
         all_layers = embedder.embed_sentences(tokens, self.batch_size)
@@ -120,12 +101,12 @@ class LocalEngine:
     def __init__(self, embedder: "ElmoEmbedder") -> None:
         self._embedder = embedder
 
-    def map(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> List[ResultT]:
+    def map(self, function: Callable[[Any], Any], items: List[Any]) -> List[Any]:
         """Return the result of a function for each item."""
         return list(map(function, items))
 
     def write_parts(
-        self, writer: PartWriter, blocks: Iterable[Block]
+        self, writer: PartWriter, blocks: Iterator[Block]
     ) -> Generator[int, None, None]:
         """Embed blocks and write their parts. Yield numbers of newly embedded sentences."""
         for block in blocks:
@@ -139,15 +120,14 @@ class RayEngine:
         self._embedder = shared_embedder(embedder)
         self._num_workers = num_workers
 
-    def map(self, function: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> List[ResultT]:
+    def map(self, function: Callable[[Any], Any], items: List[Any]) -> List[Any]:
         """Return the result of a function for each item. The calls run on all cores."""
         ray = import_ray()
         remote = ray.remote(function)
-        results: List[ResultT] = ray.get([remote.remote(item) for item in items])
-        return results
+        return list(ray.get([remote.remote(item) for item in items]))
 
     def write_parts(
-        self, writer: PartWriter, blocks: Iterable[Block]
+        self, writer: PartWriter, blocks: Iterator[Block]
     ) -> Generator[int, None, None]:
         """
         Hand each block to the next idle worker, which embeds it and writes its part. Yield the number of
@@ -248,7 +228,7 @@ def import_ray() -> Any:
     return ray
 
 
-Engine = Union[LocalEngine, RayEngine]
+Engine = LocalEngine | RayEngine
 
 
 @contextmanager

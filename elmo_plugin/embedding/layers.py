@@ -84,11 +84,7 @@ def layer_choice(name: str, pool: Optional[str] = None) -> LayerChoice:
 def learnt_mix(mix: ScalarMix, name: str, pool: Optional[str] = None) -> LayerChoice:
     """
     Return the choice that makes the weighted sum of layers that a task model learned (paper, eq. 1), gamma
-    included.
-
-    # Raises
-
-    `ConfigurationError` if the mix normalises layers: the vector of a token then depends on the whole batch.
+    included. Raise `ConfigurationError` if the mix normalises layers: vectors then depend on the whole batch.
     """
     if mix.do_layer_norm:
         raise ConfigurationError(

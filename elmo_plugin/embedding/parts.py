@@ -176,11 +176,7 @@ class PartsFolder:
     def keep_only(self, parts: Iterable[Part], format: OutputFormat) -> List[Path]:
         """
         Return the files of these parts, in this order. Remove other files beside them: unfinished ones of
-        killed processes, and parts of another input.
-
-        # Raises
-
-        `FileNotFoundError` if one is missing.
+        killed processes, and parts of another input. Raise `FileNotFoundError` if one is missing.
         """
         kept = [self._data_of(part, format) for part in parts]
         existing = set((self.path / _DATA).iterdir())
@@ -231,12 +227,8 @@ class PartialOutput:
 
     def check(self, overwrite: bool, resume: bool) -> None:
         """
-        Check what an interrupted run has left in the folder.
-
-        # Raises
-
-        `ConfigurationError` if the folder was made by another program, or if it holds parts and neither
-        `overwrite` nor `resume` is set.
+        Raise `ConfigurationError` if the folder was made by another program, or if it holds parts of an
+        interrupted run and neither `overwrite` nor `resume` is set.
         """
         if not self.folder.exists():
             return
@@ -307,11 +299,8 @@ class PartialOutput:
 
     def publish(self, product: Path) -> None:
         """
-        Move the complete output, `product`, to its place, and remove the folder.
-
-        # Raises
-
-        `ConfigurationError` if another program has written a file there.
+        Move the complete output, `product`, to its place, and remove the folder. Raise `ConfigurationError`
+        if another program has written a file there.
         """
         if not self.may_replace:
             raise ConfigurationError(

@@ -352,9 +352,8 @@ def _progress_bar(contents: List[Content], finished: List[Part]) -> Any:
         total=sum(content.num_sentences for content in contents) or None,
         initial=sum(part.num_sentences for part in finished),
         unit=" sentences",
-        mininterval=0.1
-        if sys.stderr.isatty()
-        else 10,  # seconds: for a terminal, or a log in a file
+        # Seconds: for a terminal, or a log in a file.
+        mininterval=0.1 if sys.stderr.isatty() else 10,
     )
 
 

@@ -202,13 +202,7 @@ class SentenceScorer:
         return cls(bilm, softmax, vocabulary)
 
     def score_sentence(self, tokens: Sequence[str]) -> SentenceScore:
-        """
-        Score the tokens of a sentence, which may be empty.
-
-        # Raises
-
-        `ValueError` as `ElmoEmbedder.embed_sentence`.
-        """
+        """Score the tokens of a sentence, which may be empty. Raise as `ElmoEmbedder.embed_sentence`."""
         return next(self.score_sentences([tokens]))
 
     def score_sentences(
@@ -221,10 +215,7 @@ class SentenceScorer:
         return self._embedder.map_batches(self._scores, sentences, batch_size)
 
     def best_words(
-        self,
-        tokens: Sequence[str],
-        num_words: int = DEFAULT_NUM_BEST,
-        where: str = "The sentence",
+        self, tokens: Sequence[str], num_words: int = DEFAULT_NUM_BEST, where: str = "The sentence"
     ) -> List[WordForBlank]:
         """
         Return the best words for the blank, `___`, among the tokens of a sentence, ranked by both directions

@@ -31,6 +31,8 @@ _BUFFER_BYTES = 2**20
 # and the biLM would read them as parts of words. (A carriage return before the line feed is stripped.)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
+# What `SentenceSource` reads: a path, or an open file.
+TextInput = Union[FileName, IO[Any]]
 # The text of a line or row, and its tokens if a Parquet file has them.
 TextAndTokens = Tuple[str, Optional[List[str]]]
 
@@ -90,9 +92,7 @@ class SentenceSource:
     column is given for a text file.
     """
 
-    def __init__(
-        self, source: Union[FileName, IO[Any]], options: InputOptions = InputOptions()
-    ) -> None:
+    def __init__(self, source: TextInput, options: InputOptions = InputOptions()) -> None:
         self._options = options
         self._path: Optional[Path] = None
         self._file: Optional[IO[Any]] = None

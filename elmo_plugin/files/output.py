@@ -18,13 +18,8 @@ LOCK_NAME = "lock"
 
 def check_output_file(path: FileName, overwrite: bool, what: str = "output") -> None:
     """
-    Check that a file can be written, and replaced if it exists. `what` is its name in errors, such as that of
-    an option.
-
-    # Raises
-
-    `ConfigurationError` if the path is a folder, the file exists and may not be replaced, or its folder does
-    not exist or cannot be written.
+    Raise `ConfigurationError` if the path is a folder, the file exists and may not be replaced, or its folder
+    does not exist or cannot be written. `what` is its name in errors, such as that of an option.
     """
     if Path(path).is_dir():
         raise ConfigurationError(
@@ -34,7 +29,7 @@ def check_output_file(path: FileName, overwrite: bool, what: str = "output") -> 
 
 
 def check_output_folder(path: FileName, overwrite: bool) -> None:
-    """Check that a folder can be made, and replaced if it exists. Raise as `check_output_file`."""
+    """Raise `ConfigurationError` as `check_output_file`, of a folder that is to be made or replaced."""
     if Path(path).is_file():
         raise ConfigurationError(
             f"output: {path} is a file, expected a new folder. Give another path."
@@ -111,20 +106,13 @@ def opened_output(path: Optional[FileName]) -> Iterator[TextIO]:
 def claimed_folder(folder: Path, error_message: str) -> Iterator[None]:
     """
     Lock a folder within the context, by a file `lock` in it that remains. The folder is made if it does not
-    exist. When the process ends or is killed, the system releases the lock.
-
-    # Raises
-
-    `ConfigurationError` with `error_message` if another process has the lock; `OSError` if the folder cannot
-    be made.
+    exist. When the process ends or is killed, the system releases the lock. Raise `ConfigurationError` with
+    `error_message` if another process has it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / LOCK_NAME)
     try:
-        lock.acquire(timeout=0)
+        lock = filelock.FileLock(folder / LOCK_NAME).acquire(timeout=0)
     except filelock.Timeout as error:
         raise ConfigurationError(error_message) from error
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()

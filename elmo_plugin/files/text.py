@@ -56,13 +56,7 @@ def read_text(path: FileName, content: str) -> str:
 
 
 def read_json(path: FileName, content: str) -> Any:
-    """
-    Return the value in a JSON file.
-
-    # Raises
-
-    `ConfigurationError` as `read_text`, and if the file is not JSON or is nested too deeply.
-    """
+    """Return the value in a JSON file. Raise as `read_text`, and if it is not JSON, see `parse_json`."""
     text = read_text(path, content)
     try:
         return parse_json(text)
@@ -74,12 +68,8 @@ def read_json(path: FileName, content: str) -> Any:
 
 def parse_json(text: str) -> Any:
     """
-    Return the value of JSON text.
-
-    # Raises
-
-    `ValueError` if the text is not JSON, has a number of thousands of digits, or has more than `MAX_DEPTH`
-    levels.
+    Return the value of JSON text. Raise `ValueError` if the text is not JSON, has a number of thousands of
+    digits, or has more than `MAX_DEPTH` levels.
     """
     try:
         value = json.loads(text)
@@ -125,11 +115,7 @@ def split_tokens(line: str) -> List[str]:
 def open_text(path: FileName, name: Optional[str] = None) -> BinaryIO:
     """
     Open a file of text for `decoded_lines` or `byte_lines`. It is decompressed if its path ends in `.gz`.
-    Errors call it by `name`, or else by its path.
-
-    # Raises
-
-    `ConfigurationError` if the file cannot be opened.
+    Raise `ConfigurationError` if it cannot be opened; the error has its `name`, or else its path.
     """
     try:
         if Path(path).suffix == ".gz":
@@ -143,12 +129,8 @@ def open_text(path: FileName, name: Optional[str] = None) -> BinaryIO:
 
 def decoded_lines(file: BinaryIO, path: FileName, line_content: str) -> Iterator[str]:
     """
-    Yield the lines of a UTF-8 file without the line feed and without a byte order mark. The parameters are
-    those of `byte_lines`.
-
-    # Raises
-
-    `ConfigurationError` as `byte_lines`, and naming file and line if the line is not UTF-8.
+    Yield the lines of a UTF-8 file as text. Parameters and errors are those of `byte_lines`; a line that is
+    not UTF-8 is an error too, which names file and line.
     """
     for line_number, line in enumerate(byte_lines(file, path, line_content), start=1):
         try:

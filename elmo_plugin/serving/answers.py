@@ -53,11 +53,7 @@ class ServedModel:
     """
 
     def __init__(
-        self,
-        name: str,
-        archive_file: Union[str, PathLike],
-        limits: Limits,
-        cuda_device: int = -1,
+        self, name: str, archive_file: Union[str, PathLike], limits: Limits, cuda_device: int = -1
     ) -> None:
         archive = opened_archive(archive_file, cuda_device=cuda_device)
         self.task = str(archive.config["model"].get("type"))
@@ -172,13 +168,7 @@ class WordsInContext:
         )
 
     def answer(self, request: WordRequest) -> WordAnswer:
-        """
-        Return the answer to a request.
-
-        # Raises
-
-        `ConfigurationError` if it is too long or invalid.
-        """
+        """Return the answer to a request. Raise `ConfigurationError` if it is too long or invalid."""
         word, layer = request.word, request.layer
         check_layer(layer, self._embedder.num_layers, "'layer'")
         check_length("'word'", word, self._tokenize, self._limits)

@@ -6,7 +6,7 @@ import re
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Sequence, Tuple
+from typing import Any, AsyncIterator, Dict, List, Sequence, Tuple
 
 from pydantic import BaseModel, Field
 
@@ -24,9 +24,6 @@ from elmo_plugin.serving.answers import (
 )
 from elmo_plugin.serving.options import Limits
 from elmo_plugin.serving.requests import Batcher, RequestChecks, RequestError, error_response
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
 
 
 class ErrorMessage(BaseModel):
@@ -47,8 +44,8 @@ def make_app(
     words: WordsInContext,
     limits: Limits,
     allowed_hosts: Sequence[str] = (),
-) -> "FastAPI":
-    """Return the application: the routes, behind `RequestChecks`."""
+) -> Any:
+    """Return the FastAPI application: the routes, behind `RequestChecks`."""
     # --include-package imports this module also where FastAPI is not installed.
     from fastapi import FastAPI, Request
     from fastapi.exceptions import RequestValidationError

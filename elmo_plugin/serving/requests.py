@@ -40,13 +40,9 @@ def check_length(
     key: str, value: Any, tokenize: Callable[[str], Sequence[Any]], limits: Limits
 ) -> None:
     """
-    Check the length of a value of a request: a text, a list of words, or a list of such lists.
-    Values of other types pass, since the task checks them. Characters are checked before `tokenize` is
-    called.
-
-    # Raises
-
-    `RequestError` with status 413.
+    Raise `RequestError` with status 413 if a value of a request is too long: a text, a list of words, or a
+    list of such lists. Values of other types pass, since the task checks them. Characters are checked before
+    `tokenize` is called.
     """
     if isinstance(value, list):
         num_tokens = sum(len(item) if isinstance(item, list) else 1 for item in value)

@@ -23,11 +23,8 @@ _NAME_IN_ADDRESSES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 def serve(options: ServeOptions) -> None:
     """
-    Serve until SIGINT or SIGTERM. Requests under way are answered first.
-
-    # Raises
-
-    `ConfigurationError` if the address cannot be bound, and if a model cannot be loaded.
+    Serve until SIGINT or SIGTERM. Requests under way are answered first. Raise `ConfigurationError` if the
+    address cannot be bound, and if a model cannot be loaded.
     """
     archives = named_archives(options.archives)
     limits, device = options.limits, options.cuda_device
@@ -48,10 +45,7 @@ def named_archives(words: Sequence[str]) -> Dict[str, str]:
     """
     Return the archives that words of the command line name, by their names in addresses. A word is `ARCHIVE`,
     `NAME=ARCHIVE`, or the name of a task model of this package; without words all of these are returned.
-
-    # Raises
-
-    `ConfigurationError` if a name cannot be part of an address, or occurs twice.
+    Raise `ConfigurationError` if a name cannot be part of an address, or occurs twice.
     """
     archives: Dict[str, str] = {}
     for word in words or task_model_names():
@@ -76,10 +70,7 @@ def named_archives(words: Sequence[str]) -> Dict[str, str]:
 
 def bound_socket(host: str, port: int) -> socket.socket:
     """
-    Return a socket that listens at an address, with a warning if other machines can reach it.
-
-    # Raises
-
+    Return a socket that listens at an address, with a warning if other machines can reach it. Raise
     `ConfigurationError` if it cannot be bound.
     """
     is_ipv6 = ":" in host

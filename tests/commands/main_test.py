@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, List
 
 import pytest
@@ -18,16 +17,12 @@ from elmo_plugin.commands.main import COMMANDS, LazyParser, main
 from elmo_plugin.commands.report import REPORTS
 from elmo_plugin.errors import ConfigurationError
 
-# Of COLUMNS columns: a screen and a half.
-LINES, COLUMNS = 75, 100
+LINES = ["a b", "c"]  # of `in.txt`
+SCREEN_LINES, COLUMNS = 75, 100  # a screen and a half
 WITHOUT_TORCH = [name for name in COMMANDS if name not in ("embed", "neighbors", "score")]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run in a folder that is not the project's, with sentences in `in.txt`."""
-    (tmp_path / "in.txt").write_text("a b\nc\n")
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def help_of(words: List[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
@@ -56,7 +51,7 @@ class TestHelp:
     ) -> None:
         text = help_of(words, monkeypatch, capsys)
         lines = text.splitlines()
-        assert len(lines) <= LINES
+        assert len(lines) <= SCREEN_LINES
         assert max(map(len, lines)) <= COLUMNS + 10  # some descriptions have lines of 110
         assert lines[0].startswith(f"usage: {' '.join(['elmo', *words])} ")
         assert "example" in text[: text.index("options:")]
@@ -91,20 +86,17 @@ def test_the_version(capsys: Any) -> None:
 
 def test_subcommands_of_allennlp_have_the_same_options() -> None:
     subparsers = argparse.ArgumentParser().add_subparsers(parser_class=argparse.ArgumentParser)
-    checked = 0
-    for name, command in COMMANDS.items():
-        if command.subcommand is not None:
-            theirs: Any = Subcommand.by_name(command.subcommand)
-            subparser = theirs().add_subparser(subparsers)
-            ours = LazyParser(prog=name)
-            main_module.declare_command(name, ours)
-            added = {"--include-package"} if theirs.requires_plugins else set()
-            flags = {flag for action in subparser._actions for flag in action.option_strings}
-            assert {flag for action in ours._actions for flag in action.option_strings} == (
-                flags | added
-            )
-            checked += 1
-    assert checked == 5
+    names = [name for name, command in COMMANDS.items() if command.subcommand is not None]
+    assert len(names) == 5
+    for name in names:
+        theirs: Any = Subcommand.by_name(COMMANDS[name].subcommand)
+        ours = LazyParser(prog=name)
+        main_module.declare_command(name, ours)
+        found, expected = (
+            {flag for action in parser._actions for flag in action.option_strings}
+            for parser in (theirs().add_subparser(subparsers), ours)
+        )
+        assert found | ({"--include-package"} if theirs.requires_plugins else set()) == expected
 
 
 class TestErrors:
@@ -119,43 +111,28 @@ class TestErrors:
             ("embed in.txt o.npy --top --column x", "--column is 'x', but in.txt is text"),
             ("embed in.txt o.npy --top --forget-sentences", "are options of HDF5, but the format"),
             ("embed in.txt o.npy --top --mix-name x", "--mix-name and --overrides are options of"),
-            ("serve --port x", "--port: invalid int value: 'x'"),
             ("serve --timeout nan", "--timeout: found nan, expected a positive number"),
-            ("serve --max-tokens -1", "--max-tokens: found -1, expected a positive number"),
             ("serve --port 0 no.tar.gz", "no.tar.gz: no such file or folder, expected an archive"),
             ("serve --port 0 elmo_mini", "elmo_mini: that is the name of a biLM, expected an arch"),
-            ("embed in.txt o.npy --mix m --overrides x", "found x, which is not JSON"),
             ("embed in.txt o.npy --mix m --weight-file w", "learned for the biLM in that archive"),
             ("embed in.txt o.npy --top --batch-size 0", "batch_size is 0, expected a positive"),
             ("embed in.txt o.npy --top --num-workers 2", "--num-workers is 2, but the engine is"),
-            ("embed in.txt o.npy --top --ray-address a", "--ray-address is a, but the engine"),
             ("embed in.txt o.npy --top --engine ray --num-workers 0", "num_workers is 0, expected"),
             ("embed in.txt o.npy --top --engine ray --stateful", "are not for --engine ray"),
             ("embed - o.npy --top --engine ray", "workers cannot read standard input"),
             ("embed in.txt no/o.npy --top", "output: there is no folder no to write o.npy in"),
-            ("embed in.txt o.hdf5 --mix m.gz", "m.gz: no such file or folder, expected an archive"),
             ("embed in.txt o.hdf5 --mix m --include-package no_such", "cannot import no_such (No"),
             ("embed in.txt o.npy --top --cuda-device 99", "cuda_device is 99, but torch finds"),
-            ("embed in.txt o.npy --top --precision int4", "--precision: invalid choice: 'int4'"),
             ("embed in.txt o.npy --top --resume --overwrite", "expected one of them"),
             ("embed in.txt o.npy --top --resume --stateful", "or leave out --stateful"),
             ("embed in.txt o.npy --top --options-file no", "'options_file': 'no', 'weight_file': "),
             ("embed no.txt o.npy --top", "input: there is no file no.txt"),
-            ("neighbors in.txt", "neighbors: error: the following arguments are required: --se"),
-            ("neighbors in.txt --pool sum", "--pool: invalid choice: 'sum'"),
             ("neighbors in.txt --sentence x --word x", "in.txt: does not hold the word 'x'"),
-            (
-                "neighbors in.txt --sentence x --word a",
-                "--sentence 'x': does not hold the word 'a'",
-            ),
+            ("neighbors in.txt --sentence x --word a", "--sentence 'x': does not hold the word"),
             ("neighbors no.txt --sentence a --word a", "no.txt: cannot be read"),
             ("neighbors in.txt --sentence a", "--word is None and --pool is None, expected one"),
-            (
-                "neighbors in.txt --sentence a --word a --pool mean",
-                "--word is a and --pool is mean",
-            ),
+            ("neighbors in.txt --sentence a --word a --pool mean", "a and --pool is mean, expec"),
             ("neighbors in.txt --sentence a --word a --top 0", "top is 0, expected a positive wh"),
-            ("neighbors in.txt --sentence a --word a --max-occurrences 0", "occurrences is 0, exp"),
             ("score in.txt --best 0", "best is 0, expected a positive whole number."),
             ("score in.txt --best 2 --words", "--best is given with --words, --batch-size"),
             ("score in.txt --best 2 --tokenizer spacy", "spaCy splits ___ into three tokens"),
@@ -163,27 +140,20 @@ class TestErrors:
             ("score in.txt --output in.txt", "--output: in.txt exists, expected a new path"),
             ("score in.txt --output in.txt --overwrite", "in.txt is the file that is read. Give"),
             ("score in.txt --output no/out", "--output: there is no folder no to write out in"),
-            ("score in.txt --column x", "--column is 'x', but in.txt is text"),
-            ("score in.txt --batch-size 0", "batch_size is 0, expected a positive whole number"),
-            ("score in.txt --options-file no", "Found {'options_file': 'no', 'weight_file': None}"),
             ("score in.txt --options-file .", "found options*.json: none, and *.hdf5: none, exp"),
             ("score in.txt --softmax-file in.txt", "in.txt: cannot be read as an HDF5 file"),
             ("score in.txt --vocabulary-file in.txt", "in.txt, line 1: found 'a b', expected <S"),
             ("predict m in.txt --batch-size 0", "batch_size is 0, expected a positive"),
             ("predict m in.txt --output-file in.txt", "in.txt exists, expected a new"),
-            ("predict m in.txt --predictor-args []", "expected a JSON object"),
             ("vocab in.txt --output v --max-size 3", "--max-size: found 3, expected at least 4"),
             ("vocab in.txt --output no/v", "--output: there is no folder no to write v in"),
             ("vocab in.txt --output v --min-count 0", "min_count is 0, expected a positive"),
             ("vocab in.txt --output in.txt", "elmo vocab: error: --output: in.txt exists, exp"),
             ("vocab in.txt --output in.txt --overwrite", "in.txt is a file of the corpus"),
-            ("vocab no.txt --output v", "elmo vocab: error: "),
-            ("models german", "elmo: error: unrecognized arguments: german"),
             ("export no.gz o", "elmo export: error: no.gz: no such file or folder, expected an"),
             ("export elmo_mini in.onnx --overwrite --dtype float16", "expected no other optio"),
             ("export model.tar.gz o.onnx", "Export an archive to a folder first."),
             ("report", "elmo report: error: the following arguments are required: REPORT"),
-            ("report layer", "argument REPORT: invalid choice: 'layer'"),
         ],
     )
     def test_they_are_one_line_and_write_nothing(

@@ -107,11 +107,8 @@ def test_max_occurrences_takes_a_sample(run: Run) -> None:
     assert len(rows(output)) == 4
 
 
-def test_layers_that_are_not_there(run: Run) -> None:
-    for flag, value, match in [
-        ("--layer", "3", r"--layer: found 3, .*to 2 \(the last layer of this biLM\)"),
-        ("--layer", "-2", "--layer: found -2, expected a number from 0"),
-        ("--layer", "top", "--layer: found top, expected a number from 0.*or average"),
-    ]:
-        with pytest.raises(ConfigurationError, match=match):
-            run("--sentence", "a play", flag, value)
+@pytest.mark.parametrize("layer", ["3", "-2", "top"])
+def test_a_layer_that_is_not_there_is_named(run: Run, layer: str) -> None:
+    match = rf"--layer: found {layer}, .*0.* to 2 \(the last layer of this biLM\).*, or average"
+    with pytest.raises(ConfigurationError, match=match):
+        run("--sentence", "a play", "--layer", layer)

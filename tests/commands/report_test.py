@@ -94,20 +94,6 @@ def test_a_run_that_is_done_is_known_by_its_config(
     assert "trainer.num_epochs is 2, expected" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_the_weights_of_a_run_are_shown(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    archive = results / "runs" / "ner-both-share_0.5-batches_2-seed5"
-    run("weights", archive, "-s", tmp_path)
-    assert str(tmp_path / "weights.md") in capsys.readouterr().out.splitlines()
-    table = read_table(tmp_path / "weights.json")
-    assert [row[:3] for row in table.rows] == [
-        ["ner-both-share_0.5-batches_2", "input", 1],
-        ["ner-both-share_0.5-batches_2", "output", 1],
-    ]
-
-
 class TestArguments:
     """Each does what it says; training is faked."""
 
@@ -121,9 +107,6 @@ class TestArguments:
         with pytest.raises(SystemExit, match=r"(?s)1 runs failed:\nner-none-seed1: .*seed1\.log"):
             run("placement", *self.arguments(options), "--placements", "none", "input")
         assert "placement-ner.md" in capsys.readouterr().out
-        table = read_table(Path(options().output) / "placement-ner.json")
-        scores = table.columns.index("dev f1 (%), seed 1")
-        assert [row[scores] for row in table.rows] == ["failed", 51.0]
 
     def test_name_packages_and_overrides(
         self, training: FakeTraining, options: Options, capsys: pytest.CaptureFixture
@@ -134,16 +117,3 @@ class TestArguments:
         assert training.started[0] == "wikigold-none-seed1"
         config = json.loads((options().runs_folder / "wikigold-none-seed1.json").read_text())
         assert config["trainer"]["num_epochs"] == 3
-
-
-@pytest.mark.slow
-def test_the_command_fails_where_a_run_does(tmp_path: Path) -> None:
-    """The log of a process that really fails is read."""
-    overrides = json.dumps({"train_data_path": "no/such/file", "trainer.cuda_device": -1})
-    reason = "ConfigurationError: data file: cannot find no/such/file"
-    with pytest.raises(SystemExit, match=rf"(?s)1 runs failed:\nner-none-seed1: .*{reason}"):
-        run(
-            *("placement", TINY / "experiment_elmo.jsonnet", "-s", tmp_path / "results"),
-            *("--placements", "none", "--seeds", 1, "--overrides", overrides),
-        )
-    assert (tmp_path / "results" / "placement-ner.md").is_file()

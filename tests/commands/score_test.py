@@ -93,15 +93,10 @@ def test_a_file_has_the_same_as_json_lines(run: Run, scorer: SentenceScorer) -> 
 
 
 def test_json_lines_on_standard_output_are_nothing_else(run: Run) -> None:
-    output, errors = run("--output", "-")
-    assert [content["line"] for content in parsed(output)] == [0, 1, 2]
-    assert "3 sentences, 11 words, " in errors
-
-
-def test_skipped_lines_keep_their_numbers(run: Run) -> None:
     Path("gaps.txt").write_text("It\n\nwas\n")
-    output, _ = run("--output", "-", "--skip-blank", source="gaps.txt")
+    output, errors = run("--output", "-", "--skip-blank", source="gaps.txt")
     assert [content["line"] for content in parsed(output)] == [0, 2]
+    assert "2 sentences, 2 words, " in errors
 
 
 class TestBest:
@@ -117,16 +112,6 @@ class TestBest:
             expected = f"{word.probability:.4f} {word.forward:.2f} {word.backward:.2f} {word.word}"
             assert line.split() == expected.split()
         assert len(lines) == 8
-
-    def test_json_lines(self, run: Run, scorer: SentenceScorer) -> None:
-        Path("blanks.txt").write_text("It was ___ .\n")
-        run("--best", "2", "--output", "best.jsonl", source="blanks.txt")
-        (content,) = parsed(Path("best.jsonl").read_text())
-        assert content["line"] == 0
-        assert content["tokens"] == ["It", "was", "___", "."]
-        best = scorer.best_words(content["tokens"], 2)
-        for found, expected in zip(content["best"], best):
-            assert found == pytest.approx(expected._asdict(), rel=0, abs=2 * 2 * ACCURACY)
 
     def test_a_line_without_a_blank_is_named_and_nothing_is_written(self, run: Run) -> None:
         with pytest.raises(

@@ -24,8 +24,6 @@ def test_words_are_sorted_by_count_then_by_code_point(corpus: str, capsys: Any) 
     captured = capsys.readouterr()
     assert "counting words" in captured.err
     assert "4 sentences" in captured.err
-    main(["vocab", corpus, "--output", "vocab.txt", "--min-count", "2", "--overwrite"])
-    assert vocabulary_words("vocab.txt") == ["the", "a", "b"]
 
 
 def test_the_counts_are_printed(corpus: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -172,15 +172,6 @@ class TestHDF5:
         assert result.stdout.split() == ["27"] * 7, result.stderr
         assert result.returncode == 0 and "Exception ignored" not in result.stderr
 
-    def test_outputs_of_other_programs_have_no_description(self, tmp_path: Path) -> None:
-        path = tmp_path / "other.hdf5"
-        with h5py.File(path, "w"):
-            pass
-        assert about_output(path, "hdf5") is None
-        path.write_text("no HDF5")
-        assert about_output(path, "hdf5") is None
-        assert about_output(tmp_path, "npy") is None
-
 
 WRITE_ON_A_SMALL_DISK = """
 import resource, sys

@@ -29,7 +29,10 @@ from elmo_plugin.embedding.run import EmbeddedFile, EmbeddingRun
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import InputOptions
 from elmo_plugin.errors import ConfigurationError
+from tests.commands.conftest import folder
 from tests.conftest import BiLMFiles
+
+__all__ = ["folder"]  # a fixture
 
 LINES = [f"{'w' * (number % 5 + 1)} " * (number % 4 + 1) + str(number) for number in range(40)]
 NUM_TOKENS = sum(len(line.split()) for line in LINES)
@@ -93,16 +96,6 @@ def format(request: Any) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder of a test, with `LINES` in `in.txt`."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    (folder / "in.txt").write_text("\n".join(LINES) + "\n")
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture
 def interrupted(bilm: FrozenBiLM, folder: Path, request: Any) -> None:
     """A run was interrupted in the third of `NUM_PARTS` parts."""
     format = request.getfixturevalue("format") if "format" in request.fixturenames else "hdf5"
@@ -137,31 +130,6 @@ def embed(embedder: Any, format: str = "hdf5", source: Any = "in.txt", **options
     return run.embed(embedder, layers)
 
 
-def read(format: str = "hdf5") -> Dict[int, Any]:
-    """Read the vectors of each line; each sentence must be in the output once."""
-    if format == "hdf5":
-        with h5py.File("out") as file:
-            return {int(key): file[key][...] for key in file if key != "sentence_to_index"}
-    if format == "npy":
-        vectors, offsets, lines = (
-            numpy.load(f"out/{name}.npy") for name in ("vectors", "offsets", "lines")
-        )
-        assert len(Path("out/sentences.jsonl").read_text().splitlines()) == len(lines)
-        return {line: vectors[offsets[line] : offsets[line + 1]].swapaxes(0, 1) for line in lines}
-    import pyarrow.parquet
-
-    rows = pyarrow.parquet.read_table("out").to_pylist()
-    return {row["line"]: numpy.array([row[f"layer_{layer}"] for layer in range(3)]) for row in rows}
-
-
-def check_output(format: str = "hdf5") -> None:
-    vectors = read(format)
-    assert sorted(vectors) == list(range(len(LINES)))
-    for index, line in enumerate(LINES):
-        numpy.testing.assert_array_equal(vectors[index], quick_layers(line.split()))
-    assert sorted(os.listdir()) == ["in.txt", "out"]
-
-
 def contents(path: str = "out") -> Dict[str, bytes]:
     """Read the bytes of a file, or of all files in a folder and its subfolders."""
     files = [Path(path), *sorted(Path(path).rglob("*"))]
@@ -172,14 +140,24 @@ def remove(path: str = "out") -> None:
     shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
 
 
+def check_output(embedder: Any, format: str = "hdf5", source: Any = "in.txt") -> None:
+    """Check that the output is that of a run without interrupts, and that nothing else is left."""
+    assert sorted(os.listdir()) == ["in.txt", "out"]
+    found = contents()
+    remove()
+    embed(embedder, format, source)
+    assert contents() == found
+
+
 def test_states_are_carried_across_parts(bilm_files: BiLMFiles, folder: Path) -> None:
     embedder = ElmoEmbedder(*bilm_files, stateful=True)
     sentences = [line.split() for line in LINES]
     expected = list(embedder.embed_sentences(sentences, batch_size=3))
     embedder.reset_states()
     embed(embedder, batch_size=3)
-    for index, vectors in read().items():
-        numpy.testing.assert_allclose(vectors, expected[index], rtol=0, atol=ACCURACY)
+    with h5py.File("out") as file:
+        for index, vectors in enumerate(expected):
+            numpy.testing.assert_allclose(file[str(index)], vectors, rtol=0, atol=ACCURACY)
 
 
 # Of choices of layers only the chosen vectors are kept: the layers of one sentence are in use, and the
@@ -225,6 +203,7 @@ class TestBadInput:
             (None, {"source": ["in.txt", "blank.txt"], "format": "npy"}, "found 2 files, but npy"),
             (Path.touch, {}, r"output: out exists.*--overwrite"),
             (Path.touch, {"resume": True}, "out exists and was not written by this command"),
+            (lambda path: h5py.File(path, "w").close(), {"resume": True}, "out exists and was not"),
             (lambda path: os.link("in.txt", path), {"overwrite": True}, "output: out is the input"),
             (Path.mkdir, {"overwrite": True}, "out is a folder, expected a file"),
             (Path.mkdir, {"format": "npy"}, "out exists.*--overwrite"),
@@ -257,10 +236,21 @@ class TestBadInput:
         with pytest.raises(AssertionError, match="work was started"):
             embed(unused, format, dtype="float16")
 
-    def test_without_pyarrow(self, unused: QuickEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(ConfigurationError, match=r'pip install "elmo-plugin\[parquet\]"'):
-            embed(unused, "parquet")
+    @pytest.mark.parametrize(
+        "library, options, extra",
+        [("pyarrow", {"format": "parquet"}, "parquet"), ("ray", {"engine": "ray"}, "ray")],
+    )
+    def test_without_a_library_the_error_says_how_to_install_it(
+        self,
+        library: str,
+        options: Any,
+        extra: str,
+        unused: QuickEmbedder,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(ConfigurationError, match=rf'pip install "elmo-plugin\[{extra}\]"'):
+            embed(unused, **options)
 
 
 def test_a_vector_beyond_float16_is_an_error(embedder: Any, folder: Path) -> None:
@@ -312,7 +302,7 @@ class TestFullDisk:
         embedder.embedded = []
         embed(embedder, format, resume=True)
         assert len(embedder.embedded) == max(len(LINES) - SENTENCES_PER_PART * num_kept, 0)
-        check_output(format)
+        check_output(embedder, format)
 
     def test_a_file_to_be_replaced_is_kept_if_writing_fails(
         self, embedder: QuickEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -325,7 +315,7 @@ class TestFullDisk:
                 embed(embedder, overwrite=True)
         assert Path("out").read_text() == "previous"
         embed(embedder, resume=True)  # which was allowed to replace it
-        check_output()
+        check_output(embedder)
 
 
 def kill_at(count: int, number: int) -> None:
@@ -454,13 +444,6 @@ class TestDamagedParts:
 
 
 class TestResume:
-    def test_finished_parts_are_not_embedded_again(
-        self, embedder: Any, interrupted: None, format: str
-    ) -> None:
-        embed(embedder, format, resume=True)
-        assert embedder.embedded == [line.split() for line in LINES[2 * SENTENCES_PER_PART :]]
-        check_output(format)
-
     def test_it_starts_without_parts_and_does_nothing_with_a_complete_output(
         self, embedder: QuickEmbedder, folder: Path, format: str
     ) -> None:
@@ -479,17 +462,6 @@ class TestResume:
                 embed(embedder, format, source, resume=True)
         assert contents() == expected and sorted(os.listdir()) == ["in.txt", "out"]
 
-    def test_a_file_written_by_another_program_during_the_run_is_not_replaced(
-        self, embedder: QuickEmbedder, interrupted: None, format: str
-    ) -> None:
-        Path("out").write_text("precious")
-        with pytest.raises(ConfigurationError, match=r"out (exists and was not|is a file)"):
-            embed(embedder, format, resume=True)
-        assert Path("out").read_text() == "precious"
-        Path("out").unlink()
-        embed(embedder, format, resume=True)
-        check_output(format)
-
     def test_an_interrupted_run_is_not_removed_by_accident(
         self, embedder: QuickEmbedder, interrupted: None, format: str
     ) -> None:
@@ -498,7 +470,7 @@ class TestResume:
             embed(embedder, format)
         embed(embedder, format, overwrite=True)
         assert len(embedder.embedded) == len(LINES)
-        check_output(format)
+        check_output(embedder, format)
 
     def test_a_pipe_must_be_given_again(
         self, embedder: Any, bilm: FrozenBiLM, folder: Path
@@ -507,8 +479,8 @@ class TestResume:
         with pytest.raises(KeyboardInterrupt, match="2 parts are kept"):
             embed(QuickEmbedder(bilm, interrupt, at=17), source=io.BytesIO(content))
         embed(embedder, source=io.BytesIO(content), resume=True)
-        assert len(embedder.embedded) == len(LINES) - 2 * SENTENCES_PER_PART
-        check_output()
+        assert embedder.embedded == [line.split() for line in LINES[2 * SENTENCES_PER_PART :]]
+        check_output(embedder, source=io.BytesIO(content))
 
     def test_other_settings_are_named(
         self, embedder: Any, interrupted: None, bilm_files: BiLMFiles
@@ -528,7 +500,7 @@ class TestResume:
         with pytest.raises(ConfigurationError, match=r"settings: biLM was '\w+', now '\w+'\."):
             embed(QuickEmbedder(FrozenBiLM.from_files(*bilm_files)), resume=True)
         embed(embedder, resume=True, batch_size=3)
-        check_output()
+        check_output(embedder)
 
     @pytest.mark.parametrize(
         "source, content",
@@ -550,7 +522,7 @@ class TestResume:
         Path(source).unlink()
         Path("moved").rename("in.txt")
         embed(embedder, resume=True)
-        check_output()
+        check_output(embedder)
 
     def test_a_stateful_run_cannot_be_resumed_and_keeps_no_parts(
         self, bilm: FrozenBiLM, folder: Path
@@ -575,4 +547,4 @@ class TestResume:
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
         embed(QuickEmbedder(embedder.elmo_bilm, run_beside), format)
-        check_output(format)
+        check_output(embedder, format)

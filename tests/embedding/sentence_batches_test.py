@@ -1,28 +1,19 @@
 """Batches of similar length, groups in order, and limits."""
 
 from itertools import chain
-from typing import Any, Iterator, List, Optional
+from typing import Iterator, List, Optional
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_plugin.embedding.sentence_batches import (
-    BatchOptions,
     batches_by_length,
     consecutive_groups,
     map_in_batches,
 )
-from elmo_plugin.errors import ConfigurationError
 
 LENGTHS = st.lists(st.integers(0, 30), max_size=60)
 LIMIT = st.integers(1, 40)
-
-
-@pytest.mark.parametrize("size", [0, -3, 2.5, None])
-def test_the_batch_size_must_be_positive(size: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"batch_size is {size}, expected a positive"):
-        BatchOptions(size)
 
 
 @given(LENGTHS, LIMIT, st.none() | LIMIT)

@@ -89,7 +89,6 @@ class TestBadInput:
         [
             (b"a\n\xff\xfe b\n", {}, r"in\.txt, line 2: found the bytes b'\\xff', expected UTF-8"),
             (b"a\nb\nc\x00d\n", {}, r"line 3: found the control character U\+0000 at character 2"),
-            (b"a\x1b[0m\n", {}, r"line 1: found the control character U\+001B"),
             ("a\u0085b\n".encode(), {}, r"line 1: found the control character U\+0085"),
             (b"a\rb\n", {}, r"line 1: found the control character U\+000D"),
             (b"a\n\nb\n", {}, r"in\.txt: line 2 is blank.*--skip-blank"),
@@ -147,10 +146,7 @@ class TestParquet:
     def test_lists_are_read_as_tokens(self, write_table: Any, list_type: Any) -> None:
         tokens = [["New York", "didn't", "日本語"], ["", "b"]]
         path = write_table(sentence=pyarrow.array(tokens, list_type(pyarrow.string())))
-        assert sentences_of(path) == [
-            (0, "New York didn't 日本語", tokens[0]),
-            (1, "b", tokens[1]),
-        ]
+        assert sentences_of(path) == [(0, "New York didn't 日本語", tokens[0]), (1, "b", tokens[1])]
 
     def test_the_column_is_the_one_that_is_named(self, write_table: Any) -> None:
         path = write_table(**{"a.b": ["x y"], "a": ["z"], "sentence": ["no"]})
@@ -179,7 +175,6 @@ class TestBadParquet:
     @pytest.mark.parametrize(
         "values, options, match",
         [
-            (["a", "b\x00c"], {}, r"parquet, row 2: found the control character U\+0000 at char"),
             (["a", None], {}, "row 2 is blank, expected one sentence in each row.*--skip"),
             (pyarrow.array([], pyarrow.string()), {}, "found no sentence"),
             ([["a"], ["b", None]], {}, "row 2: token 2 in column 'sentence' is null"),
@@ -232,7 +227,6 @@ class TestFinding:
             ("d.txt", ["d.txt"]),
             (Path("texts/b.txt"), ["texts/b.txt"]),
             ("texts", ["texts/a.gz", "texts/b.txt"]),
-            ("texts/", ["texts/a.gz", "texts/b.txt"]),
             ("texts/*.txt", ["texts/b.txt"]),
             ("texts/**/*.txt", ["texts/b.txt", "texts/in/c.txt"]),
             (["d.txt", "texts/b.txt", "d.txt"], ["d.txt", "texts/b.txt"]),

@@ -6,12 +6,7 @@ from pathlib import Path
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.output import (
-    check_free_space,
-    check_output_file,
-    check_output_folder,
-    replaced_file,
-)
+from elmo_plugin.files.output import check_output_file, check_output_folder, replaced_file
 
 
 @pytest.fixture(autouse=True)
@@ -19,13 +14,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     Path("file").write_text("previous")
-
-
-def test_new_paths_and_those_to_replace_are_accepted() -> None:
-    check_output_file("new", False)
-    check_output_file("file", True)
-    check_output_folder("folder", True)
-    check_free_space("new", 1, "")
 
 
 @pytest.mark.parametrize(
@@ -42,12 +30,6 @@ def test_new_paths_and_those_to_replace_are_accepted() -> None:
 def test_other_paths_are_named(check, path: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         check(path, False)
-
-
-def test_a_full_disk_is_named() -> None:
-    message = r"output: new needs at least .* GB, and .* GB are free\. .* or give --top\."
-    with pytest.raises(ConfigurationError, match=message):
-        check_free_space("new", 10**18, "give --top")
 
 
 def test_a_replaced_file_has_the_new_content_and_ordinary_permissions() -> None:

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import (
-    MAX_DEPTH,
-    decoded_lines,
-    open_text,
-    read_json,
-)
+from elmo_plugin.files.text import MAX_DEPTH, decoded_lines, open_text, read_json
 
 
 def nested(depth: int) -> str:

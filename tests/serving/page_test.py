@@ -204,7 +204,10 @@ def test_errors_are_shown_and_announced(page: Page) -> None:
     page.page.fill("#field-sentence", "Good.")
     page.run()
     assert page.page.is_hidden("[role=alert]")
-    # The browser's own lines about statuses 4xx.
+    page.page.route("**/predict*", lambda route: route.abort())
+    page.run()
+    assert page.text("[role=alert]") == "The server does not answer. Is it still running?"
+    # The browser's own lines about statuses 4xx, and about the request without an answer.
     assert all("Failed to load resource" in message for message in page.messages)
     page.messages.clear()
 
@@ -235,11 +238,3 @@ def test_it_fits_on_a_phone(name: str, page: Page) -> None:
     page.open(name)
     page.run()
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 360
-
-
-def test_a_server_that_is_gone(page: Page) -> None:
-    page.open("elmo_ner_mini")
-    page.page.route("**/predict*", lambda route: route.abort())
-    page.run()
-    assert page.text("[role=alert]") == "The server does not answer. Is it still running?"
-    page.messages.clear()
