@@ -112,15 +112,8 @@ def test_margins_are_collected_from_each_setting(
 ) -> None:
     settings = [({"ATEN_CPU_CAPABILITY": "default"}, ["--threads", "2"])]
     monkeypatch.setattr(test_margins, "SETTINGS", settings)
-    arguments = [
-        "-k",
-        "another_order",
-        "-p",
-        "no:cacheprovider",
-        "--tests",
-        "tests/closeness_test.py",
-    ]
-    assert test_margins.main(arguments) == 0
+    arguments = "-k another_order -p no:cacheprovider --tests tests/closeness_test.py"
+    assert test_margins.main(arguments.split()) == 0
     printed = capfd.readouterr().out
     assert "== ATEN_CPU_CAPABILITY=default --threads 2\n" in printed
     assert "8 comparisons in 1 settings.\n" in printed

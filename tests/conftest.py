@@ -164,14 +164,9 @@ def evaluated_once(evaluate: Callable[..., str]) -> Callable[..., str]:
 
     def evaluate_or_remember(*texts: str, ext_vars: Dict[str, str]) -> str:
         stats = [os.stat(text) for text in texts if os.path.isfile(text)]
-        key = (
-            *(
-                texts,
-                os.getcwd(),
-                *[(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats],
-            ),
-            *sorted(item for item in ext_vars.items() if item[0] != "PYTEST_CURRENT_TEST"),
-        )
+        files = [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
+        variables = sorted(item for item in ext_vars.items() if item[0] != "PYTEST_CURRENT_TEST")
+        key = (texts, os.getcwd(), *files, *variables)
         if key not in results:
             results[key] = evaluate(*texts, ext_vars=ext_vars)
         return results[key]

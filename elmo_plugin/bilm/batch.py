@@ -38,27 +38,6 @@ class Batch(NamedTuple):
     packing: "Packing"
     sentence_of: Optional[Tensor]
 
-    def activations(self, tokens: Tensor, layers: Sequence[Sequence[Tensor]]) -> List[Tensor]:
-        """
-        Return the activations of every layer, `(batch_size, timesteps + 2, 2 * projection_dim)`, token
-        representation first, zero at padding.
-
-        # Parameters
-
-        tokens : `Tensor`
-            `(num_tokens, projection_dim)`, the token vectors, packed.
-        layers : `Sequence[Sequence[Tensor]]`
-            The outputs of `run_layers`.
-        """
-        packed = [torch.cat([tokens, tokens], dim=1)]
-        for forward_output, backward_output in layers:
-            backward_output = backward_output.index_select(0, self.packing.reverse)
-            packed.append(torch.cat([forward_output, backward_output], dim=1))
-        activations = [self.packing.unpack(layer.to(tokens)) for layer in packed]
-        if self.sentence_of is None:
-            return activations
-        return [layer.index_select(0, self.sentence_of) for layer in activations]
-
 
 def run_batch(
     character_ids: Tensor,
@@ -106,7 +85,14 @@ def run_batch(
     )
     if states is not None:
         states.keep(final_states, packing)
-    return {"activations": batch.activations(tokens, layers), "mask": batch.mask}
+    packed = [torch.cat([tokens, tokens], dim=1)]
+    for forward_output, backward_output in layers:
+        backward_output = backward_output.index_select(0, packing.reverse)
+        packed.append(torch.cat([forward_output, backward_output], dim=1))
+    activations = [packing.unpack(layer.to(tokens)) for layer in packed]
+    if batch.sentence_of is not None:
+        activations = [layer.index_select(0, batch.sentence_of) for layer in activations]
+    return {"activations": activations, "mask": batch.mask}
 
 
 def read_batch(character_ids: Tensor, marks: Tensor, merge_sentences: bool) -> Batch:

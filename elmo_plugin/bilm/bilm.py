@@ -233,9 +233,7 @@ class BiLM(torch.nn.Module):
         initial_states: Optional[Sequence[State]] = None,
         drop: Optional[Callable[[Tensor], Tensor]] = None,
     ) -> Tuple[List[Tuple[Tensor, Tensor]], List[State]]:
-        """
-        Run all LSTM layers in both directions. Arguments and results are those of `batch.run_layers`.
-        """
+        """Run all LSTM layers in both directions. Arguments and results: `batch.run_layers`."""
         if torch.is_grad_enabled() and not self.is_frozen:
             self.num_trainings += 1
         layers = [

@@ -69,12 +69,10 @@ class CharacterEncoder(torch.nn.Module):
         """
         maxima = self._maxima_in_cpp(words)
         if maxima is not None:
-            vectors = self._vectors(maxima)
-        else:
-            words = words[:, : _num_characters_to_read(words, self.widest_filter)]
-            blocks = words.split(WORDS_PER_BLOCK)
-            vectors = torch.cat([self._vectors(self._maxima(block)) for block in blocks])
-        return vectors
+            return self._vectors(maxima)
+        words = words[:, : _num_characters_to_read(words, self.widest_filter)]
+        blocks = words.split(WORDS_PER_BLOCK)
+        return torch.cat([self._vectors(self._maxima(block)) for block in blocks])
 
     def forward_traceable(self, words: Tensor) -> Tensor:
         """As `forward`, by operations that do not depend on the words. It takes more time and memory."""

@@ -79,7 +79,7 @@ class FrozenBiLM:
         settings: InferenceSettings,
         device: torch.device,
     ) -> None:
-        prepare, self.precision = choose_runner(settings.kernel, settings.precision, device)
+        runner, self.precision = choose_runner(settings.kernel, settings.precision, device)
         self.options = options
         self.settings = settings
         self.device = device
@@ -88,7 +88,7 @@ class FrozenBiLM:
             torch.no_grad(),
             torch.autocast(device.type, enabled=False),
         ):
-            self._runner: Runner = prepare(modules, self.precision)
+            self._runner: Runner = runner.prepare(modules, self.precision)
         self.kernel = self._runner.name
         self._marks = sentence_marks().to(device)  # (2, 50)
         self.words = WordVectors(settings.word_cache_size)
@@ -449,11 +449,12 @@ class _Composition:
         modules = list(bilm.modules())
         self._classes = [(module, type(module)) for module in modules]
         self._submodules = [list(module._modules.values()) for module in modules]
+        # There are none where `None` is registered, such as for a projection.
         self._parameters = [
-            # `None` where there is none, such as a bias or a projection.
-            None if one is None else (one, one.detach(), one._version)
+            (one, one.detach(), one._version)
             for module in modules
             for one in module._parameters.values()
+            if one is not None
         ]
 
     def is_still_of(self, bilm: BiLM) -> bool:
@@ -464,19 +465,15 @@ class _Composition:
             or not are_plain(self._classes)
         ):
             return False
-        parameters: List[Optional[Tensor]] = []
+        registered: List[Optional[Tensor]] = []
         for (module, _), submodules in zip(self._classes, self._submodules):
             if list(module._modules.values()) != submodules:
                 return False
-            parameters += module._parameters.values()
+            registered += module._parameters.values()
+        parameters = [one for one in registered if one is not None]
         if len(parameters) != len(self._parameters):
             return False
-        for parameter, noted in zip(parameters, self._parameters):
-            if parameter is None or noted is None:
-                if parameter is None and noted is None:
-                    continue
-                return False
-            noted_parameter, memory, version = noted
+        for parameter, (noted_parameter, memory, version) in zip(parameters, self._parameters):
             if (
                 parameter is not noted_parameter
                 or parameter.requires_grad

@@ -1,5 +1,6 @@
 """LSTM layers with projection and clipping."""
 
+import functools
 from typing import List, Optional, Sequence
 
 import torch
@@ -10,8 +11,8 @@ from torch.nn.functional import linear
 from elmo_plugin.bilm.interception import are_plain
 from elmo_plugin.bilm.simd.library import training_unit
 from elmo_plugin.bilm.simd.lstm import PanelLayer, run_layers
-from elmo_plugin.bilm.simd.training import Products, run_with_gradients
-from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Product, Run, State, loop_layer, run_loop
+from elmo_plugin.bilm.simd.training import run_with_gradients
+from elmo_plugin.bilm.steps import LSTMTensors, Outcome, PreparedLayer, Run, State, run_loop
 
 
 class ProjectedLSTM(torch.nn.Module):
@@ -101,7 +102,10 @@ class ProjectedLSTM(torch.nn.Module):
             the first step; zeros if not given.
         """
         if initial_state is None:
-            initial_state = zero_state(self, step_sizes[0])
+            initial_state = (
+                inputs.new_zeros(step_sizes[0], self.projection_dim),
+                inputs.new_zeros(step_sizes[0], self.cell_size),
+            )
         return _run_together([self], [Run(inputs, step_sizes, *initial_state)])[0]
 
 
@@ -114,15 +118,6 @@ def run_side_by_side(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> Li
             for layer, run in zip(layers, runs)
         ]
     return _run_together(layers, runs)
-
-
-def zero_state(layer: ProjectedLSTM, num_sequences: int) -> State:
-    """Return the state and the memory cell before the first step."""
-    like = layer.gate_weight
-    return (
-        like.new_zeros(num_sequences, layer.projection_dim),
-        like.new_zeros(num_sequences, layer.cell_size),
-    )
 
 
 def _run_together(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[Outcome]:
@@ -138,15 +133,15 @@ def _run_together(layers: Sequence[ProjectedLSTM], runs: Sequence[Run]) -> List[
         product_type = torch.get_autocast_dtype(device_type)
     unit = training_unit(like, product_type)
     if unit is None or any(layer.weight.dtype != torch.float32 for layer in tensors):
-        return [run_loop(loop_layer(layer, _product_by), run) for layer, run in zip(tensors, runs)]
-    products = Products(product_type, unit)
+        prepared = [
+            PreparedLayer.of(layer, lambda weight: functools.partial(linear, weight=weight))
+            for layer in tensors
+        ]
+        return [run_loop(layer, run) for layer, run in zip(prepared, runs)]
+    precision = str(product_type).removeprefix("torch.")
     # Autocast's own casts do not reach tensors that are written to.
     with torch.autocast(device_type, enabled=False):
         if torch.is_grad_enabled():
-            return run_with_gradients(tensors, runs, products)
-        panels = [PanelLayer(layer, products.precision, unit) for layer in tensors]
+            return run_with_gradients(tensors, runs, precision, unit)
+        panels = [PanelLayer(layer, precision, unit) for layer in tensors]
         return run_layers(panels, runs)
-
-
-def _product_by(weight: Tensor) -> Product:
-    return lambda rows: linear(rows, weight)

@@ -57,7 +57,6 @@ class ManyLangsEncoder(torch.nn.Module):
     It replaces the `CharacterEncoder`, reads the same character ids, and decodes the words from them. The ids
     hold 48 bytes of a word, where ELMoForManyLangs reads 48 characters: if a longer word is cut, a warning is
     logged once.
-
     """
 
     def __init__(self, options: ManyLangsEncoderOptions, output_dim: int) -> None:

@@ -111,10 +111,7 @@ def pretrained_names() -> List[str]:
 
 def pretrained_files(name: str) -> Tuple[Path, Path]:
     """Return options and weights of a biLM of this package."""
-    return _in_folder(PRETRAINED_FOLDER / name)
-
-
-def _in_folder(folder: Path) -> Tuple[Path, Path]:
+    folder = PRETRAINED_FOLDER / name
     return folder / "options.json", folder / "weights.hdf5"
 
 
@@ -202,8 +199,9 @@ def is_many_langs(weight_path: Path) -> bool:
 
 def _files_in_folder(folder: Path, name: Name) -> Tuple[Path, Path]:
     """Return the options and the weights in a folder, or in one that was extracted from `name`."""
-    if all(path.is_file() for path in _in_folder(folder)):
-        return _in_folder(folder)
+    usual = folder / "options.json", folder / "weights.hdf5"
+    if all(path.is_file() for path in usual):
+        return usual
     found = [_visible(folder, pattern) for pattern in ("options*.json", "*.hdf5")]
     if list(map(len, found)) == [1, 1]:
         return found[0][0], found[1][0]

@@ -1,6 +1,6 @@
 """The steps of an LSTM over packed sequences, in operations of torch."""
 
-from typing import Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -95,33 +95,37 @@ RunLayer = Callable[[List[Run]], List[Outcome]]
 Product = Callable[[Tensor], Tensor]
 
 
-class LoopLayer(NamedTuple):
-    """A layer as `run_loop` multiplies by it; `bias`, `cell_clip` and `proj_clip` as in `LSTMTensors`."""
+class PreparedLayer(NamedTuple):
+    """
+    A layer with each matrix in the form in which a runner multiplies by it, `None` for no projection; `bias`,
+    `cell_clip` and `proj_clip` as in `LSTMTensors`.
+    """
 
-    input_product: Product
-    state_product: Product
-    projection: Optional[Product]
+    for_inputs: Any
+    for_states: Any
+    projection: Any
     bias: Tensor
     cell_clip: Optional[float]
     proj_clip: Optional[float]
 
+    @classmethod
+    def of(cls, layer: LSTMTensors, prepare: Callable[[Tensor], Any]) -> "PreparedLayer":
+        """Prepare each matrix of a layer."""
+        return cls(
+            prepare(layer.weight[:, : layer.input_dim]),
+            prepare(layer.weight[:, layer.input_dim :]),
+            None if layer.projection is None else prepare(layer.projection),
+            layer.bias,
+            layer.cell_clip,
+            layer.proj_clip,
+        )
 
-def loop_layer(layer: LSTMTensors, product_by: Callable[[Tensor], Product]) -> LoopLayer:
-    """Return a layer for `run_loop`. `product_by` returns the product with a matrix."""
-    return LoopLayer(
-        product_by(layer.weight[:, : layer.input_dim]),
-        product_by(layer.weight[:, layer.input_dim :]),
-        None if layer.projection is None else product_by(layer.projection),
-        layer.bias,
-        layer.cell_clip,
-        layer.proj_clip,
-    )
 
-
-def run_loop(layer: LoopLayer, run: Run) -> Outcome:
+def run_loop(layer: PreparedLayer, run: Run) -> Outcome:
     """
-    Run a layer in one direction, step by step: `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and
-    `h = clip((sigmoid(o) * tanh(c)) W_P)`. Autograd follows it.
+    Run a layer, whose matrices are each a `Product`, in one direction, step by step:
+    `c = clip(sigmoid(f) * c + sigmoid(i) * tanh(g))` and `h = clip((sigmoid(o) * tanh(c)) W_P)`. Autograd
+    follows it.
     """
     state, cell = run.state, run.cell
     outputs: List[Tensor] = []
@@ -131,13 +135,13 @@ def run_loop(layer: LoopLayer, run: Run) -> Outcome:
     for block_sizes in blocks_of_steps(run.step_sizes, TOKENS_PER_BLOCK):
         # Inputs do not wait for states: one product for all steps of the block.
         num_tokens = sum(block_sizes)
-        block_gates = layer.input_product(run.inputs[start : start + num_tokens]) + layer.bias
+        block_gates = layer.for_inputs(run.inputs[start : start + num_tokens]) + layer.bias
         start += num_tokens
         for size, gates in zip(block_sizes, block_gates.split(block_sizes)):
             if size < len(state):
                 final_states.append((state[size:], cell[size:]))
                 state, cell = state[:size], cell[:size]
-            i, g, f, o = (gates + layer.state_product(state)).chunk(4, dim=1)
+            i, g, f, o = (gates + layer.for_states(state)).chunk(4, dim=1)
             cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             if layer.cell_clip is not None:
                 cell = cell.clamp(-layer.cell_clip, layer.cell_clip)

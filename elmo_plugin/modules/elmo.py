@@ -245,11 +245,6 @@ class Elmo(torch.nn.Module):
                 )
             self._elmo_lstm = module
         else:
-            if options_file is None and weight_file is None:
-                raise ConfigurationError(
-                    "Elmo was given neither a weight_file nor a module. Give options_file and weight_file, "
-                    "or module."
-                )
             bilm = _loaded_bilm(options_file, weight_file, serialization_dir, stateful)
             self._elmo_lstm = bilm.requires_grad_(requires_grad)
             source = describe_source(options_file, weight_file, bilm.options)

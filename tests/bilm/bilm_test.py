@@ -147,9 +147,10 @@ def test_values_equal_those_of_a_slow_loop(options: BiLMOptions, write_bilm: Wri
 
 
 def test_stateful_batches_equal_a_slow_loop_that_carries_states(write_bilm: WriteBiLM) -> None:
-    files = write_bilm()
-    # Growing and shrinking batches, with an empty row.
-    batches = [SENTENCES[:2], SENTENCES, SENTENCES[3:4], SENTENCES[1:4]]
+    # Moderate weights: the accuracy is absolute.
+    files = write_bilm(scale=0.2)
+    # Growing and shrinking batches, with an empty row; and rows of one sentence that have other states.
+    batches = [SENTENCES[:2], SENTENCES, SENTENCES[3:4], SENTENCES[1:4], SENTENCES[:1] * 3]
     bilm = BiLM.from_files(*files, stateful=True)
     for batch, expected in zip(batches, slow_activations(files, batches)):
         activations = torch.stack(bilm(batch_to_ids(batch))["activations"])
@@ -194,9 +195,8 @@ def test_padding_batch_order_and_company_change_nothing(
         assert not together[:, row, length:].any()
 
 
-@pytest.mark.parametrize("is_frozen", [True, False])
 def test_a_sentence_that_stands_in_a_batch_several_times_is_read_once(
-    is_frozen: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: List[List[int]] = []
     run_layers = BiLM.run_layers
@@ -206,7 +206,7 @@ def test_a_sentence_that_stands_in_a_batch_several_times_is_read_once(
         return run_layers(self, inputs, step_sizes, *others)
 
     monkeypatch.setattr(BiLM, "run_layers", record)
-    bilm = randomize(BiLM(TINY_OPTIONS)).requires_grad_(not is_frozen)
+    bilm = randomize(BiLM(TINY_OPTIONS))
     sentences = [["a", "b"], ["c"], ["a", "b"], ["a", "b", "c"], ["c"], []]
     output = bilm(batch_to_ids(sentences))
     # 4 different ones, marks included: 5, 4, 3 and 2 steps.
@@ -219,34 +219,12 @@ def test_a_sentence_that_stands_in_a_batch_several_times_is_read_once(
         alone = torch.stack(bilm(batch_to_ids([sentence]))["activations"])
         singly[:, row, : len(sentence) + 2] = alone[:, 0]
     assert_close(layers, singly, TERMS)
-    if not is_frozen:
-        parameters = list(bilm.parameters())
-        together = torch.autograd.grad((layers * weights).sum(), parameters)
-        expected = torch.autograd.grad((singly * weights).sum(), parameters)
-        for gradient, expected_gradient in zip(together, expected):
-            # Forwards, backwards, and over 21 words.
-            assert_close(gradient, expected_gradient, 2 * TERMS + 21)
-
-
-def test_carried_states_tell_equal_sentences_apart(bilm_files: BiLMFiles) -> None:
-    bilm = BiLM.from_files(*bilm_files, stateful=True)
-    bilm(batch_to_ids([["a"], ["b"]]))
-    first, second = bilm(batch_to_ids([["c"], ["c"]]))["activations"][1]
-    assert not torch.allclose(first, second, atol=1e-3)
-
-
-def test_forward_states_ignore_later_words_and_backward_states_earlier_ones(
-    bilm_files: BiLMFiles,
-) -> None:
-    bilm = BiLM.from_files(*bilm_files)
-    sentences = [["a", "b", "c", "d"], ["a", "b", "x", "d"]]
-    for activations in bilm(batch_to_ids(sentences))["activations"][1:]:
-        forward, backward = activations.chunk(2, dim=-1)
-        # Step 3 is the word that differs, after the mark at step 0.
-        assert_close(forward[0, :3], forward[1, :3], TERMS)
-        assert not torch.allclose(forward[0, 3:], forward[1, 3:], atol=1e-3)
-        assert_close(backward[0, 4:], backward[1, 4:], TERMS)
-        assert not torch.allclose(backward[0, :4], backward[1, :4], atol=1e-3)
+    parameters = list(bilm.parameters())
+    together = torch.autograd.grad((layers * weights).sum(), parameters)
+    expected = torch.autograd.grad((singly * weights).sum(), parameters)
+    for gradient, expected_gradient in zip(together, expected):
+        # Forwards, backwards, and over 21 words.
+        assert_close(gradient, expected_gradient, 2 * TERMS + 21)
 
 
 @pytest.mark.parametrize("kind", ["stateless", "stateful", "frozen"])
@@ -260,23 +238,14 @@ def test_a_batch_without_rows_gives_activations_without_rows(
     assert bilm.carried_states.num_rows == 0
 
 
-def test_a_batch_of_empty_rows_gives_the_marks(bilm_files: BiLMFiles) -> None:
-    output = BiLM.from_files(*bilm_files)(batch_to_ids([[], []]))
-    assert [tuple(layer.shape) for layer in output["activations"]] == [(2, 2, 12)] * 3
-    assert output["mask"].all()
-
-
 class TestFrozen:
-    def test_from_files_is_frozen_and_runs_without_gradients(self, bilm_files: BiLMFiles) -> None:
-        bilm = BiLM.from_files(*bilm_files)
-        assert bilm.is_frozen
-        activations = bilm(batch_to_ids(SENTENCES))["activations"]
-        assert not any(layer.requires_grad for layer in activations)
-
-    def test_a_new_bilm_is_trainable(self) -> None:
-        bilm = BiLM(TINY_OPTIONS)
-        assert not bilm.is_frozen
-        assert bilm(batch_to_ids(SENTENCES))["activations"][0].requires_grad
+    def test_from_files_it_is_frozen_and_a_new_one_is_trainable(
+        self, bilm_files: BiLMFiles
+    ) -> None:
+        for bilm, is_frozen in ((BiLM.from_files(*bilm_files), True), (BiLM(TINY_OPTIONS), False)):
+            assert bilm.is_frozen == is_frozen
+            for layer in bilm(batch_to_ids(SENTENCES))["activations"]:
+                assert layer.requires_grad != is_frozen
 
     def test_words_are_encoded_once(
         self, bilm_files: BiLMFiles, monkeypatch: pytest.MonkeyPatch

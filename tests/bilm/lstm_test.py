@@ -37,41 +37,9 @@ def num_terms(lstm: ProjectedLSTM, lengths: List[int]) -> int:
     return max(lengths) * (lstm.input_dim + lstm.projection_dim + lstm.cell_size)
 
 
-def torch_order(gates: Tensor) -> Tensor:
-    """From i, g, f, o to i, f, g, o."""
-    i, g, f, o = gates.chunk(4)
-    return torch.cat([i, f, g, o])
-
-
-@pytest.mark.parametrize("projection_dim", [4, 10])
-def test_without_clips_it_is_torchs_lstm(projection_dim: int) -> None:
-    inputs, packing = packed_inputs(LENGTHS, 6)
-    ours = ProjectedLSTM(6, 10, projection_dim)
-    torch.nn.init.normal_(ours.gate_bias)
-    theirs = torch.nn.LSTM(6, 10, proj_size=projection_dim % 10)
-    with torch.no_grad():
-        theirs.weight_ih_l0.copy_(torch_order(ours.gate_weight[:, :6]))
-        theirs.weight_hh_l0.copy_(torch_order(ours.gate_weight[:, 6:]))
-        theirs.bias_ih_l0.copy_(torch_order(ours.gate_bias + ours.forget_bias))
-        theirs.bias_hh_l0.zero_()
-        if ours.projection is not None:
-            theirs.weight_hr_l0.copy_(ours.projection)
-    packed = torch.nn.utils.rnn.PackedSequence(inputs, torch.tensor(packing.step_sizes))
-    expected, (expected_state, expected_cell) = theirs(packed)
-    outputs, state, cell = ours(inputs, packing.step_sizes)
-    for own, their in [
-        (outputs, expected.data),
-        (state, expected_state[0]),
-        (cell, expected_cell[0]),
-    ]:
-        assert_close(own, their, num_terms(ours, LENGTHS))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_blocks_of_steps_change_nothing(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.1).to(dtype)
+def test_blocks_of_steps_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In float64 the C++ library does not run it.
+    lstm = ProjectedLSTM(6, 10, 4, cell_clip=0.2, proj_clip=0.1).double()
     inputs, packing = packed_inputs(LENGTHS, 6)
     expected = lstm(inputs, packing.step_sizes)
     for tokens in (1, 7, 10, 1000):
@@ -180,10 +148,7 @@ def test_initial_values_are_glorots() -> None:
     assert not lstm.gate_bias.any()
 
 
-lengths_of_rows = st.lists(st.integers(1, 6), min_size=1, max_size=6)
-
-
-@given(lengths=lengths_of_rows, surplus=st.integers(0, 2))
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=6), surplus=st.integers(0, 2))
 def test_packing_agrees_with_torch(lengths: List[int], surplus: int) -> None:
     timesteps = max(lengths) + surplus
     padded = torch.arange(1, len(lengths) * timesteps + 1).view(len(lengths), timesteps)
@@ -193,22 +158,3 @@ def test_packing_agrees_with_torch(lengths: List[int], surplus: int) -> None:
     )
     assert torch.equal(padded[packing.row, packing.step], expected.data)
     assert packing.step_sizes == expected.batch_sizes.tolist()
-
-
-@given(lengths=lengths_of_rows, surplus=st.integers(0, 2))
-def test_unpacking_puts_tokens_back_and_zeros_padding(lengths: List[int], surplus: int) -> None:
-    timesteps = max(lengths) + surplus
-    padded = torch.arange(1.0, len(lengths) * timesteps + 1).view(len(lengths), timesteps, 1)
-    for row, length in enumerate(lengths):
-        padded[row, length:] = 0.0
-    packing = Packing.from_lengths(torch.tensor(lengths), timesteps)
-    assert torch.equal(packing.unpack(padded[packing.row, packing.step]), padded)
-
-
-@given(lengths=lengths_of_rows)
-def test_reverse_turns_each_sequence_around_and_is_its_own_inverse(lengths: List[int]) -> None:
-    packing = Packing.from_lengths(torch.tensor(lengths), max(lengths))
-    step, row = packing.step, packing.row
-    assert torch.equal(row[packing.reverse], row)
-    assert torch.equal(step[packing.reverse], torch.tensor(lengths)[row] - 1 - step)
-    assert torch.equal(packing.reverse[packing.reverse], torch.arange(sum(lengths)))

@@ -6,7 +6,7 @@ import math
 import os
 import subprocess
 import sys
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+from typing import Callable, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from elmo_plugin.bilm.batch import Packing
 from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.characters import batch_to_ids
-from elmo_plugin.bilm.lstm import ProjectedLSTM, zero_state
+from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.options import CharacterEncoderOptions
 from elmo_plugin.bilm.runners import PRECISIONS, Runner, choose_runner
 from elmo_plugin.bilm.runners.reference_runner import ReferenceRunner
@@ -34,6 +34,7 @@ from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
 
 CPU = torch.device("cpu")
+Module = TypeVar("Module", bound=torch.nn.Module)
 
 pytestmark = [
     pytest.mark.usefixtures("interpreted_triton"),
@@ -105,7 +106,8 @@ def new_run(
     layer: ProjectedLSTM, inputs: Tensor, step_sizes: List[int], state: Optional[State] = None
 ) -> Run:
     """From zeros if there is no state."""
-    return Run(inputs, step_sizes, *(state or zero_state(layer, step_sizes[0])))
+    zeros = [inputs.new_zeros(step_sizes[0], n) for n in (layer.projection_dim, layer.cell_size)]
+    return Run(inputs, step_sizes, *(state or zeros))
 
 
 def layer_runner(name: str, precision: str, layer: ProjectedLSTM) -> Runner:
@@ -145,18 +147,18 @@ def assert_outcomes_are_close(
         assert_close(own, their, terms, scale, products, roundings, equal_nan=True)
 
 
-def reference_outcome(
-    name: str, precision: str, layer: ProjectedLSTM, *arguments: Any
-) -> Tuple[Outcome, str]:
-    """Return what the reference gives in a kernel's place, and the precision of the kernel's products."""
-    if precision == "bfloat16" and name in UNITS and name != "avx512_bf16":
-        # These have no products of bfloat16: rows are not rounded.
-        layer = copy.deepcopy(layer)
-        for weight in (layer.gate_weight, layer.projection):
-            if weight is not None:
-                weight.copy_(weight.bfloat16())
-        precision = "float32"
-    return run("reference", precision, layer, *arguments), precision
+def for_reference(name: str, precision: str, module: Module) -> Tuple[Module, str]:
+    """Return what the reference runs in a kernel's place, and the precision of the kernel's products."""
+    if precision != "bfloat16" or name not in UNITS or name == "avx512_bf16":
+        return module, precision
+    # These have no products of bfloat16: weights are rounded, and rows are not.
+    module = copy.deepcopy(module)
+    for part in module.modules():
+        if isinstance(part, (ProjectedLSTM, torch.nn.Linear)):
+            for parameter in part.parameters():
+                if parameter.dim() == 2:
+                    parameter.copy_(parameter.bfloat16())
+    return module, "float32"
 
 
 def assert_equal_to_the_reference(
@@ -168,7 +170,8 @@ def assert_equal_to_the_reference(
 ) -> None:
     inputs, step_sizes = inputs_of(lengths, layer.input_dim)
     results = run(name, precision, layer, inputs, step_sizes, state)
-    expected, products = reference_outcome(name, precision, layer, inputs, step_sizes, state)
+    rounded, products = for_reference(name, precision, layer)
+    expected = run("reference", products, rounded, inputs, step_sizes, state)
     assert_outcomes_are_close(results, expected, layer, step_sizes, products)
     assert float(expected[0].abs().max()) > 0.02
 
@@ -264,23 +267,6 @@ def test_torch_and_simd_share_threads() -> None:
 
 
 @pytest.mark.parametrize("unit, precision", SIMD_CASES)
-def test_threads_other_than_those_of_torch_change_nothing(
-    unit: str, precision: str, set_threads_of_small_work: Callable[[int], None]
-) -> None:
-    layer = new_layer((64, 80, 96))
-    inputs, step_sizes = inputs_of([9, 4, 7], 64)
-    expected = run(unit, precision, layer, inputs, step_sizes)
-    functions = library.library_of(unit).functions
-    set_threads_of_small_work(3)
-    functions.use_openmp(None, None, None, None)
-    try:
-        ours = run(unit, precision, layer, inputs, step_sizes)
-        assert all(torch.equal(a, b) for a, b in zip(ours, expected))
-    finally:
-        functions.use_openmp(*library.openmp_functions())
-
-
-@pytest.mark.parametrize("unit, precision", SIMD_CASES)
 def test_the_vectors_of_a_sequence_are_the_same_to_the_bit_in_any_batch(
     unit: str, precision: str
 ) -> None:
@@ -305,7 +291,8 @@ def test_what_is_not_finite_passes_as_in_the_reference(
         tensor = inputs if where == "inputs" else getattr(layer, where)
         tensor[place].flatten()[place].fill_(math.copysign(number, place))  # -inf in the last place
         ours = run(name, precision, layer, inputs, step_sizes)
-        theirs, products = reference_outcome(name, precision, layer, inputs, step_sizes)
+        rounded, products = for_reference(name, precision, layer)
+        theirs = run("reference", products, rounded, inputs, step_sizes)
         assert_outcomes_are_close(ours, theirs, layer, step_sizes, products)
         assert bool(theirs[0].isnan().any()) or math.isinf(number)
 
@@ -340,25 +327,13 @@ def new_encoder(form: str, seed: int = 0) -> CharacterEncoder:
     return encoder
 
 
-def encoded_by_reference(
-    name: str, precision: str, encoder: CharacterEncoder, words: Tensor
-) -> Tuple[Tensor, str]:
-    """Return what the reference gives in a kernel's place, and the precision of the kernel's products."""
-    if precision == "bfloat16" and name in UNITS and name != "avx512_bf16":
-        encoder = copy.deepcopy(encoder)
-        for linear in encoder.modules():
-            if isinstance(linear, torch.nn.Linear):
-                linear.weight.copy_(linear.weight.bfloat16())
-        precision = "float32"
-    return prepared("reference", precision, encoder).encode(words), precision
-
-
 @pytest.mark.parametrize("form", ENCODERS)
 @pytest.mark.parametrize("name, precision", CASES)
 def test_character_encoders(name: str, precision: str, form: str) -> None:
     encoder = new_encoder(form)
     words = batch_to_ids([WORDS])[0]
-    expected, products = encoded_by_reference(name, precision, encoder, words)
+    rounded, products = for_reference(name, precision, encoder)
+    expected = prepared("reference", products, rounded).encode(words)
     encode = prepared(name, precision, encoder).encode
     # The widest window of characters, then a sum over all filters for each highway and for the projection.
     terms = sum(parameter.shape[-1] for parameter in encoder.parameters() if parameter.dim() == 2)
@@ -393,7 +368,7 @@ def test_a_character_encoder_passes_nan_on_as_the_reference_does(
     encoder.get_submodule(where).weight[20 if where == "character_embedding" else 0].fill_(math.nan)
     words = batch_to_ids([["a", "b\x13", "c"]])[0]
     ours = prepared(unit, precision, encoder).encode(words)
-    expected, _ = encoded_by_reference(unit, precision, encoder, words)
+    expected = encoder(words)
     assert torch.equal(ours.isnan(), expected.isnan())
     assert bool(ours[1].isnan().any())
     # Its first word does not have the character of that embedding.
@@ -410,7 +385,6 @@ def test_out_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         runner.layers[0]([one_run, one_run])
 
 
-@pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -422,11 +396,9 @@ def test_out_of_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["float64", "bfloat16", "device", "width", "rows"],
 )
-def test_other_tensors_than_expected_are_refused(
-    unit: str, wrong: Callable[[Tensor], Tensor]
-) -> None:
+def test_other_tensors_than_expected_are_refused(wrong: Callable[[Tensor], Tensor]) -> None:
     layer = new_layer((32, 48, 24))
-    runner = layer_runner(unit, "float32", layer)
+    runner = layer_runner(UNITS[-1], "float32", layer)
     one_run = new_run(layer, *inputs_of([3, 2], 32))
     for field in ("inputs", "state", "cell"):
         changed = one_run._replace(**{field: wrong(getattr(one_run, field))})
@@ -481,9 +453,7 @@ class TestChoice:
     @pytest.mark.parametrize("precision", PRECISIONS)
     def test_auto_takes_simd_on_cpus_that_have_a_vector_unit(self, precision: str) -> None:
         skip_without(UNITS[0], precision)
-        prepare, chosen = choose_runner("auto", precision, CPU)
-        assert prepare == SIMDRunner.prepare
-        assert chosen == precision
+        assert choose_runner("auto", precision, CPU) == (SIMDRunner, precision)
 
     def test_where_a_precision_is_slow_auto_runs_float32_and_says_so_once(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -491,9 +461,7 @@ class TestChoice:
         # Whatever the machine: another processor has no such unit.
         monkeypatch.setattr(SIMDRunner, "unsupported_reason", lambda *arguments: "it is not here")
         for _ in range(2):
-            prepare, chosen = choose_runner("auto", "int8", CPU)
-            assert prepare == ReferenceRunner.prepare
-            assert chosen == "float32"
+            assert choose_runner("auto", "int8", CPU) == (ReferenceRunner, "float32")
         assert caplog.text.count("precision is 'int8', but float32 is faster on this cpu") == 1
         assert choose_runner("reference", "int8", CPU)[1] == "int8"
         assert "The reference kernel is slower in int8" in caplog.text

@@ -55,12 +55,6 @@ def test_load_save_load_is_the_identity(bilm_files: BiLMFiles, tmp_path: Path) -
         assert datasets_again[name].dtype == numpy.float32
 
 
-def test_a_softmax_beside_the_bilm_is_no_error(bilm_files: BiLMFiles) -> None:
-    with h5py.File(bilm_files.weight_file, "a") as file:
-        file.create_dataset("softmax/W", data=numpy.zeros((3, 3)))
-    BiLM.from_files(*bilm_files)
-
-
 def replace_dataset(name: str, values: Any) -> Callable[[h5py.File], None]:
     def change(file: h5py.File) -> None:
         del file[name]

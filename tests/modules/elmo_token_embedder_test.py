@@ -77,29 +77,20 @@ def test_wrong_arguments(arguments: dict, message: str, bilm_files: BiLMFiles) -
         TokenEmbedder.from_params(params, vocab=Vocabulary({"labels": {"O": 1}}))
 
 
-def test_the_indexer_gives_the_ids_of_elmo_characters() -> None:
-    sentences = [*SENTENCES, ["@start@", "the"]]
-    added = {"@start@": 7, "the": 9}
-    for tokens_to_add in (None, added):
-        for padding in (0, 3):
-            ours, theirs = (
-                TokenIndexer.by_name(name)(tokens_to_add=tokens_to_add)
-                for name in ("elmo_character_ids", "elmo_characters")
-            )
-            for sentence in sentences:
-                tokens = [Token(word) for word in sentence]
-                indexed = [
-                    indexer.tokens_to_indices(tokens, Vocabulary()) for indexer in (ours, theirs)
-                ]
-                lengths = [
-                    indexer.get_padding_lengths(one)
-                    for indexer, one in zip((ours, theirs), indexed)
-                ]
-                assert lengths[0] == lengths[1]
-                wanted = {"elmo_tokens": lengths[0]["elmo_tokens"] + padding}
-                expected = theirs.as_padded_tensor_dict(indexed[1], wanted)["elmo_tokens"]
-                given = ours.as_padded_tensor_dict(indexed[0], wanted)["elmo_tokens"]
-                assert given.dtype == expected.dtype and torch.equal(given, expected.view_as(given))
+@pytest.mark.parametrize("padding", [0, 3])
+@pytest.mark.parametrize("tokens_to_add", [None, {"@start@": 7, "the": 9}])
+def test_the_indexer_gives_the_ids_of_elmo_characters(tokens_to_add: dict, padding: int) -> None:
+    for sentence in [*SENTENCES, ["@start@", "the"]]:
+        tokens, found = [Token(word) for word in sentence], []
+        for name in ("elmo_character_ids", "elmo_characters"):
+            indexer = TokenIndexer.by_name(name)(tokens_to_add=tokens_to_add)
+            indices = indexer.tokens_to_indices(tokens, Vocabulary())
+            length = indexer.get_padding_lengths(indices)["elmo_tokens"]
+            wanted = {"elmo_tokens": length + padding}
+            found.append((length, indexer.as_padded_tensor_dict(indices, wanted)["elmo_tokens"]))
+        (our_length, ours), (their_length, theirs) = found
+        assert our_length == their_length
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs.view_as(ours))
 
 
 def test_tokens_of_a_word_share_their_character_ids() -> None:

@@ -55,16 +55,6 @@ def test_initial_weights_are_even_and_gamma_scales() -> None:
     assert_close(mix(layers()), 2 * average, terms=6, scale=2 * scale)
 
 
-def test_weights_sum_to_one() -> None:
-    mix = ScalarMix(4, initial_scalar_parameters=[3.0, -1.0, 0.0, 7.0])
-    assert_close(mix.normalized_weights.sum(), 1.0, terms=4 + 4)
-
-
-def test_fixed_weights_and_their_gamma_are_not_trained() -> None:
-    mix = ScalarMix(3, initial_scalar_parameters=[0, 1, 0], trainable=False)
-    assert not any(parameter.requires_grad for parameter in mix.parameters())
-
-
 def test_padding_does_not_change_layer_norm_of_real_tokens() -> None:
     mix = ScalarMix(3, do_layer_norm=True)
     changed = [layer.clone() for layer in layers()]
@@ -75,24 +65,23 @@ def test_padding_does_not_change_layer_norm_of_real_tokens() -> None:
     assert_close(mix(changed, MASK)[MASK], expected, terms=2 * 16 + 3, scale=10.0)
 
 
-def test_a_wrong_number_of_weights_is_an_error() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"scalar_mix_parameters has 2 values .* expected 3"
-    ):
-        ScalarMix(3, initial_scalar_parameters=[0.0, 1.0])
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        ([0.0, 1.0], r"scalar_mix_parameters has 2 values .* expected 3"),
+        *(
+            ([0.0, value, 1.0], "expected finite numbers")
+            for value in (float("nan"), float("inf"), "0.5", None)
+        ),
+    ],
+)
+def test_wrong_weights_are_an_error(weights: list, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ScalarMix(3, initial_scalar_parameters=weights)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None])
-def test_weights_that_are_not_numbers_are_an_error(value: object) -> None:
-    with pytest.raises(ConfigurationError, match="expected finite numbers"):
-        ScalarMix(3, initial_scalar_parameters=[0.0, value, 1.0])
-
-
-def test_a_wrong_number_of_layers_is_an_error() -> None:
+def test_a_wrong_number_of_layers_and_a_missing_mask_are_errors() -> None:
     with pytest.raises(ValueError, match="Got 2 layers to mix, expected 3"):
         ScalarMix(3)(layers()[:2])
-
-
-def test_layer_norm_without_a_mask_is_an_error() -> None:
     with pytest.raises(ValueError, match="needs the mask"):
         ScalarMix(3, do_layer_norm=True)(layers())

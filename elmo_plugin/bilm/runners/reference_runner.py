@@ -12,7 +12,7 @@ from elmo_plugin.bilm.character_encoder import CharacterEncoder
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
 from elmo_plugin.bilm.simd.panels import largest_of_pairs, quantized
-from elmo_plugin.bilm.steps import LoopLayer, Outcome, Product, Run, loop_layer, run_loop
+from elmo_plugin.bilm.steps import Outcome, PreparedLayer, Product, Run, run_loop
 
 
 class ReferenceRunner(Runner):
@@ -32,11 +32,16 @@ class ReferenceRunner(Runner):
     @classmethod
     def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "ReferenceRunner":
         encode = frozen_encoder(next(modules), lambda one: encoder_in_torch(one, precision))
-        layers = [_loop_layer(cast(ProjectedLSTM, module), precision) for module in modules]
+        layers = [
+            PreparedLayer.of(
+                cast(ProjectedLSTM, module).tensors(), lambda weight: product_by(weight, precision)
+            )
+            for module in modules
+        ]
         return cls(encode, layers, _run_in_turn)
 
 
-def _run_in_turn(layers: Sequence[LoopLayer], runs: List[Run]) -> List[Outcome]:
+def _run_in_turn(layers: Sequence[PreparedLayer], runs: List[Run]) -> List[Outcome]:
     return [run_loop(layer, run) for layer, run in zip(layers, runs)]
 
 
@@ -80,10 +85,3 @@ def _quantized_product(integers: Tensor, scales: Tensor, rows: Tensor) -> Tensor
     # faster runners are compared with this.
     rounded, row_scales = quantized(rows, rows.abs().amax(dim=1))
     return linear(rounded, integers).mul_(row_scales.unsqueeze(1)).mul_(scales)
-
-
-def _loop_layer(module: ProjectedLSTM, precision: str) -> LoopLayer:
-    layer = module.tensors()
-    return loop_layer(
-        layer._replace(bias=layer.bias.detach()), lambda weight: product_by(weight, precision)
-    )

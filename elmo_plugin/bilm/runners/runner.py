@@ -25,15 +25,13 @@ class Runner(ABC):
 
     name : `str`
         The name in configs and logs.
-    encode : `Encode`
-        Returns the vectors of words.
     layers : `List[RunLayer]`
         Each runs both directions of a layer.
 
     # Parameters
 
     encode : `Encode`
-        As above.
+        Returns the vectors of words. An attribute, too.
     prepared : `Sequence[Any]`
         The layers of the forward direction, then those of the backward direction, as the runner packs them.
     run : `Callable[[Tuple[Any, Any], List[Run]], List[Outcome]]`

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, fields
-from typing import Any, Callable, Dict, Iterator, Mapping, Tuple, Type
+from typing import Any, Dict, Mapping, Tuple, Type
 
 import torch
 
@@ -24,8 +24,6 @@ _RUNNERS: Dict[str, Type[Runner]] = {
 }
 
 KERNELS = (AUTO, *_RUNNERS)
-
-Prepare = Callable[[Iterator[torch.nn.Module], str], Runner]
 
 
 @dataclass(frozen=True)
@@ -98,12 +96,11 @@ class InferenceSettings:
         return cls(**values)
 
 
-def choose_runner(kernel: str, precision: str, device: torch.device) -> Tuple[Prepare, str]:
+def choose_runner(kernel: str, precision: str, device: torch.device) -> Tuple[Type[Runner], str]:
     """
-    Return what makes the runner of that name, or for `auto` the faster of `simd` and `reference` that runs on
-    the device; and the precision to run in: the given one, or `float32` if that is faster with every runner
-    that `auto` chooses from. A warning says so once. A named kernel runs as asked, with a warning if that is
-    slow.
+    Return the runner of that name, or for `auto` the faster of `simd` and `reference` that runs on the
+    device; and the precision to run in: the given one, or `float32` if that is faster with every runner that
+    `auto` chooses from. A warning says so once. A named kernel runs as asked, with a warning if that is slow.
 
     # Raises
 
@@ -127,9 +124,9 @@ def choose_runner(kernel: str, precision: str, device: torch.device) -> Tuple[Pr
                 f"precision is '{precision}', but float32 is faster on this {device.type}, so the biLM runs "
                 "in float32.",
             )
-            return runner.prepare, "float32"
+            return runner, "float32"
         warn_once(
             logger,
             f"The {name} kernel is slower in {precision} than in float32 on this {device.type}.",
         )
-    return runner.prepare, precision
+    return runner, precision

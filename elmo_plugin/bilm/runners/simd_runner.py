@@ -13,8 +13,8 @@ from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.runner import Encode, Runner, frozen_encoder
 from elmo_plugin.bilm.simd.character_encoder import (
     CEncoder,
-    CWords,
     c_convolutions,
+    c_words,
     convolution_in_panels,
     multiplications_per_word,
 )
@@ -142,17 +142,14 @@ class PanelEncoder(WithStruct):
         """Return the vectors of words, `(num_words, output_dim)`, from `(num_words, num_characters)`."""
         words = words.long().contiguous()
         vectors = self._embedding.new_empty(words.size(0), self._output_dim)
-        c_words = CWords(
-            *addresses((words, words.shape), dtype=torch.long),
-            *words.shape,
-            *addresses((vectors, vectors.shape)),
-        )
+        words_and_vectors = c_words(words)
+        (words_and_vectors.vectors,) = addresses((vectors, vectors.shape))
         call(
             self._unit,
             "encode_words",
             self._element_size,
             ctypes.byref(self.struct),
-            ctypes.byref(c_words),
+            ctypes.byref(words_and_vectors),
             num_threads_for(words.size(0) * self._multiplications_per_word),
         )
         return vectors

@@ -3,7 +3,7 @@
 import functools
 import importlib.metadata
 import subprocess
-from typing import Iterator, List, NamedTuple, Optional, Sequence, cast
+from typing import Iterator, List, Optional, Sequence, cast
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.bilm.runners.reference_runner import encoder_in_torch
 from elmo_plugin.bilm.runners.runner import Runner, frozen_encoder
-from elmo_plugin.bilm.steps import Outcome, Run, blocks_of_steps
+from elmo_plugin.bilm.steps import Outcome, PreparedLayer, Run, blocks_of_steps
 
 # Of each direction, products of inputs are kept for about this many tokens: in float32 64 MiB at 4 x 4096
 # gates.
@@ -21,17 +21,6 @@ TOKENS_PER_BLOCK = 1024
 OLDEST_TRITON = (3, 6)
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-class TritonLayer(NamedTuple):
-    """A layer with matrices in the type that they are multiplied in."""
-
-    input_weight: Tensor  # (4 * cell_size, input_dim)
-    state_weight: Tensor  # (4 * cell_size, state_dim)
-    projection: Optional[Tensor]  # (state_dim, cell_size)
-    bias: Tensor  # (4 * cell_size,), what is added to the forget gate included
-    cell_clip: Optional[float]
-    proj_clip: Optional[float]
 
 
 class TritonRunner(Runner):
@@ -67,37 +56,15 @@ class TritonRunner(Runner):
     @classmethod
     def prepare(cls, modules: Iterator[torch.nn.Module], precision: str) -> "TritonRunner":
         encode = frozen_encoder(next(modules), lambda one: encoder_in_torch(one, precision))
-        layers = [_triton_layer(cast(ProjectedLSTM, module), precision) for module in modules]
+
+        def copied(weight: Tensor) -> Tensor:
+            dtype = _TYPES[precision]
+            return weight.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)
+
+        layers = [
+            PreparedLayer.of(cast(ProjectedLSTM, module).tensors(), copied) for module in modules
+        ]
         return cls(encode, layers, _run_on_device)
-
-
-def _triton_layer(module: ProjectedLSTM, precision: str) -> TritonLayer:
-    layer, dtype = module.tensors(), _TYPES[precision]
-
-    def copied(tensor: Tensor) -> Tensor:
-        return tensor.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)
-
-    return TritonLayer(
-        copied(layer.weight[:, : layer.input_dim]),
-        copied(layer.weight[:, layer.input_dim :]),
-        None if layer.projection is None else copied(layer.projection),
-        layer.bias.detach(),
-        layer.cell_clip,
-        layer.proj_clip,
-    )
-
-
-class _Buffers(NamedTuple):
-    """What the kernels of both directions read and write."""
-
-    products: Tensor  # (num_directions, tokens of a block, 4 * cell_size)
-    bias: Tensor  # (num_directions, 4 * cell_size)
-    state: Tensor  # (num_directions, num_sequences, state_dim)
-    cell: Tensor  # (num_directions, num_sequences, cell_size)
-    hidden: (
-        Tensor  # like the cell, in the type that is multiplied in; without projection the outputs
-    )
-    outputs: Tensor  # (num_directions, num_tokens, state_dim)
 
 
 def triton_problem() -> Optional[str]:
@@ -139,22 +106,33 @@ def _why_triton_does_not_start() -> Optional[str]:
     return None
 
 
-def _run_on_device(layers: Sequence[TritonLayer], runs: List[Run]) -> List[Outcome]:
+def _run_on_device(layers: Sequence[PreparedLayer], runs: List[Run]) -> List[Outcome]:
     # Triton launches on the current device.
     with torch.cuda.device_of(runs[0].inputs):
         return _run_together(layers, runs)
 
 
-def _run_together(layers: Sequence[TritonLayer], runs: Sequence[Run]) -> List[Outcome]:
+def _run_together(layers: Sequence[PreparedLayer], runs: Sequence[Run]) -> List[Outcome]:
     """Run both directions of a layer, which have the same sizes."""
     # Not at the top: Triton is optional.
     from elmo_plugin.bilm.runners import triton_steps
 
-    blocks = blocks_of_steps(runs[0].step_sizes, TOKENS_PER_BLOCK)
-    buffers = _new_buffers(layers, runs, max(sum(sizes) for sizes in blocks))
-    products, bias, state, cell, hidden, outputs = buffers
-    state_weights = [layer.state_weight for layer in layers]
+    like = runs[0].inputs
+    state_weights = [layer.for_states for layer in layers]
     projections = [layer.projection for layer in layers if layer.projection is not None]
+    # What is multiplied has the type of the weights.
+    dtype = state_weights[0].dtype
+    blocks = blocks_of_steps(runs[0].step_sizes, TOKENS_PER_BLOCK)
+    tokens_per_block = max(sum(sizes) for sizes in blocks)
+    # What the kernels read and write, `(num_directions, ...)`. State and cell are copies, written to except
+    # in rows of sequences that have ended.
+    bias = torch.stack([layer.bias for layer in layers])  # (..., 4 * cell_size)
+    state = torch.stack([run.state for run in runs])  # (..., num_sequences, state_dim)
+    cell = torch.stack([run.cell for run in runs])  # (..., num_sequences, cell_size)
+    products = like.new_empty(len(runs), tokens_per_block, bias.size(1), dtype=dtype)
+    outputs = like.new_empty(len(runs), like.size(0), state.size(2))
+    # Without a projection, hidden values are the outputs.
+    hidden = torch.empty_like(cell, dtype=dtype) if projections else outputs
     write_hidden = triton_steps.hidden_launcher(
         products, bias, state, cell, hidden, state_weights, layers[0].cell_clip
     )
@@ -167,7 +145,7 @@ def _run_together(layers: Sequence[TritonLayer], runs: Sequence[Run]) -> List[Ou
         block = slice(token, token + sum(sizes))
         for layer, run, own_products in zip(layers, runs, products):
             inputs = run.inputs[block].to(products.dtype)
-            torch.mm(inputs, layer.input_weight.t(), out=own_products[: inputs.size(0)])
+            torch.mm(inputs, layer.for_inputs.t(), out=own_products[: inputs.size(0)])
         for size in sizes:
             if projections:
                 write_hidden(size, token - block.start, 0)
@@ -177,22 +155,3 @@ def _run_together(layers: Sequence[TritonLayer], runs: Sequence[Run]) -> List[Ou
                 state[:, :size].copy_(outputs[:, token : token + size])
             token += size
     return [Outcome(*tensors) for tensors in zip(outputs, state, cell)]
-
-
-def _new_buffers(
-    layers: Sequence[TritonLayer], runs: Sequence[Run], tokens_per_block: int
-) -> _Buffers:
-    layer, inputs = layers[0], runs[0].inputs
-    # Copies, which are written to, except in rows of sequences that have ended.
-    state = torch.stack([run.state for run in runs])
-    cell = torch.stack([run.cell for run in runs])
-    dtype = layer.state_weight.dtype
-    outputs = inputs.new_empty(len(runs), inputs.size(0), state.size(2))
-    return _Buffers(
-        inputs.new_empty(len(runs), tokens_per_block, 4 * cell.size(2), dtype=dtype),
-        torch.stack([layer.bias for layer in layers]),
-        state,
-        cell,
-        outputs if layer.projection is None else torch.empty_like(cell, dtype=dtype),
-        outputs,
-    )

@@ -127,26 +127,12 @@ def _library_path(unit: str) -> Path:
     return Path(__file__).with_name(f"_{unit}.so")
 
 
-class Library:
-    """
-    The library of a vector unit.
-
-    # Parameters
-
-    functions : `ctypes.CDLL`
-        Those of simd.cpp.
-    panel_columns, tile_columns : `int`
-        Columns of a panel, and of those that are multiplied at a time; see `in_panels`.
-    """
-
-    def __init__(self, unit: str) -> None:
-        self.functions = ctypes.CDLL(str(_library_path(unit)))
-        self.functions.use_openmp(*openmp_functions())
-        self.panel_columns: int = self.functions.panel_columns()
-        self.tile_columns: int = self.functions.tile_columns()
-
-
-library_of = functools.cache(Library)
+@functools.cache
+def library_of(unit: str) -> ctypes.CDLL:
+    """Return the library of a vector unit, with the functions of simd.cpp."""
+    library = ctypes.CDLL(str(_library_path(unit)))
+    library.use_openmp(*openmp_functions())
+    return library
 
 
 def openmp_functions() -> Sequence[Optional[ctypes.c_void_p]]:
@@ -218,5 +204,5 @@ def call(unit: str, function: str, *arguments: object) -> None:
 
     `MemoryError` if memory or threads ran out.
     """
-    if getattr(library_of(unit).functions, function)(*arguments) != 0:
+    if getattr(library_of(unit), function)(*arguments) != 0:
         raise MemoryError("Memory or threads ran out in the simd kernel. Take smaller batches.")

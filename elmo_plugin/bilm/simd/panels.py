@@ -74,11 +74,12 @@ def in_panels(
         `(groups, num_outputs, depth)` and `(groups, num_outputs)`. A panel holds the same number of outputs
         of each group, next to each other; the last panel is padded with zeros.
     """
-    library, dtype = library_of(unit), TYPES[precision]
-    weight = weight.detach()
+    panel_columns = library_of(unit).panel_columns()
+    tile_columns = library_of(unit).tile_columns()
+    weight, dtype = weight.detach(), TYPES[precision]
     # Of one output, so many neighbours are multiplied together.
     neighbours = 4 // dtype.itemsize
-    columns = _in_columns(weight, library.panel_columns, -weight.size(2) % neighbours)
+    columns = _in_columns(weight, panel_columns, -weight.size(2) % neighbours)
     scales = sums = None
     if precision == "int8":
         columns, scales = quantized(columns, largest_of_pairs(columns))
@@ -86,13 +87,12 @@ def in_panels(
     if precision == "int8":
         sums = columns.sum(dim=1, dtype=torch.int32)
     # As they are read: of the columns of a tile the first neighbours, then the next ...
-    tiles = columns.view(-1, library.tile_columns, columns.size(1) // neighbours, neighbours)
+    tiles = columns.view(-1, tile_columns, columns.size(1) // neighbours, neighbours)
     panels = tiles.transpose(1, 2).clone(memory_format=torch.contiguous_format)
     if bias is not None:
-        bias = _in_columns(bias.detach().unsqueeze(2), library.panel_columns).squeeze(1)
-    return PanelMatrix(
-        unit, panels.view(-1, columns.size(1), library.panel_columns), bias, scales, sums
-    )
+        bias = _in_columns(bias.detach().unsqueeze(2), panel_columns).squeeze(1)
+    panels = panels.view(-1, columns.size(1), panel_columns)
+    return PanelMatrix(unit, panels, bias, scales, sums)
 
 
 def _in_columns(weight: Tensor, panel_columns: int, extra_depth: int = 0) -> Tensor:

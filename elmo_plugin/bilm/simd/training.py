@@ -17,30 +17,19 @@ from elmo_plugin.bilm.simd.lstm import (
     call_for_layers,
     run_layers,
 )
-from elmo_plugin.bilm.simd.panels import PanelMatrix, c_matrix, in_panels
+from elmo_plugin.bilm.simd.panels import TYPES, PanelMatrix, c_matrix, in_panels
 from elmo_plugin.bilm.steps import LSTMTensors, Outcome, Run
 
 
-class Products(NamedTuple):
-    """How matrices are multiplied: in `dtype`, float32 or bfloat16, by the library of the vector unit."""
-
-    dtype: torch.dtype
-    unit: str
-
-    @property
-    def precision(self) -> str:
-        """The name of the type."""
-        return str(self.dtype).removeprefix("torch.")
-
-
 def run_with_gradients(
-    layers: Sequence[LSTMTensors], runs: Sequence[Run], products: Products
+    layers: Sequence[LSTMTensors], runs: Sequence[Run], precision: str, unit: str
 ) -> List[Outcome]:
     """
     Run layers that do not depend on each other, of the same sizes and clips, over sequences of the same
-    lengths. Autograd follows it.
+    lengths. Autograd follows it. Products are those of a vector unit, in float32 or bfloat16.
     """
-    settings = _Settings(runs[0].step_sizes, layers[0].cell_clip, layers[0].proj_clip, products)
+    first = layers[0]
+    settings = _Settings(runs[0].step_sizes, first.cell_clip, first.proj_clip, precision, unit)
     jobs = [
         _Job(run.inputs, layer.weight, layer.bias, layer.projection, run.state, run.cell)
         for layer, run in zip(layers, runs)
@@ -54,7 +43,8 @@ class _Settings(NamedTuple):
     step_sizes: List[int]
     cell_clip: Optional[float]
     proj_clip: Optional[float]
-    products: Products
+    precision: str
+    unit: str
 
 
 class _Job(NamedTuple):
@@ -93,13 +83,12 @@ class _LSTMs(torch.autograd.Function):
     def forward(ctx: Any, settings: _Settings, *tensors: Optional[Tensor]) -> Tuple[Tensor, ...]:
         jobs = _grouped(tensors, _Job)
         layers = [job.layer(settings) for job in jobs]
-        products = settings.products
         traces = []
         for layer, job in zip(layers, jobs):
             size = layer.cell_size
             traces.append([job.inputs.new_empty(len(job.inputs), n * size) for n in (4, 1, 1, 1)])
         outcomes = run_layers(
-            [PanelLayer(layer, products.precision, products.unit) for layer in layers],
+            [PanelLayer(layer, settings.precision, settings.unit) for layer in layers],
             [job.run(settings) for job in jobs],
             [CTrace(*addresses(*((one, one.shape) for one in trace))) for trace in traces],
         )
@@ -142,13 +131,13 @@ def _run_backward(
 ) -> List[_StepGradients]:
     """Run the steps of layers backwards, from the gradients of what the forward pass returned."""
     layers, sequences, kept_alive, results = [], [], [], []
-    products, step_sizes = settings.products, settings.step_sizes
+    step_sizes = settings.step_sizes
     for job, trace, gradients in zip(jobs, traces, outcome_gradients):
         layer = job.layer(settings)
-        gates_to_states = _transposed(layer.weight[:, layer.input_dim :], products)
+        gates_to_states = _transposed(layer.weight[:, layer.input_dim :], settings)
         states_to_hidden = None
         if layer.projection is not None:
-            states_to_hidden = _transposed(layer.projection, products)
+            states_to_hidden = _transposed(layer.projection, settings)
         # Copies: gradients of what the layer returned are replaced by those of what it read.
         of_outputs, of_state, of_cell = (
             gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients
@@ -184,15 +173,15 @@ def _run_backward(
     return results
 
 
-def _transposed(weight: Tensor, products: Products) -> PanelMatrix:
-    return in_panels(weight.t()[None], products.precision, products.unit)
+def _transposed(weight: Tensor, settings: _Settings) -> PanelMatrix:
+    return in_panels(weight.t()[None], settings.precision, settings.unit)
 
 
 def _gradients(
     settings: _Settings, job: _Job, trace: _Trace, steps: _StepGradients, needs_input_gradient: bool
 ) -> Tuple[Optional[Tensor], ...]:
     """Return the gradients of the fields of a `_Job`, one product for each weight."""
-    dtype = settings.products.dtype
+    dtype = TYPES[settings.precision]
 
     def product(left: Tensor, right: Tensor) -> Tensor:
         return torch.mm(left.to(dtype), right.to(dtype)).float()
