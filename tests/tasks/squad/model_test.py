@@ -177,7 +177,7 @@ def test_self_attention_is_what_a_slow_loop_computes():
             attention = torch.stack([*scores, block.nothing_score]).softmax(dim=0)
             attended = sum(w * encoded[other] for w, other in zip(attention, others))
             merged = torch.cat([attended, encoded[index], attended * encoded[index]])
-            expected = inputs[0, index] + block.projection(merged).tanh()
+            expected = inputs[0, index] + block.projection(merged).relu()
             # A score and the projection sum three vectors of four; attention sums vectors of three words.
             assert_close(outputs[0, index], expected, terms=2 * 3 * 4 + 3)
 
