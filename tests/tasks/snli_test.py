@@ -27,7 +27,7 @@ PAIR = {"gold_label": "neutral", "sentence1": "It rains.", "sentence2": "It rain
 
 
 def words_of(instance: Instance) -> List[str]:
-    return [" ".join(token.text for token in instance[name]) for name in ("premise", "hypothesis")]
+    return [" ".join(map(str, instance[name])) for name in ("premise", "hypothesis")]
 
 
 def read(file_path: Path, **reader_options: Any) -> List[Instance]:

@@ -84,11 +84,11 @@ def build_scorer(**options):
     return AntecedentScorer(SPAN_DIM, num_genres=4, unknown_genre=1, **{**defaults, **options})
 
 
-def make_inputs(num_mentions=NUM_MENTIONS):
+def make_inputs():
     generator = torch.Generator().manual_seed(7)
-    mentions = torch.randn(num_mentions, SPAN_DIM, generator=generator)
-    mention_scores = torch.randn(num_mentions, generator=generator)
-    speakers = torch.randint(0, 3, (num_mentions,), generator=generator)
+    mentions = torch.randn(NUM_MENTIONS, SPAN_DIM, generator=generator)
+    mention_scores = torch.randn(NUM_MENTIONS, generator=generator)
+    speakers = torch.randint(0, 3, (NUM_MENTIONS,), generator=generator)
     return mentions, mention_scores, speakers, torch.tensor(2)
 
 
