@@ -6,7 +6,6 @@ from elmo_plugin.compat.patches import prepare_allennlp
 
 prepare_allennlp()
 
-from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.pretraining.callbacks import (
     AtomicCheckpointer,
     BiLMStateCallback,
@@ -26,7 +25,6 @@ __all__ = [
     "BiLMTrainingModel",
     "FullSoftmax",
     "LMSoftmax",
-    "LMVocabulary",
     "LMWordVocabulary",
     "SampledSoftmax",
     "StreamDataLoader",

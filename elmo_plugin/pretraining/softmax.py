@@ -24,9 +24,7 @@ from elmo_plugin.errors import ConfigurationError
 class LMSoftmax(torch.nn.Module, Registrable):
     """
     The output layer of the biLM, `softmax(W h + b)`, shared by the two directions: from the state before a
-    word to the word's probability (paper, section 3.1).
-
-    A softmax may be trained on a loss that differs from its exact loss. Report only that of `exact`.
+    word to the word's probability (paper, section 3.1). Training may use another loss than that of `exact`.
 
     Initial values are bilm-tf's: `W` normal with variance `1 / input_dim`, `b` zero. The model gives
     `num_words`, the size of the vocabulary, and `input_dim`, the biLM's `projection_dim`: configs do not.

@@ -19,7 +19,6 @@ from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import split_tokens
 from elmo_plugin.pretraining.corpus import (
     DIRECTIONS,
-    WORDS_NAMESPACE,
     BiLMReader,
     Direction,
     find_corpus,
@@ -222,10 +221,8 @@ class StreamDataLoader(DataLoader):
     def index_with(self, vocab: Vocabulary) -> None:
         """
         Check that the reader's vocabulary, whose indices are the targets, is the model's. Raise
-        `ConfigurationError` if words or their order differ. (The model refuses a vocabulary without words.)
+        `ConfigurationError` if words or their order differ.
         """
-        if WORDS_NAMESPACE not in vocab.get_namespaces():
-            return
         words, model_words = self._reader.vocabulary.words, words_of(vocab)
         if words != model_words:
             raise ConfigurationError(

@@ -6,8 +6,9 @@ from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from more_itertools import split_at
 
+from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.reading import local_data, numbered_lines
+from elmo_plugin.tasks.reading import numbered_lines
 
 # Other white space, such as a no-break space, is a part of the token.
 _COLUMN_SEPARATOR = re.compile(r"[ \t]+")
@@ -137,7 +138,7 @@ def read_conll_2012(path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
     `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise `ConfigurationError` if a file has a token
     outside of a document, or a document without an end.
     """
-    local = local_data(path)
+    local = local_path("data file", path)
     files = sorted(local.rglob("*gold_conll")) if local.is_dir() else [local]
     if not files:
         raise ConfigurationError(

@@ -122,9 +122,7 @@ class TaskPredictor(Predictor):
         return [self._answer([instance], [output]) for instance, output in zip(instances, outputs)]
 
     def load_line(self, line: str) -> str:
-        """
-        Return the line itself: `predict_batch_json` parses it, and answers with an error if it is invalid.
-        """
+        """Return the line itself, which `predict_batch_json` parses, so that an error is its answer."""
         return line.strip()
 
     def dump_line(self, outputs: JsonDict) -> str:

@@ -4,7 +4,6 @@ import logging
 import math
 from collections import Counter
 from os import PathLike
-from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import spacy
@@ -26,17 +25,12 @@ from elmo_plugin.files.text import decoded_lines, open_text
 logger = logging.getLogger(__name__)
 
 
-def local_data(path: Union[str, PathLike]) -> Path:
-    """Return the local file or folder of a path, or of a URL that `cached_path` can fetch."""
-    return local_path("data file", path)
-
-
 def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[int, str]]:
     """
     Yield the numbers and lines of a file, or of a gzip file, without spaces and tabs at the ends. A no-break
     space is part of a word. Errors say that a line should hold `line_content`.
     """
-    with open_text(local_data(file_path), str(file_path)) as file:
+    with open_text(local_path("data file", file_path), str(file_path)) as file:
         for number, line in enumerate(decoded_lines(file, file_path, line_content), start=1):
             yield number, line.strip(" \t\r")
 

@@ -1,26 +1,18 @@
 """All invalid input of a pretraining is an error before its first step."""
 
-import json
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from allennlp.commands.train import train_model_from_file
 from allennlp.common import Params
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import BiLMTrainingModel
+from tests.pretraining.conftest import HELD_OUT, VOCABULARY_FILE, train
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
-WORDS = (FIXTURES / "vocab.txt").read_text().splitlines()
-
-
-def train(tmp_path: Path, **overrides: Any) -> None:
-    config = FIXTURES / "experiment.jsonnet"
-    overrides = {"trainer.cuda_device": -1, **overrides}
-    train_model_from_file(config, tmp_path / "run", json.dumps(overrides))
+WORDS = Path(VOCABULARY_FILE).read_text().splitlines()
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +38,7 @@ def test_a_faulty_corpus_is_refused(
     if content is not None:
         (tmp_path / "b.txt").write_bytes(content)
     with pytest.raises(ConfigurationError, match=message):
-        train(tmp_path, **{key: [str(FIXTURES / "heldout.txt"), str(tmp_path / "b.txt")]})
+        train(tmp_path / "run", **{key: [HELD_OUT, str(tmp_path / "b.txt")]})
 
 
 # What else a vocabulary can be wrong in: lm_vocabulary_test.py.
@@ -64,7 +56,7 @@ def test_a_faulty_vocabulary_is_refused(words: Any, message: str, key: str, tmp_
     path = tmp_path / "other.txt"
     path.write_text("".join(f"{word}\n" for word in words))
     with pytest.raises(ConfigurationError, match=message):
-        train(tmp_path, **{f"{key}.vocabulary_file": str(path)})
+        train(tmp_path / "run", **{f"{key}.vocabulary_file": str(path)})
 
 
 @pytest.mark.parametrize(
@@ -82,7 +74,7 @@ def test_impossible_settings_are_refused(
     key: str, value: Any, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        train(tmp_path, **{key: value})
+        train(tmp_path / "run", **{key: value})
 
 
 def test_a_vocabulary_without_words_to_predict_is_refused() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 import torch
-from allennlp.commands.train import TrainModel, train_model_from_file
+from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.common.util import dump_metrics, prepare_environment
 from allennlp.nn.parallel import TorchDdpAccelerator
@@ -25,16 +25,14 @@ from allennlp.training.trainer import TrainerCheckpoint
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.pretraining import AtomicCheckpointer, BiLMStateCallback, BiLMTrainingModel
 from tests.conftest import shift_seeds
+from tests.pretraining import conftest
+from tests.pretraining.conftest import CONFIG, HELD_OUT
 from tests.pretraining.model_test import build
 from tests.pretraining.two_workers import reports_of_two_workers
 
-REPOSITORY = Path(__file__).parents[2]
-FIXTURES = REPOSITORY / "fixtures" / "lm"
-CONFIG = FIXTURES / "experiment.jsonnet"
-
 # Two epochs of about 13 batches, with all that is random in training: dropout, resets of rows, sampled words.
 OVERRIDES: Dict[str, Any] = {
-    "train_data_path": str(FIXTURES / "heldout.txt"),
+    "train_data_path": HELD_OUT,
     "model.dropout": 0.2,
     "model.state_reset": 0.2,
     "data_loader.rows": 8,
@@ -60,8 +58,8 @@ BETWEEN_EPOCHS = (1, 0)
 IN_SECOND_EPOCH = (1, 10)
 
 
-def train(folder: Path, recover: bool = False, **overrides: Any) -> None:
-    train_model_from_file(CONFIG, folder, json.dumps({**OVERRIDES, **overrides}), recover=recover)
+def train(folder: Path, **overrides: Any) -> None:
+    conftest.train(folder, **{**OVERRIDES, **overrides})
 
 
 def interrupt(

@@ -1,14 +1,25 @@
-"""A pretrained biLM, and the number of its roundings."""
+"""Training on the fixtures, a pretrained biLM, and the number of its roundings."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from allennlp.commands.train import train_model_from_file
+from allennlp.models import Model
 
 from elmo_plugin.pretraining.export import export_model
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+CONFIG = FIXTURES / "lm" / "experiment.jsonnet"
+VOCABULARY_FILE = str(FIXTURES / "lm" / "vocab.txt")
+HELD_OUT = str(FIXTURES / "lm" / "heldout.txt")
+
+
+def train(folder: Path, config: Path = CONFIG, recover: bool = False, **overrides: Any) -> Model:
+    """Train on the CPU, by default a biLM, with some keys of the config changed."""
+    changes = json.dumps({"trainer.cuda_device": -1, **overrides})
+    return train_model_from_file(config, folder, changes, recover=recover)
 
 
 def num_terms(steps: int, num_words: int = 0, cell_size: int = 24, projection_dim: int = 12) -> int:
@@ -27,13 +38,7 @@ def num_terms(steps: int, num_words: int = 0, cell_size: int = 24, projection_di
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the training folder of a biLM that saw a few windows, `run`, and its export, `export`."""
     folder = tmp_path_factory.mktemp("pretrained")
-    overrides = {
-        "train_data_path": str(FIXTURES / "heldout.txt"),
-        "trainer.num_epochs": 1,
-        "trainer.callbacks": [],
-        "trainer.cuda_device": -1,
-    }
-    config = FIXTURES / "experiment.jsonnet"
-    train_model_from_file(config, folder / "run", overrides=json.dumps(overrides))
+    overrides = {"train_data_path": HELD_OUT, "trainer.num_epochs": 1, "trainer.callbacks": []}
+    train(folder / "run", **overrides)
     export_model(folder / "run" / "model.tar.gz", folder / "export", license="cc0-1.0")
     return folder

@@ -24,11 +24,9 @@ from elmo_plugin.pretraining import (
 from elmo_plugin.pretraining.softmax import ExchangedRows
 from tests.closeness import assert_close
 from tests.conftest import TINY_OPTIONS
+from tests.pretraining.conftest import CONFIG, FIXTURES, HELD_OUT, VOCABULARY_FILE
 from tests.pretraining.two_workers import reports_of_two_workers
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
-HELD_OUT = FIXTURES / "heldout.txt"
-VOCABULARY_FILE = str(FIXTURES / "vocab.txt")
 NUM_SAMPLES = 20
 ROWS, STEPS = 2, 3
 NUM_BATCHES = 4
@@ -57,7 +55,7 @@ def exchange(rank: int) -> Dict[str, Any]:
 def words_of_batches(shuffle: bool) -> List[int]:
     """Return the number of words in each batch of an epoch."""
     loader = StreamDataLoader(
-        BiLMReader(VOCABULARY_FILE), str(HELD_OUT), rows=1, unroll_steps=STEPS, shuffle=shuffle
+        BiLMReader(VOCABULARY_FILE), HELD_OUT, rows=1, unroll_steps=STEPS, shuffle=shuffle
     )
     return [sum(batch["lengths"]) for batch in loader]
 
@@ -66,7 +64,8 @@ def work(rank: int) -> Dict[str, Any]:
     """Train for a few steps, and return a report on them."""
     vocab = LMWordVocabulary.from_vocabulary_file(VOCABULARY_FILE)
     reader = BiLMReader(VOCABULARY_FILE)
-    loader = StreamDataLoader(reader, str(FIXTURES / "train-*.txt"), rows=ROWS, unroll_steps=STEPS)
+    corpus = str(FIXTURES / "lm" / "train-*.txt")
+    loader = StreamDataLoader(reader, corpus, rows=ROWS, unroll_steps=STEPS)
     torch.manual_seed(0)  # AllenNLP gives all workers the same seed
     softmax = SampledSoftmax(
         vocab.get_vocab_size("lm_words"), TINY_OPTIONS.projection_dim, NUM_SAMPLES, True
@@ -118,7 +117,7 @@ def test_they_end_an_epoch_with_the_same_batch(reports: List[Dict[str, Any]]) ->
     assert set(shuffled[0]) == set(shuffled[1]) == {STEPS}
     # Ordered, with the last one, so that all words are read; then the other one has nothing left.
     assert len(ordered[0]) == len(ordered[1])
-    num_predictions = sum(len(line.split()) + 1 for line in HELD_OUT.read_text().splitlines())
+    num_predictions = sum(len(line.split()) + 1 for line in Path(HELD_OUT).read_text().splitlines())
     assert sum(ordered[0]) + sum(ordered[1]) == num_predictions
     assert min(ordered[0][-1], ordered[1][-1]) == 0
 
@@ -132,7 +131,7 @@ def test_they_read_and_draw_and_drop_different_things(reports: List[Dict[str, An
 def test_of_the_softmax_only_sampled_rows_are_exchanged(reports: List[Dict[str, Any]]) -> None:
     # Of both workers and both directions: drawn words and targets.
     most = 2 * 2 * (NUM_SAMPLES + ROWS * STEPS)
-    num_words = len((FIXTURES / "vocab.txt").read_text().splitlines())
+    num_words = len(Path(VOCABULARY_FILE).read_text().splitlines())
     assert most < num_words
     for report in reports:
         assert len(report["rows_exchanged"]) == NUM_BATCHES
@@ -179,7 +178,7 @@ def test_allennlp_trains_it_with_its_distributed_key(tmp_path: Path) -> None:
         "trainer.callbacks": ["elmo_validate_first", "elmo_bilm_state"],
     }
     train_model_from_file(
-        FIXTURES / "experiment.jsonnet",
+        CONFIG,
         tmp_path / "run",
         overrides=json.dumps(overrides),
         include_package=["elmo_plugin"],

@@ -1,6 +1,5 @@
 """Exports of biLMs. Those of task models, and facts of cards: tests/compat/archives_test.py."""
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import torch
 import yaml
 from allennlp.commands import main
-from allennlp.commands.train import train_model_from_file
 from allennlp.models import load_archive
 from allennlp.modules.elmo import Elmo as AllenNlpElmo
 
@@ -21,9 +19,8 @@ from elmo_plugin.pretraining.export import export_model
 from elmo_plugin.pretraining.starting_point import bilm_in
 from tests.closeness import assert_close
 from tests.conftest import SENTENCES, TINY_OPTIONS
-from tests.pretraining.conftest import num_terms
+from tests.pretraining.conftest import FIXTURES, num_terms, train
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
 # To AllenNLP's `Elmo`, as README.md says.
 DOCUMENTED_ACCURACY = 1e-5
 
@@ -72,9 +69,8 @@ def test_the_command_writes_float16_and_prints_the_files(
 
 
 def train_tagger(folder: Path, **overrides: Any) -> Any:
-    overrides = {"trainer.num_epochs": 1, "trainer.cuda_device": -1, **overrides}
     experiment = FIXTURES / "ner" / "tiny" / "experiment_elmo.jsonnet"
-    return train_model_from_file(experiment, folder, overrides=json.dumps(overrides))
+    return train(folder, experiment, **{"trainer.num_epochs": 1, **overrides})
 
 
 def test_a_task_archive_with_a_model_of_elmoformanylangs(tmp_path: Path) -> None:

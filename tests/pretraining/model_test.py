@@ -8,27 +8,25 @@ import pytest
 import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
-from allennlp.data import Batch, Vocabulary
+from allennlp.data import Vocabulary
 from torch import Tensor
 
 from elmo_plugin import BiLM
 from elmo_plugin.bilm import BiLMOptions
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.pretraining import (
     BiLMReader,
     BiLMTrainingModel,
     FullSoftmax,
-    LMVocabulary,
     LMWordVocabulary,
-    SampledSoftmax,
     StreamDataLoader,
 )
 from tests.bilm.slow_bilm import SlowBiLM
 from tests.closeness import assert_close
 from tests.conftest import TINY_OPTIONS, randomize
-from tests.pretraining.conftest import num_terms
+from tests.pretraining.conftest import HELD_OUT, VOCABULARY_FILE, num_terms
+from tests.tasks.task_testing import as_tensors
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "lm"
-VOCABULARY_FILE = str(FIXTURES / "vocab.txt")
 NUM_WORDS = len(LMVocabulary.from_file(VOCABULARY_FILE))
 TENSORS = ("forward_inputs", "forward_targets", "backward_inputs", "backward_targets")
 OPTIONS = replace(TINY_OPTIONS, cell_clip=0.5, proj_clip=0.5)
@@ -49,19 +47,15 @@ def assert_close_losses(actual: float, expected: float, steps: int, scale: float
 def windows(num_batches: Optional[int] = None, rows: int = 3) -> List[Dict[str, Any]]:
     """Return the first batches of the held-out text, of four steps; by default all."""
     reader = BiLMReader(VOCABULARY_FILE)
-    heldout = str(FIXTURES / "heldout.txt")
-    return list(StreamDataLoader(reader, heldout, rows, 4, shuffle=False))[:num_batches]
+    return list(StreamDataLoader(reader, HELD_OUT, rows, 4, shuffle=False))[:num_batches]
 
 
-def build(
-    options: BiLMOptions = OPTIONS, num_samples: Optional[int] = None, **settings: Any
-) -> BiLMTrainingModel:
-    """Return a model with random weights, whose softmax is sampled with `num_samples`."""
+def build(options: BiLMOptions = OPTIONS, **settings: Any) -> BiLMTrainingModel:
+    """Return a model with random weights."""
     vocab = LMWordVocabulary.from_vocabulary_file(VOCABULARY_FILE)
     torch.manual_seed(0)
     bilm = randomize(BiLM(options))
-    sizes = (NUM_WORDS, options.projection_dim)
-    softmax = FullSoftmax(*sizes) if num_samples is None else SampledSoftmax(*sizes, num_samples)
+    softmax = FullSoftmax(NUM_WORDS, options.projection_dim)
     return BiLMTrainingModel(vocab, bilm, softmax, **{"dropout": 0.0, **settings})
 
 
@@ -110,7 +104,7 @@ def test_every_held_out_prediction_counts_for_any_number_of_rows(rows: int) -> N
         for batch in batches:
             model(**batch)
     metrics = model.get_metrics(reset=True)
-    lines = (FIXTURES / "heldout.txt").read_text().splitlines()
+    lines = Path(HELD_OUT).read_text().splitlines()
     num_predictions = sum(len(line.split()) + 1 for line in lines)
     assert metrics["num_predictions"] == num_predictions
     # Each row as one long window.
@@ -167,33 +161,6 @@ def test_evaluation_has_separate_states_which_a_reset_clears() -> None:
     assert_close_losses(continued, loss_of(build(), second, third), steps=2 * 4, scale=4)
 
 
-@pytest.mark.parametrize("num_samples", [None, 300])
-def test_training_learns_the_windows_it_sees(num_samples: Optional[int]) -> None:
-    model = build(num_samples=num_samples, dropout=0.1)
-    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.2, initial_accumulator_value=1.0)
-    batches = windows(2)
-
-    def exact_perplexity() -> float:
-        model.eval()
-        with torch.no_grad():
-            for batch in batches:
-                model(**batch)
-        perplexity = model.get_metrics(reset=True)["perplexity"]
-        model.train()
-        return perplexity
-
-    before = exact_perplexity()
-    model(**batches[0])["loss"].backward()
-    assert all(parameter.grad.to_dense().any() for parameter in model.parameters())
-    for _ in range(30):
-        for batch in batches:  # carried states must not hold the graph of the window before
-            optimizer.zero_grad()
-            model(**batch)["loss"].backward()
-            optimizer.step()
-    model.get_metrics(reset=True)
-    assert exact_perplexity() < 0.3 * before
-
-
 def test_dropout_and_resets_of_rows_are_for_training_only() -> None:
     batches = windows(2)
     dropping, resetting = build(dropout=0.5), build(state_reset=1.0)
@@ -214,9 +181,7 @@ def test_another_number_of_rows_starts_from_zeros() -> None:
 def sentences(texts: List[str]) -> Dict[str, Tensor]:
     """Return a batch as AllenNLP's loaders make it, with padding."""
     reader = BiLMReader(vocabulary_file=VOCABULARY_FILE)
-    batch = Batch([reader.text_to_instance(text.split()) for text in texts])
-    batch.index_instances(Vocabulary())
-    return batch.as_tensor_dict()
+    return as_tensors([reader.text_to_instance(text.split()) for text in texts], Vocabulary())
 
 
 TEXTS = ["the rain fell .", "he", "they went out into the street", "it was late ."]

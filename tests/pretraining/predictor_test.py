@@ -10,17 +10,14 @@ from allennlp.predictors import Predictor
 from elmo_plugin import SentenceScorer
 from elmo_plugin.errors import ConfigurationError
 from tests.closeness import assert_close
-from tests.pretraining.conftest import num_terms
+from tests.pretraining.conftest import VOCABULARY_FILE, num_terms
 
-VOCABULARY_FILE = Path(__file__).parents[2] / "fixtures" / "lm" / "vocab.txt"
 # The longest sentence has five words and the sentence marks.
-TERMS = num_terms(steps=5 + 2, num_words=len(VOCABULARY_FILE.read_text().split()))
+TERMS = num_terms(steps=5 + 2, num_words=len(Path(VOCABULARY_FILE).read_text().split()))
 # Input, and the beginning of an error, which is its answer.
 INVALID = {
     "{": "Found a line that is not JSON",
     "{}": "Found the keys (none) in the input, expected exactly one of 'sentence', 'tokens'",
-    '{"sentence": " "}': "'sentence' is \" \", expected a text that is not empty",
-    '{"tokens": ["a", 5]}': "'tokens'[1] is 5, expected a word",
     '{"sentence": "___", "best": 0}': "num_words is 0, expected a positive number",
     '{"sentence": "___", "best": true}': "'best' is true, expected a positive whole number",
     '{"sentence": "a", "best": 5}': "The sentence: found 0 blanks, expected one token ___",

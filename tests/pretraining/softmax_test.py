@@ -204,30 +204,6 @@ class TestSampled:
         inputs = (states.double().requires_grad_(True), *sampled.parameters())
         assert torch.autograd.gradcheck(loss, inputs)
 
-    def test_the_expected_loss_follows_from_the_full_one(self) -> None:
-        """
-        `exp(nll) - 1` sums `exp(logit - target logit)` over all other words. In the sampled loss a word is
-        there with probability `count`, counts `1 / count` times, and the target's correction multiplies all
-        by `count` of the target: so `(exp(loss) - 1) / count of the target` has the mean `exp(nll) - 1`.
-        """
-        sampled = with_biases(SampledSoftmax, 25)
-        # Small logits, as the distribution of exponentials of large ones is far from normal.
-        states, targets = positions(scale=0.3)
-        estimates = []
-        with torch.no_grad():
-            for _ in range(2000):
-                words, num_tries = sampled.draw_words()
-                loss = sampled.sampled_nll(states, targets, words, num_tries)
-                count = sampled.expected_counts(targets, num_tries)
-                estimates.append(loss.double().expm1() / count)
-        stacked = torch.stack(estimates)  # (draws, positions)
-        expected = sampled.exact().nll(states, targets).expm1()
-        # Five deviations of the mean. Counts are expected ones for a fixed number of tries, as in TensorFlow,
-        # but tries end with a new word: one word of 25 is drawn in another way, for target and others.
-        deviations = stacked.std(dim=0) / len(estimates) ** 0.5
-        assert (deviations < 0.2 * expected).all()
-        assert ((stacked.mean(dim=0) - expected).abs() <= 5 * deviations + 2 / 25 * expected).all()
-
     @pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
     def test_sparse_and_dense_gradients_train_equally(self) -> None:
         dense, sparse = trained(False), trained(True)

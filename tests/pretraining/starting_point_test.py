@@ -7,33 +7,29 @@ from typing import Any, Dict, List
 
 import pytest
 import torch
-from allennlp.commands.train import train_model_from_file
 from allennlp.models import Model, load_archive
 
 from elmo_plugin import BiLM
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining import LMVocabulary
 from tests.closeness import assert_close
 from tests.conftest import BiLMFiles
-from tests.pretraining.conftest import num_terms
+from tests.pretraining.conftest import FIXTURES, HELD_OUT, VOCABULARY_FILE, num_terms, train
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-CONFIG = FIXTURES / "lm" / "experiment.jsonnet"
-WORDS = LMVocabulary.from_file(FIXTURES / "lm" / "vocab.txt").words
+WORDS = LMVocabulary.from_file(VOCABULARY_FILE).words
 
 
-def train(folder: Path, model: Dict[str, Any], **overrides: Any) -> Model:
-    """Train on the fixture, with keys of `model` in place of the sizes of a new biLM."""
-    params = {
+def train_from(start: Dict[str, Any], folder: Path, **overrides: Any) -> Model:
+    """Train with keys of the model in place of the sizes of a new biLM."""
+    changes = {
         # Overrides merge: a removed key must be null.
-        "model": {"softmax": {"type": "elmo_sampled", "num_samples": 64}, "options": None, **model},
+        "model.options": None,
+        **{f"model.{key}": value for key, value in start.items()},
         "trainer.num_epochs": 1,
         "trainer.callbacks": ["elmo_validate_first", "elmo_bilm_state"],
-        "train_data_path": str(FIXTURES / "lm" / "heldout.txt"),
-        **overrides,
+        "train_data_path": HELD_OUT,
     }
-    params["model"]["type"] = "elmo_bilm"
-    return train_model_from_file(CONFIG, folder, overrides=json.dumps(params))
+    return train(folder, **{**changes, **overrides})
 
 
 def perplexities(folder: Path) -> List[float]:
@@ -60,7 +56,7 @@ def test_training_continues_where_pretraining_ended(
     kind: str, pretrained: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(pretrained, tmp_path / "pretrained")
-    model = train(tmp_path / "run", start_of(kind, tmp_path / "pretrained"))
+    model = train_from(start_of(kind, tmp_path / "pretrained"), tmp_path / "run")
     pretraining = json.loads((pretrained / "run" / "metrics.json").read_text())
     before, after = perplexities(tmp_path / "run")
     # The same ten steps of windows of the same biLM. Outputs of a step are at most 1.
@@ -78,7 +74,7 @@ def test_training_continues_where_pretraining_ended(
 def test_a_missing_softmax_is_logged_and_learnt_first(
     bilm_files: BiLMFiles, tmp_path: Path
 ) -> None:
-    model = train(tmp_path / "run", bilm_files._asdict())
+    model = train_from(bilm_files._asdict(), tmp_path / "run")
     log = (tmp_path / "run" / "out.log").read_text()
     assert "weights.hdf5 has no softmax: a new softmax is learnt; the biLM is frozen in" in log
     assert model.softmax_first == 500
@@ -89,7 +85,7 @@ def test_a_missing_softmax_is_logged_and_learnt_first(
 
 
 def test_after_the_softmax_the_bilm_trains(bilm_files: BiLMFiles, tmp_path: Path) -> None:
-    model = train(tmp_path / "run", {**bilm_files._asdict(), "softmax_first": 3})
+    model = train_from({**bilm_files._asdict(), "softmax_first": 3}, tmp_path / "run")
     for name, parameter in BiLM.from_files(*bilm_files).named_parameters():
         assert not torch.equal(model.bilm.get_parameter(name), parameter), name
 
@@ -100,12 +96,10 @@ def test_the_bilm_of_a_task_model_is_a_start(pretrained: Path, tmp_path: Path) -
         "dataset_reader.token_indexers.elmo": {"type": "elmo_characters"},
         "trainer.num_epochs": 1,
     }
-    tagger = train_model_from_file(
-        FIXTURES / "ner" / "tiny" / "experiment.jsonnet",
-        tmp_path / "tagger",
-        overrides=json.dumps(overrides),
-    )
-    model = train(tmp_path / "run", {"archive_file": str(tmp_path / "tagger" / "model.tar.gz")})
+    config = FIXTURES / "ner" / "tiny" / "experiment.jsonnet"
+    tagger = train(tmp_path / "tagger", config, **overrides)
+    start = {"archive_file": str(tmp_path / "tagger" / "model.tar.gz")}
+    model = train_from(start, tmp_path / "run")
     assert_same_bilm(model.bilm, tagger.text_encoder.elmo.elmo.bilm)
 
 
@@ -132,8 +126,8 @@ def test_other_words_are_refused_or_learnt_with_a_new_softmax(
         (pretrained / "export" / "vocab.txt").unlink()
     start = start_of(kind, pretrained)
     with pytest.raises(ConfigurationError, match=message):
-        train(tmp_path / "refused", start, **other)
-    model = train(tmp_path / "new", {**start, "new_softmax": True}, **other)
+        train_from(start, tmp_path / "refused", **other)
+    model = train_from({**start, "new_softmax": True}, tmp_path / "new", **other)
     assert model.softmax_first == 500
 
 
@@ -148,16 +142,16 @@ def test_other_words_are_refused_or_learnt_with_a_new_softmax(
 )
 def test_an_unclear_start_is_refused(model: Dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        train(tmp_path, model)
+        train_from(model, tmp_path)
 
 
 def test_a_recovered_run_is_not_validated_first_again(pretrained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    train(folder, start_of("files", pretrained))
+    train_from(start_of("files", pretrained), folder)
     (folder / "metrics_before.json").unlink()
     config = json.loads((folder / "config.json").read_text())
     config["trainer"]["num_epochs"] = 2
     (folder / "config.json").write_text(json.dumps(config))
-    train_model_from_file(folder / "config.json", folder, recover=True)
+    train(folder, folder / "config.json", recover=True)
     assert (folder / "metrics_epoch_1.json").is_file()
     assert not (folder / "metrics_before.json").exists()

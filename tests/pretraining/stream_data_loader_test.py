@@ -8,8 +8,6 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List
 
 import pytest
 import torch
-from allennlp.common import Params
-from allennlp.data import DataLoader, Vocabulary
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +19,6 @@ from elmo_plugin.pretraining.corpus import (
     DIRECTIONS,
     Direction,
     find_corpus,
-    marked_sentence,
     read_sentences,
 )
 from elmo_plugin.pretraining.stream_data_loader import CorpusShare, cut_windows
@@ -38,7 +35,11 @@ SENTENCES = st.lists(st.integers(1, 12), max_size=20).map(
 
 
 def slow_windows(
-    sentences: Iterable[List[str]], rows: int, unroll_steps: int, direction: Direction
+    sentences: Iterable[List[str]],
+    rows: int,
+    unroll_steps: int,
+    direction: Direction,
+    to_the_end: bool,
 ) -> List[Any]:
     """One prediction at a time: `(input, target)` pairs of each row of each window."""
     unread = deque(sentences)
@@ -48,48 +49,34 @@ def slow_windows(
         window: List[List[Any]] = [[] for _ in range(rows)]
         for row in range(rows):
             for _ in range(unroll_steps):
-                if not pairs_of_row[row]:
-                    if not unread:
-                        return windows
+                if unread and not pairs_of_row[row]:
                     words = ["<S>", *unread.popleft(), "</S>"]
                     pairs_of_row[row].extend(
                         pairwise(words[::-1] if direction == "backward" else words)
                     )
-                window[row].append(pairs_of_row[row].popleft())
+                if pairs_of_row[row]:
+                    window[row].append(pairs_of_row[row].popleft())
+        is_full = all(len(pairs) == unroll_steps for pairs in window)
+        if not is_full and not (to_the_end and any(window)):
+            return windows
         windows.append(window)
 
 
 class TestWindows:
-    @given(SENTENCES, st.integers(1, 4), st.integers(1, 6), st.sampled_from(DIRECTIONS))
-    def test_they_equal_a_slow_construction(
-        self, sentences: Any, rows: int, unroll_steps: int, direction: Direction
+    @given(SENTENCES, st.integers(1, 30), st.integers(1, 6), st.booleans())
+    def test_they_equal_a_slow_construction_and_directions_have_equal_rows(
+        self, sentences: Any, rows: int, unroll_steps: int, to_the_end: bool
     ) -> None:
-        windows = [
-            [list(zip(*row, strict=True)) for row in zip(window.inputs, window.targets)]
-            for window in cut_windows(sentences, rows, unroll_steps, direction)
-        ]
-        assert windows == slow_windows(sentences, rows, unroll_steps, direction)
-
-    @given(SENTENCES, st.integers(1, 30), st.integers(1, 6))
-    def test_to_the_end_every_prediction_is_made_once_and_directions_have_equal_rows(
-        self, sentences: Any, rows: int, unroll_steps: int
-    ) -> None:
-        lengths = {}
+        lengths = []
         for direction in DIRECTIONS:
-            windows = list(cut_windows(sentences, rows, unroll_steps, direction, to_the_end=True))
-            lengths[direction] = [list(map(len, window.inputs)) for window in windows]
-            pairs: List[Any] = []
-            for window in windows:
-                assert len(window.inputs) == len(window.targets) == rows
-                for inputs, targets in zip(window.inputs, window.targets):
-                    assert len(inputs) <= unroll_steps
-                    pairs += zip(inputs, targets, strict=True)
-            marked = [marked_sentence(words, direction) for words in sentences]
-            assert sorted(pairs) == sorted(chain.from_iterable(map(pairwise, marked)))
-            # Full windows are the same as without an end.
-            without_end = list(cut_windows(sentences, rows, unroll_steps, direction))
-            assert windows[: len(without_end)] == without_end
-        assert lengths["forward"] == lengths["backward"]
+            arguments = sentences, rows, unroll_steps, direction, to_the_end
+            windows = [
+                [list(zip(*row, strict=True)) for row in zip(*window, strict=True)]
+                for window in cut_windows(*arguments)
+            ]
+            assert windows == slow_windows(*arguments)
+            lengths.append([list(map(len, window)) for window in windows])
+        assert lengths[0] == lengths[1]
 
     def test_sentences_are_read_as_they_are_needed(self) -> None:
         def endless() -> Iterator[List[str]]:
@@ -226,26 +213,20 @@ def threads() -> List[str]:
 
 
 class TestBatches:
-    def test_shuffled_ones_equal_a_slow_construction(
-        self, reader: BiLMReader, files: List[str], new_loader: Any
+    @pytest.mark.parametrize("shuffle", [True, False])
+    def test_each_epoch_equals_a_slow_construction(
+        self, reader: BiLMReader, files: List[str], new_loader: Any, shuffle: bool
     ) -> None:
-        loader = new_loader()
+        loader = new_loader(shuffle=shuffle)
         share = CorpusShare(find_corpus(files))
         for epoch in range(2):
-            sentences = {direction: share.shuffled(1, epoch, direction) for direction in DIRECTIONS}
-            expected = slow_batches(reader, sentences, to_the_end=False)
+            sentences = {
+                direction: share.shuffled(1, epoch, direction) if shuffle else share.ordered()
+                for direction in DIRECTIONS
+            }
+            expected = slow_batches(reader, sentences, to_the_end=not shuffle)
             assert len(expected) > 10
             assert as_lists(loader) == expected
-
-    def test_without_shuffling_every_epoch_is_in_the_order_of_the_files(
-        self, reader: BiLMReader, files: List[str], new_loader: Any
-    ) -> None:
-        share = CorpusShare(find_corpus(files))
-        in_order = {direction: share.ordered() for direction in DIRECTIONS}
-        expected = slow_batches(reader, in_order, to_the_end=True)
-        loader = new_loader(shuffle=False)
-        assert as_lists(loader) == expected
-        assert as_lists(loader) == expected
 
     def test_epochs_differ_and_can_be_set(self, new_loader: Any) -> None:
         loader = new_loader()
@@ -285,11 +266,8 @@ class TestBatches:
             list(loader)
         assert threads() == []
 
-    def test_it_is_built_from_a_configuration(self, reader: BiLMReader, files: List[str]) -> None:
-        params = Params({"type": "elmo_bilm_streams", "rows": 2, "unroll_steps": 3})
-        pattern = files[0].replace("train-0", "train-*")
-        loader = DataLoader.from_params(params, reader=reader, data_path=pattern)
-        loader.index_with(Vocabulary())
+    def test_they_are_moved_to_the_device_of_training(self, new_loader: Any) -> None:
+        loader = new_loader()
         loader.set_target_device(torch.device("meta"))
         batch = next(iter(loader))
         devices = {value.device.type for name, value in batch.items() if name != "lengths"}

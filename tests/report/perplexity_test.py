@@ -9,9 +9,9 @@ from typing import Any, Dict, List
 import pytest
 from allennlp.commands.train import train_model_from_file
 
+from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.pretraining import LMVocabulary
 from elmo_plugin.report.perplexity import (
     TEXT_KINDS,
     PerplexityOptions,

@@ -20,22 +20,15 @@ EXPECTED = {
 }
 
 
-def test_spans_of_all_sentences_are_counted_before_anything_is_divided():
-    metric = SpanF1(LABELS)
-    metric(*FIRST)
-    metric(*SECOND)
-    measured = metric.get_metric(reset=True)
-    assert list(measured) == list(EXPECTED)
-    assert measured == pytest.approx(EXPECTED)
-    assert metric.get_metric() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
-
-
 def count_a_sentence(rank: int, world_size: int, gpu_id: int) -> None:
     metric = SpanF1(LABELS)
     metric(*(FIRST, SECOND)[rank])
-    for _ in range(2):
-        assert metric.get_metric() == pytest.approx(EXPECTED)
+    for reset in (False, True):
+        measured = metric.get_metric(reset)
+        assert list(measured) == list(EXPECTED)
+        assert measured == pytest.approx(EXPECTED)
+    assert metric.get_metric() == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
-def test_workers_count_together():
+def test_spans_of_all_workers_are_counted_before_anything_is_divided():
     run_distributed_test([-1, -1], func=count_a_sentence)

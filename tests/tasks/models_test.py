@@ -3,7 +3,7 @@ import torch
 from allennlp.data import Vocabulary
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.tasks.models import Classifier, Tagger
+from elmo_plugin.tasks.models import Classifier, Tagger, attend
 from tests.closeness import assert_close
 
 CLASSES = ["no", "maybe", "yes"]
@@ -49,6 +49,13 @@ def test_logits_that_add_up_to_0_are_a_prediction(model):
     model(torch.tensor([[1.0, 1.0, -2.0], [0.0, 0.0, 0.0]]), torch.tensor([0, 0]))
     measured = model.get_metrics()
     assert measured["accuracy"] == measured["_recall-no"] == measured["_precision-no"] == 1.0
+
+
+def test_attention_ignores_padding_however_low_the_other_scores_are():
+    # The exponentials of the first two are 0 in float32.
+    scores = torch.tensor([[-1600.0, -800.0, 5.0]])
+    vectors = torch.tensor([[[1.0], [2.0], [9.0]]])
+    assert attend(scores, vectors, torch.tensor([[True, True, False]])).tolist() == [[2.0]]
 
 
 @pytest.mark.parametrize(

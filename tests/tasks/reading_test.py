@@ -124,13 +124,6 @@ def test_bad_records_are_left_out_whole_where_asked_and_counted(
     assert f"{path}: left out: 1 without a label (4 records read)" in caplog.text
 
 
-def test_a_file_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, "bad\n-\n")
-    message = r"words\.txt: no instance is left of 2 records read \(1 invalid, 1 without a label\)"
-    with pytest.raises(ConfigurationError, match=message):
-        list(WordReader(skip_invalid=True).read(path))
-
-
 def test_workers_share_the_records_and_may_find_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, "a b\n-\nc\n-\n")
     reader = WordReader()

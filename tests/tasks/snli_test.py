@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.modules.text_encoder import EncodedText
 from elmo_plugin.tasks.snli import LABELS, SnliClassifier, SnliPredictor, SnliReader
 from tests.closeness import assert_close
 from tests.tasks.task_testing import (
@@ -28,7 +27,7 @@ PAIR = {"gold_label": "neutral", "sentence1": "It rains.", "sentence2": "It rain
 
 
 def words_of(instance: Instance) -> List[str]:
-    return [" ".join(token.text for token in instance[name]) for name in ("premise", "hypothesis")]
+    return [" ".join(map(str, instance[name])) for name in ("premise", "hypothesis")]
 
 
 def read(file_path: Path, **reader_options: Any) -> List[Instance]:
@@ -54,7 +53,6 @@ def test_pairs_and_labels_are_read(caplog: pytest.LogCaptureFixture) -> None:
     "line, message",
     [
         ({**PAIR, "gold_label": "Neutral"}, "found the gold_label 'Neutral', expected entailment"),
-        ({**PAIR, "sentence1": " \t"}, "'sentence1' is .*, expected a text that is not empty"),
         ({**PAIR, "gold_label": None}, "'gold_label' is null, expected a text that is not empty"),
         ('{"gold_label": "neutral", "sentence1": "It', "Found a line that is not JSON"),
         (["neutral", "It rains."], r"The input is \[.*, expected a JSON object"),
@@ -104,22 +102,6 @@ def test_logits_of_a_batch_equal_those_of_a_slow_loop_over_pairs(experiment: str
     gold = [vocab.get_token_index(pair["label"].label, "labels") for pair in instances]
     negative_log_likelihoods = -slow.log_softmax(dim=-1)[range(len(gold)), gold]
     assert_close(output["loss"], negative_log_likelihoods.mean(), terms=terms + len(gold))
-
-
-def test_tokens_are_aligned_however_unlike_those_of_the_other_sentence_are() -> None:
-    model = build_tiny("snli", VOCABULARY)
-    # Both similarities are so low that their exponential is 0 in float32.
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    premise, hypothesis = (
-        EncodedText(tokens, tokens, mask)
-        for tokens in (torch.tensor([[[40.0], [20.0]]]), torch.tensor([[[-40.0], [-20.0]]]))
-    )
-    comparisons: List[Tensor] = []
-    model.projection = torch.nn.Identity()
-    model.inference_encoder.forward = lambda inputs, mask: comparisons.append(inputs) or inputs
-    similarity = premise.contextualized @ hypothesis.contextualized.transpose(1, 2)
-    model._compare(premise, hypothesis, similarity)
-    assert_close(comparisons[0][..., 1], torch.tensor([[-20.0, -20.0]]), terms=2)
 
 
 def test_a_pair_is_split_and_labelled(predictor: SnliPredictor) -> None:

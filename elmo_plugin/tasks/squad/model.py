@@ -199,11 +199,10 @@ def best_span(start_logits: Tensor, end_logits: Tensor, max_length: int) -> Tens
     other steps. The result is a `LongTensor` `(batch_size, 2)`: the first and the last token.
     """
     # A start goes with the next max_length ends only: a band of the square of all pairs.
-    padded_ends = pad(
-        end_logits.float(), (0, max_length - 1), value=float("-inf")
-    )  # (batch_size, timesteps + max_length - 1)
+    # (batch_size, timesteps + max_length - 1)
+    padded_ends = pad(end_logits, (0, max_length - 1), value=-torch.inf)
     ends = padded_ends.unfold(1, max_length, 1)  # (batch_size, timesteps, max_length)
-    scores = start_logits.float().unsqueeze(-1) + ends  # (batch_size, timesteps, max_length)
+    scores = start_logits.unsqueeze(-1) + ends  # (batch_size, timesteps, max_length)
     best = scores.flatten(1).argmax(dim=1)  # (batch_size,)
     start = torch.div(best, max_length, rounding_mode="floor")
     return torch.stack([start, start + best % max_length], dim=1)  # (batch_size, 2)

@@ -24,11 +24,12 @@ from allennlp.data.tokenizers import Tokenizer
 from allennlp.predictors import Predictor
 from pydantic import BaseModel, StrictInt, StringConstraints, ValidationError
 
+from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import get_text, shown_json
 from elmo_plugin.files.text import open_text, parse_json
 from elmo_plugin.tasks.predicting import TaskPredictor
-from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words, local_data
+from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 
 _SHAPE = (
     'SQuAD 1.1: {"data": [{"paragraphs": [{"context": "...", "qas": [{"id": "...", "question": "...", '
@@ -101,7 +102,7 @@ class SquadRecord(NamedTuple):
 
 def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
     """Yield the questions of a file. Raise `ConfigurationError` if it has another structure."""
-    with open_text(local_data(file_path), str(file_path)) as file:
+    with open_text(local_path("data file", file_path), str(file_path)) as file:
         data = file.read()
     try:
         content = _File.model_validate(parse_json(data.decode("utf-8-sig")))

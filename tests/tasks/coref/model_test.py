@@ -5,6 +5,7 @@ from allennlp.nn.util import get_text_field_mask
 
 from elmo_plugin.tasks.coref import CoreferenceReader
 from elmo_plugin.tasks.coref import model as coref_model
+from elmo_plugin.tasks.coref import spans as coref_spans
 from tests.closeness import assert_close
 from tests.tasks.task_testing import (
     as_tensors,
@@ -48,12 +49,22 @@ def test_documents_in_a_batch_equal_single_ones(instances, vocab):
     assert_close(together["loss"], losses.mean(), terms=terms, scale=losses.max().item())
 
 
-@pytest.mark.parametrize("block, size", [("_SPANS_PER_BLOCK", 7), ("_SENTENCES_PER_BLOCK", 2)])
-def test_blocks_equal_the_whole_in_values_and_gradients(instances, vocab, block, size, monkeypatch):
+@pytest.mark.parametrize(
+    "module, block, size",
+    [
+        (coref_model, "_SPANS_PER_BLOCK", 7),
+        (coref_model, "_SENTENCES_PER_BLOCK", 2),
+        (coref_spans, "_MENTIONS_PER_BLOCK", 1),
+        (coref_spans, "_MENTIONS_PER_BLOCK", 3),
+    ],
+)
+def test_blocks_equal_the_whole_in_values_and_gradients(
+    instances, vocab, module, block, size, monkeypatch
+):
     tensors = as_tensors(instances, vocab)
     results = []
     for block_size in (size, 10**6):
-        monkeypatch.setattr(coref_model, block, block_size)
+        monkeypatch.setattr(module, block, block_size)
         model = build_tiny("coref", vocab, max_training_sentences=100)
         output = model(**tensors)
         output["loss"].backward()
@@ -120,19 +131,15 @@ def test_the_experiments_initialize_layers_but_not_the_zeros_of_the_unknown_genr
     }
 
 
-def test_documents_without_mentions_and_of_one_word_are_learned_from(vocab):
+@pytest.mark.parametrize("words", [["Rain"], ["Rain", "fell", "."]])
+def test_a_document_without_mentions_and_one_of_one_word_are_learned_from(vocab, words):
     reader = CoreferenceReader()
-    documents = [["Rain"], ["Rain", "fell", "."]]
-    instances = [
-        reader.text_to_instance([[Token(word) for word in words]], clusters=[])
-        for words in documents
-    ]
-    for instance in instances:
-        reader.apply_token_indexers(instance)
+    instance = reader.text_to_instance([[Token(word) for word in words]], clusters=[])
+    reader.apply_token_indexers(instance)
     model = build_tiny("coref", vocab)
-    output = model(**as_tensors(instances, vocab))
+    output = model(**as_tensors([instance], vocab))
     output["loss"].backward()
-    assert torch.isfinite(output["loss"]) and output["clusters"][0] == []
+    assert torch.isfinite(output["loss"])
     # Workers of distributed training wait for each other's gradients.
     assert all(parameter.grad is not None for parameter in model.parameters())
 

@@ -101,11 +101,10 @@ def test_the_best_of_all_spans_is_found(passages, max_length):
     ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_masked_steps_are_never_chosen(dtype):
-    lowest = torch.finfo(dtype).min
-    starts = torch.tensor([[-7.0, -8.0, lowest, lowest]], dtype=dtype)
-    ends = torch.tensor([[-9.0, -5.0, lowest, lowest]], dtype=dtype)
+def test_masked_steps_are_never_chosen():
+    lowest = torch.finfo(torch.float32).min
+    starts = torch.tensor([[-7.0, -8.0, lowest, lowest]])
+    ends = torch.tensor([[-9.0, -5.0, lowest, lowest]])
     assert best_span(starts, ends, 17).tolist() == [[0, 1]]
 
 

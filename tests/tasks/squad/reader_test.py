@@ -177,9 +177,7 @@ def test_the_fewest_covering_tokens_are_found(start, end, tokens):
             '{"data": [\n  {"paragraphs": [}]}',
             r"found no JSON in UTF-8 \(Expecting value: line 2 col",
         ),
-        ('{"a": 1}\n{"a": 2}\n', r"found no JSON in UTF-8 \(Extra data: line 2 column 1"),
         ("\udcff", r"found no JSON in UTF-8 \('utf-8' codec can't decode byte 0xff"),
-        ("[" * 100_000, r"found no JSON in UTF-8 \(more than 100 levels"),
     ],
 )
 def test_a_file_of_another_form_is_refused(tmp_path, content, message):

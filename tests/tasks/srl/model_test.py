@@ -1,9 +1,6 @@
 import itertools
-import os
 import random
 import shutil
-import subprocess
-from pathlib import Path
 from typing import Dict, List
 
 import pytest
@@ -151,11 +148,6 @@ def tags_of(num_tokens: int, *spans: Span) -> List[str]:
     return spans_to_tags(spans, num_tokens, "BIO")
 
 
-def scores(precision: float, recall: float, f1: float, role: str = "") -> Dict[str, float]:
-    values = {"precision": precision, "recall": recall, "f1": f1}
-    return {f"_{name}-{role}": value for name, value in values.items()} if role else values
-
-
 def measured(predicted: List[List[str]], gold: List[List[str]]) -> Dict[str, float]:
     """The metrics of a model that predicts these tags."""
     model = tagger(ALL_TAGS)
@@ -174,7 +166,11 @@ def test_a_continued_argument_is_right_as_a_whole_or_not_at_all():
         Argument("ARG0", ((3, 4),)),
         Argument("V", ((4, 5),)),
     ]
-    expected = {**scores(0.5, 0.5, 0.5), **scores(1, 1, 1, "ARG0"), **scores(0, 0, 0, "ARG1")}
+    expected = {
+        **dict.fromkeys(("precision", "recall", "f1"), 1 / 2),
+        **dict.fromkeys(("_precision-ARG0", "_recall-ARG0", "_f1-ARG0"), 1.0),
+        **dict.fromkeys(("_precision-ARG1", "_recall-ARG1", "_f1-ARG1"), 0.0),
+    }
     assert measured([tags_of(8, Span(0, 2, "ARG1"), ann, said)], [gold]) == expected
 
 
@@ -205,43 +201,26 @@ def changed(random_numbers: random.Random, spans: List[Span]) -> List[Span]:
     return predicted
 
 
-def bracketed(spans: List[Span], num_tokens: int, predicate: int) -> str:
-    """A sentence as the scorer reads it: a column of predicates and one of arguments."""
-    cells = ["*"] * num_tokens
-    for start, end, label in spans:
-        cells[start] = f"({label}*"
-        cells[end - 1] += ")"
-    predicates = ["run" if index == predicate else "-" for index in range(num_tokens)]
-    return "".join(f"{word} {cell}\n" for word, cell in zip(predicates, cells)) + "\n"
-
-
 @pytest.mark.skipif(shutil.which("perl") is None, reason="needs perl")
-def test_counts_equal_those_of_the_scorer_of_conll_2005(tmp_path):
-    models = Path(pytest.importorskip("allennlp_models").__file__).parent
-    script = models / "structured_prediction" / "tools" / "srl-eval.pl"
+def test_counts_equal_those_of_the_scorer_of_conll_2005():
+    srl = pytest.importorskip("allennlp_models.structured_prediction")
     random_numbers = random.Random(13)
-    predicted_tags, gold_tags = [], []
-    gold_file, predicted_file = tmp_path / "gold", tmp_path / "predicted"
-    with open(gold_file, "w") as gold_text, open(predicted_file, "w") as predicted_text:
-        for _ in range(2000):
-            num_tokens = random_numbers.randint(1, 12)
-            predicate = random_numbers.randrange(num_tokens)
-            gold = random_spans(random_numbers, num_tokens, predicate)
-            predicted = changed(random_numbers, gold)
-            predicted_tags.append(tags_of(num_tokens, *predicted))
-            gold_tags.append(tags_of(num_tokens, *gold))
-            gold_text.write(bracketed(gold, num_tokens, predicate))
-            predicted_text.write(bracketed(predicted, num_tokens, predicate))
-    command = ["perl", str(script), str(gold_file), str(predicted_file)]
-    output = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
-    )
+    sentences, predicates, predicted_tags, gold_tags = [], [], [], []
+    for _ in range(2000):
+        num_tokens = random_numbers.randint(1, 12)
+        predicate = random_numbers.randrange(num_tokens)
+        gold = random_spans(random_numbers, num_tokens, predicate)
+        predicted = changed(random_numbers, gold)
+        sentences.append(["run"] * num_tokens)
+        predicates.append(predicate)
+        predicted_tags.append(tags_of(num_tokens, *predicted))
+        gold_tags.append(tags_of(num_tokens, *gold))
+    in_brackets = srl.models.srl.convert_bio_tags_to_conll_format
+    scorer = srl.metrics.SrlEvalScorer(ignore_classes=["V"])
+    scorer(predicates, sentences, *(map(in_brackets, tags) for tags in (predicted_tags, gold_tags)))
     expected: Dict[str, float] = {}
-    # Rows of role, correct, excess, missed, precision, recall, F1; the last three in percent.
-    for row in filter(lambda row: len(row) == 7, map(str.split, output.stdout.splitlines())):
-        if row[0] != "V":
-            role = row[0].replace("Overall", "")
-            expected.update(scores(*(float(value) / 100 for value in row[4:]), role))
+    for name, value in scorer.get_metric().items():
+        measure, _, role = name.replace("f1-measure", "f1").partition("-")
+        expected[measure if role == "overall" else f"_{measure}-{role}"] = value
     assert len(expected) == 3 * 5  # overall, ARG0, ARG1, ARGM-TMP, R-ARG0
-    # Printed with two digits after the point.
-    assert measured(predicted_tags, gold_tags) == pytest.approx(expected, abs=0.00005 + 1e-9)
+    assert measured(predicted_tags, gold_tags) == pytest.approx(expected)
