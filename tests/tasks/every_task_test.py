@@ -83,22 +83,17 @@ def inputs(trained: Path) -> List[Dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def texts_and_numbers(value: Any, numbers: List[float]) -> Any:
-    """Return a JSON value without its floats, which are appended to `numbers`."""
-    if isinstance(value, float):
-        numbers.append(value)
-        return "a number"
-    if isinstance(value, list):
-        return [texts_and_numbers(item, numbers) for item in value]
-    if isinstance(value, dict):
-        return {key: texts_and_numbers(item, numbers) for key, item in value.items()}
-    return value
+def texts_and_numbers(value: Any) -> Tuple[Any, List[float]]:
+    """Return a JSON value with `None` in place of its floats, and these."""
+    numbers: List[float] = []
+    # `append` returns None.
+    texts = json.loads(json.dumps(value), parse_float=lambda text: numbers.append(float(text)))
+    return texts, numbers
 
 
 def assert_same_answers(actual: Any, expected: Any, model: Model) -> None:
     """Compare JSON. Rounding depends on the batch."""
-    numbers: Tuple[List[float], List[float]] = ([], [])
-    texts = [texts_and_numbers(*pair) for pair in zip((actual, expected), numbers)]
+    texts, numbers = zip(texts_and_numbers(actual), texts_and_numbers(expected))
     assert texts[0] == texts[1]
     # Probabilities, of texts of up to 50 tokens.
     terms = num_terms(model, num_steps=50)
@@ -292,7 +287,7 @@ def test_the_command_predicts_from_a_data_file(
     )
     outputs = [json.loads(line) for line in output_file.read_text().splitlines()]
     instances = list(predictor._dataset_reader.read(data))
-    expected = [json.loads(json.dumps(predictor.predict_instance(i))) for i in instances]
+    expected = [predictor.predict_instance(instance) for instance in instances]
     assert_same_answers(outputs, expected, predictor._model)
 
 
