@@ -1,7 +1,6 @@
 """The bidirectional language model."""
 
 import functools
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, cast
 
 import torch
@@ -19,11 +18,10 @@ from elmo_plugin.bilm.options import BiLMOptions, ManyLangsEncoderOptions
 from elmo_plugin.bilm.steps import State
 from elmo_plugin.bilm.weights import opened_weights, save_model, weights_checksum
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 
 if TYPE_CHECKING:
     from elmo_plugin.bilm.frozen import FrozenBiLM
-
-FileName = Union[str, PathLike]
 
 
 class BiLM(torch.nn.Module):

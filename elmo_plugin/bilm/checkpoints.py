@@ -1,9 +1,8 @@
 """A biLM in state dicts: of archives, and of AllenNLP's own ELMo."""
 
 import json
-from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from elmo_plugin.bilm.model_files import pretrained_names, read_state_dict
 from elmo_plugin.bilm.options import BiLMOptions
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 
 # The key under which a state dict says what its biLM is, and the prefix of that biLM's parameters.
 SOURCE_KEY = "bilm_source"
@@ -30,10 +30,10 @@ _RENAMED = (
     ("_token_embedder._projection", "character_encoder.projection"),
 )
 
-FileName = Optional[Union[str, PathLike]]
 
-
-def describe_source(options_file: FileName, weight_file: FileName, options: BiLMOptions) -> Tensor:
+def describe_source(
+    options_file: Optional[FileName], weight_file: Optional[FileName], options: BiLMOptions
+) -> Tensor:
     """
     Return the description of the biLM of a state dict: the names of its files, by which the config of an
     archive finds it again, and its options. It is a tensor of bytes, as state dicts hold only tensors.
@@ -52,7 +52,7 @@ def from_bytes(description: Tensor) -> Dict[str, Any]:
 
 
 def archived_bilm(
-    folder: FileName, options_file: FileName, weight_file: FileName
+    folder: Optional[FileName], options_file: Optional[FileName], weight_file: Optional[FileName]
 ) -> Optional[Tuple[BiLMOptions, Dict[str, Tensor]]]:
     """
     Find the biLM that a state dict in `folder` holds under these file names.
@@ -158,7 +158,7 @@ def check_word_vectors(elmo: Any, unused: Any) -> None:
         )
 
 
-def state_dict_in(folder: FileName) -> Dict[str, Any]:
+def state_dict_in(folder: Optional[FileName]) -> Dict[str, Any]:
     """
     Return the weights in the folder of an archive or of a training run; empty if there are none.
 
@@ -217,7 +217,9 @@ def with_swapped_gates(gates: Tensor) -> Tensor:
     return torch.cat([i, third, second, o])
 
 
-def _names(options_file: FileName, weight_file: FileName) -> Dict[str, Optional[str]]:
+def _names(
+    options_file: Optional[FileName], weight_file: Optional[FileName]
+) -> Dict[str, Optional[str]]:
     return {
         "options_file": None if options_file is None else str(options_file),
         "weight_file": None if weight_file is None else str(weight_file),

@@ -4,7 +4,6 @@ import ctypes
 import logging
 import sys
 import threading
-from os import PathLike
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -20,6 +19,7 @@ from elmo_plugin.bilm.runners import InferenceSettings, Runner, choose_runner
 from elmo_plugin.bilm.steps import State
 from elmo_plugin.bilm.weights import opened_weights
 from elmo_plugin.errors import ConfigurationError, warn_once
+from elmo_plugin.files.text import FileName
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +98,8 @@ class FrozenBiLM:
     @classmethod
     def from_files(
         cls,
-        options_file: Optional[Union[str, PathLike]],
-        weight_file: Optional[Union[str, PathLike]] = None,
+        options_file: Optional[FileName],
+        weight_file: Optional[FileName] = None,
         device: Union[str, torch.device] = "cpu",
         **settings: Any,
     ) -> "FrozenBiLM":

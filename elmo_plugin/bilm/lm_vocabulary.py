@@ -2,13 +2,12 @@
 
 import math
 import re
-from os import PathLike
-from typing import Dict, Iterable, Iterator, List, Union
+from typing import Dict, Iterable, Iterator, List
 
 from elmo_plugin.bilm.model_files import PRETRAINED_FOLDER, pretrained_names
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
-from elmo_plugin.files.text import decoded_lines, open_text
+from elmo_plugin.files.text import FileName, decoded_lines, open_text
 
 # Beside the weights, as `elmo export` writes it.
 VOCABULARY_NAME = "vocab.txt"
@@ -55,7 +54,7 @@ class LMVocabulary:
         self.words: List[str] = list(self._indices)
 
     @classmethod
-    def from_file(cls, path: Union[str, PathLike]) -> "LMVocabulary":
+    def from_file(cls, path: FileName) -> "LMVocabulary":
         """
         Read and check a file with one word on each line, alone or followed by its count. The name of a
         pretrained biLM of this package, such as `elmo_mini`, can replace the path of its file.
@@ -71,7 +70,7 @@ class LMVocabulary:
             lines = (line.removesuffix("\r") for line in decoded_lines(file, path, "one word"))
             return cls(_without_counts(lines, str(path)), str(path))
 
-    def to_file(self, path: Union[str, PathLike]) -> None:
+    def to_file(self, path: FileName) -> None:
         """Write one word on each line. The file appears complete, or the previous file remains."""
         with replaced_file(path) as new_file:
             new_file.write_text("".join(f"{word}\n" for word in self.words), "utf-8", newline="\n")

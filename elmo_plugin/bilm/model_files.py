@@ -5,15 +5,13 @@ import os
 import shutil
 import tempfile
 import zipfile
-from os import PathLike
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
 from elmo_plugin.errors import ConfigurationError, needing
-
-Name = Union[str, PathLike]
+from elmo_plugin.files.text import FileName
 
 # The models of this package, a folder each. The name of a biLM names both of its files, and that of a task
 # model its archive.
@@ -35,7 +33,7 @@ _SUFFIXES = (".json", ".hdf5", ".dic", ".pkl")
 
 
 def resolve_model_files(
-    options_file: Optional[Name], weight_file: Optional[Name]
+    options_file: Optional[FileName], weight_file: Optional[FileName]
 ) -> Tuple[Path, Path]:
     """
     Find or fetch the options and the weights of a biLM.
@@ -79,7 +77,7 @@ def resolve_model_files(
     return local_path("options_file", options_file), local_path("weight_file", weight_file)
 
 
-def names_both_files(name: Optional[Name]) -> bool:
+def names_both_files(name: Optional[FileName]) -> bool:
     """Return whether a name names both files: that of a `.zip`, a folder, or a biLM of this package."""
     return name is not None and (
         str(name).endswith(".zip") or is_pretrained(name) or Path(name).is_dir()
@@ -100,7 +98,7 @@ def without_unused_default(options_file: Any, weight_file: Any) -> Tuple[Any, An
     return options_file, weight_file
 
 
-def _is_missing(name: Optional[Name]) -> bool:
+def _is_missing(name: Optional[FileName]) -> bool:
     return name is not None and "://" not in str(name) and not Path(name).exists()
 
 
@@ -120,12 +118,12 @@ def task_model_names() -> List[str]:
     return sorted(path.parent.name for path in PRETRAINED_FOLDER.glob("*/config.json"))
 
 
-def is_task_model(name: Name) -> bool:
+def is_task_model(name: FileName) -> bool:
     """Return whether this is the name of a task model of this package, and of no file or folder."""
     return str(name) in task_model_names() and not Path(name).exists()
 
 
-def archive_path(name: Name) -> Name:
+def archive_path(name: FileName) -> FileName:
     """
     Return the folder of a task model of this package for its name, and any other path or URL unchanged. A
     file or folder of this name in the current folder comes first.
@@ -152,7 +150,7 @@ def archive_path(name: Name) -> Name:
     return name
 
 
-def local_path(what: str, name: Name) -> Path:
+def local_path(what: str, name: FileName) -> Path:
     """
     Find or fetch one file or folder. `what` says in errors which it is, such as a key of a config.
 
@@ -180,7 +178,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("ALLENNLP_CACHE_ROOT", Path.home() / ".allennlp")) / "cache"
 
 
-def is_pretrained(name: Name) -> bool:
+def is_pretrained(name: FileName) -> bool:
     """Return whether this is the name of a biLM of this package, and of no file."""
     return str(name) in pretrained_names() and not Path(name).is_file()
 
@@ -197,7 +195,7 @@ def is_many_langs(weight_path: Path) -> bool:
     return weight_path.name == ENCODER_NAME
 
 
-def _files_in_folder(folder: Path, name: Name) -> Tuple[Path, Path]:
+def _files_in_folder(folder: Path, name: FileName) -> Tuple[Path, Path]:
     """Return the options and the weights in a folder, or in one that was extracted from `name`."""
     usual = folder / "options.json", folder / "weights.hdf5"
     if all(path.is_file() for path in usual):
@@ -219,7 +217,7 @@ def _visible(folder: Path, pattern: str) -> List[Path]:
     return sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
 
 
-def _extracted(name: Name) -> Path:
+def _extracted(name: FileName) -> Path:
     """
     Return the folder of the extracted model files of a `.zip`, without subfolders. It appears in the cache
     complete or not at all.
@@ -257,7 +255,7 @@ def _extracted(name: Name) -> Path:
     return folder
 
 
-def read_state_dict(path: Name, advice: str) -> Dict[str, Any]:
+def read_state_dict(path: FileName, advice: str) -> Dict[str, Any]:
     """
     Return a state dict that torch has saved, on the CPU. No code that the file may hold is run.
 

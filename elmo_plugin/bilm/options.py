@@ -3,12 +3,11 @@
 import copy
 import json
 from dataclasses import dataclass, field
-from os import PathLike
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from elmo_plugin.bilm.characters import MAX_CHARACTERS_PER_TOKEN, NUM_CHARACTER_IDS
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import read_json
+from elmo_plugin.files.text import FileName, read_json
 
 ACTIVATIONS = ("relu", "tanh")
 
@@ -123,7 +122,7 @@ class BiLMOptions:
         return isinstance(self.encoder, ManyLangsEncoderOptions)
 
     @classmethod
-    def from_file(cls, path: Union[str, PathLike]) -> "BiLMOptions":
+    def from_file(cls, path: FileName) -> "BiLMOptions":
         """
         Read and check a local options file.
 

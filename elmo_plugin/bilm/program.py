@@ -1,9 +1,8 @@
 """Write a frozen biLM as a program that runs without this package: torch's `.pt2`, or ONNX."""
 
 import copy
-from os import PathLike
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple, Union, cast
+from typing import Dict, List, Optional, Sequence, Tuple, cast
 
 import torch
 from torch import Tensor
@@ -14,13 +13,14 @@ from elmo_plugin.bilm.characters import sentence_marks
 from elmo_plugin.bilm.lstm import ProjectedLSTM
 from elmo_plugin.errors import ConfigurationError, needing
 from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.text import FileName
 
 TORCH, ONNX = SUFFIXES = (".pt2", ".onnx")
 OLDEST_TORCH = (2, 12)
 ONNX_OPSET = 20
 
 
-def export_program(bilm: BiLM, file: Union[str, PathLike]) -> None:
+def export_program(bilm: BiLM, file: FileName) -> None:
     """
     Write a biLM as a program. An existing file is replaced.
 

@@ -5,8 +5,7 @@ import json
 import os
 import re
 from contextlib import contextmanager
-from os import PathLike
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import h5py
 import numpy
@@ -16,6 +15,7 @@ from torch.nn import Parameter
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.text import FileName
 
 # The groups of a biLM in a weight file. Others, such as a softmax, are ignored.
 MANY_LANGS_GROUP = "token_embedder"
@@ -23,8 +23,6 @@ BILM_GROUPS = ("char_embed", "CNN", "CNN_high_", "CNN_proj", "RNN_", MANY_LANGS_
 
 # Large datasets are read in parts of this size: only one part is in memory twice.
 BYTES_PER_PART = 2**21
-
-FileName = Union[str, PathLike]
 
 
 def _same(parameter: Tensor) -> Tensor:

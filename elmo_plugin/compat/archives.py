@@ -4,7 +4,6 @@ import pickle
 import shutil
 import tarfile
 import zlib
-from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, List, Union
 
@@ -29,6 +28,7 @@ from elmo_plugin.bilm.model_files import pretrained_files, pretrained_names
 from elmo_plugin.bilm.weights import weights_checksum
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.elmo import Elmo
 
 VOCABULARY_FOLDER = "vocabulary"
@@ -43,7 +43,7 @@ _MAX_REASON = 300  # characters
 
 
 def opened_archive(
-    archive_file: Union[str, PathLike],
+    archive_file: FileName,
     overrides: Union[str, Dict[str, Any]] = "",
     cuda_device: int = -1,
 ) -> Archive:
@@ -82,15 +82,13 @@ def keep_only_snapshots(model: torch.nn.Module) -> None:
             module.keep_only_snapshot()
 
 
-def archive_files(folder: Union[str, PathLike]) -> List[Path]:
+def archive_files(folder: FileName) -> List[Path]:
     """Return the paths that `save_archive` writes in a folder."""
     names = (CONFIG_NAME, WEIGHTS_NAMES[0], VOCABULARY_FOLDER, META_NAME)
     return [Path(folder) / name for name in names]
 
 
-def save_archive(
-    archive: Archive, folder: Union[str, PathLike], dtype: str = "float32"
-) -> List[Path]:
+def save_archive(archive: Archive, folder: FileName, dtype: str = "float32") -> List[Path]:
     """
     Write an archive as a folder, which is made if missing, and can be loaded in place of a `model.tar.gz`.
     Files of these names are replaced. The weights of a frozen biLM that comes with this package are left out:

@@ -10,10 +10,11 @@ import tempfile
 import time
 import warnings
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Union
+from typing import Any, Dict, Iterator, List
 
 from elmo_plugin.compat.environment import check_environment
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 
 # AllenNLP, torch and their dependencies are imported inside functions only: this module must load when they
 # are missing or broken, to report it.
@@ -190,7 +191,7 @@ def _patch_archives() -> None:
     from elmo_plugin.bilm.model_files import archive_path
 
     @functools.wraps(cached_path)
-    def find_archive(archive_file: Union[str, os.PathLike], *args: Any, **kwargs: Any) -> str:
+    def find_archive(archive_file: FileName, *args: Any, **kwargs: Any) -> str:
         return cached_path(archive_path(archive_file), *args, **kwargs)
 
     archival.cached_path = find_archive
@@ -198,9 +199,7 @@ def _patch_archives() -> None:
 
 
 @contextmanager
-def _extracted_archive(
-    resolved_archive_file: Union[str, os.PathLike], cleanup: bool = True
-) -> Iterator[str]:
+def _extracted_archive(resolved_archive_file: FileName, cleanup: bool = True) -> Iterator[str]:
     """
     Extract a model archive to a temporary folder, as AllenNLP's function of this name does; without `cleanup`
     the folder remains. If a member is refused (see `_checked_members`), extracted files are removed.
@@ -221,9 +220,7 @@ def _extracted_archive(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _checked_members(
-    archive: tarfile.TarFile, archive_file: Union[str, os.PathLike]
-) -> Iterator[tarfile.TarInfo]:
+def _checked_members(archive: tarfile.TarFile, archive_file: FileName) -> Iterator[tarfile.TarInfo]:
     """
     Yield the members of an archive. Raises a `ConfigurationError` for one that is no file or folder, or would
     be written outside of the folder. This is stricter than tarfile's data filter, which moves absolute paths,

@@ -1,7 +1,6 @@
 """Sentence vectors as features in scikit-learn."""
 
 from dataclasses import KW_ONLY, dataclass
-from os import PathLike
 from typing import Any, Dict, Iterable, Optional, Sequence, Union
 
 import numpy
@@ -19,8 +18,7 @@ from elmo_plugin.embedding.layers import (
 )
 from elmo_plugin.embedding.sentence_batches import BatchOptions
 from elmo_plugin.embedding.sentences import WHITESPACE, InputOptions, tokenizer_of
-
-FileName = Optional[Union[str, PathLike]]
+from elmo_plugin.files.text import FileName
 
 
 @dataclass(eq=False, repr=False)
@@ -51,8 +49,8 @@ class ElmoSentenceVectors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     """
 
     # scikit-learn finds the parameters in the signature of the constructor that is made of these fields.
-    options_file: FileName = "elmo_mini"
-    weight_file: FileName = None
+    options_file: Optional[FileName] = "elmo_mini"
+    weight_file: Optional[FileName] = None
     _: KW_ONLY
     layer: Layer = AVERAGE
     pool: str = MEAN

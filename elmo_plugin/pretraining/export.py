@@ -5,7 +5,6 @@ archive; with a README.md in the format of Hugging Face's model cards.
 
 import json
 import logging
-from os import PathLike
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
@@ -21,7 +20,7 @@ from elmo_plugin.bilm.weights import save_model
 from elmo_plugin.compat.archives import archive_files, opened_archive, save_archive
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
-from elmo_plugin.files.text import read_json, read_text
+from elmo_plugin.files.text import FileName, read_json, read_text
 from elmo_plugin.pretraining.corpus import words_of
 from elmo_plugin.pretraining.model import BiLMTrainingModel
 from elmo_plugin.pretraining.starting_point import bilm_in
@@ -39,14 +38,14 @@ Scores = Dict[str, Dict[str, Any]]
 
 
 def export_model(
-    archive_file: Union[str, PathLike],
-    output_folder: Union[str, PathLike],
+    archive_file: FileName,
+    output_folder: FileName,
     task_model: bool = False,
     dtype: str = "float32",
     overwrite: bool = False,
     name: Optional[str] = None,
     license: Optional[str] = None,
-    description: Optional[Union[str, PathLike]] = None,
+    description: Optional[FileName] = None,
     scores: Sequence[str] = (),
 ) -> List[Path]:
     """
@@ -108,7 +107,7 @@ def _model_card(
     name: str,
     license_id: Optional[str],
     description: Optional[str],
-    archive_file: Union[str, PathLike],
+    archive_file: FileName,
     params: Params,
     exported: torch.nn.Module,
     scores: Scores,

@@ -1,7 +1,6 @@
 """The starting point of a biLM's training: the weights of another biLM, and its softmax if it has one."""
 
-from os import PathLike
-from typing import List, NamedTuple, Optional, Union
+from typing import List, NamedTuple, Optional
 
 import torch
 from allennlp.data import Vocabulary
@@ -14,6 +13,7 @@ from elmo_plugin.bilm.softmax import SOFTMAX_GROUP, ExactSoftmax, softmax_of
 from elmo_plugin.bilm.weights import read_group
 from elmo_plugin.compat.archives import opened_archive
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 from elmo_plugin.pretraining.corpus import first_difference, words_of
 from elmo_plugin.pretraining.softmax import LMSoftmax
 
@@ -48,7 +48,7 @@ class StartingPoint(NamedTuple):
 
 
 def start_from_files(
-    options_file: Optional[Union[str, PathLike]], weight_file: Optional[Union[str, PathLike]]
+    options_file: Optional[FileName], weight_file: Optional[FileName]
 ) -> StartingPoint:
     """Load files in bilm-tf's form. `vocab.txt` beside the weights has the words of their softmax."""
     options_path, weight_path = resolve_model_files(options_file, weight_file)
@@ -62,7 +62,7 @@ def start_from_files(
     return StartingPoint(name, bilm, softmax_of(datasets, str(weight_path)), words)
 
 
-def start_from_archive(archive_file: Union[str, PathLike]) -> StartingPoint:
+def start_from_archive(archive_file: FileName) -> StartingPoint:
     """Load an archive of a pretrained biLM with its softmax, or of a task model that contains one biLM."""
     model = opened_archive(archive_file).model
     bilm = bilm_in(model, str(archive_file)).requires_grad_(True)

@@ -8,9 +8,8 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import combinations
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 from scipy import stats
@@ -19,6 +18,7 @@ from elmo_plugin import __version__
 from elmo_plugin.arguments import option
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.output import replaced_file
+from elmo_plugin.files.text import FileName
 
 if TYPE_CHECKING:  # --include-package imports every module, also where these are not installed
     import pandas
@@ -76,7 +76,7 @@ class Report(NamedTuple):
 
 
 def write_report(
-    output: Union[str, PathLike],
+    output: FileName,
     parts: Mapping[str, Part],
     settings: Dict[str, Any],
     failures: Sequence[str] = (),

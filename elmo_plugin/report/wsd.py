@@ -3,9 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 from itertools import product
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -18,6 +17,7 @@ from elmo_plugin.bilm import BiLM
 from elmo_plugin.embedding import ElmoEmbedder
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import errors_at, find_key, get_text, get_words, parse_json_object
+from elmo_plugin.files.text import FileName
 from elmo_plugin.report.probes import (
     LEVELS,
     SEED_NOTE,
@@ -142,7 +142,7 @@ class AmbiguousWord(NamedTuple):
             yield numpy.flatnonzero(~is_test), numpy.flatnonzero(is_test)
 
 
-def read_senses(path: Union[str, PathLike], folds: int) -> AmbiguousWord:
+def read_senses(path: FileName, folds: int) -> AmbiguousWord:
     """
     Read a file with the instances of one word: a JSON object on each line, with `tokens`, the `index` of
     the word among them, counted from 0, and its `sense`. Other keys are ignored. Each sense needs a sentence

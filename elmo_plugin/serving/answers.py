@@ -5,7 +5,6 @@ What answers requests: trained task models, as `elmo predict` does, and occurren
 
 import json
 from importlib import resources
-from os import PathLike
 from typing import Annotated, Any, Dict, List, Literal, Optional, Sequence, Union
 
 from allennlp.common.util import JsonDict
@@ -25,6 +24,7 @@ from elmo_plugin.embedding.neighbors import (
 from elmo_plugin.embedding.sentences import Sentence, tokenizer_of
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import shown_json
+from elmo_plugin.files.text import FileName
 from elmo_plugin.serving.options import Limits
 from elmo_plugin.serving.requests import RequestError, check_length
 from elmo_plugin.tasks.predicting import TaskPredictor
@@ -53,7 +53,7 @@ class ServedModel:
     """
 
     def __init__(
-        self, name: str, archive_file: Union[str, PathLike], limits: Limits, cuda_device: int = -1
+        self, name: str, archive_file: FileName, limits: Limits, cuda_device: int = -1
     ) -> None:
         archive = opened_archive(archive_file, cuda_device=cuda_device)
         self.task = str(archive.config["model"].get("type"))

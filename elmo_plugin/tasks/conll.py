@@ -1,13 +1,13 @@
 """Files of the CoNLL shared tasks, a token per line: sentences, and documents of CoNLL-2012."""
 
 import re
-from os import PathLike
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from more_itertools import split_at
 
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 from elmo_plugin.tasks.reading import numbered_lines
 
 # Other white space, such as a no-break space, is a part of the token.
@@ -71,7 +71,7 @@ class ConllSentence(NamedTuple):
         return [_COLUMN_SEPARATOR.split(line)[-1] for line in self.lines]
 
 
-def read_conll_sentences(file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:
+def read_conll_sentences(file_path: FileName) -> Iterator[ConllSentence]:
     """
     Yield the sentences of a file. A blank line ends a sentence, and so does a line whose first column is
     `-DOCSTART-`.
@@ -132,7 +132,7 @@ class Conll2012Document(NamedTuple):
         return [Conll2012Sentence.split(sentence) for sentence in self.unsplit]
 
 
-def read_conll_2012(path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
+def read_conll_2012(path: FileName) -> Iterator[Conll2012Document]:
     """
     Yield the documents of a file, or of all files below a folder whose names end in `gold_conll`, such as
     `a.gold_conll` and `b.v4_gold_conll`, one at a time. Raise `ConfigurationError` if a file has a token

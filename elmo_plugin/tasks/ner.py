@@ -2,9 +2,8 @@
 
 import logging
 from collections import Counter
-from os import PathLike
 from pathlib import PurePath
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from allennlp.common.util import JsonDict
@@ -20,6 +19,7 @@ from torch import BoolTensor, Tensor
 from torch.nn.functional import one_hot
 
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.text_encoder import TextEncoder
 from elmo_plugin.tasks.conll import ConllSentence, SentencePlace, read_conll_sentences
 from elmo_plugin.tasks.models import Tagger, check_choice
@@ -98,7 +98,7 @@ class NerReader(TaskReader):
             fields["tags"] = TagField(tags, text_field, place)
         return Instance(fields)
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[_Record]:
+    def _records(self, file_path: FileName) -> Iterator[_Record]:
         scheme = self._input_scheme or _detected_scheme(file_path)
         path = PurePath(file_path)
         unmarked = [
@@ -140,7 +140,7 @@ def _check_tags(tags: Sequence[str], scheme: str, place: SentencePlace) -> None:
     )
 
 
-def _detected_scheme(file_path: Union[str, PathLike]) -> str:
+def _detected_scheme(file_path: FileName) -> str:
     """Read a file, and return and log the scheme in which most of its sentences are possible."""
     num_possible = Counter(
         scheme

@@ -3,7 +3,6 @@
 import logging
 import math
 from collections import Counter
-from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import spacy
@@ -20,12 +19,12 @@ from more_itertools import divide, peekable
 
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
-from elmo_plugin.files.text import decoded_lines, open_text
+from elmo_plugin.files.text import FileName, decoded_lines, open_text
 
 logger = logging.getLogger(__name__)
 
 
-def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[int, str]]:
+def numbered_lines(file_path: FileName, line_content: str) -> Iterator[Tuple[int, str]]:
     """
     Yield the numbers and lines of a file, or of a gzip file, without spaces and tabs at the ends. A no-break
     space is part of a word. Errors say that a line should hold `line_content`.
@@ -35,7 +34,7 @@ def numbered_lines(file_path: Union[str, PathLike], line_content: str) -> Iterat
             yield number, line.strip(" \t\r")
 
 
-def placed_lines(file_path: Union[str, PathLike], line_content: str) -> Iterator[Tuple[str, str]]:
+def placed_lines(file_path: FileName, line_content: str) -> Iterator[Tuple[str, str]]:
     """
     Yield the lines of a file that are not blank, with their places, such as `train.txt, line 3`. See
     `numbered_lines`.
@@ -122,11 +121,11 @@ class TaskReader(DatasetReader):
                 if isinstance(text, TextField):
                     text.token_indexers = self._token_indexers
 
-    def _read(self, file_path: Union[str, PathLike, List[str]]) -> Iterable[Instance]:
+    def _read(self, file_path: Union[FileName, List[str]]) -> Iterable[Instance]:
         for path in file_path if isinstance(file_path, list) else [file_path]:
             yield from self._read_file(path)
 
-    def _read_file(self, file_path: Union[str, PathLike]) -> Iterable[Instance]:
+    def _read_file(self, file_path: FileName) -> Iterable[Instance]:
         left_out: Counter = Counter()
         num_records, num_instances = 0, 0
         records = peekable(self._records(file_path))
@@ -161,7 +160,7 @@ class TaskReader(DatasetReader):
                 f"{f' ({reasons})' if reasons else ''}, expected at least one. Give another file."
             )
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Any]:
+    def _records(self, file_path: FileName) -> Iterator[Any]:
         """
         Yield the records of a file, not yet validated. Raise an error if the file as a whole is invalid.
         """

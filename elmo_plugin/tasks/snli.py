@@ -1,7 +1,6 @@
 """Natural-language inference: reader, model (ESIM) and predictor, all registered as `elmo_snli`."""
 
 from collections import Counter
-from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 import torch
@@ -20,6 +19,7 @@ from torch import LongTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import errors_at, find_key, get_text, parse_json_object
+from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.text_encoder import EncodedText, TextEncoder, built
 from elmo_plugin.tasks.models import Classifier, attend
 from elmo_plugin.tasks.predicting import TaskPredictor
@@ -70,7 +70,7 @@ class SnliReader(TaskReader):
             fields["label"] = ClassField(label, LABELS)
         return Instance(fields)
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[str, str]]:
+    def _records(self, file_path: FileName) -> Iterator[Tuple[str, str]]:
         return placed_lines(file_path, "a JSON object")
 
     def _instances(self, record: Tuple[str, str], left_out: Counter) -> Iterable[Instance]:

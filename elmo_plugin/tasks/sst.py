@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from os import PathLike
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import torch
@@ -21,6 +20,7 @@ from nltk.tree import Tree
 from torch import BoolTensor, Tensor
 
 from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.files.text import FileName
 from elmo_plugin.modules.text_encoder import TextEncoder, built
 from elmo_plugin.tasks.models import Classifier, attend, check_choice
 from elmo_plugin.tasks.predicting import SentencePredictor
@@ -138,7 +138,7 @@ class SstReader(TaskReader):
             fields["label"] = ClassField(label, self._classes)
         return Instance(fields)
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Tuple[str, str]]:
+    def _records(self, file_path: FileName) -> Iterator[Tuple[str, str]]:
         return placed_lines(file_path, "one tree")
 
     def _instances(self, record: Tuple[str, str], left_out: Counter) -> Iterable[Instance]:

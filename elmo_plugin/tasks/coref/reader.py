@@ -5,8 +5,7 @@ import re
 import sys
 from collections import Counter
 from itertools import chain
-from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import spacy
 import torch
@@ -27,6 +26,7 @@ from scipy.cluster.hierarchy import DisjointSet
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key, get_text, get_words, shown_json
+from elmo_plugin.files.text import FileName
 from elmo_plugin.tasks.conll import (
     Conll2012Document,
     Conll2012Sentence,
@@ -189,7 +189,7 @@ class CoreferenceReader(TaskReader):
             )
         return Instance(fields)
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[Conll2012Document]:
+    def _records(self, file_path: FileName) -> Iterator[Conll2012Document]:
         has_mentions = False
         for document in read_conll_2012(file_path):
             has_mentions = has_mentions or any(

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from os import PathLike
 from typing import (
     Annotated,
     Any,
@@ -27,7 +26,7 @@ from pydantic import BaseModel, StrictInt, StringConstraints, ValidationError
 from elmo_plugin.bilm.model_files import local_path
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import get_text, shown_json
-from elmo_plugin.files.text import open_text, parse_json
+from elmo_plugin.files.text import FileName, open_text, parse_json
 from elmo_plugin.tasks.predicting import TaskPredictor
 from elmo_plugin.tasks.reading import TaskReader, character_offsets, checked_words
 
@@ -100,7 +99,7 @@ class SquadRecord(NamedTuple):
         return ConfigurationError(f"{self.place}: {found_and_expected}. {_ADVICE}")
 
 
-def squad_records(file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
+def squad_records(file_path: FileName) -> Iterator[SquadRecord]:
     """Yield the questions of a file. Raise `ConfigurationError` if it has another structure."""
     with open_text(local_path("data file", file_path), str(file_path)) as file:
         data = file.read()
@@ -239,7 +238,7 @@ class SquadReader(TaskReader):
             )
         return Instance(fields)
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[SquadRecord]:
+    def _records(self, file_path: FileName) -> Iterator[SquadRecord]:
         return squad_records(file_path)
 
     def _instances(self, record: SquadRecord, left_out: Counter) -> Iterable[Instance]:

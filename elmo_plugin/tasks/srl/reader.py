@@ -3,8 +3,7 @@
 import logging
 import re
 from collections import Counter
-from os import PathLike
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional
 
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
@@ -14,6 +13,7 @@ from allennlp.predictors import Predictor
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import find_key, shown_json
+from elmo_plugin.files.text import FileName
 from elmo_plugin.tasks.conll import (
     FIRST_ARGUMENTS,
     Conll2012Sentence,
@@ -147,7 +147,7 @@ class SrlReader(TaskReader):
             fields["predicates"] = SequenceLabelField(predicates, text_field, "predicates_labels")
         return Instance(fields)
 
-    def _records(self, file_path: Union[str, PathLike]) -> Iterator[ConllSentence]:
+    def _records(self, file_path: FileName) -> Iterator[ConllSentence]:
         for document in read_conll_2012(file_path):
             yield from document.unsplit
 
