@@ -269,6 +269,8 @@ class HDF5Format(OutputFormat):
                     file.create_dataset(key, data=vectors)
                 except (ValueError, TypeError) as error:
                     checked_file.raise_error()  # if it is the cause
+                    if not self.options.use_sentence_keys:
+                        raise
                     message = "line %d: '%s' cannot be a key in HDF5 and is skipped (%s)."
                     logger.warning(message, line + 1, key[:80], error)
                 checked_file.raise_error()

@@ -151,6 +151,20 @@ class TestHDF5:
         assert len(warnings) == len(skipped)
         assert warnings[0].startswith("line 10: 'a' cannot be a key in HDF5 and is skipped")
 
+    def test_without_lines_as_keys_no_vectors_are_skipped(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create_dataset = h5py.File.create_dataset
+
+        def fail(file: h5py.File, key: str, **keywords: Any) -> Any:
+            if key == "0":
+                raise ValueError("unable to create dataset")
+            return create_dataset(file, key, **keywords)
+
+        monkeypatch.setattr(h5py.File, "create_dataset", fail)
+        with pytest.raises(ValueError, match="unable to create dataset"):
+            write_lines(tmp_path, ["a b"])
+
     def test_an_index_too_large_for_hdf5_is_an_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
