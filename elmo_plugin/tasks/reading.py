@@ -3,6 +3,7 @@
 import logging
 import math
 from collections import Counter
+from functools import cached_property
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import spacy
@@ -112,8 +113,13 @@ class TaskReader(DatasetReader):
             manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
         )
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
-        self.tokenizer = tokenizer or RuleBasedTokenizer()
+        self._tokenizer = tokenizer
         self._skip_invalid = skip_invalid
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Of text that is not yet split. Made on first use: spaCy takes 0.1 s to make one."""
+        return self._tokenizer or RuleBasedTokenizer()
 
     def apply_token_indexers(self, instance: Instance) -> None:
         for field in instance.fields.values():
