@@ -2,8 +2,9 @@
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Sequence as AbstractSequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Dict, Optional, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from elmo_plugin.errors import ConfigurationError
@@ -44,7 +45,7 @@ def option(
     repeat : `bool`, optional (default = `False`)
         Whether the flag is repeated before each value of a sequence.
     positive : `bool`, optional (default = `False`)
-        Whether `check_options` accepts positive whole numbers only.
+        Whether `check_options` accepts positive numbers only, whole ones unless the default is a `float`.
     settings
         `metavar`, `choices` and `type`, as in `argparse`. By default `type` is that of the field.
     """
@@ -114,10 +115,12 @@ def check_options(options: Any) -> None:
             raise ConfigurationError(
                 f"{field.name} is '{value}', expected one of {', '.join(choices)}."
             )
-        if field.metadata.get("positive") and not (isinstance(value, Integral) and int(value) > 0):
-            raise ConfigurationError(
-                f"{field.name} is {value!r}, expected a positive whole number."
-            )
+        if field.metadata.get("positive"):
+            is_whole = not isinstance(field.default, float)
+            is_number = isinstance(value, Integral if is_whole else Real)
+            if not (is_number and 0 < value < math.inf):  # NaN fails too
+                expected = f"a positive {'whole ' if is_whole else ''}number"
+                raise ConfigurationError(f"{field.name} is {value!r}, expected {expected}.")
 
 
 def _json_object(text: str) -> Dict[str, Any]:

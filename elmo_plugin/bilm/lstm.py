@@ -65,10 +65,6 @@ class ProjectedLSTM(torch.nn.Module):
         size = self.cell_size
         return torch.nn.functional.pad(self.gate_bias.new_ones(size), (2 * size, size))
 
-    def extra_repr(self) -> str:
-        names = ("input_dim", "cell_size", "projection_dim", "cell_clip", "proj_clip")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
-
     def tensors(self) -> LSTMTensors:
         """Return the tensors of a pass, with gradients if these are on."""
         return LSTMTensors(

@@ -1,8 +1,9 @@
-"""Checks of the JSON that predictors read, and formatting of the JSON that they write."""
+"""The JSON lines that predictors read and write, and checks of their content."""
 
 import json
+import logging
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence, Union
 
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.text import is_unicode, parse_json
@@ -10,6 +11,48 @@ from elmo_plugin.files.text import is_unicode, parse_json
 _MAX_SHOWN = 100  # characters of an invalid input in an error
 TEXT = "a text that is not empty and is valid Unicode"
 _WORD = "a word that is not empty and is valid Unicode"
+
+logger = logging.getLogger(__name__)
+
+
+class LinePredictor:
+    """
+    What predictors of AllenNLP have in common here, to be inherited before `Predictor`: an invalid line of a
+    file does not stop the others. Its answer is `{"error": ...}`, which says what was expected.
+
+    A subclass defines `answers_or_errors`.
+    """
+
+    def answers_or_errors(
+        self, inputs: Sequence[Union[Dict[str, Any], str]]
+    ) -> List[Union[Dict[str, Any], ConfigurationError]]:
+        """Return for each input, or line of a file, its answer, or the error that says why it is invalid."""
+        raise NotImplementedError
+
+    def predict_json(self, inputs: Union[Dict[str, Any], str]) -> Dict[str, Any]:
+        """Return the answer to an input. Raise `ConfigurationError` if it is invalid and not a line."""
+        return self.predict_batch_json([inputs])[0]
+
+    def predict_batch_json(self, inputs: List[Union[Dict[str, Any], str]]) -> List[Dict[str, Any]]:
+        """Return the answers to any number of inputs, or lines of a file, in their order."""
+        answers = []
+        for one_input, answer in zip(inputs, self.answers_or_errors(inputs)):
+            if isinstance(answer, ConfigurationError):
+                if not isinstance(one_input, str):
+                    raise answer
+                logger.error("No prediction for a line: %s", answer)
+                answer = {"error": str(answer)}
+            answers.append(answer)
+        return answers
+
+    def load_line(self, line: str) -> Any:
+        """Return the line itself, which `answers_or_errors` parses, so that an error is its answer."""
+        return line.strip()
+
+    def dump_line(self, outputs: Dict[str, Any]) -> str:
+        """Return the line of an answer."""
+        return dump_json_line(outputs)
+
 
 # All functions raise `ConfigurationError` for invalid input, with a valid input, the `example`.
 
@@ -23,13 +66,13 @@ def errors_at(place: str, advice: str = "Correct the line.") -> Iterator[None]:
         raise ConfigurationError(f"{place}: {error}. {advice}") from error
 
 
-def parse_json_object(line: str, example: str) -> Dict[str, Any]:
-    """Parse a line of a JSON lines file that holds an object."""
+def parse_json_object(line: Union[str, Dict[str, Any]], example: str) -> Dict[str, Any]:
+    """Parse a line of a JSON lines file that holds an object. One that is parsed already is returned."""
     try:
-        inputs = parse_json(line)
+        inputs = parse_json(line) if isinstance(line, str) else line
     except ValueError as error:
         raise ConfigurationError(
-            f"Found a line that is not JSON ({error}): {_shown(line.strip())}. "
+            f"Found a line that is not JSON ({error}): {_shown(str(line).strip())}. "
             f"Expected one JSON object per line, such as {example}"
         ) from error
     if not isinstance(inputs, dict):

@@ -1,7 +1,6 @@
 """Score sentences, and find words for blanks, with the model of a pretraining run."""
 
-import logging
-from typing import Any, List, Union
+from typing import List, Sequence, Union
 
 from allennlp.common.util import JsonDict
 from allennlp.data import Instance
@@ -11,7 +10,7 @@ from elmo_plugin.bilm.lm_vocabulary import LMVocabulary
 from elmo_plugin.embedding.scoring import SentenceScorer
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import (
-    dump_json_line,
+    LinePredictor,
     find_key,
     get_text,
     get_words,
@@ -24,20 +23,15 @@ from elmo_plugin.pretraining.model import BiLMTrainingModel
 
 EXAMPLE = '{"sentence": "The cat sat ."} or {"tokens": ["The", "___", "sat", "."], "best": 5}'
 
-logger = logging.getLogger(__name__)
-
 
 @Predictor.register("elmo_bilm")
-class BiLMPredictor(Predictor):
+class BiLMPredictor(LinePredictor, Predictor):
     """
     Does what `elmo score --words` and `elmo score --best` do, a sentence at a time.
 
     The input is `{"sentence": ...}`, tokens separated by white space, or `{"tokens": [...]}`. The answer has
     the probabilities of the sentence and of its words, see `SentenceScore.as_json`. With `"best": K` the
     sentence holds one token `___`, and the answer has the K words that fit it best, see `WordForBlank`.
-
-    Invalid input raises `ConfigurationError`. In a file of JSON lines an invalid line does not stop the
-    others: its answer is `{"error": ...}`.
 
     Registered as a `Predictor` with name `elmo_bilm`, the default for models of type `elmo_bilm`.
     """
@@ -49,22 +43,16 @@ class BiLMPredictor(Predictor):
         vocabulary = LMVocabulary(words_of(model.vocab))
         self._scorer = SentenceScorer(model.bilm.freeze(), model.softmax.exact(), vocabulary)
 
-    def predict_json(self, inputs: Union[JsonDict, str]) -> JsonDict:
-        return self.predict_batch_json([inputs])[0]
-
-    def predict_batch_json(self, inputs: List[Union[JsonDict, str]]) -> List[JsonDict]:
-        """Return the answers to several inputs, or lines of a file, in their order."""
-        return [
-            self._answer_to_line(item) if isinstance(item, str) else self._answer(item)
-            for item in inputs
-        ]
-
-    def _answer_to_line(self, line: str) -> JsonDict:
-        try:
-            return self._answer(parse_json_object(line, EXAMPLE))
-        except ConfigurationError as error:
-            logger.error("No prediction for a line: %s", error)
-            return {"error": str(error)}
+    def answers_or_errors(
+        self, inputs: Sequence[Union[JsonDict, str]]
+    ) -> List[Union[JsonDict, ConfigurationError]]:
+        answers: List[Union[JsonDict, ConfigurationError]] = []
+        for one_input in inputs:
+            try:
+                answers.append(self._answer(parse_json_object(one_input, EXAMPLE)))
+            except ConfigurationError as error:
+                answers.append(error)
+        return answers
 
     def _answer(self, inputs: JsonDict) -> JsonDict:
         if find_key(inputs, ("sentence", "tokens"), EXAMPLE) == "tokens":
@@ -90,10 +78,3 @@ class BiLMPredictor(Predictor):
 
     def predict_batch_instance(self, instances: List[Instance]) -> List[JsonDict]:
         return [self.predict_instance(instance) for instance in instances]
-
-    def load_line(self, line: str) -> Any:
-        """Return the line itself, which `predict_batch_json` parses, so that an error is its answer."""
-        return line.strip()
-
-    def dump_line(self, outputs: JsonDict) -> str:
-        return dump_json_line(outputs)

@@ -1,11 +1,9 @@
 """Options of the server, and the limits of requests."""
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Optional, Sequence
 
-from elmo_plugin.arguments import option, option_group
-from elmo_plugin.errors import ConfigurationError
+from elmo_plugin.arguments import check_options, option, option_group
 
 
 @dataclass(frozen=True)
@@ -18,21 +16,23 @@ class Limits:
     `ConfigurationError` for a limit that is not positive.
     """
 
-    max_body: int = option("bytes of a request; more is answered with 413", 65536, metavar="N")
-    max_tokens: int = option("tokens of a text; more is answered with 413", 1000, metavar="N")
+    max_body: int = option(
+        "bytes of a request; more is answered with 413", 65536, metavar="N", positive=True
+    )
+    max_tokens: int = option(
+        "tokens of a text; more is answered with 413", 1000, metavar="N", positive=True
+    )
     timeout: float = option(
-        "seconds until a request that has no answer is answered with 504", 30.0, metavar="SECONDS"
+        "seconds until a request that has no answer is answered with 504",
+        30.0,
+        metavar="SECONDS",
+        positive=True,
     )
     max_batch: int = 32  # requests that a model answers together
     max_waiting: int = 256  # requests that wait for a model; further ones are answered with 429
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not 0 < value < math.inf:  # NaN fails too
-                raise ConfigurationError(
-                    f"--{field.name.replace('_', '-')}: found {value}, expected a positive number."
-                )
+        check_options(self)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Shared by the predictors of all tasks: from JSON to predictions as JSON."""
 
-import logging
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from allennlp.common import Params
@@ -14,7 +13,7 @@ from allennlp.predictors import Predictor
 from elmo_plugin.embedding.sentence_batches import batches_by_length
 from elmo_plugin.errors import ConfigurationError
 from elmo_plugin.files.json_input import (
-    dump_json_line,
+    LinePredictor,
     find_key,
     get_text,
     get_words,
@@ -26,16 +25,11 @@ from elmo_plugin.tasks.reading import TaskReader
 # batches.
 _MAX_TOKENS = 4096
 
-logger = logging.getLogger(__name__)
 
-
-class TaskPredictor(Predictor):
+class TaskPredictor(LinePredictor, Predictor):
     """
     Base class of predictors: from JSON to instances, and from the model's output to readable JSON. The text
     of the input, the `sentence` or `document` of an instance's metadata, is part of the answer.
-
-    Invalid input raises `ConfigurationError`. In a file of JSON lines, as `allennlp predict` reads it, an
-    invalid line does not stop the others: its answer is `{"error": ...}`, which says what was expected.
 
     A task defines `example`, `instances_from_json` and `readable_output`.
 
@@ -77,34 +71,15 @@ class TaskPredictor(Predictor):
         """
         raise NotImplementedError
 
-    def predict_json(self, inputs: Union[JsonDict, str]) -> JsonDict:
-        return self.predict_batch_json([inputs])[0]
-
-    def predict_batch_json(self, inputs: List[Union[JsonDict, str]]) -> List[JsonDict]:
-        """
-        Return the answers to several inputs, or lines of a file, in their order. Any number may be given:
-        they are predicted in batches of similar length.
-        """
-        answers = []
-        for one_input, answer in zip(inputs, self.answers_or_errors(inputs)):
-            if isinstance(answer, ConfigurationError):
-                if not isinstance(one_input, str):
-                    raise answer
-                logger.error("No prediction for a line: %s", answer)
-                answer = {"error": str(answer)}
-            answers.append(answer)
-        return answers
-
     def answers_or_errors(
         self, inputs: Sequence[Union[JsonDict, str]]
     ) -> List[Union[JsonDict, ConfigurationError]]:
-        """Return for each input, or line of a file, its answer, or the error that says why it is invalid."""
+        """As `LinePredictor.answers_or_errors`, predicted in batches of similar length."""
         groups: List[Union[List[Instance], ConfigurationError]] = []
         for one_input in inputs:
             try:
-                if isinstance(one_input, str):
-                    one_input = parse_json_object(one_input, self.example)
-                groups.append(self.instances_from_json(one_input))
+                parsed = parse_json_object(one_input, self.example)
+                groups.append(self.instances_from_json(parsed))
             except ConfigurationError as error:
                 groups.append(error)
         valid = [group for group in groups if isinstance(group, list)]
@@ -120,13 +95,6 @@ class TaskPredictor(Predictor):
         """Return a separate answer for each instance."""
         outputs = self._run(instances)
         return [self._answer([instance], [output]) for instance, output in zip(instances, outputs)]
-
-    def load_line(self, line: str) -> str:
-        """Return the line itself, which `predict_batch_json` parses, so that an error is its answer."""
-        return line.strip()
-
-    def dump_line(self, outputs: JsonDict) -> str:
-        return dump_json_line(outputs)
 
     def _run(self, instances: List[Instance]) -> List[JsonDict]:
         """Return the model's human-readable outputs, computed in batches of instances of similar length."""

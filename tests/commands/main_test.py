@@ -111,7 +111,7 @@ class TestErrors:
             ("embed in.txt o.npy --top --column x", "--column is 'x', but in.txt is text"),
             ("embed in.txt o.npy --top --forget-sentences", "are options of HDF5, but the format"),
             ("embed in.txt o.npy --top --mix-name x", "--mix-name and --overrides are options of"),
-            ("serve --timeout nan", "--timeout: found nan, expected a positive number"),
+            ("serve --timeout nan", "timeout is nan, expected a positive number"),
             ("serve --port 0 no.tar.gz", "no.tar.gz: no such file or folder, expected an archive"),
             ("serve --port 0 elmo_mini", "elmo_mini: that is the name of a biLM, expected an arch"),
             ("embed in.txt o.npy --mix m --weight-file w", "learned for the biLM in that archive"),
